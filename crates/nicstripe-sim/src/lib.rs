@@ -1,0 +1,77 @@
+//! A seeded network of many links between two ends, in virtual time.
+//!
+//! For tests of protocols that use several cables at once: two ends, [`End::A`] and [`End::B`], and any number of links between them.
+//! Each link carries at most one connection, which behaves like TCP over a shaped cable: reliable, in order, paced by the link's rate,
+//! delayed, with a bounded send buffer. Links are cut, silenced, slowed and healed while traffic is on them. A minute of traffic takes
+//! milliseconds, and the same seed gives the same trace.
+//!
+//! The crate knows nothing of what it carries: a [`Message`] has a length, nothing else. It has no sockets, threads or clocks.
+//!
+//! # Use
+//!
+//! Add links, [`connect`](Network::connect) them, then take [events](Event) one by one and answer each with calls on the [`Network`].
+//! Time moves only in [`next`](Iterator::next) and [`next_until`](Network::next_until), from event to event. It starts at zero; a
+//! protocol that wants an `Instant` adds [`now`](Network::now) to one of its own.
+//!
+//! ```
+//! use std::time::Duration;
+//! use nicstripe_sim::{CloseReason, End, Event, Fault, LinkConfig, Network};
+//!
+//! let ms = Duration::from_millis;
+//! let mut net = Network::new(7);
+//! // 1 Gbit/s, 1 ms each way; the cable is pulled out in the 50th millisecond.
+//! let link = net.add_link(LinkConfig::new(1_000_000_000, ms(1)));
+//! net.schedule(ms(50), Fault::Cut(link));
+//! net.connect(link, End::A);
+//!
+//! let mut received = 0;
+//! while let Some(event) = net.next() {
+//!     match event {
+//!         Event::Opened { end: End::A, .. } | Event::Writable { end: End::A, .. } => {
+//!             while net.is_writable(link, End::A) {
+//!                 net.offer(link, End::A, vec![0; 65_536])?;
+//!             }
+//!         }
+//!         Event::Delivered { to: End::B, message, .. } => received += message.len(),
+//!         Event::Closed { reason, .. } => assert_eq!(reason, CloseReason::CarrierLost),
+//!         _ => {}
+//!     }
+//! }
+//! // Two round trips to open, 1 ms to arrive: 45 ms at 125 kB/ms, less the message that was on its way.
+//! assert!((5_500_000..=5_625_000).contains(&received));
+//! # Ok::<(), nicstripe_sim::Refused<Vec<u8>>>(())
+//! ```
+//!
+//! # What is modelled
+//!
+//! - **Rate**: messages leave one after the other at the rate of their direction. Framing below the message is the caller's to count in
+//!   [`Message::wire_len`].
+//! - **Delay and jitter**: a message arrives the delay, and a random part of the jitter, after its last bit left; never out of order.
+//! - **Send buffer**: bytes that were accepted and have not left. It takes messages while it holds less than its size, as a socket with
+//!   `TCP_NOTSENT_LOWAT` does; then [`Network::offer`] refuses until [`Event::Writable`].
+//! - **Window**: bytes that left and are not acknowledged. Acknowledgements take the other direction's delay and none of its rate, so a
+//!   direction that is silent stops the traffic of the other one too, once the window is full.
+//! - **Cut**: the carrier is lost. All that is on the link is gone and both ends get [`Event::Closed`] after the time a carrier's loss
+//!   takes to be noticed.
+//! - **Silence**: bytes of one direction vanish without a word. After [`heal`](Network::heal) they arrive all the same, but only when
+//!   TCP would try again: its retransmission timer doubles while nobody answers, so that a long silence outlasts its cause. A new
+//!   connection is not held up by that, which is why protocols open one.
+//!
+//! Not modelled: loss of single packets and congestion control (use jitter and rates), and sharing of one link by several connections.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod agenda;
+mod event;
+mod link;
+mod network;
+mod pipe;
+mod rng;
+
+pub use self::{
+    event::{CloseReason, Event, Fault, Message, Refused},
+    link::{End, LinkConfig, LinkId, Traffic},
+    network::Network,
+    rng::Rng,
+};

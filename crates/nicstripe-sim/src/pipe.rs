@@ -1,0 +1,303 @@
+//! One direction of a link: the cable, and the connection that is on it.
+
+use std::{collections::VecDeque, mem, time::Duration};
+
+use crate::{
+    agenda::{Agenda, Key},
+    event::{Due, Message, Route, next_retransmission},
+    link::{LinkConfig, Traffic},
+    rng::Rng,
+};
+
+/// What one end sends over one link.
+///
+/// The cable's properties last as long as the link; the rest belongs to a connection and is made anew with each.
+#[derive(Debug)]
+pub(crate) struct Pipe<M> {
+    route: Route,
+    config: LinkConfig,
+    rng: Rng,
+    /// Whether what is sent vanishes.
+    silent: bool,
+    accepted_bytes: u64,
+    delivered_bytes: u64,
+    connection: Connection<M>,
+}
+
+/// A message of the caller, or a word between the two ends' TCP.
+#[derive(Debug)]
+pub(crate) enum Parcel<M> {
+    Open,
+    Message(M),
+    Close,
+}
+
+#[derive(Debug)]
+struct Connection<M> {
+    generation: u64,
+    /// Whether anything moves. The buffer of a dead connection still fills up, as its end has not heard of its death.
+    alive: bool,
+    /// Parcels that have not begun to leave.
+    queue: VecDeque<Parcel<M>>,
+    /// Bytes of `queue` and of `sending`.
+    unsent_bytes: u64,
+    sending: Option<Sending<M>>,
+    /// Parcels whose last bit has left, oldest first.
+    flying: VecDeque<Flying<M>>,
+    last_arrival: Duration,
+    /// Bytes that have begun to leave and are not acknowledged.
+    unacknowledged_bytes: u64,
+    /// Bytes that arrived while the other direction was silent, so that their acknowledgement was lost.
+    held_acknowledgements: u64,
+    /// Since when something could not leave, or was lost, because of silence.
+    stalled_since: Option<Duration>,
+    /// When TCP tries again, once the silence is over.
+    resumes: Option<Key>,
+}
+
+#[derive(Debug)]
+struct Sending<M> {
+    parcel: Parcel<M>,
+    bits_left: u128,
+    /// When `bits_left` was true.
+    since: Duration,
+    /// `None` while nothing moves.
+    done: Option<Key>,
+}
+
+#[derive(Debug)]
+struct Flying<M> {
+    parcel: Parcel<M>,
+    /// `None` while nothing moves.
+    arrives: Option<Key>,
+}
+
+impl<M: Message> Parcel<M> {
+    fn wire_len(&self) -> u64 {
+        match self {
+            Parcel::Message(message) => message.wire_len(),
+            Parcel::Open | Parcel::Close => 0,
+        }
+    }
+}
+
+impl<M: Message> Pipe<M> {
+    pub(crate) fn new(route: Route, config: LinkConfig, rng: Rng) -> Pipe<M> {
+        let connection = Connection::new(0, false);
+        Pipe { route, config, rng, silent: false, accepted_bytes: 0, delivered_bytes: 0, connection }
+    }
+
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        self.connection.unsent_bytes >= self.config.send_buffer
+    }
+
+    pub(crate) const fn traffic(&self) -> Traffic {
+        Traffic {
+            accepted_bytes: self.accepted_bytes,
+            delivered_bytes: self.delivered_bytes,
+            unsent_bytes: self.connection.unsent_bytes,
+            unacknowledged_bytes: self.connection.unacknowledged_bytes,
+        }
+    }
+
+    /// Starts a new connection; whatever was left of the one before is gone.
+    pub(crate) fn open(&mut self, generation: u64, agenda: &mut Agenda<Due>) {
+        self.kill(agenda);
+        self.connection = Connection::new(generation, true);
+    }
+
+    /// Stops the connection; what is on the cable is lost, and what is in the send buffer stays there.
+    pub(crate) fn kill(&mut self, agenda: &mut Agenda<Due>) {
+        let connection = &mut self.connection;
+        connection.alive = false;
+        let sending = connection.sending.take();
+        let keys = sending.into_iter().filter_map(|sending| sending.done);
+        let keys = keys.chain(mem::take(&mut connection.flying).into_iter().filter_map(|flying| flying.arrives));
+        keys.chain(connection.resumes.take()).for_each(|key| agenda.cancel(key));
+    }
+
+    pub(crate) fn push(&mut self, parcel: Parcel<M>, now: Duration, agenda: &mut Agenda<Due>) {
+        let len = parcel.wire_len();
+        self.accepted_bytes += len;
+        self.connection.unsent_bytes += len;
+        self.connection.queue.push_back(parcel);
+        self.send_next(now, agenda);
+    }
+
+    pub(crate) fn set_rate(&mut self, bits_per_second: u64, now: Duration, agenda: &mut Agenda<Due>) {
+        self.pause_sending(now, agenda);
+        self.config.rate[self.route.from] = bits_per_second;
+        if !self.is_blocked() {
+            self.resume_sending(now, agenda);
+        }
+    }
+
+    pub(crate) fn silence(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
+        self.silent = true;
+        self.pause_sending(now, agenda);
+        let connection = &mut self.connection;
+        let keys = connection.flying.iter_mut().filter_map(|flying| flying.arrives.take());
+        keys.chain(connection.resumes.take()).for_each(|key| agenda.cancel(key));
+        if connection.alive && connection.has_unfinished() {
+            connection.stalled_since.get_or_insert(now);
+        }
+    }
+
+    pub(crate) fn heal(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
+        if !mem::take(&mut self.silent) || !self.connection.alive {
+            return;
+        }
+        if let Some(since) = self.connection.stalled_since {
+            let at = next_retransmission(since, self.config.retransmission_timeout, now);
+            self.connection.resumes = Some(agenda.add(at, Due::Resumes(self.route)));
+        }
+    }
+
+    /// Called when the other direction is healed: the acknowledgements lost there are repeated.
+    pub(crate) fn repeat_acknowledgements(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
+        let bytes = mem::take(&mut self.connection.held_acknowledgements);
+        if bytes > 0 {
+            self.schedule_acknowledgement(bytes, now, agenda);
+        }
+    }
+
+    pub(crate) fn on_resumes(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
+        self.connection.resumes = None;
+        self.connection.stalled_since = None;
+        for index in 0..self.connection.flying.len() {
+            let key = self.schedule_arrival(now, agenda);
+            self.connection.flying[index].arrives = Some(key);
+        }
+        self.resume_sending(now, agenda);
+        self.send_next(now, agenda);
+    }
+
+    /// Returns whether the send buffer has room that it did not have before.
+    pub(crate) fn on_sent(&mut self, now: Duration, agenda: &mut Agenda<Due>) -> bool {
+        let was_full = self.is_full();
+        if let Some(Sending { parcel, .. }) = self.connection.sending.take() {
+            self.connection.unsent_bytes -= parcel.wire_len();
+            let arrives = Some(self.schedule_arrival(now, agenda));
+            self.connection.flying.push_back(Flying { parcel, arrives });
+        }
+        self.send_next(now, agenda);
+        was_full && !self.is_full()
+    }
+
+    /// Returns the parcel and the connection it belongs to; `acknowledgement_is_lost` if the other direction is silent.
+    pub(crate) fn on_arrives(
+        &mut self,
+        acknowledgement_is_lost: bool,
+        now: Duration,
+        agenda: &mut Agenda<Due>,
+    ) -> Option<(Parcel<M>, u64)> {
+        let parcel = self.connection.flying.pop_front()?.parcel;
+        let bytes = parcel.wire_len();
+        if acknowledgement_is_lost {
+            self.connection.held_acknowledgements += bytes;
+        } else if bytes > 0 {
+            self.schedule_acknowledgement(bytes, now, agenda);
+        }
+        Some((parcel, self.connection.generation))
+    }
+
+    pub(crate) const fn on_delivered(&mut self, bytes: u64) {
+        self.delivered_bytes += bytes;
+    }
+
+    pub(crate) fn on_acknowledged(&mut self, generation: u64, bytes: u64, now: Duration, agenda: &mut Agenda<Due>) {
+        if generation == self.connection.generation {
+            self.connection.unacknowledged_bytes -= bytes;
+            self.send_next(now, agenda);
+        }
+    }
+
+    /// Starts to send the first parcel of the queue, if nothing is in its way.
+    fn send_next(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
+        let blocked = self.is_blocked();
+        let connection = &mut self.connection;
+        if !connection.alive || connection.sending.is_some() {
+            return;
+        }
+        let Some(next) = connection.queue.front() else { return };
+        if blocked {
+            connection.stalled_since.get_or_insert(now);
+            return;
+        }
+        let len = next.wire_len();
+        if connection.unacknowledged_bytes > 0 && connection.unacknowledged_bytes.saturating_add(len) > self.config.window {
+            return;
+        }
+        let Some(parcel) = connection.queue.pop_front() else { return };
+        connection.unacknowledged_bytes += len;
+        connection.sending = Some(Sending { parcel, bits_left: u128::from(len) * 8, since: now, done: None });
+        self.resume_sending(now, agenda);
+    }
+
+    const fn is_blocked(&self) -> bool {
+        self.silent || self.connection.resumes.is_some()
+    }
+
+    fn pause_sending(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
+        let rate = self.config.rate[self.route.from];
+        let Some(sending) = &mut self.connection.sending else { return };
+        let Some(key) = sending.done.take() else { return };
+        agenda.cancel(key);
+        let bits_sent = now.saturating_sub(sending.since).as_nanos().saturating_mul(u128::from(rate)) / NANOS_PER_SECOND;
+        sending.bits_left = sending.bits_left.saturating_sub(bits_sent);
+    }
+
+    fn resume_sending(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
+        let rate = self.config.rate[self.route.from];
+        let Some(sending) = &mut self.connection.sending else { return };
+        sending.since = now;
+        sending.done = time_to_send(sending.bits_left, rate).map(|time| agenda.add(now.saturating_add(time), Due::Sent(self.route)));
+    }
+
+    fn schedule_arrival(&mut self, now: Duration, agenda: &mut Agenda<Due>) -> Key {
+        let most = u64::try_from(self.config.jitter.as_nanos()).unwrap_or(u64::MAX);
+        let jitter = Duration::from_nanos(self.rng.below(most.saturating_add(1)));
+        let arrival = now.saturating_add(self.config.delay).saturating_add(jitter).max(self.connection.last_arrival);
+        self.connection.last_arrival = arrival;
+        agenda.add(arrival, Due::Arrives(self.route))
+    }
+
+    fn schedule_acknowledgement(&self, bytes: u64, now: Duration, agenda: &mut Agenda<Due>) {
+        let (route, generation) = (self.route, self.connection.generation);
+        agenda.add(now.saturating_add(self.config.delay), Due::Acknowledged { route, generation, bytes });
+    }
+}
+
+impl<M> Connection<M> {
+    const fn new(generation: u64, alive: bool) -> Connection<M> {
+        Connection {
+            generation,
+            alive,
+            queue: VecDeque::new(),
+            unsent_bytes: 0,
+            sending: None,
+            flying: VecDeque::new(),
+            last_arrival: Duration::ZERO,
+            unacknowledged_bytes: 0,
+            held_acknowledgements: 0,
+            stalled_since: None,
+            resumes: None,
+        }
+    }
+
+    fn has_unfinished(&self) -> bool {
+        self.sending.is_some() || !self.flying.is_empty() || !self.queue.is_empty()
+    }
+}
+
+/// Returns how long so many bits take, or nothing if they never get there.
+fn time_to_send(bits: u128, rate: u64) -> Option<Duration> {
+    let nanos = (bits * NANOS_PER_SECOND).checked_next_multiple_of(u128::from(rate))? / u128::from(rate);
+    Some(Duration::from_nanos(u64::try_from(nanos).ok()?))
+}
+
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
