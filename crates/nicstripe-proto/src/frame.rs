@@ -1,0 +1,581 @@
+//! Frames: what two peers say to each other on one connection, inside TLS.
+//!
+//! Every frame is an eight-byte header and a body, little-endian throughout:
+//!
+//! ```text
+//! offset  size  field
+//!      0     1  type      (FrameType)
+//!      1     1  flags     0 in version 1
+//!      2     2  reserved  0 in version 1
+//!      4     4  len       bytes of body that follow, at most FrameType::max_body()
+//! ```
+//!
+//! The length is compared with the limit of its type before a byte is allocated. The bodies are in `docs/PROTOCOL.md` and pinned byte for
+//! byte in this module's tests. A [`Decoder`] turns plaintext of any fragmentation into [`Piece`]s; the payload of a data frame is never
+//! copied here.
+
+use crate::{
+    extent::{ChunkId, ChunkRange},
+    hash_tree::ChainingValue,
+    session::TransferId,
+};
+
+/// Bytes of a frame's header.
+pub const HEADER_LEN: usize = 8;
+
+/// Bytes of a data frame's body before its payload: transfer, reserved, chunk, chaining value.
+pub const DATA_HEADER_LEN: usize = 48;
+
+/// Most payload bytes in one data frame, 256 KiB.
+///
+/// A sender can change its mind only between frames; at 10 Mbit/s this much takes 0.2 s.
+pub const MAX_PAYLOAD: usize = 256 * 1024;
+
+/// Most bytes in a control message, 64 KiB.
+pub const MAX_CONTROL: usize = 64 * 1024;
+
+/// Most chunk ranges in one acknowledgement.
+pub const MAX_ACK_RANGES: usize = 64;
+
+/// Kinds of frame; the only place where their numbers stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FrameType {
+    /// First frame of the connecting side: which session and path this connection belongs to.
+    Hello = 1,
+    /// The daemon's answer to [`FrameType::Hello`].
+    Welcome = 2,
+    /// The daemon's refusal of a [`FrameType::Hello`]; the connection ends.
+    Refuse = 3,
+    /// A numbered control message.
+    Control = 4,
+    /// How many control messages arrived without a gap.
+    ControlAck = 5,
+    /// One chunk of a file.
+    Data = 6,
+    /// Chunks that were verified and written.
+    Ack = 7,
+    /// How many data frames may be sent on this connection in all.
+    Credit = 8,
+    /// A sign of life, and a measurement of the round trip.
+    Heartbeat = 9,
+    /// The session ends here; nothing more is sent on this connection.
+    Close = 10,
+}
+
+impl FrameType {
+    /// Every frame type, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Hello,
+        Self::Welcome,
+        Self::Refuse,
+        Self::Control,
+        Self::ControlAck,
+        Self::Data,
+        Self::Ack,
+        Self::Credit,
+        Self::Heartbeat,
+        Self::Close,
+    ];
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// Most bytes that the body of such a frame may have.
+    pub fn max_body(self) -> usize {
+        match self {
+            Self::Hello | Self::Welcome => 32 * 1024,
+            Self::Refuse => 1024,
+            Self::Control => 8 + MAX_CONTROL,
+            Self::ControlAck | Self::Credit => 8,
+            Self::Data => DATA_HEADER_LEN + MAX_PAYLOAD,
+            Self::Ack => 8 + MAX_ACK_RANGES * ACK_RANGE_LEN,
+            Self::Heartbeat => 16,
+            Self::Close => 4,
+        }
+    }
+
+    /// Fewest bytes that the body of such a frame must have.
+    fn min_body(self) -> usize {
+        match self {
+            Self::Hello | Self::Welcome | Self::Refuse => 1,
+            Self::Control => 9,
+            Self::ControlAck | Self::Credit => 8,
+            Self::Data => DATA_HEADER_LEN + 1,
+            Self::Ack => 8 + ACK_RANGE_LEN,
+            Self::Heartbeat => 16,
+            Self::Close => 4,
+        }
+    }
+}
+
+const ACK_RANGE_LEN: usize = 16;
+
+/// What stands before the payload of a data frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataHeader {
+    /// The transfer that the chunk belongs to.
+    pub transfer: TransferId,
+    /// Which chunk; its offset in the file follows from the transfer's grid.
+    pub chunk: ChunkId,
+    /// The chunk's BLAKE3 chaining value, as the sender computed it from what it read.
+    pub value: ChainingValue,
+    /// Payload bytes that follow, 1 to [`MAX_PAYLOAD`].
+    pub len: u32,
+}
+
+impl DataHeader {
+    /// Appends the frame's header and the fixed part of its body; the payload of `len` bytes must follow.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
+        out.extend_from_slice(&self.transfer.0.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.chunk.0.to_le_bytes());
+        out.extend_from_slice(&self.value.0);
+    }
+
+    fn decode(body: &[u8; DATA_HEADER_LEN], len: u32) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(FrameType::Data, body);
+        let header = Self {
+            transfer: TransferId(fields.u32()?),
+            chunk: {
+                fields.zero_u32()?;
+                ChunkId(fields.u64()?)
+            },
+            value: ChainingValue(fields.array()?),
+            len,
+        };
+        fields.end()?;
+        Ok(header)
+    }
+}
+
+/// A whole frame other than data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// See [`FrameType::Hello`]; the bytes are a [`crate::message::Hello`].
+    Hello(Vec<u8>),
+    /// See [`FrameType::Welcome`]; the bytes are a [`crate::message::Welcome`].
+    Welcome(Vec<u8>),
+    /// See [`FrameType::Refuse`]; the bytes are a [`crate::message::Refusal`].
+    Refuse(Vec<u8>),
+    /// A numbered control message; the bytes are a [`crate::message::Message`].
+    Control {
+        /// Number of the message in its direction of the session, from 0.
+        seq: u64,
+        /// Its CBOR form, at most [`MAX_CONTROL`] bytes.
+        body: Vec<u8>,
+    },
+    /// Every control message below `next` arrived.
+    ControlAck {
+        /// Number of the message that is expected next.
+        next: u64,
+    },
+    /// Chunks that were verified and written (not yet durable).
+    Ack {
+        /// The transfer that the chunks belong to.
+        transfer: TransferId,
+        /// The chunks, 1 to [`MAX_ACK_RANGES`] ranges.
+        ranges: Vec<ChunkRange>,
+    },
+    /// Permission to send.
+    Credit {
+        /// Data frames that may be sent on this connection since it opened, in all.
+        frames: u64,
+    },
+    /// A sign of life.
+    Heartbeat {
+        /// The sender's clock, in microseconds of its own choosing; 0 is not used.
+        sent_us: u64,
+        /// The `sent_us` that is answered, or 0 if none.
+        echo_us: u64,
+    },
+    /// The session ends.
+    Close {
+        /// Why, as a [`crate::message::CloseCode`].
+        code: u32,
+    },
+}
+
+impl Frame {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Hello(body) => put_frame(out, FrameType::Hello, body),
+            Self::Welcome(body) => put_frame(out, FrameType::Welcome, body),
+            Self::Refuse(body) => put_frame(out, FrameType::Refuse, body),
+            Self::Control { seq, body } => {
+                put_header(out, FrameType::Control, 8 + body.len());
+                out.extend_from_slice(&seq.to_le_bytes());
+                out.extend_from_slice(body);
+            }
+            Self::ControlAck { next } => put_frame(out, FrameType::ControlAck, &next.to_le_bytes()),
+            Self::Ack { transfer, ranges } => {
+                put_header(out, FrameType::Ack, 8 + ranges.len() * ACK_RANGE_LEN);
+                out.extend_from_slice(&transfer.0.to_le_bytes());
+                out.extend_from_slice(&[0; 4]);
+                for range in ranges {
+                    out.extend_from_slice(&range.first.0.to_le_bytes());
+                    out.extend_from_slice(&range.count.to_le_bytes());
+                }
+            }
+            Self::Credit { frames } => put_frame(out, FrameType::Credit, &frames.to_le_bytes()),
+            Self::Heartbeat { sent_us, echo_us } => {
+                put_header(out, FrameType::Heartbeat, 16);
+                out.extend_from_slice(&sent_us.to_le_bytes());
+                out.extend_from_slice(&echo_us.to_le_bytes());
+            }
+            Self::Close { code } => put_frame(out, FrameType::Close, &code.to_le_bytes()),
+        }
+    }
+
+    fn decode(kind: FrameType, body: Vec<u8>) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(kind, &body);
+        let frame = match kind {
+            FrameType::Hello => return Ok(Self::Hello(body)),
+            FrameType::Welcome => return Ok(Self::Welcome(body)),
+            FrameType::Refuse => return Ok(Self::Refuse(body)),
+            FrameType::Control => {
+                let seq = fields.u64()?;
+                return Ok(Self::Control { seq, body: fields.rest().to_vec() });
+            }
+            FrameType::ControlAck => Self::ControlAck { next: fields.u64()? },
+            FrameType::Ack => {
+                let transfer = TransferId(fields.u32()?);
+                fields.zero_u32()?;
+                let mut ranges = Vec::with_capacity(fields.rest().len() / ACK_RANGE_LEN);
+                while !fields.rest().is_empty() {
+                    ranges.push(ChunkRange { first: ChunkId(fields.u64()?), count: fields.u64()? });
+                }
+                Self::Ack { transfer, ranges }
+            }
+            FrameType::Credit => Self::Credit { frames: fields.u64()? },
+            FrameType::Heartbeat => Self::Heartbeat { sent_us: fields.u64()?, echo_us: fields.u64()? },
+            FrameType::Close => Self::Close { code: fields.u32()? },
+            // The decoder takes data frames apart itself.
+            FrameType::Data => return Err(FrameError::Truncated { kind }),
+        };
+        fields.end()?;
+        Ok(frame)
+    }
+}
+
+/// What a [`Decoder`] found next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// A whole frame other than data.
+    Frame(Frame),
+    /// A data frame begins; `len` bytes of payload follow.
+    DataStart(DataHeader),
+    /// Payload of the data frame that began last, in order.
+    DataBytes(&'a [u8]),
+    /// The data frame's payload is complete.
+    DataEnd,
+}
+
+/// Why the bytes on a connection are not frames. Always the peer's fault; ends the path, not the session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// A frame type that version 1 does not have.
+    #[error("peer sent a frame of unknown type {0}, expected 1 to {max}", max = FrameType::ALL.len())]
+    UnknownType(u8),
+    /// A flag or a reserved field is not zero.
+    #[error("peer set reserved bits {0:#x} in a frame header, expected 0 in version 1")]
+    Reserved(u32),
+    /// A body longer than its type allows.
+    #[error("{kind:?} frame of {len} bytes exceeds the limit of {max}", max = kind.max_body())]
+    TooLong {
+        /// The frame's type.
+        kind: FrameType,
+        /// The length that its header declares.
+        len: u32,
+    },
+    /// A body too short for its type, or with bytes left over.
+    #[error("{kind:?} frame has a malformed body")]
+    Truncated {
+        /// The frame's type.
+        kind: FrameType,
+    },
+}
+
+/// Takes frames apart, however the bytes were cut into slices.
+///
+/// Memory: at most one frame that is not data ([`MAX_CONTROL`] and a little); payload is handed through.
+///
+/// ```
+/// # use nicstripe_proto::frame::{Decoder, Frame, Piece};
+/// let mut bytes = Vec::new();
+/// Frame::Credit { frames: 7 }.encode(&mut bytes);
+/// let mut decoder = Decoder::new();
+/// let mut input = &bytes[..];
+/// assert_eq!(decoder.next(&mut input), Ok(Some(Piece::Frame(Frame::Credit { frames: 7 }))));
+/// assert_eq!(decoder.next(&mut input), Ok(None));
+/// ```
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: DecoderState,
+    held: Vec<u8>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum DecoderState {
+    /// Collecting a frame's header.
+    #[default]
+    Header,
+    /// Collecting a body of `len` bytes.
+    Body { kind: FrameType, len: usize },
+    /// Collecting the fixed part of a data frame's body.
+    DataHeader { payload: u32 },
+    /// Handing on payload.
+    Payload { left: usize },
+}
+
+impl Decoder {
+    /// Returns a decoder for a connection on which nothing was received.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next piece from the front of `input`, or all of `input` and `None` when it holds no whole piece.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Piece<'a>>, FrameError> {
+        loop {
+            match self.state {
+                DecoderState::Header => {
+                    if !self.hold(input, HEADER_LEN) {
+                        return Ok(None);
+                    }
+                    self.state = header_of(&self.held)?;
+                    self.held.clear();
+                }
+                DecoderState::Body { kind, len } => {
+                    if !self.hold(input, len) {
+                        return Ok(None);
+                    }
+                    self.state = DecoderState::Header;
+                    return Frame::decode(kind, std::mem::take(&mut self.held)).map(|frame| Some(Piece::Frame(frame)));
+                }
+                DecoderState::DataHeader { payload } => {
+                    if !self.hold(input, DATA_HEADER_LEN) {
+                        return Ok(None);
+                    }
+                    let body = self.held[..].try_into().map_err(|_| FrameError::Truncated { kind: FrameType::Data })?;
+                    let header = DataHeader::decode(body, payload)?;
+                    self.held.clear();
+                    self.state = DecoderState::Payload { left: payload as usize };
+                    return Ok(Some(Piece::DataStart(header)));
+                }
+                DecoderState::Payload { left: 0 } => {
+                    self.state = DecoderState::Header;
+                    return Ok(Some(Piece::DataEnd));
+                }
+                DecoderState::Payload { left } => {
+                    if input.is_empty() {
+                        return Ok(None);
+                    }
+                    let (bytes, rest) = input.split_at(left.min(input.len()));
+                    *input = rest;
+                    self.state = DecoderState::Payload { left: left - bytes.len() };
+                    return Ok(Some(Piece::DataBytes(bytes)));
+                }
+            }
+        }
+    }
+
+    /// Moves bytes from `input` until `len` are held; says whether they are.
+    fn hold(&mut self, input: &mut &[u8], len: usize) -> bool {
+        let (bytes, rest) = input.split_at((len - self.held.len()).min(input.len()));
+        self.held.extend_from_slice(bytes);
+        *input = rest;
+        self.held.len() == len
+    }
+}
+
+fn header_of(held: &[u8]) -> Result<DecoderState, FrameError> {
+    let [kind, flags, r0, r1, l0, l1, l2, l3] = *held else {
+        return Err(FrameError::UnknownType(0));
+    };
+    let kind = FrameType::from_byte(kind).ok_or(FrameError::UnknownType(kind))?;
+    let reserved = u32::from_le_bytes([flags, r0, r1, 0]);
+    if reserved != 0 {
+        return Err(FrameError::Reserved(reserved));
+    }
+    let len = u32::from_le_bytes([l0, l1, l2, l3]);
+    if len as usize > kind.max_body() {
+        return Err(FrameError::TooLong { kind, len });
+    }
+    if (len as usize) < kind.min_body() {
+        return Err(FrameError::Truncated { kind });
+    }
+    Ok(match kind {
+        FrameType::Data => DecoderState::DataHeader { payload: len - DATA_HEADER_LEN as u32 },
+        kind => DecoderState::Body { kind, len: len as usize },
+    })
+}
+
+fn put_header(out: &mut Vec<u8>, kind: FrameType, len: usize) {
+    debug_assert!(len <= kind.max_body(), "{kind:?} of {len} bytes");
+    out.extend_from_slice(&[kind as u8, 0, 0, 0]);
+    out.extend_from_slice(&(len as u32).to_le_bytes());
+}
+
+fn put_frame(out: &mut Vec<u8>, kind: FrameType, body: &[u8]) {
+    put_header(out, kind, body.len());
+    out.extend_from_slice(body);
+}
+
+/// A reader over a frame's body that cannot overrun it.
+struct Fields<'a> {
+    kind: FrameType,
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn new(kind: FrameType, body: &'a [u8]) -> Self {
+        Self { kind, rest: body }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
+        let (head, rest) = self.rest.split_first_chunk().ok_or(FrameError::Truncated { kind: self.kind })?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Result<u32, FrameError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn zero_u32(&mut self) -> Result<(), FrameError> {
+        match self.u32()? {
+            0 => Ok(()),
+            bits => Err(FrameError::Reserved(bits)),
+        }
+    }
+
+    fn u64(&mut self) -> Result<u64, FrameError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    fn end(&self) -> Result<(), FrameError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(FrameError::Truncated { kind: self.kind }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encoded(frame: &Frame) -> Vec<u8> {
+        let mut out = Vec::new();
+        frame.encode(&mut out);
+        out
+    }
+
+    fn every_frame() -> Vec<(Frame, Vec<u8>)> {
+        let range = |first, count| ChunkRange { first: ChunkId(first), count };
+        vec![
+            (Frame::Hello(vec![0xa0]), vec![1, 0, 0, 0, 1, 0, 0, 0, 0xa0]),
+            (Frame::Welcome(vec![0xa0]), vec![2, 0, 0, 0, 1, 0, 0, 0, 0xa0]),
+            (Frame::Refuse(vec![0xa0]), vec![3, 0, 0, 0, 1, 0, 0, 0, 0xa0]),
+            (Frame::Control { seq: 0x0102, body: vec![9] }, vec![4, 0, 0, 0, 9, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 9]),
+            (Frame::ControlAck { next: 3 }, vec![5, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]),
+            (
+                Frame::Ack { transfer: TransferId(1), ranges: vec![range(2, 3)] },
+                vec![7, 0, 0, 0, 24, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0],
+            ),
+            (Frame::Credit { frames: 32 }, vec![8, 0, 0, 0, 8, 0, 0, 0, 32, 0, 0, 0, 0, 0, 0, 0]),
+            (
+                Frame::Heartbeat { sent_us: 1, echo_us: 2 },
+                vec![9, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0],
+            ),
+            (Frame::Close { code: 1 }, vec![10, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0]),
+        ]
+    }
+
+    fn pieces(decoder: &mut Decoder, mut input: &[u8]) -> Result<Vec<Frame>, FrameError> {
+        let mut frames = Vec::new();
+        while let Some(piece) = decoder.next(&mut input)? {
+            if let Piece::Frame(frame) = piece {
+                frames.push(frame);
+            }
+        }
+        Ok(frames)
+    }
+
+    #[test]
+    fn every_frame_is_pinned_byte_for_byte() {
+        for (frame, bytes) in every_frame() {
+            assert_eq!(encoded(&frame), bytes, "{frame:?}");
+            assert_eq!(pieces(&mut Decoder::new(), &bytes), Ok(vec![frame]));
+        }
+    }
+
+    #[test]
+    fn a_data_frame_is_pinned_byte_for_byte() {
+        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2 };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        let mut expected = vec![6, 0, 0, 0, 50, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend([7; 32]);
+        assert_eq!(bytes, expected);
+
+        bytes.extend(b"hi");
+        let (mut decoder, mut input) = (Decoder::new(), &bytes[..]);
+        assert_eq!(decoder.next(&mut input), Ok(Some(Piece::DataStart(header))));
+        assert_eq!(decoder.next(&mut input), Ok(Some(Piece::DataBytes(b"hi"))));
+        assert_eq!(decoder.next(&mut input), Ok(Some(Piece::DataEnd)));
+        assert_eq!(decoder.next(&mut input), Ok(None));
+    }
+
+    #[test]
+    fn a_length_over_the_limit_is_refused_before_the_body_arrives() {
+        for kind in FrameType::ALL {
+            let mut header = vec![kind as u8, 0, 0, 0];
+            header.extend((kind.max_body() as u32 + 1).to_le_bytes());
+            let refused = pieces(&mut Decoder::new(), &header);
+            assert_eq!(refused, Err(FrameError::TooLong { kind, len: kind.max_body() as u32 + 1 }));
+        }
+    }
+
+    #[test]
+    fn unknown_types_and_reserved_bits_are_refused() {
+        assert_eq!(pieces(&mut Decoder::new(), &[0; 8]), Err(FrameError::UnknownType(0)));
+        assert_eq!(pieces(&mut Decoder::new(), &[11, 0, 0, 0, 0, 0, 0, 0]), Err(FrameError::UnknownType(11)));
+        assert_eq!(pieces(&mut Decoder::new(), &[10, 1, 0, 0, 4, 0, 0, 0]), Err(FrameError::Reserved(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn frames_survive_any_fragmentation(cuts in prop::collection::vec(1usize..40, 1..60)) {
+            let all = every_frame();
+            let bytes: Vec<u8> = all.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+            let (mut decoder, mut got, mut rest) = (Decoder::new(), Vec::new(), &bytes[..]);
+            for cut in cuts.into_iter().chain(std::iter::once(usize::MAX)) {
+                let (head, tail) = rest.split_at(cut.min(rest.len()));
+                got.extend(pieces(&mut decoder, head).unwrap());
+                rest = tail;
+            }
+            prop_assert_eq!(got, all.into_iter().map(|(frame, _)| frame).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let _ = pieces(&mut Decoder::new(), &bytes);
+        }
+
+        #[test]
+        fn a_changed_bit_never_panics(index in 0usize..2000, bit in 0u8..8) {
+            let mut bytes: Vec<u8> = every_frame().into_iter().flat_map(|(_, bytes)| bytes).collect();
+            let index = index % bytes.len();
+            bytes[index] ^= 1 << bit;
+            let _ = pieces(&mut Decoder::new(), &bytes);
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The resume journal: what of a file is durable, in a form that survives a kill or a power cut at any byte.
+//!
+//! This module lays out bytes and reads them back. When they are written and synced is the receiver's work, in this order: data, then
+//! `fdatasync` of the file, then the [`Record`]s of what that made durable. A record is therefore never ahead of its data, and a record
+//! that was lost costs some resending and nothing else.
+//!
+//! To resume, [`Header::decode`] reads the first [`HEADER_LEN`] bytes, [`Replay`] takes the rest in pieces of any length, and the writer
+//! truncates the journal to [`Replayed::valid_len`] before it appends.
+
+use minicbor::{Decode, Encode};
+
+use crate::{
+    extent::ChunkId,
+    grid::{ChunkSize, Grid, InvalidChunkSize},
+    hash_tree::{ChainingValue, HashTree, Subtree},
+};
+
+/// Bytes of a [`Header`].
+pub const HEADER_LEN: usize = 128;
+
+/// Bytes of a [`Record`].
+pub const RECORD_LEN: usize = 64;
+
+/// Version of the layout that this module writes, and the only one it reads.
+pub const VERSION: u16 = 1;
+
+/// Start of a journal: what it is about and for whom.
+///
+/// Little-endian, 128 bytes:
+///
+/// ```text
+/// offset  size  field
+///      0     8  magic              "NICSTRJ\n"
+///      8     2  version            1
+///     10     1  chunk size         binary logarithm of the bytes, 12 to 22
+///     11     5  reserved           0
+///     16     8  file size          bytes
+///     24     8  source size        bytes, as stat(2) gives it
+///     32     8  source mtime       whole seconds since 1970, signed
+///     40     8  source ctime       whole seconds since 1970, signed
+///     48     4  source mtime       nanoseconds
+///     52     4  source ctime       nanoseconds
+///     56     8  source inode
+///     64     8  source device
+///     72    32  peer key           public key of the other end
+///    104    16  journal id         random
+///    120     4  reserved           0
+///    124     4  checksum           CRC-32C of the 124 bytes before
+/// ```
+///
+/// Magic and version come first and stay there in every version, so that any version can name any other; all else may move. The
+/// checksum is last, so that it covers everything before. Integers are aligned. File size and source size differ where stat(2) does not
+/// know the size, as for a block device. The length is a multiple of [`RECORD_LEN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Size of the file and of its chunks.
+    pub grid: Grid,
+    /// The file that is being sent, as the sender sees it.
+    pub source: SourceIdentity,
+    /// Public key of the other end, which alone may go on with this file.
+    pub peer_key: [u8; 32],
+    /// Drawn at random for each journal.
+    pub id: JournalId,
+}
+
+/// Random number that ties records to their journal.
+///
+/// A disk may hand out blocks of a journal that was deleted. Their checksums cover another id, so they are not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct JournalId(pub [u8; 16]);
+
+/// What tells whether a file is still the one that was sent before.
+///
+/// It is the sender's view and means nothing on another machine but equal or not equal. The change time is in it because the
+/// modification time can be set back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(map)]
+pub struct SourceIdentity {
+    /// Size in bytes.
+    #[n(0)]
+    pub size: u64,
+    /// When the content changed last.
+    #[n(1)]
+    pub mtime: Timestamp,
+    /// When content or attributes changed last.
+    #[n(2)]
+    pub ctime: Timestamp,
+    /// Inode number.
+    #[n(3)]
+    pub inode: u64,
+    /// Number of the device that the file is on.
+    #[n(4)]
+    pub device: u64,
+}
+
+impl SourceIdentity {
+    /// Compares what is recorded with what is found.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceChanged`] with the first difference, in the order of the fields.
+    pub fn check(&self, found: &SourceIdentity) -> Result<(), SourceChanged> {
+        let recorded = *self;
+        if recorded.size != found.size {
+            return Err(SourceChanged::Size { recorded: recorded.size, found: found.size });
+        }
+        if recorded.mtime != found.mtime {
+            return Err(SourceChanged::Modified);
+        }
+        if recorded.ctime != found.ctime {
+            return Err(SourceChanged::Attributes);
+        }
+        if (recorded.inode, recorded.device) != (found.inode, found.device) {
+            return Err(SourceChanged::Replaced { recorded: recorded.inode, found: found.inode });
+        }
+        Ok(())
+    }
+}
+
+/// Time of a file, as stat(2) gives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
+pub struct Timestamp {
+    /// Whole seconds since 1970, negative before.
+    #[n(0)]
+    pub seconds: i64,
+    /// Nanoseconds in the second.
+    #[n(1)]
+    pub nanoseconds: u32,
+}
+
+/// How a source differs from what was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceChanged {
+    /// It has another size.
+    #[error("source has another size: {recorded} recorded, {found} found")]
+    Size {
+        /// Bytes recorded.
+        recorded: u64,
+        /// Bytes found.
+        found: u64,
+    },
+    /// Its modification time differs.
+    #[error("source was modified since")]
+    Modified,
+    /// Its change time differs: the content, or an attribute such as its mode or its number of names.
+    #[error("content or attributes of the source changed since")]
+    Attributes,
+    /// It is another file of the same name.
+    #[error("source was replaced by another file: inode {recorded} recorded, {found} found")]
+    Replaced {
+        /// Inode number recorded.
+        recorded: u64,
+        /// Inode number found; the same if only the device differs.
+        found: u64,
+    },
+}
+
+impl Header {
+    /// Lays the header out.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let Header { grid, source, peer_key, id } = self;
+        let mut bytes = [0; HEADER_LEN];
+        put(&mut bytes, 0, MAGIC);
+        put(&mut bytes, 8, VERSION.to_le_bytes());
+        put(&mut bytes, 10, [grid.chunk_size.log2()]);
+        put(&mut bytes, 16, grid.size.to_le_bytes());
+        put(&mut bytes, 24, source.size.to_le_bytes());
+        put(&mut bytes, 32, source.mtime.seconds.to_le_bytes());
+        put(&mut bytes, 40, source.ctime.seconds.to_le_bytes());
+        put(&mut bytes, 48, source.mtime.nanoseconds.to_le_bytes());
+        put(&mut bytes, 52, source.ctime.nanoseconds.to_le_bytes());
+        put(&mut bytes, 56, source.inode.to_le_bytes());
+        put(&mut bytes, 64, source.device.to_le_bytes());
+        put(&mut bytes, 72, *peer_key);
+        put(&mut bytes, 104, id.0);
+        let checksum = crc32c::crc32c(&bytes[..HEADER_CRC]);
+        put(&mut bytes, HEADER_CRC, checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the header from the start of a journal; bytes after it are left alone.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError`] if the bytes do not start with a whole and undamaged header of this version. Nothing of such a journal can be
+    /// used: the transfer starts from the beginning.
+    pub fn decode(journal: &[u8]) -> Result<Header, HeaderError> {
+        let Some(bytes) = journal.first_chunk::<HEADER_LEN>() else {
+            return Err(HeaderError::Torn { len: journal.len() });
+        };
+        if take::<8>(bytes, 0) != MAGIC {
+            return Err(HeaderError::Magic { found: take(bytes, 0) });
+        }
+        let version = u16::from_le_bytes(take(bytes, 8));
+        if version != VERSION {
+            return Err(HeaderError::Version { found: version });
+        }
+        let (recorded, computed) = (u32::from_le_bytes(take(bytes, HEADER_CRC)), crc32c::crc32c(&bytes[..HEADER_CRC]));
+        if recorded != computed {
+            return Err(HeaderError::Checksum { recorded, computed });
+        }
+        let u64_at = |at| u64::from_le_bytes(take(bytes, at));
+        let timestamp_at = |seconds, nanoseconds| Timestamp {
+            seconds: i64::from_le_bytes(take(bytes, seconds)),
+            nanoseconds: u32::from_le_bytes(take(bytes, nanoseconds)),
+        };
+        Ok(Header {
+            grid: Grid::new(u64_at(16), ChunkSize::from_log2(bytes[10])?),
+            source: SourceIdentity {
+                size: u64_at(24),
+                mtime: timestamp_at(32, 48),
+                ctime: timestamp_at(40, 52),
+                inode: u64_at(56),
+                device: u64_at(64),
+            },
+            peer_key: take(bytes, 72),
+            id: JournalId(take(bytes, 104)),
+        })
+    }
+}
+
+/// Why bytes are no header of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// The journal ends within its header.
+    #[error("journal has {len} bytes, its header alone has {HEADER_LEN}")]
+    Torn {
+        /// Bytes there are.
+        len: usize,
+    },
+    /// This is no journal.
+    #[error("not a journal: it starts with {:?}, expected {:?}", found.escape_ascii().to_string(), MAGIC.escape_ascii().to_string())]
+    Magic {
+        /// First bytes.
+        found: [u8; 8],
+    },
+    /// Another version of the program wrote it.
+    #[error("journal has layout version {found}, expected {VERSION}")]
+    Version {
+        /// Version found.
+        found: u16,
+    },
+    /// The header is damaged.
+    #[error("journal header is damaged: checksum {recorded:#010x} recorded, {computed:#010x} computed")]
+    Checksum {
+        /// Checksum that stands in the header.
+        recorded: u32,
+        /// Checksum that its bytes have.
+        computed: u32,
+    },
+    /// The header is whole and asks for an impossible chunk size.
+    #[error("journal cannot be used")]
+    ChunkSize(#[from] InvalidChunkSize),
+}
+
+/// One entry of a journal: a subtree whose chunks are durable, with its hash value.
+///
+/// Little-endian, 64 bytes:
+///
+/// ```text
+/// offset  size  field
+///      0     1  type               1: durable subtree
+///      1     1  level              binary logarithm of the number of chunks
+///      2     6  reserved           0
+///      8     8  first chunk
+///     16    32  chaining value
+///     48    12  reserved           0
+///     60     4  checksum           CRC-32C of the journal id and the 60 bytes before
+/// ```
+///
+/// A type other than 0 comes first, so that a stretch of zeros, which file systems leave at the end of a file after a power cut, is
+/// never a record, whatever the checksum. 64 bytes, so that no record lies across two sectors and a torn write takes whole records; all
+/// the same size, so that the end of the valid part needs no search. A sequence number is not needed: each record is true for as long as
+/// the journal exists, whatever stands before or after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The durable subtree.
+    pub subtree: Subtree,
+}
+
+impl Record {
+    /// Lays the record out for the journal `id`.
+    pub fn encode(&self, id: JournalId) -> [u8; RECORD_LEN] {
+        let mut bytes = [0; RECORD_LEN];
+        put(&mut bytes, 0, [TYPE_SUBTREE, self.subtree.level]);
+        put(&mut bytes, 8, self.subtree.first.0.to_le_bytes());
+        put(&mut bytes, 16, self.subtree.value.0);
+        let checksum = record_checksum(&bytes, id);
+        put(&mut bytes, RECORD_CRC, checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a record of the journal `id`, or nothing if it is damaged or belongs to another journal.
+    ///
+    /// Whether the subtree fits the journal's file is for [`Replay`] to see.
+    pub fn decode(bytes: &[u8; RECORD_LEN], id: JournalId) -> Option<Record> {
+        let intact = u32::from_le_bytes(take(bytes, RECORD_CRC)) == record_checksum(bytes, id);
+        let reserved_is_zero = take::<6>(bytes, 2) == [0; 6] && take::<12>(bytes, 48) == [0; 12];
+        if !intact || !reserved_is_zero || bytes[0] != TYPE_SUBTREE {
+            return None;
+        }
+        let first = ChunkId(u64::from_le_bytes(take(bytes, 8)));
+        Some(Record { subtree: Subtree { first, level: bytes[1], value: ChainingValue(take(bytes, 16)) } })
+    }
+}
+
+/// Reader of a journal's records, fed with the bytes after the header in pieces of any length.
+///
+/// It believes the records up to the first that is damaged, torn, of another journal, no subtree of the file, or at odds with one before
+/// it. Records may repeat or contain each other, as they do after a resume. Memory goes by the gaps between what is durable
+/// ([`HashTree::open_nodes`]), not by the length of the journal.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    header: Header,
+    tree: HashTree,
+    /// Start of a record whose end has not been fed. Only the first `partial_len` bytes count.
+    partial: [u8; RECORD_LEN],
+    partial_len: usize,
+    record_count: u64,
+    damaged: bool,
+}
+
+impl Replay {
+    /// Starts to read the records behind `header`.
+    pub const fn new(header: Header) -> Replay {
+        Replay { header, tree: HashTree::new(header.grid), partial: [0; RECORD_LEN], partial_len: 0, record_count: 0, damaged: false }
+    }
+
+    /// Takes the next bytes of the journal.
+    ///
+    /// Returns whether more are of use: after a damaged record none are.
+    pub fn feed(&mut self, mut bytes: &[u8]) -> bool {
+        while !self.damaged && !bytes.is_empty() {
+            let wanted = bytes.len().min(RECORD_LEN - self.partial_len);
+            let (now, later) = bytes.split_at(wanted);
+            self.partial[self.partial_len..][..wanted].copy_from_slice(now);
+            self.partial_len += wanted;
+            bytes = later;
+            if self.partial_len == RECORD_LEN {
+                self.on_record();
+            }
+        }
+        !self.damaged
+    }
+
+    /// Returns what the journal says.
+    pub fn finish(self) -> Replayed {
+        let valid_len = HEADER_LEN as u64 + self.record_count * RECORD_LEN as u64;
+        Replayed { header: self.header, tree: self.tree, valid_len, tail_is_torn: self.damaged || self.partial_len > 0 }
+    }
+
+    fn on_record(&mut self) {
+        let record = Record::decode(&self.partial, self.header.id);
+        let believed = record.is_some_and(|record| self.tree.absorb(record.subtree).is_ok());
+        if believed {
+            self.record_count += 1;
+            self.partial_len = 0;
+        } else {
+            self.damaged = true;
+        }
+    }
+}
+
+/// What a journal says, from [`Replay::finish`] or [`replay`].
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// What the journal is about.
+    pub header: Header,
+    /// The durable chunks, merged; [`HashTree::subtrees`] lists them, and the transfer goes on with this tree.
+    pub tree: HashTree,
+    /// Bytes of the journal, header included, that were believed. The journal is truncated to this before anything is appended.
+    pub valid_len: u64,
+    /// Whether there were bytes after these.
+    pub tail_is_torn: bool,
+}
+
+impl Replayed {
+    /// Returns the fewest subtrees that cover the durable chunks, in ascending order.
+    pub fn subtrees(&self) -> Vec<Subtree> {
+        self.tree.subtrees().collect()
+    }
+}
+
+/// Reads a whole journal.
+///
+/// # Errors
+///
+/// [`HeaderError`] as from [`Header::decode`]. Damaged records are no error: see [`Replay`].
+pub fn replay(journal: &[u8]) -> Result<Replayed, HeaderError> {
+    let mut replay = Replay::new(Header::decode(journal)?);
+    replay.feed(&journal[HEADER_LEN..]);
+    Ok(replay.finish())
+}
+
+fn record_checksum(bytes: &[u8; RECORD_LEN], id: JournalId) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&id.0), &bytes[..RECORD_CRC])
+}
+
+/// Writes a field; `at + N` is inside of the layout, as all offsets are the constants of this module.
+fn put<const N: usize>(bytes: &mut [u8], at: usize, field: [u8; N]) {
+    bytes[at..at + N].copy_from_slice(&field);
+}
+
+/// Reads a field; `at + N` is inside of the layout, as all offsets are the constants of this module.
+fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
+}
+
+const MAGIC: [u8; 8] = *b"NICSTRJ\n";
+const TYPE_SUBTREE: u8 = 1;
+/// Where the checksum stands, and how many bytes it covers.
+const HEADER_CRC: usize = HEADER_LEN - 4;
+/// Where the checksum stands, and how many bytes it covers besides the journal id.
+const RECORD_CRC: usize = RECORD_LEN - 4;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,458 @@
+//! What two peers tell each other besides data: CBOR maps that can grow.
+//!
+//! A map's keys are small numbers; a peer ignores keys it does not know and takes absent ones as `None`, so a field can be added without
+//! a new version. A new *variant* needs a new [`VERSION`], as an older peer cannot read it.
+
+use std::net::IpAddr;
+
+use minicbor::{Decode, Encode};
+
+use crate::{
+    extent::ChunkId,
+    hash_tree::{ChainingValue, Digest, Subtree},
+    journal::SourceIdentity,
+    name::Name,
+    session::{SessionId, TransferId},
+};
+
+/// Version of the protocol; both ends must have the same.
+pub const VERSION: u32 = 1;
+
+/// Most subtrees in one [`Accept`].
+///
+/// With 42 bytes each at most they fit in one control message with room to spare. A receiver that has more (its file is in more pieces)
+/// names the largest; what it does not name is sent again.
+pub const MAX_HAVE: usize = 1400;
+
+/// Body of [`crate::Frame::Hello`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Hello {
+    /// [`VERSION`] of the client.
+    #[n(0)]
+    pub version: u32,
+    /// The session to join; the client draws a random one for a new session.
+    #[n(1)]
+    pub session: SessionId,
+    /// Whether the session is to be made. A join of an unknown session is refused.
+    #[n(2)]
+    pub new: bool,
+    /// The path that this connection carries, numbered by the client; one connection a path at a time.
+    #[n(3)]
+    pub path: u16,
+    /// Name of the client's interface, for the daemon's log.
+    #[n(4)]
+    pub interface: Option<String>,
+    /// The client's interfaces; with a new session only.
+    #[n(5)]
+    pub interfaces: Option<Vec<PeerInterface>>,
+    /// Most that the daemon may send on this path, in bit/s.
+    #[n(6)]
+    pub cap_bps: Option<u64>,
+}
+
+/// Body of [`crate::Frame::Welcome`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Welcome {
+    /// [`VERSION`] of the daemon.
+    #[n(0)]
+    pub version: u32,
+    /// Name of the interface on which the connection arrived, if the daemon knows it.
+    #[n(1)]
+    pub arrival: Option<String>,
+    /// The daemon's interfaces; with a new session only.
+    #[n(2)]
+    pub interfaces: Option<Vec<PeerInterface>>,
+}
+
+/// Body of [`crate::Frame::Refuse`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Refusal {
+    /// What stands against it.
+    #[n(0)]
+    pub code: RefusalCode,
+    /// The daemon's version, for [`RefusalCode::Version`].
+    #[n(1)]
+    pub version: u32,
+}
+
+/// Why a daemon refuses a connection of a trusted peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum RefusalCode {
+    /// The versions differ.
+    #[n(0)]
+    Version,
+    /// A join of a session that the daemon does not have, or that belongs to another key.
+    #[n(1)]
+    UnknownSession,
+    /// The daemon has as many sessions as it may.
+    #[n(2)]
+    TooManySessions,
+    /// The daemon is shutting down.
+    #[n(3)]
+    ShuttingDown,
+    /// The path's number is in use in this session, or there are too many paths.
+    #[n(4)]
+    Path,
+}
+
+/// Why a session was closed in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CloseCode {
+    /// All that was asked for is done.
+    Done = 0,
+    /// The user or the embedding program interrupted it.
+    Cancelled = 1,
+    /// The process is shutting down.
+    ShuttingDown = 2,
+}
+
+impl CloseCode {
+    /// The code of a number; numbers of later versions read as [`CloseCode::Cancelled`].
+    pub fn from_u32(code: u32) -> Self {
+        match code {
+            0 => Self::Done,
+            2 => Self::ShuttingDown,
+            _ => Self::Cancelled,
+        }
+    }
+}
+
+/// One interface of a peer, as it describes itself. Nothing in it is believed that was not probed.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PeerInterface {
+    /// Its name there.
+    #[n(0)]
+    pub name: String,
+    /// Its index there.
+    #[n(1)]
+    pub index: u32,
+    /// Its addresses.
+    #[n(2)]
+    pub addresses: Vec<PeerAddress>,
+    /// Its MTU in bytes.
+    #[n(3)]
+    pub mtu: u32,
+    /// Its line rate in bit/s, if known.
+    #[n(4)]
+    pub line_rate_bps: Option<u64>,
+    /// What a shaper lets out of it, in bit/s of Ethernet frames without preamble, checksum and gap, if there is one.
+    #[n(5)]
+    pub egress_limit_bps: Option<u64>,
+    /// Whether the peer would use it as a link unasked.
+    #[n(6)]
+    pub candidate: bool,
+    /// Its hardware address, if it has one.
+    #[cbor(n(7), with = "minicbor::bytes")]
+    pub mac: Option<[u8; 6]>,
+}
+
+/// An address of a [`PeerInterface`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PeerAddress {
+    /// The address.
+    #[n(0)]
+    pub ip: IpAddr,
+    /// Bits of its network's prefix.
+    #[n(1)]
+    pub prefix_len: u8,
+}
+
+/// A numbered control message.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum Message {
+    /// Client: take this file.
+    #[n(0)]
+    Put(#[n(0)] Put),
+    /// Client: give me this file.
+    #[n(1)]
+    Get(#[n(0)] Get),
+    /// Sender, in answer to a [`Get`]: this is what I have.
+    #[n(2)]
+    Offer(#[n(0)] Offer),
+    /// Receiver: send it, all but what I have.
+    #[n(3)]
+    Accept(#[n(0)] Accept),
+    /// Sender: all was read, and this is its digest.
+    #[n(4)]
+    Complete(#[n(0)] Complete),
+    /// Receiver: the whole file is durable under its name.
+    #[n(5)]
+    Committed(#[n(0)] Committed),
+    /// Either side: the transfer failed here.
+    #[n(6)]
+    Fail(#[n(0)] Fail),
+}
+
+/// Body of [`Message::Put`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Put {
+    /// The name to give to it, relative to the daemon's root.
+    #[n(0)]
+    pub name: Name,
+    /// What is to be sent.
+    #[n(1)]
+    pub offer: Offer,
+    /// How to receive it.
+    #[n(2)]
+    pub options: PutOptions,
+    /// The source's own file name: where `name` is a directory there, the file goes into it under this name.
+    #[n(3)]
+    pub into: Option<Name>,
+}
+
+/// How a receiver is asked to treat a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PutOptions {
+    /// Replace a file that has the name.
+    #[n(0)]
+    pub replace: bool,
+    /// Start from nothing although a partial file is there.
+    #[n(1)]
+    pub restart: bool,
+    /// Keep mode and modification time.
+    #[n(2)]
+    pub preserve: bool,
+    /// Read back what was written, from the disk, and compare before the file gets its name.
+    #[n(3)]
+    pub verify: bool,
+}
+
+/// Body of [`Message::Get`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Get {
+    /// The transfer's number, chosen by the client.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// The file's name relative to the daemon's root.
+    #[n(1)]
+    pub name: Name,
+    /// Most that the daemon may send over all paths together, in bit/s.
+    #[n(2)]
+    pub limit_bps: Option<u64>,
+}
+
+/// A file that a sender holds open.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Offer {
+    /// The transfer's number, chosen by the client.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// What the file is; a resumed transfer must have the same.
+    #[n(1)]
+    pub source: SourceIdentity,
+    /// Base-2 logarithm of the chunk size in bytes.
+    #[n(2)]
+    pub chunk_log2: u8,
+    /// Permission bits (0o777).
+    #[n(3)]
+    pub mode: u32,
+}
+
+/// Body of [`Message::Accept`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Accept {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// What is durable at the receiver from an earlier attempt, at most [`MAX_HAVE`].
+    #[n(1)]
+    pub have: Vec<Have>,
+}
+
+/// A [`Subtree`] on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Have {
+    /// See [`Subtree::first`].
+    #[n(0)]
+    pub first: u64,
+    /// See [`Subtree::level`].
+    #[n(1)]
+    pub level: u8,
+    /// See [`Subtree::value`].
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub value: [u8; 32],
+}
+
+impl From<&Subtree> for Have {
+    fn from(subtree: &Subtree) -> Self {
+        Self { first: subtree.first.0, level: subtree.level, value: subtree.value.0 }
+    }
+}
+
+impl From<Have> for Subtree {
+    fn from(have: Have) -> Self {
+        Self { first: ChunkId(have.first), level: have.level, value: ChainingValue(have.value) }
+    }
+}
+
+/// Body of [`Message::Complete`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Complete {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// BLAKE3 of the whole file as the sender read it.
+    #[n(1)]
+    pub digest: Digest,
+    /// The file's modification time, for [`PutOptions::preserve`], is that of the offer; this says what held each path back so far.
+    #[n(2)]
+    pub streams: Vec<StreamReport>,
+}
+
+/// What a sender's kernel says of one path, over the path's life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct StreamReport {
+    /// The path.
+    #[n(0)]
+    pub path: u16,
+    /// Bytes sent more than once.
+    #[n(1)]
+    pub retransmitted_bytes: Option<u64>,
+    /// Smoothed round-trip time, in microseconds.
+    #[n(2)]
+    pub rtt_us: Option<u64>,
+    /// Time with something to send, in microseconds.
+    #[n(3)]
+    pub busy_us: Option<u64>,
+    /// Part of it held back by the receiver's window, in microseconds.
+    #[n(4)]
+    pub rwnd_limited_us: Option<u64>,
+    /// Part of it held back by the send buffer, in microseconds.
+    #[n(5)]
+    pub sndbuf_limited_us: Option<u64>,
+}
+
+/// Body of [`Message::Committed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Committed {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// BLAKE3 of the whole file as the receiver verified it.
+    #[n(1)]
+    pub digest: Digest,
+}
+
+/// Body of [`Message::Fail`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Fail {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// What kind of failure.
+    #[n(1)]
+    pub code: FailCode,
+    /// What failed, on which thing, in one line for people; at most 1 KiB, escaped by whoever shows it.
+    #[n(2)]
+    pub text: String,
+    /// Whether a rerun would go on from what is durable.
+    #[n(3)]
+    pub resumable: bool,
+}
+
+/// Kinds of failure of a transfer; each has an exit code of its own in the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+#[non_exhaustive]
+pub enum FailCode {
+    /// A name, a permission or a policy of the peer's line does not allow it.
+    #[n(0)]
+    Refused,
+    /// No such file.
+    #[n(1)]
+    NotFound,
+    /// A file of that name exists and replacing it was not asked for.
+    #[n(2)]
+    Exists,
+    /// Reading, writing or syncing a file failed.
+    #[n(3)]
+    Io,
+    /// The disk is full.
+    #[n(4)]
+    NoSpace,
+    /// The source changed while it was read.
+    #[n(5)]
+    SourceChanged,
+    /// The digests of the two ends differ.
+    #[n(6)]
+    Digest,
+    /// The same target is being written by another transfer.
+    #[n(7)]
+    Busy,
+    /// Interrupted by its user.
+    #[n(8)]
+    Cancelled,
+    /// The peer broke the protocol.
+    #[n(9)]
+    Protocol,
+    /// Not a regular file.
+    #[n(10)]
+    NotAFile,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn messages_are_pinned_byte_for_byte() {
+        let get = Message::Get(Get { transfer: TransferId(1), name: Name::new(["a"]).unwrap(), limit_bps: None });
+        assert_eq!(hex(&minicbor::to_vec(&get).unwrap()), "820181a2000101814161");
+        let committed = Message::Committed(Committed { transfer: TransferId(2), digest: Digest([3; 32]) });
+        assert_eq!(hex(&minicbor::to_vec(committed).unwrap()), format!("820581a20002015820{}", "03".repeat(32)));
+        let hello = Hello { version: 1, session: SessionId([4; 16]), new: true, path: 0, interface: None, interfaces: None, cap_bps: None };
+        assert_eq!(hex(&minicbor::to_vec(hello).unwrap()), format!("a400010150{}02f50300", "04".repeat(16)));
+        let refusal = Refusal { code: RefusalCode::UnknownSession, version: 1 };
+        assert_eq!(hex(&minicbor::to_vec(refusal).unwrap()), "a200010101");
+    }
+
+    #[test]
+    fn a_map_with_a_key_from_the_future_is_read() {
+        // {0: 2 (code), 1: 1 (version), 9: "new"}
+        let bytes = [0xa3, 0x00, 0x02, 0x01, 0x01, 0x09, 0x63, b'n', b'e', b'w'];
+        let refusal: Refusal = minicbor::decode(&bytes).unwrap();
+        assert_eq!(refusal.code, RefusalCode::TooManySessions);
+    }
+
+    #[test]
+    fn the_longest_accept_fits_in_a_control_message() {
+        let have = Have { first: u64::MAX, level: 63, value: [0xff; 32] };
+        let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE] });
+        let len = minicbor::to_vec(accept).unwrap().len();
+        assert!(len <= crate::frame::MAX_CONTROL, "{len}");
+    }
+
+    #[test]
+    fn cut_or_garbled_messages_are_errors_not_panics() {
+        let name = Name::new(["dir", "file"]).unwrap();
+        let bytes = minicbor::to_vec(Message::Get(Get { transfer: TransferId(1), name, limit_bps: None })).unwrap();
+        for len in 0..bytes.len() {
+            assert!(minicbor::decode::<Message>(&bytes[..len]).is_err());
+        }
+        for (index, bit) in (0..bytes.len()).flat_map(|index| (0..8).map(move |bit| (index, bit))) {
+            let mut garbled = bytes.clone();
+            garbled[index] ^= 1 << bit;
+            let _ = minicbor::decode::<Message>(&garbled);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Names of files as they travel: lists of components, rejected when they are not plain, never cleaned.
+
+use std::fmt;
+
+use minicbor::{Decode, Decoder, Encode, Encoder, bytes::ByteVec, decode, encode};
+
+/// Most components in a name. Deeper trees than this are not found outside attacks.
+pub const MAX_COMPONENTS: usize = 256;
+
+/// Most bytes in one component (NAME_MAX of Linux file systems).
+pub const MAX_COMPONENT: usize = 255;
+
+/// Most bytes in all components together (PATH_MAX less its terminator).
+pub const MAX_NAME: usize = 4095;
+
+/// A file's name relative to the daemon's root, as components.
+///
+/// A value of this type has 1 to [`MAX_COMPONENTS`] components, none of them empty, `.`, `..`, longer than [`MAX_COMPONENT`] bytes, or with
+/// a slash or NUL in it. It need not be UTF-8.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Name(Vec<Vec<u8>>);
+
+impl Name {
+    /// Checks `components` and makes a name of them.
+    pub fn new<I, C>(components: I) -> Result<Self, NameError>
+    where
+        I: IntoIterator<Item = C>,
+        C: Into<Vec<u8>>,
+    {
+        let components: Vec<Vec<u8>> = components.into_iter().map(Into::into).collect();
+        if components.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if components.len() > MAX_COMPONENTS {
+            return Err(NameError::TooDeep(components.len()));
+        }
+        let total = components.iter().map(|component| component.len() + 1).sum::<usize>() - 1;
+        if total > MAX_NAME {
+            return Err(NameError::TooLong(total));
+        }
+        components.iter().try_for_each(|component| check(component))?;
+        Ok(Self(components))
+    }
+
+    /// Takes a relative path with `/` between components, as typed by a user.
+    ///
+    /// A leading slash, `.` and `..` are errors here too; repeated slashes are not, as every shell treats them as one.
+    pub fn parse(path: &[u8]) -> Result<Self, NameError> {
+        if path.starts_with(b"/") {
+            return Err(NameError::Absolute(escaped(path)));
+        }
+        Self::new(path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()))
+    }
+
+    /// The components, outermost first.
+    pub fn components(&self) -> impl ExactSizeIterator<Item = &[u8]> + DoubleEndedIterator {
+        self.0.iter().map(Vec::as_slice)
+    }
+
+    /// The last component.
+    pub fn file_name(&self) -> &[u8] {
+        self.0.last().map_or(&[], Vec::as_slice)
+    }
+
+    /// This name with one more component at its end.
+    pub fn join(&self, component: &[u8]) -> Result<Self, NameError> {
+        Self::new(self.components().chain([component]))
+    }
+}
+
+/// Shows the name with `/` between components; control characters, and bytes that are not UTF-8, are escaped.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escaped(&self.0.join(&b'/')))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// Why a name was rejected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// No component at all.
+    #[error("name is empty, expected at least one component")]
+    Empty,
+    /// A name that starts at the file system's root.
+    #[error("name \"{0}\" is absolute, expected one relative to the daemon's root")]
+    Absolute(String),
+    /// More components than [`MAX_COMPONENTS`].
+    #[error("name of {0} components exceeds the limit of {MAX_COMPONENTS}")]
+    TooDeep(usize),
+    /// More bytes than [`MAX_NAME`], or than [`MAX_COMPONENT`] in one component.
+    #[error("name of {0} bytes exceeds the limit of {MAX_NAME} ({MAX_COMPONENT} in a component)")]
+    TooLong(usize),
+    /// An empty component, `.`, `..`, or one with a slash or NUL.
+    #[error("name component \"{0}\" is not allowed: it must not be empty, \".\" or \"..\", or contain \"/\" or NUL")]
+    Component(String),
+}
+
+fn check(component: &[u8]) -> Result<(), NameError> {
+    if component.len() > MAX_COMPONENT {
+        return Err(NameError::TooLong(component.len()));
+    }
+    let plain = !matches!(component, b"" | b"." | b"..") && !component.iter().any(|byte| matches!(byte, b'/' | 0));
+    if plain { Ok(()) } else { Err(NameError::Component(escaped(component))) }
+}
+
+/// Returns text that is safe on a terminal and in a log: control characters and direction marks are escaped, other bytes replaced.
+pub fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            let directional = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            if c.is_control() || directional || c == '\\' {
+                text.extend(c.escape_default());
+            } else {
+                text.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+impl<C> Encode<C> for Name {
+    fn encode<W: encode::Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        e.array(self.0.len() as u64)?;
+        for component in &self.0 {
+            e.bytes(component)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'b, C> Decode<'b, C> for Name {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, decode::Error> {
+        let position = d.position();
+        let components = d.array_iter::<ByteVec>()?.take(MAX_COMPONENTS + 1).collect::<Result<Vec<_>, _>>()?;
+        Self::new(components.into_iter().map(Vec::from)).map_err(|error| decode::Error::custom(error).at(position))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use minicbor::decode as decode_bytes;
+
+    use super::*;
+
+    #[test]
+    fn plain_names_are_kept_as_they_are() {
+        let name = Name::parse(b"a//b c/\xff.bin").unwrap();
+        assert_eq!(name.components().collect::<Vec<_>>(), [&b"a"[..], b"b c", b"\xff.bin"]);
+        assert_eq!(name.to_string(), "a/b c/\\xff.bin");
+        assert_eq!(name.file_name(), b"\xff.bin");
+    }
+
+    #[test]
+    fn names_that_leave_the_root_are_rejected_not_cleaned() {
+        let long = "x".repeat(256);
+        for bad in ["", "/", "/etc/passwd", "..", "a/../b", "a/.", ".", "../a", "a/..", "a\0b", &long] {
+            assert!(Name::parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+        assert!(Name::new(["a/b"]).is_err());
+        assert!(Name::new(vec!["a"; 257]).is_err());
+        assert!(Name::new(vec!["x".repeat(250); 17]).is_err());
+    }
+
+    #[test]
+    fn a_rejected_name_cannot_be_decoded() {
+        for bad in [vec![&b".."[..]], vec![b"a", b""], vec![], vec![b"a/b"]] {
+            let mut bytes = Vec::new();
+            let mut e = Encoder::new(&mut bytes);
+            e.array(bad.len() as u64).unwrap();
+            for component in bad {
+                e.bytes(component).unwrap();
+            }
+            let decoded: Result<Name, _> = decode_bytes(&bytes);
+            assert!(decoded.is_err());
+        }
+    }
+
+    #[test]
+    fn escapes_reach_no_terminal() {
+        assert_eq!(escaped(b"a\x1b[31m\nb"), "a\\u{1b}[31m\\nb");
+        assert_eq!(escaped("\u{202e}".as_bytes()), "\\u{202e}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Limits that a user sets on what is sent: a token bucket.
+
+use std::time::{Duration, Instant};
+
+use crate::units::BitRate;
+
+/// What may be sent at once after a pause: short enough that a limited link does not disturb its other users, long enough for a wake-up.
+const BURST: Duration = Duration::from_millis(20);
+
+/// A limit, and how much of it is used up.
+#[derive(Debug, Clone)]
+pub(crate) struct Pace {
+    rate: BitRate,
+    /// When everything sent so far would have passed at `rate`.
+    passed_at: Instant,
+}
+
+impl Pace {
+    /// Returns a limit of `rate` that nothing was sent under.
+    pub(crate) fn new(rate: BitRate, now: Instant) -> Self {
+        Self { rate: BitRate(rate.0.max(1)), passed_at: now }
+    }
+
+    /// When something may be sent, if not now.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
+        let ready = self.passed_at.checked_sub(BURST).unwrap_or(now);
+        (ready > now).then_some(ready)
+    }
+
+    /// `bytes` are sent.
+    pub(crate) fn on_sent(&mut self, bytes: u64, now: Instant) {
+        let from = self.passed_at.max(now);
+        // A day is longer than any wait that makes sense, and cannot overflow.
+        self.passed_at = from + self.rate.time_for(bytes).min(Duration::from_secs(86_400));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::disallowed_methods)]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn what_is_sent_keeps_to_the_rate() {
+        let start = origin();
+        let mut pace = Pace::new(BitRate(100_000_000), start); // 12.5 MB/s
+        let (mut now, mut sent) = (start, 0_u64);
+        while now < start + Duration::from_secs(1) {
+            match pace.wait(now) {
+                Some(ready) => now = ready,
+                None => {
+                    pace.on_sent(250_000, now);
+                    sent += 250_000;
+                }
+            }
+        }
+        // One second, the burst of 20 ms, and one chunk of 20 ms.
+        assert!((12_500_000..=13_000_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn a_rate_of_nothing_is_no_division_by_zero() {
+        let start = origin();
+        let mut pace = Pace::new(BitRate(0), start);
+        pace.on_sent(u64::MAX, start);
+        assert!(pace.wait(start).is_some());
+    }
+}

@@ -1,0 +1,403 @@
+//! The receiving half of a transfer: what arrived, was verified, written and made durable. Mirror image of [`crate::sender`].
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    extent::{ChunkId, ChunkRange, ChunkSet, Extent},
+    frame::MAX_ACK_RANGES,
+    grid::Grid,
+    hash_tree::{ChainingValue, Digest, HashTree, Subtree},
+    path::PathId,
+    sender::range_bytes,
+};
+
+/// Chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s.
+///
+/// One for each chunk cost the sender a wake-up per 256 KiB.
+pub const ACK_EVERY: u64 = 4;
+
+/// Longest that an acknowledgement waits for company.
+pub const ACK_DELAY: Duration = Duration::from_millis(10);
+
+/// The receiving half of one transfer.
+///
+/// Invariant: durable ⊆ written ⊆ the grid.
+#[derive(Debug)]
+pub struct Receiver {
+    grid: Grid,
+    written: ChunkSet,
+    /// How many copies of a chunk are being verified and written.
+    ///
+    /// A second copy is written as well while the first is not certain: were it dropped and the first one damaged, nobody would send the
+    /// chunk again, as the sender believes that the second is on its way.
+    writing: BTreeMap<ChunkId, u32>,
+    tree: HashTree,
+    /// Written since the last sync began.
+    fresh: Vec<Subtree>,
+    fresh_bytes: u64,
+    fresh_since: Option<Instant>,
+    syncing: bool,
+    resumed_bytes: u64,
+    written_bytes: u64,
+    duplicate_bytes: u64,
+    /// By the path on which they are to be told; under `None`, on whichever has a connection first.
+    acks: BTreeMap<Option<PathId>, PendingAck>,
+    written_by: BTreeMap<PathId, u64>,
+    expected: Option<Digest>,
+    closing: bool,
+}
+
+#[derive(Debug)]
+struct PendingAck {
+    chunks: ChunkSet,
+    since: Instant,
+}
+
+/// What is to be done with a chunk that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// Verify it and write it there.
+    Write(Extent),
+    /// It is there: drop it.
+    Duplicate,
+}
+
+/// The receiver got what cannot be of this transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArrivalError {
+    /// A chunk beyond the file's end.
+    #[error("peer sent chunk {chunk}, but the file has {count}")]
+    OutOfRange {
+        /// The chunk's number.
+        chunk: u64,
+        /// Chunks that the file has.
+        count: u64,
+    },
+    /// A chunk that is not as long as its place in the file.
+    #[error("peer sent {len} bytes for chunk {chunk}, expected {expected}")]
+    WrongLength {
+        /// The chunk's number.
+        chunk: u64,
+        /// Bytes that came.
+        len: u32,
+        /// Bytes that belong there.
+        expected: u64,
+    },
+}
+
+impl Receiver {
+    /// Returns the receiving half of a transfer of which `have` is durable already.
+    ///
+    /// Subtrees that do not fit together are left out: they are received again.
+    pub fn new(grid: Grid, have: &[Subtree]) -> Self {
+        let mut tree = HashTree::new(grid);
+        for subtree in have {
+            let _ = tree.absorb(*subtree);
+        }
+        let written: ChunkSet = tree.subtrees().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
+        let resumed_bytes = written.ranges().map(|range| range_bytes(grid, range)).sum();
+        Self {
+            grid,
+            written,
+            writing: BTreeMap::new(),
+            tree,
+            fresh: Vec::new(),
+            fresh_bytes: 0,
+            fresh_since: None,
+            syncing: false,
+            resumed_bytes,
+            written_bytes: 0,
+            duplicate_bytes: 0,
+            acks: BTreeMap::new(),
+            written_by: BTreeMap::new(),
+            expected: None,
+            closing: false,
+        }
+    }
+
+    /// The file's grid.
+    pub fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// A chunk of `len` bytes arrived.
+    pub fn on_arrival(&mut self, path: PathId, chunk: ChunkId, len: u32, now: Instant) -> Result<Arrival, ArrivalError> {
+        let count = self.grid.chunk_count();
+        let extent = self.grid.extent_of(chunk).ok_or(ArrivalError::OutOfRange { chunk: chunk.0, count })?;
+        if extent.len != u64::from(len) {
+            return Err(ArrivalError::WrongLength { chunk: chunk.0, len, expected: extent.len });
+        }
+        if self.written.contains(chunk) {
+            self.duplicate_bytes += extent.len;
+            self.acknowledge(Some(path), chunk, now);
+            return Ok(Arrival::Duplicate);
+        }
+        *self.writing.entry(chunk).or_default() += 1;
+        Ok(Arrival::Write(extent))
+    }
+
+    /// A chunk that came by `path` was verified to have `value` and written; its acknowledgement goes out on `ack_on`, or on any path.
+    pub fn on_written(&mut self, path: PathId, ack_on: Option<PathId>, chunk: ChunkId, value: ChainingValue, now: Instant) {
+        let Some(extent) = self.grid.extent_of(chunk) else { return };
+        self.on_not_written(chunk);
+        self.acknowledge(ack_on, chunk, now);
+        if self.written.insert(chunk) == 0 {
+            self.duplicate_bytes += extent.len;
+            return;
+        }
+        self.written_bytes += extent.len;
+        *self.written_by.entry(path).or_default() += extent.len;
+        let subtree = Subtree::of_chunk(chunk, value);
+        // Cannot overlap: the chunk was not in `written`.
+        let inserted = self.tree.insert(subtree);
+        debug_assert!(inserted.is_ok(), "{inserted:?}");
+        self.fresh.push(subtree);
+        self.fresh_bytes += extent.len;
+        self.fresh_since.get_or_insert(now);
+    }
+
+    /// A chunk that arrived is not written: it was damaged, or writing failed. It has to come again.
+    pub fn on_not_written(&mut self, chunk: ChunkId) {
+        if let Entry::Occupied(mut copies) = self.writing.entry(chunk) {
+            *copies.get_mut() -= 1;
+            if *copies.get() == 0 {
+                copies.remove();
+            }
+        }
+    }
+
+    /// The sender has read everything and got `digest`. Says whether that is news; what it says later does not count.
+    pub fn on_complete(&mut self, digest: Digest) -> bool {
+        let news = self.expected.is_none();
+        self.expected.get_or_insert(digest);
+        news
+    }
+
+    /// Once all is written and the sender has told its digest: the receiver's digest and the sender's. Only once.
+    pub fn poll_finished(&mut self) -> Option<(Digest, Digest)> {
+        let finished = (self.tree.root()?, self.expected?);
+        (self.writing.is_empty() && !std::mem::replace(&mut self.closing, true)).then_some(finished)
+    }
+
+    /// Starts a sync if `bytes` were written since the last one began, or anything `interval` ago: returns the subtrees that are durable
+    /// when it has ended.
+    pub fn poll_sync(&mut self, bytes: u64, interval: Duration, now: Instant) -> Option<Vec<Subtree>> {
+        let since = self.fresh_since?;
+        let due = self.fresh_bytes >= bytes || now.saturating_duration_since(since) >= interval;
+        if !due || self.syncing || self.closing {
+            return None;
+        }
+        self.syncing = true;
+        self.fresh_bytes = 0;
+        self.fresh_since = None;
+        Some(std::mem::take(&mut self.fresh))
+    }
+
+    /// The sync that was started last has ended.
+    pub fn on_synced(&mut self) {
+        self.syncing = false;
+    }
+
+    /// When a sync is due at the latest.
+    pub fn sync_deadline(&self, interval: Duration) -> Option<Instant> {
+        self.fresh_since.filter(|_| !self.syncing && !self.closing).map(|since| since + interval)
+    }
+
+    /// Returns an acknowledgement to send on `path`, which has a connection, if one is due.
+    pub fn poll_ack(&mut self, path: PathId, now: Instant) -> Option<Vec<ChunkRange>> {
+        self.poll_ack_of(Some(path), now).or_else(|| self.poll_ack_of(None, now))
+    }
+
+    fn poll_ack_of(&mut self, key: Option<PathId>, now: Instant) -> Option<Vec<ChunkRange>> {
+        let urgent = self.tree.is_complete();
+        let pending = self.acks.get_mut(&key)?;
+        let due = pending.chunks.len() >= ACK_EVERY || urgent || now.saturating_duration_since(pending.since) >= ACK_DELAY;
+        if !due {
+            return None;
+        }
+        let ranges = std::iter::from_fn(|| pending.chunks.take_first(u64::MAX)).take(MAX_ACK_RANGES).collect();
+        if pending.chunks.is_empty() {
+            self.acks.remove(&key);
+        }
+        Some(ranges)
+    }
+
+    /// When an acknowledgement is due at the latest; never for those that wait for any connection, as they go out with the first.
+    pub fn ack_deadline(&self) -> Option<Instant> {
+        self.acks.iter().filter(|(path, _)| path.is_some()).map(|(_, pending)| pending.since + ACK_DELAY).min()
+    }
+
+    /// `path` has lost its connection: what is owed there is told on any other.
+    pub fn on_path_lost(&mut self, path: PathId) {
+        let Some(owed) = self.acks.remove(&Some(path)) else { return };
+        let pending = self.acks.entry(None).or_insert(PendingAck { chunks: ChunkSet::new(), since: owed.since });
+        pending.chunks.extend(owed.chunks.ranges());
+        pending.since = pending.since.min(owed.since);
+    }
+
+    /// The fewest subtrees that cover what is written.
+    pub fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
+        self.tree.subtrees()
+    }
+
+    /// Bytes that were durable before this session.
+    pub fn resumed_bytes(&self) -> u64 {
+        self.resumed_bytes
+    }
+
+    /// Bytes written in this session.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
+    /// Bytes that arrived and were there already.
+    pub fn duplicate_bytes(&self) -> u64 {
+        self.duplicate_bytes
+    }
+
+    /// Bytes that arrived first by each path.
+    pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
+        self.written_by.iter().map(|(path, bytes)| (*path, *bytes))
+    }
+
+    fn acknowledge(&mut self, path: Option<PathId>, chunk: ChunkId, now: Instant) {
+        let pending = self.acks.entry(path).or_insert(PendingAck { chunks: ChunkSet::new(), since: now });
+        pending.chunks.insert(chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{grid::ChunkSize, hash_tree::chunk_value};
+
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(1);
+
+    #[allow(clippy::disallowed_methods)]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    fn grid(chunks: u64) -> Grid {
+        Grid::new(chunks * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT)
+    }
+
+    fn len() -> u32 {
+        ChunkSize::DEFAULT.bytes() as u32
+    }
+
+    #[test]
+    fn a_second_copy_is_dropped_and_acknowledged() {
+        let (mut receiver, now) = (Receiver::new(grid(2), &[]), origin());
+        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), now), Ok(Arrival::Write(_))));
+        receiver.on_written(A, Some(A), ChunkId(0), ChainingValue([1; 32]), now);
+        assert_eq!(receiver.on_arrival(B, ChunkId(0), len(), now), Ok(Arrival::Duplicate));
+        let later = now + ACK_DELAY;
+        assert_eq!(receiver.poll_ack(B, later), Some(vec![ChunkRange { first: ChunkId(0), count: 1 }]));
+        assert_eq!(receiver.duplicate_bytes(), u64::from(len()));
+    }
+
+    #[test]
+    fn chunks_outside_the_file_or_of_the_wrong_length_are_refused() {
+        let (mut receiver, now) = (Receiver::new(grid(2), &[]), origin());
+        assert!(matches!(receiver.on_arrival(A, ChunkId(2), len(), now), Err(ArrivalError::OutOfRange { .. })));
+        assert!(matches!(receiver.on_arrival(A, ChunkId(u64::MAX), len(), now), Err(ArrivalError::OutOfRange { .. })));
+        assert!(matches!(receiver.on_arrival(A, ChunkId(1), 1, now), Err(ArrivalError::WrongLength { .. })));
+    }
+
+    #[test]
+    fn a_damaged_chunk_may_come_again() {
+        let (mut receiver, now) = (Receiver::new(grid(2), &[]), origin());
+        receiver.on_arrival(A, ChunkId(0), len(), now).unwrap();
+        receiver.on_not_written(ChunkId(0));
+        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), now), Ok(Arrival::Write(_))));
+    }
+
+    #[test]
+    fn a_copy_that_comes_while_the_first_is_written_is_written_too_and_counts_once() {
+        let (mut receiver, now) = (Receiver::new(grid(2), &[]), origin());
+        for path in [A, B] {
+            assert!(matches!(receiver.on_arrival(path, ChunkId(0), len(), now), Ok(Arrival::Write(_))));
+        }
+        receiver.on_not_written(ChunkId(0)); // that of A was damaged
+        receiver.on_written(B, Some(B), ChunkId(0), ChainingValue([1; 32]), now);
+        assert_eq!((receiver.written_bytes(), receiver.duplicate_bytes()), (u64::from(len()), 0));
+    }
+
+    #[test]
+    fn what_is_owed_on_a_lost_path_waits_for_any_other_without_a_deadline() {
+        let (mut receiver, now) = (Receiver::new(grid(9), &[]), origin());
+        receiver.on_arrival(A, ChunkId(3), len(), now).unwrap();
+        receiver.on_written(A, Some(A), ChunkId(3), ChainingValue([1; 32]), now);
+        receiver.on_path_lost(A);
+        assert_eq!(receiver.ack_deadline(), None);
+        assert_eq!(receiver.poll_ack(B, now + ACK_DELAY), Some(vec![ChunkId(3).into()]));
+    }
+
+    #[test]
+    fn what_was_durable_before_may_overlap_or_make_no_sense() {
+        let value = |byte| ChainingValue([byte; 32]);
+        let have = [
+            Subtree { first: ChunkId(0), level: 1, value: value(1) },
+            Subtree::of_chunk(ChunkId(1), value(2)),
+            Subtree { first: ChunkId(1), level: 1, value: value(3) },
+            Subtree::of_chunk(ChunkId(99), value(4)),
+        ];
+        let receiver = Receiver::new(grid(4), &have);
+        assert_eq!(receiver.subtrees().collect::<Vec<_>>(), [have[0]]);
+        assert_eq!(receiver.resumed_bytes(), 2 * u64::from(len()));
+    }
+
+    #[test]
+    fn acknowledgements_wait_for_company_but_not_long() {
+        let (mut receiver, now) = (Receiver::new(grid(9), &[]), origin());
+        for chunk in 0..3 {
+            receiver.on_arrival(A, ChunkId(chunk), len(), now).unwrap();
+            receiver.on_written(A, Some(A), ChunkId(chunk), ChainingValue([0; 32]), now);
+        }
+        assert_eq!(receiver.poll_ack(A, now), None);
+        assert_eq!(receiver.ack_deadline(), Some(now + ACK_DELAY));
+        receiver.on_arrival(A, ChunkId(3), len(), now).unwrap();
+        receiver.on_written(A, Some(A), ChunkId(3), ChainingValue([0; 32]), now);
+        assert_eq!(receiver.poll_ack(A, now), Some(vec![ChunkRange { first: ChunkId(0), count: 4 }]));
+    }
+
+    #[test]
+    fn only_what_was_written_before_the_sync_is_durable_after_it() {
+        let (mut receiver, now) = (Receiver::new(grid(9), &[]), origin());
+        let second = Duration::from_secs(1);
+        let write = |receiver: &mut Receiver, chunk| {
+            receiver.on_arrival(A, ChunkId(chunk), len(), now).unwrap();
+            receiver.on_written(A, Some(A), ChunkId(chunk), ChainingValue([0; 32]), now);
+        };
+        write(&mut receiver, 0);
+        assert_eq!(receiver.poll_sync(1 << 30, second, now), None);
+        let batch = receiver.poll_sync(1 << 30, second, now + second).unwrap();
+        assert_eq!(batch.iter().map(|subtree| subtree.first).collect::<Vec<_>>(), [ChunkId(0)]);
+        write(&mut receiver, 1);
+        assert_eq!(receiver.poll_sync(1, second, now), None); // one sync at a time
+        receiver.on_synced();
+        assert_eq!(receiver.poll_sync(1, second, now).unwrap()[0].first, ChunkId(1));
+    }
+
+    #[test]
+    fn it_is_finished_when_all_is_written_and_the_senders_digest_is_known() {
+        let grid = grid(2);
+        let (mut receiver, now) = (Receiver::new(grid, &[]), origin());
+        let bytes = vec![5; len() as usize];
+        for chunk in [ChunkId(1), ChunkId(0)] {
+            receiver.on_arrival(A, chunk, len(), now).unwrap();
+            receiver.on_written(A, Some(A), chunk, chunk_value(grid, chunk, &bytes).unwrap(), now);
+        }
+        assert_eq!(receiver.poll_finished(), None);
+        let whole = Digest(*blake3::hash(&vec![5; 2 * len() as usize]).as_bytes());
+        receiver.on_complete(whole);
+        assert_eq!(receiver.poll_finished(), Some((whole, whole)));
+        assert_eq!(receiver.poll_finished(), None);
+    }
+}

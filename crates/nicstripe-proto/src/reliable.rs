@@ -1,0 +1,163 @@
+//! Numbered control messages that survive any path.
+//!
+//! There is no privileged control connection: each message goes out on whichever path asks first, and again on another when that path is
+//! lost or suspect before the peer said that it arrived.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::path::PathId;
+
+/// Most messages that may be unacknowledged in one direction, and how far ahead of the next expected one may arrive.
+pub const WINDOW: u64 = 64;
+
+/// Both directions of the control messages of one session.
+#[derive(Debug, Default)]
+pub struct Reliable {
+    /// Number of the first message in `unacknowledged`.
+    first_seq: u64,
+    unacknowledged: VecDeque<Outgoing>,
+    next_expected: u64,
+    early: BTreeMap<u64, Vec<u8>>,
+    /// Paths on which an acknowledgement is owed.
+    owed: Vec<PathId>,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    body: Vec<u8>,
+    /// The path it was sent on last; `None` when it has to be sent.
+    on: Option<PathId>,
+}
+
+/// The peer broke the numbering.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReliableError {
+    /// An acknowledgement of what was never sent.
+    #[error("peer acknowledged control message {next}, but only {sent} were sent")]
+    NeverSent {
+        /// The number that the peer expects next.
+        next: u64,
+        /// How many were sent.
+        sent: u64,
+    },
+    /// A number too far ahead.
+    #[error("peer sent control message {seq} while {expected} is expected, the limit is {WINDOW} ahead")]
+    TooEarly {
+        /// The message's number.
+        seq: u64,
+        /// The number expected next.
+        expected: u64,
+    },
+}
+
+impl Reliable {
+    /// Queues a message.
+    pub fn push(&mut self, body: Vec<u8>) {
+        self.unacknowledged.push_back(Outgoing { body, on: None });
+    }
+
+    /// Returns the next message to send on `path`, with its number.
+    pub fn poll(&mut self, path: PathId) -> Option<(u64, Vec<u8>)> {
+        let first = self.first_seq;
+        let mut window = self.unacknowledged.iter_mut().take(WINDOW as usize).enumerate();
+        let (index, message) = window.find(|(_, message)| message.on.is_none())?;
+        message.on = Some(path);
+        Some((first + index as u64, message.body.clone()))
+    }
+
+    /// Returns the acknowledgement owed on `path`: the number expected next.
+    pub fn poll_ack(&mut self, path: PathId) -> Option<u64> {
+        let index = self.owed.iter().position(|owed| *owed == path)?;
+        self.owed.swap_remove(index);
+        Some(self.next_expected)
+    }
+
+    /// Sends again elsewhere what was sent on `path` and not acknowledged.
+    pub fn on_path_doubtful(&mut self, path: PathId) {
+        for message in self.unacknowledged.iter_mut().filter(|message| message.on == Some(path)) {
+            message.on = None;
+        }
+    }
+
+    /// Takes a message that arrived on `path`; returns the bodies that are now in order.
+    pub fn handle(&mut self, path: PathId, seq: u64, body: Vec<u8>) -> Result<Vec<Vec<u8>>, ReliableError> {
+        if seq >= self.next_expected.saturating_add(WINDOW) {
+            return Err(ReliableError::TooEarly { seq, expected: self.next_expected });
+        }
+        if !self.owed.contains(&path) {
+            self.owed.push(path);
+        }
+        if seq >= self.next_expected {
+            self.early.insert(seq, body);
+        }
+        let mut ready = Vec::new();
+        while let Some(body) = self.early.remove(&self.next_expected) {
+            self.next_expected += 1;
+            ready.push(body);
+        }
+        Ok(ready)
+    }
+
+    /// Takes the peer's word that all below `next` arrived.
+    pub fn handle_ack(&mut self, next: u64) -> Result<(), ReliableError> {
+        let sent = self.first_seq + self.unacknowledged.len() as u64;
+        if next > sent {
+            return Err(ReliableError::NeverSent { next, sent });
+        }
+        while self.first_seq < next {
+            self.unacknowledged.pop_front();
+            self.first_seq += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether every message was acknowledged.
+    pub fn is_settled(&self) -> bool {
+        self.unacknowledged.is_empty()
+    }
+
+    /// Whether something could be sent on `path`.
+    pub fn has_output(&self, path: PathId) -> bool {
+        self.owed.contains(&path) || self.unacknowledged.iter().take(WINDOW as usize).any(|message| message.on.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(1);
+
+    #[test]
+    fn a_message_on_a_lost_path_goes_out_again_on_another() {
+        let mut sender = Reliable::default();
+        sender.push(vec![1]);
+        assert_eq!(sender.poll(A), Some((0, vec![1])));
+        assert_eq!(sender.poll(B), None);
+        sender.on_path_doubtful(A);
+        assert_eq!(sender.poll(B), Some((0, vec![1])));
+        sender.handle_ack(1).unwrap();
+        sender.on_path_doubtful(B);
+        assert_eq!(sender.poll(A), None);
+        assert!(sender.is_settled());
+    }
+
+    #[test]
+    fn messages_arrive_once_and_in_order_whatever_path_is_faster() {
+        let mut receiver = Reliable::default();
+        assert_eq!(receiver.handle(B, 1, vec![1]).unwrap(), Vec::<Vec<u8>>::new());
+        assert_eq!(receiver.handle(A, 0, vec![0]).unwrap(), [[0], [1]]);
+        assert_eq!(receiver.handle(A, 1, vec![1]).unwrap(), Vec::<Vec<u8>>::new());
+        assert_eq!((receiver.poll_ack(A), receiver.poll_ack(B), receiver.poll_ack(A)), (Some(2), Some(2), None));
+    }
+
+    #[test]
+    fn a_peer_cannot_make_us_hold_more_than_the_window() {
+        let mut receiver = Reliable::default();
+        assert_eq!(receiver.handle(A, WINDOW, vec![]), Err(ReliableError::TooEarly { seq: WINDOW, expected: 0 }));
+        assert_eq!(receiver.handle(A, u64::MAX, vec![]), Err(ReliableError::TooEarly { seq: u64::MAX, expected: 0 }));
+        assert_eq!(receiver.handle_ack(1), Err(ReliableError::NeverSent { next: 1, sent: 0 }));
+    }
+}

@@ -1,0 +1,230 @@
+//! The sending half of a transfer: what is read, hashed, assigned and acknowledged. Mirror image of [`crate::receiver`].
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Instant,
+};
+
+use crate::{
+    extent::{ChunkId, ChunkRange, ChunkSet},
+    grid::Grid,
+    hash_tree::{ChainingValue, Digest, HashTree, Subtree},
+    path::PathId,
+    stripe::{PathLoad, Striper, assignment_chunks},
+    units::BitRate,
+};
+
+/// The sending half of one transfer.
+#[derive(Debug)]
+pub struct Sender {
+    grid: Grid,
+    striper: Striper,
+    tree: HashTree,
+    /// Chunks whose value is in the tree; a chunk that is read again, to be sent again, must not be inserted twice.
+    hashed: ChunkSet,
+    /// Chunks that the receiver has: read and hashed here, but not sent.
+    to_hash: ChunkSet,
+    lanes: BTreeMap<PathId, Lane>,
+    resumed_bytes: u64,
+    acknowledged_bytes: u64,
+    resent_bytes: u64,
+    started: ChunkSet,
+}
+
+/// What one path carries of this transfer.
+#[derive(Debug, Default)]
+struct Lane {
+    /// Assigned, not handed out yet.
+    waiting: VecDeque<ChunkId>,
+    in_flight_bytes: u64,
+    delivered_bytes: u64,
+}
+
+/// What an acknowledgement has changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Bytes delivered by each path. A hedged chunk counts for the path on which its acknowledgement came.
+    pub delivered: Vec<(PathId, u64)>,
+    /// Chunks that other paths need not carry any more.
+    pub superseded: Vec<(PathId, ChunkId)>,
+}
+
+impl Sender {
+    /// Returns the sending half of a transfer of which the receiver has `have`.
+    ///
+    /// What lies outside the file is ignored: it only makes the receiver get more than it needs.
+    pub fn new(grid: Grid, have: &[Subtree]) -> Self {
+        let (mut to_send, mut to_hash) = (ChunkSet::default(), ChunkSet::default());
+        to_send.insert(grid.all_chunks());
+        for range in have.iter().filter_map(|subtree| subtree.chunks(grid).ok()) {
+            to_send.remove(range);
+            to_hash.insert(range);
+        }
+        let resumed_bytes = to_hash.ranges().map(|range| range_bytes(grid, range)).sum();
+        Self {
+            grid,
+            striper: Striper::new(to_send),
+            tree: HashTree::new(grid),
+            hashed: ChunkSet::default(),
+            to_hash,
+            lanes: BTreeMap::new(),
+            resumed_bytes,
+            acknowledged_bytes: 0,
+            resent_bytes: 0,
+            started: ChunkSet::default(),
+        }
+    }
+
+    /// The file's grid.
+    pub fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// Returns the next chunk that `path` should carry: of its assignment, or of a new one for a path of `rate`.
+    pub fn next_chunk(&mut self, path: PathId, rate: Option<BitRate>, now: Instant) -> Option<ChunkId> {
+        let lane = self.lanes.entry(path).or_default();
+        while let Some(chunk) = lane.waiting.pop_front() {
+            if self.striper.is_carried_by(chunk, path) {
+                return Some(chunk);
+            }
+        }
+        let range = self.striper.assign(path, assignment_chunks(rate, self.grid.chunk_size.bytes()), now)?;
+        lane.waiting.extend(range.chunks().skip(1));
+        lane.in_flight_bytes += range_bytes(self.grid, range);
+        Some(range.first)
+    }
+
+    /// Returns a chunk of another path that an idle `path` should carry as well; one that the other has not begun to read it takes over.
+    pub fn next_hedge(&mut self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool), now: Instant) -> Option<ChunkId> {
+        let lanes = &self.lanes;
+        let load = |path| {
+            let (rate, suspect) = rates(path);
+            PathLoad { in_flight: lanes.get(&path).map_or(0, |lane| lane.in_flight_bytes), rate, suspect }
+        };
+        let (chunk, owner) = self.striper.hedge(path, self.grid.chunk_size.bytes(), load, now)?;
+        self.lanes.entry(path).or_default().in_flight_bytes += self.chunk_bytes(chunk);
+        if self.lanes.get(&owner).is_some_and(|lane| lane.waiting.contains(&chunk)) {
+            self.on_not_sent(owner, chunk);
+        }
+        Some(chunk)
+    }
+
+    /// Returns the next chunk to read and hash without sending it.
+    pub fn next_to_hash(&mut self) -> Option<ChunkId> {
+        self.to_hash.take_first(1).map(|range| range.first)
+    }
+
+    /// A chunk was read; its value joins the tree, the first time.
+    pub fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) {
+        if self.hashed.insert(chunk) == 1 {
+            // Cannot overlap or lie outside: the chunk is of this grid and was not in the tree.
+            let inserted = self.tree.insert(Subtree::of_chunk(chunk, value));
+            debug_assert!(inserted.is_ok(), "{inserted:?}");
+        }
+    }
+
+    /// Whether `path` should still send `chunk`, which it is about to.
+    pub fn on_send(&mut self, path: PathId, chunk: ChunkId) -> bool {
+        if !self.striper.is_carried_by(chunk, path) {
+            return false;
+        }
+        if self.started.insert(chunk) == 0 {
+            self.resent_bytes += self.chunk_bytes(chunk);
+        }
+        true
+    }
+
+    /// Returns a chunk of `range` whose sending was never begun, if there is one.
+    pub fn never_sent(&self, range: ChunkRange) -> Option<ChunkId> {
+        self.started.gaps(range).next().map(|gap| gap.first)
+    }
+
+    /// The receiver wrote `range`, and said so on `path`.
+    pub fn on_acknowledged(&mut self, path: PathId, range: ChunkRange) -> Acknowledged {
+        let mut result = Acknowledged::default();
+        for (chunk, owners) in self.striper.acknowledge(range) {
+            let bytes = self.chunk_bytes(chunk);
+            self.acknowledged_bytes += bytes;
+            let winner = owners.into_iter().flatten().find(|owner| *owner == path).or(owners[0]);
+            for owner in owners.into_iter().flatten() {
+                let Some(lane) = self.lanes.get_mut(&owner) else { continue };
+                lane.in_flight_bytes = lane.in_flight_bytes.saturating_sub(bytes);
+                if Some(owner) == winner {
+                    lane.delivered_bytes += bytes;
+                    result.delivered.push((owner, bytes));
+                } else {
+                    result.superseded.push((owner, chunk));
+                }
+            }
+        }
+        result
+    }
+
+    /// `path` has lost its connection: what only it carried is assigned anew.
+    pub fn on_path_lost(&mut self, path: PathId) {
+        self.striper.release(path);
+        if let Some(lane) = self.lanes.get_mut(&path) {
+            lane.waiting.clear();
+            lane.in_flight_bytes = 0;
+        }
+    }
+
+    /// `path` could not read or send `chunk`; it is assigned anew.
+    pub fn on_not_sent(&mut self, path: PathId, chunk: ChunkId) {
+        let bytes = self.chunk_bytes(chunk);
+        if self.striper.release_chunk(chunk, path)
+            && let Some(lane) = self.lanes.get_mut(&path)
+        {
+            lane.in_flight_bytes = lane.in_flight_bytes.saturating_sub(bytes);
+        }
+    }
+
+    /// Bytes that `path` carries and that are not acknowledged.
+    pub fn in_flight_bytes(&self, path: PathId) -> u64 {
+        self.lanes.get(&path).map_or(0, |lane| lane.in_flight_bytes)
+    }
+
+    /// The receiver has everything: what is unacknowledged counts for the path that carried it first.
+    pub fn on_committed(&mut self) {
+        let paths: Vec<PathId> = self.lanes.keys().copied().collect();
+        for path in paths {
+            for chunk in self.striper.first_owned_by(path) {
+                self.on_acknowledged(path, chunk.into());
+            }
+        }
+    }
+
+    /// Bytes delivered by each path.
+    pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
+        self.lanes.iter().map(|(path, lane)| (*path, lane.delivered_bytes))
+    }
+
+    /// Bytes that the receiver had before.
+    pub fn resumed_bytes(&self) -> u64 {
+        self.resumed_bytes
+    }
+
+    /// Bytes acknowledged in this session.
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.acknowledged_bytes
+    }
+
+    /// Bytes whose sending was begun more than once.
+    pub fn resent_bytes(&self) -> u64 {
+        self.resent_bytes
+    }
+
+    /// The digest of the file, once every byte of it was read.
+    pub fn digest(&self) -> Option<Digest> {
+        self.tree.root()
+    }
+
+    fn chunk_bytes(&self, chunk: ChunkId) -> u64 {
+        self.grid.extent_of(chunk).map_or(0, |extent| extent.len)
+    }
+}
+
+/// Returns the bytes of `range`, which lies in `grid`.
+pub(crate) fn range_bytes(grid: Grid, range: ChunkRange) -> u64 {
+    grid.extent_of_range(range).map_or(0, |extent| extent.len)
+}

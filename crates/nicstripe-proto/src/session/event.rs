@@ -1,0 +1,111 @@
+//! What a session asks of, and tells, whoever drives it.
+
+use crate::{
+    extent::ChunkId,
+    frame::Frame,
+    hash_tree::Digest,
+    hash_tree::Subtree,
+    message::{CloseCode, Complete, Fail, Get, Offer, Put},
+    path::{PathId, PathLoss, PathState},
+    session::TransferId,
+};
+
+/// One thing to put on a path's connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transmit {
+    /// A frame, ready to be encoded.
+    Frame(Frame),
+    /// A chunk: read it, then ask [`crate::Session::handle_chunk_read`] for the frame that carries it.
+    Chunk {
+        /// The transfer.
+        transfer: TransferId,
+        /// The chunk.
+        chunk: ChunkId,
+    },
+}
+
+/// What a session asks of, or tells, its driver.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Client only: connect this path (again), then call [`crate::Session::handle_path_open`] or [`crate::Session::handle_path_lost`].
+    Connect(PathId),
+    /// Close this path's connection; it was given up.
+    Disconnect(PathId),
+    /// A path's state changed.
+    PathChanged {
+        /// The path.
+        path: PathId,
+        /// Its new state.
+        state: PathState,
+        /// Why, where it lost its connection.
+        loss: Option<PathLoss>,
+    },
+    /// The peer wants to put a file here: open the target, then call [`crate::Session::accept`] or [`crate::Session::fail`].
+    PutRequested(Put),
+    /// The peer wants a file: open the source, then call [`crate::Session::offer`] or [`crate::Session::fail`].
+    GetRequested(Get),
+    /// The file that was asked for can be had: open the target, then call [`crate::Session::accept`] or [`crate::Session::fail`].
+    Offered(Offer),
+    /// The receiver is ready; so many bytes of the file are durable there already.
+    Accepted {
+        /// The transfer.
+        transfer: TransferId,
+        /// Bytes that need not be sent.
+        resumed_bytes: u64,
+    },
+    /// A path need not send this chunk any more; what was not begun may be dropped.
+    Superseded {
+        /// The path.
+        path: PathId,
+        /// The transfer.
+        transfer: TransferId,
+        /// The chunk.
+        chunk: ChunkId,
+    },
+    /// Make the data written so far durable, then append these to the journal, then call [`crate::Session::handle_synced`].
+    Sync {
+        /// The transfer.
+        transfer: TransferId,
+        /// What is durable afterwards.
+        subtrees: Vec<Subtree>,
+    },
+    /// All of the source was read: check that it did not change, then call [`crate::Session::complete`] or [`crate::Session::fail`].
+    SourceRead {
+        /// The transfer.
+        transfer: TransferId,
+        /// Its digest.
+        digest: Digest,
+    },
+    /// The sender told its digest and what its kernel said of the paths.
+    Completed(Complete),
+    /// All is written and both ends have the same digest: make it durable under its name, then call [`crate::Session::committed`].
+    Commit {
+        /// The transfer.
+        transfer: TransferId,
+        /// The digest of both ends.
+        digest: Digest,
+    },
+    /// All is written, but it is not what was sent: discard it, then call [`crate::Session::fail`].
+    Mismatch {
+        /// The transfer.
+        transfer: TransferId,
+        /// What the receiver has.
+        received: Digest,
+        /// What the sender read.
+        sent: Digest,
+    },
+    /// The receiver has made the whole file durable.
+    Committed {
+        /// The transfer.
+        transfer: TransferId,
+        /// Its digest.
+        digest: Digest,
+    },
+    /// The transfer failed at the peer.
+    Failed(Fail),
+    /// No path has had a connection for as long as the session may wait.
+    Abandoned,
+    /// The peer has closed the session.
+    Closed(CloseCode),
+}

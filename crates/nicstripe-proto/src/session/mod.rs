@@ -1,0 +1,452 @@
+//! The session: an association of two authenticated peers that has any number of paths and outlives each of them.
+//!
+//! A [`Session`] is driven by calls: [`handle_*`](Session::handle_frame) for what happened, [`poll_transmit`](Session::poll_transmit) for
+//! what to send on a path, [`poll_event`](Session::poll_event) for what to do else. After each `handle_*` call, or a batch of them, poll events until
+//! there are none, then each path whose connection has room; then sleep until [`poll_timeout`](Session::poll_timeout) at the latest and call
+//! [`handle_timeout`](Session::handle_timeout).
+
+mod event;
+mod transfers;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use minicbor::{Decode, Encode};
+
+pub use self::event::{Event, Transmit};
+use self::transfers::Transfer;
+pub use self::transfers::{Incoming, MAX_OPEN_TRANSFERS, TransferStats, failure};
+use crate::{
+    frame::Frame,
+    message::{CloseCode, Message},
+    pace::Pace,
+    path::{Path, PathId, PathLoss, PathState, Verdict},
+    receiver::ArrivalError,
+    reliable::{Reliable, ReliableError},
+    units::BitRate,
+};
+
+/// Identity of a session: 128 random bits. Not a secret; who may join is decided by keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct SessionId(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
+
+/// Number of a transfer in its session, chosen by the client; each is greater than those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct TransferId(#[n(0)] pub u32);
+
+/// Who connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Connects, numbers paths and transfers, and tries failed paths again.
+    Client,
+    /// Is connected to.
+    Daemon,
+}
+
+/// What a session may use. The defaults are for gigabit links on a LAN.
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// Data frames that the peer may have under way on each path: 32, that is 8 MiB of memory a path at most.
+    ///
+    /// 8 MiB carry 10 Gbit/s at 6.7 ms; the queue of a gigabit interface (1000 frames) is 12 ms and 1.5 MB.
+    pub credit_window: u64,
+    /// Written bytes after which the data is made durable: 64 MiB, so at most that and what is in flight is sent again after a crash.
+    pub sync_bytes: u64,
+    /// Time after which written data is made durable: 1 s.
+    pub sync_interval: Duration,
+    /// How long a session without any connection waits: 10 minutes.
+    pub patience: Duration,
+    /// Most that is sent over all paths together: no limit.
+    pub rate_limit: Option<BitRate>,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            credit_window: 32,
+            sync_bytes: 64 << 20,
+            sync_interval: Duration::from_secs(1),
+            patience: Duration::from_secs(600),
+            rate_limit: None,
+        }
+    }
+}
+
+/// The peer, or a connection to it, misbehaved. Ends the path, not the session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// The numbering of control messages was broken.
+    #[error(transparent)]
+    Reliable(#[from] ReliableError),
+    /// A chunk that cannot be of its transfer.
+    #[error(transparent)]
+    Arrival(#[from] ArrivalError),
+    /// A frame that has no place here.
+    #[error("peer sent {0} in the middle of a connection")]
+    Unexpected(&'static str),
+    /// A control message that cannot be read.
+    #[error("peer sent a control message that cannot be read: {0}")]
+    Message(String),
+    /// More data than was granted.
+    #[error("peer sent a chunk beyond its credit")]
+    Credit,
+    /// A transfer number that is in use or was never used.
+    #[error("peer sent {what} for transfer {transfer}, which is not {expected}")]
+    Transfer {
+        /// What it sent.
+        what: &'static str,
+        /// The transfer's number.
+        transfer: u32,
+        /// What the transfer should have been.
+        expected: &'static str,
+    },
+    /// An acknowledgement of a chunk that was never sent.
+    #[error("peer acknowledged chunk {chunk} of transfer {transfer}, which was never sent")]
+    NeverSent {
+        /// The transfer's number.
+        transfer: u32,
+        /// The chunk's number.
+        chunk: u64,
+    },
+    /// More transfers at once than a session may have.
+    #[error("peer began a transfer while {MAX_OPEN_TRANSFERS} are open, the limit")]
+    TooManyTransfers,
+    /// A file or chunk size that the protocol does not have.
+    #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]
+    ChunkSize(u8),
+}
+
+/// Why the next timeout is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A heartbeat, a suspicion or a retry of a path.
+    Path(PathId),
+    /// An acknowledgement that waited for company.
+    Acknowledge,
+    /// Data to be made durable.
+    Sync,
+    /// The end of patience without any path.
+    Abandon,
+    /// A limit that lets the next chunk pass.
+    Pace,
+}
+
+/// One end of a session.
+#[derive(Debug)]
+pub struct Session {
+    role: Role,
+    config: SessionConfig,
+    /// Origin of the time stamps in heartbeats.
+    epoch: Instant,
+    reliable: Reliable,
+    paths: BTreeMap<PathId, Path>,
+    transfers: BTreeMap<TransferId, Transfer>,
+    /// The greatest number that a transfer has had. What is not in `transfers` up to here has ended.
+    last_transfer: Option<TransferId>,
+    events: VecDeque<Event>,
+    /// Since when there is no connection.
+    alone_since: Option<Instant>,
+    closed: Option<CloseCode>,
+    /// Whether the driver was told that the peer has closed the session, which the peer says on each path.
+    peer_closed: bool,
+    /// The limit on all paths together.
+    pace: Option<Pace>,
+    /// When a limit that held something back lets it pass.
+    paced_until: Option<Instant>,
+}
+
+impl Session {
+    /// Returns a session without paths.
+    pub fn new(role: Role, config: SessionConfig, now: Instant) -> Self {
+        let pace = config.rate_limit.map(|rate| Pace::new(rate, now));
+        Self {
+            role,
+            config,
+            epoch: now,
+            reliable: Reliable::default(),
+            paths: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            last_transfer: None,
+            events: VecDeque::new(),
+            alone_since: Some(now),
+            closed: None,
+            peer_closed: false,
+            pace,
+            paced_until: None,
+        }
+    }
+
+    /// The paths and what is known of them.
+    pub fn paths(&self) -> impl Iterator<Item = (PathId, &Path)> {
+        self.paths.iter().map(|(id, path)| (*id, path))
+    }
+
+    /// Adds a path to which a connection is being made. Does nothing if there is one of that number.
+    pub fn add_path(&mut self, path: PathId, now: Instant) {
+        self.paths.entry(path).or_insert_with(|| Path::probing(now));
+    }
+
+    /// Limits what is sent over all paths together; the lower of two limits holds.
+    pub fn limit_rate(&mut self, limit: BitRate, now: Instant) {
+        let limit = self.config.rate_limit.map_or(limit, |other| BitRate(other.0.min(limit.0)));
+        self.config.rate_limit = Some(limit);
+        self.pace = Some(Pace::new(limit, now));
+    }
+
+    /// Limits what is sent over one path.
+    pub fn limit_path(&mut self, id: PathId, limit: Option<BitRate>, now: Instant) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.pace = limit.map(|rate| Pace::new(rate, now));
+        }
+    }
+
+    /// A path has a connection, on which `Hello` and `Welcome` were exchanged. It replaces the one that the path had, if it had one.
+    pub fn handle_path_open(&mut self, id: PathId, now: Instant) {
+        if self.paths.get(&id).is_some_and(|path| path.state().is_connected()) {
+            self.handle_path_lost(id, PathLoss::Reset, now);
+        }
+        let path = self.paths.entry(id).or_insert_with(|| Path::probing(now));
+        if matches!(path.state(), PathState::Failed { .. }) {
+            path.on_retry(now);
+        }
+        if path.on_opened(now) {
+            self.alone_since = None;
+            self.changed(id, None);
+        }
+    }
+
+    /// A path has lost its connection, or did not get one.
+    pub fn handle_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        if path.on_lost(now, self.role == Role::Client) {
+            self.on_path_lost(id, loss, now);
+        }
+    }
+
+    /// Ends a path for good: it is not tried again. Its connection has to be closed.
+    pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        if path.on_lost(now, false) {
+            self.on_path_lost(id, loss, now);
+        } else {
+            path.on_retired();
+        }
+    }
+
+    /// Something was received on a path, be it only part of a frame.
+    pub fn handle_heard(&mut self, id: PathId, now: Instant) {
+        if self.paths.get_mut(&id).is_some_and(|path| path.on_heard(now)) {
+            self.changed(id, None);
+        }
+    }
+
+    /// A whole frame other than data was received on a path.
+    pub fn handle_frame(&mut self, id: PathId, frame: Frame, now: Instant) -> Result<(), PathError> {
+        self.handle_heard(id, now);
+        match frame {
+            Frame::Control { seq, body } => {
+                let ready = self.reliable.handle(id, seq, body)?;
+                // All of them are acknowledged: one that is wrong must not take those behind it along.
+                let results = ready.into_iter().map(|body| self.handle_body(&body)).collect::<Vec<_>>();
+                return results.into_iter().collect();
+            }
+            Frame::ControlAck { next } => self.reliable.handle_ack(next)?,
+            Frame::Ack { transfer, ranges } => self.handle_acks(id, transfer, &ranges, now)?,
+            Frame::Credit { frames } => {
+                if let Some(path) = self.paths.get_mut(&id) {
+                    path.flow.on_credit(frames);
+                }
+            }
+            Frame::Heartbeat { sent_us, echo_us } => self.handle_heartbeat(id, sent_us, echo_us, now),
+            Frame::Close { code } => {
+                if !std::mem::replace(&mut self.peer_closed, true) {
+                    self.events.push_back(Event::Closed(CloseCode::from_u32(code)));
+                }
+            }
+            Frame::Hello(_) => return Err(PathError::Unexpected("hello")),
+            Frame::Welcome(_) => return Err(PathError::Unexpected("welcome")),
+            Frame::Refuse(_) => return Err(PathError::Unexpected("refuse")),
+        }
+        Ok(())
+    }
+
+    fn handle_body(&mut self, body: &[u8]) -> Result<(), PathError> {
+        self.handle_message(minicbor::decode(body).map_err(|error| PathError::Message(error.to_string()))?)
+    }
+
+    fn handle_heartbeat(&mut self, id: PathId, sent_us: u64, echo_us: u64, now: Instant) {
+        let now_us = self.micros(now);
+        let round_trip = (echo_us != 0).then(|| Duration::from_micros(now_us.saturating_sub(echo_us)));
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.on_heartbeat(sent_us, round_trip);
+        }
+    }
+
+    /// Returns what to send next on a path, or `None` if there is nothing or the path may not send.
+    pub fn poll_transmit(&mut self, id: PathId, now: Instant) -> Option<Transmit> {
+        let path = self.paths.get_mut(&id).filter(|path| path.state().is_connected())?;
+        if let Some(code) = self.closed {
+            let first = !std::mem::replace(&mut path.close_sent, true);
+            return first.then_some(Transmit::Frame(Frame::Close { code: code as u32 }));
+        }
+        if let Some(frame) = self.poll_frame(id, now) {
+            if let Some(path) = self.paths.get_mut(&id) {
+                path.on_sent(now);
+            }
+            return Some(Transmit::Frame(frame));
+        }
+        self.poll_chunk(id, now)
+    }
+
+    fn poll_frame(&mut self, id: PathId, now: Instant) -> Option<Frame> {
+        if let Some(next) = self.reliable.poll_ack(id) {
+            return Some(Frame::ControlAck { next });
+        }
+        let now_us = self.micros(now);
+        let path = self.paths.get_mut(&id)?;
+        if path.state() == PathState::Open
+            && let Some((seq, body)) = self.reliable.poll(id)
+        {
+            return Some(Frame::Control { seq, body });
+        }
+        if let Some((transfer, ranges)) = poll_acks(&mut self.transfers, id, now) {
+            return Some(Frame::Ack { transfer, ranges });
+        }
+        if let Some(frames) = path.flow.credit_due(self.config.credit_window) {
+            path.flow.on_granted(frames);
+            return Some(Frame::Credit { frames });
+        }
+        path.heartbeat_is_due(now).then(|| Frame::Heartbeat { sent_us: now_us, echo_us: path.take_echo().unwrap_or(0) })
+    }
+
+    /// Returns what to do next.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has to be called at the latest, and why. A session that is closed waits for nothing.
+    pub fn poll_timeout(&self) -> Option<(Instant, Reason)> {
+        if self.closed.is_some() {
+            return None;
+        }
+        let paths = self.paths.iter().filter_map(|(id, path)| Some((path.next_timeout()?, Reason::Path(*id))));
+        let transfers = self.transfers.values().flat_map(|transfer| transfer.timeouts(self.config.sync_interval));
+        let abandon = self.alone_since.and_then(|since| Some((since.checked_add(self.config.patience)?, Reason::Abandon)));
+        let paced = self.paced_until.map(|at| (at, Reason::Pace));
+        paths.chain(transfers).chain(abandon).chain(paced).min_by_key(|(at, _)| *at)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.paced_until = self.paced_until.filter(|at| *at > now);
+        let verdicts: Vec<(PathId, Verdict)> =
+            self.paths.iter().filter_map(|(id, path)| Some((*id, path.verdict(now)?))).collect();
+        for (id, verdict) in verdicts {
+            self.judge(id, verdict, now);
+        }
+        self.poll_syncs(now);
+        if self.alone_since.is_some_and(|since| now.saturating_duration_since(since) >= self.config.patience) {
+            self.alone_since = None;
+            self.events.push_back(Event::Abandoned);
+        }
+    }
+
+    fn judge(&mut self, id: PathId, verdict: Verdict, now: Instant) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        match verdict {
+            Verdict::Suspect if path.on_suspect() => {
+                self.reliable.on_path_doubtful(id);
+                self.changed(id, None);
+            }
+            Verdict::Silent if path.on_lost(now, self.role == Role::Client) => {
+                self.events.push_back(Event::Disconnect(id));
+                self.on_path_lost(id, PathLoss::Silent, now);
+            }
+            Verdict::Retry if path.on_retry(now) => {
+                self.changed(id, None);
+                self.events.push_back(Event::Connect(id));
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the session: each path sends a close and nothing after it.
+    pub fn close(&mut self, code: CloseCode) {
+        self.closed = Some(code);
+    }
+
+    /// Measured rate of a path, once known.
+    pub fn path_rate(&self, id: PathId) -> Option<BitRate> {
+        self.paths.get(&id)?.rate.rate()
+    }
+
+    /// Whether a limit holds back what `path` would send; remembers until when.
+    fn is_paced(&mut self, path: PathId, now: Instant) -> bool {
+        let own = self.paths.get(&path).and_then(|path| path.pace.as_ref()?.wait(now));
+        let wait = own.max(self.pace.as_ref().and_then(|pace| pace.wait(now)));
+        if let Some(at) = wait {
+            self.paced_until = Some(self.paced_until.map_or(at, |until| until.min(at)));
+        }
+        wait.is_some()
+    }
+
+    /// `bytes` are about to be sent on `path`.
+    fn on_paced(&mut self, path: PathId, bytes: u64, now: Instant) {
+        let own = self.paths.get_mut(&path).and_then(|path| path.pace.as_mut());
+        own.into_iter().chain(self.pace.as_mut()).for_each(|pace| pace.on_sent(bytes, now));
+    }
+
+    /// Whether some path has a connection.
+    pub fn is_connected(&self) -> bool {
+        self.paths.values().any(|path| path.state().is_connected())
+    }
+
+    /// The measured rate of a path, and whether it is suspect.
+    fn rate_of(paths: &BTreeMap<PathId, Path>, id: PathId) -> (Option<BitRate>, bool) {
+        let path = paths.get(&id);
+        let suspect = path.is_none_or(|path| path.state() != PathState::Open);
+        (path.and_then(|path| path.rate.rate()), suspect)
+    }
+
+    fn on_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        self.reliable.on_path_doubtful(id);
+        for transfer in self.transfers.values_mut() {
+            transfer.on_path_lost(id);
+        }
+        if !self.is_connected() {
+            self.alone_since.get_or_insert(now);
+        }
+        self.changed(id, Some(loss));
+    }
+
+    fn changed(&mut self, id: PathId, loss: Option<PathLoss>) {
+        if let Some(path) = self.paths.get(&id) {
+            self.events.push_back(Event::PathChanged { path: id, state: path.state(), loss });
+        }
+    }
+
+    fn send(&mut self, message: &Message) {
+        // Writing to a vector cannot fail.
+        if let Ok(body) = minicbor::to_vec(message) {
+            self.reliable.push(body);
+        }
+    }
+
+    /// Microseconds since the session began; never 0, which means "none" in a heartbeat.
+    fn micros(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.epoch).as_micros() as u64 + 1
+    }
+}
+
+fn poll_acks(
+    transfers: &mut BTreeMap<TransferId, Transfer>,
+    path: PathId,
+    now: Instant,
+) -> Option<(TransferId, Vec<crate::extent::ChunkRange>)> {
+    transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.poll_ack(path, now)?)))
+}

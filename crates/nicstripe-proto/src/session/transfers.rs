@@ -1,0 +1,560 @@
+//! The part of a session that moves files: who sends what, what arrived, when it is whole.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use super::{Event, PathError, Reason, Session, TransferId, Transmit};
+use crate::{
+    extent::{ChunkId, ChunkRange},
+    frame::DataHeader,
+    grid::{ChunkSize, Grid},
+    hash_tree::{ChainingValue, Subtree},
+    message::{Accept, Committed, Complete, Fail, FailCode, Get, MAX_HAVE, Message, Offer, Put, StreamReport},
+    path::{PathId, PathState},
+    receiver::{Arrival, Receiver},
+    sender::Sender,
+};
+
+/// Where a transfer stands at this end.
+#[derive(Debug)]
+pub(super) enum Transfer {
+    /// Get, at the receiver: asked for. To: `Deciding`.
+    Asked,
+    /// Get, at the sender: asked for, the driver opens the source. To: `Offered`, `Ended`.
+    Requested,
+    /// At the receiver: offered, the driver opens the target. To: `Receiving`, `Ended`.
+    Deciding(Grid),
+    /// At the sender: offered. To: `Sending`, `Ended`.
+    Offered(Grid),
+    /// To: `Ended`.
+    Sending {
+        sender: Sender,
+        /// Whether the driver was told that everything was read.
+        read: bool,
+    },
+    /// To: `Ended`.
+    Receiving(Receiver),
+    /// Committed or failed; what it had moved.
+    Ended(TransferStats),
+}
+
+impl Transfer {
+    pub(super) fn receiver_mut(&mut self) -> Option<&mut Receiver> {
+        match self {
+            Self::Receiving(receiver) => Some(receiver),
+            _ => None,
+        }
+    }
+
+    /// What it has moved; at either end, as far as that end knows.
+    fn stats(&self) -> TransferStats {
+        match self {
+            Self::Sending { sender, .. } => TransferStats {
+                resumed_bytes: sender.resumed_bytes(),
+                delivered_bytes: sender.acknowledged_bytes(),
+                repeated_bytes: sender.resent_bytes(),
+                by_path: sender.delivered_by_path().collect(),
+            },
+            Self::Receiving(receiver) => TransferStats {
+                resumed_bytes: receiver.resumed_bytes(),
+                delivered_bytes: receiver.written_bytes(),
+                repeated_bytes: receiver.duplicate_bytes(),
+                by_path: receiver.delivered_by_path().collect(),
+            },
+            Self::Ended(stats) => stats.clone(),
+            _ => TransferStats::default(),
+        }
+    }
+
+    fn sender(&self) -> Option<&Sender> {
+        match self {
+            Self::Sending { sender, .. } => Some(sender),
+            _ => None,
+        }
+    }
+
+    fn sender_mut(&mut self) -> Option<&mut Sender> {
+        match self {
+            Self::Sending { sender, .. } => Some(sender),
+            _ => None,
+        }
+    }
+
+    pub(super) fn on_path_lost(&mut self, path: PathId) {
+        match self {
+            Self::Sending { sender, .. } => sender.on_path_lost(path),
+            Self::Receiving(receiver) => receiver.on_path_lost(path),
+            _ => {}
+        }
+    }
+
+    pub(super) fn timeouts(&self, sync_interval: Duration) -> impl Iterator<Item = (Instant, Reason)> {
+        let receiver = match self {
+            Self::Receiving(receiver) => Some(receiver),
+            _ => None,
+        };
+        let ack = receiver.and_then(|receiver| Some((receiver.ack_deadline()?, Reason::Acknowledge)));
+        let sync = receiver.and_then(|receiver| Some((receiver.sync_deadline(sync_interval)?, Reason::Sync)));
+        ack.into_iter().chain(sync)
+    }
+}
+
+/// What a transfer has moved so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TransferStats {
+    /// Bytes that were durable at the receiver before this session.
+    pub resumed_bytes: u64,
+    /// Bytes that arrived, each counted once.
+    pub delivered_bytes: u64,
+    /// Bytes that were sent, or came, once more.
+    pub repeated_bytes: u64,
+    /// The delivered bytes by path.
+    pub by_path: BTreeMap<PathId, u64>,
+}
+
+/// What is to be done with a chunk that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Incoming {
+    /// Verify it against its header, write it at `offset`, then call [`Session::handle_chunk_written`], [`Session::handle_chunk_damaged`]
+    /// or, where writing failed, [`Session::handle_chunk_unwritten`].
+    Write {
+        /// The file's grid.
+        grid: Grid,
+        /// Where in the file, in bytes.
+        offset: u64,
+    },
+    /// Forget it.
+    Drop,
+}
+
+impl Session {
+    /// Client: asks the daemon to take a file.
+    pub fn put(&mut self, put: Put) -> Result<(), PathError> {
+        let grid = grid_of(&put.offer)?;
+        self.insert(put.offer.transfer, Transfer::Offered(grid));
+        self.send(&Message::Put(put));
+        Ok(())
+    }
+
+    /// Client: asks the daemon for a file.
+    pub fn get(&mut self, get: Get) {
+        self.insert(get.transfer, Transfer::Asked);
+        self.send(&Message::Get(get));
+    }
+
+    /// Sender, in answer to [`Event::GetRequested`]: offers the file.
+    pub fn offer(&mut self, offer: Offer) -> Result<(), PathError> {
+        let grid = grid_of(&offer)?;
+        if matches!(self.transfers.get(&offer.transfer), Some(Transfer::Requested)) {
+            self.insert(offer.transfer, Transfer::Offered(grid));
+            self.send(&Message::Offer(offer));
+        }
+        Ok(())
+    }
+
+    /// Receiver, in answer to [`Event::PutRequested`] or [`Event::Offered`]: wants the file, all but `have`.
+    ///
+    /// Of more than [`MAX_HAVE`] subtrees, siblings joined, the largest are kept. What does not fit together is left out.
+    pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>) {
+        let Some(Transfer::Deciding(grid)) = self.transfers.get(&transfer) else { return };
+        let mut receiver = Receiver::new(*grid, &have);
+        let mut have: Vec<Subtree> = receiver.subtrees().collect();
+        if have.len() > MAX_HAVE {
+            have.sort_by_key(|subtree| std::cmp::Reverse(subtree.level));
+            have.truncate(MAX_HAVE);
+            receiver = Receiver::new(*grid, &have);
+        }
+        self.insert(transfer, Transfer::Receiving(receiver));
+        // What the peer is told is what the receiver took: a chunk that only one of them counts on would never come.
+        self.send(&Message::Accept(Accept { transfer, have: have.iter().map(Into::into).collect() }));
+        self.poll_finished(transfer);
+    }
+
+    /// Sender, in answer to [`Event::SourceRead`]: the source did not change, the digest stands.
+    pub fn complete(&mut self, transfer: TransferId, streams: Vec<StreamReport>) {
+        if let Some(Transfer::Sending { sender, .. }) = self.transfers.get(&transfer)
+            && let Some(digest) = sender.digest()
+        {
+            self.send(&Message::Complete(Complete { transfer, digest, streams }));
+        }
+    }
+
+    /// Receiver, in answer to [`Event::Commit`]: the file is durable under its name. Does nothing where the transfer has ended.
+    pub fn committed(&mut self, committed: Committed) {
+        if matches!(self.transfers.get(&committed.transfer), Some(Transfer::Receiving(_))) {
+            self.end(committed.transfer);
+            self.send(&Message::Committed(committed));
+        }
+    }
+
+    /// Either side: the transfer failed here. Does nothing where it has ended.
+    pub fn fail(&mut self, fail: Fail) {
+        if self.is_under_way(fail.transfer) {
+            self.end(fail.transfer);
+            self.send(&Message::Fail(fail));
+        }
+    }
+
+    /// What a transfer has moved; nothing for one that is unknown.
+    pub fn stats(&self, transfer: TransferId) -> TransferStats {
+        self.transfers.get(&transfer).map(Transfer::stats).unwrap_or_default()
+    }
+
+    /// The sending half of a transfer, while it sends.
+    pub fn sender(&self, transfer: TransferId) -> Option<&Sender> {
+        self.transfers.get(&transfer)?.sender()
+    }
+
+    /// The receiving half of a transfer, while it receives.
+    pub fn receiver(&self, transfer: TransferId) -> Option<&Receiver> {
+        match self.transfers.get(&transfer) {
+            Some(Transfer::Receiving(receiver)) => Some(receiver),
+            _ => None,
+        }
+    }
+
+    /// Whether every control message that was sent has arrived.
+    pub fn is_settled(&self) -> bool {
+        self.reliable.is_settled()
+    }
+
+    /// Returns a chunk to read and hash without sending it, as the receiver has it: then call [`Session::handle_chunk_hashed`].
+    pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
+        self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.sender_mut()?.next_to_hash()?)))
+    }
+
+    /// A chunk that was polled by [`Session::poll_hash`] was read.
+    pub fn handle_chunk_hashed(&mut self, transfer: TransferId, chunk: ChunkId, value: ChainingValue) {
+        if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
+            sender.on_read(chunk, value);
+            self.poll_read(transfer);
+        }
+    }
+
+    /// A chunk that was polled for a path was read: returns the header of the frame that carries it, or `None` if it need not be sent.
+    pub fn handle_chunk_read(
+        &mut self,
+        id: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+        value: ChainingValue,
+        now: Instant,
+    ) -> Option<DataHeader> {
+        let path = self.paths.get_mut(&id)?;
+        let asked = path.flow.on_read(transfer, chunk);
+        let sender = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?;
+        sender.on_read(chunk, value);
+        let wanted = asked && path.state() == PathState::Open && sender.on_send(id, chunk);
+        if wanted {
+            path.flow.on_begun();
+            path.on_sent(now);
+        } else if asked {
+            sender.on_not_sent(id, chunk);
+        }
+        let len = sender.grid().extent_of(chunk).map_or(0, |extent| extent.len as u32);
+        self.poll_read(transfer);
+        wanted.then_some(DataHeader { transfer, chunk, value, len })
+    }
+
+    /// The kernel has taken a data frame wholly.
+    pub fn handle_chunk_flushed(&mut self, id: PathId) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flow.on_flushed();
+        }
+    }
+
+    /// A data frame arrived on a path: says what to do with it.
+    pub fn handle_chunk(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
+        self.handle_heard(id, now);
+        let Some(path) = self.paths.get_mut(&id).filter(|path| path.state().is_connected()) else { return Ok(Incoming::Drop) };
+        if !path.flow.on_arrived() {
+            return Err(PathError::Credit);
+        }
+        let receiver = match self.transfers.get_mut(&header.transfer) {
+            Some(Transfer::Receiving(receiver)) => receiver,
+            // What was under way when it ended.
+            Some(Transfer::Ended(_)) => return Ok(Incoming::Drop),
+            None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
+            _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
+        };
+        match receiver.on_arrival(id, header.chunk, header.len, now)? {
+            Arrival::Write(extent) => {
+                path.flow.on_held();
+                Ok(Incoming::Write { grid: receiver.grid(), offset: extent.offset })
+            }
+            Arrival::Duplicate => Ok(Incoming::Drop),
+        }
+    }
+
+    /// A chunk was verified and written.
+    pub fn handle_chunk_written(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId, value: ChainingValue, now: Instant) {
+        let ack_on = self.paths.get_mut(&id).and_then(|path| {
+            path.flow.on_released();
+            path.state().is_connected().then_some(id)
+        });
+        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
+            receiver.on_written(id, ack_on, chunk, value, now);
+            self.poll_finished(transfer);
+            self.poll_syncs(now);
+        }
+    }
+
+    /// A chunk did not have the value of its header: the path on which it came has to be given up, and the chunk comes again.
+    pub fn handle_chunk_damaged(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
+        self.handle_chunk_unwritten(id, transfer, chunk);
+    }
+
+    /// A chunk is not written because its file failed or is closed; the transfer has to be failed, if it was not.
+    pub fn handle_chunk_unwritten(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flow.on_released();
+        }
+        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
+            receiver.on_not_written(chunk);
+            self.poll_finished(transfer);
+        }
+    }
+
+    /// What [`Event::Sync`] asked for is done.
+    pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
+        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
+            receiver.on_synced();
+            self.poll_syncs(now);
+        }
+    }
+
+    /// Takes what was written and is not durable yet, whether a sync is due or not; for an orderly end.
+    pub fn take_unsynced(&mut self, transfer: TransferId, now: Instant) -> Option<Vec<Subtree>> {
+        self.transfers.get_mut(&transfer)?.receiver_mut()?.poll_sync(0, Duration::ZERO, now)
+    }
+
+    pub(super) fn handle_message(&mut self, message: Message) -> Result<(), PathError> {
+        match message {
+            Message::Put(put) => {
+                let grid = grid_of(&put.offer)?;
+                self.fresh(put.offer.transfer, "put", Transfer::Deciding(grid))?;
+                self.events.push_back(Event::PutRequested(put));
+            }
+            Message::Get(get) => {
+                self.fresh(get.transfer, "get", Transfer::Requested)?;
+                self.events.push_back(Event::GetRequested(get));
+            }
+            Message::Offer(offer) => {
+                let grid = grid_of(&offer)?;
+                if self.expect(offer.transfer, "an offer", "asked for", |transfer| matches!(transfer, Transfer::Asked))? {
+                    self.insert(offer.transfer, Transfer::Deciding(grid));
+                    self.events.push_back(Event::Offered(offer));
+                }
+            }
+            Message::Accept(accept) => self.handle_accept(accept)?,
+            Message::Complete(complete) => {
+                let transfer = complete.transfer;
+                if self.expect(transfer, "a digest", "being received", |transfer| matches!(transfer, Transfer::Receiving(_)))?
+                    && let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut)
+                    && receiver.on_complete(complete.digest)
+                {
+                    self.events.push_back(Event::Completed(complete));
+                    self.poll_finished(transfer);
+                }
+            }
+            Message::Committed(committed) => {
+                let Committed { transfer, digest } = committed;
+                if self.expect(transfer, "a commit", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
+                    // Acknowledgements may still be under way on other paths.
+                    if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
+                        sender.on_committed();
+                    }
+                    self.end(transfer);
+                    self.events.push_back(Event::Committed { transfer, digest });
+                }
+            }
+            Message::Fail(fail) => {
+                if self.is_under_way(fail.transfer) {
+                    self.end(fail.transfer);
+                    self.events.push_back(Event::Failed(fail));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_accept(&mut self, accept: Accept) -> Result<(), PathError> {
+        let Some(Transfer::Offered(grid)) = self.transfers.get(&accept.transfer) else {
+            return self.expect(accept.transfer, "an acceptance", "offered", |_| false).map(|_| ());
+        };
+        let have: Vec<Subtree> = accept.have.into_iter().map(Into::into).collect();
+        let sender = Sender::new(*grid, &have);
+        let resumed_bytes = sender.resumed_bytes();
+        self.insert(accept.transfer, Transfer::Sending { sender, read: false });
+        self.events.push_back(Event::Accepted { transfer: accept.transfer, resumed_bytes });
+        self.poll_read(accept.transfer);
+        Ok(())
+    }
+
+    pub(super) fn handle_acks(
+        &mut self,
+        id: PathId,
+        transfer: TransferId,
+        ranges: &[ChunkRange],
+        now: Instant,
+    ) -> Result<(), PathError> {
+        if !self.expect(transfer, "an acknowledgement", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
+            return Ok(());
+        }
+        let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
+        for range in ranges {
+            if let Some(chunk) = sender.never_sent(*range) {
+                return Err(PathError::NeverSent { transfer: transfer.0, chunk: chunk.0 });
+            }
+            let acknowledged = sender.on_acknowledged(id, *range);
+            for (path, bytes) in acknowledged.delivered {
+                if let Some(path) = self.paths.get_mut(&path) {
+                    path.rate.on_acknowledged(bytes, now);
+                }
+            }
+            let superseded = acknowledged.superseded.into_iter();
+            self.events.extend(superseded.map(|(path, chunk)| Event::Superseded { path, transfer, chunk }));
+        }
+        self.pause_idle_rates();
+        Ok(())
+    }
+
+    /// What follows a time with nothing in flight does not count as slow.
+    fn pause_idle_rates(&mut self) {
+        for (id, path) in &mut self.paths {
+            let mut senders = self.transfers.values().filter_map(Transfer::sender);
+            if senders.all(|sender| sender.in_flight_bytes(*id) == 0) {
+                path.rate.pause();
+            }
+        }
+    }
+
+    pub(super) fn poll_chunk(&mut self, id: PathId, now: Instant) -> Option<Transmit> {
+        if self.is_paced(id, now) {
+            return None;
+        }
+        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open)?;
+        let (rate, flow, paths) = (path.rate.rate(), &path.flow, &self.paths);
+        let senders = || self.transfers.values().filter_map(Transfer::sender);
+        let chunk_bytes = senders().map(|sender| sender.grid().chunk_size.bytes()).max()?;
+        if !flow.may_hand_out(rate, chunk_bytes) {
+            return None;
+        }
+        let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
+        let first = senders.find_map(|(transfer, sender)| Some((transfer, sender.next_chunk(id, rate, now)?)));
+        // Nothing is sent twice while another transfer has something to be sent once.
+        let (transfer, chunk) = first.or_else(|| {
+            let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
+            senders.find_map(|(transfer, sender)| Some((transfer, sender.next_hedge(id, |id| Self::rate_of(paths, id), now)?)))
+        })?;
+        self.paths.get_mut(&id)?.flow.on_handed_out(transfer, chunk);
+        self.on_paced(id, chunk_bytes, now);
+        Some(Transmit::Chunk { transfer, chunk })
+    }
+
+    pub(super) fn poll_syncs(&mut self, now: Instant) {
+        let (bytes, interval) = (self.config.sync_bytes, self.config.sync_interval);
+        for (id, transfer) in &mut self.transfers {
+            if let Some(subtrees) = transfer.receiver_mut().and_then(|receiver| receiver.poll_sync(bytes, interval, now)) {
+                self.events.push_back(Event::Sync { transfer: *id, subtrees });
+            }
+        }
+    }
+
+    /// Tells the driver once that everything was read.
+    fn poll_read(&mut self, id: TransferId) {
+        if let Some(Transfer::Sending { sender, read: read @ false }) = self.transfers.get_mut(&id)
+            && let Some(digest) = sender.digest()
+        {
+            *read = true;
+            self.events.push_back(Event::SourceRead { transfer: id, digest });
+        }
+    }
+
+    /// Tells the driver once that everything is written.
+    fn poll_finished(&mut self, id: TransferId) {
+        let finished = self.transfers.get_mut(&id).and_then(Transfer::receiver_mut).and_then(Receiver::poll_finished);
+        if let Some((received, sent)) = finished {
+            self.events.push_back(if received == sent {
+                Event::Commit { transfer: id, digest: sent }
+            } else {
+                Event::Mismatch { transfer: id, received, sent }
+            });
+        }
+    }
+
+    fn is_under_way(&self, id: TransferId) -> bool {
+        self.transfers.get(&id).is_some_and(|transfer| !matches!(transfer, Transfer::Ended(_)))
+    }
+
+    fn end(&mut self, id: TransferId) {
+        let stats = self.stats(id);
+        self.transfers.insert(id, Transfer::Ended(stats));
+        self.paths.values_mut().for_each(|path| path.flow.on_transfer_ended(id));
+        let ended = self.transfers.iter().filter(|(_, transfer)| matches!(transfer, Transfer::Ended(_))).map(|(id, _)| *id);
+        let ended: Vec<TransferId> = ended.collect();
+        for id in ended.iter().rev().skip(ENDED_KEPT) {
+            self.transfers.remove(id);
+        }
+    }
+
+    fn insert(&mut self, id: TransferId, transfer: Transfer) {
+        self.last_transfer = self.last_transfer.max(Some(id));
+        self.transfers.insert(id, transfer);
+    }
+
+    fn fresh(&mut self, id: TransferId, what: &'static str, transfer: Transfer) -> Result<(), PathError> {
+        if self.last_transfer >= Some(id) {
+            return Err(PathError::Transfer { what, transfer: id.0, expected: "new" });
+        }
+        if self.transfers.len() >= MAX_OPEN_TRANSFERS + ENDED_KEPT {
+            return Err(PathError::TooManyTransfers);
+        }
+        self.insert(id, transfer);
+        Ok(())
+    }
+
+    /// Whether a transfer is in the state that a message needs. One that has ended here is no fault of the peer, which could not know.
+    fn expect(
+        &self,
+        id: TransferId,
+        what: &'static str,
+        expected: &'static str,
+        is: impl Fn(&Transfer) -> bool,
+    ) -> Result<bool, PathError> {
+        match self.transfers.get(&id) {
+            Some(Transfer::Ended(_)) => Ok(false),
+            None if self.last_transfer >= Some(id) => Ok(false),
+            Some(transfer) if is(transfer) => Ok(true),
+            _ => Err(PathError::Transfer { what, transfer: id.0, expected }),
+        }
+    }
+}
+
+/// Returns the grid of an offered file, whose chunks must fit into a frame.
+fn grid_of(offer: &Offer) -> Result<Grid, PathError> {
+    let chunk_size = ChunkSize::from_log2(offer.chunk_log2).ok().filter(|size| size.bytes() <= crate::frame::MAX_PAYLOAD as u64);
+    let chunk_size = chunk_size.ok_or(PathError::ChunkSize(offer.chunk_log2))?;
+    Ok(Grid::new(offer.source.size, chunk_size))
+}
+
+/// Returns the failure to tell a peer whose transfer cannot go on for a reason of ours.
+pub fn failure(transfer: TransferId, code: FailCode, text: impl Into<String>, resumable: bool) -> Fail {
+    let mut text: String = text.into();
+    if text.len() > MAX_FAIL_TEXT {
+        let end = (0..=MAX_FAIL_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+    }
+    Fail { transfer, code, text, resumable }
+}
+
+/// Most transfers of a session that may be under way at once: far more than files that a copy keeps open (picked by eye).
+pub const MAX_OPEN_TRANSFERS: usize = 1024;
+
+/// Transfers that have ended and whose numbers can still be asked for by [`Session::stats`].
+const ENDED_KEPT: usize = 64;
+
+/// Most bytes of a failure's text.
+const MAX_FAIL_TEXT: usize = 1024;

@@ -1,0 +1,118 @@
+//! Files whose content is a function of a version and an offset, and the disk that keeps them.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+    time::Duration,
+};
+
+use nicstripe_proto::{ChainingValue, ChunkId, ChunkSet, Digest, Grid, HashTree, Subtree, hash_tree::chunk_value};
+use nicstripe_sim::Rng;
+
+/// Which content a file has. Two versions differ in every chunk.
+pub type Version = u64;
+
+/// The contents of a file's versions.
+#[derive(Debug, Clone)]
+pub struct Contents {
+    pub grid: Grid,
+    /// Whether values are hashes of bytes, or only numbers that take no time to make.
+    real: bool,
+    values: Rc<RefCell<HashMap<(Version, ChunkId), ChainingValue>>>,
+}
+
+impl Contents {
+    pub fn new(grid: Grid, real: bool) -> Self {
+        Self { grid, real, values: Rc::default() }
+    }
+
+    pub fn bytes(&self, version: Version, chunk: ChunkId) -> Vec<u8> {
+        let len = self.grid.extent_of(chunk).unwrap().len as usize;
+        let mut rng = Rng::new(version ^ chunk.0.rotate_left(17));
+        let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+        bytes.truncate(len);
+        bytes
+    }
+
+    pub fn value(&self, version: Version, chunk: ChunkId) -> ChainingValue {
+        *self.values.borrow_mut().entry((version, chunk)).or_insert_with(|| {
+            if self.real {
+                return chunk_value(self.grid, chunk, &self.bytes(version, chunk)).unwrap();
+            }
+            let mut rng = Rng::new(version ^ chunk.0.rotate_left(17));
+            let mut value = [0; 32];
+            value.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&rng.next_u64().to_le_bytes()));
+            ChainingValue(value)
+        })
+    }
+
+    pub fn digest(&self, version: Version) -> Digest {
+        let mut tree = HashTree::new(self.grid);
+        for chunk in self.grid.all_chunks().chunks() {
+            tree.insert(Subtree::of_chunk(chunk, self.value(version, chunk))).unwrap();
+        }
+        tree.root().unwrap()
+    }
+}
+
+/// What a receiver's disk has of the file, and how it behaves.
+#[derive(Debug)]
+pub struct Disk {
+    pub read_delay: Duration,
+    pub write_delay: Duration,
+    pub sync_delay: Duration,
+    /// Nothing is read or written before.
+    pub stalled_until: Duration,
+    /// Writes from this number of chunks on fail.
+    pub full_at: Option<usize>,
+    /// What was written of each chunk.
+    pub written: BTreeMap<ChunkId, Version>,
+    /// What survives a crash.
+    pub journal: Vec<Subtree>,
+    pub durable: ChunkSet,
+    /// Made durable since the last restart.
+    synced: ChunkSet,
+    pub committed: Option<Digest>,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self {
+            read_delay: Duration::from_micros(100),
+            write_delay: Duration::from_micros(100),
+            sync_delay: Duration::from_millis(5),
+            stalled_until: Duration::ZERO,
+            full_at: None,
+            written: BTreeMap::new(),
+            journal: Vec::new(),
+            durable: ChunkSet::new(),
+            synced: ChunkSet::new(),
+            committed: None,
+        }
+    }
+}
+
+impl Disk {
+    /// Appends to the journal; checks that only what is written becomes durable, and once.
+    pub fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
+        for subtree in subtrees {
+            let range = subtree.chunks(grid).unwrap();
+            assert!(range.chunks().all(|chunk| self.written.contains_key(&chunk)), "{range} is made durable and not written");
+            assert_eq!(self.synced.insert(range), range.count, "{range} is made durable twice");
+            self.durable.insert(range);
+        }
+        self.journal.extend_from_slice(subtrees);
+    }
+
+    /// The process is gone and what was not synced with it.
+    pub fn crash(&mut self) {
+        self.written.retain(|chunk, _| self.durable.contains(*chunk));
+        self.restart();
+    }
+
+    /// A new session begins.
+    pub fn restart(&mut self) {
+        self.synced = ChunkSet::new();
+    }
+}

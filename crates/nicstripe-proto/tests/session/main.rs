@@ -1,0 +1,16 @@
+//! Two sessions over a simulated network, in virtual time.
+//!
+//! `NICSTRIPE_SEEDS=N` makes the random runs N seeds long, `NICSTRIPE_SEED=K` runs only seed K; a failing seed prints the command.
+
+#![allow(clippy::unwrap_used)]
+
+mod disk;
+mod faults;
+mod harness;
+mod hostile;
+mod limits;
+mod peer;
+mod random;
+mod ratios;
+mod resume;
+mod sizes;
