@@ -1,0 +1,216 @@
+//! What rate limiters on root queueing disciplines let out: tbf's, and htb's where it is the same for all.
+//!
+//! Formats and constants: `include/uapi/linux/{rtnetlink,pkt_sched}.h`. Reading needs no rights. Whatever is not understood,
+//! and whatever the kernel refuses to tell, is "no limit known".
+
+use crate::{
+    interface::{InterfaceIndex, LineRate},
+    netlink::{Attributes, Message, Netlink, Request, u32_at, until_nul},
+};
+
+/// Lists the limits of the namespace's root queueing disciplines that are limiters and can be understood.
+///
+/// Only a dump answers on all kernels: a question about one interface used to be answered to whoever listens for changes
+/// (`qdisc_notify`, net/sched/sch_api.c). It tells of each queue of each interface, so it is worth asking only when
+/// [`is_limiter`] has said so of one.
+pub(crate) fn egress_limits(netlink: &mut Netlink) -> Vec<(InterfaceIndex, LineRate)> {
+    let limiters = netlink.dump(&Request::new(RTM_GETQDISC, &[0; TC_LEN]), Limiter::parse).unwrap_or_default();
+    limiters.into_iter().filter_map(|limiter| limiter.limit(netlink)).collect()
+}
+
+/// Whether a queueing discipline of this kind (`TCA_KIND`, `IFLA_QDISC`) is one that [`egress_limits`] understands.
+pub(crate) fn is_limiter(kind: &[u8]) -> bool {
+    matches!(until_nul(kind), TBF | HTB)
+}
+
+/// A root queueing discipline that limits the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limiter {
+    Tbf(InterfaceIndex, ByteRate),
+    Htb(Htb),
+}
+
+impl Limiter {
+    fn parse(message: &Message<'_>) -> Option<Self> {
+        if message.kind != RTM_NEWQDISC {
+            return None;
+        }
+        let (header, attributes) = message.split(TC_LEN)?;
+        // With a size table the kernel counts other lengths than the frames have, such as those of ATM cells.
+        if u32_at(header, TC_PARENT)? != TC_H_ROOT || attributes.find(TCA_STAB).is_some() {
+            return None;
+        }
+        let interface = InterfaceIndex(u32_at(header, TC_INDEX)?);
+        let options = Attributes::new(attributes.find(TCA_OPTIONS)?);
+        match until_nul(attributes.find(TCA_KIND)?) {
+            TBF => Some(Self::Tbf(interface, tbf_rate(options)?)),
+            HTB => Some(Self::Htb(Htb::parse(interface, u32_at(header, TC_HANDLE)?, options)?)),
+            _ => None,
+        }
+    }
+
+    fn limit(self, netlink: &mut Netlink) -> Option<(InterfaceIndex, LineRate)> {
+        let (interface, rate) = match self {
+            Self::Tbf(interface, rate) => (interface, rate),
+            Self::Htb(htb) => (htb.interface, htb.limit(&htb.classes(netlink))?),
+        };
+        Some((interface, rate.line_rate()?))
+    }
+}
+
+/// Returns what a tbf lets out for longer than a burst.
+fn tbf_rate(options: Attributes<'_>) -> Option<ByteRate> {
+    // struct tc_tbf_qopt: rate and peakrate, each a struct tc_ratespec, then limit, buffer and mtu.
+    let parameters = options.find(TCA_TBF_PARMS)?;
+    let rate = ByteRate::read(parameters, 0, options.find(TCA_TBF_RATE64))?;
+    let peak = ByteRate::read(parameters, RATESPEC_LEN, options.find(TCA_TBF_PRATE64))?;
+    // The kernel warns of a peak rate below the rate, but obeys it. Zero is "no peak rate".
+    Some(if peak.0 == 0 { rate } else { rate.min(peak) })
+}
+
+/// A root queueing discipline of classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Htb {
+    interface: InterfaceIndex,
+    /// Range: its upper 16 bits; the lower ones are zero.
+    handle: u32,
+    /// Handle of the class that takes what no filter assigns; without such a class that leaves unlimited.
+    default: u32,
+}
+
+impl Htb {
+    fn parse(interface: InterfaceIndex, handle: u32, options: Attributes<'_>) -> Option<Self> {
+        // What a card makes of the classes by itself is the card's business.
+        if options.find(TCA_HTB_OFFLOAD).is_some() {
+            return None;
+        }
+        // struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts.
+        let default = u32_at(options.find(TCA_HTB_INIT)?, 8)?;
+        Some(Self { interface, handle, default: handle & TC_H_MAJOR | default & !TC_H_MAJOR })
+    }
+
+    fn classes(self, netlink: &mut Netlink) -> Vec<Class> {
+        let mut header = [0; TC_LEN];
+        header[TC_INDEX..TC_INDEX + 4].copy_from_slice(&self.interface.0.to_ne_bytes());
+        header[TC_PARENT..TC_PARENT + 4].copy_from_slice(&self.handle.to_ne_bytes());
+        let request = Request::new(RTM_GETTCLASS, &header);
+        netlink.dump(&request, |message| Class::parse(message).filter(|class| self.owns(class))).unwrap_or_default()
+    }
+
+    /// Whether the class is this one's, rather than of another queueing discipline below.
+    fn owns(self, class: &Class) -> bool {
+        class.handle & TC_H_MAJOR == self.handle & TC_H_MAJOR
+    }
+
+    /// Returns what it lets out whichever class a packet is given, if that can be said without reading filters: the default
+    /// class is a leaf, one class is above all others, and all leaves may send at the same rate.
+    fn limit(self, classes: &[Class]) -> Option<ByteRate> {
+        let top = classes.iter().filter(|class| class.parent == TC_H_ROOT).count();
+        let is_leaf = |class: &&Class| !classes.iter().any(|child| child.parent == class.handle);
+        let default = classes.iter().filter(is_leaf).find(|class| class.handle == self.default)?;
+        let limit = default.limit(classes, HTB_DEPTH)?;
+        let same = classes.iter().filter(is_leaf).all(|leaf| leaf.limit(classes, HTB_DEPTH) == Some(limit));
+        (top == 1 && same).then_some(limit)
+    }
+}
+
+/// A class of an htb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class {
+    handle: u32,
+    /// The class it borrows from, or [`TC_H_ROOT`].
+    parent: u32,
+    rate: ByteRate,
+    ceil: ByteRate,
+}
+
+impl Class {
+    fn parse(message: &Message<'_>) -> Option<Self> {
+        if message.kind != RTM_NEWTCLASS {
+            return None;
+        }
+        let (header, attributes) = message.split(TC_LEN)?;
+        if until_nul(attributes.find(TCA_KIND)?) != HTB {
+            return None;
+        }
+        let options = Attributes::new(attributes.find(TCA_OPTIONS)?);
+        // struct tc_htb_opt: rate and ceil, each a struct tc_ratespec, then buffer, cbuffer, quantum, level and prio.
+        let parameters = options.find(TCA_HTB_PARMS)?;
+        Some(Self {
+            handle: u32_at(header, TC_HANDLE)?,
+            parent: u32_at(header, TC_PARENT)?,
+            rate: ByteRate::read(parameters, 0, options.find(TCA_HTB_RATE64))?,
+            ceil: ByteRate::read(parameters, RATESPEC_LEN, options.find(TCA_HTB_CEIL64))?,
+        })
+    }
+
+    /// Returns what the class may send while the others are silent: its rate whatever its parent's, more only if the parent
+    /// lends it, and never above its ceiling. A class without a parent cannot borrow, whatever its ceiling says.
+    ///
+    /// Checked against Linux 6.18 with rate and ceiling above and below the parent's, at 20 to 60 Mbit/s.
+    fn limit(&self, classes: &[Class], depth: usize) -> Option<ByteRate> {
+        if self.parent == TC_H_ROOT {
+            return Some(self.rate.min(self.ceil));
+        }
+        let parent = classes.iter().find(|class| class.handle == self.parent)?;
+        let lent = parent.limit(classes, depth.checked_sub(1)?)?;
+        Some(self.rate.max(lent).min(self.ceil))
+    }
+}
+
+/// Bytes per second, as traffic control counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ByteRate(u64);
+
+impl ByteRate {
+    /// Reads the `struct tc_ratespec` at `offset` of `parameters`; `wide` is the attribute that comes with rates from
+    /// 2^32 on. `None` where the frames are counted in ATM cells.
+    ///
+    /// An overhead in it is passed over: it counts once a superpacket, and 24 bytes had no effect that could be measured.
+    fn read(parameters: &[u8], offset: usize, wide: Option<&[u8]>) -> Option<Self> {
+        // cell_log (u8), linklayer (u8), overhead (u16), cell_align (i16), mpu (u16), rate (u32).
+        let linklayer = parameters.get(offset + 1)? & TC_LINKLAYER_MASK;
+        let narrow = u32_at(parameters, offset + 8)?.into();
+        let rate = wide.and_then(|wide| wide.try_into().ok()).map_or(narrow, u64::from_ne_bytes);
+        (linklayer != TC_LINKLAYER_ATM).then_some(Self(rate))
+    }
+
+    fn line_rate(self) -> Option<LineRate> {
+        self.0.checked_mul(8).filter(|bits| *bits != 0).map(LineRate)
+    }
+}
+
+const TBF: &[u8] = b"tbf";
+const HTB: &[u8] = b"htb";
+
+/// `TC_HTB_MAXDEPTH` (include/net/sch_generic.h calls it so, net/sched/sch_htb.c keeps to it).
+const HTB_DEPTH: usize = 8;
+
+// include/uapi/linux/rtnetlink.h
+const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
+const RTM_NEWTCLASS: u16 = 40;
+const RTM_GETTCLASS: u16 = 42;
+/// `struct tcmsg`: family and padding, index (i32), handle (u32), parent (u32), info (u32).
+const TC_LEN: usize = 20;
+const TC_INDEX: usize = 4;
+const TC_HANDLE: usize = 8;
+const TC_PARENT: usize = 12;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_STAB: u16 = 8;
+
+// include/uapi/linux/pkt_sched.h
+const TC_H_ROOT: u32 = u32::MAX;
+const TC_H_MAJOR: u32 = 0xffff_0000;
+const RATESPEC_LEN: usize = 12;
+const TC_LINKLAYER_MASK: u8 = 0x0f;
+const TC_LINKLAYER_ATM: u8 = 2;
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_PRATE64: u16 = 5;
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+const TCA_HTB_OFFLOAD: u16 = 9;

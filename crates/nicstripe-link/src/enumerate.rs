@@ -1,0 +1,438 @@
+//! All interfaces and their addresses, by two netlink dumps and a look at what each interface is.
+
+use std::{io, net::IpAddr};
+
+use thiserror::Error;
+
+use crate::{
+    egress_limit::{egress_limits, is_limiter},
+    interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, LineRate, MacAddress},
+    line_rate::LineRates,
+    netlink::{Attributes, Message, Netlink, Request, ip, text, u16_at, u32_at, until_nul},
+    sysfs::{self, DeviceType},
+};
+
+/// Lists the interfaces of the calling thread's network namespace, by index, with what is known of each.
+///
+/// Needs no rights. Took 0.1 ms with 4 interfaces and 0.25 ms with 17 (`tests/kernel`, unoptimised); blocks only while
+/// another process holds the kernel's lock on its interfaces, and at most 5 s a question.
+pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
+    let mut netlink = Netlink::route().map_err(InterfacesError::Open)?;
+    let links = links(&mut netlink).map_err(InterfacesError::Links)?;
+    let addresses = addresses(&mut netlink).map_err(InterfacesError::Addresses)?;
+    let limits = if links.iter().any(|link| link.limited) { egress_limits(&mut netlink) } else { Vec::new() };
+    let mut rates = LineRates::default();
+    let mut interfaces: Vec<_> = links.into_iter().map(|link| link.into_interface(&mut rates)).collect();
+    for found in addresses.into_iter().filter(|found| found.usability == Usability::Usable) {
+        if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == found.interface) {
+            interface.addresses.push(found.address);
+        }
+    }
+    for (index, limit) in limits {
+        if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == index) {
+            interface.egress_limit = Some(limit);
+        }
+    }
+    rate_bonds(&mut interfaces, &mut rates);
+    rate_vlans(&mut interfaces);
+    interfaces.sort_by_key(|interface| interface.index);
+    Ok(interfaces)
+}
+
+/// Asks for the rates of bonds, which are made of their ports' and worth as much: of invented ones nothing.
+fn rate_bonds(interfaces: &mut [Interface], rates: &mut LineRates) {
+    let rated: Vec<_> = interfaces.iter().filter(|port| port.speed.is_some()).filter_map(|port| port.master).collect();
+    let bonds = interfaces.iter_mut().filter(|one| one.kind == InterfaceKind::Bond && rated.contains(&one.index));
+    for bond in bonds {
+        bond.speed = rates.read(bond.name, bond.index);
+    }
+}
+
+/// Gives a VLAN the rate of the cable it shares.
+fn rate_vlans(interfaces: &mut [Interface]) {
+    for position in 0..interfaces.len() {
+        if interfaces[position].kind == InterfaceKind::Vlan {
+            interfaces[position].speed = shared_rate(&interfaces[position], interfaces);
+        }
+    }
+}
+
+fn shared_rate(vlan: &Interface, all: &[Interface]) -> Option<LineRate> {
+    let mut current = vlan;
+    for _ in 0..VLAN_DEPTH {
+        let lower = current.lower?;
+        current = all.iter().find(|interface| interface.index == lower)?;
+        if current.kind != InterfaceKind::Vlan {
+            return current.speed;
+        }
+    }
+    None
+}
+
+/// Why the interfaces cannot be listed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum InterfacesError {
+    /// No netlink socket (a sandbox without `AF_NETLINK`, or no descriptor left).
+    #[error("cannot open a netlink socket to list interfaces")]
+    Open(#[source] io::Error),
+    /// `RTM_GETLINK` failed.
+    #[error("cannot list interfaces")]
+    Links(#[source] io::Error),
+    /// `RTM_GETADDR` failed.
+    #[error("cannot list the addresses of interfaces")]
+    Addresses(#[source] io::Error),
+}
+
+/// Lists the links.
+pub(crate) fn links(netlink: &mut Netlink) -> io::Result<Vec<LinkMessage>> {
+    let request = Request::new(RTM_GETLINK, &[0; IFINFO_LEN]).attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+    netlink.dump(&request, LinkMessage::parse)
+}
+
+/// Lists the addresses, usable or not.
+pub(crate) fn addresses(netlink: &mut Netlink) -> io::Result<Vec<AddressMessage>> {
+    netlink.dump(&Request::new(RTM_GETADDR, &[0; IFADDR_LEN]), AddressMessage::parse)
+}
+
+/// What a link message says that matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LinkMessage {
+    pub(crate) index: InterfaceIndex,
+    pub(crate) name: InterfaceName,
+    pub(crate) mtu: u32,
+    pub(crate) master: Option<InterfaceIndex>,
+    up: bool,
+    pub(crate) carrier: bool,
+    alternative_names: Vec<String>,
+    mac: Option<MacAddress>,
+    lower: Option<InterfaceIndex>,
+    /// Whether its root queueing discipline is one that may limit its rate.
+    limited: bool,
+    device: Device,
+}
+
+impl LinkMessage {
+    /// Reads `RTM_NEWLINK` and `RTM_DELLINK`; `None` for other messages and for interfaces without a valid name.
+    pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
+        if !matches!(message.kind, RTM_NEWLINK | RTM_DELLINK) {
+            return None;
+        }
+        let (header, attributes) = message.split(IFINFO_LEN)?;
+        // Bridges send messages about their ports by the same name: one that a port left is no interface gone.
+        if *header.first()? != libc::AF_UNSPEC as u8 {
+            return None;
+        }
+        let index = InterfaceIndex(u32_at(header, 4)?);
+        let flags = u32_at(header, 8)?;
+        let number = |kind| attributes.find(kind).and_then(|value| u32_at(value, 0));
+        // A number from another namespace says nothing in this one.
+        let lower = if attributes.find(IFLA_LINK_NETNSID).is_none() { number(IFLA_LINK) } else { None };
+        Some(Self {
+            index,
+            name: InterfaceName::new(until_nul(attributes.find(IFLA_IFNAME)?)).ok()?,
+            mtu: number(IFLA_MTU).unwrap_or(0),
+            master: number(IFLA_MASTER).filter(|master| *master != 0).map(InterfaceIndex),
+            up: flags & IFF_UP != 0,
+            carrier: flags & OPERATIONAL == OPERATIONAL,
+            alternative_names: alternative_names(attributes),
+            mac: attributes.find(IFLA_ADDRESS).and_then(mac),
+            lower: lower.filter(|lower| *lower != 0).map(InterfaceIndex).filter(|lower| *lower != index),
+            limited: attributes.find(IFLA_QDISC).is_some_and(is_limiter),
+            device: Device {
+                hardware: u16_at(header, 2)?,
+                loopback: flags & IFF_LOOPBACK != 0,
+                kind: link_kind(attributes).unwrap_or_default(),
+                bus: attributes.find(IFLA_PARENT_DEV_BUS_NAME).map(text),
+            },
+        })
+    }
+
+    fn into_interface(self, rates: &mut LineRates) -> Interface {
+        let kind = self.device.interface_kind(|| sysfs::device_type(self.name, self.index));
+        let speed = if self.device.tells_its_rate(kind) { rates.read(self.name, self.index) } else { None };
+        Interface {
+            index: self.index,
+            name: self.name,
+            alternative_names: self.alternative_names,
+            mac: self.mac,
+            mtu: self.mtu,
+            kind,
+            up: self.up,
+            carrier: self.carrier,
+            master: self.master,
+            // A veth names its other end there, which is another cable's end, not what it sends through.
+            lower: self.lower.filter(|_| kind != InterfaceKind::Veth),
+            addresses: Vec::new(),
+            speed,
+            egress_limit: None,
+        }
+    }
+}
+
+/// What tells the kind of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Device {
+    /// `ARPHRD_*`.
+    hardware: u16,
+    loopback: bool,
+    /// `IFLA_INFO_KIND`; empty for most hardware.
+    kind: String,
+    /// The bus its parent is on (`pci`, `usb`, `virtio` …), where there is a parent (Linux 5.14).
+    bus: Option<String>,
+}
+
+impl Device {
+    fn interface_kind(&self, device_type: impl FnOnce() -> DeviceType) -> InterfaceKind {
+        if self.loopback {
+            return InterfaceKind::Loopback;
+        }
+        match self.kind.as_str() {
+            "veth" | "netkit" => InterfaceKind::Veth,
+            "bridge" => InterfaceKind::Bridge,
+            "bond" | "team" | "hsr" => InterfaceKind::Bond,
+            "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" => InterfaceKind::Vlan,
+            "vrf" => InterfaceKind::Vrf,
+            "dsa" | "ipoib" | "netdevsim" => InterfaceKind::Ethernet,
+            "wlan" | "virt_wifi" | "mac80211_hwsim" => InterfaceKind::WiFi,
+            "tun" | "wireguard" | "ovpn" | "ppp" | "gre" | "gretap" | "erspan" | "ip6gre" | "ip6gretap" | "ip6erspan" | "ipip"
+            | "ip6tnl" | "sit" | "vti" | "vti6" | "xfrm" | "vxlan" | "geneve" | "bareudp" | "gtp" | "amt" | "batadv" => {
+                InterfaceKind::Tunnel
+            }
+            // Some drivers of real cards register a kind of their own.
+            "" => self.kind_by_hardware(device_type),
+            _ if self.bus.is_some() => self.kind_by_hardware(device_type),
+            _ => InterfaceKind::Other,
+        }
+    }
+
+    fn kind_by_hardware(&self, device_type: impl FnOnce() -> DeviceType) -> InterfaceKind {
+        match self.hardware {
+            ARPHRD_INFINIBAND => InterfaceKind::Ethernet,
+            ARPHRD_ETHER => {
+                let device_type = device_type();
+                match device_type.name.as_str() {
+                    _ if device_type.wireless => InterfaceKind::WiFi,
+                    "wwan" | "bluetooth" => InterfaceKind::Other,
+                    "l2tpeth" => InterfaceKind::Tunnel,
+                    _ => InterfaceKind::Ethernet,
+                }
+            }
+            ARPHRD_IEEE80211..=ARPHRD_IEEE80211_RADIOTAP => InterfaceKind::WiFi,
+            ARPHRD_PPP | ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT | ARPHRD_IPGRE | ARPHRD_IP6GRE | ARPHRD_RAWIP | ARPHRD_NONE => {
+                InterfaceKind::Tunnel
+            }
+            _ => InterfaceKind::Other,
+        }
+    }
+
+    /// Whether the rate its driver reports was negotiated on a cable. A veth says 10 Gbit/s whatever it can do, a virtio
+    /// card repeats what the host was configured to say, a bridge has no rate.
+    fn tells_its_rate(&self, kind: InterfaceKind) -> bool {
+        kind == InterfaceKind::Ethernet && self.bus.as_deref() != Some("virtio")
+    }
+}
+
+fn link_kind(attributes: Attributes<'_>) -> Option<String> {
+    let info = Attributes::new(attributes.find(IFLA_LINKINFO)?);
+    info.find(IFLA_INFO_KIND).map(text)
+}
+
+fn alternative_names(attributes: Attributes<'_>) -> Vec<String> {
+    let properties = Attributes::new(attributes.find(IFLA_PROP_LIST).unwrap_or_default());
+    properties.filter(|(kind, _)| *kind == IFLA_ALT_IFNAME).map(|(_, value)| text(value)).collect()
+}
+
+fn mac(value: &[u8]) -> Option<MacAddress> {
+    <[u8; 6]>::try_from(value).ok().filter(|mac| *mac != [0; 6]).map(MacAddress)
+}
+
+/// What an address message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AddressMessage {
+    pub(crate) interface: InterfaceIndex,
+    pub(crate) address: InterfaceAddress,
+    pub(crate) usability: Usability,
+}
+
+/// Whether an address may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usability {
+    /// It is still being checked for duplicates.
+    NotYet,
+    Usable,
+    /// Deprecated, or another machine has it.
+    NoMore,
+}
+
+impl AddressMessage {
+    /// Reads `RTM_NEWADDR` and `RTM_DELADDR`; `None` for other messages.
+    pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
+        if !matches!(message.kind, RTM_NEWADDR | RTM_DELADDR) {
+            return None;
+        }
+        let (header, attributes) = message.split(IFADDR_LEN)?;
+        let prefix_len = *header.get(1)?;
+        let header_flags = u32::from(*header.get(2)?);
+        let flags = attributes.find(IFA_FLAGS).and_then(|value| u32_at(value, 0)).unwrap_or(header_flags);
+        let far = attributes.find(IFA_ADDRESS).and_then(ip);
+        let ip = attributes.find(IFA_LOCAL).and_then(ip).or(far)?;
+        let address = InterfaceAddress {
+            peer: far.filter(|far| *far != ip),
+            temporary: ip.is_ipv6() && flags & IFA_F_TEMPORARY != 0,
+            ..InterfaceAddress::new(ip, prefix_len)
+        };
+        let interface = InterfaceIndex(u32_at(header, 4)?);
+        Some(Self { interface, address, usability: usability(ip, flags) })
+    }
+}
+
+/// Duplicate detection and deprecation are IPv6's; on IPv4 the bits mean nothing that matters here.
+fn usability(ip: IpAddr, flags: u32) -> Usability {
+    if ip.is_ipv4() {
+        Usability::Usable
+    } else if flags & (IFA_F_DADFAILED | IFA_F_DEPRECATED) != 0 {
+        Usability::NoMore
+    } else if flags & IFA_F_TENTATIVE != 0 && flags & IFA_F_OPTIMISTIC == 0 {
+        Usability::NotYet
+    } else {
+        Usability::Usable
+    }
+}
+
+/// How many VLANs on top of each other are looked through; the kernel allows eight devices (`MAX_NEST_DEV`).
+const VLAN_DEPTH: usize = 8;
+
+// include/uapi/linux/rtnetlink.h
+pub(crate) const RTM_NEWLINK: u16 = 16;
+pub(crate) const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+pub(crate) const RTM_NEWADDR: u16 = 20;
+pub(crate) const RTM_DELADDR: u16 = 21;
+const RTM_GETADDR: u16 = 22;
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+/// `struct ifinfomsg`: family, pad, type (u16), index (i32), flags (u32), change (u32).
+const IFINFO_LEN: usize = 16;
+/// `struct ifaddrmsg`: family, prefix length, flags, scope, index (u32).
+const IFADDR_LEN: usize = 8;
+
+// include/uapi/linux/if_link.h
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_QDISC: u16 = 6;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_EXT_MASK: u16 = 29;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
+const IFLA_INFO_KIND: u16 = 1;
+
+// include/uapi/linux/if_addr.h
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_FLAGS: u16 = 8;
+const IFA_F_TEMPORARY: u32 = 0x01;
+const IFA_F_OPTIMISTIC: u32 = 0x04;
+const IFA_F_DADFAILED: u32 = 0x08;
+const IFA_F_DEPRECATED: u32 = 0x20;
+const IFA_F_TENTATIVE: u32 = 0x40;
+
+// include/uapi/linux/if.h
+const IFF_UP: u32 = 0x1;
+const IFF_LOOPBACK: u32 = 0x8;
+const IFF_RUNNING: u32 = 0x40;
+const IFF_LOWER_UP: u32 = 0x1_0000;
+/// Carrier, and not waiting for something else such as 802.1X.
+const OPERATIONAL: u32 = IFF_UP | IFF_RUNNING | IFF_LOWER_UP;
+
+// include/uapi/linux/if_arp.h
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_INFINIBAND: u16 = 32;
+const ARPHRD_PPP: u16 = 512;
+const ARPHRD_RAWIP: u16 = 519;
+const ARPHRD_TUNNEL: u16 = 768;
+const ARPHRD_TUNNEL6: u16 = 769;
+const ARPHRD_SIT: u16 = 776;
+const ARPHRD_IPGRE: u16 = 778;
+const ARPHRD_IEEE80211: u16 = 801;
+const ARPHRD_IEEE80211_RADIOTAP: u16 = 803;
+const ARPHRD_IP6GRE: u16 = 823;
+const ARPHRD_NONE: u16 = 0xfffe;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::tests::interface;
+
+    fn device(hardware: u16, kind: &str, bus: Option<&str>) -> Device {
+        Device { hardware, loopback: false, kind: kind.to_owned(), bus: bus.map(str::to_owned) }
+    }
+
+    fn kind_of(device: &Device, device_type: &str, wireless: bool) -> InterfaceKind {
+        device.interface_kind(|| DeviceType { name: device_type.to_owned(), wireless })
+    }
+
+    #[test]
+    fn the_kernels_kind_decides_before_the_hardware_type() {
+        for (kind, expected) in [
+            ("veth", InterfaceKind::Veth),
+            ("bridge", InterfaceKind::Bridge),
+            ("bond", InterfaceKind::Bond),
+            ("vlan", InterfaceKind::Vlan),
+            ("macvlan", InterfaceKind::Vlan),
+            ("tun", InterfaceKind::Tunnel),
+            ("wireguard", InterfaceKind::Tunnel),
+            ("vrf", InterfaceKind::Vrf),
+            ("dummy", InterfaceKind::Other),
+            ("something_new", InterfaceKind::Other),
+        ] {
+            assert_eq!(kind_of(&device(ARPHRD_ETHER, kind, None), "", false), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn hardware_has_no_kind_and_wifi_is_told_by_sysfs() {
+        let card = device(ARPHRD_ETHER, "", Some("pci"));
+        assert_eq!(kind_of(&card, "", false), InterfaceKind::Ethernet);
+        assert_eq!(kind_of(&card, "wlan", true), InterfaceKind::WiFi);
+        assert_eq!(kind_of(&card, "wwan", false), InterfaceKind::Other);
+        assert_eq!(kind_of(&device(ARPHRD_NONE, "", None), "", false), InterfaceKind::Tunnel);
+        assert_eq!(kind_of(&device(ARPHRD_ETHER, "new_card", Some("pci")), "", false), InterfaceKind::Ethernet);
+    }
+
+    #[test]
+    fn invented_rates_are_not_asked_for() {
+        assert!(device(ARPHRD_ETHER, "", Some("pci")).tells_its_rate(InterfaceKind::Ethernet));
+        assert!(!device(ARPHRD_ETHER, "", Some("virtio")).tells_its_rate(InterfaceKind::Ethernet));
+        assert!(!device(ARPHRD_ETHER, "veth", None).tells_its_rate(InterfaceKind::Veth));
+        assert!(!device(ARPHRD_ETHER, "bridge", None).tells_its_rate(InterfaceKind::Bridge));
+    }
+
+    #[test]
+    fn a_vlan_has_the_rate_of_the_cable_it_shares() {
+        let card = Interface { speed: Some(LineRate(1_000_000_000)), ..interface(2, "eth0", InterfaceKind::Ethernet, &[]) };
+        let over = |index, lower| Interface {
+            lower: Some(InterfaceIndex(lower)),
+            ..interface(index, &format!("vlan{index}"), InterfaceKind::Vlan, &[])
+        };
+        // 4 is over 3 over 2; 5 is over an interface of another namespace, 6 and 7 over each other.
+        let mut all = [over(4, 3), over(3, 2), card, over(5, 99), over(6, 7), over(7, 6)];
+        rate_vlans(&mut all);
+        let rates = all.map(|interface| interface.speed.map(|rate| rate.0 / 1_000_000));
+        assert_eq!(rates, [Some(1000), Some(1000), Some(1000), None, None, None]);
+    }
+
+    #[test]
+    fn only_ipv6_addresses_wait_or_expire() {
+        let v6 = "fe80::1".parse().unwrap();
+        assert_eq!(usability(v6, IFA_F_TENTATIVE), Usability::NotYet);
+        assert_eq!(usability(v6, IFA_F_TENTATIVE | IFA_F_OPTIMISTIC), Usability::Usable);
+        assert_eq!(usability(v6, IFA_F_TENTATIVE | IFA_F_DADFAILED), Usability::NoMore);
+        assert_eq!(usability(v6, IFA_F_DEPRECATED), Usability::NoMore);
+        assert_eq!(usability("10.0.0.1".parse().unwrap(), IFA_F_DEPRECATED), Usability::Usable);
+    }
+}

@@ -1,0 +1,322 @@
+//! Changes of links and addresses, as the kernel tells them.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    io,
+    net::IpAddr,
+};
+
+use rustix::net::SocketFlags;
+use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::{
+    enumerate::{self, AddressMessage, LinkMessage, RTM_DELADDR, RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, Usability},
+    interface::{InterfaceIndex, InterfaceName},
+    netlink::{BUFFER_LEN, Messages, Netlink, NetlinkSocket},
+};
+
+/// A change of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// An interface appeared. Its carrier and addresses follow as changes of their own.
+    Appeared {
+        /// Which one.
+        index: InterfaceIndex,
+        /// Its name at that moment.
+        name: InterfaceName,
+    },
+    /// An interface is gone, with its addresses and routes.
+    Gone {
+        /// Which one.
+        index: InterfaceIndex,
+    },
+    /// An interface can carry data, or cannot any more: carrier came or went, or the administrator switched it.
+    ///
+    /// When it was switched off, the kernel dropped its routes without a word and does not bring them back:
+    /// [`Routes::restore`](crate::Routes::restore) when it is up again.
+    Carrier {
+        /// Which one.
+        index: InterfaceIndex,
+        /// Whether it can.
+        up: bool,
+    },
+    /// Its name, MTU or master is another.
+    Altered {
+        /// Which one.
+        index: InterfaceIndex,
+    },
+    /// An address can be used, or cannot any more. An IPv6 address counts from the end of duplicate detection.
+    Address {
+        /// Whose.
+        index: InterfaceIndex,
+        /// Which one.
+        address: IpAddr,
+        /// Whether it can.
+        usable: bool,
+    },
+}
+
+/// The stream of changes in the network namespace of the thread that opened it.
+///
+/// Only changes are told, each once: the state at the start is read when the stream is opened, messages that repeat what
+/// is known are passed over, and when the kernel had to drop messages the state is read again and the difference told.
+/// Needs no rights.
+#[derive(Debug)]
+pub struct Changes {
+    socket: AsyncFd<NetlinkSocket>,
+    table: Table,
+    /// Found and not yet told.
+    pending: VecDeque<Change>,
+    buffer: Vec<u8>,
+}
+
+impl Changes {
+    /// Subscribes, and reads the state from which changes are told.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O enabled.
+    pub fn open() -> io::Result<Self> {
+        let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Subscribed before the state is read: a change in between is told, if it is one.
+        let socket = NetlinkSocket::open(None, flags, groups)?;
+        // SAFETY: the socket owns its descriptor, which is open, never replaced, and closed when the socket is dropped;
+        // the `AsyncFd` owns the socket from here on.
+        let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
+        Ok(Self { socket, table: Table::read()?, pending: VecDeque::new(), buffer: vec![0; BUFFER_LEN] })
+    }
+
+    /// Waits for the next change. Cancel safe: a change is either returned or told by the next call.
+    ///
+    /// A change of carrier is told within a few milliseconds (`tests/kernel`). After an error the stream cannot be
+    /// relied on and must be opened again.
+    pub async fn next(&mut self) -> io::Result<Change> {
+        loop {
+            if let Some(change) = self.pending.pop_front() {
+                return Ok(change);
+            }
+            let mut ready = self.socket.readable().await?;
+            let Ok(received) = ready.try_io(|socket| socket.get_ref().receive(&mut self.buffer).map(<[u8]>::len)) else {
+                continue;
+            };
+            // Nothing is awaited from here to the next pop, so that nothing is lost when the caller gives up waiting.
+            match received {
+                Ok(len) => {
+                    let datagram = self.buffer.get(..len).unwrap_or_default();
+                    self.pending.extend(events(datagram).flat_map(|event| self.table.apply(event)));
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    // What is still queued is older than what was dropped, and must not be applied to the newer state.
+                    self.drain();
+                    self.pending.extend(self.table.replace(Table::read()?));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Changes {
+    /// Throws away what is queued.
+    fn drain(&mut self) {
+        for _ in 0..DRAIN_LIMIT {
+            match self.socket.get_ref().receive(&mut self.buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What is known of all links and addresses.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Table {
+    links: HashMap<InterfaceIndex, Link>,
+    addresses: HashSet<(InterfaceIndex, IpAddr)>,
+}
+
+/// What changes of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Link {
+    name: InterfaceName,
+    mtu: u32,
+    master: Option<InterfaceIndex>,
+    carrier: bool,
+}
+
+/// What one message says.
+enum Event {
+    Link(InterfaceIndex, Link),
+    LinkGone(InterfaceIndex),
+    Address(InterfaceIndex, IpAddr, Usability),
+}
+
+impl Table {
+    /// Reads the state as it is.
+    fn read() -> io::Result<Self> {
+        let mut netlink = Netlink::route()?;
+        let links = enumerate::links(&mut netlink)?.into_iter().map(Event::link);
+        let addresses = enumerate::addresses(&mut netlink)?.into_iter().map(Event::address);
+        let mut table = Self::default();
+        for event in links.chain(addresses) {
+            table.apply(event);
+        }
+        Ok(table)
+    }
+
+    /// Takes a message in and returns what it changed.
+    fn apply(&mut self, event: Event) -> Vec<Change> {
+        match event {
+            Event::Link(index, link) => {
+                let carrier = link.carrier;
+                let name = link.name;
+                let Some(before) = self.links.insert(index, link.clone()) else {
+                    let appeared = Change::Appeared { index, name };
+                    return if carrier { vec![appeared, Change::Carrier { index, up: true }] } else { vec![appeared] };
+                };
+                let mut changes = Vec::new();
+                if before.carrier != carrier {
+                    changes.push(Change::Carrier { index, up: carrier });
+                }
+                if before != (Link { carrier: before.carrier, ..link }) {
+                    changes.push(Change::Altered { index });
+                }
+                changes
+            }
+            Event::LinkGone(index) => {
+                self.addresses.retain(|(owner, _)| *owner != index);
+                self.links.remove(&index).map(|_| Change::Gone { index }).into_iter().collect()
+            }
+            Event::Address(index, address, usability) => {
+                let changed = match usability {
+                    Usability::NotYet => false,
+                    Usability::Usable => self.addresses.insert((index, address)),
+                    Usability::NoMore => self.addresses.remove(&(index, address)),
+                };
+                let usable = usability == Usability::Usable;
+                changed.then_some(Change::Address { index, address, usable }).into_iter().collect()
+            }
+        }
+    }
+
+    /// Becomes `now` and returns what is different.
+    fn replace(&mut self, now: Self) -> Vec<Change> {
+        let gone: Vec<_> = self.links.keys().filter(|index| !now.links.contains_key(index)).copied().collect();
+        let mut changes: Vec<_> = gone.into_iter().flat_map(|index| self.apply(Event::LinkGone(index))).collect();
+        let lost: Vec<_> = self.addresses.difference(&now.addresses).copied().collect();
+        let links = now.links.into_iter().map(|(index, link)| Event::Link(index, link));
+        let lost = lost.into_iter().map(|(index, address)| Event::Address(index, address, Usability::NoMore));
+        let found = now.addresses.into_iter().map(|(index, address)| Event::Address(index, address, Usability::Usable));
+        changes.extend(links.chain(lost).chain(found).flat_map(|event| self.apply(event)));
+        changes
+    }
+}
+
+impl Event {
+    fn link(message: LinkMessage) -> Self {
+        let LinkMessage { index, name, mtu, master, carrier, .. } = message;
+        Self::Link(index, Link { name, mtu, master, carrier })
+    }
+
+    fn address(message: AddressMessage) -> Self {
+        Self::Address(message.interface, message.address.ip, message.usability)
+    }
+}
+
+/// Reads the messages of a datagram that matter here.
+fn events(datagram: &[u8]) -> impl Iterator<Item = Event> {
+    Messages::new(datagram).filter_map(|message| match message.kind {
+        RTM_NEWLINK => LinkMessage::parse(&message).map(Event::link),
+        RTM_DELLINK => LinkMessage::parse(&message).map(|link| Event::LinkGone(link.index)),
+        RTM_NEWADDR => AddressMessage::parse(&message).map(Event::address),
+        RTM_DELADDR => {
+            AddressMessage::parse(&message).map(|address| Event::Address(address.interface, address.address.ip, Usability::NoMore))
+        }
+        _ => None,
+    })
+}
+
+/// More messages than any socket buffer holds: each takes at least 768 bytes of the usual 208 KiB.
+const DRAIN_LIMIT: usize = 65_536;
+
+// include/uapi/linux/rtnetlink.h
+const RTMGRP_LINK: u32 = 0x1;
+const RTMGRP_IPV4_IFADDR: u32 = 0x10;
+const RTMGRP_IPV6_IFADDR: u32 = 0x100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: InterfaceIndex = InterfaceIndex(2);
+    const B: InterfaceIndex = InterfaceIndex(3);
+
+    fn link(carrier: bool) -> Link {
+        Link { name: "a".parse().unwrap(), mtu: 1500, master: None, carrier }
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        [10, 0, 0, last].into()
+    }
+
+    /// A table with link A, which has carrier and 10.0.0.1.
+    fn table() -> Table {
+        Table { links: [(A, link(true))].into(), addresses: [(A, ip(1))].into() }
+    }
+
+    #[test]
+    fn the_stream_may_live_in_a_spawned_task() {
+        fn assert_send<T: Send + 'static>() {}
+        assert_send::<Changes>();
+    }
+
+    #[test]
+    fn a_message_that_repeats_what_is_known_changes_nothing() {
+        let mut table = table();
+        assert_eq!(table.apply(Event::Link(A, link(true))), []);
+        assert_eq!(table.apply(Event::Address(A, ip(1), Usability::Usable)), []);
+        assert_eq!(table.apply(Event::LinkGone(B)), []);
+        assert_eq!(table.apply(Event::Address(B, ip(9), Usability::NoMore)), []);
+    }
+
+    #[test]
+    fn carrier_and_everything_else_are_told_apart() {
+        let mut table = table();
+        assert_eq!(table.apply(Event::Link(A, link(false))), [Change::Carrier { index: A, up: false }]);
+        let jumbo = Link { mtu: 9000, ..link(false) };
+        assert_eq!(table.apply(Event::Link(A, jumbo)), [Change::Altered { index: A }]);
+        let changes = table.apply(Event::Link(A, link(true)));
+        assert_eq!(changes, [Change::Carrier { index: A, up: true }, Change::Altered { index: A }]);
+    }
+
+    #[test]
+    fn an_ipv6_address_counts_after_duplicate_detection() {
+        let mut table = table();
+        assert_eq!(table.apply(Event::Address(A, ip(2), Usability::NotYet)), []);
+        let changes = table.apply(Event::Address(A, ip(2), Usability::Usable));
+        assert_eq!(changes, [Change::Address { index: A, address: ip(2), usable: true }]);
+        let changes = table.apply(Event::Address(A, ip(2), Usability::NoMore));
+        assert_eq!(changes, [Change::Address { index: A, address: ip(2), usable: false }]);
+    }
+
+    #[test]
+    fn after_lost_messages_the_difference_is_told() {
+        let mut table = table();
+        let now = || Table { links: [(B, link(true))].into(), addresses: [(B, ip(2))].into() };
+        let changes = table.replace(now());
+        let name = link(true).name;
+        assert_eq!(
+            changes,
+            [
+                Change::Gone { index: A },
+                Change::Appeared { index: B, name },
+                Change::Carrier { index: B, up: true },
+                Change::Address { index: B, address: ip(2), usable: true },
+            ]
+        );
+        assert_eq!(table, now());
+        assert_eq!(table.replace(now()), []);
+    }
+}

@@ -1,0 +1,54 @@
+//! What nicstripe asks of the operating system: interfaces and their addresses, sockets pinned to an interface, what TCP
+//! knows about a connection, host routes, and changes as they happen.
+//!
+//! One small function per question, typed answers, no policy about transfers: which interfaces are used, how much is sent
+//! on each and what a dead one means is decided elsewhere. The one exception is [`may_install`], because the rule about
+//! which routes may never be touched belongs beside the code that could touch them.
+//!
+//! | question | answer |
+//! | --- | --- |
+//! | which interfaces are there, and which of them are cables? | [`interfaces`], [`Interface::candidate`] |
+//! | tell me when one changes | [`Changes`] |
+//! | a listener or a connection on exactly this interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
+//! | how is this connection doing? | [`tcp_info`], [`tune`] |
+//! | which way would the kernel send this? | [`route_to`], [`interface_for`] |
+//! | send this address by that interface | [`Routes`], [`may_install`] |
+//!
+//! Everything but [`Changes`] is synchronous: the kernel answers netlink requests inside the system call, so there is
+//! nothing to wait for. Linux only so far; where a feature needs a kernel newer than 4.11, its item says so.
+//!
+//! Netlink is read by hand (`netlink.rs`), by attribute, and what is not understood is skipped: a typed decoder that
+//! rejects a whole message because a newer kernel changed one attribute would hide a cable.
+
+#![deny(missing_docs)]
+#![deny(unsafe_op_in_unsafe_fn)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub use crate::{
+    enumerate::{InterfacesError, interfaces},
+    events::{Change, Changes},
+    interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName, LeftOut, LineRate, MacAddress},
+    lookup::{RouteTo, interface_for, route_to},
+    route_policy::{Refusal, Surroundings, may_install},
+    routes::{HostRoute, MAX_ROUTES, ROUTE_PROTOCOL, RouteError, Routes},
+    socket::{arrival_interface, listen, pinned_socket},
+    tcp_info::{TcpInfo, tcp_info},
+    tune::{Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, tune},
+};
+
+mod egress_limit;
+mod enumerate;
+mod events;
+mod interface;
+mod line_rate;
+mod lookup;
+mod netlink;
+mod route_ledger;
+mod route_policy;
+mod route_table;
+mod routes;
+mod socket;
+mod sockopt;
+mod sysfs;
+mod tcp_info;
+mod tune;

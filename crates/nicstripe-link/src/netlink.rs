@@ -1,0 +1,414 @@
+//! A netlink socket and the few bytes of framing around what it says: requests out, messages and attributes in.
+//!
+//! Formats: `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h`. All integers are in host order. A reader here
+//! never panics and never rejects a message for a part it does not know: what does not fit ends the iteration.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+use rustix::{
+    io::retry_on_intr,
+    net::{
+        AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType,
+        netlink::{self, SocketAddrNetlink},
+        sockopt::{Timeout, set_socket_timeout},
+    },
+};
+
+use crate::sockopt;
+
+/// A netlink socket that asks and waits for the answer.
+pub(crate) struct Netlink {
+    socket: NetlinkSocket,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// Opens a socket to rtnetlink: links, addresses, routes.
+    pub(crate) fn route() -> io::Result<Self> {
+        Self::open(None)
+    }
+
+    /// Opens a socket to generic netlink: ethtool.
+    pub(crate) fn generic() -> io::Result<Self> {
+        Self::open(Some(netlink::GENERIC))
+    }
+
+    fn open(protocol: Option<Protocol>) -> io::Result<Self> {
+        let socket = NetlinkSocket::open(protocol, SocketFlags::CLOEXEC, 0)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Lets the kernel filter route dumps by the header of the request (Linux 4.20); older kernels send everything.
+    pub(crate) fn filter_dumps(&self) {
+        let _ = sockopt::set_int(&self.socket, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
+    }
+
+    /// Asks for all objects of a kind, and returns what `parse` makes of each answer.
+    ///
+    /// A dump that the kernel marks as interrupted by a change is repeated.
+    pub(crate) fn dump<T>(&mut self, request: &Request, mut parse: impl FnMut(&Message<'_>) -> Option<T>) -> io::Result<Vec<T>> {
+        for _ in 0..DUMP_ATTEMPTS {
+            let mut parsed = Vec::new();
+            let interrupted = self.exchange(request, NLM_F_DUMP, |message| parsed.extend(parse(message)))?;
+            if !interrupted {
+                return Ok(parsed);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "the kernel's table changed during each attempt to read it"))
+    }
+
+    /// Asks for one object and returns what `parse` makes of it.
+    pub(crate) fn query<T>(&mut self, request: &Request, mut parse: impl FnMut(&Message<'_>) -> Option<T>) -> io::Result<Option<T>> {
+        let mut parsed = None;
+        self.exchange(request, NLM_F_ACK, |message| parsed = parse(message))?;
+        Ok(parsed)
+    }
+
+    /// Sends a command and waits until the kernel has carried it out or refused.
+    pub(crate) fn command(&mut self, request: &Request, flags: u16) -> io::Result<()> {
+        self.exchange(request, flags | NLM_F_ACK, |_| ()).map(drop)
+    }
+
+    /// Sends a request and passes on the answers until the last. Returns whether a dump was interrupted.
+    fn exchange(&mut self, request: &Request, flags: u16, mut on_message: impl FnMut(&Message<'_>)) -> io::Result<bool> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.socket.send(&request.finish(flags | NLM_F_REQUEST, self.sequence))?;
+        let mut buffer = vec![0; BUFFER_LEN];
+        let mut interrupted = false;
+        loop {
+            let datagram = self.socket.receive(&mut buffer).map_err(name_timeout)?;
+            for message in Messages::new(datagram) {
+                if message.sequence != self.sequence {
+                    continue;
+                }
+                interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
+                match message.kind {
+                    NLMSG_ERROR | NLMSG_DONE => return message.outcome().map(|()| interrupted),
+                    NLMSG_NOOP => {}
+                    _ => on_message(&message),
+                }
+            }
+        }
+    }
+}
+
+/// A netlink socket: datagrams from the kernel only.
+#[derive(Debug)]
+pub(crate) struct NetlinkSocket(OwnedFd);
+
+impl NetlinkSocket {
+    /// Opens a socket, rtnetlink's without a protocol (its number is zero), and joins the multicast `groups` (one bit each,
+    /// `1 << (RTNLGRP_* - 1)`).
+    pub(crate) fn open(protocol: Option<Protocol>, flags: SocketFlags, groups: u32) -> io::Result<Self> {
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+        Ok(Self(socket))
+    }
+
+    fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        // Without an address the datagram goes to the kernel. Netlink takes it whole or not at all.
+        retry_on_intr(|| rustix::net::send(&self.0, datagram, SendFlags::empty()))?;
+        Ok(())
+    }
+
+    /// Receives the next datagram that the kernel sent; what other processes send is passed over.
+    ///
+    /// `ENOBUFS` means that the kernel had to drop messages for this socket (multicast only).
+    pub(crate) fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+        let len = loop {
+            let (_, len, sender) = match rustix::net::recvfrom(&self.0, &mut *buffer, RecvFlags::TRUNC) {
+                Err(rustix::io::Errno::INTR) => continue,
+                received => received?,
+            };
+            let from_kernel =
+                sender.and_then(|address| SocketAddrNetlink::try_from(address).ok()).is_some_and(|address| address.pid() == 0);
+            if from_kernel {
+                break len;
+            }
+        };
+        let limit = buffer.len();
+        buffer.get(..len).ok_or_else(|| {
+            let text = format!("netlink datagram of {len} bytes exceeds the limit of {limit}");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })
+    }
+}
+
+impl AsRawFd for NetlinkSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for NetlinkSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A request being written: header, fixed body, attributes.
+#[derive(Clone)]
+pub(crate) struct Request {
+    bytes: Vec<u8>,
+    kind: u16,
+}
+
+impl Request {
+    /// Starts a message of type `kind` with its fixed part, whose length must be a multiple of four.
+    pub(crate) fn new(kind: u16, body: &[u8]) -> Self {
+        debug_assert_eq!(body.len() % ALIGNMENT, 0);
+        let mut bytes = vec![0; HEADER_LEN];
+        bytes.extend_from_slice(body);
+        Self { bytes, kind }
+    }
+
+    /// Appends an attribute.
+    pub(crate) fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+        push_attribute(&mut self.bytes, kind, value);
+        self
+    }
+
+    /// Appends an attribute that holds an address.
+    pub(crate) fn address(self, kind: u16, address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => self.attribute(kind, &address.octets()),
+            IpAddr::V6(address) => self.attribute(kind, &address.octets()),
+        }
+    }
+
+    /// Returns the message as it would be sent.
+    #[cfg(test)]
+    pub(crate) fn for_test(&self) -> Vec<u8> {
+        self.finish(0, 1)
+    }
+
+    fn finish(&self, flags: u16, sequence: u32) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        let len = u32::try_from(bytes.len()).expect("a request is a few hundred bytes");
+        bytes[0..4].copy_from_slice(&len.to_ne_bytes());
+        bytes[4..6].copy_from_slice(&self.kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        bytes
+    }
+}
+
+/// Appends an attribute to `bytes`, padded to the alignment netlink wants.
+pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).expect("attributes of ours are a few bytes");
+    bytes.extend_from_slice(&len.to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+}
+
+/// One message: its header, and what follows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message<'a> {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    sequence: u32,
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Returns the fixed part of `len` bytes and the attributes after it.
+    pub(crate) fn split(&self, len: usize) -> Option<(&'a [u8], Attributes<'a>)> {
+        let (fixed, rest) = self.body.split_at_checked(len)?;
+        Some((fixed, Attributes::new(rest)))
+    }
+
+    /// Returns what an error, acknowledgement or end-of-dump message says: a negative errno, or zero.
+    fn outcome(&self) -> io::Result<()> {
+        match i32_at(self.body, 0).unwrap_or(0) {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+        }
+    }
+}
+
+/// The messages of a datagram.
+pub(crate) struct Messages<'a>(&'a [u8]);
+
+impl<'a> Messages<'a> {
+    pub(crate) fn new(datagram: &'a [u8]) -> Self {
+        Self(datagram)
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Message<'a>;
+
+    fn next(&mut self) -> Option<Message<'a>> {
+        let len = u32_at(self.0, 0)? as usize;
+        let message = Message {
+            kind: u16_at(self.0, 4)?,
+            flags: u16_at(self.0, 6)?,
+            sequence: u32_at(self.0, 8)?,
+            body: self.0.get(HEADER_LEN..len)?,
+        };
+        self.0 = self.0.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+        Some(message)
+    }
+}
+
+/// The attributes of a message or of another attribute: kind (without the flag bits) and value.
+#[derive(Clone, Copy)]
+pub(crate) struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Attributes<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the value of the first attribute of this kind.
+    pub(crate) fn find(self, kind: u16) -> Option<&'a [u8]> {
+        { self }.find_map(|(found, value)| (found == kind).then_some(value))
+    }
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<(u16, &'a [u8])> {
+        let len = usize::from(u16_at(self.0, 0)?);
+        let kind = u16_at(self.0, 2)? & NLA_TYPE_MASK;
+        let value = self.0.get(ATTRIBUTE_HEADER_LEN..len)?;
+        self.0 = self.0.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+        Some((kind, value))
+    }
+}
+
+/// A receive timeout looks like a nonblocking socket without data.
+fn name_timeout(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::WouldBlock {
+        return error;
+    }
+    io::Error::new(io::ErrorKind::TimedOut, format!("the kernel did not answer within {ANSWER_TIMEOUT:?}"))
+}
+
+/// Reads two bytes in host order.
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
+}
+
+/// Reads four bytes in host order.
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
+}
+
+fn i32_at(bytes: &[u8], offset: usize) -> Option<i32> {
+    Some(i32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
+}
+
+/// Reads an attribute's text up to its terminator; bytes that are not UTF-8 are replaced.
+pub(crate) fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(until_nul(value)).into_owned()
+}
+
+/// Returns what stands before the first NUL.
+pub(crate) fn until_nul(value: &[u8]) -> &[u8] {
+    value.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Reads an address from an attribute of four or sixteen bytes.
+pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
+    if let Ok(octets) = <[u8; 4]>::try_from(value) {
+        return Some(Ipv4Addr::from(octets).into());
+    }
+    <[u8; 16]>::try_from(value).ok().map(|octets| Ipv6Addr::from(octets).into())
+}
+
+/// How long an answer may take: the kernel answers inside the call, unless somebody holds the RTNL lock (picked by eye).
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a dump is tried when the table keeps changing under it (picked by eye; one repetition is already rare).
+const DUMP_ATTEMPTS: usize = 8;
+/// Room for one datagram. The kernel fills at most 32 KiB of a dump buffer (`netlink_dump`, net/netlink/af_netlink.c).
+pub(crate) const BUFFER_LEN: usize = 65_536;
+
+const ALIGNMENT: usize = 4;
+const HEADER_LEN: usize = 16;
+const ATTRIBUTE_HEADER_LEN: usize = 4;
+/// The two upper bits of an attribute's kind say "nested" and "network order".
+const NLA_TYPE_MASK: u16 = 0x3fff;
+
+const NLMSG_NOOP: u16 = 1;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 0x001;
+const NLM_F_ACK: u16 = 0x004;
+const NLM_F_DUMP_INTR: u16 = 0x010;
+const NLM_F_DUMP: u16 = 0x300;
+pub(crate) const NLM_F_EXCL: u16 = 0x200;
+pub(crate) const NLM_F_CREATE: u16 = 0x400;
+
+const SOL_NETLINK: libc::c_int = 270;
+const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagram() -> Vec<u8> {
+        let request = Request::new(16, &[7; 16]).attribute(3, b"eth0\0").attribute(4, &1500u32.to_ne_bytes());
+        [request.finish(2, 9), request.finish(2, 10)].concat()
+    }
+
+    #[test]
+    fn a_written_message_is_read_back() {
+        let bytes = datagram();
+        let messages: Vec<_> = Messages::new(&bytes).collect();
+        assert_eq!(messages.len(), 2);
+        assert_eq!((messages[1].kind, messages[1].flags, messages[1].sequence), (16, 2, 10));
+        let (fixed, attributes) = messages[1].split(16).unwrap();
+        assert_eq!(fixed, [7; 16]);
+        assert_eq!(attributes.find(3).map(text).as_deref(), Some("eth0"));
+        assert_eq!(attributes.find(4).and_then(|value| u32_at(value, 0)), Some(1500));
+        assert_eq!(attributes.find(5), None);
+    }
+
+    #[test]
+    fn the_nested_flag_is_not_part_of_the_kind() {
+        let mut bytes = Vec::new();
+        push_attribute(&mut bytes, 0x8000 | 18, &[1]);
+        assert_eq!(Attributes::new(&bytes).find(18), Some(&[1][..]));
+    }
+
+    #[test]
+    fn cut_and_mutated_input_never_panics() {
+        let bytes = datagram();
+        for cut in 0..bytes.len() {
+            walk(&bytes[..cut]);
+        }
+        for position in 0..bytes.len() {
+            for value in [0, 1, 3, 4, 15, 17, 0x7f, 0xff] {
+                let mut mutated = bytes.clone();
+                mutated[position] = value;
+                walk(&mutated);
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_message_is_an_os_error_and_zero_an_acknowledgement() {
+        let message = |code: i32| Request::new(NLMSG_ERROR, &code.to_ne_bytes()).finish(0, 1);
+        let outcome = |bytes: &[u8]| Messages::new(bytes).next().unwrap().outcome();
+        assert_eq!(outcome(&message(-1)).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        assert_eq!(outcome(&message(i32::MIN)).unwrap_err().raw_os_error(), Some(i32::MAX));
+        assert!(outcome(&message(0)).is_ok());
+    }
+
+    /// Reads all there is, and must end.
+    fn walk(bytes: &[u8]) {
+        for message in Messages::new(bytes).take(1000) {
+            let _ = message.split(16).map(|(_, attributes)| attributes.take(1000).count());
+            let _ = message.outcome();
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Who installed which route: a file of records under a lock, written before the kernel is asked.
+//!
+//! `routes.jsonl` holds one record a line. It is replaced as a whole (write beside it, rename), so a reader never sees half
+//! of it, whatever is killed when. It is not synced to disk: routes do not outlive the machine's restart, nor need it.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::{fd::OwnedFd, linux::fs::MetadataExt as _},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, flock},
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::routes::{HostRoute, RouteError};
+
+/// One installed route and the process that wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) owner: Owner,
+    /// Inode of the network namespace the route is in.
+    pub(crate) namespace: u64,
+    #[serde(flatten)]
+    pub(crate) route: HostRoute,
+}
+
+/// A process, told from later ones with the same number by the time it was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owner {
+    pub(crate) pid: u32,
+    /// Clock ticks after the machine's start (field 22 of `/proc/PID/stat`).
+    start_time: u64,
+    /// Which run of the machine (`/proc/sys/kernel/random/boot_id`).
+    boot: String,
+}
+
+impl Owner {
+    /// Describes this process.
+    pub(crate) fn current() -> io::Result<Self> {
+        let pid = std::process::id();
+        let stat = Stat::read(pid)?.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { pid, start_time: stat.start_time, boot: boot_id()? })
+    }
+
+    /// Whether the process still runs. In doubt it does: a route too many is repaired at the next start, a route taken
+    /// from under a running transfer is not.
+    pub(crate) fn is_alive(&self) -> bool {
+        if boot_id().is_ok_and(|boot| boot != self.boot) {
+            return false;
+        }
+        match Stat::read(self.pid) {
+            Ok(Some(stat)) => stat.start_time == self.start_time && !stat.dead,
+            // /proc hides other users' processes when it is mounted with hidepid.
+            Ok(None) => exists(self.pid),
+            Err(_) => true,
+        }
+    }
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    start_time: u64,
+    /// Killed, and waiting for its parent to ask.
+    dead: bool,
+}
+
+impl Stat {
+    /// `None` when there is no such process to be seen.
+    fn read(pid: u32) -> io::Result<Option<Self>> {
+        let text = match fs::read(format!("/proc/{pid}/stat")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // The process ended while its file was open.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+            text => text?,
+        };
+        Self::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// `pid (name) state …`; the name may hold spaces and parentheses, so fields are counted after the last one.
+    fn parse(text: &str) -> Option<Self> {
+        let (_, fields) = text.rsplit_once(") ")?;
+        let mut fields = fields.split_whitespace();
+        let state = fields.next()?;
+        // Field 3 is consumed, 22 is wanted.
+        let start_time = fields.nth(22 - 4)?.parse().ok()?;
+        Some(Self { start_time, dead: matches!(state, "Z" | "X" | "x") })
+    }
+}
+
+fn exists(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    test_kill_process(pid) != Err(Errno::SRCH)
+}
+
+fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// Returns the inode of the calling thread's network namespace.
+pub(crate) fn namespace() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/thread-self/ns/net")?.st_ino())
+}
+
+/// The records, locked against every other process and thread until this is dropped.
+pub(crate) struct Ledger<'d> {
+    directory: &'d Path,
+    pub(crate) records: Vec<Record>,
+    /// Its lock ends when it is closed.
+    _lock: OwnedFd,
+}
+
+impl<'d> Ledger<'d> {
+    /// Takes the lock and reads the records.
+    pub(crate) fn open(directory: &'d Path) -> Result<Self, RouteError> {
+        let lock = lock(&directory.join(LOCK_FILE))?;
+        let path = directory.join(RECORDS_FILE);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            bytes => bytes.map_err(|source| RouteError::Ledger { path: path.clone(), source })?,
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let records = text.lines().filter_map(|line| {
+            let parsed = serde_json::from_str(line);
+            parsed.inspect_err(|error| warn!(path = %path.display(), %error, "a route record cannot be read")).ok()
+        });
+        Ok(Self { directory, records: records.collect(), _lock: lock })
+    }
+
+    /// Replaces the file by the records as they are.
+    pub(crate) fn save(&self) -> Result<(), RouteError> {
+        let path = self.directory.join(NEW_RECORDS_FILE);
+        self.write(&path).map_err(|source| RouteError::Ledger { path: path.clone(), source })?;
+        let target = self.directory.join(RECORDS_FILE);
+        fs::rename(&path, &target).map_err(|source| RouteError::Ledger { path: target, source })
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut text = Vec::new();
+        for record in &self.records {
+            serde_json::to_writer(&mut text, record)?;
+            text.push(b'\n');
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::open(path, flags, FILE_MODE)?);
+        file.write_all(&text)
+    }
+}
+
+/// Opens and locks a file; the lock is held for microseconds by anyone, so waiting for it long means that something is wrong.
+fn lock(path: &PathBuf) -> Result<OwnedFd, RouteError> {
+    let fail = |source: Errno| RouteError::Ledger { path: path.clone(), source: source.into() };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, FILE_MODE).map_err(fail)?;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => thread::sleep(LOCK_RETRY),
+            Err(Errno::WOULDBLOCK) => return Err(RouteError::Locked { path: path.clone(), waited: LOCK_TIMEOUT }),
+            Err(error) => return Err(fail(error)),
+        }
+    }
+}
+
+const LOCK_FILE: &str = "routes.lock";
+const RECORDS_FILE: &str = "routes.jsonl";
+const NEW_RECORDS_FILE: &str = "routes.jsonl.new";
+const FILE_MODE: Mode = Mode::from_bits_truncate(0o600);
+
+/// Picked by eye: a thousand times what a locked operation takes.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCK_RETRY: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::InterfaceIndex;
+
+    fn record() -> Record {
+        Record {
+            owner: Owner::current().unwrap(),
+            namespace: 7,
+            route: HostRoute {
+                destination: "fd00::2".parse().unwrap(),
+                interface: InterfaceIndex(3),
+                prefer_source: Some("fd00::1".parse().unwrap()),
+                metric: HostRoute::DEFAULT_METRIC,
+            },
+        }
+    }
+
+    #[test]
+    fn records_survive_being_written_and_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut ledger = Ledger::open(directory.path()).unwrap();
+        assert_eq!(ledger.records, []);
+        ledger.records.push(record());
+        ledger.save().unwrap();
+        drop(ledger);
+        assert_eq!(Ledger::open(directory.path()).unwrap().records, [record()]);
+    }
+
+    #[test]
+    fn a_line_that_is_no_record_is_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let good = serde_json::to_string(&record()).unwrap();
+        let damaged = [b"\xff{\n".as_slice(), good.as_bytes(), b"\n\n", &good.as_bytes()[..20]].concat();
+        fs::write(directory.path().join(RECORDS_FILE), damaged).unwrap();
+        assert_eq!(Ledger::open(directory.path()).unwrap().records, [record()]);
+    }
+
+    #[test]
+    fn a_held_lock_is_reported_and_not_waited_for_forever() {
+        let directory = tempfile::tempdir().unwrap();
+        let _held = Ledger::open(directory.path()).unwrap();
+        let second = thread::scope(|scope| scope.spawn(|| Ledger::open(directory.path()).err()).join().unwrap());
+        assert!(matches!(second, Some(RouteError::Locked { .. })), "{second:?}");
+    }
+
+    #[test]
+    fn this_process_is_alive_and_an_impostor_with_its_number_is_not() {
+        let owner = Owner::current().unwrap();
+        assert!(owner.is_alive());
+        assert!(!Owner { start_time: owner.start_time + 1, ..owner.clone() }.is_alive());
+        assert!(!Owner { boot: "another".to_owned(), ..owner.clone() }.is_alive());
+        // Above the largest number Linux gives (2^22).
+        assert!(!Owner { pid: 5_000_000, ..owner }.is_alive());
+    }
+
+    #[test]
+    fn the_start_time_is_found_behind_any_process_name() {
+        let rest = "1 1 1 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        let stat = Stat::parse(&format!("17 (a) S) b) S {rest}")).unwrap();
+        assert_eq!(stat, Stat { start_time: 4711, dead: false });
+        assert!(Stat::parse(&format!("17 (x) Z {rest}")).unwrap().dead);
+        assert_eq!(Stat::parse("17 (x) S 1 2 3"), None);
+        assert_eq!(Stat::parse(""), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! Where a host route of ours may go, and where never: the rule that keeps a peer from making us send somebody else's
+//! traffic, or our own to a router, over a cable it controls.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use thiserror::Error;
+
+use crate::{
+    interface::{Interface, InterfaceIndex, InterfaceName},
+    route_table::{self, protocol_name},
+};
+
+/// What is around that a route must not touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Next hops of all routes of all tables.
+    pub gateways: BTreeSet<IpAddr>,
+    /// Name servers.
+    pub resolvers: BTreeSet<IpAddr>,
+    /// Destinations of host routes that are not ours, each with its protocol number.
+    pub host_routes: BTreeMap<IpAddr, u8>,
+}
+
+impl Surroundings {
+    /// Reads them from the kernel's route tables and from the resolver files of libc, systemd and NetworkManager.
+    ///
+    /// Needs no rights. A resolver file that cannot be read names no resolvers.
+    pub fn read() -> io::Result<Self> {
+        let survey = route_table::survey()?;
+        let files = RESOLVER_FILES.iter().filter_map(|path| fs::read_to_string(path).ok());
+        Ok(Self {
+            gateways: survey.gateways.into_iter().collect(),
+            resolvers: files.flat_map(|text| resolvers(&text).collect::<Vec<_>>()).collect(),
+            host_routes: survey.host_routes.into_iter().collect(),
+        })
+    }
+}
+
+/// Decides whether a host route to `destination` by `interface` may be installed.
+///
+/// This is only what the machine itself can check. That the address belongs to the peer must have been proved before, in
+/// an authenticated handshake over that very interface.
+pub fn may_install(
+    destination: IpAddr,
+    interface: InterfaceIndex,
+    interfaces: &[Interface],
+    surroundings: &Surroundings,
+) -> Result<(), Refusal> {
+    if !is_unicast(destination) {
+        return Err(Refusal::NotUnicast { destination });
+    }
+    let Some(by) = interfaces.iter().find(|known| known.index == interface) else {
+        return Err(Refusal::NoInterface { destination, interface });
+    };
+    if let Some(owner) = interfaces.iter().find(|known| known.has_address(destination)) {
+        return Err(Refusal::Own { destination, interface: owner.name });
+    }
+    let mut own = interfaces.iter().flat_map(|known| &known.addresses);
+    if own.any(|own| own.is_broadcast(destination)) {
+        return Err(Refusal::Broadcast { destination });
+    }
+    if surroundings.gateways.contains(&destination) {
+        return Err(Refusal::Gateway { destination });
+    }
+    if surroundings.resolvers.contains(&destination) {
+        return Err(Refusal::Resolver { destination });
+    }
+    if !by.is_on_link(destination) {
+        return Err(Refusal::NotOnLink { destination, interface: by.name });
+    }
+    if let Some(protocol) = surroundings.host_routes.get(&destination) {
+        return Err(Refusal::Routed { destination, protocol: protocol_name(*protocol) });
+    }
+    Ok(())
+}
+
+/// Why a host route is not installed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Loopback, multicast, broadcast, unspecified, reserved, or IPv4 dressed as IPv6.
+    #[error("no route to {destination}: not a unicast address of one machine")]
+    NotUnicast {
+        /// The address asked for.
+        destination: IpAddr,
+    },
+    /// The interface is gone.
+    #[error("no route to {destination}: there is no interface {interface}")]
+    NoInterface {
+        /// The address asked for.
+        destination: IpAddr,
+        /// The interface asked for.
+        interface: InterfaceIndex,
+    },
+    /// The address is ours.
+    #[error("no route to {destination}: it is this machine's own address on {interface}")]
+    Own {
+        /// The address asked for.
+        destination: IpAddr,
+        /// The interface that has it.
+        interface: InterfaceName,
+    },
+    /// The address is the first or last of a prefix of ours.
+    #[error("no route to {destination}: it is the network or broadcast address of a prefix of this machine")]
+    Broadcast {
+        /// The address asked for.
+        destination: IpAddr,
+    },
+    /// A route goes through that address; its traffic would follow ours.
+    #[error("no route to {destination}: it is the gateway of a route")]
+    Gateway {
+        /// The address asked for.
+        destination: IpAddr,
+    },
+    /// The machine asks that address for names.
+    #[error("no route to {destination}: it is a name server of this machine")]
+    Resolver {
+        /// The address asked for.
+        destination: IpAddr,
+    },
+    /// The interface has no prefix with that address.
+    #[error("no route to {destination} by {interface}: the address is in none of the interface's prefixes")]
+    NotOnLink {
+        /// The address asked for.
+        destination: IpAddr,
+        /// The interface asked for.
+        interface: InterfaceName,
+    },
+    /// Somebody else already decided where that address is.
+    #[error("no route to {destination}: one that is not ours (protocol {protocol}) is there")]
+    Routed {
+        /// The address asked for.
+        destination: IpAddr,
+        /// Who installed the route that is there, as `ip route` spells it.
+        protocol: String,
+    },
+}
+
+/// Whether the address is one that a machine on the next cable can have.
+fn is_unicast(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => is_unicast_v4(ip),
+        IpAddr::V6(ip) => is_unicast_v6(ip),
+    }
+}
+
+fn is_unicast_v4(ip: Ipv4Addr) -> bool {
+    // 0.0.0.0/8 is "this network", 240.0.0.0/4 reserved (RFC 6890).
+    !(ip.is_loopback() || ip.is_multicast() || ip.octets()[0] == 0 || ip.octets()[0] >= 240)
+}
+
+fn is_unicast_v6(ip: Ipv6Addr) -> bool {
+    // ::/96 holds the unspecified address, loopback and the obsolete IPv4-compatible ones.
+    let embeds_v4 = ip.to_ipv4().is_some();
+    !(ip.is_multicast() || embeds_v4)
+}
+
+/// The addresses after `nameserver` in a resolv.conf(5), without their scopes.
+fn resolvers(text: &str) -> impl Iterator<Item = IpAddr> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let address = words.next().filter(|word| *word == "nameserver").and(words.next())?;
+        address.split('%').next()?.parse().ok()
+    })
+}
+
+/// Where name servers are written: libc's file, and those that still name the real ones where libc's names a local stub.
+const RESOLVER_FILES: [&str; 3] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::{InterfaceKind, tests::interface};
+
+    const ETH1: InterfaceIndex = InterfaceIndex(3);
+
+    fn interfaces() -> Vec<Interface> {
+        vec![
+            interface(2, "eth0", InterfaceKind::Ethernet, &["192.168.1.5/24", "fe80::5/64"]),
+            interface(3, "eth1", InterfaceKind::Ethernet, &["10.0.0.1/24", "fd00::1/64", "fe80::1/64"]),
+        ]
+    }
+
+    fn surroundings() -> Surroundings {
+        Surroundings {
+            gateways: ["10.0.0.254", "fe80::fe"].map(|ip| ip.parse().unwrap()).into(),
+            resolvers: ["10.0.0.53"].map(|ip| ip.parse().unwrap()).into(),
+            host_routes: [("10.0.0.77".parse().unwrap(), 4)].into(),
+        }
+    }
+
+    fn decide(destination: &str) -> Result<(), Refusal> {
+        may_install(destination.parse().unwrap(), ETH1, &interfaces(), &surroundings())
+    }
+
+    #[test]
+    fn a_neighbour_on_that_interface_is_allowed() {
+        for destination in ["10.0.0.2", "fd00::2", "fe80::2"] {
+            assert_eq!(decide(destination), Ok(()), "{destination}");
+        }
+    }
+
+    #[test]
+    fn only_unicast_addresses_are_allowed() {
+        for destination in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "127.0.0.1",
+            "224.0.0.1",
+            "239.1.1.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "ff02::1",
+            "::ffff:10.0.0.2",
+            "::10.0.0.2",
+        ] {
+            assert!(matches!(decide(destination), Err(Refusal::NotUnicast { .. })), "{destination}");
+        }
+    }
+
+    #[test]
+    fn own_addresses_are_refused_whichever_interface_has_them() {
+        for destination in ["10.0.0.1", "192.168.1.5", "fe80::1"] {
+            assert!(matches!(decide(destination), Err(Refusal::Own { .. })), "{destination}");
+        }
+    }
+
+    #[test]
+    fn broadcasts_gateways_and_resolvers_are_refused() {
+        assert!(matches!(decide("10.0.0.255"), Err(Refusal::Broadcast { .. })));
+        assert!(matches!(decide("10.0.0.0"), Err(Refusal::Broadcast { .. })));
+        assert!(matches!(decide("192.168.1.255"), Err(Refusal::Broadcast { .. })));
+        assert!(matches!(decide("10.0.0.254"), Err(Refusal::Gateway { .. })));
+        assert!(matches!(decide("fe80::fe"), Err(Refusal::Gateway { .. })));
+        assert!(matches!(decide("10.0.0.53"), Err(Refusal::Resolver { .. })));
+    }
+
+    #[test]
+    fn an_address_of_another_cable_or_of_the_world_is_refused() {
+        for destination in ["192.168.1.9", "8.8.8.8", "2001:db8::1"] {
+            assert!(matches!(decide(destination), Err(Refusal::NotOnLink { .. })), "{destination}");
+        }
+    }
+
+    #[test]
+    fn somebody_elses_host_route_stands() {
+        let refusal = decide("10.0.0.77").unwrap_err();
+        assert_eq!(refusal.to_string(), "no route to 10.0.0.77: one that is not ours (protocol static) is there");
+    }
+
+    #[test]
+    fn an_unknown_interface_is_refused() {
+        let refusal = may_install("10.0.0.2".parse().unwrap(), InterfaceIndex(99), &interfaces(), &Surroundings::default());
+        assert_eq!(refusal.unwrap_err().to_string(), "no route to 10.0.0.2: there is no interface 99");
+    }
+
+    #[test]
+    fn resolvers_are_read_with_and_without_scope() {
+        let text = "# nameserver 9.9.9.9\nnameserver 10.0.0.53\n nameserver  fe80::1%eth0 # x\nnameserver\nsearch a b\n";
+        let expected: Vec<IpAddr> = vec!["10.0.0.53".parse().unwrap(), "fe80::1".parse().unwrap()];
+        assert_eq!(resolvers(text).collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,317 @@
+//! The kernel's route table: host routes in, host routes out, and what stands there already.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    num::NonZeroU32,
+};
+
+use crate::{
+    interface::InterfaceIndex,
+    netlink::{Attributes, Message, NLM_F_CREATE, NLM_F_EXCL, Netlink, Request, ip, u16_at, u32_at},
+    routes::{HostRoute, ROUTE_PROTOCOL},
+};
+
+/// Adds a route; `EEXIST` when one to the same destination with the same metric is there. Never replaces.
+pub(crate) fn add(route: &HostRoute) -> io::Result<()> {
+    Netlink::route()?.command(&request(RTM_NEWROUTE, route), NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// Deletes the route that equals this one in destination, interface, metric, source and protocol; `ESRCH` when none does.
+pub(crate) fn delete(route: &HostRoute) -> io::Result<()> {
+    Netlink::route()?.command(&request(RTM_DELROUTE, route), 0)
+}
+
+/// Lists the host routes with our protocol number, by destination.
+pub(crate) fn ours() -> io::Result<Vec<HostRoute>> {
+    let mut routes = dump(ROUTE_PROTOCOL, |entry| entry.as_ours())?;
+    routes.sort();
+    Ok(routes)
+}
+
+/// What the table says about where routes of ours may not go.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) gateways: Vec<IpAddr>,
+    /// Destinations of host routes that are not ours, with their protocol.
+    pub(crate) host_routes: Vec<(IpAddr, u8)>,
+}
+
+/// Reads all routes of all tables.
+pub(crate) fn survey() -> io::Result<Survey> {
+    let mut survey = Survey::default();
+    dump(ANY_PROTOCOL, |entry| {
+        survey.gateways.extend(&entry.gateways);
+        if let Some(destination) = entry.host().filter(|_| entry.protocol != ROUTE_PROTOCOL) {
+            survey.host_routes.push((destination, entry.protocol));
+        }
+        None::<()>
+    })?;
+    survey.gateways.extend(next_hops());
+    Ok(survey)
+}
+
+/// Returns the protocol of the host route that a new one with this destination and metric collides with.
+pub(crate) fn occupant(destination: IpAddr, metric: NonZeroU32) -> io::Result<Option<u8>> {
+    let found = dump(ANY_PROTOCOL, |entry| {
+        let same = entry.table == RT_TABLE_MAIN && entry.host() == Some(destination) && entry.metric == metric.get();
+        same.then_some(entry.protocol)
+    })?;
+    Ok(found.into_iter().next())
+}
+
+/// Spells a protocol number as `ip route` does.
+pub(crate) fn protocol_name(protocol: u8) -> String {
+    let name = match protocol {
+        1 => "redirect",
+        2 => "kernel",
+        3 => "boot",
+        4 => "static",
+        9 => "ra",
+        12 => "bird",
+        16 => "dhcp",
+        ROUTE_PROTOCOL => "nicstripe",
+        186 => "bgp",
+        187 => "isis",
+        188 => "ospf",
+        189 => "rip",
+        _ => return protocol.to_string(),
+    };
+    name.to_owned()
+}
+
+fn request(kind: u16, route: &HostRoute) -> Request {
+    let mut header = host_header(route.destination);
+    header[4] = RT_TABLE_MAIN;
+    header[5] = ROUTE_PROTOCOL;
+    header[6] = RT_SCOPE_LINK;
+    header[7] = RTN_UNICAST;
+    let request = Request::new(kind, &header)
+        .address(RTA_DST, route.destination)
+        .attribute(RTA_OIF, &route.interface.0.to_ne_bytes())
+        .attribute(RTA_PRIORITY, &route.metric.get().to_ne_bytes());
+    match route.prefer_source {
+        Some(source) => request.address(RTA_PREFSRC, source),
+        None => request,
+    }
+}
+
+/// Dumps the routes of one protocol ([`ANY_PROTOCOL`]: all), IPv4 and IPv6.
+fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Result<Vec<T>> {
+    let mut netlink = Netlink::route()?;
+    netlink.filter_dumps();
+    let mut found = Vec::new();
+    for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
+        let mut header = [0; ROUTE_HEADER_LEN];
+        header[0] = family;
+        header[5] = protocol;
+        let parse = |message: &Message<'_>| {
+            let entry = Entry::parse(message)?;
+            let asked = entry.family == family && (protocol == ANY_PROTOCOL || entry.protocol == protocol);
+            if asked { parse(&entry) } else { None }
+        };
+        match netlink.dump(&Request::new(RTM_GETROUTE, &header), parse) {
+            Ok(entries) => found.extend(entries),
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// The gateways of next-hop objects (Linux 5.3), which routes may name by number only.
+fn next_hops() -> Vec<IpAddr> {
+    let gateway = |message: &Message<'_>| {
+        let (_, attributes) = message.split(NEXT_HOP_HEADER_LEN)?;
+        ip(attributes.find(NHA_GATEWAY)?)
+    };
+    let request = Request::new(RTM_GETNEXTHOP, &[0; NEXT_HOP_HEADER_LEN]);
+    // Older kernels refuse the question: they have no such objects.
+    Netlink::route().and_then(|mut netlink| netlink.dump(&request, gateway)).unwrap_or_default()
+}
+
+/// Whether the kernel says that it has no such address family.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP | libc::ENOENT))
+}
+
+/// One route as the kernel shows it.
+#[derive(Debug)]
+struct Entry {
+    family: u8,
+    prefix_len: u8,
+    table: u8,
+    protocol: u8,
+    kind: u8,
+    cloned: bool,
+    destination: Option<IpAddr>,
+    interface: Option<InterfaceIndex>,
+    source: Option<IpAddr>,
+    metric: u32,
+    gateways: Vec<IpAddr>,
+}
+
+impl Entry {
+    fn parse(message: &Message<'_>) -> Option<Self> {
+        if message.kind != RTM_NEWROUTE {
+            return None;
+        }
+        let (header, attributes) = message.split(ROUTE_HEADER_LEN)?;
+        Some(Self {
+            family: *header.first()?,
+            prefix_len: *header.get(1)?,
+            table: *header.get(4)?,
+            protocol: *header.get(5)?,
+            kind: *header.get(7)?,
+            cloned: u32_at(header, 8)? & RTM_F_CLONED != 0,
+            destination: attributes.find(RTA_DST).and_then(ip),
+            interface: attributes.find(RTA_OIF).and_then(|value| u32_at(value, 0)).map(InterfaceIndex),
+            source: attributes.find(RTA_PREFSRC).and_then(ip),
+            metric: attributes.find(RTA_PRIORITY).and_then(|value| u32_at(value, 0)).unwrap_or(0),
+            gateways: gateways(attributes),
+        })
+    }
+
+    /// Returns the destination when it is a single address.
+    fn host(&self) -> Option<IpAddr> {
+        let destination = self.destination?;
+        (self.prefix_len == host_prefix_len(destination) && !self.cloned).then_some(destination)
+    }
+
+    /// Returns the route when it is one that nicstripe could have installed. Whatever else carries our number is left alone.
+    fn as_ours(&self) -> Option<HostRoute> {
+        let ours = self.protocol == ROUTE_PROTOCOL && self.table == RT_TABLE_MAIN && self.kind == RTN_UNICAST && self.gateways.is_empty();
+        if !ours {
+            return None;
+        }
+        Some(HostRoute {
+            destination: self.host()?,
+            interface: self.interface?,
+            prefer_source: self.source,
+            metric: NonZeroU32::new(self.metric)?,
+        })
+    }
+}
+
+fn gateways(attributes: Attributes<'_>) -> Vec<IpAddr> {
+    let of = |attributes: Attributes<'_>| {
+        let gateway = attributes.find(RTA_GATEWAY).and_then(ip);
+        gateway.or_else(|| attributes.find(RTA_VIA).and_then(via))
+    };
+    let mut gateways = Vec::from_iter(of(attributes));
+    let mut hops = attributes.find(RTA_MULTIPATH).unwrap_or_default();
+    while let Some(len) = u16_at(hops, 0).map(usize::from) {
+        let Some(hop) = hops.get(NEXT_HOP_LEN..len) else { break };
+        gateways.extend(of(Attributes::new(hop)));
+        hops = hops.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    gateways
+}
+
+/// Reads an `RTA_VIA`: a gateway of another address family than the route.
+pub(crate) fn via(value: &[u8]) -> Option<IpAddr> {
+    ip(value.get(2..)?)
+}
+
+/// Returns the header of a message about a single address.
+pub(crate) fn host_header(address: IpAddr) -> [u8; ROUTE_HEADER_LEN] {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut header = [0; ROUTE_HEADER_LEN];
+    header[0] = family as u8;
+    header[1] = host_prefix_len(address);
+    header
+}
+
+fn host_prefix_len(address: IpAddr) -> u8 {
+    let bits = if address.is_ipv4() { Ipv4Addr::BITS } else { Ipv6Addr::BITS };
+    bits as u8
+}
+
+const ANY_PROTOCOL: u8 = 0;
+
+// include/uapi/linux/rtnetlink.h
+pub(crate) const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+pub(crate) const RTM_GETROUTE: u16 = 26;
+const RTM_GETNEXTHOP: u16 = 106;
+/// `struct rtmsg`: family, destination length, source length, TOS, table, protocol, scope, type, flags (u32).
+pub(crate) const ROUTE_HEADER_LEN: usize = 12;
+/// `struct rtnexthop`: length (u16), flags, hops, index (i32).
+const NEXT_HOP_LEN: usize = 8;
+const RT_TABLE_MAIN: u8 = 254;
+const RT_SCOPE_LINK: u8 = 253;
+const RTN_UNICAST: u8 = 1;
+const RTM_F_CLONED: u32 = 0x200;
+pub(crate) const RTA_DST: u16 = 1;
+pub(crate) const RTA_OIF: u16 = 4;
+pub(crate) const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+pub(crate) const RTA_PREFSRC: u16 = 7;
+const RTA_MULTIPATH: u16 = 9;
+pub(crate) const RTA_VIA: u16 = 18;
+
+// include/uapi/linux/nexthop.h; `struct nhmsg`: family, scope, protocol, reserved, flags (u32).
+const NEXT_HOP_HEADER_LEN: usize = 8;
+const NHA_GATEWAY: u16 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::push_attribute;
+
+    fn entry(route: &HostRoute) -> Entry {
+        let bytes = request(RTM_NEWROUTE, route).for_test();
+        Entry::parse(&crate::netlink::Messages::new(&bytes).next().unwrap()).unwrap()
+    }
+
+    fn route(destination: &str, source: Option<&str>) -> HostRoute {
+        HostRoute {
+            destination: destination.parse().unwrap(),
+            interface: InterfaceIndex(7),
+            prefer_source: source.map(|source| source.parse().unwrap()),
+            metric: HostRoute::DEFAULT_METRIC,
+        }
+    }
+
+    #[test]
+    fn a_route_of_ours_is_recognised_as_what_was_asked_for() {
+        for route in [route("10.0.0.2", None), route("10.0.0.2", Some("10.0.0.1")), route("fd00::2", None)] {
+            assert_eq!(entry(&route).as_ours(), Some(route));
+        }
+    }
+
+    #[test]
+    fn our_number_alone_does_not_make_a_route_ours() {
+        let change = |edit: fn(&mut Entry)| {
+            let mut entry = entry(&route("10.0.0.2", None));
+            edit(&mut entry);
+            entry.as_ours()
+        };
+        assert!(change(|_| ()).is_some());
+        assert_eq!(change(|entry| entry.protocol = 4), None);
+        assert_eq!(change(|entry| entry.prefix_len = 24), None);
+        assert_eq!(change(|entry| entry.table = 100), None);
+        assert_eq!(change(|entry| entry.kind = 6), None);
+        assert_eq!(change(|entry| entry.gateways = vec![[10, 0, 0, 1].into()]), None);
+        assert_eq!(change(|entry| entry.cloned = true), None);
+        assert_eq!(change(|entry| entry.interface = None), None);
+    }
+
+    #[test]
+    fn gateways_are_found_in_plain_foreign_and_multipath_routes() {
+        let mut hop = Vec::new();
+        push_attribute(&mut hop, RTA_GATEWAY, &[10, 0, 0, 3]);
+        let mut multipath = Vec::new();
+        for _ in 0..2 {
+            multipath.extend_from_slice(&((NEXT_HOP_LEN + hop.len()) as u16).to_ne_bytes());
+            multipath.extend_from_slice(&[0; 6]);
+            multipath.extend_from_slice(&hop);
+        }
+        let mut attributes = Vec::new();
+        push_attribute(&mut attributes, RTA_VIA, &[10, 0, 10, 0, 0, 2]);
+        push_attribute(&mut attributes, RTA_MULTIPATH, &multipath);
+        let found = gateways(Attributes::new(&attributes));
+        let expected: Vec<IpAddr> = vec![[10, 0, 0, 2].into(), [10, 0, 0, 3].into(), [10, 0, 0, 3].into()];
+        assert_eq!(found, expected);
+    }
+}

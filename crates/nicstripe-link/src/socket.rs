@@ -1,0 +1,205 @@
+//! TCP sockets pinned to an interface, and the interface a connection came in by.
+//!
+//! Why the device and not an address: neither the source address nor `IP_UNICAST_IF` chooses the interface of a TCP
+//! connection on Linux, `SO_BINDTODEVICE` does, and without any right as long as it is set once per socket.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener},
+    os::fd::AsFd,
+};
+
+use rustix::net::netdevice::index_to_name_inlined;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::{interface::InterfaceName, netlink::u32_at, sockopt};
+
+/// Opens a nonblocking listener that accepts only what arrives by `interface` (anything, if `None`).
+///
+/// Accepted sockets inherit the device, so that their replies leave by it too. Port 0 takes a free port. An IPv6 listener
+/// takes IPv6 only: to serve both, open one each. Several listeners share one port as long as their interfaces differ.
+///
+/// Errors: `ENODEV` when there is no such interface, `EADDRINUSE`, `EADDRNOTAVAIL`, and `EACCES` for ports below 1024.
+pub fn listen(interface: Option<&InterfaceName>, address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let socket = stream_socket(address)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Before bind, or the port counts as taken on all interfaces.
+    pin(&socket, interface)?;
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+/// Opens a nonblocking TCP socket that will send and receive by `interface` only (by any, if `None`), from the address
+/// `local` (the kernel's choice, if `None`), ready to be connected to `remote`.
+///
+/// Options that must be set before connecting ([`tune`](crate::tune) with a largest segment) can be. Nothing is sent yet.
+///
+/// Errors: `ENODEV` when there is no such interface, `EADDRNOTAVAIL` when `local` is not an address of this machine,
+/// `EINVAL` when it is of the other family than `remote`.
+pub fn pinned_socket(interface: Option<&InterfaceName>, local: Option<IpAddr>, remote: SocketAddr) -> io::Result<Socket> {
+    let socket = stream_socket(remote)?;
+    pin(&socket, interface)?;
+    if let Some(local) = local {
+        socket.bind(&source(local, remote)?.into())?;
+    }
+    Ok(socket)
+}
+
+/// Returns the interface a connection came in by: the device its socket is bound to, else the one on which its first
+/// packet arrived. `None` when the kernel does not know, as for connections made by this side without a device.
+///
+/// Needs no rights, IPv4, IPv6 and IPv4-mapped alike.
+pub fn arrival_interface(socket: &impl AsFd) -> io::Result<Option<InterfaceName>> {
+    if let Some(name) = SockRef::from(socket).device()? {
+        return Ok(InterfaceName::new(&name).ok());
+    }
+    let Some(index) = arrival_index(socket)? else { return Ok(None) };
+    let name = index_to_name_inlined(socket, index)?;
+    Ok(name.as_str().parse().ok())
+}
+
+fn stream_socket(address: SocketAddr) -> io::Result<Socket> {
+    Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))
+}
+
+fn pin(socket: &Socket, interface: Option<&InterfaceName>) -> io::Result<()> {
+    interface.map_or(Ok(()), |name| socket.bind_device(Some(name.as_bytes())))
+}
+
+/// Returns the source address with any free port. A link-local one gets the scope of the far side, as both are on one link.
+fn source(local: IpAddr, remote: SocketAddr) -> io::Result<SocketAddr> {
+    match (local, remote) {
+        (IpAddr::V4(_), SocketAddr::V4(_)) => Ok(SocketAddr::new(local, 0)),
+        (IpAddr::V6(local), SocketAddr::V6(remote)) => {
+            let scope = if local.is_unicast_link_local() { remote.scope_id() } else { 0 };
+            Ok(SocketAddrV6::new(local, 0, 0, scope).into())
+        }
+        _ => {
+            let text = format!("local address {local} is of another family than the remote address {remote}");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+    }
+}
+
+/// Returns the number of the interface on which a connection's first packet arrived, which the kernel keeps for `IP_PKTINFO`.
+fn arrival_index(socket: &impl AsFd) -> io::Result<Option<u32>> {
+    let source = match SockRef::from(socket).local_addr()?.as_socket() {
+        Some(SocketAddr::V6(local)) if !is_mapped(*local.ip()) => PACKET_INFO_V6,
+        Some(_) => PACKET_INFO_V4,
+        None => return Ok(None),
+    };
+    sockopt::set_int(socket, source.level, source.enable, 1)?;
+    let mut buffer = [0; CONTROL_LEN];
+    let index = sockopt::read(socket, source.level, source.options, &mut buffer).map(|control| source.index(control));
+    // Left on, the kernel would copy the headers of each IPv6 packet for a reader that never comes.
+    sockopt::set_int(socket, source.level, source.enable, 0)?;
+    index.map(|index| index.filter(|index| *index != 0))
+}
+
+fn is_mapped(ip: Ipv6Addr) -> bool {
+    ip.to_ipv4_mapped().is_some()
+}
+
+/// Where to ask for packet information, and where the interface's number is in the answer.
+struct PacketInfo {
+    level: libc::c_int,
+    enable: libc::c_int,
+    options: libc::c_int,
+    /// Type of the control message that holds it.
+    message: libc::c_int,
+    /// Offset of the number in that message.
+    offset: usize,
+}
+
+impl PacketInfo {
+    /// Walks the control messages (cmsg(3)).
+    fn index(&self, mut control: &[u8]) -> Option<u32> {
+        const WORD: usize = size_of::<usize>();
+        const HEADER: usize = size_of::<libc::cmsghdr>().next_multiple_of(WORD);
+        loop {
+            let len = usize::from_ne_bytes(*control.first_chunk()?);
+            let level = u32_at(control, WORD)?.cast_signed();
+            let kind = u32_at(control, WORD + 4)?.cast_signed();
+            let data = control.get(HEADER..len)?;
+            if level == self.level && kind == self.message {
+                return u32_at(data, self.offset);
+            }
+            control = control.get(len.next_multiple_of(WORD)..)?;
+        }
+    }
+}
+
+/// `struct in_pktinfo`: the index comes first.
+const PACKET_INFO_V4: PacketInfo =
+    PacketInfo { level: libc::IPPROTO_IP, enable: libc::IP_PKTINFO, options: libc::IP_PKTOPTIONS, message: libc::IP_PKTINFO, offset: 0 };
+
+/// `struct in6_pktinfo`: the index comes after the address.
+const PACKET_INFO_V6: PacketInfo = PacketInfo {
+    level: libc::IPPROTO_IPV6,
+    enable: libc::IPV6_RECVPKTINFO,
+    options: libc::IPV6_2292PKTOPTIONS,
+    message: libc::IPV6_PKTINFO,
+    offset: 16,
+};
+
+/// Room for all control messages a TCP socket can have; one is expected.
+const CONTROL_LEN: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_of_the_other_family_is_refused_by_name() {
+        let error = source("10.0.0.1".parse().unwrap(), "[fe80::1]:1".parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("10.0.0.1"), "{error}");
+    }
+
+    #[test]
+    fn a_link_local_source_takes_the_scope_of_the_far_side() {
+        let remote = SocketAddrV6::new("fe80::2".parse().unwrap(), 7747, 0, 9);
+        let local = source("fe80::1".parse().unwrap(), remote.into()).unwrap();
+        assert_eq!(local, SocketAddrV6::new("fe80::1".parse().unwrap(), 0, 0, 9).into());
+    }
+
+    #[test]
+    fn control_messages_are_walked_and_cut_ones_end_the_walk() {
+        let message = |kind: i32, data: &[u8]| {
+            let len = 16 + data.len();
+            let mut bytes = len.to_ne_bytes().to_vec();
+            bytes.extend_from_slice(&libc::IPPROTO_IP.to_ne_bytes());
+            bytes.extend_from_slice(&kind.to_ne_bytes());
+            bytes.extend_from_slice(data);
+            bytes.resize(len.next_multiple_of(8), 0);
+            bytes
+        };
+        let control = [message(1, &[9]), message(libc::IP_PKTINFO, &[5, 0, 0, 0, 1, 2, 3, 4])].concat();
+        if cfg!(target_pointer_width = "64") {
+            assert_eq!(PACKET_INFO_V4.index(&control), Some(u32::from_ne_bytes([5, 0, 0, 0])));
+        }
+        for cut in 0..control.len() {
+            let _ = PACKET_INFO_V4.index(&control[..cut]);
+        }
+        assert_eq!(PACKET_INFO_V4.index(&[0; 64]), None, "a message of length zero ends the walk");
+    }
+
+    #[test]
+    fn a_listener_without_an_interface_tells_where_a_connection_arrived() {
+        let listener = listen(None, "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!(arrival_interface(&accepted).unwrap().unwrap().to_string(), "lo");
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_an_error() {
+        let name: InterfaceName = "nosuch0".parse().unwrap();
+        let error = listen(Some(&name), "127.0.0.1:0".parse().unwrap(), 8).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+}

@@ -1,0 +1,60 @@
+//! The little that only sysfs knows, read so that an interface of another network namespace is never taken for ours.
+//!
+//! A mounted sysfs shows the namespace in which it was mounted, which need not be ours; names repeat there. Each reader
+//! here therefore compares the interface's index first.
+
+use std::{fs, path::PathBuf};
+
+use crate::interface::{InterfaceIndex, InterfaceName};
+
+/// What the driver core calls the device (`DEVTYPE`), and whether it is wireless.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceType {
+    /// `wlan`, `wwan`, `bridge` …; empty for ordinary cards, and where nothing can be read.
+    pub(crate) name: String,
+    /// Whether it belongs to the wireless stack.
+    pub(crate) wireless: bool,
+}
+
+/// Reads the device type; the default when sysfs is absent or shows another namespace.
+pub(crate) fn device_type(name: InterfaceName, index: InterfaceIndex) -> DeviceType {
+    let Some(directory) = directory(name) else { return DeviceType::default() };
+    let Ok(uevent) = fs::read_to_string(directory.join("uevent")) else { return DeviceType::default() };
+    let Some(name) = device_type_of(&uevent, index) else { return DeviceType::default() };
+    let wireless = name == "wlan" || directory.join("phy80211").exists() || directory.join("wireless").exists();
+    DeviceType { name, wireless }
+}
+
+/// Reads the negotiated rate in Mbit/s, as the driver prints it.
+pub(crate) fn speed(name: InterfaceName, index: InterfaceIndex) -> Option<u32> {
+    let directory = directory(name)?;
+    let read = |attribute| fs::read_to_string(directory.join(attribute)).ok();
+    let same = read("ifindex")?.trim().parse() == Ok(index.0);
+    if same { read("speed")?.trim().parse().ok() } else { None }
+}
+
+/// Returns `DEVTYPE` (empty if there is none) when the text is about interface `index`.
+fn device_type_of(uevent: &str, index: InterfaceIndex) -> Option<String> {
+    let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    let same = value("IFINDEX")?.parse() == Ok(index.0);
+    same.then(|| value("DEVTYPE").unwrap_or_default().to_owned())
+}
+
+fn directory(name: InterfaceName) -> Option<PathBuf> {
+    let name = str::from_utf8(name.as_bytes()).ok()?;
+    Some(PathBuf::from("/sys/class/net").join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_type_counts_only_with_our_index() {
+        let uevent = "DEVTYPE=wlan\nINTERFACE=wlan0\nIFINDEX=3\n";
+        assert_eq!(device_type_of(uevent, InterfaceIndex(3)).as_deref(), Some("wlan"));
+        assert_eq!(device_type_of(uevent, InterfaceIndex(30)), None);
+        assert_eq!(device_type_of("INTERFACE=eth0\nIFINDEX=3\n", InterfaceIndex(3)).as_deref(), Some(""));
+        assert_eq!(device_type_of("", InterfaceIndex(3)), None);
+    }
+}

@@ -1,0 +1,168 @@
+//! What the kernel knows about a TCP connection (`TCP_INFO`).
+
+use std::{io, mem::offset_of, os::fd::AsFd, time::Duration};
+
+use libc::tcp_info as Raw;
+
+use crate::sockopt;
+
+/// A connection as the kernel sees it at one moment.
+///
+/// Counters count from the connection's start. What an older kernel does not report is `None`, never zero; the version is
+/// the first that does. Byte counts are of TCP payload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TcpInfo {
+    /// Whether the connection is established.
+    pub established: bool,
+    /// Smoothed round-trip time; zero before the first sample.
+    pub rtt: Duration,
+    /// Its mean deviation.
+    pub rtt_var: Duration,
+    /// Least round-trip time of the last minutes (4.9); absent before the first sample.
+    pub min_rtt: Option<Duration>,
+    /// How long an unanswered segment waits before it is sent again.
+    pub rto: Duration,
+    /// Largest segment it sends, in bytes.
+    pub mss: u32,
+    /// Largest packet the path takes, in bytes.
+    pub path_mtu: u32,
+    /// Congestion window, in segments.
+    pub snd_cwnd: u32,
+    /// Segments sent and not acknowledged.
+    pub unacked: u32,
+    /// Segments thought lost.
+    pub lost: u32,
+    /// How often in a row the oldest segment was sent again without an answer: 3 take about 1.5 s on a LAN.
+    pub retransmits: u8,
+    /// Segments ever sent again. Pairs with [`bytes_retrans`](Self::bytes_retrans).
+    pub total_retrans: u32,
+    /// Time since the far side acknowledged anything, to the millisecond. Over 500 ms while [`unacked`](Self::unacked) is
+    /// not zero, the path is suspect: healthy ones, even bloated, stayed under 60 ms.
+    pub last_ack_recv: Duration,
+    /// Time since data last came in, to the millisecond.
+    pub last_data_recv: Duration,
+    /// Most recent rate at which data arrived at the far side (4.9).
+    pub delivery_rate_bytes_per_second: Option<u64>,
+    /// Whether that rate was limited by the sender having nothing to send (4.9): then it must not lower an estimate.
+    pub delivery_rate_app_limited: Option<bool>,
+    /// Rate at which the kernel spaces packets (3.15); `None` also where it does not.
+    pub pacing_rate_bytes_per_second: Option<u64>,
+    /// Bytes the far side has acknowledged (4.1), the SYN counted as one.
+    pub bytes_acked: Option<u64>,
+    /// Bytes received in order (4.1).
+    pub bytes_received: Option<u64>,
+    /// Bytes sent, resent ones counted each time (4.19).
+    pub bytes_sent: Option<u64>,
+    /// Bytes sent again (4.19).
+    pub bytes_retrans: Option<u64>,
+    /// Bytes written by us and not sent for the first time (4.6).
+    pub notsent_bytes: Option<u32>,
+    /// Time during which there was something to send, to the kernel's timer tick of 1 to 10 ms (4.9). The two below are
+    /// parts of it.
+    pub busy: Option<Duration>,
+    /// Time during which the far side's window stopped us: its reader, usually its disk, is the limit (4.9).
+    pub rwnd_limited: Option<Duration>,
+    /// Time during which our own send buffer was too small (4.9).
+    pub sndbuf_limited: Option<Duration>,
+    /// Bytes the far side is willing to take beyond what it acknowledged (5.4).
+    pub snd_wnd: Option<u32>,
+}
+
+/// Asks about a TCP socket, connected or not. Needs no rights; takes about a microsecond.
+pub fn tcp_info(socket: &impl AsFd) -> io::Result<TcpInfo> {
+    // More than any kernel fills, so that its answer is never cut.
+    let mut buffer = [0; 512];
+    let bytes = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer)?;
+    parse(bytes).ok_or_else(|| {
+        let text = format!("TCP_INFO of {} bytes is shorter than the {} of Linux 2.6.10", bytes.len(), SHORTEST_LEN);
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })
+}
+
+fn parse(bytes: &[u8]) -> Option<TcpInfo> {
+    let byte = |offset: usize| bytes.get(offset).copied();
+    let word = |offset: usize| Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?));
+    let long = |offset: usize| Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?));
+    let micros = |offset: usize| word(offset).map(u64::from).map(Duration::from_micros);
+    let millis = |offset: usize| word(offset).map(u64::from).map(Duration::from_millis);
+    let long_micros = |offset: usize| long(offset).map(Duration::from_micros);
+    // A rate of all ones is "no limit", a least time of all ones "no sample".
+    let rate = |offset: usize| long(offset).filter(|rate| *rate != u64::MAX);
+    let min_rtt = word(offset_of!(Raw, tcpi_min_rtt)).filter(|least| *least != u32::MAX && *least != 0);
+    let app_limited = byte(DELIVERY_RATE_FLAGS).filter(|_| long(offset_of!(Raw, tcpi_delivery_rate)).is_some());
+    Some(TcpInfo {
+        established: byte(offset_of!(Raw, tcpi_state))? == TCP_ESTABLISHED,
+        rtt: micros(offset_of!(Raw, tcpi_rtt))?,
+        rtt_var: micros(offset_of!(Raw, tcpi_rttvar))?,
+        min_rtt: min_rtt.map(u64::from).map(Duration::from_micros),
+        rto: micros(offset_of!(Raw, tcpi_rto))?,
+        mss: word(offset_of!(Raw, tcpi_snd_mss))?,
+        path_mtu: word(offset_of!(Raw, tcpi_pmtu))?,
+        snd_cwnd: word(offset_of!(Raw, tcpi_snd_cwnd))?,
+        unacked: word(offset_of!(Raw, tcpi_unacked))?,
+        lost: word(offset_of!(Raw, tcpi_lost))?,
+        retransmits: byte(offset_of!(Raw, tcpi_retransmits))?,
+        total_retrans: word(offset_of!(Raw, tcpi_total_retrans))?,
+        last_ack_recv: millis(offset_of!(Raw, tcpi_last_ack_recv))?,
+        last_data_recv: millis(offset_of!(Raw, tcpi_last_data_recv))?,
+        delivery_rate_bytes_per_second: long(offset_of!(Raw, tcpi_delivery_rate)),
+        delivery_rate_app_limited: app_limited.map(|flags| flags & APP_LIMITED != 0),
+        pacing_rate_bytes_per_second: rate(offset_of!(Raw, tcpi_pacing_rate)),
+        bytes_acked: long(offset_of!(Raw, tcpi_bytes_acked)),
+        bytes_received: long(offset_of!(Raw, tcpi_bytes_received)),
+        bytes_sent: long(offset_of!(Raw, tcpi_bytes_sent)),
+        bytes_retrans: long(offset_of!(Raw, tcpi_bytes_retrans)),
+        notsent_bytes: word(offset_of!(Raw, tcpi_notsent_bytes)),
+        busy: long_micros(offset_of!(Raw, tcpi_busy_time)),
+        rwnd_limited: long_micros(offset_of!(Raw, tcpi_rwnd_limited)),
+        sndbuf_limited: long_micros(offset_of!(Raw, tcpi_sndbuf_limited)),
+        snd_wnd: word(offset_of!(Raw, tcpi_snd_wnd)),
+    })
+}
+
+/// All fields up to `tcpi_total_retrans`, which every kernel since 2.6.10 reports.
+const SHORTEST_LEN: usize = offset_of!(Raw, tcpi_total_retrans) + size_of::<u32>();
+
+/// `include/net/tcp_states.h`
+const TCP_ESTABLISHED: u8 = 1;
+
+/// Bit fields after the window scales, which the libc crate's structure has as padding.
+const DELIVERY_RATE_FLAGS: usize = offset_of!(Raw, tcpi_snd_rcv_wscale) + 1;
+
+/// The first bit field of a byte is its lowest bit on little-endian machines, its highest on the others.
+const APP_LIMITED: u8 = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer of a kernel that fills `len` bytes, all ones so that each field shows.
+    fn answer(len: usize) -> Option<TcpInfo> {
+        parse(&vec![1; len])
+    }
+
+    #[test]
+    fn what_an_older_kernel_does_not_report_is_absent() {
+        assert_eq!(answer(SHORTEST_LEN - 1), None);
+        let oldest = answer(SHORTEST_LEN).unwrap();
+        assert!(oldest.total_retrans > 0);
+        assert_eq!((oldest.min_rtt, oldest.bytes_acked, oldest.delivery_rate_app_limited), (None, None, None));
+        // Linux 4.9 ends with tcpi_sndbuf_limited, and so has all times but not tcpi_bytes_sent.
+        let middle = answer(offset_of!(Raw, tcpi_delivered)).unwrap();
+        assert!(middle.sndbuf_limited.is_some() && middle.delivery_rate_app_limited == Some(true));
+        assert_eq!((middle.bytes_sent, middle.snd_wnd), (None, None));
+        assert!(answer(size_of::<Raw>()).unwrap().snd_wnd.is_some());
+    }
+
+    #[test]
+    fn a_newer_kernel_may_report_more() {
+        assert_eq!(answer(512), answer(size_of::<Raw>()));
+    }
+
+    #[test]
+    fn no_sample_and_no_limit_are_absent() {
+        let info = parse(&[0xff; 512]).unwrap();
+        assert_eq!((info.min_rtt, info.pacing_rate_bytes_per_second), (None, None));
+    }
+}

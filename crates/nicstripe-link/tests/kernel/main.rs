@@ -1,0 +1,86 @@
+//! What nicstripe-link says and does, checked against a running kernel.
+//!
+//! `cargo test -p nicstripe-link --test kernel`. Each test makes network namespaces of its own, which end with it however it
+//! ends; the machine's own network is not touched. As root nothing else is needed; other users need user namespaces
+//! (`kernel.unprivileged_userns_clone`, or whatever the distribution calls it). Where neither is to be had the tests are
+//! listed as ignored with the reason.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs, io,
+    process::ExitCode,
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Duration,
+};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+mod events;
+mod interfaces;
+mod lab;
+mod routes;
+mod sockets;
+
+fn main() -> ExitCode {
+    if let Some(code) = routes::act_as_owner() {
+        return code;
+    }
+    // A process may enter a user namespace only while it has one thread: before the harness starts its own.
+    let obstacle = enter_user_namespace().and_then(|()| lab::Namespace::new().map(drop)).err();
+    let trials = [interfaces::TESTS, sockets::TESTS, routes::TESTS, events::TESTS].concat();
+    let trials = trials.into_iter().map(|(name, test)| {
+        let obstacle = obstacle.as_ref().map(io::Error::to_string);
+        Trial::ignorable_test(name, move || match obstacle {
+            Some(obstacle) => Ok(Completion::ignored_with(format!("no network namespace to be had: {obstacle}"))),
+            None => run(test).map(|()| Completion::Completed),
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// A test's name and body.
+type Test = (&'static str, fn());
+
+/// Lists functions as tests by their names.
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        pub(crate) const TESTS: &[crate::Test] = &[$((stringify!($name), $name)),*];
+    };
+}
+pub(crate) use tests;
+
+/// Runs a test in a thread of its own, for at most [`DEADLINE`].
+fn run(test: fn()) -> Result<(), Failed> {
+    let (done, finished) = channel();
+    let thread = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    match finished.recv_timeout(DEADLINE) {
+        Err(RecvTimeoutError::Timeout) => Err(format!("not finished after {DEADLINE:?}").into()),
+        _ => thread.join().map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            text.unwrap_or_else(|| "the test panicked".to_owned()).into()
+        }),
+    }
+}
+
+/// Becomes root of a user namespace, unless the process is root.
+fn enter_user_namespace() -> io::Result<()> {
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    if uid == 0 {
+        return Ok(());
+    }
+    // SAFETY: only the credentials' namespace changes, no memory or descriptor table is unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
+}
+
+/// Far above what any test takes (the slowest waits 2 s for duplicate address detection).
+const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,0 +1,375 @@
+//! Host routes: whose they are, who may touch them, and what is left when their owner is killed.
+
+use std::{
+    env,
+    io::{BufRead as _, BufReader, Read as _},
+    net::{IpAddr, Ipv4Addr},
+    path::Path,
+    process::{Child, Command, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures_util::TryStreamExt as _;
+use nicstripe_link::{HostRoute, InterfaceIndex, MAX_ROUTES, Refusal, RouteError, Routes, Surroundings, may_install, route_to};
+use rtnetlink::{
+    RouteMessageBuilder,
+    packet_route::route::{RouteMessage, RouteProtocol, RouteScope},
+};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use tempfile::TempDir;
+
+use crate::lab::Lab;
+
+crate::tests![
+    a_route_is_added_listed_used_and_removed,
+    a_route_that_is_not_ours_is_never_replaced,
+    a_killed_owner_leaves_nothing_and_decoys_stay,
+    a_route_without_a_record_is_left_over,
+    a_route_with_two_owners_goes_with_the_last,
+    another_owners_way_stands_and_a_dead_ones_does_not,
+    a_route_is_restored_after_the_interface_was_down,
+    without_the_right_the_error_names_it,
+    a_process_has_a_limited_number_of_routes,
+    records_of_another_namespace_do_not_count,
+    a_missing_interface_is_named_and_leaves_no_record,
+    the_surroundings_are_read_from_the_kernel,
+];
+
+fn a_route_is_added_listed_used_and_removed() {
+    let bench = Bench::new();
+    for destination in ["10.9.9.9", "fd09::9"] {
+        let route = bench.route(destination, "a1");
+        bench.run(|routes| {
+            routes.add(&route).unwrap();
+            assert_eq!(routes.list_ours().unwrap(), [route]);
+            assert_eq!(routes.owners(&route).unwrap(), [std::process::id()]);
+            assert_eq!(route_to(route.destination).unwrap().interface, route.interface);
+            assert!(routes.clean().unwrap().is_empty(), "its owner is alive");
+            assert!(routes.remove(&route).unwrap());
+            assert_eq!(routes.list_ours().unwrap(), []);
+            assert!(!routes.remove(&route).unwrap(), "it is gone");
+        });
+    }
+    let preferring = HostRoute { prefer_source: Some("10.1.0.1".parse().unwrap()), ..bench.route("10.9.9.9", "a1") };
+    bench.run(|routes| {
+        routes.add(&preferring).unwrap();
+        assert_eq!(routes.list_ours().unwrap(), [preferring]);
+        assert_eq!(route_to(preferring.destination).unwrap().local, preferring.prefer_source);
+        assert!(routes.remove(&preferring).unwrap());
+    });
+}
+
+fn a_route_that_is_not_ours_is_never_replaced() {
+    let bench = Bench::new();
+    bench.add_foreign("10.9.9.9", 32, "a0", RouteProtocol::Static, 50);
+    let before = bench.table();
+    let route = bench.route("10.9.9.9", "a1");
+    bench.run(|routes| {
+        let error = routes.add(&route).unwrap_err();
+        assert!(matches!(error, RouteError::Occupied { .. }), "{error:?}");
+        assert_eq!(error.to_string(), "cannot add a route to 10.9.9.9 with metric 50: one that is not ours (protocol static) is there");
+        assert!(!routes.remove(&route).unwrap());
+        assert!(routes.owners(&route).unwrap().is_empty(), "a refused route leaves no record");
+    });
+    assert_eq!(bench.table(), before);
+}
+
+fn a_killed_owner_leaves_nothing_and_decoys_stay() {
+    let bench = Bench::new();
+    for (destination, prefix_len, protocol) in [
+        ("10.8.0.1", 32, RouteProtocol::Static),
+        ("10.8.0.2", 32, RouteProtocol::Bird),
+        ("10.8.0.3", 32, RouteProtocol::Other(84)),
+        // Our number, but nothing that we install.
+        ("10.8.1.0", 24, RouteProtocol::Other(83)),
+    ] {
+        bench.add_foreign(destination, prefix_len, "a0", protocol, 50);
+    }
+    let mine = bench.route("10.7.0.1", "a0");
+    bench.run(|routes| routes.add(&mine).unwrap());
+    let before = bench.table();
+
+    let routes = ["10.9.9.1", "10.9.9.2", "fd09::3"].map(|destination| bench.route(destination, "a1"));
+    let mut owner = bench.owner(&routes);
+    bench.run(|local| {
+        assert_eq!(local.owners(&routes[0]).unwrap(), [owner.id()]);
+        assert!(local.clean().unwrap().is_empty(), "the owner is alive");
+        owner.kill().unwrap();
+        // Until it is asked after, the owner is a zombie: dead enough.
+        wait_for_death(owner.id());
+        assert_eq!(local.clean().unwrap(), routes);
+        assert!(local.clean().unwrap().is_empty());
+    });
+    owner.wait().unwrap();
+    assert_eq!(bench.table(), before);
+    bench.run(|routes| assert!(routes.remove(&mine).unwrap()));
+}
+
+fn a_route_without_a_record_is_left_over() {
+    let bench = Bench::new();
+    bench.add_foreign("10.9.9.9", 32, "a1", RouteProtocol::Other(83), 50);
+    let route = bench.route("10.9.9.9", "a1");
+    bench.run(|routes| {
+        assert_eq!(routes.list_ours().unwrap(), [route]);
+        assert_eq!(routes.clean().unwrap(), [route]);
+    });
+}
+
+fn a_route_with_two_owners_goes_with_the_last() {
+    let bench = Bench::new();
+    let route = bench.route("10.9.9.9", "a1");
+    let mut owner = bench.owner(&[route]);
+    bench.run(|routes| {
+        routes.add(&route).unwrap();
+        routes.add(&route).unwrap();
+        assert_eq!(routes.list_ours().unwrap(), [route]);
+        assert!(!routes.remove(&route).unwrap(), "this process wants it twice");
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        assert!(routes.clean().unwrap().is_empty(), "this process still wants it");
+        assert!(routes.remove(&route).unwrap());
+    });
+}
+
+fn another_owners_way_stands_and_a_dead_ones_does_not() {
+    let bench = Bench::new();
+    let (theirs, ours) = (bench.route("10.9.9.9", "a0"), bench.route("10.9.9.9", "a1"));
+    let mut owner = bench.owner(&[theirs]);
+    bench.run(|routes| {
+        let error = routes.add(&ours).unwrap_err();
+        let RouteError::HeldElsewhere { wanted, held, .. } = error else { panic!("{error:?}") };
+        assert_eq!((wanted, held), (ours.interface, theirs.interface));
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        routes.add(&ours).unwrap();
+        assert_eq!(routes.list_ours().unwrap(), [ours]);
+    });
+}
+
+fn a_route_is_restored_after_the_interface_was_down() {
+    let bench = Bench::new();
+    let route = bench.route("10.9.9.9", "a1");
+    bench.run(|routes| {
+        assert!(!routes.restore(&route).unwrap(), "it was never added");
+        routes.add(&route).unwrap();
+    });
+    bench.lab.near.down("a1");
+    bench.run(|routes| {
+        assert_eq!(routes.list_ours().unwrap(), [], "the kernel drops it");
+        assert!(matches!(routes.restore(&route), Err(RouteError::NoInterface { .. })));
+    });
+    bench.lab.near.up("a1");
+    bench.run(|routes| {
+        assert!(routes.restore(&route).unwrap());
+        assert!(routes.restore(&route).unwrap(), "twice is once");
+        assert_eq!(routes.list_ours().unwrap(), [route]);
+        assert!(routes.remove(&route).unwrap());
+    });
+}
+
+fn without_the_right_the_error_names_it() {
+    let bench = Bench::new();
+    let route = bench.route("10.9.9.9", "a1");
+    bench.add_foreign("10.9.9.8", 32, "a1", RouteProtocol::Other(83), 50);
+    bench.run(|routes| {
+        drop_rights();
+        let error = routes.add(&route).unwrap_err();
+        assert!(matches!(error, RouteError::NotPermitted { .. }), "{error:?}");
+        assert!(error.to_string().contains("CAP_NET_ADMIN") && error.to_string().contains("administrator"), "{error}");
+        assert!(routes.owners(&route).unwrap().is_empty(), "a refused route leaves no record");
+        assert_eq!(routes.list_ours().unwrap().len(), 1, "listing needs no rights");
+        assert!(matches!(routes.clean(), Err(RouteError::NotPermitted { .. })));
+    });
+}
+
+fn a_process_has_a_limited_number_of_routes() {
+    let bench = Bench::new();
+    let route = |last: usize| HostRoute { destination: Ipv4Addr::new(10, 9, 9, last as u8).into(), ..bench.route("10.9.9.9", "a1") };
+    bench.run(|routes| {
+        let start = Instant::now();
+        (0..MAX_ROUTES).for_each(|last| routes.add(&route(last)).unwrap());
+        eprintln!("Routes::add(): {:?} each", start.elapsed() / MAX_ROUTES as u32);
+        let error = routes.add(&route(MAX_ROUTES)).unwrap_err();
+        assert!(matches!(error, RouteError::TooMany { .. }), "{error:?}");
+        assert_eq!(routes.list_ours().unwrap().len(), MAX_ROUTES);
+    });
+}
+
+fn records_of_another_namespace_do_not_count() {
+    let bench = Bench::new();
+    let route = bench.route("10.9.9.9", "a1");
+    let elsewhere = Bench::new();
+    assert_eq!(elsewhere.route("10.9.9.9", "a1"), route, "both labs number their interfaces alike");
+    elsewhere.add_foreign("10.9.9.9", 32, "a1", RouteProtocol::Other(83), 50);
+    bench.run(|routes| routes.add(&route).unwrap());
+    let directory = bench.state.path();
+    elsewhere.lab.near.run(|| {
+        let routes = Routes::open(directory).unwrap();
+        assert!(routes.owners(&route).unwrap().is_empty());
+        assert_eq!(routes.clean().unwrap(), [route]);
+    });
+    bench.run(|routes| assert!(routes.remove(&route).unwrap()));
+}
+
+fn a_missing_interface_is_named_and_leaves_no_record() {
+    let bench = Bench::new();
+    let route = HostRoute { interface: InterfaceIndex(4242), ..bench.route("10.9.9.9", "a1") };
+    bench.run(|routes| {
+        let error = routes.add(&route).unwrap_err();
+        assert_eq!(error.to_string(), "cannot add a route to 10.9.9.9: interface 4242 is down or gone");
+        assert!(routes.owners(&route).unwrap().is_empty());
+    });
+}
+
+fn the_surroundings_are_read_from_the_kernel() {
+    let bench = Bench::new();
+    let (gateway, neighbour, routed) = ([10, 2, 0, 254].into(), [10, 2, 0, 2].into(), [10, 2, 0, 77].into());
+    bench.lab.near.netlink(|handle| async move {
+        let default = RouteMessageBuilder::<Ipv4Addr>::new().gateway(Ipv4Addr::new(10, 2, 0, 254)).build();
+        handle.route().add(default).execute().await.unwrap();
+    });
+    bench.add_foreign("10.2.0.77", 32, "a1", RouteProtocol::Static, 7);
+    let interfaces = bench.lab.near.interfaces();
+    let surroundings = bench.lab.near.run(|| Surroundings::read().unwrap());
+    let decide = |destination: IpAddr| may_install(destination, bench.index("a1"), &interfaces, &surroundings);
+    assert_eq!(decide(neighbour), Ok(()));
+    assert_eq!(decide(gateway), Err(Refusal::Gateway { destination: gateway }));
+    assert_eq!(decide(routed), Err(Refusal::Routed { destination: routed, protocol: "static".to_owned() }));
+    assert!(matches!(decide([10, 1, 0, 2].into()), Err(Refusal::NotOnLink { .. })), "that is the other cable");
+}
+
+/// A lab of two cables and a state directory.
+struct Bench {
+    lab: Lab,
+    state: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { lab: Lab::two_cables(), state: tempfile::tempdir().unwrap() }
+    }
+
+    /// Runs `body` in the near namespace.
+    fn run<T: Send>(&self, body: impl FnOnce(&Routes) -> T + Send) -> T {
+        self.lab.near.run(|| body(&Routes::open(self.state.path()).unwrap()))
+    }
+
+    fn index(&self, interface: &str) -> InterfaceIndex {
+        self.lab.near.index(interface)
+    }
+
+    fn route(&self, destination: &str, interface: &str) -> HostRoute {
+        HostRoute {
+            destination: destination.parse().unwrap(),
+            interface: self.index(interface),
+            prefer_source: None,
+            metric: HostRoute::DEFAULT_METRIC,
+        }
+    }
+
+    /// Adds a route behind the crate's back.
+    fn add_foreign(&self, to: &str, prefix_len: u8, interface: &str, protocol: RouteProtocol, metric: u32) {
+        let route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(to.parse().unwrap(), prefix_len)
+            .output_interface(self.index(interface).0)
+            .protocol(protocol)
+            .priority(metric)
+            .scope(RouteScope::Link)
+            .build();
+        self.lab.near.netlink(|handle| async move { handle.route().add(route).execute().await.unwrap() });
+    }
+
+    /// The whole IPv4 table, as another program reads it.
+    fn table(&self) -> Vec<RouteMessage> {
+        self.lab.near.netlink(|handle| async move {
+            let all = RouteMessageBuilder::<Ipv4Addr>::new().build();
+            handle.route().get(all).execute().try_collect().await.unwrap()
+        })
+    }
+
+    /// Starts another process that adds these routes and keeps them until it is killed or this one ends.
+    fn owner(&self, routes: &[HostRoute]) -> Owner {
+        let arguments = routes.iter().map(|route| format!("{} {}", route.destination, route.interface));
+        let arguments = arguments.collect::<Vec<_>>().join("\n");
+        let state = self.state.path();
+        let mut child = self.lab.near.run(|| spawn_owner(&arguments, state));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Owner(child)
+    }
+}
+
+/// A process that owns routes; killed at the latest when the test ends.
+struct Owner(Child);
+
+impl std::ops::Deref for Owner {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Owner {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn spawn_owner(routes: &str, state: &Path) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .env(OWNER_ROUTES, routes)
+        .env(OWNER_STATE, state)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Plays the owner of routes when the process was started as one.
+pub(crate) fn act_as_owner() -> Option<ExitCode> {
+    let (wanted, state) = (env::var(OWNER_ROUTES).ok()?, env::var(OWNER_STATE).ok()?);
+    let routes = Routes::open(Path::new(&state)).unwrap();
+    for line in wanted.lines() {
+        let (destination, interface) = line.split_once(' ').unwrap();
+        let route = HostRoute {
+            destination: destination.parse().unwrap(),
+            interface: InterfaceIndex(interface.parse().unwrap()),
+            prefer_source: None,
+            metric: HostRoute::DEFAULT_METRIC,
+        };
+        routes.add(&route).unwrap();
+    }
+    println!("ready");
+    // Ends with the pipe, and so with the test, if nobody kills it first.
+    let _ = std::io::stdin().read(&mut [0]);
+    Some(ExitCode::SUCCESS)
+}
+
+/// Waits until a killed child is a zombie.
+fn wait_for_death(pid: u32) {
+    let start = Instant::now();
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
+        assert!(start.elapsed().as_secs() < 5, "process {pid} does not die");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Takes `CAP_NET_ADMIN` from the calling thread.
+fn drop_rights() {
+    let mut sets = capabilities(None).unwrap();
+    sets.effective.remove(CapabilitySet::NET_ADMIN);
+    set_capabilities(None, sets).unwrap();
+}
+
+const OWNER_ROUTES: &str = "NICSTRIPE_LINK_TEST_ROUTES";
+const OWNER_STATE: &str = "NICSTRIPE_LINK_TEST_STATE";
