@@ -1,0 +1,96 @@
+//! What can go wrong while a lab is built or used.
+
+use std::io;
+
+use crate::{
+    lab::Host,
+    spec::{BitRate, MAX_LINKS},
+};
+
+/// A lab could not be built, or one of its cables not be handled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// More links were asked for than there are subnets.
+    #[error("{links} links exceed the limit of {MAX_LINKS}")]
+    TooManyLinks {
+        /// How many were asked for.
+        links: usize,
+    },
+    /// A link was asked for with an MTU outside the bounds of [`LinkSpec`](crate::LinkSpec).
+    #[error("link {link}: mtu of {mtu} bytes is outside {min} to {max}")]
+    Mtu {
+        /// Index of the link.
+        link: usize,
+        /// The MTU asked for.
+        mtu: u32,
+        /// The least allowed.
+        min: u32,
+        /// The greatest allowed.
+        max: u32,
+    },
+    /// A link was asked for with a line rate below the bound of [`LinkSpec`](crate::LinkSpec).
+    #[error("link {link}: line rate of {rate} is below the least, {min}")]
+    Rate {
+        /// Index of the link.
+        link: usize,
+        /// The rate asked for.
+        rate: BitRate,
+        /// The least allowed.
+        min: BitRate,
+    },
+    /// A link was named that the lab does not have.
+    #[error("no link {link} in a lab of {links} (they count from 0)")]
+    NoSuchLink {
+        /// The index given.
+        link: usize,
+        /// How many links there are.
+        links: usize,
+    },
+    /// The kernel made no network namespace. [`access`](crate::access) tells why.
+    #[error("cannot make a network namespace")]
+    Namespace(#[source] io::Error),
+    /// A thread could not enter a host's namespace; the process has lost its rights since the lab was built.
+    #[error("cannot enter the namespace of host {host}")]
+    Enter {
+        /// The host.
+        host: Host,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No thread could be started.
+    #[error("cannot start a thread for the lab")]
+    Thread(#[source] io::Error),
+    /// A setting of a namespace could not be written; `/proc/sys` may be mounted read-only.
+    #[error("cannot set {name} to \"{value}\"")]
+    Sysctl {
+        /// The setting, with dots.
+        name: String,
+        /// The value it should have had.
+        value: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No netlink socket could be opened.
+    #[error("cannot open a netlink socket")]
+    Netlink(#[source] io::Error),
+    /// The kernel refused a request.
+    #[error("cannot {action}")]
+    Kernel {
+        /// What was asked of it.
+        action: String,
+        /// What it said.
+        source: io::Error,
+    },
+    /// A host did not see the carrier come or go in time.
+    #[error("eth{} is still {} {timeout_ms} ms after its cable was {}",
+        link + 1, if *healed { "down" } else { "up" }, if *healed { "plugged in" } else { "cut" })]
+    Carrier {
+        /// Index of the link.
+        link: usize,
+        /// Whether the carrier should have come (or have gone).
+        healed: bool,
+        /// How long was waited, in milliseconds.
+        timeout_ms: u128,
+    },
+}

@@ -1,0 +1,360 @@
+//! The lab itself: two hosts, their cables, and what one can do to them.
+
+use std::{
+    ffi::OsStr,
+    fmt, io,
+    net::Ipv4Addr,
+    os::unix::process::CommandExt,
+    panic,
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal},
+    thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, set_capabilities, set_capabilities_secure_bits, set_no_new_privs},
+};
+
+use crate::{
+    builder::LabBuilder,
+    cable::{self, Net},
+    counters::LinkCounters,
+    error::LabError,
+    namespace::Namespace,
+    spec::{BitRate, LinkSpec},
+};
+
+/// One of the two machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// 10.77.*i*.1.
+    A,
+    /// 10.77.*i*.2.
+    B,
+}
+
+impl Host {
+    /// Both hosts.
+    pub const ALL: [Self; 2] = [Self::A, Self::B];
+
+    /// The host at the other end of each cable.
+    pub fn peer(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::A => "A",
+            Self::B => "B",
+        })
+    }
+}
+
+/// Which way frames move along a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// What A sends.
+    AToB,
+    /// What B sends.
+    BToA,
+    /// What either sends.
+    Both,
+}
+
+impl Direction {
+    /// The hosts that the frames of this direction go to.
+    pub(crate) fn destinations(self) -> &'static [Host] {
+        match self {
+            Self::AToB => &[Host::B],
+            Self::BToA => &[Host::A],
+            Self::Both => &Host::ALL,
+        }
+    }
+}
+
+/// Two hosts and the cables between them, until it is dropped.
+///
+/// Links count from 0: link 0 is `eth1` on both hosts. All methods block for the time of a few system calls, which is tens of
+/// microseconds; they may be called from any thread and from inside an async runtime.
+///
+/// When the lab is dropped the kernel removes namespaces and interfaces as soon as nothing is left in them: a child that still
+/// runs in a host, a [`Command`] made for it, or a socket opened there keeps that host (but no method to handle its cables).
+#[derive(Debug)]
+pub struct Lab {
+    nets: Mutex<Nets>,
+    hosts: [Namespace; 2],
+    congestion_control: String,
+}
+
+/// The three namespaces' control sockets, and what was last asked of each link.
+#[derive(Debug)]
+pub(crate) struct Nets {
+    pub(crate) a: Net,
+    pub(crate) b: Net,
+    pub(crate) cables: Net,
+    pub(crate) links: Vec<LinkSpec>,
+}
+
+impl Nets {
+    pub(crate) fn host(&mut self, host: Host) -> &mut Net {
+        match host {
+            Host::A => &mut self.a,
+            Host::B => &mut self.b,
+        }
+    }
+
+    fn check(&self, link: usize) -> Result<(), LabError> {
+        let links = self.links.len();
+        if link < links { Ok(()) } else { Err(LabError::NoSuchLink { link, links }) }
+    }
+}
+
+impl Lab {
+    /// Begins a lab without links.
+    pub fn builder() -> LabBuilder {
+        LabBuilder::default()
+    }
+
+    pub(crate) fn new(nets: Nets, congestion_control: String) -> Self {
+        let hosts = [nets.a.namespace.clone(), nets.b.namespace.clone()];
+        Self { nets: Mutex::new(nets), hosts, congestion_control }
+    }
+
+    /// Makes a command that runs in a host.
+    ///
+    /// The program is killed when the thread that spawned it ends, which includes every end of the process: nothing outlives a
+    /// dead test. Spawn it from a thread that lives long enough; a runtime's pool of blocking threads is none. It has this
+    /// process's rights over the host; see [`Lab::unprivileged_command`]. Set no user by [`Command::uid`](CommandExt::uid):
+    /// that would take effect before the host is entered, and be refused.
+    ///
+    /// Spawning fails with EPERM when the process has given up its rights since the lab was built.
+    pub fn command(&self, host: Host, program: impl AsRef<OsStr>) -> Command {
+        let namespace = self.namespace(host).clone();
+        let parent = getpid();
+        let mut command = Command::new(program);
+        let prepare = move || {
+            namespace.enter()?;
+            die_with_parent(parent)
+        };
+        // SAFETY: between fork and exec `prepare` makes three system calls, and neither allocates nor takes a lock.
+        unsafe { command.pre_exec(prepare) };
+        command
+    }
+
+    /// Makes a command like [`Lab::command`] whose program has no capability, as an ordinary user's has none.
+    ///
+    /// It keeps its user id, so that it may read and write the caller's files, but being root means nothing to it (securebits
+    /// NOROOT, capabilities(7)): it can change no route, no interface and no setting.
+    pub fn unprivileged_command(&self, host: Host, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command(host, program);
+        // SAFETY: between fork and exec `give_up_capabilities` makes three system calls, and neither allocates nor takes a lock.
+        unsafe { command.pre_exec(give_up_capabilities) };
+        command
+    }
+
+    /// Runs a closure in a host, on a thread of its own, and waits for it.
+    ///
+    /// For sockets opened in this process: a socket stays in the host it was opened in, whichever thread uses it later. Threads
+    /// and processes that the closure starts are in the host as well.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Thread`] and [`LabError::Enter`]; the closure has not run then.
+    ///
+    /// # Panics
+    ///
+    /// With the closure's panic.
+    pub fn on<T: Send>(&self, host: Host, closure: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        let namespace = self.namespace(host);
+        let inside = move || {
+            namespace.enter().map_err(|source| LabError::Enter { host, source })?;
+            Ok(closure())
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name(format!("lab-host-{host}")).spawn_scoped(scope, inside);
+            thread.map_err(LabError::Thread)?.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+        })
+    }
+
+    /// A host's IPv4 address on a link: 10.77.*link + 1*.1 for A, .2 for B, in a /24.
+    ///
+    /// # Panics
+    ///
+    /// When the lab has no such link.
+    pub fn address(&self, host: Host, link: usize) -> Ipv4Addr {
+        self.assert_has(link);
+        cable::address(host, link)
+    }
+
+    /// The name of a link's interface, the same on both hosts: `eth1` for link 0.
+    ///
+    /// # Panics
+    ///
+    /// When the lab has no such link.
+    pub fn interface(&self, link: usize) -> String {
+        self.assert_has(link);
+        cable::host_end(Host::A, link).name
+    }
+
+    /// The kernel's index of a link's interface, the scope of link-local addresses. It differs between the hosts.
+    ///
+    /// # Panics
+    ///
+    /// When the lab has no such link.
+    pub fn interface_index(&self, host: Host, link: usize) -> u32 {
+        self.assert_has(link);
+        cable::host_end(host, link).index
+    }
+
+    /// The links as they are, after every [`Lab::set_rate`].
+    pub fn links(&self) -> Vec<LinkSpec> {
+        self.nets().links.clone()
+    }
+
+    /// The congestion control of both hosts: `cubic`, or this machine's default where the lab may not choose.
+    pub fn congestion_control(&self) -> &str {
+        &self.congestion_control
+    }
+
+    /// Cuts a cable: both hosts lose the carrier, and see it when this returns. Their interfaces stay administratively up, with
+    /// their addresses and routes. Nothing happens to a cable that is cut already.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
+    pub fn cut(&self, link: usize) -> Result<(), LabError> {
+        self.plug(link, false)
+    }
+
+    /// Plugs a cable in again: both hosts have the carrier, and frames pass, when this returns. A silent drop stays as it was.
+    ///
+    /// Like after a real cut, a host that tried to send meanwhile asks for its neighbour's hardware address once a second.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
+    pub fn heal(&self, link: usize) -> Result<(), LabError> {
+        self.plug(link, true)
+    }
+
+    /// Whether a host sees a carrier on a link.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
+    pub fn has_carrier(&self, host: Host, link: usize) -> Result<bool, LabError> {
+        let mut nets = self.nets();
+        nets.check(link)?;
+        cable::has_carrier(nets.host(host), host, link)
+    }
+
+    /// Makes a cable lose all frames of a direction while the carrier stays, as a switch does that hangs. A direction that is lost
+    /// already stays lost.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
+    pub fn drop_silently(&self, link: usize, direction: Direction) -> Result<(), LabError> {
+        let mut nets = self.nets();
+        nets.check(link)?;
+        direction.destinations().iter().try_for_each(|&host| cable::lose(&mut nets.cables, host, link))
+    }
+
+    /// Ends what [`Lab::drop_silently`] began, in both directions.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
+    pub fn pass(&self, link: usize) -> Result<(), LabError> {
+        let mut nets = self.nets();
+        nets.check(link)?;
+        Host::ALL.into_iter().try_for_each(|host| cable::pass(&mut nets.cables, host, link))
+    }
+
+    /// Gives a cable another line rate, in both directions, or none with `None`. Its MTU stays.
+    ///
+    /// Takes effect at once; frames that wait in the hosts' queues are lost, as when two cards agree on another speed.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Rate`], [`LabError::Kernel`].
+    pub fn set_rate(&self, link: usize, line_rate: impl Into<Option<BitRate>>) -> Result<(), LabError> {
+        let mut nets = self.nets();
+        nets.check(link)?;
+        let spec = nets.links[link].with_rate(line_rate);
+        spec.check(link)?;
+        for host in Host::ALL {
+            cable::shape(nets.host(host), host, link, spec)?;
+        }
+        nets.links[link] = spec;
+        Ok(())
+    }
+
+    /// What each link carried since the lab was built, in the order of the links.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Kernel`].
+    pub fn counters(&self) -> Result<Vec<LinkCounters>, LabError> {
+        let mut nets = self.nets();
+        let links = 0..nets.links.len();
+        links
+            .map(|link| {
+                let a = cable::traffic(&mut nets.a, Host::A, link)?;
+                let b = cable::traffic(&mut nets.b, Host::B, link)?;
+                Ok(LinkCounters { a, b })
+            })
+            .collect()
+    }
+
+    fn plug(&self, link: usize, healed: bool) -> Result<(), LabError> {
+        let mut nets = self.nets();
+        nets.check(link)?;
+        cable::plug(&mut nets.cables, link, healed)?;
+        cable::await_carrier(&mut nets, link, healed)
+    }
+
+    fn namespace(&self, host: Host) -> &Namespace {
+        let [a, b] = &self.hosts;
+        match host {
+            Host::A => a,
+            Host::B => b,
+        }
+    }
+
+    fn nets(&self) -> MutexGuard<'_, Nets> {
+        // No invariant spans two requests, so a panic in another thread leaves nothing half done.
+        self.nets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn assert_has(&self, link: usize) {
+        if let Err(error) = self.nets().check(link) {
+            panic!("{error}");
+        }
+    }
+}
+
+/// Has the calling process killed when the thread that forked it ends. To be called between fork and exec.
+fn die_with_parent(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The parent may have died before the line above took effect. A parent in another PID namespace is seen as `None`.
+    match getppid() {
+        Some(pid) if pid != parent => Err(Errno::SRCH.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Leaves the program to be executed without any capability, whoever its user is. To be called between fork and exec.
+fn give_up_capabilities() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    set_capabilities_secure_bits(CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_ROOT_LOCKED)?;
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+}

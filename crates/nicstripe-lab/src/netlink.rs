@@ -1,0 +1,131 @@
+//! Request and answer on an rtnetlink socket, without a runtime.
+//!
+//! The kernel answers inside `send`, so a blocking socket never waits, and a lab needs neither tasks nor threads. Messages come
+//! from [`message`](crate::message) and [`qdisc`](crate::qdisc).
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rtnetlink::{
+    packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload},
+    packet_route::{RouteNetlinkMessage, link::LinkMessage},
+};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with},
+};
+
+/// An rtnetlink socket of the namespace it was opened in, whichever thread uses it later.
+///
+/// Each request reads its one answer before it returns, so the socket is empty between calls.
+#[derive(Debug)]
+pub(crate) struct Netlink {
+    socket: OwnedFd,
+}
+
+#[expect(clippy::needless_pass_by_ref_mut, reason = "one request at a time: a second caller could take the first one's answer")]
+impl Netlink {
+    /// Opens a socket in the calling thread's network namespace.
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self { socket: open()? })
+    }
+
+    /// Asks for a change and returns once it is made.
+    ///
+    /// `flags` are added to REQUEST and ACK.
+    pub(crate) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Errno> {
+        request(self.socket.as_fd(), &encode(message, flags | NLM_F_ACK))
+    }
+
+    /// Reads the state of the interface with this index.
+    pub(crate) fn link(&mut self, index: u32) -> io::Result<LinkMessage> {
+        let mut question = LinkMessage::default();
+        question.header.index = index;
+        send(&self.socket, &encode(RouteNetlinkMessage::GetLink(question), 0), SendFlags::empty())?;
+        let mut buffer = vec![0; ANSWER_BYTES];
+        let (len, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&buffer[..len]).map_err(io::Error::other)?.payload {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(link),
+            NetlinkPayload::Error(error) => Err(error.to_io()),
+            _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        }
+    }
+}
+
+/// Lays a request out as bytes.
+pub(crate) fn encode(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
+    let mut message = NetlinkMessage::from(message);
+    message.header.flags = NLM_F_REQUEST | flags;
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+/// Opens an rtnetlink socket; may be called between fork and exec.
+pub(crate) fn open() -> Result<OwnedFd, Errno> {
+    // No protocol is protocol 0, which is NETLINK_ROUTE.
+    socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
+}
+
+/// Sends an encoded request that carries ACK and waits for the acknowledgement; may be called between fork and exec.
+pub(crate) fn request(socket: BorrowedFd<'_>, request: &[u8]) -> Result<(), Errno> {
+    send(socket, request, SendFlags::empty())?;
+    // An acknowledgement is 20 bytes and an error repeats the request behind that: the rest may be cut off.
+    let mut answer = [0; ACK_BYTES];
+    recv(socket, &mut answer, RecvFlags::empty())?;
+    match ack_code(&answer) {
+        Some(0) => Ok(()),
+        Some(code) => Err(errno(code.wrapping_neg())),
+        None => Err(Errno::BADMSG),
+    }
+}
+
+/// The error with this number, or BADMSG for what is none. Allocates nothing.
+pub(crate) fn errno(number: i32) -> Errno {
+    Errno::from_io_error(&io::Error::from_raw_os_error(number)).unwrap_or(Errno::BADMSG)
+}
+
+/// The code of an NLMSG_ERROR message, 0 or a negative errno: after its header of 16 bytes, whose type is at 4 (`linux/netlink.h`).
+fn ack_code(answer: &[u8; ACK_BYTES]) -> Option<i32> {
+    let [_, _, _, _, t0, t1, .., c0, c1, c2, c3] = *answer;
+    (u16::from_ne_bytes([t0, t1]) == NLMSG_ERROR).then(|| i32::from_ne_bytes([c0, c1, c2, c3]))
+}
+
+const NLMSG_ERROR: u16 = 2;
+/// Header and code of an NLMSG_ERROR message.
+const ACK_BYTES: usize = 20;
+/// Room for one answer about one interface: 32 KiB, what the kernel itself fills at most for a dump (`NLMSG_GOODSIZE` and up).
+const ANSWER_BYTES: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_has_code_0_and_an_error_its_negative_errno() {
+        let mut answer = [0; ACK_BYTES];
+        answer[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
+        assert_eq!(ack_code(&answer), Some(0));
+        answer[16..].copy_from_slice(&(-17i32).to_ne_bytes());
+        assert_eq!(ack_code(&answer), Some(-17));
+        answer[4] = 16;
+        assert_eq!(ack_code(&answer), None);
+    }
+
+    #[test]
+    fn a_number_that_is_no_error_is_a_bad_message() {
+        assert_eq!(errno(17), Errno::EXIST);
+        assert_eq!([0, -1, i32::MIN, i32::MAX].map(errno), [Errno::BADMSG; 4]);
+    }
+
+    #[test]
+    fn the_kernel_answers_about_loopback_without_any_right() {
+        let link = Netlink::open().unwrap().link(1).unwrap();
+        assert_eq!(link.header.index, 1);
+        let error = Netlink::open().unwrap().link(0x7fff_fff0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(19), "{error}"); // ENODEV
+    }
+}

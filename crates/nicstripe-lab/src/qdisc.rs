@@ -1,0 +1,127 @@
+//! The two queueing disciplines of a lab, as netlink messages: tbf shapes, blackhole loses everything.
+
+use rtnetlink::{
+    packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE},
+    packet_route::{
+        RouteNetlinkMessage,
+        tc::{TcAttribute, TcHandle, TcMessage, TcOption},
+    },
+};
+
+use crate::spec::Shaping;
+
+/// Flags that put a qdisc with a new handle in the place of the present one in one step, queue and all.
+pub(crate) const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
+
+/// The name a qdisc has on its interface, never given twice in a namespace.
+///
+/// A known handle, or none, would make the kernel change a tbf in place, and a superpacket queued under the old, deeper bucket would
+/// block the new one for ever: tbf sends nothing larger than its bucket and cuts packets only as they enter (`net/sched/sch_tbf.c`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle(u16);
+
+impl Handle {
+    pub(crate) const FIRST: Self = Self(1);
+
+    /// The next handle; after 32766 of them they begin anew, below those that the kernel gives by itself (8000: and up).
+    pub(crate) fn next(self) -> Self {
+        Self(if self.0 < 0x7ffe { self.0 + 1 } else { 1 })
+    }
+}
+
+/// Shapes what leaves through an interface. To be sent with [`REPLACE`].
+pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> RouteNetlinkMessage {
+    let mut options = vec![
+        TcOption::Other(DefaultNla::new(TCA_TBF_PARMS, tbf_parameters(shaping))),
+        TcOption::Other(DefaultNla::new(TCA_TBF_BURST, shaping.burst_bytes.to_ne_bytes().to_vec())),
+    ];
+    if u32::try_from(shaping.bytes_per_second).is_err() {
+        options.push(TcOption::Other(DefaultNla::new(TCA_TBF_RATE64, shaping.bytes_per_second.to_ne_bytes().to_vec())));
+    }
+    RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "tbf", Some(options)))
+}
+
+/// Loses all that would leave through an interface. To be sent with [`REPLACE`].
+pub(crate) fn blackhole(index: u32, handle: Handle) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "blackhole", None))
+}
+
+/// Removes an interface's root qdisc; ENOENT when it has none but the default.
+pub(crate) fn remove(index: u32) -> RouteNetlinkMessage {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.parent = TcHandle::ROOT;
+    RouteNetlinkMessage::DelQueueDiscipline(message)
+}
+
+fn root(index: u32, handle: Handle, kind: &str, options: Option<Vec<TcOption>>) -> TcMessage {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.handle = TcHandle { major: handle.0, minor: 0 };
+    message.header.parent = TcHandle::ROOT;
+    message.attributes.push(TcAttribute::Kind(kind.to_owned()));
+    message.attributes.extend(options.map(TcAttribute::Options));
+    message
+}
+
+/// `struct tc_tbf_qopt` (`linux/pkt_sched.h`): rate (12 bytes), peak rate (12 bytes), limit, buffer, mtu.
+///
+/// Within a rate the link layer is at 1 and the rate at 8; naming the link layer spares the table of times that old kernels wanted.
+/// The buffer stays 0: the burst travels in bytes, as an attribute of its own.
+fn tbf_parameters(shaping: Shaping) -> Vec<u8> {
+    let rate = u32::try_from(shaping.bytes_per_second).unwrap_or(u32::MAX);
+    let mut parameters = vec![0; 36];
+    parameters[1] = TC_LINKLAYER_ETHERNET;
+    parameters[8..12].copy_from_slice(&rate.to_ne_bytes());
+    parameters[24..28].copy_from_slice(&shaping.queue_bytes.to_ne_bytes());
+    parameters
+}
+
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_BURST: u16 = 6;
+const TC_LINKLAYER_ETHERNET: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use rtnetlink::packet_core::Nla;
+
+    use super::*;
+
+    fn tbf_options(bytes_per_second: u64) -> Vec<(u16, Vec<u8>)> {
+        let shaping = Shaping { bytes_per_second, burst_bytes: 7, queue_bytes: 9 };
+        let RouteNetlinkMessage::NewQueueDiscipline(message) = tbf(5, Handle::FIRST, shaping) else { panic!("not a qdisc") };
+        let [_, TcAttribute::Options(options)] = &message.attributes[..] else { panic!("{:?}", message.attributes) };
+        let bytes = |option: &TcOption| {
+            let mut bytes = vec![0; option.value_len()];
+            option.emit_value(&mut bytes);
+            bytes
+        };
+        options.iter().map(|option| (option.kind(), bytes(option))).collect()
+    }
+
+    #[test]
+    fn handles_stay_out_of_the_kernels_own_range() {
+        let mut handle = Handle::FIRST;
+        for _ in 0..70_000 {
+            let next = handle.next();
+            assert!(next.0 != handle.0 && (1..0x8000).contains(&next.0));
+            handle = next;
+        }
+    }
+
+    #[test]
+    fn a_slow_rate_travels_in_32_bits() {
+        let options = tbf_options(123_049_414);
+        assert_eq!(options.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [TCA_TBF_PARMS, TCA_TBF_BURST]);
+        assert_eq!(options[0].1[8..12], 123_049_414u32.to_ne_bytes());
+        assert_eq!(options[0].1[24..28], 9u32.to_ne_bytes());
+        assert_eq!(options[1].1, 7u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn a_rate_from_4_gib_per_second_travels_in_64_bits() {
+        let rate = 1u64 << 32;
+        let options = tbf_options(rate);
+        assert_eq!(options[0].1[8..12], u32::MAX.to_ne_bytes());
+        assert_eq!(options[2], (TCA_TBF_RATE64, rate.to_ne_bytes().to_vec()));
+    }
+}

@@ -1,0 +1,242 @@
+//! What a cable can carry: line rate and MTU, and the numbers that follow from them.
+
+use std::fmt;
+
+use crate::error::LabError;
+
+/// The most links a lab may have: link `i` uses the subnet 10.77.`i + 1`.0/24, so the third octet ends it.
+pub const MAX_LINKS: usize = 254;
+
+/// A rate in bits per second, decimal: a gigabit is 10⁹.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(u64);
+
+impl BitRate {
+    /// The rate of `bits_per_second`.
+    pub const fn from_bits_per_second(bits_per_second: u64) -> Self {
+        Self(bits_per_second)
+    }
+
+    /// The rate of `megabits` × 10⁶ bits per second; saturates.
+    pub const fn mbit(megabits: u64) -> Self {
+        Self(megabits.saturating_mul(1_000_000))
+    }
+
+    /// The rate of `gigabits` × 10⁹ bits per second; saturates.
+    pub const fn gbit(gigabits: u64) -> Self {
+        Self(gigabits.saturating_mul(1_000_000_000))
+    }
+
+    /// Bits per second.
+    pub const fn bits_per_second(self) -> u64 {
+        self.0
+    }
+
+    /// This rate × `numerator` ÷ `denominator`, rounded to the nearest bit per second.
+    fn scaled(self, numerator: u32, denominator: u32) -> Self {
+        let (numerator, denominator) = (u128::from(numerator), u128::from(denominator));
+        let bits = (u128::from(self.0) * numerator + denominator / 2) / denominator;
+        Self(u64::try_from(bits).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            1_000_000_000.. => (1e9, "Gbit/s"),
+            1_000_000.. => (1e6, "Mbit/s"),
+            1_000.. => (1e3, "kbit/s"),
+            _ => (1.0, "bit/s"),
+        };
+        // A rate is shown to a thousandth of its unit: far below 2^53, where f64 stops being exact.
+        let thousandths = (self.0 as f64 / unit * 1000.0).round();
+        write!(f, "{} {name}", thousandths / 1000.0)
+    }
+}
+
+/// One cable: its line rate, in both directions (full duplex), and its MTU.
+///
+/// The line rate is what is printed on a switch: bits on the wire, with everything Ethernet adds to a frame. On a real cable a
+/// frame costs 38 bytes more than its MTU-sized packet (preamble 8, header 14, check sequence 4, gap 12; IEEE 802.3), while tbf
+/// counts the packet and 14 bytes of header only. So tbf is given line rate × (MTU + 14) ÷ (MTU + 38), and full frames move
+/// exactly as on the cable; smaller ones are charged too little, a bare acknowledgement 66 of 90 bytes.
+///
+/// | field | default | bounds |
+/// | --- | --- | --- |
+/// | line rate | given by the constructor | 8 kbit/s and up, or unshaped: as fast as the CPU moves it |
+/// | MTU | 1500 bytes | 1280 (the least IPv6 takes, RFC 8200) to 65535 (the most veth takes) bytes |
+///
+/// Bounds are checked by [`LabBuilder::build`](crate::LabBuilder::build).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkSpec {
+    line_rate: Option<BitRate>,
+    mtu: u32,
+}
+
+impl LinkSpec {
+    /// A cable of this line rate, or an unshaped one for `None`, with an MTU of 1500.
+    pub fn new(line_rate: impl Into<Option<BitRate>>) -> Self {
+        Self { line_rate: line_rate.into(), mtu: ETHERNET_MTU }
+    }
+
+    /// A cable of 1 Gbit/s: 941.5 Mbit/s of goodput.
+    pub fn gigabit() -> Self {
+        Self::new(BitRate::gbit(1))
+    }
+
+    /// A cable of `megabits` Mbit/s.
+    pub fn mbit(megabits: u64) -> Self {
+        Self::new(BitRate::mbit(megabits))
+    }
+
+    /// A cable that carries whatever the CPU can move.
+    pub fn unshaped() -> Self {
+        Self::new(None)
+    }
+
+    /// The same cable with another MTU, in bytes.
+    pub fn with_mtu(self, mtu: u32) -> Self {
+        Self { mtu, ..self }
+    }
+
+    /// The same cable with another line rate.
+    pub fn with_rate(self, line_rate: impl Into<Option<BitRate>>) -> Self {
+        Self { line_rate: line_rate.into(), ..self }
+    }
+
+    /// Line rate; `None` when unshaped.
+    pub fn line_rate(self) -> Option<BitRate> {
+        self.line_rate
+    }
+
+    /// The largest IP packet, in bytes.
+    pub fn mtu(self) -> u32 {
+        self.mtu
+    }
+
+    /// The most TCP payload this cable carries over IPv4 with timestamps, in one direction; `None` when unshaped.
+    ///
+    /// Line rate × (MTU − 52) ÷ (MTU + 38): IPv4 header 20, TCP header 20, timestamps 12 (RFC 7323). 941.5 Mbit/s for 1 Gbit/s at
+    /// MTU 1500. IPv6 carries 20 bytes a packet less.
+    pub fn goodput(self) -> Option<BitRate> {
+        self.line_rate.map(|rate| rate.scaled(self.mtu.saturating_sub(52), self.mtu.saturating_add(38)))
+    }
+
+    /// Checks the bounds listed at the type; `link` is for the message only.
+    pub(crate) fn check(self, link: usize) -> Result<(), LabError> {
+        if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
+            return Err(LabError::Mtu { link, mtu: self.mtu, min: MIN_MTU, max: MAX_MTU });
+        }
+        match self.line_rate {
+            Some(rate) if rate < MIN_RATE => Err(LabError::Rate { link, rate, min: MIN_RATE }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What tbf must be told to make this cable; `None` when unshaped.
+    pub(crate) fn shaping(self) -> Option<Shaping> {
+        let rate = self.line_rate?.scaled(self.mtu + ETHERNET_HEADER, self.mtu + ETHERNET_OVERHEAD);
+        let bytes_per_second = (rate.bits_per_second() / 8).max(1);
+        let frame = u64::from(self.mtu + ETHERNET_HEADER);
+        let burst = (bytes_per_second / BURSTS_PER_SECOND).max(MIN_BURST_FRAMES * frame).min(MAX_BURST);
+        let queue = (QUEUE_FRAMES * frame).max(2 * burst);
+        let [burst_bytes, queue_bytes] = [burst, queue].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        Some(Shaping { bytes_per_second, burst_bytes, queue_bytes })
+    }
+}
+
+/// The parameters of one tbf qdisc; all sizes count a frame with its Ethernet header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shaping {
+    /// Rate of the bucket. Never 0.
+    pub(crate) bytes_per_second: u64,
+    /// Depth of the bucket: what an idle link may send at once.
+    pub(crate) burst_bytes: u32,
+    /// Length of the queue behind which frames are lost.
+    pub(crate) queue_bytes: u32,
+}
+
+const ETHERNET_MTU: u32 = 1500;
+const MIN_MTU: u32 = 1280;
+const MAX_MTU: u32 = 65535;
+
+/// The least line rate: below it one frame takes more than a second and nothing useful can be measured (picked by eye).
+const MIN_RATE: BitRate = BitRate::from_bits_per_second(8_000);
+
+/// Header of a frame as tbf counts it.
+const ETHERNET_HEADER: u32 = 14;
+/// All that a frame adds to its packet on the wire: preamble 8, header 14, check sequence 4, gap 12.
+const ETHERNET_OVERHEAD: u32 = 38;
+
+/// Depth of the bucket as a share of a second: 2.1 ms of the rate, 256 KiB at 1 Gbit/s.
+///
+/// There, superpackets of 64 KiB pass whole. With 64 KiB tbf cuts each into frames, and TCP reaches 690 to 830 Mbit/s with bbr and
+/// 930 with cubic, at 30 % of a CPU (measured on Linux 6.18). On slow links it keeps what an idle link may send at once small.
+const BURSTS_PER_SECOND: u64 = 470;
+/// The least depth of the bucket, in frames: 12 ms of a 10 Mbit/s link.
+const MIN_BURST_FRAMES: u64 = 10;
+/// The greatest depth of the bucket, reached at 250 Gbit/s, so that it and twice it fit tbf's 32 bits.
+const MAX_BURST: u64 = 64 << 20;
+/// Length of the queue in full frames: `txqueuelen` of an Ethernet card.
+const QUEUE_FRAMES: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gigabit_link_carries_1448_of_1538_bytes() {
+        assert_eq!(LinkSpec::gigabit().goodput(), Some(BitRate::from_bits_per_second(941_482_445)));
+        let jumbo = LinkSpec::gigabit().with_mtu(9000);
+        assert_eq!(jumbo.goodput(), Some(BitRate::from_bits_per_second(990_042_045)));
+        assert_eq!(LinkSpec::unshaped().goodput(), None);
+    }
+
+    #[test]
+    fn tbf_gets_the_line_rate_without_what_it_does_not_count() {
+        let shaping = LinkSpec::gigabit().shaping().unwrap();
+        // 10^9 × 1514 ÷ 1538 = 984,395,319 bit/s.
+        assert_eq!(shaping.bytes_per_second, 123_049_414);
+        assert_eq!(shaping.queue_bytes, 1_514_000);
+        assert!(LinkSpec::unshaped().shaping().is_none());
+    }
+
+    #[test]
+    fn a_gigabit_burst_holds_four_superpackets() {
+        let burst = LinkSpec::gigabit().shaping().unwrap().burst_bytes;
+        assert!((256_000..=270_000).contains(&burst), "{burst}");
+    }
+
+    #[test]
+    fn an_idle_slow_link_sends_ten_frames_at_once_and_no_more() {
+        assert_eq!(LinkSpec::mbit(10).shaping().unwrap().burst_bytes, 15_140);
+    }
+
+    #[test]
+    fn the_queue_of_a_fast_link_holds_two_bursts() {
+        let shaping = LinkSpec::new(BitRate::gbit(100)).shaping().unwrap();
+        assert_eq!(shaping.queue_bytes, 2 * shaping.burst_bytes);
+    }
+
+    #[test]
+    fn the_fastest_rate_there_is_does_not_overflow() {
+        let spec = LinkSpec::new(BitRate::from_bits_per_second(u64::MAX)).with_mtu(MAX_MTU);
+        assert!(spec.shaping().is_some_and(|shaping| shaping.bytes_per_second > 1 << 60));
+        assert!(spec.goodput() < spec.line_rate());
+    }
+
+    #[test]
+    fn rates_and_mtus_out_of_bounds_are_refused_by_name() {
+        let error = LinkSpec::gigabit().with_mtu(576).check(3).unwrap_err();
+        assert_eq!(error.to_string(), "link 3: mtu of 576 bytes is outside 1280 to 65535");
+        let error = LinkSpec::mbit(0).check(0).unwrap_err();
+        assert_eq!(error.to_string(), "link 0: line rate of 0 bit/s is below the least, 8 kbit/s");
+        LinkSpec::unshaped().with_mtu(65535).check(0).unwrap();
+    }
+
+    #[test]
+    fn rates_print_in_their_unit() {
+        let printed = [941_482_445, 2_500_000_000, 999, 0].map(|bits| BitRate::from_bits_per_second(bits).to_string());
+        assert_eq!(printed, ["941.482 Mbit/s", "2.5 Gbit/s", "999 bit/s", "0 bit/s"]);
+    }
+}

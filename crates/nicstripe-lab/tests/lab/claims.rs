@@ -1,0 +1,261 @@
+//! Cables, hosts and rights behave as promised.
+
+use std::{
+    fs,
+    net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream},
+    os::unix::process::CommandExt,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::Completion;
+use nicstripe_lab::{Access, BitRate, Direction, Host, Lab, LabError, LinkSpec, access};
+
+use crate::{
+    Test,
+    traffic::{Flow, Pair},
+};
+
+pub(crate) const TESTS: &[(&str, Test)] = tests![
+    a_cut_takes_the_carrier_at_both_hosts_and_heal_returns_it,
+    a_silent_drop_leaves_the_carrier_and_loses_one_direction,
+    counters_tell_which_cable_carried_the_bytes,
+    link_local_ipv6_works_at_once,
+    hosts_have_the_promised_settings,
+    links_that_do_not_exist_are_refused,
+    labs_live_side_by_side,
+    a_command_runs_in_its_host_with_rights,
+    an_unprivileged_command_has_no_capability,
+    a_child_dies_with_the_thread_that_spawned_it,
+    no_descriptor_or_interface_remains,
+    the_kernel_lets_go_of_the_namespaces,
+    all_of_this_holds_without_root,
+];
+
+fn a_cut_takes_the_carrier_at_both_hosts_and_heal_returns_it() {
+    let lab = two_links();
+    let mut pairs = [0, 1].map(|link| Pair::new(&lab, link));
+    for _ in 0..3 {
+        lab.cut(1).unwrap();
+        assert_eq!(carriers(&lab), [[true, true], [false, false]]);
+        pairs[0].expect([true, true]);
+        pairs[1].expect([false, false]);
+        for host in Host::ALL {
+            let dev = fs_in(&lab, host, "/proc/thread-self/net/if_inet6");
+            assert!(dev.contains("eth2"), "{host} lost its address with the carrier:\n{dev}");
+            lab.on(host, || TcpListener::bind((lab.address(host, 1), 0))).unwrap().unwrap();
+        }
+        lab.heal(1).unwrap();
+        assert_eq!(carriers(&lab), [[true, true]; 2]);
+        pairs[1].expect([true, true]);
+    }
+}
+
+fn a_silent_drop_leaves_the_carrier_and_loses_one_direction() {
+    let lab = two_links();
+    let mut pairs = [0, 1].map(|link| Pair::new(&lab, link));
+    let mut expect = |passes| {
+        pairs[0].expect([true, true]);
+        pairs[1].expect(passes);
+        assert_eq!(carriers(&lab), [[true, true]; 2]);
+    };
+    for (direction, left) in [(Direction::AToB, [false, true]), (Direction::BToA, [true, false]), (Direction::Both, [false, false])] {
+        lab.drop_silently(1, direction).unwrap();
+        expect(left);
+        lab.pass(1).unwrap();
+        expect([true, true]);
+    }
+    // Twice the same is no error, one direction adds to the other, and plugging in cures nothing.
+    lab.drop_silently(1, Direction::AToB).unwrap();
+    lab.drop_silently(1, Direction::AToB).unwrap();
+    lab.drop_silently(1, Direction::BToA).unwrap();
+    lab.cut(1).unwrap();
+    lab.heal(1).unwrap();
+    expect([false, false]);
+    lab.pass(1).unwrap();
+    lab.pass(1).unwrap();
+    expect([true, true]);
+}
+
+fn counters_tell_which_cable_carried_the_bytes() {
+    let lab = two_links();
+    let before = lab.counters().unwrap();
+    let flow = Flow::start(&lab, 1, Host::B);
+    await_until("10 MB arrived", || flow.received_bytes() > 10_000_000);
+    let received = flow.received_bytes();
+    drop(flow);
+    let carried: Vec<_> = lab.counters().unwrap().iter().zip(&before).map(|(now, before)| now.since(before)).collect();
+    assert!(carried[1].b.sent_bytes >= received && carried[1].at(Host::A).received_bytes >= received, "{carried:?}");
+    // Acknowledgements: less than a frame for each that came. On the other cable nothing but neighbour discovery.
+    assert!(carried[1].a.sent_bytes < received / 10, "{carried:?}");
+    assert!(carried[0].a.sent_bytes + carried[0].b.sent_bytes < 10_000, "{carried:?}");
+}
+
+fn link_local_ipv6_works_at_once() {
+    let lab = two_links();
+    for link in [0, 1] {
+        let [local, remote] = Host::ALL.map(|host| link_local(&lab, host, link));
+        let scoped = |host, address| SocketAddrV6::new(address, 0, 0, lab.interface_index(host, link));
+        let listener = lab.on(Host::B, || TcpListener::bind(scoped(Host::B, remote))).unwrap().unwrap();
+        let mut target = scoped(Host::A, remote);
+        target.set_port(listener.local_addr().unwrap().port());
+        let stream = lab.on(Host::A, || TcpStream::connect_timeout(&target.into(), Duration::from_secs(2))).unwrap().unwrap();
+        assert_eq!(stream.local_addr().unwrap().ip(), local);
+    }
+}
+
+fn hosts_have_the_promised_settings() {
+    let lab = two_links();
+    for host in Host::ALL {
+        let read = |name: &str| fs_in(&lab, host, &format!("/proc/sys/net/{name}")).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(read("ipv4/tcp_rmem"), "4096 131072 6291456");
+        assert_eq!(read("ipv4/tcp_wmem"), "4096 16384 4194304");
+        assert_eq!(read("ipv4/tcp_congestion_control"), lab.congestion_control());
+        if read("ipv4/tcp_allowed_congestion_control").contains("cubic") {
+            assert_eq!(lab.congestion_control(), "cubic");
+        }
+    }
+}
+
+fn links_that_do_not_exist_are_refused() {
+    let lab = two_links();
+    for result in [lab.cut(2), lab.heal(2), lab.drop_silently(2, Direction::Both), lab.pass(2), lab.set_rate(2, None)] {
+        let error = result.unwrap_err();
+        assert!(matches!(error, LabError::NoSuchLink { link: 2, links: 2 }), "{error}");
+    }
+    let error = lab.set_rate(0, BitRate::mbit(0)).unwrap_err();
+    assert!(matches!(error, LabError::Rate { .. }), "{error}");
+    let error = Lab::builder().links([LinkSpec::gigabit(); 255]).build().unwrap_err();
+    assert_eq!(error.to_string(), "255 links exceed the limit of 254");
+}
+
+fn labs_live_side_by_side() {
+    let labs = [two_links(), two_links()];
+    labs[0].cut(0).unwrap();
+    assert_eq!(carriers(&labs[1]), [[true, true]; 2]);
+    Pair::new(&labs[1], 0);
+}
+
+fn a_command_runs_in_its_host_with_rights() {
+    let lab = two_links();
+    let listed = lab.command(Host::A, "cat").args(["/proc/net/fib_trie", "/proc/self/status"]).output().unwrap();
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert!(text.contains("10.77.1.1") && text.contains("10.77.2.1"), "{text}");
+    // CAP_NET_ADMIN is bit 12 (capabilities(7)).
+    assert_ne!(effective_capabilities(&text) & (1 << 12), 0, "{text}");
+}
+
+fn an_unprivileged_command_has_no_capability() {
+    let lab = two_links();
+    let listed = lab.unprivileged_command(Host::B, "cat").args(["/proc/net/fib_trie", "/proc/self/status"]).output().unwrap();
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert!(text.contains("10.77.1.2"), "{text}");
+    assert_eq!(effective_capabilities(&text), 0, "{text}");
+}
+
+fn a_child_dies_with_the_thread_that_spawned_it() {
+    let lab = two_links();
+    let spawn = || lab.command(Host::A, "sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let mut child = thread::scope(|scope| scope.spawn(spawn).join().unwrap());
+    await_until("the child was killed", || child.try_wait().unwrap().is_some());
+}
+
+fn no_descriptor_or_interface_remains() {
+    let before = (namespaces_held(), interfaces());
+    let lab = two_links();
+    assert_eq!((namespaces_held(), interfaces()), (before.0 + 3, before.1.clone()));
+    drop(lab);
+    assert_eq!((namespaces_held(), interfaces()), before);
+}
+
+/// In a user namespace of its own a process may limit how many network namespaces there are, and so count them.
+fn the_kernel_lets_go_of_the_namespaces() -> Completion {
+    if in_first_user_namespace() {
+        return Completion::ignored_with("would limit the whole machine's namespaces: tried by all_of_this_holds_without_root");
+    }
+    let limit = fs::read_to_string(NAMESPACE_LIMIT).unwrap();
+    fs::write(NAMESPACE_LIMIT, "3").unwrap();
+    let build = || Lab::builder().link(LinkSpec::gigabit()).build();
+    // The kernel clears away in the background; what earlier tests left counts until then.
+    let mut lab = None;
+    await_until("a first lab fits", || build().map(|built| lab = Some(built)).is_ok());
+    assert!(matches!(build().unwrap_err(), LabError::Namespace(_)), "a second lab fits into three namespaces");
+    drop(lab);
+    await_until("the first lab is gone", || build().is_ok());
+    fs::write(NAMESPACE_LIMIT, limit.trim()).unwrap();
+    Completion::Completed
+}
+
+fn all_of_this_holds_without_root() -> Completion {
+    if !in_first_user_namespace() {
+        return Completion::ignored_with("runs without root already");
+    }
+    // By way of /proc: the folders above the program itself may be closed to this user.
+    let run = Command::new("/proc/self/exe").uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert!(run.status.success(), "as uid {NOBODY}:\n{text}{}", String::from_utf8_lossy(&run.stderr));
+    // There, this very test is the one that is ignored.
+    if text.contains("; 1 ignored;") {
+        return Completion::Completed;
+    }
+    println!("{text}");
+    Completion::ignored_with("uid 65534 may not build labs here; its reason is printed above")
+}
+
+fn two_links() -> Lab {
+    assert_eq!(access().unwrap(), Access::Root);
+    Lab::builder().link(LinkSpec::gigabit()).link(LinkSpec::gigabit()).build().unwrap()
+}
+
+/// For each link, whether A and B see a carrier.
+fn carriers(lab: &Lab) -> Vec<[bool; 2]> {
+    (0..lab.links().len()).map(|link| Host::ALL.map(|host| lab.has_carrier(host, link).unwrap())).collect()
+}
+
+fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
+    lab.on(host, || fs::read_to_string(path)).unwrap().unwrap()
+}
+
+/// From /proc/net/if_inet6: 32 digits of address, index, prefix length, scope, flags, name.
+fn link_local(lab: &Lab, host: Host, link: usize) -> Ipv6Addr {
+    let name = lab.interface(link);
+    let table = fs_in(lab, host, "/proc/thread-self/net/if_inet6");
+    let line = table.lines().find(|line| line.starts_with("fe80") && line.ends_with(&name));
+    let digits = line.unwrap_or_else(|| panic!("{host} has no link-local address on {name}:\n{table}")).split(' ').next().unwrap();
+    Ipv6Addr::from(u128::from_str_radix(digits, 16).unwrap())
+}
+
+fn effective_capabilities(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+/// How many network namespaces this process holds by descriptors.
+fn namespaces_held() -> usize {
+    let target = |entry: fs::DirEntry| fs::read_link(entry.path()).ok();
+    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| target(entry.unwrap()));
+    links.filter(|target| target.to_string_lossy().starts_with("net:[")).count()
+}
+
+/// The names of this process's own interfaces, outside of any lab.
+fn interfaces() -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/net/dev").unwrap();
+    table.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_owned()).collect()
+}
+
+/// Whether this process sees all users of the machine, as no process in a user namespace of its own does.
+fn in_first_user_namespace() -> bool {
+    fs::read_to_string("/proc/self/uid_map").unwrap().split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+fn await_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const NAMESPACE_LIMIT: &str = "/proc/sys/user/max_net_namespaces";
+const NOBODY: u32 = 65534;

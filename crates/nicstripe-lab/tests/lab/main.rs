@@ -1,0 +1,80 @@
+//! What a lab promises, tried on the running kernel.
+//!
+//! Run by `cargo test -p nicstripe-lab --test lab`, as root or where users may make namespaces; elsewhere every test is listed as
+//! ignored, with the reason. As root all is tried a second time as uid 65534.
+#![cfg_attr(not(target_os = "linux"), allow(unused))]
+#![allow(clippy::unwrap_used)]
+
+/// A list of tests by their names: functions that give nothing, or a [`Completion`] when they may find that they cannot run here.
+#[cfg(target_os = "linux")]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), || crate::Verdict::completion($name()))),*] };
+}
+
+#[cfg(target_os = "linux")]
+mod claims;
+#[cfg(target_os = "linux")]
+mod rates;
+#[cfg(target_os = "linux")]
+mod traffic;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Most measure a rate, on a machine that may have few cores.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials(arguments.list)).exit();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn trials(_: bool) -> Vec<Trial> {
+    Vec::new()
+}
+
+#[cfg(target_os = "linux")]
+fn trials(only_listed: bool) -> Vec<Trial> {
+    // Before any thread is started, since a process with threads could not enter a user namespace.
+    let obstacle = if only_listed { None } else { nicstripe_lab::gain_access().err().map(explain) };
+    let trial = |&(name, test): &(&'static str, Test)| {
+        let obstacle = obstacle.clone();
+        Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(test, Completion::ignored_with)))
+    };
+    claims::TESTS.iter().chain(rates::TESTS).map(trial).collect()
+}
+
+/// The error and what caused it, on one line.
+#[cfg(target_os = "linux")]
+fn explain(error: impl std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// A test; it fails by panicking.
+#[cfg(target_os = "linux")]
+type Test = fn() -> Completion;
+
+/// What a test function may give.
+#[cfg(target_os = "linux")]
+trait Verdict {
+    fn completion(self) -> Completion;
+}
+
+#[cfg(target_os = "linux")]
+impl Verdict for () {
+    fn completion(self) -> Completion {
+        Completion::Completed
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Verdict for Completion {
+    fn completion(self) -> Completion {
+        self
+    }
+}

@@ -1,0 +1,150 @@
+//! TCP and UDP between the hosts of a lab, from inside one process.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Host, Lab};
+
+/// A TCP stream that carries as much as it can over one link, until it is dropped.
+pub(crate) struct Flow {
+    received: Arc<AtomicU64>,
+    ends: [TcpStream; 2],
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Flow {
+    pub(crate) fn start(lab: &Lab, link: usize, from: Host) -> Self {
+        let (sender, receiver) = connect(lab, link, from).unwrap();
+        let received = Arc::new(AtomicU64::new(0));
+        let ends = [sender.try_clone().unwrap(), receiver.try_clone().unwrap()];
+        let counter = Arc::clone(&received);
+        let threads = vec![thread::spawn(move || send(sender)), thread::spawn(move || receive(receiver, &counter))];
+        Self { received, ends, threads }
+    }
+
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        for end in &self.ends {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Bits per second of payload that each flow receives, over `window`.
+pub(crate) fn goodput(flows: &[Flow], window: Duration) -> Vec<f64> {
+    let before: Vec<u64> = flows.iter().map(Flow::received_bytes).collect();
+    let start = Instant::now();
+    thread::sleep(window);
+    let seconds = start.elapsed().as_secs_f64();
+    flows.iter().zip(before).map(|(flow, before)| (flow.received_bytes() - before) as f64 * 8.0 / seconds).collect()
+}
+
+/// Connects over one link; gives the `from` end and the other.
+fn connect(lab: &Lab, link: usize, from: Host) -> io::Result<(TcpStream, TcpStream)> {
+    let to = from.peer();
+    let listener = lab.on(to, || TcpListener::bind((lab.address(to, link), 0))).unwrap()?;
+    let address = listener.local_addr()?;
+    let sender = lab.on(from, || TcpStream::connect_timeout(&address, DEADLINE)).unwrap()?;
+    let (receiver, _) = listener.accept()?;
+    for end in [&sender, &receiver] {
+        end.set_read_timeout(Some(DEADLINE))?;
+        end.set_write_timeout(Some(DEADLINE))?;
+    }
+    Ok((sender, receiver))
+}
+
+fn send(mut stream: TcpStream) {
+    let data = vec![0x5a; 256 << 10];
+    while stream.write_all(&data).is_ok() {}
+}
+
+fn receive(mut stream: TcpStream, received: &AtomicU64) {
+    let mut buffer = vec![0; 256 << 10];
+    while let Ok(len @ 1..) = stream.read(&mut buffer) {
+        received.fetch_add(len as u64, Ordering::Relaxed);
+    }
+}
+
+/// A UDP socket on each host, connected over one link.
+pub(crate) struct Pair {
+    a: UdpSocket,
+    b: UdpSocket,
+    next: u64,
+}
+
+impl Pair {
+    /// Both hosts know each other's hardware address afterwards, so that each direction can be tried alone.
+    pub(crate) fn new(lab: &Lab, link: usize) -> Self {
+        let bind = |host| lab.on(host, || UdpSocket::bind((lab.address(host, link), 0))).unwrap().unwrap();
+        let (a, b) = (bind(Host::A), bind(Host::B));
+        a.connect(b.local_addr().unwrap()).unwrap();
+        b.connect(a.local_addr().unwrap()).unwrap();
+        let mut pair = Self { a, b, next: 0 };
+        pair.expect([true, true]);
+        pair
+    }
+
+    /// Fails unless what A sends, and what B sends, comes through as said.
+    pub(crate) fn expect(&mut self, passes: [bool; 2]) {
+        for (from, passes) in Host::ALL.into_iter().zip(passes) {
+            let (attempts, said) = if passes { (PATIENT, "is lost") } else { (1, "comes through") };
+            let came = (0..attempts).any(|_| self.comes_through(from));
+            assert!(came == passes, "what {from} sends {said}");
+        }
+    }
+
+    /// Whether a datagram from this host comes through within 300 ms; what was sent before does not count.
+    fn comes_through(&mut self, from: Host) -> bool {
+        let (sender, receiver) = match from {
+            Host::A => (&self.a, &self.b),
+            Host::B => (&self.b, &self.a),
+        };
+        self.next += 1;
+        // Without a carrier the kernel may refuse to send, which is an answer too.
+        let _ = sender.send(&self.next.to_ne_bytes());
+        let mut bytes = [0; 8];
+        receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        while receiver.recv(&mut bytes).is_ok() {
+            if u64::from_ne_bytes(bytes) == self.next {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sends `count` datagrams of `len` bytes from A at once and tells how long B took from the first to the last.
+    pub(crate) fn train(&self, count: usize, len: usize) -> Duration {
+        let mut buffer = vec![0; len];
+        self.b.set_read_timeout(Some(DEADLINE)).unwrap();
+        for _ in 0..count {
+            self.a.send(&buffer).unwrap();
+        }
+        self.b.recv(&mut buffer).unwrap();
+        let first = Instant::now();
+        for _ in 1..count {
+            self.b.recv(&mut buffer).unwrap();
+        }
+        first.elapsed()
+    }
+}
+
+/// Attempts of 300 ms each: a neighbour that did not answer is asked again after a second.
+const PATIENT: usize = 10;
+/// No wait in these tests is longer.
+const DEADLINE: Duration = Duration::from_secs(10);
