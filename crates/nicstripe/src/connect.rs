@@ -1,0 +1,213 @@
+//! Making a connection: pinned socket, TCP, TLS, greeting. The client's side; the daemon's mirror image is in [`crate::daemon`].
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::AsFd,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, tune};
+use nicstripe_proto::{
+    BitRate, Frame, PathId, PathLoss, SessionId,
+    message::{Hello, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
+};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::{
+    error::Error,
+    session::{Established, PathPlan},
+    stream::{Greeted, StreamEnd, send_frame},
+    tls::{ClientTls, TlsError, TlsStream},
+    trust::{Identity, Peers, PublicKey},
+};
+
+/// Longest wait for TCP's handshake: three of its retransmissions, at 0.2, 0.6 and 1.4 s, are not waited for twice.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Longest wait for the first connection to a host, which may have to be woken or be far away.
+const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest time from the connection until it is authenticated and greeted; the same at both ends.
+pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Makes the connections of one session.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    tls: ClientTls,
+    ours: PublicKey,
+    host: String,
+    session: SessionId,
+    /// The peer's key, once it has proved it: the only one accepted afterwards.
+    pinned: Arc<OnceLock<PublicKey>>,
+}
+
+/// The first connection of a session.
+pub(crate) struct FirstContact {
+    pub(crate) established: Established,
+    pub(crate) remote_interfaces: Vec<PeerInterface>,
+    pub(crate) key: PublicKey,
+    pub(crate) arrival: Option<String>,
+}
+
+impl Connector {
+    /// Returns the connector of a new session with `host`. A peer whose name is `host` must have that peer's key.
+    pub(crate) fn new(identity: &Identity, peers: &Arc<Peers>, host: &str) -> Self {
+        let pinned = Arc::new(OnceLock::new());
+        if let Some(peer) = peers.by_name(host) {
+            // Cannot be set yet.
+            let _ = pinned.set(peer.key);
+        }
+        let (trusted, known) = (peers.clone(), pinned.clone());
+        let accepts = move |key: &PublicKey| known.get().map_or_else(|| trusted.find(key).is_some(), |pinned| pinned == key);
+        Self {
+            tls: ClientTls::new(identity, Arc::new(accepts)),
+            ours: identity.public_key(),
+            host: host.to_owned(),
+            session: SessionId(crate::random_bytes()),
+            pinned,
+        }
+    }
+
+    /// Makes the session.
+    pub(crate) async fn first(&self, path: PathId, plan: &PathPlan, interfaces: Vec<PeerInterface>) -> Result<FirstContact, Error> {
+        let (established, welcome) = self.greet(path, plan, Some(interfaces), FIRST_CONNECT_TIMEOUT).await?;
+        let key = established.greeted.tls().peer_key().map_err(|error| self.tls_error(error, plan.remote))?;
+        let _ = self.pinned.set(key);
+        let remote_interfaces = welcome.interfaces.unwrap_or_default();
+        Ok(FirstContact { established, remote_interfaces, key, arrival: welcome.arrival })
+    }
+
+    /// Makes a connection for a path of the session.
+    pub(crate) async fn join(&self, path: PathId, plan: &PathPlan) -> Result<Established, (PathLoss, Error)> {
+        let greeted = self.greet(path, plan, None, CONNECT_TIMEOUT).await;
+        let (mut established, welcome) = greeted.map_err(|error| (PathLoss::Unreachable, error))?;
+        established.verified = arrived_rightly(plan.peer_interface.as_deref(), welcome.arrival.as_deref());
+        if established.verified == Some(false) {
+            let why = format!(
+                "its packets arrive at the peer's {} instead of {}: the peer answers ARP for one cable on the other",
+                welcome.arrival.unwrap_or_default(),
+                plan.peer_interface.as_deref().unwrap_or_default()
+            );
+            return Err((PathLoss::WrongInterface, Error::Link { link: plan.interface.clone(), why }));
+        }
+        Ok(established)
+    }
+
+    async fn greet(
+        &self,
+        path: PathId,
+        plan: &PathPlan,
+        interfaces: Option<Vec<PeerInterface>>,
+        timeout: Duration,
+    ) -> Result<(Established, Welcome), Error> {
+        let remote = plan.remote;
+        let tcp = connect_tcp(plan, timeout).await.map_err(|source| Error::Connect { address: remote, source })?;
+        let local = tcp.local_addr().ok().map(|address| address.ip());
+        let probe = tcp.as_fd().try_clone_to_owned().ok();
+        let deadline = Instant::now() + GREETING_TIMEOUT;
+        let mut tls = TlsStream::connect(tcp, &self.tls, deadline).await.map_err(|error| self.tls_error(error, remote))?;
+
+        let hello = Hello {
+            version: VERSION,
+            session: self.session,
+            new: interfaces.is_some(),
+            path: path.0,
+            interface: Some(plan.interface.clone()),
+            interfaces,
+            cap_bps: plan.cap.map(|BitRate(bps)| bps),
+        };
+        let hello = Frame::Hello(encoded(&hello));
+        let exchange = async {
+            send_frame(&mut tls, &hello).await?;
+            Greeted::first_frame(tls).await
+        };
+        let (frame, greeted) = match tokio::time::timeout_at(deadline.into(), exchange).await {
+            Ok(exchanged) => exchanged.map_err(|end| self.stream_error(end, remote))?,
+            Err(_) => return Err(Error::Connect { address: remote, source: io::ErrorKind::TimedOut.into() }),
+        };
+        let welcome = self.welcome(frame, remote)?;
+        Ok((Established { greeted, probe, local, verified: None }, welcome))
+    }
+
+    fn welcome(&self, frame: Frame, address: SocketAddr) -> Result<Welcome, Error> {
+        let protocol = |why: String| Error::Protocol { address, why };
+        match frame {
+            Frame::Welcome(body) => minicbor::decode(&body).map_err(|error| protocol(format!("its welcome cannot be read: {error}"))),
+            Frame::Refuse(body) => {
+                let refusal: Refusal = minicbor::decode(&body).map_err(|error| protocol(format!("its refusal cannot be read: {error}")))?;
+                Err(match refusal.code {
+                    RefusalCode::Version => protocol(format!("it speaks version {}", refusal.version)),
+                    code => Error::Refused { host: self.host.clone(), why: refusal_text(code).into() },
+                })
+            }
+            _ => Err(protocol("its first frame is no welcome".into())),
+        }
+    }
+
+    fn stream_error(&self, end: StreamEnd, address: SocketAddr) -> Error {
+        match end {
+            StreamEnd::Tls(error) => self.tls_error(error, address),
+            StreamEnd::Closed => Error::Connect { address, source: io::ErrorKind::ConnectionReset.into() },
+            end => Error::Protocol { address, why: end.to_string() },
+        }
+    }
+
+    fn tls_error(&self, error: TlsError, address: SocketAddr) -> Error {
+        match error {
+            TlsError::UntrustedKey(key) => Error::UntrustedPeer { host: self.host.clone(), key },
+            TlsError::KeyRefused(_) | TlsError::ClosedAtKey(_) => Error::Untrusted { host: self.host.clone(), ours: self.ours },
+            TlsError::Io { source, .. } => Error::Connect { address, source },
+            TlsError::TimedOut => Error::Connect { address, source: io::ErrorKind::TimedOut.into() },
+            TlsError::Truncated => Error::Connect { address, source: io::ErrorKind::ConnectionReset.into() },
+            error => Error::Protocol { address, why: crate::chain(&error) },
+        }
+    }
+}
+
+/// Compares where a connection arrived with where it was aimed at.
+pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> Option<bool> {
+    Some(aimed_at? == arrived?)
+}
+
+async fn connect_tcp(plan: &PathPlan, timeout: Duration) -> io::Result<TcpStream> {
+    let interface: InterfaceName = plan.interface.parse().map_err(io::Error::other)?;
+    let socket = pinned_socket(Some(&interface), plan.local, plan.remote)?;
+    let socket = TcpSocket::from_std_stream(socket.into());
+    let tcp = tokio::time::timeout(timeout, socket.connect(plan.remote)).await??;
+    tune_stream(&tcp);
+    Ok(tcp)
+}
+
+/// Unsent bytes that the kernel may hold: what is committed to a slow link stays small (10 Mbit/s: 0.1 s), a fast one does not starve
+/// between two wake-ups (measured without loss at LAN round trips down to 16 KiB).
+const NOTSENT_LOWAT: u32 = 128 * 1024;
+
+/// Sets what every connection has, at both ends. What this kernel does not have is done without.
+pub(crate) fn tune_stream(tcp: &TcpStream) {
+    let options = StreamOptions {
+        no_delay: true,
+        notsent_lowat: Some(NOTSENT_LOWAT),
+        user_timeout: UserTimeout::new(Duration::from_secs(60)).ok(),
+        ..StreamOptions::default()
+    };
+    for not_taken in tune(tcp, &options) {
+        tracing::debug!(option = ?not_taken.option, error = %not_taken.source, "socket option not taken");
+    }
+}
+
+pub(crate) fn encoded<T: minicbor::Encode<()>>(message: &T) -> Vec<u8> {
+    // Writing to a vector cannot fail.
+    minicbor::to_vec(message).unwrap_or_default()
+}
+
+fn refusal_text(code: RefusalCode) -> &'static str {
+    match code {
+        RefusalCode::Version => "the versions differ",
+        RefusalCode::UnknownSession => "it does not know the session, perhaps since it was restarted",
+        RefusalCode::TooManySessions => "it has as many sessions as it may",
+        RefusalCode::ShuttingDown => "it is shutting down",
+        RefusalCode::Path => "the session has as many paths as it may",
+    }
+}

@@ -1,0 +1,150 @@
+//! Errors, by who must act.
+
+use std::{net::SocketAddr, time::Duration};
+
+use nicstripe_proto::{Digest, FailCode, NameError, name::escaped};
+
+use crate::{file::FileError, trust::PublicKey};
+
+/// Why a transfer, or setting it up, failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The host's name or address means nothing here. Act: whoever typed it.
+    #[error("cannot resolve \"{host}\"")]
+    Resolve {
+        /// What was asked for.
+        host: String,
+        /// What the resolver said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A link that was named cannot be used. Act: whoever named it.
+    #[error("link {link} cannot be used: {why}")]
+    Link {
+        /// The link as it was named.
+        link: String,
+        /// What stands against it, with the choices.
+        why: String,
+    },
+    /// No link could connect. Act: check the host, its daemon, the cables.
+    #[error("cannot connect to {address}")]
+    Connect {
+        /// The address tried last.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Every link was lost and none came back. Act: as for [`Error::Connect`]; a rerun resumes.
+    #[error("no link to {host} for {waited:?}")]
+    Abandoned {
+        /// The host.
+        host: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Whoever answers is not trusted here. Act: add its key, if it is the right one.
+    #[error("{host} has a key that is not trusted here: {key}")]
+    UntrustedPeer {
+        /// The host.
+        host: String,
+        /// The key it has.
+        key: PublicKey,
+    },
+    /// The peer does not trust our key. Act: add our key there.
+    #[error("{host} does not trust our key {ours}")]
+    Untrusted {
+        /// The host.
+        host: String,
+        /// Our key.
+        ours: PublicKey,
+    },
+    /// Whoever answers does not speak this protocol or version. Act: check port and versions.
+    #[error("{address} does not speak nicstripe version {version}: {why}", version = nicstripe_proto::message::VERSION)]
+    Protocol {
+        /// Who answered.
+        address: SocketAddr,
+        /// What was wrong.
+        why: String,
+    },
+    /// The daemon refused the session. Act: try again later, or restart it.
+    #[error("{host} refused the session: {why}")]
+    Refused {
+        /// The host.
+        host: String,
+        /// Why.
+        why: String,
+    },
+    /// The transfer failed at the peer. Act: by the code.
+    #[error("{host}: {}", escaped(text.as_bytes()))]
+    Peer {
+        /// The host.
+        host: String,
+        /// What kind of failure.
+        code: FailCode,
+        /// What the peer said.
+        text: String,
+        /// Whether a rerun goes on from what is durable.
+        resumable: bool,
+    },
+    /// A file of ours. Act: whoever owns this machine.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A name that may not travel. Act: whoever typed it.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// What was received is not what was sent, twice. Act: suspect memory or disk.
+    #[error("digest mismatch: sent {sent}, received {received}")]
+    Digest {
+        /// BLAKE3 of what was read.
+        sent: Digest,
+        /// BLAKE3 of what arrived.
+        received: Digest,
+    },
+    /// The embedding program or the user interrupted it.
+    #[error("interrupted")]
+    Cancelled {
+        /// Whether a rerun goes on from what is durable.
+        resumable: bool,
+    },
+    /// The operating system refused something that is always possible. Act: see the source.
+    #[error("cannot {what}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The session ended before the transfer did. Act: rerun.
+    #[error("{host} ended the session: {why}")]
+    Ended {
+        /// The host.
+        host: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Error {
+    /// Whether running the same transfer again goes on from what is durable.
+    pub fn is_resumable(&self) -> bool {
+        match self {
+            Self::Peer { resumable, .. } | Self::Cancelled { resumable } => *resumable,
+            Self::Abandoned { .. } | Self::Ended { .. } => true,
+            Self::File(error) => matches!(error.code, FailCode::Io | FailCode::NoSpace),
+            _ => false,
+        }
+    }
+
+    /// What kind of failure it is at either end's files, where it is one.
+    pub fn fail_code(&self) -> Option<FailCode> {
+        match self {
+            Self::Peer { code, .. } => Some(*code),
+            Self::File(error) => Some(error.code),
+            Self::Digest { .. } => Some(FailCode::Digest),
+            _ => None,
+        }
+    }
+}

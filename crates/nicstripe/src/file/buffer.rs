@@ -1,0 +1,90 @@
+//! Memory for one chunk, aligned for direct I/O and used again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Alignment that direct I/O needs on every disk in use: a page, also the largest common sector.
+const ALIGNMENT: usize = 4096;
+
+/// Most idle buffers kept: 32 × 256 KiB = 8 MiB, one path's credit.
+const MOST_IDLE: usize = 32;
+
+/// Bytes of one chunk, at an aligned address. Goes back to its pool when dropped.
+#[derive(Debug)]
+pub(crate) struct ChunkBuffer {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+    pool: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl ChunkBuffer {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    /// Returns `len` bytes to be overwritten; what is in them is left over from before.
+    pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
+        self.len = len.min(self.capacity());
+        &mut self.memory[self.start..self.start + self.len]
+    }
+
+    /// Appends bytes; says whether they fit.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
+        let from = self.start + self.len;
+        let Some(room) = self.memory.get_mut(from..from + bytes.len()) else { return false };
+        room.copy_from_slice(bytes);
+        self.len += bytes.len();
+        true
+    }
+
+    fn capacity(&self) -> usize {
+        self.memory.len() - self.start
+    }
+}
+
+impl Drop for ChunkBuffer {
+    fn drop(&mut self) {
+        let mut idle = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MOST_IDLE {
+            idle.push(std::mem::take(&mut self.memory));
+        }
+    }
+}
+
+/// Where chunk buffers come from. How many are in use at once is bounded by credit, not here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl BufferPool {
+    /// Returns an empty buffer for a chunk of at most [`nicstripe_proto::frame::MAX_PAYLOAD`] bytes.
+    pub(crate) fn take(&self) -> ChunkBuffer {
+        let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let memory = idle.unwrap_or_else(|| vec![0; nicstripe_proto::frame::MAX_PAYLOAD + ALIGNMENT]);
+        let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        ChunkBuffer { memory, start, len: 0, pool: self.0.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_used_again() {
+        let pool = BufferPool::default();
+        let mut buffer = pool.take();
+        assert!(buffer.bytes_mut(1).as_ptr().cast::<u8>().align_offset(ALIGNMENT) == 0);
+        drop(buffer);
+        assert_eq!(pool.0.lock().unwrap().len(), 1);
+        let _again = pool.take();
+        assert!(pool.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_chunk_that_does_not_fit_is_refused() {
+        let mut buffer = BufferPool::default().take();
+        assert!(buffer.append(&[1; nicstripe_proto::frame::MAX_PAYLOAD]));
+        assert!(!buffer.append(&[1; ALIGNMENT + 1]));
+        assert_eq!(buffer.bytes().len(), nicstripe_proto::frame::MAX_PAYLOAD);
+    }
+}

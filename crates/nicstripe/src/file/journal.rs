@@ -1,0 +1,84 @@
+//! The journal's file: records are appended only after the data that they speak of is durable.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read},
+    os::{fd::OwnedFd, unix::fs::FileExt},
+    sync::Mutex,
+};
+
+use nicstripe_proto::{
+    Grid, Subtree,
+    hash_tree::merge_siblings,
+    journal::{HEADER_LEN, Header, Record, Replay, Replayed},
+};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+
+/// A locked journal, open for appending.
+#[derive(Debug)]
+pub(super) struct JournalFile {
+    file: File,
+    header: Header,
+    end: Mutex<u64>,
+}
+
+impl JournalFile {
+    /// Opens or creates the journal `name` in `dir` and locks it against other transfers.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] when another transfer has it.
+    pub(super) fn lock(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file)
+    }
+
+    /// Reads what a locked journal says; `None` where it is no journal at all.
+    pub(super) fn replay(mut file: &File) -> io::Result<Option<Replayed>> {
+        let mut header = [0; HEADER_LEN];
+        match file.read_exact_at(&mut header, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        let Ok(header) = Header::decode(&header) else { return Ok(None) };
+        let mut replay = Replay::new(header);
+        let mut buffer = vec![0; READ_LEN];
+        io::Seek::seek(&mut file, io::SeekFrom::Start(HEADER_LEN as u64))?;
+        loop {
+            let len = file.read(&mut buffer)?;
+            if len == 0 || !replay.feed(&buffer[..len]) {
+                return Ok(Some(replay.finish()));
+            }
+        }
+    }
+
+    /// Goes on with a journal that was replayed: cuts off its torn tail.
+    pub(super) fn resume(file: File, replayed: &Replayed) -> io::Result<Self> {
+        file.set_len(replayed.valid_len)?;
+        Ok(Self { file, header: replayed.header, end: Mutex::new(replayed.valid_len) })
+    }
+
+    /// Starts a journal anew.
+    pub(super) fn start(file: File, header: Header) -> io::Result<Self> {
+        file.set_len(0)?;
+        file.write_all_at(&header.encode(), 0)?;
+        Ok(Self { file, header, end: Mutex::new(HEADER_LEN as u64) })
+    }
+
+    /// Appends what has become durable, and makes that durable.
+    pub(super) fn append(&self, grid: Grid, subtrees: Vec<Subtree>) -> io::Result<()> {
+        let merged = merge_siblings(grid, subtrees).map_err(io::Error::other)?;
+        let records: Vec<u8> = merged.into_iter().flat_map(|subtree| Record { subtree }.encode(self.header.id)).collect();
+        let mut end = self.end.lock().map_err(|_| io::Error::other("journal is in an unknown state"))?;
+        self.file.write_all_at(&records, *end)?;
+        self.file.sync_data()?;
+        *end += records.len() as u64;
+        Ok(())
+    }
+}
+
+/// Bytes read at once: 1024 records.
+const READ_LEN: usize = 64 * 1024;

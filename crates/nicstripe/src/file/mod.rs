@@ -1,0 +1,68 @@
+//! Files: reading the source, writing the target, and making it last. Blocking work, done on the threads of [`pool`].
+
+mod buffer;
+mod journal;
+mod pool;
+mod root;
+mod source;
+mod target;
+
+pub(crate) use self::{
+    buffer::{BufferPool, ChunkBuffer},
+    pool::IoPool,
+    root::Root,
+    source::Source,
+    target::{Target, TargetRequest, WriteError, open_parent},
+};
+
+use std::io;
+
+use nicstripe_proto::{FailCode, SourceIdentity};
+
+/// An operation on a file that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} \"{name}\"")]
+pub struct FileError {
+    /// What was tried, as a verb.
+    pub operation: &'static str,
+    /// The file, escaped for people.
+    pub name: String,
+    /// What kind of failure the peer and the exit code tell.
+    pub code: FailCode,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+impl FileError {
+    pub(crate) fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
+        let code = match source.kind() {
+            io::ErrorKind::NotFound => FailCode::NotFound,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailCode::NoSpace,
+            io::ErrorKind::AlreadyExists => FailCode::Exists,
+            _ => FailCode::Io,
+        };
+        Self { operation, name: name.to_string(), code, source }
+    }
+
+    pub(crate) fn with_code(self, code: FailCode) -> Self {
+        Self { code, ..self }
+    }
+
+    /// The failure and its cause in one line, for the peer.
+    pub(crate) fn one_line(&self) -> String {
+        format!("{self}: {}", self.source)
+    }
+}
+
+/// What makes a file the same file in the same state.
+pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {
+    use nicstripe_proto::journal::Timestamp;
+    SourceIdentity {
+        size: stat.st_size as u64,
+        mtime: Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
+        ctime: Timestamp { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 },
+        inode: stat.st_ino,
+        device: stat.st_dev,
+    }
+}

@@ -1,0 +1,352 @@
+//! The file that is received: hidden until it is whole, durable and proved.
+//!
+//! In the target's directory, for a file `a.bin`:
+//!
+//! ```text
+//! .a.bin.<peer>.nicstripe-journal    what is durable; locked by the transfer that writes it
+//! .a.bin.<journal>.nicstripe-part    the data; a new journal is a new part file, so the two cannot be mixed up
+//! ```
+//!
+//! Order of a commit: data durable → mode and times → fsync → rename → fsync of the directory → acknowledgement. A failed fsync is never
+//! tried again, as the kernel forgets what it could not write: the part file is then worthless.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::{FileExt, OpenOptionsExt},
+        },
+    },
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use nicstripe_proto::{
+    ChunkSize, DataHeader, Digest, FailCode, Grid, Offer, Subtree,
+    hash_tree::chunk_value,
+    journal::{Header, JournalId, Replayed},
+    message::PutOptions,
+    name::escaped,
+};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fallocate, fstatfs, fstatvfs, fsync, futimens, openat, renameat,
+    renameat_with, unlinkat,
+};
+
+use super::{ChunkBuffer, FileError, journal::JournalFile, root::exists};
+
+/// What a receiver knows when it opens a target.
+#[derive(Debug)]
+pub(crate) struct TargetRequest<'a> {
+    /// Directory that the file goes into.
+    pub(crate) dir: OwnedFd,
+    /// Its name there.
+    pub(crate) name: &'a OsStr,
+    /// What is offered.
+    pub(crate) offer: &'a Offer,
+    /// How to receive it.
+    pub(crate) options: PutOptions,
+    /// The sender's key.
+    pub(crate) peer_key: [u8; 32],
+    /// Random, for a new journal.
+    pub(crate) journal_id: [u8; 16],
+}
+
+/// A target that is being received.
+#[derive(Debug)]
+pub(crate) struct Target {
+    dir: OwnedFd,
+    name: OsString,
+    shown: String,
+    part_name: OsString,
+    journal_name: OsString,
+    part: File,
+    /// The same file, past the page cache, where the file system can do that.
+    direct: Option<File>,
+    journal: JournalFile,
+    grid: Grid,
+    offer: Offer,
+    options: PutOptions,
+    /// Set when a sync failed: nothing more is believed of this part file.
+    poisoned: AtomicBool,
+}
+
+/// Why a chunk was not written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// Its bytes do not have the value that was sent with them.
+    #[error("chunk is damaged")]
+    Damaged,
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl Target {
+    /// Opens the part file and the journal: goes on with what an earlier attempt of the same peer with the same source left durable, else
+    /// starts anew. Returns what is durable.
+    pub(crate) fn open(request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
+        let shown = escaped(request.name.as_bytes());
+        let error = |operation| { let shown = shown.clone(); move |cause: io::Error| FileError::new(operation, shown, cause) };
+        refuse_existing(&request, &shown)?;
+        let grid = grid_of(request.offer);
+        let journal_name = hidden_name(request.name, &request.peer_key, "journal");
+        let file = JournalFile::lock(&request.dir, &journal_name).map_err(|cause| match cause.kind() {
+            io::ErrorKind::WouldBlock => {
+                FileError::new("receive", &shown, io::Error::other("another transfer is writing it")).with_code(FailCode::Busy)
+            }
+            _ => error("create")(cause),
+        })?;
+        let earlier = JournalFile::replay(&file).map_err(error("read the journal of"))?;
+        let earlier_part = earlier.as_ref().map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
+        let usable = earlier.filter(|replayed| !request.options.restart && is_same(replayed, grid, &request));
+
+        let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
+            let part = open_part(&request.dir, &name, OFlags::empty()).ok()?;
+            (part.metadata().ok()?.len() == grid.size).then_some((replayed, name, part))
+        });
+        let (part, part_name, journal, have) = match resumed {
+            Some((replayed, name, part)) => {
+                let have = replayed.subtrees();
+                (part, name, JournalFile::resume(file, &replayed).map_err(error("write the journal of"))?, have)
+            }
+            None => {
+                if let Some(name) = earlier_part {
+                    let _ = unlinkat(&request.dir, &name, AtFlags::empty());
+                }
+                let id = JournalId(request.journal_id);
+                let name = hidden_name(request.name, &id.0, "part");
+                let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
+                part.set_len(grid.size).map_err(error("size"))?;
+                let header = Header { grid, source: request.offer.source, peer_key: request.peer_key, id };
+                (part, name, JournalFile::start(file, header).map_err(error("write the journal of"))?, Vec::new())
+            }
+        };
+        let durable = have.iter().filter_map(|subtree| grid.extent_of_range(subtree.chunks(grid).ok()?)).map(|extent| extent.len).sum();
+        let target = Self {
+            direct: open_direct(&request.dir, &part_name, &part),
+            dir: request.dir,
+            name: request.name.to_owned(),
+            part_name,
+            journal_name,
+            part,
+            journal,
+            grid,
+            offer: request.offer.clone(),
+            options: request.options,
+            poisoned: AtomicBool::new(false),
+            shown,
+        };
+        target.reserve(grid.size.saturating_sub(durable)).inspect_err(|_| {
+            if durable == 0 {
+                target.discard();
+            }
+        })?;
+        Ok((target, have))
+    }
+
+    /// The file's grid.
+    pub(crate) fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// Verifies a chunk against its header and writes it.
+    pub(crate) fn write_chunk(&self, header: &DataHeader, buffer: &ChunkBuffer) -> Result<(), WriteError> {
+        let bytes = buffer.bytes();
+        let value = chunk_value(self.grid, header.chunk, bytes).map_err(|_| WriteError::Damaged)?;
+        if value != header.value {
+            return Err(WriteError::Damaged);
+        }
+        let Some(extent) = self.grid.extent_of(header.chunk) else { return Err(WriteError::Damaged) };
+        let whole_pages = bytes.len().is_multiple_of(DIRECT_ALIGNMENT);
+        let file = self.direct.as_ref().filter(|_| whole_pages).unwrap_or(&self.part);
+        file.write_all_at(bytes, extent.offset).map_err(|cause| self.error("write", cause))?;
+        Ok(())
+    }
+
+    /// Makes the data durable, then says so in the journal.
+    pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(self.error("sync", io::Error::other("an earlier sync failed")));
+        }
+        self.part.sync_data().map_err(|cause| self.poison(cause))?;
+        self.journal.append(self.grid, subtrees).map_err(|cause| self.error("write the journal of", cause))
+    }
+
+    /// Makes the whole file durable under its name. `digest` is what both ends agreed on.
+    pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
+        if self.options.verify {
+            self.verify(digest)?;
+        }
+        self.set_mode_and_times().map_err(|cause| self.error("set the mode of", cause))?;
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(self.error("sync", io::Error::other("an earlier sync failed")));
+        }
+        fsync(&self.part).map_err(|cause| self.poison(cause.into()))?;
+        let renamed = if self.options.replace {
+            renameat(&self.dir, &self.part_name, &self.dir, &self.name)
+        } else {
+            renameat_with(&self.dir, &self.part_name, &self.dir, &self.name, RenameFlags::NOREPLACE)
+        };
+        renamed.map_err(|cause| self.error("name", cause.into()))?;
+        fsync(&self.dir).map_err(|cause| self.error("sync the directory of", cause.into()))?;
+        // A journal without a part file is found and replaced by the next transfer: losing this unlink loses nothing.
+        let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
+        Ok(())
+    }
+
+    /// Removes what was received.
+    pub(crate) fn discard(&self) {
+        let _ = unlinkat(&self.dir, &self.part_name, AtFlags::empty());
+        let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
+    }
+
+    /// Whether a rerun can go on from what is durable.
+    pub(crate) fn is_resumable(&self) -> bool {
+        !self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Refuses at once what cannot fit; takes the space where that costs nothing.
+    fn reserve(&self, needed: u64) -> Result<(), FileError> {
+        let no_space = |text: String| FileError::new("receive", &self.shown, io::Error::other(text)).with_code(FailCode::NoSpace);
+        let stat = fstatvfs(&self.part).map_err(|cause| self.error("find the free space for", cause.into()))?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if free < needed {
+            return Err(no_space(format!("it needs {needed} bytes, {free} are free there")));
+        }
+        let kind = fstatfs(&self.part).map_err(|cause| self.error("find the file system of", cause.into()))?.f_type;
+        // A tmpfs would fill and clear every page at once: 0.3 s a GiB before the first byte is sent.
+        if kind == TMPFS_MAGIC || self.grid.size == 0 {
+            return Ok(());
+        }
+        match fallocate(&self.part, FallocateFlags::empty(), 0, self.grid.size) {
+            Err(rustix::io::Errno::NOSPC) => Err(no_space(format!("it needs {needed} bytes, and the disk is full"))),
+            // Not every file system can.
+            _ => Ok(()),
+        }
+    }
+
+    fn verify(&self, digest: Digest) -> Result<(), FileError> {
+        self.part.sync_data().map_err(|cause| self.poison(cause))?;
+        // Without this the page cache would vouch for the disk.
+        let _ = rustix::fs::fadvise(&self.part, 0, None, rustix::fs::Advice::DontNeed);
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; VERIFY_LEN];
+        let mut offset = 0;
+        while offset < self.grid.size {
+            let len = self.part.read_at(&mut buffer, offset).map_err(|cause| self.error("read back", cause))?;
+            if len == 0 {
+                return Err(self.error("read back", io::ErrorKind::UnexpectedEof.into()));
+            }
+            hasher.update(&buffer[..len]);
+            offset += len as u64;
+        }
+        if hasher.finalize().as_bytes() == &digest.0 {
+            return Ok(());
+        }
+        self.discard();
+        Err(self.error("verify", io::Error::other("the disk does not return what was written to it")).with_code(FailCode::Digest))
+    }
+
+    fn set_mode_and_times(&self) -> io::Result<()> {
+        let mode = if self.options.preserve { self.offer.mode & 0o777 } else { self.offer.mode & 0o777 & !umask() };
+        rustix::fs::fchmod(&self.part, Mode::from_raw_mode(mode))?;
+        if self.options.preserve {
+            let mtime = self.offer.source.mtime;
+            let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.min(999_999_999).into() };
+            futimens(&self.part, &Timestamps { last_access: mtime, last_modification: mtime })?;
+        }
+        Ok(())
+    }
+
+    fn poison(&self, cause: io::Error) -> FileError {
+        self.poisoned.store(true, Ordering::Release);
+        self.discard();
+        self.error("sync", cause)
+    }
+
+    fn error(&self, operation: &'static str, cause: io::Error) -> FileError {
+        FileError::new(operation, &self.shown, cause)
+    }
+}
+
+fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileError> {
+    let found = exists(&request.dir, request.name).map_err(|cause| FileError::new("look for", shown, cause))?;
+    match found {
+        None => Ok(()),
+        Some(FileType::Directory) => {
+            Err(FileError::new("replace", shown, io::Error::other("it is a directory")).with_code(FailCode::NotAFile))
+        }
+        Some(_) if request.options.replace => Ok(()),
+        Some(_) => Err(FileError::new("replace", shown, io::ErrorKind::AlreadyExists.into())),
+    }
+}
+
+/// Whether a journal is about the file that is offered now.
+fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool {
+    let header = &replayed.header;
+    header.grid == grid && header.source == request.offer.source && header.peer_key == request.peer_key
+}
+
+/// The session has checked the offer's chunk size; another value cannot come here.
+fn grid_of(offer: &Offer) -> Grid {
+    Grid::new(offer.source.size, ChunkSize::from_log2(offer.chunk_log2).unwrap_or(ChunkSize::DEFAULT))
+}
+
+fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
+    Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File) -> Option<File> {
+    // A tmpfs accepts O_DIRECT since Linux 6.6 and gains nothing by it.
+    let is_tmpfs = fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
+    let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    (!is_tmpfs).then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from)).flatten()
+}
+
+/// `.NAME.<8 hex digits>.nicstripe-KIND`; a name too long for that is replaced by its hash.
+fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut hidden = OsString::from(".");
+    if name.len() > nicstripe_proto::name::MAX_COMPONENT - ROOM_FOR_SUFFIX {
+        hidden.push(hex(&blake3::hash(name.as_bytes()).as_bytes()[..16]));
+    } else {
+        hidden.push(name);
+    }
+    hidden.push(format!(".{}.nicstripe-{kind}", hex(&blake3::hash(tag).as_bytes()[..4])));
+    hidden
+}
+
+/// The process's file creation mask, read without changing it for other threads; 0o022 where /proc is missing.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+/// Bytes that a name grows by: two dots, 8 digits, `.nicstripe-journal`.
+const ROOM_FOR_SUFFIX: usize = 32;
+
+/// Alignment and granularity of direct writes; see [`super::buffer`].
+const DIRECT_ALIGNMENT: usize = 4096;
+
+/// Bytes read back at once by `--verify`.
+const VERIFY_LEN: usize = 1 << 20;
+
+/// `TMPFS_MAGIC` of linux/magic.h.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// Opens the directory of a path of our user, and returns the name in it.
+pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
+    let shown = escaped(path.as_os_str().as_bytes());
+    let name = path.file_name().ok_or_else(|| {
+        FileError::new("write", &shown, io::Error::other("it has no file name")).with_code(FailCode::NotAFile)
+    })?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(parent);
+    Ok((dir.map_err(|cause| FileError::new("open directory", parent.display(), cause))?.into(), name))
+}

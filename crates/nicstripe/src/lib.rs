@@ -1,0 +1,82 @@
+//! Moves large files between two machines over every cable that joins them, and proves that what arrived is what was sent.
+//!
+//! A [`Daemon`] serves a directory; a [`Client`] puts files into it and gets files from it. Both prove their [`trust::Identity`] on each
+//! connection and speak only to keys in their [`trust::Peers`]. Nothing here prints, handles signals, installs a logger or touches state
+//! that is global to the process; events come from [`Transfer::next_event`].
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use nicstripe::{Client, CopyOptions, trust::{Home, Identity, Peers}};
+//!
+//! let home = Home::from_env()?;
+//! let client = Client::builder()
+//!     .identity(Identity::load_or_create(&home.identity_file())?)
+//!     .peers(Peers::load(&home.peers_file())?)
+//!     .connect("backup.lan")
+//!     .await?;
+//! let report = client.put("disk.img".as_ref(), None, CopyOptions::default()).finish().await?;
+//! println!("{} {}", report.digest, report.goodput());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The way of a byte through this crate: [`Client::put`] opens a file, the session reads a chunk on an I/O thread, hands it to the path that
+//! asked for it, whose connection encrypts it; at the other end the connection decrypts it, an I/O thread verifies and writes it, the session makes it
+//! durable, and acknowledges.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod client;
+mod connect;
+mod daemon;
+mod error;
+mod event;
+mod file;
+mod link;
+mod path_routes;
+mod plan;
+mod report;
+pub mod routes;
+mod session;
+mod stream;
+mod tls;
+pub mod trust;
+
+pub use self::{
+    client::{Client, ClientBuilder, CopyOptions, Transfer},
+    daemon::{Daemon, DaemonBuilder, ListenAddress},
+    error::Error,
+    event::{Event, LinkName, LinkProgress, LinkState, Progress},
+    file::FileError,
+    link::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
+    report::{KernelView, Limit, LinkReport, Report},
+};
+pub use nicstripe_proto::{BitRate, Digest, FailCode, Name, NameError, name::escaped};
+pub use tokio_util::sync::CancellationToken;
+
+/// Port that daemons listen on unless told otherwise; registered with nobody, free in /etc/services.
+pub const DEFAULT_PORT: u16 = 7747;
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Random bytes of the operating system.
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // aws-lc aborts the process rather than return an error when the system has no random numbers; its signature has one all the same.
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        tracing::error!("the system has no random numbers");
+    }
+    bytes
+}

@@ -1,0 +1,176 @@
+//! What a finished transfer says of itself.
+
+use std::{fmt, time::Duration};
+
+use nicstripe_proto::{BitRate, Digest};
+
+use crate::event::{LinkName, LinkState};
+
+/// The outcome of a transfer.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Bytes of the file.
+    pub size: u64,
+    /// BLAKE3 of the file, the same at both ends.
+    pub digest: Digest,
+    /// From the call until the file was durable.
+    pub elapsed: Duration,
+    /// From the first byte of the file until it was durable.
+    pub moving: Duration,
+    /// Bytes that were durable at the receiver before.
+    pub resumed_bytes: u64,
+    /// Bytes of the file that were sent more than once.
+    pub resent_bytes: u64,
+    /// Times that a connected link was lost.
+    pub failovers: u32,
+    /// Host routes that were installed.
+    pub routes_installed: u32,
+    /// Most that the links can carry together, where every one's rate is known.
+    pub expected: Option<BitRate>,
+    /// What held it back.
+    pub limited_by: Limit,
+    /// Each link.
+    pub links: Vec<LinkReport>,
+}
+
+impl Report {
+    /// Bits of the file that were moved in this run, per second of `elapsed`.
+    pub fn goodput(&self) -> BitRate {
+        BitRate::from_bytes_over(self.size.saturating_sub(self.resumed_bytes), self.elapsed)
+    }
+
+    /// Goodput over what was expected, as a fraction; unknown where the expectation is, or where nothing was moved.
+    pub fn efficiency(&self) -> Option<f64> {
+        let expected = self.expected.filter(|rate| rate.0 > 0 && self.size > self.resumed_bytes)?;
+        Some(self.goodput().0 as f64 / expected.0 as f64)
+    }
+}
+
+/// The outcome of one link. What is absent is unknown.
+#[derive(Debug, Clone)]
+pub struct LinkReport {
+    /// Which.
+    pub link: LinkName,
+    /// Bytes of the file that it delivered first.
+    pub bytes: u64,
+    /// Those per second of [`Report::elapsed`].
+    pub goodput: BitRate,
+    /// Most that it can carry.
+    pub theory: Option<BitRate>,
+    /// Its state at the end.
+    pub state: LinkState,
+    /// Whether each connection arrived at the peer's interface that it was aimed at.
+    pub verified: Option<bool>,
+    /// Times that it was lost.
+    pub failures: u32,
+    /// What the sender's kernel says.
+    pub kernel: KernelView,
+}
+
+/// What the sender's kernel says of a link's connections (TCP_INFO, tcp(7)), summed over them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KernelView {
+    /// Bytes sent more than once.
+    pub retransmitted_bytes: Option<u64>,
+    /// Smoothed round-trip time of the last connection, queues included.
+    pub rtt: Option<Duration>,
+    /// Time with something to send.
+    pub busy: Option<Duration>,
+    /// Part of it held back by the receiver's window.
+    pub rwnd_limited: Option<Duration>,
+    /// Part of it held back by the send buffer.
+    pub sndbuf_limited: Option<Duration>,
+}
+
+/// What held a transfer back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// The cables carried all they can.
+    Cables,
+    /// Reading the source.
+    Source,
+    /// Writing the target, or the receiver's processor.
+    Receiver,
+    /// The sender's socket buffers.
+    SendBuffer,
+    /// Damaged or lost packets.
+    Loss,
+    /// A link was down for part of the time.
+    LinkDown,
+    /// The file is too small for anything else to show.
+    Latency,
+    /// None of these.
+    Unknown,
+}
+
+impl Limit {
+    /// The word for it in machine-readable output.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cables => "cables",
+            Self::Source => "source",
+            Self::Receiver => "receiver",
+            Self::SendBuffer => "send_buffer",
+            Self::Loss => "loss",
+            Self::LinkDown => "link_down",
+            Self::Latency => "latency",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cables => "the cables",
+            Self::Source => "reading the source",
+            Self::Receiver => "the receiver (its disk or processor)",
+            Self::SendBuffer => "the send buffer",
+            Self::Loss => "packets lost on the way",
+            Self::LinkDown => "a link that was down",
+            Self::Latency => "start and end (the file is small)",
+            Self::Unknown => "something unknown",
+        })
+    }
+}
+
+/// Decides what held a transfer back; thresholds as the literature on TCP's own chronographs uses them (`docs/MANUAL.md`, limits).
+///
+/// In this order: a lost link; the cables where 97 % of theory was reached; loss above 0.1 % of the bytes; a sender whose connections were
+/// idle more than a fifth of the time had nothing to send; a receiver's window that held it back a fifth of the busy time; the same
+/// for the send buffer.
+pub(crate) fn limit(report: &Report) -> Limit {
+    if report.moving < SMALL {
+        return Limit::Latency;
+    }
+    if report.failovers > 0 {
+        return Limit::LinkDown;
+    }
+    if report.efficiency().is_some_and(|efficiency| efficiency >= 0.97) {
+        return Limit::Cables;
+    }
+    let sum = |part: fn(&KernelView) -> Option<Duration>| -> Option<f64> {
+        report.links.iter().map(|link| part(&link.kernel).map(|time| time.as_secs_f64())).sum()
+    };
+    let sent: u64 = report.links.iter().map(|link| link.bytes).sum();
+    let lost: u64 = report.links.iter().filter_map(|link| link.kernel.retransmitted_bytes).sum();
+    if sent > 0 && lost as f64 / sent as f64 > 0.001 {
+        return Limit::Loss;
+    }
+    let Some(busy) = sum(|kernel| kernel.busy) else { return Limit::Unknown };
+    if busy < 0.8 * report.moving.as_secs_f64() * report.links.len() as f64 {
+        return Limit::Source;
+    }
+    if sum(|kernel| kernel.rwnd_limited).is_some_and(|time| time >= 0.2 * busy) {
+        return Limit::Receiver;
+    }
+    if sum(|kernel| kernel.sndbuf_limited).is_some_and(|time| time >= 0.2 * busy) {
+        return Limit::SendBuffer;
+    }
+    // Links whose rate nobody knows were kept busy all the time by both ends: that is all they carry.
+    if report.expected.is_none() { Limit::Cables } else { Limit::Unknown }
+}
+
+/// Shorter than this, start-up and the last acknowledgement are a visible part of it.
+const SMALL: Duration = Duration::from_millis(200);

@@ -1,0 +1,703 @@
+//! The loop of one session.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{
+    BitRate, Event as Wanted, FailCode, Grid, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig, TransferId, Transmit,
+    message::{CloseCode, Get, Put},
+    session::failure,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    slot::{Established, PathPlan, Slot},
+    tally::Tally,
+    work::{Access, LocalTarget, Outcome, WorkDone, Works},
+};
+use crate::{
+    client::{Connector, EventSlot},
+    error::Error,
+    event::{Event, LinkState},
+    file::{BufferPool, IoPool, Source, WriteError},
+    stream::{EventSink, Stream, StreamEnd, StreamEvent},
+};
+
+/// What the loop is told.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A path has a connection.
+    Connected { path: PathId, plan: Option<PathPlan>, established: Box<Established> },
+    /// A path could not be connected.
+    NotConnected { path: PathId, loss: PathLoss, error: Box<Error> },
+    /// A connection has something to tell.
+    Stream { path: PathId, generation: u64, events: Vec<StreamEvent> },
+    /// The I/O threads have done something.
+    Work(WorkDone),
+    /// The session's owner wants something.
+    Command(Command),
+    /// An interface has lost or got its carrier.
+    Carrier { interface: String, up: bool },
+}
+
+/// What a session's owner may want.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Client: add these paths and connect them.
+    AddPaths(Vec<(PathId, PathPlan)>),
+    /// Client: tell the daemon to take a file.
+    Put { source: Arc<Source>, put: Box<Put>, reply: Reply },
+    /// Client: ask the daemon for a file.
+    Get { get: Box<Get>, target: LocalTarget, reply: Reply },
+    /// End, telling the peer why.
+    Close(CloseCode),
+    /// Daemon: end if there is no connection.
+    GiveWay,
+}
+
+pub(crate) type Reply = oneshot::Sender<Result<(Outcome, Tally), Error>>;
+
+/// The way to a running session.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionHandle {
+    pub(crate) inputs: mpsc::Sender<Input>,
+    /// Whether some path has a connection.
+    pub(crate) connected: Arc<AtomicBool>,
+    /// Cancelled when the session has ended and let go of its files.
+    pub(crate) ended: CancellationToken,
+}
+
+impl SessionHandle {
+    pub(crate) async fn command(&self, command: Command) -> bool {
+        self.inputs.send(Input::Command(command)).await.is_ok()
+    }
+}
+
+/// What a session is made of.
+pub(crate) struct DriverConfig {
+    pub(crate) role: Role,
+    pub(crate) access: Access,
+    /// The peer as messages call it.
+    pub(crate) host: String,
+    pub(crate) session: SessionConfig,
+    pub(crate) pool: IoPool,
+    pub(crate) buffers: BufferPool,
+    /// Client: makes connections.
+    pub(crate) connector: Option<Arc<Connector>>,
+    /// Where events go.
+    pub(crate) events: EventSlot,
+}
+
+/// Inputs that may wait. A full channel holds back the streams and the I/O threads, which is as it should be.
+const INPUTS: usize = 1024;
+
+/// Inputs applied before paths are polled again.
+const BATCH: usize = 64;
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long a close waits for connections to send what they have.
+const LINGER: Duration = Duration::from_millis(300);
+
+/// Chunks read at once for the digest of what the receiver has: enough for one disk, without keeping the paths' reads waiting.
+const HASHING_AT_ONCE: u32 = 2;
+
+/// The state of one session, owned by one task.
+pub(crate) struct Driver {
+    session: Session,
+    config: DriverConfig,
+    inputs: mpsc::Receiver<Input>,
+    handle: SessionHandle,
+    slots: BTreeMap<PathId, Slot>,
+    works: Works,
+    tally: Tally,
+    reply: Option<(TransferId, Reply)>,
+    local_target: Option<LocalTarget>,
+    hashing: u32,
+    closing: Option<CloseCode>,
+    next_generation: u64,
+    started: Instant,
+}
+
+impl Driver {
+    /// Starts the task of a session without paths.
+    pub(crate) fn start(config: DriverConfig) -> SessionHandle {
+        let (sender, inputs) = mpsc::channel(INPUTS);
+        let handle = SessionHandle { inputs: sender, connected: Arc::default(), ended: CancellationToken::new() };
+        let now = Instant::now();
+        let driver = Self {
+            session: Session::new(config.role, config.session.clone(), now),
+            works: Works::new(config.pool.clone(), config.buffers.clone(), handle.inputs.clone()),
+            inputs,
+            handle: handle.clone(),
+            slots: BTreeMap::new(),
+            tally: Tally::new(now),
+            reply: None,
+            local_target: None,
+            hashing: 0,
+            closing: None,
+            next_generation: 0,
+            started: now,
+            config,
+        };
+        tokio::spawn(driver.run());
+        handle
+    }
+
+    async fn run(mut self) {
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
+        progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        while self.closing.is_none() {
+            let timeout = self.session.poll_timeout().map(|(at, _)| at.into());
+            tokio::select! {
+                biased;
+                count = self.inputs.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        break;
+                    }
+                }
+                () = sleep_until(timeout) => self.session.handle_timeout(Instant::now()),
+                _ = progress.tick() => self.tell_progress(),
+            }
+            let now = Instant::now();
+            for input in batch.drain(..) {
+                self.apply(input, now);
+            }
+            self.pump(now);
+        }
+        self.end().await;
+    }
+
+    /// Applies one input. Does not wait for anything.
+    fn apply(&mut self, input: Input, now: Instant) {
+        match input {
+            Input::Connected { path, plan, established } => self.on_connected(path, plan, *established, now),
+            Input::NotConnected { path, loss, error } => self.on_not_connected(path, loss, *error, now),
+            Input::Stream { path, generation, events } => {
+                if self.slots.get(&path).is_some_and(|slot| slot.generation == generation) {
+                    for event in events {
+                        self.on_stream(path, event, now);
+                    }
+                }
+            }
+            Input::Work(done) => self.on_work(done, now),
+            Input::Command(command) => self.on_command(command, now),
+            Input::Carrier { interface, up } => self.on_carrier(&interface, up, now),
+        }
+    }
+
+    fn on_command(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::AddPaths(paths) => {
+                for (path, plan) in paths {
+                    self.session.add_path(path, now);
+                    self.session.limit_path(path, plan.cap, now);
+                    self.slots.insert(path, Slot::new(plan));
+                    self.connect(path);
+                }
+            }
+            Command::Put { source, put, reply } => {
+                let transfer = put.offer.transfer;
+                let grid = Grid::new(put.offer.source.size, nicstripe_proto::ChunkSize::DEFAULT);
+                self.works.insert_source(transfer, source, grid);
+                self.reply = Some((transfer, reply));
+                // Our own offers have chunks of the default size.
+                let offered = self.session.put(*put);
+                debug_assert!(offered.is_ok(), "{offered:?}");
+            }
+            Command::Get { get, target, reply } => {
+                self.reply = Some((get.transfer, reply));
+                self.local_target = Some(target);
+                self.session.get(*get);
+            }
+            Command::Close(code) => self.closing = Some(code),
+            Command::GiveWay => {
+                if !self.session.is_connected() {
+                    self.closing = Some(CloseCode::Cancelled);
+                }
+            }
+        }
+    }
+
+    fn on_connected(&mut self, path: PathId, plan: Option<PathPlan>, established: Established, now: Instant) {
+        if let Some(plan) = plan {
+            self.slots.entry(path).or_insert_with(|| Slot::new(plan));
+        }
+        let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
+        slot.close();
+        self.next_generation += 1;
+        slot.generation = self.next_generation;
+        slot.verified = established.verified;
+        slot.plan.local = established.local.or(slot.plan.local);
+        let (outgoing, queue) = Slot::queue();
+        let sink = PathSink { path, generation: slot.generation, inputs: self.handle.inputs.clone() };
+        let task = tokio::spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, sink).run());
+        slot.open(outgoing, task.abort_handle(), established.probe);
+        self.session.handle_path_lost(path, PathLoss::Reset, now);
+        self.session.handle_path_open(path, now);
+        let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
+        self.session.limit_path(path, cap, now);
+        self.retire_contacts(path, now);
+    }
+
+    /// A path that only served to meet the peer goes when another is up.
+    fn retire_contacts(&mut self, opened: PathId, now: Instant) {
+        if self.slots.get(&opened).is_none_or(|slot| slot.plan.contact_only) {
+            return;
+        }
+        for (path, slot) in &mut self.slots {
+            if slot.plan.contact_only && !slot.retired {
+                slot.retired = true;
+                slot.release();
+                self.session.retire_path(*path, PathLoss::Reset, now);
+            }
+        }
+    }
+
+    fn on_not_connected(&mut self, path: PathId, loss: PathLoss, error: Error, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&path) else { return };
+        let reason = crate::chain(&error);
+        let first = slot.generation == 0;
+        if slot.plan.named && first {
+            let link = slot.plan.interface.clone();
+            self.finish(Err(Error::Link { link, why: reason }));
+            return;
+        }
+        if loss == PathLoss::WrongInterface {
+            slot.retired = true;
+            self.tell_link(path, LinkState::LeftOut(reason));
+            self.session.retire_path(path, loss, now);
+        } else if matches!(error, Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }) {
+            // The daemon has forgotten the session: it was restarted. Whoever owns this session makes a new one.
+            let host = self.config.host.clone();
+            self.finish(Err(Error::Ended { host, why: reason }));
+        } else {
+            let state = if first { LinkState::LeftOut(reason) } else { LinkState::Down(reason) };
+            self.tell_link(path, state);
+            self.session.handle_path_lost(path, loss, now);
+        }
+    }
+
+    fn on_stream(&mut self, path: PathId, event: StreamEvent, now: Instant) {
+        match event {
+            StreamEvent::Heard => self.session.handle_heard(path, now),
+            StreamEvent::Frame(frame) => {
+                if let Err(error) = self.session.handle_frame(path, frame, now) {
+                    self.on_misbehaved(path, &error, now);
+                }
+            }
+            StreamEvent::Chunk { header, buffer } => match self.session.handle_chunk(path, &header, now) {
+                Ok(Incoming::Write { .. }) => self.works.write(path, header, buffer),
+                Ok(Incoming::Drop) => {}
+                Err(error) => self.on_misbehaved(path, &error, now),
+            },
+            StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
+            StreamEvent::Ended(end) => {
+                let loss = match end {
+                    StreamEnd::Frame(_) => PathLoss::Protocol,
+                    _ => PathLoss::Reset,
+                };
+                tracing::info!(path = path.0, %end, "path lost its connection");
+                self.lose(path, loss, now);
+            }
+        }
+    }
+
+    fn on_misbehaved(&mut self, path: PathId, error: &nicstripe_proto::PathError, now: Instant) {
+        tracing::warn!(path = path.0, %error, "peer misbehaved");
+        self.lose(path, PathLoss::Protocol, now);
+    }
+
+    fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(&path) {
+            slot.close();
+        }
+        self.session.handle_path_lost(path, loss, now);
+    }
+
+    fn on_carrier(&mut self, interface: &str, up: bool, now: Instant) {
+        let on_it = |(path, slot): (&PathId, &Slot)| (slot.plan.interface == interface).then_some(*path);
+        let paths: Vec<PathId> = self.slots.iter().filter_map(on_it).collect();
+        for path in paths {
+            if !up {
+                self.lose(path, PathLoss::CarrierLost, now);
+            } else if self.slots.get(&path).is_some_and(|slot| !slot.is_open() && !slot.retired) {
+                self.connect(path);
+            }
+        }
+    }
+
+    fn on_work(&mut self, done: WorkDone, now: Instant) {
+        match done {
+            WorkDone::SourceOpened { transfer, result } => match result {
+                Ok((source, offer)) => {
+                    let grid = Grid::new(offer.source.size, nicstripe_proto::ChunkSize::DEFAULT);
+                    self.works.insert_source(transfer, source, grid);
+                    let offered = self.session.offer(offer);
+                    debug_assert!(offered.is_ok(), "{offered:?}");
+                }
+                Err(error) => self.fail(transfer, error),
+            },
+            WorkDone::TargetOpened { transfer, result } => match result {
+                Ok((target, have)) => {
+                    self.works.insert_target(transfer, target);
+                    self.session.accept(transfer, have);
+                    let resumed = self.session.stats(transfer).resumed_bytes;
+                    self.on_started(transfer, resumed, now);
+                }
+                Err(error) => self.fail(transfer, error),
+            },
+            WorkDone::Read { path, transfer, chunk, result } => match result {
+                Ok((value, buffer)) => {
+                    if let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) {
+                        self.send_chunk(path, header, buffer, now);
+                    }
+                }
+                Err(error) => self.fail(transfer, error),
+            },
+            WorkDone::Hashed { transfer, chunk, result } => {
+                self.hashing -= 1;
+                match result {
+                    Ok(value) => self.session.handle_chunk_hashed(transfer, chunk, value),
+                    Err(error) => self.fail(transfer, error),
+                }
+            }
+            WorkDone::Written { path, header, result } => self.on_written(path, &header, result, now),
+            WorkDone::Synced { transfer, result } => match result {
+                Ok(()) => self.session.handle_synced(transfer, now),
+                Err(error) => self.fail(transfer, error),
+            },
+            WorkDone::Checked { transfer, result } => match result {
+                Ok(()) => {
+                    let streams = self.slots.iter().map(|(path, slot)| slot.stream_report(path.0)).collect();
+                    self.session.complete(transfer, streams);
+                }
+                Err(error) => self.fail(transfer, error),
+            },
+            WorkDone::Committed { transfer, digest, result } => match result {
+                Ok(()) => {
+                    self.session.committed(nicstripe_proto::message::Committed { transfer, digest });
+                    self.on_committed(transfer, digest);
+                }
+                Err(error) => self.fail(transfer, error),
+            },
+        }
+    }
+
+    fn on_written(&mut self, path: PathId, header: &nicstripe_proto::DataHeader, result: Result<(), WriteError>, now: Instant) {
+        match result {
+            Ok(()) => self.session.handle_chunk_written(path, header.transfer, header.chunk, header.value, now),
+            Err(WriteError::Damaged) => {
+                tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
+                self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+                self.lose(path, PathLoss::Protocol, now);
+            }
+            Err(WriteError::File(error)) => self.fail(header.transfer, error),
+        }
+    }
+
+    fn send_chunk(&mut self, path: PathId, header: nicstripe_proto::DataHeader, buffer: crate::file::ChunkBuffer, now: Instant) {
+        let sent = self.slots.get(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
+        if !sent {
+            self.lose(path, PathLoss::Reset, now);
+        }
+    }
+
+    /// Does what the machine wants, then gives each connection what it may send.
+    fn pump(&mut self, now: Instant) {
+        self.do_wanted(now);
+        while self.hashing < HASHING_AT_ONCE {
+            let Some((transfer, chunk)) = self.session.poll_hash() else { break };
+            self.hashing += 1;
+            self.works.hash(transfer, chunk);
+        }
+        let mut stuck = Vec::new();
+        for (path, slot) in &self.slots {
+            while slot.has_room() {
+                match self.session.poll_transmit(*path, now) {
+                    Some(Transmit::Frame(frame)) => {
+                        if !slot.send_frame(frame) {
+                            stuck.push(*path);
+                            break;
+                        }
+                    }
+                    Some(Transmit::Chunk { transfer, chunk }) => self.works.read(*path, transfer, chunk),
+                    None => break,
+                }
+            }
+        }
+        for path in stuck {
+            self.lose(path, PathLoss::Reset, now);
+        }
+        self.do_wanted(now);
+        self.handle.connected.store(self.session.is_connected(), Ordering::Release);
+    }
+
+    fn do_wanted(&mut self, now: Instant) {
+        while let Some(wanted) = self.session.poll_event() {
+            self.do_one(wanted, now);
+        }
+    }
+
+    fn do_one(&mut self, wanted: Wanted, now: Instant) {
+        match wanted {
+            Wanted::Connect(path) => self.connect(path),
+            Wanted::Disconnect(path) => {
+                if let Some(slot) = self.slots.get_mut(&path) {
+                    slot.close();
+                }
+            }
+            Wanted::PathChanged { path, state, loss } => self.on_path_changed(path, state, loss),
+            Wanted::PutRequested(put) => self.on_put_requested(put),
+            Wanted::GetRequested(get) => match &self.config.access {
+                Access::Daemon(service) => {
+                    self.works.open_served(service.clone(), get.transfer, get.name);
+                    get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
+                }
+                Access::Client => self.refuse(get.transfer, "a client serves no files"),
+            },
+            Wanted::Offered(offer) => match self.local_target.take() {
+                Some(wanted) => self.works.open_local(wanted, offer, crate::random_bytes()),
+                None => self.refuse(offer.transfer, "this file was not asked for"),
+            },
+            Wanted::Accepted { transfer, resumed_bytes } => self.on_started(transfer, resumed_bytes, now),
+            Wanted::Superseded { .. } => {}
+            Wanted::Sync { transfer, subtrees } => self.works.sync(transfer, subtrees),
+            Wanted::SourceRead { transfer, .. } => self.works.check(transfer),
+            Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
+            Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),
+            Wanted::Mismatch { transfer, received, sent } => {
+                if let Some(target) = self.works.target(transfer) {
+                    target.discard();
+                }
+                let error = Error::Digest { sent, received };
+                self.session.fail(failure(transfer, FailCode::Digest, error.to_string(), false));
+                self.end_transfer(transfer, Err(error));
+            }
+            Wanted::Committed { transfer, digest } => self.on_committed(transfer, digest),
+            Wanted::Failed(fail) => {
+                let error = Error::Peer { host: self.config.host.clone(), code: fail.code, text: fail.text, resumable: fail.resumable };
+                self.end_transfer(fail.transfer, Err(error));
+            }
+            Wanted::Abandoned => {
+                let error = Error::Abandoned { host: self.config.host.clone(), waited: self.config.session.patience };
+                self.finish(Err(error));
+                self.closing = Some(CloseCode::Cancelled);
+            }
+            Wanted::Closed(code) => {
+                let error = Error::Ended { host: self.config.host.clone(), why: format!("{code:?}").to_lowercase() };
+                self.finish(Err(error));
+                self.closing = Some(code);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_put_requested(&mut self, put: Put) {
+        let transfer = put.offer.transfer;
+        match &self.config.access {
+            Access::Daemon(service) => {
+                let (service, inputs) = (service.clone(), self.handle.inputs.clone());
+                // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
+                tokio::spawn(async move {
+                    let result = service.open_target(put).await;
+                    let _ = inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
+                });
+            }
+            Access::Client => self.refuse(transfer, "a client takes no files"),
+        }
+    }
+
+    fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
+        let state = match (state, loss) {
+            (PathState::Open, _) => LinkState::Up,
+            (PathState::Suspect, _) => LinkState::Suspect,
+            (PathState::Failed { .. }, Some(loss)) => {
+                if let Some(slot) = self.slots.get(&path)
+                    && matches!(slot.state, LinkState::Up | LinkState::Suspect)
+                    && !slot.retired
+                {
+                    self.tally.failovers += 1;
+                }
+                LinkState::Down(loss_text(loss).into())
+            }
+            _ => return,
+        };
+        self.tell_link(path, state);
+    }
+
+    fn tell_link(&mut self, path: PathId, state: LinkState) {
+        let Some(slot) = self.slots.get_mut(&path) else { return };
+        if slot.retired || slot.state == state {
+            return;
+        }
+        slot.state = state.clone();
+        tracing::info!(interface = %slot.plan.interface, remote = %slot.plan.remote, ?state, "link");
+        let link = slot.plan.link();
+        self.tell(Event::Link { link, state });
+    }
+
+    fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
+        let Some(size) = self.works.size(transfer) else { return };
+        self.tally.on_started(now, size, resumed);
+        self.tell(Event::Started { size, resumed });
+    }
+
+    fn on_committed(&mut self, transfer: TransferId, digest: nicstripe_proto::Digest) {
+        let size = self.works.size(transfer).unwrap_or(0);
+        tracing::info!(transfer = transfer.0, size, %digest, "file committed");
+        self.end_transfer(transfer, Ok(Outcome { digest, size }));
+    }
+
+    /// A transfer failed at this end: tells the peer and the owner.
+    fn fail(&mut self, transfer: TransferId, error: crate::file::FileError) {
+        if self.works.remove(transfer).is_some_and(|work| matches!(work, super::work::Work::Target(_)))
+            || self.reply.is_some()
+            || matches!(self.config.access, Access::Daemon(_))
+        {
+            tracing::info!(transfer = transfer.0, error = %error.one_line(), "transfer failed");
+        }
+        let error = Error::File(error);
+        let code = error.fail_code().unwrap_or(FailCode::Io);
+        self.session.fail(failure(transfer, code, crate::chain(&error), error.is_resumable()));
+        self.end_transfer(transfer, Err(error));
+    }
+
+    fn refuse(&mut self, transfer: TransferId, why: &str) {
+        self.session.fail(failure(transfer, FailCode::Refused, why, false));
+    }
+
+    fn end_transfer(&mut self, transfer: TransferId, result: Result<Outcome, Error>) {
+        self.works.remove(transfer);
+        if self.reply.as_ref().is_some_and(|(id, _)| *id == transfer) {
+            self.finish(result);
+        }
+    }
+
+    /// Answers the owner of this session's transfer.
+    fn finish(&mut self, result: Result<Outcome, Error>) {
+        let Some((transfer, reply)) = self.reply.take() else { return };
+        let stats = self.session.stats(transfer);
+        let tally = std::mem::replace(&mut self.tally, Tally::new(Instant::now()));
+        let _ = reply.send(result.map(|outcome| (outcome, tally.closed(&stats, &self.slots))));
+    }
+
+    fn tell_progress(&mut self) {
+        let Some((transfer, _)) = &self.reply else { return };
+        let now = Instant::now();
+        let stats = self.session.stats(*transfer);
+        let progress = self.tally.progress(now, &stats, &self.slots);
+        if !self.session.is_connected() {
+            self.tell(Event::Waiting { since: now.duration_since(self.started) });
+        }
+        if let Some(progress) = progress {
+            self.tell(Event::Progress(progress));
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        if let Some(events) = &*self.config.events.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = events.try_send(event);
+        }
+    }
+
+    fn connect(&mut self, path: PathId) {
+        let (Some(connector), Some(slot)) = (&self.config.connector, self.slots.get(&path)) else { return };
+        if slot.retired || slot.is_open() {
+            return;
+        }
+        let (connector, plan, inputs) = (connector.clone(), slot.plan.clone(), self.handle.inputs.clone());
+        tokio::spawn(async move {
+            let input = match connector.join(path, &plan).await {
+                Ok(established) => Input::Connected { path, plan: None, established: Box::new(established) },
+                Err((loss, error)) => Input::NotConnected { path, loss, error: Box::new(error) },
+            };
+            let _ = inputs.send(input).await;
+        });
+    }
+
+    /// Lets go of everything in order: what was written becomes durable, connections send what they have.
+    async fn end(mut self) {
+        let now = Instant::now();
+        self.session.close(self.closing.unwrap_or(CloseCode::Cancelled));
+        self.pump(now);
+        self.slots.values_mut().for_each(Slot::release);
+        self.settle().await;
+        self.finish(Err(Error::Cancelled { resumable: true }));
+        // The streams end when they have sent what they had; they are not waited for longer than a moment.
+        self.inputs.close();
+        let drained = async { while self.inputs.recv().await.is_some() {} };
+        let _ = tokio::time::timeout(LINGER, drained).await;
+        self.handle.connected.store(false, Ordering::Release);
+        self.handle.ended.cancel();
+    }
+
+    /// Waits until the I/O threads have done what was asked of them, then makes what was written durable.
+    async fn settle(&mut self) {
+        for transfer in self.works.targets() {
+            let Some(target) = self.works.target(transfer).cloned() else { continue };
+            let mut held: VecDeque<Input> = VecDeque::new();
+            // The session's handle on the target and ours: others are jobs under way.
+            while Arc::strong_count(&target) > 2 {
+                match tokio::time::timeout(Duration::from_secs(1), self.inputs.recv()).await {
+                    Ok(Some(input)) => held.push_back(input),
+                    _ => break,
+                }
+            }
+            while let Ok(input) = self.inputs.try_recv() {
+                held.push_back(input);
+            }
+            let now = Instant::now();
+            for input in held {
+                if let Input::Work(done @ (WorkDone::Written { .. } | WorkDone::Synced { .. })) = input {
+                    self.on_work(done, now);
+                }
+            }
+            if let Some(subtrees) = self.session.take_unsynced(transfer, now).filter(|_| target.is_resumable()) {
+                self.config.pool.call(move || target.sync(subtrees)).await;
+            }
+            self.works.remove(transfer);
+        }
+    }
+}
+
+/// Marks a connection's events with its path and generation.
+struct PathSink {
+    path: PathId,
+    generation: u64,
+    inputs: mpsc::Sender<Input>,
+}
+
+impl EventSink for PathSink {
+    async fn deliver(&mut self, events: Vec<StreamEvent>) -> bool {
+        self.inputs.send(Input::Stream { path: self.path, generation: self.generation, events }).await.is_ok()
+    }
+}
+
+async fn sleep_until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn loss_text(loss: PathLoss) -> &'static str {
+    match loss {
+        PathLoss::Unreachable => "could not connect",
+        PathLoss::CarrierLost => "no carrier: cable unplugged or peer's port down",
+        PathLoss::Silent => "nothing heard for 1.5 s",
+        PathLoss::Reset => "connection closed",
+        PathLoss::Protocol => "peer sent what makes no sense",
+        PathLoss::WrongInterface => "arrives at another interface of the peer",
+        _ => "lost",
+    }
+}

@@ -1,0 +1,16 @@
+//! A session at work: one task owns its state and applies what streams, disks and commands tell it.
+//!
+//! `nicstripe-proto` decides; this module asks it and does what it says. [`driver`] is the loop, [`work`] the files of a transfer, [`slot`] the
+//! connections of a path.
+
+mod driver;
+mod slot;
+mod tally;
+mod work;
+
+pub(crate) use self::{
+    driver::{Command, Driver, DriverConfig, Input, Reply, SessionHandle},
+    slot::{Capacity, Established, PathPlan},
+    tally::Tally,
+    work::{Access, LocalTarget, Outcome, offer_of},
+};

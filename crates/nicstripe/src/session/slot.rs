@@ -1,0 +1,195 @@
+//! The connections of one path: what was planned, what is connected, what the kernel said of those that are over.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
+    time::Duration,
+};
+
+use nicstripe_link::{TcpInfo, tcp_info};
+use nicstripe_proto::{BitRate, DataHeader, Frame, message::StreamReport};
+use tokio::{sync::mpsc, task::AbortHandle};
+
+use crate::{
+    event::{LinkName, LinkState},
+    file::ChunkBuffer,
+    report::KernelView,
+    stream::{Greeted, Outgoing},
+};
+
+/// Where a path leads, as the client planned it or as the daemon learnt it.
+#[derive(Debug, Clone)]
+pub(crate) struct PathPlan {
+    /// Our interface.
+    pub(crate) interface: String,
+    /// Our address, if it is to be bound.
+    pub(crate) local: Option<IpAddr>,
+    /// The peer's address and port.
+    pub(crate) remote: SocketAddr,
+    /// The peer's interface at which it must arrive, where that is known.
+    pub(crate) peer_interface: Option<String>,
+    /// Most that it can carry from us and to us, if known.
+    pub(crate) capacity: Capacity,
+    /// The user's limit for this link.
+    pub(crate) cap: Option<BitRate>,
+    /// Whether the user named it: then it is an error that it does not connect.
+    pub(crate) named: bool,
+    /// Whether it is only there to meet the peer, and goes when another path is up.
+    pub(crate) contact_only: bool,
+}
+
+impl PathPlan {
+    pub(crate) fn link(&self) -> LinkName {
+        LinkName {
+            interface: self.interface.clone(),
+            peer_interface: self.peer_interface.clone(),
+            local: self.local,
+            remote: self.remote.ip(),
+        }
+    }
+}
+
+/// Most goodput that a link can have in each direction, where known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Capacity {
+    pub(crate) outgoing: Option<BitRate>,
+    pub(crate) incoming: Option<BitRate>,
+}
+
+/// A connection that is authenticated and said hello.
+#[derive(Debug)]
+pub(crate) struct Established {
+    pub(crate) greeted: Greeted,
+    /// A second handle to the socket, for TCP_INFO.
+    pub(crate) probe: Option<OwnedFd>,
+    /// The local address it has.
+    pub(crate) local: Option<IpAddr>,
+    /// Whether it arrived where it was aimed at; `None` where nobody could tell.
+    pub(crate) verified: Option<bool>,
+}
+
+/// One path's connections.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) plan: PathPlan,
+    pub(super) state: LinkState,
+    pub(super) verified: Option<bool>,
+    /// Number of the connection; what an older one still says is ignored.
+    pub(super) generation: u64,
+    pub(super) retired: bool,
+    open: Option<Open>,
+    /// What the kernel said of the connections that are over.
+    past: KernelView,
+}
+
+#[derive(Debug)]
+struct Open {
+    outgoing: mpsc::Sender<Outgoing>,
+    task: AbortHandle,
+    probe: Option<OwnedFd>,
+}
+
+/// Frames that may wait for a stream's task. Data is limited to 16 chunks by its flow, and control frames are few: a full queue means that
+/// the task has hung.
+const OUTGOING_QUEUE: usize = 256;
+
+impl Slot {
+    pub(super) fn new(plan: PathPlan) -> Self {
+        Self {
+            plan,
+            state: LinkState::Connecting,
+            verified: None,
+            generation: 0,
+            retired: false,
+            open: None,
+            past: KernelView::default(),
+        }
+    }
+
+    /// Returns the two ends of a new connection's queue.
+    pub(super) fn queue() -> (mpsc::Sender<Outgoing>, mpsc::Receiver<Outgoing>) {
+        mpsc::channel(OUTGOING_QUEUE)
+    }
+
+    /// A connection is up.
+    pub(super) fn open(&mut self, outgoing: mpsc::Sender<Outgoing>, task: AbortHandle, probe: Option<OwnedFd>) {
+        self.open = Some(Open { outgoing, task, probe });
+    }
+
+    /// The connection is over, or to be ended.
+    pub(super) fn close(&mut self) {
+        self.past = self.kernel();
+        if let Some(open) = self.open.take() {
+            open.task.abort();
+        }
+    }
+
+    /// Lets go of the connection, which sends what it has queued and then ends by itself.
+    pub(super) fn release(&mut self) {
+        self.past = self.kernel();
+        self.open = None;
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether another frame can be handed to the connection.
+    pub(super) fn has_room(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.outgoing.capacity() > 0)
+    }
+
+    pub(super) fn send_frame(&self, frame: Frame) -> bool {
+        self.send(Outgoing::Frame(frame))
+    }
+
+    pub(super) fn send_chunk(&self, header: DataHeader, buffer: ChunkBuffer) -> bool {
+        self.send(Outgoing::Chunk { header, buffer })
+    }
+
+    fn send(&self, outgoing: Outgoing) -> bool {
+        self.open.as_ref().is_some_and(|open| open.outgoing.try_send(outgoing).is_ok())
+    }
+
+    /// What the kernel says of all connections that this path has had.
+    pub(super) fn kernel(&self) -> KernelView {
+        let info = self.open.as_ref().and_then(|open| tcp_info(open.probe.as_ref()?).ok());
+        info.map_or(self.past, |info| add(&self.past, &info))
+    }
+
+    /// The same, for the peer.
+    pub(super) fn stream_report(&self, path: u16) -> StreamReport {
+        let view = self.kernel();
+        let micros = |time: Duration| time.as_micros() as u64;
+        StreamReport {
+            path,
+            retransmitted_bytes: view.retransmitted_bytes,
+            rtt_us: view.rtt.map(micros),
+            busy_us: view.busy.map(micros),
+            rwnd_limited_us: view.rwnd_limited.map(micros),
+            sndbuf_limited_us: view.sndbuf_limited.map(micros),
+        }
+    }
+}
+
+fn add(past: &KernelView, info: &TcpInfo) -> KernelView {
+    let sum = |past: Option<Duration>, now: Option<Duration>| now.map(|now| past.unwrap_or_default() + now).or(past);
+    KernelView {
+        retransmitted_bytes: info.bytes_retrans.map(|bytes| past.retransmitted_bytes.unwrap_or(0) + bytes).or(past.retransmitted_bytes),
+        rtt: Some(info.rtt),
+        busy: sum(past.busy, info.busy),
+        rwnd_limited: sum(past.rwnd_limited, info.rwnd_limited),
+        sndbuf_limited: sum(past.sndbuf_limited, info.sndbuf_limited),
+    }
+}
+
+/// Takes what the peer's kernel said.
+pub(super) fn view_of(report: &StreamReport) -> KernelView {
+    KernelView {
+        retransmitted_bytes: report.retransmitted_bytes,
+        rtt: report.rtt_us.map(Duration::from_micros),
+        busy: report.busy_us.map(Duration::from_micros),
+        rwnd_limited: report.rwnd_limited_us.map(Duration::from_micros),
+        sndbuf_limited: report.sndbuf_limited_us.map(Duration::from_micros),
+    }
+}

@@ -1,0 +1,151 @@
+//! What a transfer's owner is told: progress while it runs, and the numbers of its report.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{BitRate, PathId, TransferStats, message::StreamReport};
+
+use super::slot::{Slot, view_of};
+use crate::{
+    event::{LinkName, LinkProgress, Progress},
+    report::{KernelView, LinkReport},
+};
+
+/// Span over which rates are shown.
+const RATE_SPAN: Duration = Duration::from_secs(1);
+
+/// The running numbers of one transfer.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// When its first byte could move.
+    pub(crate) moving_since: Option<Instant>,
+    pub(crate) failovers: u32,
+    size: u64,
+    resumed: u64,
+    peer_streams: BTreeMap<u16, KernelView>,
+    history: VecDeque<Sample>,
+    /// Set when the transfer has ended.
+    pub(crate) stats: TransferStats,
+    pub(crate) links: Vec<LinkReport>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: Instant,
+    total: u64,
+    by_path: BTreeMap<PathId, u64>,
+}
+
+impl Tally {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            moving_since: None,
+            failovers: 0,
+            size: 0,
+            resumed: 0,
+            peer_streams: BTreeMap::new(),
+            history: VecDeque::from([Sample { at: now, total: 0, by_path: BTreeMap::new() }]),
+            stats: TransferStats::default(),
+            links: Vec::new(),
+        }
+    }
+
+    pub(super) fn on_started(&mut self, now: Instant, size: u64, resumed: u64) {
+        self.moving_since = Some(now);
+        (self.size, self.resumed) = (size, resumed);
+    }
+
+    /// The sender's kernel knows more of the paths than ours.
+    pub(super) fn on_peer_streams(&mut self, streams: &[StreamReport]) {
+        self.peer_streams.extend(streams.iter().map(|report| (report.path, view_of(report))));
+    }
+
+    /// Returns how far the transfer is, once it has started.
+    pub(super) fn progress(&mut self, now: Instant, stats: &TransferStats, slots: &BTreeMap<PathId, Slot>) -> Option<Progress> {
+        self.moving_since?;
+        let sample = Sample { at: now, total: stats.delivered_bytes, by_path: stats.by_path.clone() };
+        while self.history.len() > 1 && self.history.get(1).is_some_and(|next| now.duration_since(next.at) >= RATE_SPAN) {
+            self.history.pop_front();
+        }
+        let rate_since = |bytes: u64, at: Instant| BitRate::from_bytes_over(bytes, now.duration_since(at));
+        let first = self.history.front()?;
+        let mut links: Vec<LinkProgress> = Vec::new();
+        for (path, slot) in slots.iter().filter(|(_, slot)| !slot.retired) {
+            let bytes = sample.by_path.get(path).copied().unwrap_or(0);
+            let rate = rate_since(bytes - first.by_path.get(path).copied().unwrap_or(0).min(bytes), first.at);
+            let link = slot.plan.link();
+            match links.iter_mut().find(|other| is_one_link(&other.link, &link)) {
+                Some(other) => {
+                    other.bytes += bytes;
+                    other.rate = BitRate(other.rate.0 + rate.0);
+                }
+                None => links.push(LinkProgress { link, bytes, rate, state: slot.state.clone() }),
+            }
+        }
+        let progress = Progress {
+            bytes: self.resumed + sample.total,
+            size: self.size,
+            resumed: self.resumed,
+            rate: rate_since(sample.total.saturating_sub(first.total), first.at),
+            links,
+        };
+        self.history.push_back(sample);
+        Some(progress)
+    }
+
+    /// Returns the final numbers.
+    pub(super) fn closed(mut self, stats: &TransferStats, slots: &BTreeMap<PathId, Slot>) -> Self {
+        self.stats = stats.clone();
+        for (path, slot) in slots.iter().filter(|(_, slot)| !slot.retired || slot.verified.is_some()) {
+            let bytes = stats.by_path.get(path).copied().unwrap_or(0);
+            if slot.retired && bytes == 0 {
+                continue;
+            }
+            let kernel = self.peer_streams.get(&path.0).copied().unwrap_or_else(|| slot.kernel());
+            self.add_link(slot, bytes, kernel);
+        }
+        self
+    }
+
+    fn add_link(&mut self, slot: &Slot, bytes: u64, kernel: KernelView) {
+        let link = slot.plan.link();
+        let receiving = !self.peer_streams.is_empty();
+        let theory = if receiving { slot.plan.capacity.incoming } else { slot.plan.capacity.outgoing };
+        match self.links.iter_mut().find(|other| is_one_link(&other.link, &link)) {
+            Some(other) => {
+                other.bytes += bytes;
+                other.kernel = sum(&other.kernel, &kernel);
+            }
+            None => self.links.push(LinkReport {
+                link,
+                bytes,
+                goodput: BitRate(0),
+                theory,
+                state: slot.state.clone(),
+                verified: slot.verified,
+                failures: 0,
+                kernel,
+            }),
+        }
+    }
+}
+
+/// Whether two paths are streams of one link.
+fn is_one_link(a: &LinkName, b: &LinkName) -> bool {
+    a.interface == b.interface && a.remote == b.remote
+}
+
+fn sum(a: &KernelView, b: &KernelView) -> KernelView {
+    fn add<T: std::ops::Add<Output = T>>(a: Option<T>, b: Option<T>) -> Option<T> {
+        Some(a? + b?)
+    }
+    KernelView {
+        retransmitted_bytes: add(a.retransmitted_bytes, b.retransmitted_bytes),
+        rtt: a.rtt.max(b.rtt),
+        busy: a.busy.max(b.busy),
+        rwnd_limited: add(a.rwnd_limited, b.rwnd_limited),
+        sndbuf_limited: add(a.sndbuf_limited, b.sndbuf_limited),
+    }
+}

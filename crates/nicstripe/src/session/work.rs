@@ -1,0 +1,182 @@
+//! The files of a session's transfers: what its machine asks for, done on the I/O threads.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use nicstripe_proto::{
+    ChainingValue, ChunkId, ChunkSize, DataHeader, Digest, Grid, Name, Offer, PathId, Subtree, TransferId, message::PutOptions,
+};
+use tokio::sync::mpsc;
+
+use super::Input;
+use crate::{
+    daemon::Service,
+    file::{BufferPool, ChunkBuffer, FileError, IoPool, Source, Target, TargetRequest, WriteError, open_parent},
+};
+
+/// What the peer may ask of this end.
+#[derive(Debug, Clone)]
+pub(crate) enum Access {
+    /// Nothing: this end asks.
+    Client,
+    /// What a daemon's service allows.
+    Daemon(Arc<Service>),
+}
+
+/// A file that a transfer has open.
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    Source(Arc<Source>, Grid),
+    Target(Arc<Target>),
+}
+
+/// Something that was done on the I/O threads.
+#[derive(Debug)]
+pub(crate) enum WorkDone {
+    SourceOpened { transfer: TransferId, result: Result<(Arc<Source>, Offer), FileError> },
+    TargetOpened { transfer: TransferId, result: Result<(Arc<Target>, Vec<Subtree>), FileError> },
+    Read { path: PathId, transfer: TransferId, chunk: ChunkId, result: Result<(ChainingValue, ChunkBuffer), FileError> },
+    Hashed { transfer: TransferId, chunk: ChunkId, result: Result<ChainingValue, FileError> },
+    Written { path: PathId, header: DataHeader, result: Result<(), WriteError> },
+    Synced { transfer: TransferId, result: Result<(), FileError> },
+    Checked { transfer: TransferId, result: Result<(), FileError> },
+    Committed { transfer: TransferId, digest: Digest, result: Result<(), FileError> },
+}
+
+/// How a transfer ended well.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+}
+
+/// Where a client wants a file that it gets.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalTarget {
+    pub(crate) path: PathBuf,
+    pub(crate) options: PutOptions,
+    pub(crate) peer_key: [u8; 32],
+}
+
+/// The open files of one session, and the threads that work on them.
+#[derive(Debug)]
+pub(super) struct Works {
+    open: BTreeMap<TransferId, Work>,
+    pool: IoPool,
+    buffers: BufferPool,
+    done: mpsc::Sender<Input>,
+}
+
+impl Works {
+    pub(super) fn new(pool: IoPool, buffers: BufferPool, done: mpsc::Sender<Input>) -> Self {
+        Self { open: BTreeMap::new(), pool, buffers, done }
+    }
+
+    pub(super) fn insert_source(&mut self, transfer: TransferId, source: Arc<Source>, grid: Grid) {
+        self.open.insert(transfer, Work::Source(source, grid));
+    }
+
+    pub(super) fn insert_target(&mut self, transfer: TransferId, target: Arc<Target>) {
+        self.open.insert(transfer, Work::Target(target));
+    }
+
+    pub(super) fn remove(&mut self, transfer: TransferId) -> Option<Work> {
+        self.open.remove(&transfer)
+    }
+
+    pub(super) fn target(&self, transfer: TransferId) -> Option<&Arc<Target>> {
+        match self.open.get(&transfer) {
+            Some(Work::Target(target)) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// The transfers whose target is open.
+    pub(super) fn targets(&self) -> Vec<TransferId> {
+        self.open.iter().filter(|(_, work)| matches!(work, Work::Target(_))).map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn size(&self, transfer: TransferId) -> Option<u64> {
+        self.open.get(&transfer).map(|work| match work {
+            Work::Source(_, grid) => grid.size,
+            Work::Target(target) => target.grid().size,
+        })
+    }
+
+    /// Reads a chunk to be sent on `path`.
+    pub(super) fn read(&self, path: PathId, transfer: TransferId, chunk: ChunkId) {
+        let Some(Work::Source(source, grid)) = self.open.get(&transfer).cloned() else { return };
+        let buffers = self.buffers.clone();
+        self.run(move || {
+            let mut buffer = buffers.take();
+            let result = source.read_chunk(grid, chunk, &mut buffer).map(|value| (value, buffer));
+            WorkDone::Read { path, transfer, chunk, result }
+        });
+    }
+
+    /// Reads a chunk that the receiver has, for the digest only.
+    pub(super) fn hash(&self, transfer: TransferId, chunk: ChunkId) {
+        let Some(Work::Source(source, grid)) = self.open.get(&transfer).cloned() else { return };
+        let buffers = self.buffers.clone();
+        self.run(move || WorkDone::Hashed { transfer, chunk, result: source.read_chunk(grid, chunk, &mut buffers.take()) });
+    }
+
+    /// Verifies and writes a chunk that came by `path`.
+    pub(super) fn write(&self, path: PathId, header: DataHeader, buffer: ChunkBuffer) {
+        let Some(target) = self.target(header.transfer).cloned() else { return };
+        self.run(move || {
+            let result = target.write_chunk(&header, &buffer);
+            WorkDone::Written { path, header, result }
+        });
+    }
+
+    pub(super) fn sync(&self, transfer: TransferId, subtrees: Vec<Subtree>) {
+        let Some(target) = self.target(transfer).cloned() else { return };
+        self.run(move || WorkDone::Synced { transfer, result: target.sync(subtrees) });
+    }
+
+    /// Asks whether the source is what it was.
+    pub(super) fn check(&self, transfer: TransferId) {
+        let Some(Work::Source(source, _)) = self.open.get(&transfer).cloned() else { return };
+        self.run(move || WorkDone::Checked { transfer, result: source.check_unchanged() });
+    }
+
+    pub(super) fn commit(&self, transfer: TransferId, digest: Digest) {
+        let Some(target) = self.target(transfer).cloned() else { return };
+        self.run(move || WorkDone::Committed { transfer, digest, result: target.commit(digest) });
+    }
+
+    /// Opens a target of our user.
+    pub(super) fn open_local(&self, wanted: LocalTarget, offer: Offer, journal_id: [u8; 16]) {
+        self.run(move || {
+            let transfer = offer.transfer;
+            let opened = open_parent(&wanted.path).and_then(|(dir, name)| {
+                let LocalTarget { options, peer_key, .. } = wanted;
+                Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id })
+            });
+            WorkDone::TargetOpened { transfer, result: opened.map(|(target, have)| (Arc::new(target), have)) }
+        });
+    }
+
+    /// Opens a source beneath a daemon's root, for the peer.
+    pub(super) fn open_served(&self, service: Arc<Service>, transfer: TransferId, name: Name) {
+        self.run(move || {
+            let result = service.open_source(&name).map(|source| {
+                let offer = offer_of(transfer, &source);
+                (Arc::new(source), offer)
+            });
+            WorkDone::SourceOpened { transfer, result }
+        });
+    }
+
+    /// Runs work that is not about an open file of this session.
+    pub(super) fn run(&self, job: impl FnOnce() -> WorkDone + Send + 'static) {
+        let done = self.done.clone();
+        // Nobody listens any more when the session has ended: then what was done does not matter either.
+        self.pool.run(move || drop(done.blocking_send(Input::Work(job()))));
+    }
+}
+
+/// Returns the offer of an open source.
+pub(crate) fn offer_of(transfer: TransferId, source: &Source) -> Offer {
+    Offer { transfer, source: source.identity(), chunk_log2: ChunkSize::DEFAULT.log2(), mode: source.mode() & 0o777 }
+}

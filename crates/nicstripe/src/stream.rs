@@ -1,0 +1,299 @@
+//! One connection: bytes of a socket to frames of a session and back. One task a connection, both directions.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{DataHeader, Decoder, Frame, FrameError, Piece};
+use tokio::sync::mpsc;
+
+use crate::{
+    file::{BufferPool, ChunkBuffer},
+    tls::{TlsError, TlsStream},
+};
+
+/// What a session wants on a connection.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    Frame(Frame),
+    Chunk { header: DataHeader, buffer: ChunkBuffer },
+}
+
+/// What a connection tells its session.
+#[derive(Debug)]
+pub(crate) enum StreamEvent {
+    /// Something arrived, though no whole frame.
+    Heard,
+    Frame(Frame),
+    Chunk { header: DataHeader, buffer: ChunkBuffer },
+    /// The kernel took so many chunks wholly.
+    Flushed(u32),
+    /// The connection is over.
+    Ended(StreamEnd),
+}
+
+/// How a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StreamEnd {
+    #[error("the peer closed it")]
+    Closed,
+    #[error("the peer sent data before its session was known")]
+    Early,
+    #[error("the peer's greeting cannot be read: {0}")]
+    Greeting(String),
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// Where a connection's events go, marked with what their session calls it.
+pub(crate) trait EventSink: Send + 'static {
+    /// Hands over a batch; `false` when nobody listens any more.
+    fn deliver(&mut self, events: Vec<StreamEvent>) -> impl Future<Output = bool> + Send;
+}
+
+/// Encrypted bytes that may wait for the kernel before the next frame is taken: one chunk, so that a chunk that was superseded meanwhile
+/// can still be dropped.
+const HIGH_WATER: usize = 256 * 1024;
+
+/// How often a connection that receives part of a chunk says that it lives.
+const HEARD_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a connection that was let go may take to send its last bytes.
+const LINGER: Duration = Duration::from_millis(300);
+
+/// A connection on which hello and welcome were exchanged.
+pub(crate) struct Greeted {
+    tls: TlsStream,
+    decoder: Decoder,
+    /// Frames that came right behind the greeting.
+    early: Vec<Frame>,
+}
+
+impl std::fmt::Debug for Greeted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Greeted").field("tcp", self.tls.tcp()).finish_non_exhaustive()
+    }
+}
+
+impl Greeted {
+    /// Waits for the peer's first frame on a new connection. Not cancel safe: drop the connection.
+    pub(crate) async fn first_frame(mut tls: TlsStream) -> Result<(Frame, Self), StreamEnd> {
+        let mut decoder = Decoder::new();
+        let mut frames = Vec::new();
+        while frames.is_empty() {
+            tls.ready(true, false).await?;
+            let received = tls.try_receive(|mut plaintext| {
+                while let Some(piece) = decoder.next(&mut plaintext)? {
+                    match piece {
+                        Piece::Frame(frame) => frames.push(frame),
+                        // Nobody has given credit yet.
+                        _ => return Err(StreamEnd::Early),
+                    }
+                }
+                Ok(())
+            })?;
+            if received.peer_closed && frames.is_empty() {
+                return Err(StreamEnd::Closed);
+            }
+        }
+        let first = frames.remove(0);
+        Ok((first, Self { tls, decoder, early: frames }))
+    }
+
+    pub(crate) fn tls(&self) -> &TlsStream {
+        &self.tls
+    }
+
+    /// Sends one frame before the session takes over.
+    pub(crate) async fn send(&mut self, frame: &Frame) -> Result<(), StreamEnd> {
+        send_frame(&mut self.tls, frame).await
+    }
+
+    /// Ends the connection in order.
+    pub(crate) async fn finish(self) {
+        let _ = self.tls.finish(Instant::now() + LINGER).await;
+    }
+}
+
+/// Sends one frame on a connection that no session has yet.
+pub(crate) async fn send_frame(tls: &mut TlsStream, frame: &Frame) -> Result<(), StreamEnd> {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    tls.queue(&[&bytes])?;
+    while tls.queued() > 0 {
+        tls.try_flush()?;
+        if tls.queued() > 0 {
+            tls.ready(false, true).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A connection that carries a session's path.
+pub(crate) struct Stream<S> {
+    tls: TlsStream,
+    decoder: Decoder,
+    early: Vec<Frame>,
+    incoming: Option<(DataHeader, ChunkBuffer)>,
+    buffers: BufferPool,
+    outgoing: mpsc::Receiver<Outgoing>,
+    sink: S,
+    plain: Vec<u8>,
+    /// For each chunk that the kernel has not taken wholly: where it ends, in encrypted bytes since the start.
+    chunk_ends: VecDeque<u64>,
+    encrypted: u64,
+    heard_at: Instant,
+}
+
+impl<S: EventSink> Stream<S> {
+    pub(crate) fn new(greeted: Greeted, buffers: BufferPool, outgoing: mpsc::Receiver<Outgoing>, sink: S) -> Self {
+        Self {
+            tls: greeted.tls,
+            decoder: greeted.decoder,
+            early: greeted.early,
+            incoming: None,
+            buffers,
+            outgoing,
+            sink,
+            plain: Vec::new(),
+            chunk_ends: VecDeque::new(),
+            encrypted: 0,
+            heard_at: Instant::now(),
+        }
+    }
+
+    /// Runs until the connection ends or its session lets go of it.
+    pub(crate) async fn run(mut self) {
+        let end = match self.carry().await {
+            Ok(()) => {
+                let _ = self.tls.finish(Instant::now() + LINGER).await;
+                return;
+            }
+            Err(end) => end,
+        };
+        tracing::debug!(%end, "connection ended");
+        self.sink.deliver(vec![StreamEvent::Ended(end)]).await;
+    }
+
+    /// Returns when the session has let go; an error when the connection has ended.
+    async fn carry(&mut self) -> Result<(), StreamEnd> {
+        let early = std::mem::take(&mut self.early);
+        if !early.is_empty() {
+            self.deliver(early.into_iter().map(StreamEvent::Frame).collect()).await?;
+        }
+        loop {
+            let pending = self.tls.queued();
+            let room = pending < HIGH_WATER;
+            tokio::select! {
+                biased;
+                outgoing = self.outgoing.recv(), if room => match outgoing {
+                    Some(outgoing) => self.take(outgoing)?,
+                    None if pending == 0 => return Ok(()),
+                    None => self.drain().await?,
+                },
+                ready = self.tls.ready(true, pending > 0) => {
+                    if ready?.is_readable() {
+                        self.receive().await?;
+                    }
+                }
+            }
+            self.flush().await?;
+        }
+    }
+
+    /// Encrypts what the session wants sent, and whatever else it has ready.
+    fn take(&mut self, first: Outgoing) -> Result<(), StreamEnd> {
+        let mut next = Some(first);
+        while let Some(outgoing) = next {
+            match outgoing {
+                Outgoing::Frame(frame) => frame.encode(&mut self.plain),
+                Outgoing::Chunk { header, buffer } => {
+                    header.encode(&mut self.plain);
+                    self.encrypt(buffer.bytes())?;
+                    self.chunk_ends.push_back(self.encrypted);
+                }
+            }
+            next = if self.tls.queued() < HIGH_WATER { self.outgoing.try_recv().ok() } else { None };
+        }
+        Ok(self.encrypt(&[])?)
+    }
+
+    /// Encrypts the frames gathered in `plain`, and `payload` behind them.
+    fn encrypt(&mut self, payload: &[u8]) -> Result<(), TlsError> {
+        if !self.plain.is_empty() {
+            let before = self.tls.queued();
+            self.tls.queue(&[&self.plain, payload])?;
+            self.encrypted += (self.tls.queued() - before) as u64;
+            self.plain.clear();
+        }
+        Ok(())
+    }
+
+    /// The session has let go: sends what is left.
+    async fn drain(&mut self) -> Result<(), StreamEnd> {
+        while self.tls.queued() > 0 {
+            self.tls.ready(false, true).await?;
+            self.tls.try_flush()?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), StreamEnd> {
+        if self.tls.queued() > 0 {
+            self.tls.try_flush()?;
+        }
+        let taken = self.encrypted - self.tls.queued() as u64;
+        let flushed = self.chunk_ends.iter().take_while(|end| **end <= taken).count();
+        if flushed > 0 {
+            self.chunk_ends.drain(..flushed);
+            self.deliver(vec![StreamEvent::Flushed(flushed as u32)]).await?;
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Result<(), StreamEnd> {
+        let mut events = Vec::new();
+        let (decoder, incoming, buffers) = (&mut self.decoder, &mut self.incoming, &self.buffers);
+        let received =
+            self.tls.try_receive(|plaintext| decode(decoder, incoming, buffers, plaintext, &mut events).map_err(StreamEnd::Frame))?;
+        if events.is_empty() && received.received > 0 && self.heard_at.elapsed() >= HEARD_INTERVAL {
+            events.push(StreamEvent::Heard);
+        }
+        if !events.is_empty() {
+            self.heard_at = Instant::now();
+            self.deliver(events).await?;
+        }
+        if received.peer_closed { Err(StreamEnd::Closed) } else { Ok(()) }
+    }
+
+    async fn deliver(&mut self, events: Vec<StreamEvent>) -> Result<(), StreamEnd> {
+        if self.sink.deliver(events).await { Ok(()) } else { Err(StreamEnd::Closed) }
+    }
+}
+
+/// Takes plaintext apart; chunks are gathered in buffers of their own.
+fn decode(
+    decoder: &mut Decoder,
+    incoming: &mut Option<(DataHeader, ChunkBuffer)>,
+    buffers: &BufferPool,
+    mut plaintext: &[u8],
+    events: &mut Vec<StreamEvent>,
+) -> Result<(), FrameError> {
+    while let Some(piece) = decoder.next(&mut plaintext)? {
+        match piece {
+            Piece::Frame(frame) => events.push(StreamEvent::Frame(frame)),
+            Piece::DataStart(header) => *incoming = Some((header, buffers.take())),
+            Piece::DataBytes(bytes) => {
+                if let Some((_, buffer)) = incoming {
+                    // The decoder has checked the length against the limit that buffers are made for.
+                    buffer.append(bytes);
+                }
+            }
+            Piece::DataEnd => events.extend(incoming.take().map(|(header, buffer)| StreamEvent::Chunk { header, buffer })),
+        }
+    }
+    Ok(())
+}

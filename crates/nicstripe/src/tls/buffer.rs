@@ -1,0 +1,101 @@
+//! Encrypted bytes on their way to the kernel.
+
+/// A queue of bytes in one allocation: written at its end, sent from its front.
+///
+/// The allocation is made once and grows only when more is queued than it holds; bytes are moved to the front only when
+/// the rest does not suffice, so that a caller who sends everything before queueing again never pays for it.
+#[derive(Default)]
+pub(crate) struct SendBuffer {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Bytes ever taken off the front.
+    gone: u64,
+}
+
+impl SendBuffer {
+    /// Makes an empty buffer of `capacity` bytes (zeroed by the kernel page by page, at the first touch).
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self { bytes: vec![0; capacity], start: 0, end: 0, gone: 0 }
+    }
+
+    /// Returns the bytes not yet sent.
+    pub(crate) fn pending(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// Returns how many bytes are not yet sent.
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Tells that nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Takes `sent` bytes, at most [`SendBuffer::len`], off the front.
+    pub(crate) fn advance(&mut self, sent: usize) {
+        let sent = sent.min(self.len());
+        self.start += sent;
+        self.gone += sent as u64;
+        if self.is_empty() {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Drops everything that waits.
+    pub(crate) fn clear(&mut self) {
+        self.advance(self.len());
+    }
+
+    /// Returns how many bytes have ever left, sent or dropped. Where the queue ends at some moment has left when this has grown by
+    /// [`SendBuffer::len`] of that moment.
+    pub(crate) fn total_gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Returns exactly `len` writable bytes behind the pending ones; [`SendBuffer::commit`] makes them part of it.
+    pub(crate) fn spare(&mut self, len: usize) -> &mut [u8] {
+        if self.bytes.len() - self.end < len {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let needed = self.end + len;
+        if self.bytes.len() < needed {
+            self.bytes.resize(needed, 0);
+        }
+        &mut self.bytes[self.end..needed]
+    }
+
+    /// Adds the first `len` bytes of the last [`SendBuffer::spare`] to the queue.
+    pub(crate) fn commit(&mut self, len: usize) {
+        self.end = (self.end + len).min(self.bytes.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(buffer: &mut SendBuffer, bytes: &[u8]) {
+        buffer.spare(bytes.len()).copy_from_slice(bytes);
+        buffer.commit(bytes.len());
+    }
+
+    #[test]
+    fn bytes_leave_in_the_order_they_came_across_moves_and_growth() {
+        let mut buffer = SendBuffer::with_capacity(8);
+        push(&mut buffer, b"abcdef");
+        buffer.advance(4);
+        push(&mut buffer, b"ghij");
+        assert_eq!(buffer.pending(), b"efghij");
+        push(&mut buffer, b"klmnop");
+        assert_eq!(buffer.pending(), b"efghijklmnop");
+        buffer.advance(usize::MAX);
+        assert!(buffer.is_empty());
+        assert_eq!(buffer.total_gone(), 16);
+    }
+}

@@ -1,0 +1,267 @@
+//! What both ends insist on, in rustls's words.
+//!
+//! | | |
+//! | --- | --- |
+//! | version | TLS 1.3 only |
+//! | cipher | AES-256-GCM; ChaCha20-Poly1305 if either end's processor has no AES instructions |
+//! | key exchange | X25519MLKEM768 only: a recording made today stays unreadable to a quantum computer, for 0.07 ms more a handshake |
+//! | keys | Ed25519 raw public keys (RFC 7250), pinned, on both ends, always |
+//! | application protocol | [`ALPN`](super::ALPN), always |
+//! | never | tickets, resumption, early data, compression, renegotiation, server names |
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::aws_lc_rs::{self as provider, cipher_suite, kx_group};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError, ServerConfig, SignatureScheme};
+
+use super::{ALPN, ALPN_FAMILY};
+use crate::trust::{Identity, PublicKey};
+
+/// Says which keys are accepted. Called once a handshake, from whatever thread runs it; must not block.
+pub(crate) type KeyFilter = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
+
+/// What the connecting end shows and accepts. Cheap to clone; serves any number of connections.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientTls(pub(super) ClientConfig);
+
+/// What the accepting end shows and accepts. Cheap to clone; serves any number of connections.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerTls(pub(super) ServerConfig);
+
+impl ClientTls {
+    /// Shows `identity` and accepts servers whose key `accepts`.
+    pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
+        Self::with_aes(identity, accepts, has_aes())
+    }
+
+    /// As on a machine whose processor has AES instructions, or has none.
+    pub(super) fn with_aes(identity: &Identity, accepts: KeyFilter, has_aes: bool) -> Self {
+        let crypto = Arc::new(crypto_provider(has_aes));
+        let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
+        let mut config = ClientConfig::builder_with_provider(crypto)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider made here has TLS 1.3 suites")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.certified_key())));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = Resumption::disabled();
+        config.enable_sni = false;
+        config.enable_early_data = false;
+        // For the record layer of this crate: see `record`.
+        config.enable_secret_extraction = true;
+        Self(config)
+    }
+}
+
+impl ServerTls {
+    /// Shows `identity` and accepts clients whose key `accepts`.
+    pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
+        Self::with_aes(identity, accepts, has_aes())
+    }
+
+    /// As on a machine whose processor has AES instructions, or has none.
+    pub(super) fn with_aes(identity: &Identity, accepts: KeyFilter, has_aes: bool) -> Self {
+        let crypto = Arc::new(crypto_provider(has_aes));
+        let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
+        let mut config = ServerConfig::builder_with_provider(crypto)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("the provider made here has TLS 1.3 suites")
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(OwnKey(identity.certified_key())));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // Not only unneeded: a client that writes, closes and never reads them sends RST, and our last reads fail.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.max_early_data_size = 0;
+        // The client's order decides, unless AES costs us more than it knows.
+        config.ignore_client_order = !has_aes;
+        // For the record layer of this crate: see `record`.
+        config.enable_secret_extraction = true;
+        Self(config)
+    }
+}
+
+/// The parts of aws-lc that are used, in the order in which they are preferred.
+fn crypto_provider(has_aes: bool) -> CryptoProvider {
+    let mut cipher_suites = vec![cipher_suite::TLS13_AES_256_GCM_SHA384, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    if !has_aes {
+        cipher_suites.reverse();
+    }
+    CryptoProvider { cipher_suites, kx_groups: vec![kx_group::X25519MLKEM768], ..provider::default_provider() }
+}
+
+/// Accepts a raw public key that the filter accepts and that signs the handshake.
+struct PinnedKeys {
+    accepts: KeyFilter,
+    crypto: Arc<CryptoProvider>,
+}
+
+impl PinnedKeys {
+    fn new(accepts: KeyFilter, crypto: &Arc<CryptoProvider>) -> Self {
+        Self { accepts, crypto: Arc::clone(crypto) }
+    }
+
+    fn check(&self, spki: &CertificateDer<'_>, more: &[CertificateDer<'_>]) -> Result<(), Error> {
+        let key = PublicKey::from_spki(spki).filter(|_| more.is_empty()).ok_or_else(|| reject(BadKey))?;
+        match (self.accepts)(&key) {
+            true => Ok(()),
+            false => Err(reject(UntrustedKey(key))),
+        }
+    }
+
+    fn check_signature(
+        &self,
+        message: &[u8],
+        spki: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let spki = SubjectPublicKeyInfoDer::from(spki.as_ref());
+        verify_tls13_signature_with_raw_key(message, &spki, signature, &self.crypto.signature_verification_algorithms)
+    }
+}
+
+impl fmt::Debug for PinnedKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedKeys").finish_non_exhaustive()
+    }
+}
+
+impl ServerCertVerifier for PinnedKeys {
+    fn verify_server_cert(
+        &self,
+        spki: &CertificateDer<'_>,
+        more: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(spki, more).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(reject(BadKey))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        spki: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, spki, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for PinnedKeys {
+    fn client_auth_mandatory(&self) -> bool {
+        true
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        spki: &CertificateDer<'_>,
+        more: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(spki, more).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(reject(BadKey))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        spki: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.check_signature(message, spki, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// Shows our key to clients that name our protocol, and nothing to scanners.
+#[derive(Debug)]
+struct OwnKey(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for OwnKey {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // Another version of our protocol gets the honest answer, which rustls gives a moment later.
+        let ours = hello.alpn()?.any(|name| name.starts_with(ALPN_FAMILY));
+        ours.then(|| Arc::clone(&self.0))
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// The peer's key is none of ours; travels through rustls and comes out in `TlsError`.
+#[derive(Debug, thiserror::Error)]
+#[error("key is not trusted: {0}")]
+pub(super) struct UntrustedKey(pub(super) PublicKey);
+
+/// What the peer showed is no Ed25519 raw public key.
+#[derive(Debug, thiserror::Error)]
+#[error("not an Ed25519 raw public key")]
+pub(super) struct BadKey;
+
+/// rustls answers this with the alert `certificate_unknown`.
+fn reject(why: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why))))
+}
+
+/// Tells whether AES-GCM is cheap here. Without these instructions ChaCha20 is several times faster, and safe against cache timing.
+fn has_aes() -> bool {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    {
+        std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq")
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        std::arch::is_aarch64_feature_detected!("aes") && std::arch::is_aarch64_feature_detected!("pmull")
+    }
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        false
+    }
+}

@@ -1,0 +1,237 @@
+//! The handshake: rustls's unbuffered connection, fed record by record, until it hands over the keys.
+
+use std::sync::Arc;
+
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::kernel::KernelConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
+use rustls::{CommonState, ConnectionTrafficSecrets, Error};
+
+use super::buffer::SendBuffer;
+use super::config::{ClientTls, ServerTls};
+use super::error::TlsError;
+use super::exporter::ExporterSecret;
+use super::record::{Opener, Sealer, record_len};
+use super::{ALPN, BINDING_LABEL};
+use crate::trust::PublicKey;
+
+/// A handshake under way.
+pub(super) struct Handshake {
+    connection: Connection,
+    exporter: Arc<ExporterSecret>,
+    /// How many bytes at the front of the caller's buffer rustls has seen already and still needs.
+    seen: usize,
+    /// Whether anything was sent. A server that has sent nothing stays silent when something is wrong.
+    spoke: bool,
+}
+
+/// What a finished handshake leaves.
+pub(super) struct Established {
+    pub(super) sealer: Sealer,
+    pub(super) opener: Opener,
+    pub(super) schedule: KeySchedule,
+    pub(super) peer: PublicKey,
+    pub(super) binding: [u8; 32],
+}
+
+/// What came of some received bytes.
+pub(super) struct Step {
+    /// How many bytes at the front of the buffer are used up.
+    pub(super) discard: usize,
+    /// Whether the handshake is complete.
+    pub(super) done: bool,
+}
+
+impl Handshake {
+    /// Begins as the connecting end and writes the first message to `out`.
+    pub(super) fn client(tls: &ClientTls, out: &mut SendBuffer) -> Result<Self, TlsError> {
+        let exporter = ExporterSecret::new();
+        let mut config = tls.0.clone();
+        config.key_log = exporter.clone();
+        // Never sent: who the peer is, its key says.
+        let name = ServerName::try_from("nicstripe").map_err(|_| TlsError::Unusable("no server name"))?;
+        let connection = UnbufferedClientConnection::new(Arc::new(config), name).map_err(TlsError::from_handshake)?;
+        let mut handshake = Self::new(Connection::Client(Box::new(connection)), exporter);
+        handshake.receive(&mut [], out)?;
+        Ok(handshake)
+    }
+
+    /// Begins as the accepting end.
+    pub(super) fn server(tls: &ServerTls) -> Result<Self, TlsError> {
+        let exporter = ExporterSecret::new();
+        let mut config = tls.0.clone();
+        config.key_log = exporter.clone();
+        let connection = UnbufferedServerConnection::new(Arc::new(config)).map_err(TlsError::from_handshake)?;
+        Ok(Self::new(Connection::Server(Box::new(connection)), exporter))
+    }
+
+    fn new(connection: Connection, exporter: Arc<ExporterSecret>) -> Self {
+        Self { connection, exporter, seen: 0, spoke: false }
+    }
+
+    /// Tells whether this end has shown its key, so that a peer who hangs up may mean that.
+    pub(super) fn has_shown_key(&self) -> bool {
+        self.spoke && matches!(self.connection, Connection::Server(_))
+    }
+
+    /// Processes what was received so far, up to the record that completes the handshake and not a byte further, and writes answers to `out`.
+    ///
+    /// After an error `out` may hold an alert for the peer.
+    pub(super) fn receive(&mut self, received: &mut [u8], out: &mut SendBuffer) -> Result<Step, TlsError> {
+        let mut start = 0;
+        loop {
+            let (discard, turn) = self.connection.turn(&mut received[start..start + self.seen], out);
+            self.spoke |= !out.is_empty();
+            let turn = turn.map_err(|error| self.fail(error, out))?;
+            let discard = discard.min(self.seen);
+            start += discard;
+            self.seen -= discard;
+            match turn {
+                Turn::Again => {}
+                Turn::Complete => return Ok(Step { discard: start, done: true }),
+                Turn::NeedsMore => match record_len(&received[start + self.seen..]).map_err(TlsError::NotTls)? {
+                    Some(len) if received.len() - start - self.seen >= len => self.seen += len,
+                    _ => return Ok(Step { discard: start, done: false }),
+                },
+            }
+        }
+    }
+
+    /// Takes the keys of a complete handshake.
+    pub(super) fn finish(self) -> Result<Established, TlsError> {
+        let state = self.connection.state();
+        if state.alpn_protocol() != Some(ALPN) {
+            return Err(TlsError::OtherProtocol);
+        }
+        let peer = state.peer_certificates().and_then(|keys| PublicKey::from_spki(keys.first()?)).ok_or(TlsError::NoKey)?;
+        let suite = state.negotiated_cipher_suite().ok_or(TlsError::Unusable("no cipher suite"))?;
+        let binding = self.exporter.export(suite.suite(), BINDING_LABEL).map_err(|_| TlsError::Unusable("no exporter secret"))?;
+        let ((sent, sealing), (opened, opening), schedule) = self.connection.into_secrets().map_err(TlsError::Handshake)?;
+        // Fresh keys count from 0, which is what `record` starts at: bytes after the handshake were never given to rustls.
+        if self.seen != 0 || sent != 0 || opened != 0 {
+            return Err(TlsError::Unexpected("a record inside the handshake"));
+        }
+        let cipher = |_| TlsError::Unusable("the cipher refuses its key");
+        let (sealer, opener) = (Sealer::new(sealing).map_err(cipher)?, Opener::new(opening).map_err(cipher)?);
+        Ok(Established { sealer, opener, schedule, peer, binding })
+    }
+
+    /// Writes rustls's alert, unless silence is better.
+    fn fail(&mut self, error: Error, out: &mut SendBuffer) -> TlsError {
+        let is_server = matches!(self.connection, Connection::Server(_));
+        // A scanner learns nothing. Only who names our protocol, in another version, is told what is wrong.
+        if is_server && !self.spoke && error != Error::NoApplicationProtocol {
+            return TlsError::from_handshake(error);
+        }
+        // Only as long as there are alerts to fetch: past them, rustls looks for the bytes it had seen, and panics if it is not given them.
+        while self.connection.state().wants_write() {
+            let (_, turn) = self.connection.turn(&mut [], out);
+            if !matches!(turn, Ok(Turn::Again)) {
+                break;
+            }
+        }
+        TlsError::from_handshake(error)
+    }
+}
+
+/// Either end of a connection; rustls has a type for each.
+enum Connection {
+    Client(Box<UnbufferedClientConnection>),
+    Server(Box<UnbufferedServerConnection>),
+}
+
+/// A direction's record counter and keys, twice, and the means to make the next keys.
+type Secrets = ((u64, ConnectionTrafficSecrets), (u64, ConnectionTrafficSecrets), KeySchedule);
+
+impl Connection {
+    fn turn(&mut self, received: &mut [u8], out: &mut SendBuffer) -> (usize, Result<Turn, Error>) {
+        match self {
+            Self::Client(connection) => turn(connection.process_tls_records(received), out),
+            Self::Server(connection) => turn(connection.process_tls_records(received), out),
+        }
+    }
+
+    fn state(&self) -> &CommonState {
+        match self {
+            Self::Client(connection) => connection,
+            Self::Server(connection) => connection,
+        }
+    }
+
+    fn into_secrets(self) -> Result<Secrets, Error> {
+        let (secrets, schedule) = match self {
+            Self::Client(connection) => {
+                let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
+                (secrets, KeySchedule::Client(kernel))
+            }
+            Self::Server(connection) => {
+                let (secrets, kernel) = connection.dangerous_into_kernel_connection()?;
+                (secrets, KeySchedule::Server(kernel))
+            }
+        };
+        Ok((secrets.tx, secrets.rx, schedule))
+    }
+}
+
+/// What to do after one step of rustls.
+enum Turn {
+    Again,
+    NeedsMore,
+    Complete,
+}
+
+fn turn<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut SendBuffer) -> (usize, Result<Turn, Error>) {
+    let turn = status.state.and_then(|state| match state {
+        ConnectionState::EncodeTlsData(message) => encode(message, out).map(|()| Turn::Again),
+        ConnectionState::TransmitTlsData(sent) => {
+            // In `out`, in order, is as good as sent.
+            sent.done();
+            Ok(Turn::Again)
+        }
+        ConnectionState::BlockedHandshake => Ok(Turn::NeedsMore),
+        ConnectionState::WriteTraffic(_) => Ok(Turn::Complete),
+        _ => Err(Error::General("record out of place".to_owned())),
+    });
+    (status.discard, turn)
+}
+
+fn encode<Data>(mut message: EncodeTlsData<'_, Data>, out: &mut SendBuffer) -> Result<(), Error> {
+    let needed = match message.encode(&mut []) {
+        Err(EncodeError::InsufficientSize(needed)) => needed.required_size,
+        // Nothing to send, or sent.
+        Ok(_) | Err(EncodeError::AlreadyEncoded) => return Ok(()),
+    };
+    let written = message.encode(out.spare(needed)).map_err(|error| Error::General(error.to_string()))?;
+    out.commit(written);
+    Ok(())
+}
+
+/// Makes the next keys of a connection.
+pub(super) enum KeySchedule {
+    Client(KernelConnection<ClientConnectionData>),
+    Server(KernelConnection<ServerConnectionData>),
+}
+
+impl KeySchedule {
+    /// Returns the next keys for what we send.
+    pub(super) fn next_sealer(&mut self) -> Result<Sealer, TlsError> {
+        let (_, secrets) = match self {
+            Self::Client(kernel) => kernel.update_tx_secret(),
+            Self::Server(kernel) => kernel.update_tx_secret(),
+        }
+        .map_err(|_| TlsError::Unusable("no next sending key"))?;
+        Sealer::new(secrets).map_err(|_| TlsError::Unusable("the cipher refuses its key"))
+    }
+
+    /// Returns the next keys for what we receive.
+    pub(super) fn next_opener(&mut self) -> Result<Opener, TlsError> {
+        let (_, secrets) = match self {
+            Self::Client(kernel) => kernel.update_rx_secret(),
+            Self::Server(kernel) => kernel.update_rx_secret(),
+        }
+        .map_err(|_| TlsError::Unusable("no next receiving key"))?;
+        Opener::new(secrets).map_err(|_| TlsError::Unusable("the cipher refuses its key"))
+    }
+}

@@ -1,0 +1,193 @@
+//! The TLS 1.3 record layer, from the end of the handshake on: one key a direction, sealing and opening of single records.
+//!
+//! rustls runs the handshake and derives the keys; its own record layer allocates and copies each record twice on the way
+//! out and once on the way in, which is what this module is for (`docs/DESIGN.md`, section 3, has the measurement).
+//! Bytes on the wire are those of RFC 8446, section 5.
+
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, TlsProtocolId, TlsRecordSealingKey, UnboundKey};
+use aws_lc_rs::error::Unspecified;
+use rustls::crypto::cipher::{AeadKey, Iv, Nonce, make_tls13_aad};
+use rustls::{ConnectionTrafficSecrets, ContentType};
+
+/// Bytes before the ciphertext: type, version, length (RFC 8446, section 5.2).
+pub(crate) const HEADER_LEN: usize = 5;
+/// Most plaintext bytes one record carries (RFC 8446, section 5.1).
+pub(crate) const MAX_PLAINTEXT: usize = 1 << 14;
+/// Most bytes a record's length field may announce (RFC 8446, section 5.2).
+const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
+/// Bytes of the authentication tag; the same for AES-GCM and ChaCha20-Poly1305.
+const TAG_LEN: usize = 16;
+/// Bytes a record is longer than its plaintext as [`Sealer`] writes it: header, content type and tag.
+pub(crate) const RECORD_OVERHEAD: usize = HEADER_LEN + 1 + TAG_LEN;
+/// Longest record, header included, that a peer may send.
+pub(crate) const MAX_RECORD: usize = HEADER_LEN + MAX_CIPHERTEXT;
+
+/// What is wrong with a record; each ends the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RecordError {
+    /// The first byte is no content type of TLS, or the second no TLS version: this is another protocol.
+    #[error("bytes {0:#04x} {1:#04x} begin no TLS record")]
+    NotTls(u8, u8),
+    /// The length field is above the limit of RFC 8446.
+    #[error("record of {0} bytes exceeds the limit of {MAX_CIPHERTEXT}")]
+    TooLong(usize),
+    /// The plaintext is above the limit of RFC 8446.
+    #[error("record of {0} plaintext bytes exceeds the limit of {MAX_PLAINTEXT}")]
+    PlaintextTooLong(usize),
+    /// A record came unprotected after the keys were agreed.
+    #[error("record of type {0} is not encrypted")]
+    Unprotected(u8),
+    /// The authentication tag does not fit: somebody changed the bytes, or they were sealed with another key.
+    #[error("record fails authentication")]
+    Forged,
+    /// Nothing but zeros inside: the content type is missing.
+    #[error("record has no content type")]
+    Untyped,
+}
+
+/// Returns the length of the record that `bytes` begins with, header included, or `None` when the header is incomplete.
+///
+/// The record itself may be incomplete. At most [`MAX_RECORD`].
+pub(crate) fn record_len(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
+    if let [kind, major, ..] = *bytes
+        && !((20..=23).contains(&kind) && major == 3)
+    {
+        return Err(RecordError::NotTls(kind, major));
+    }
+    let [_, _, _, high, low, ..] = *bytes else {
+        return Ok(None);
+    };
+    let len = usize::from(u16::from_be_bytes([high, low]));
+    if len > MAX_CIPHERTEXT {
+        return Err(RecordError::TooLong(len));
+    }
+    Ok(Some(HEADER_LEN + len))
+}
+
+/// Encrypts records of one direction under one key.
+pub(crate) struct Sealer {
+    key: SealingKey,
+    iv: Iv,
+    next: u64,
+}
+
+/// aws-lc keeps a nonce counter of its own for AES-GCM and refuses one that does not rise: a second guard behind `next`.
+enum SealingKey {
+    Gcm(TlsRecordSealingKey),
+    ChaCha(LessSafeKey),
+}
+
+impl Sealer {
+    /// Takes fresh keys, whose first record has number 0.
+    pub(crate) fn new(secrets: ConnectionTrafficSecrets) -> Result<Self, Unspecified> {
+        let (algorithm, key, iv) = parts(secrets)?;
+        let key = if algorithm == &aead::CHACHA20_POLY1305 {
+            SealingKey::ChaCha(LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref())?))
+        } else {
+            let key = TlsRecordSealingKey::new(algorithm, TlsProtocolId::TLS13, key.as_ref())?;
+            SealingKey::Gcm(key)
+        };
+        Ok(Self { key, iv, next: 0 })
+    }
+
+    /// Returns how many records were sealed under this key.
+    pub(crate) fn sealed(&self) -> u64 {
+        self.next
+    }
+
+    /// Writes one record of `plaintext`, which stays as it is, to `record`.
+    ///
+    /// `record` is exactly `plaintext.len() + RECORD_OVERHEAD` bytes, `plaintext` at most [`MAX_PLAINTEXT`]; anything
+    /// else is an error and nothing is sealed.
+    pub(crate) fn seal(&mut self, content: ContentType, plaintext: &[u8], record: &mut [u8]) -> Result<(), Unspecified> {
+        let (nonce, aad, body) = self.begin(plaintext.len(), record)?;
+        let (ciphertext, type_and_tag) = body.split_at_mut(plaintext.len());
+        let content = [u8::from(content)];
+        match &mut self.key {
+            SealingKey::Gcm(key) => key.seal_out_of_place_scatter(nonce, aad, plaintext, ciphertext, &content, type_and_tag),
+            SealingKey::ChaCha(key) => key.seal_out_of_place_scatter(nonce, aad, plaintext, ciphertext, &content, type_and_tag),
+        }
+    }
+
+    /// Makes a record of the plaintext that stands in `record` already, from [`HEADER_LEN`] on.
+    ///
+    /// `record` is `RECORD_OVERHEAD` bytes longer than the plaintext, as for [`Sealer::seal`].
+    pub(crate) fn seal_in_place(&mut self, content: ContentType, record: &mut [u8]) -> Result<(), Unspecified> {
+        let len = record.len().checked_sub(RECORD_OVERHEAD).ok_or(Unspecified)?;
+        let (nonce, aad, body) = self.begin(len, record)?;
+        let (plaintext, tag) = body.split_at_mut(len + 1);
+        plaintext[len] = u8::from(content);
+        let sealed = match &mut self.key {
+            SealingKey::Gcm(key) => key.seal_in_place_separate_tag(nonce, aad, plaintext),
+            SealingKey::ChaCha(key) => key.seal_in_place_separate_tag(nonce, aad, plaintext),
+        };
+        tag.copy_from_slice(sealed?.as_ref());
+        Ok(())
+    }
+
+    /// Writes the header, takes the next nonce and returns the rest of the record.
+    fn begin<'a>(&mut self, len: usize, record: &'a mut [u8]) -> Result<Begun<'a>, Unspecified> {
+        if len > MAX_PLAINTEXT || record.len() != len + RECORD_OVERHEAD {
+            return Err(Unspecified);
+        }
+        // Taken before anything can fail: a nonce is never used twice, whatever the caller does next.
+        let nonce = aead_nonce(&self.iv, self.next);
+        self.next = self.next.checked_add(1).ok_or(Unspecified)?;
+        let header = make_tls13_aad(len + 1 + TAG_LEN);
+        let (head, body) = record.split_at_mut(HEADER_LEN);
+        head.copy_from_slice(&header);
+        Ok((nonce, Aad::from(header), body))
+    }
+}
+
+/// Nonce, associated data (the header) and the record's bytes after the header.
+type Begun<'a> = (aead::Nonce, Aad<[u8; HEADER_LEN]>, &'a mut [u8]);
+
+/// Decrypts records of one direction under one key.
+pub(crate) struct Opener {
+    key: LessSafeKey,
+    iv: Iv,
+    next: u64,
+}
+
+impl Opener {
+    /// Takes fresh keys, whose first record has number 0.
+    pub(crate) fn new(secrets: ConnectionTrafficSecrets) -> Result<Self, Unspecified> {
+        let (algorithm, key, iv) = parts(secrets)?;
+        let key = LessSafeKey::new(UnboundKey::new(algorithm, key.as_ref())?);
+        Ok(Self { key, iv, next: 0 })
+    }
+
+    /// Decrypts `record`, one whole record as [`record_len`] measured it, in place.
+    pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(ContentType, &'a [u8]), RecordError> {
+        let (header, body) = record.split_at_mut_checked(HEADER_LEN).ok_or(RecordError::Forged)?;
+        if header[0] != u8::from(ContentType::ApplicationData) {
+            return Err(RecordError::Unprotected(header[0]));
+        }
+        let nonce = aead_nonce(&self.iv, self.next);
+        let aad = Aad::from(make_tls13_aad(body.len()));
+        let padded = self.key.open_in_place(nonce, aad, body).map_err(|_| RecordError::Forged)?;
+        self.next = self.next.checked_add(1).ok_or(RecordError::Forged)?;
+
+        let at = padded.iter().rposition(|byte| *byte != 0).ok_or(RecordError::Untyped)?;
+        if at > MAX_PLAINTEXT {
+            return Err(RecordError::PlaintextTooLong(at));
+        }
+        Ok((ContentType::from(padded[at]), &padded[..at]))
+    }
+}
+
+/// Which algorithm, and its key material.
+fn parts(secrets: ConnectionTrafficSecrets) -> Result<(&'static aead::Algorithm, AeadKey, Iv), Unspecified> {
+    match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => Ok((&aead::AES_128_GCM, key, iv)),
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => Ok((&aead::AES_256_GCM, key, iv)),
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => Ok((&aead::CHACHA20_POLY1305, key, iv)),
+        _ => Err(Unspecified),
+    }
+}
+
+/// The IV with the record's number folded in (RFC 8446, section 5.3).
+fn aead_nonce(iv: &Iv, number: u64) -> aead::Nonce {
+    aead::Nonce::assume_unique_for_key(Nonce::new(iv, number).0)
+}

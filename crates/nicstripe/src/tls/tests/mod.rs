@@ -1,0 +1,117 @@
+//! Two ends in memory, and what goes between them.
+#![allow(clippy::unwrap_used)]
+
+mod handshake;
+mod interop;
+mod records;
+mod stream;
+
+use std::sync::Arc;
+
+use super::buffer::SendBuffer;
+use super::pump::Tls;
+use super::*;
+use crate::trust::{Identity, PublicKey};
+
+/// Who takes part: two machines that trust each other.
+struct Cast {
+    client: Identity,
+    server: Identity,
+}
+
+impl Cast {
+    fn new() -> Self {
+        Self { client: Identity::generate().unwrap(), server: Identity::generate().unwrap() }
+    }
+
+    fn client_tls(&self) -> ClientTls {
+        ClientTls::new(&self.client, only(self.server.public_key()))
+    }
+
+    fn server_tls(&self) -> ServerTls {
+        ServerTls::new(&self.server, only(self.client.public_key()))
+    }
+}
+
+fn only(accepted: PublicKey) -> KeyFilter {
+    Arc::new(move |key| *key == accepted)
+}
+
+/// Both ends of a connection and the bytes on their way.
+struct Pair {
+    client: Tls,
+    server: Tls,
+    to_server: SendBuffer,
+    to_client: SendBuffer,
+}
+
+impl Pair {
+    fn new(client: &ClientTls, server: &ServerTls) -> Self {
+        let mut to_server = SendBuffer::with_capacity(64);
+        let client = Tls::client(client, &mut to_server).unwrap();
+        Self { client, server: Tls::server(server).unwrap(), to_server, to_client: SendBuffer::with_capacity(64) }
+    }
+
+    /// A connection with the handshake behind it.
+    fn open() -> Self {
+        let cast = Cast::new();
+        let mut pair = Self::new(&cast.client_tls(), &cast.server_tls());
+        pair.server_reads().unwrap();
+        pair.client_reads().unwrap();
+        pair.server_reads().unwrap();
+        assert!(pair.to_server.is_empty() && pair.to_client.is_empty());
+        pair
+    }
+
+    fn server_reads(&mut self) -> Result<Vec<u8>, TlsError> {
+        read(&mut self.server, &mut self.to_server, &mut self.to_client)
+    }
+
+    fn client_reads(&mut self) -> Result<Vec<u8>, TlsError> {
+        read(&mut self.client, &mut self.to_client, &mut self.to_server)
+    }
+
+    /// Gives the server what is on its way once more, changed.
+    fn server_reads_instead(&mut self, bytes: &[u8]) -> Result<Vec<u8>, TlsError> {
+        self.to_server.clear();
+        self.to_server.spare(bytes.len()).copy_from_slice(bytes);
+        self.to_server.commit(bytes.len());
+        self.server_reads()
+    }
+}
+
+/// Gives `tls` all that is on its way, and returns the plaintext.
+fn read(tls: &mut Tls, incoming: &mut SendBuffer, out: &mut SendBuffer) -> Result<Vec<u8>, TlsError> {
+    let mut bytes = incoming.pending().to_vec();
+    let mut plaintext = Vec::new();
+    let mut start = 0;
+    loop {
+        let received = tls.receive::<TlsError>(&mut bytes[start..], out, &mut |part| {
+            plaintext.extend_from_slice(part);
+            Ok(())
+        });
+        let discard = match received {
+            Ok(received) => received.discard,
+            Err(error) => {
+                incoming.clear();
+                return Err(error);
+            }
+        };
+        start += discard;
+        incoming.advance(discard);
+        if discard == 0 || incoming.is_empty() {
+            return Ok(plaintext);
+        }
+    }
+}
+
+/// Bytes that repeat at no distance that matters here.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut next = || {
+        // Knuth's MMIX constants.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}

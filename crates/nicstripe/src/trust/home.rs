@@ -1,0 +1,137 @@
+//! Where configuration and state are kept.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The two folders of one installation: configuration (identity, peers, settings) and state (journals, records of routes).
+///
+/// Nothing is created or read before it is needed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    config: PathBuf,
+    state: PathBuf,
+}
+
+impl Home {
+    /// Uses one folder for both.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        let config = folder.into();
+        Self { state: config.clone(), config }
+    }
+
+    /// Uses a folder for each.
+    pub fn new(config: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
+        Self { config: config.into(), state: state.into() }
+    }
+
+    /// Finds the user's folders by the process's environment; see [`Home::from_vars`].
+    pub fn from_env() -> Result<Self, HomeError> {
+        Self::from_vars(|name| env::var_os(name))
+    }
+
+    /// Finds the user's folders by variables that `lookup` returns.
+    ///
+    /// `NICSTRIPE_HOME` is both folders. Without it they are `nicstripe` in `XDG_CONFIG_HOME` and `XDG_STATE_HOME`, which default to `.config`
+    /// and `.local/state` in `HOME`. An empty variable counts as unset; a relative `XDG_*` is ignored, as its specification asks; a relative
+    /// `NICSTRIPE_HOME` or `HOME` is an error, since the folder would change with the working directory.
+    pub fn from_vars(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, HomeError> {
+        let path = |name: &str| lookup(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let absolute = |variable: &'static str, path: PathBuf| match path.is_absolute() {
+            true => Ok(path),
+            false => Err(HomeError::Relative { variable, path }),
+        };
+        if let Some(folder) = path(HOME_VARIABLE) {
+            return Ok(Self::at(absolute(HOME_VARIABLE, folder)?));
+        }
+        let folder = |variable: &str, default: &str| match path(variable).filter(|path| path.is_absolute()) {
+            Some(base) => Ok(base.join(NAME)),
+            None => {
+                let home = path("HOME").ok_or(HomeError::Unknown)?;
+                Ok(absolute("HOME", home)?.join(default).join(NAME))
+            }
+        };
+        Ok(Self { config: folder("XDG_CONFIG_HOME", ".config")?, state: folder("XDG_STATE_HOME", ".local/state")? })
+    }
+
+    /// Returns the folders of a daemon that serves the whole machine, `/etc/nicstripe` and `/var/lib/nicstripe`, if the first exists.
+    ///
+    /// For processes of root that were given no `NICSTRIPE_HOME`; who calls decides that.
+    pub fn system() -> Option<Self> {
+        let config = Path::new("/etc").join(NAME);
+        config.is_dir().then(|| Self::new(config, Path::new("/var/lib").join(NAME)))
+    }
+
+    /// Returns the folder of the configuration.
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// Returns the folder of the state.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// Returns where this machine's key pair is; for [`Identity`](super::Identity).
+    pub fn identity_file(&self) -> PathBuf {
+        self.config.join("identity")
+    }
+
+    /// Returns where the trusted keys are; for [`Peers`](super::Peers).
+    pub fn peers_file(&self) -> PathBuf {
+        self.config.join("peers")
+    }
+}
+
+/// Why the folders are unknown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HomeError {
+    /// Neither variable that names them is set.
+    #[error("cannot tell where the configuration is: neither {HOME_VARIABLE} nor HOME is set")]
+    Unknown,
+    /// A variable depends on the working directory.
+    #[error("{variable} is {path:?}: expected an absolute path")]
+    Relative {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        path: PathBuf,
+    },
+}
+
+const HOME_VARIABLE: &str = "NICSTRIPE_HOME";
+const NAME: &str = "nicstripe";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home(variables: &[(&str, &str)]) -> Result<Home, HomeError> {
+        Home::from_vars(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn one_variable_moves_everything() {
+        let found = home(&[("NICSTRIPE_HOME", "/n"), ("HOME", "/home/me"), ("XDG_CONFIG_HOME", "/c")]);
+        assert_eq!(found, Ok(Home::at("/n")));
+        assert_eq!(Home::at("/n").identity_file(), Path::new("/n/identity"));
+        assert_eq!(Home::at("/n").peers_file(), Path::new("/n/peers"));
+    }
+
+    #[test]
+    fn otherwise_the_xdg_folders_count_and_relative_or_empty_ones_do_not() {
+        let usual = Ok(Home::new("/home/me/.config/nicstripe", "/home/me/.local/state/nicstripe"));
+        assert_eq!(home(&[("HOME", "/home/me")]), usual);
+        assert_eq!(home(&[("HOME", "/home/me"), ("XDG_CONFIG_HOME", "c"), ("XDG_STATE_HOME", ""), ("NICSTRIPE_HOME", "")]), usual);
+        assert_eq!(home(&[("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "/s")]), Ok(Home::new("/c/nicstripe", "/s/nicstripe")));
+    }
+
+    #[test]
+    fn without_an_absolute_home_there_is_none() {
+        assert_eq!(home(&[]), Err(HomeError::Unknown));
+        assert_eq!(home(&[("HOME", "me")]), Err(HomeError::Relative { variable: "HOME", path: "me".into() }));
+        let error = home(&[("NICSTRIPE_HOME", "n"), ("HOME", "/home/me")]).map_err(|error| error.to_string());
+        assert_eq!(error, Err("NICSTRIPE_HOME is \"n\": expected an absolute path".to_owned()));
+    }
+}

@@ -1,0 +1,255 @@
+//! Public keys as people and files see them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// An Ed25519 public key: what a machine is known by.
+///
+/// Its text form is `nicstripe-ed25519` and the base64 of the 32 bytes, separated by one space.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    /// The first word of a key's text form.
+    pub const KIND: &'static str = "nicstripe-ed25519";
+
+    /// Takes the 32 bytes of RFC 8032. Whether they are a point of the curve shows at the first signature.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the 32 bytes of RFC 8032.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Returns a short form for people: the first 12 characters of the key's base64 in groups of four, such as `q83v-ASNF-Z4kB`.
+    ///
+    /// 72 bits: enough to tell one's own machines apart at a glance and to compare over the telephone; not a substitute for the whole key,
+    /// which is what files hold and what is compared. Of the alphabet, `+` and `/` are written `_` and `.` so that the groups stay words.
+    pub fn fingerprint(&self) -> String {
+        let text = STANDARD.encode(&self.0[..9]).replace('+', "_").replace('/', ".");
+        format!("{}-{}-{}", &text[..4], &text[4..8], &text[8..])
+    }
+
+    /// Returns the SubjectPublicKeyInfo of RFC 8410, as raw public keys are shown in TLS (RFC 7250).
+    pub(crate) fn to_spki(self) -> [u8; SPKI_LEN] {
+        let mut spki = [0; SPKI_LEN];
+        spki[..SPKI_PREFIX.len()].copy_from_slice(&SPKI_PREFIX);
+        spki[SPKI_PREFIX.len()..].copy_from_slice(&self.0);
+        spki
+    }
+
+    /// Reads what [`PublicKey::to_spki`] writes; `None` for every other kind of key and for other encodings of this one.
+    pub(crate) fn from_spki(spki: &[u8]) -> Option<Self> {
+        spki.strip_prefix(&SPKI_PREFIX)?.try_into().ok().map(Self)
+    }
+
+    /// Reads the second word of a key's text form.
+    pub(super) fn from_base64(text: &str) -> Result<Self, KeyError> {
+        let wrong = || KeyError::Base64 { text: shorten(text) };
+        let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
+        bytes.try_into().map(Self).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", Self::KIND, STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({})", STANDARD.encode(self.0))
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let line: PublicLine = text.parse()?;
+        match line.comment {
+            None => Ok(line.key),
+            Some(comment) => Err(KeyError::Trailing { text: shorten(&comment) }),
+        }
+    }
+}
+
+/// A public key and a comment: the one line that `nicstripe key` prints and `nicstripe trust add` takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicLine {
+    /// The key.
+    pub key: PublicKey,
+    /// What follows the key, usually `user@host`: one word or several, no control characters, at most 255 bytes. It proves nothing.
+    pub comment: Option<String>,
+}
+
+impl PublicLine {
+    /// Joins a key and a comment; control characters and bidirectional overrides in it become `_`, and what exceeds 255 bytes is cut.
+    pub fn new(key: PublicKey, comment: &str) -> Self {
+        let clean: String = comment.trim().chars().map(|c| if is_hidden(c) { '_' } else { c }).collect();
+        let end = (0..=MAX_COMMENT.min(clean.len())).rev().find(|end| clean.is_char_boundary(*end)).unwrap_or(0);
+        let comment = clean[..end].trim_end();
+        Self { key, comment: (!comment.is_empty()).then(|| comment.to_owned()) }
+    }
+
+    /// Makes the comment `user@host` from the user's name, if known, and this machine's host name.
+    #[cfg(unix)]
+    pub fn with_host_name(key: PublicKey, user: Option<&str>) -> Self {
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy();
+        match user {
+            Some(user) if !user.is_empty() => Self::new(key, &format!("{user}@{host}")),
+            _ => Self::new(key, &host),
+        }
+    }
+}
+
+impl fmt::Display for PublicLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.key)?;
+        match &self.comment {
+            Some(comment) => write!(f, " {comment}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for PublicLine {
+    type Err = KeyError;
+
+    fn from_str(line: &str) -> Result<Self, KeyError> {
+        let line = line.trim();
+        let (kind, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+        if kind != PublicKey::KIND {
+            return Err(KeyError::Kind { text: shorten(kind) });
+        }
+        let rest = rest.trim_start();
+        let (key, comment) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+        let key = PublicKey::from_base64(key)?;
+        let comment = comment.trim();
+        if comment.len() > MAX_COMMENT || comment.chars().any(is_hidden) {
+            return Err(KeyError::Comment { text: shorten(comment) });
+        }
+        Ok(Self { key, comment: (!comment.is_empty()).then(|| comment.to_owned()) })
+    }
+}
+
+/// Why a text is no public key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The first word is not the name of the one kind of key there is.
+    #[error("a public key begins with \"{}\", not with \"{text}\"", PublicKey::KIND)]
+    Kind {
+        /// The word found, shortened and escaped.
+        text: String,
+    },
+    /// The second word is not the base64 of 32 bytes.
+    #[error("\"{text}\" is not a key: expected 44 characters, the base64 of 32 bytes")]
+    Base64 {
+        /// The word found, shortened and escaped.
+        text: String,
+    },
+    /// Something follows where only a key may stand.
+    #[error("\"{text}\" follows the key: expected nothing there")]
+    Trailing {
+        /// What was found, shortened and escaped.
+        text: String,
+    },
+    /// The comment is too long or would not print.
+    #[error("comment \"{text}\" is not allowed: expected at most {MAX_COMMENT} bytes without control characters")]
+    Comment {
+        /// What was found, shortened and escaped.
+        text: String,
+    },
+}
+
+/// Tells characters that a terminal does not show as themselves: control characters and bidirectional overrides (Unicode TR 9).
+pub(super) fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+}
+
+/// Makes text from a file or a user fit for an error message: escaped, at most 48 characters.
+pub(super) fn shorten(text: &str) -> String {
+    let mut shown: String = text.chars().take(MAX_SHOWN).flat_map(|c| c.escape_debug()).collect();
+    if text.chars().nth(MAX_SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+const MAX_SHOWN: usize = 48;
+/// Longest comment in bytes: the longest host name with a user in front fits (picked by eye).
+const MAX_COMMENT: usize = 255;
+const SPKI_LEN: usize = 44;
+/// SEQUENCE { SEQUENCE { OID 1.3.101.112 }, BIT STRING of 32 bytes } (RFC 8410, section 4).
+const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const LINE: &str = "nicstripe-ed25519 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+    fn key() -> PublicKey {
+        PublicKey::from_bytes(std::array::from_fn(|i| i as u8))
+    }
+
+    #[test]
+    fn a_key_prints_as_one_line_and_reads_back() {
+        assert_eq!(key().to_string(), LINE);
+        assert_eq!(LINE.parse(), Ok(key()));
+        assert_eq!(key().fingerprint(), "AAEC-AwQF-BgcI");
+    }
+
+    #[test]
+    fn a_line_keeps_its_comment() {
+        let line: PublicLine = format!("  {LINE}\t me@box  two words \n").parse().unwrap();
+        assert_eq!(line.key, key());
+        assert_eq!(line.comment.as_deref(), Some("me@box  two words"));
+        assert_eq!(line.to_string(), format!("{LINE} me@box  two words"));
+        assert_eq!(LINE.parse::<PublicLine>().unwrap().comment, None);
+    }
+
+    #[test]
+    fn other_texts_are_refused_with_what_was_expected() {
+        let said = |text: &str| text.parse::<PublicKey>().unwrap_err().to_string();
+        assert_eq!(said("ssh-ed25519 AAAA"), "a public key begins with \"nicstripe-ed25519\", not with \"ssh-ed25519\"");
+        assert!(said("nicstripe-ed25519 AAAA").contains("\"AAAA\" is not a key"));
+        assert!(said("nicstripe-ed25519").contains("\"\" is not a key"));
+        assert!(said(&format!("{LINE} more")).contains("\"more\" follows the key"));
+        // Unused bits that are not zero would give one key several spellings.
+        assert!(said(&LINE.replace("h8=", "h9=")).contains("is not a key"));
+        assert!(said("\u{1b}[31m\u{202e}").contains("\\u{1b}[31m\\u{202e}"));
+        assert!(format!("{LINE} a\u{7}b").parse::<PublicLine>().is_err());
+    }
+
+    #[test]
+    fn a_comment_is_made_harmless() {
+        assert_eq!(PublicLine::new(key(), "a\nb\u{202e}").comment.as_deref(), Some("a_b_"));
+        assert_eq!(PublicLine::new(key(), "  ").comment, None);
+        let long = PublicLine::new(key(), &"ä".repeat(200));
+        assert_eq!(long.comment.as_ref().map(String::len), Some(254));
+        assert_eq!(long.to_string().parse(), Ok(long));
+    }
+
+    #[test]
+    fn the_tls_form_has_44_bytes_and_reads_back() {
+        let spki = key().to_spki();
+        assert_eq!(spki.len(), 44);
+        assert_eq!(PublicKey::from_spki(&spki), Some(key()));
+        assert_eq!(PublicKey::from_spki(&spki[..43]), None);
+        assert_eq!(PublicKey::from_spki(&[&spki[..], &[0]].concat()), None);
+        let mut other = spki;
+        other[8] ^= 1;
+        assert_eq!(PublicKey::from_spki(&other), None);
+    }
+}

@@ -1,0 +1,374 @@
+//! One line of the peers file.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use nicstripe_proto::BitRate;
+
+use super::key::{KeyError, PublicKey, is_hidden, shorten};
+
+/// A machine that is spoken to, and what it may do here.
+///
+/// Its text form is one line: options, key, name, separated by blanks; options and name may be missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its key.
+    pub key: PublicKey,
+    /// What people call it here; unique in the file.
+    pub name: Option<PeerName>,
+    /// What it may do here.
+    pub options: PeerOptions,
+}
+
+/// What a peer may do here. The default: everything that the daemon itself may.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PeerOptions {
+    /// `root=DIR`: the folder it sees as `/`, an absolute path; the daemon's own root when absent.
+    pub root: Option<PathBuf>,
+    /// `read-only` or `append-only`.
+    pub access: Access,
+    /// `rate=RATE`: the most it gets, over all links and both directions together. A number and optionally K, M, G or T: decimal bits per
+    /// second, at least 1.
+    pub rate: Option<BitRate>,
+}
+
+/// How far a peer may change files.
+///
+/// Ordered from most to least.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// It may read, write, replace and remove.
+    #[default]
+    Full,
+    /// It may make new files, and neither change nor remove those that exist.
+    AppendOnly,
+    /// It may read.
+    ReadOnly,
+}
+
+/// A peer's name: one word of at most 255 bytes without control characters, not beginning with `#`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PeerName(String);
+
+impl PeerName {
+    /// Returns the word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for PeerName {
+    type Err = LineError;
+
+    fn from_str(word: &str) -> Result<Self, LineError> {
+        let bad = |c: char| c.is_whitespace() || is_hidden(c);
+        if word.is_empty() || word.len() > MAX_NAME || word.starts_with('#') || word.chars().any(bad) {
+            return Err(LineError::Name { text: shorten(word) });
+        }
+        Ok(Self(word.to_owned()))
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = self.options.to_string();
+        if !options.is_empty() {
+            write!(f, "{options} ")?;
+        }
+        write!(f, "{}", self.key)?;
+        match &self.name {
+            Some(name) => write!(f, " {name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Peer {
+    type Err = LineError;
+
+    fn from_str(line: &str) -> Result<Self, LineError> {
+        let (first, rest) = split_word(line)?;
+        let (options, kind, rest) = match first == PublicKey::KIND {
+            true => (PeerOptions::default(), first, rest),
+            false => {
+                let options = first.parse()?;
+                let (kind, rest) = split_word(rest)?;
+                (options, kind, rest)
+            }
+        };
+        if kind != PublicKey::KIND {
+            return Err(KeyError::Kind { text: shorten(kind) }.into());
+        }
+        let (key, rest) = split_word(rest)?;
+        let key = PublicKey::from_base64(key)?;
+        let name = match rest.trim() {
+            "" => None,
+            word => Some(word.parse()?),
+        };
+        Ok(Self { key, name, options })
+    }
+}
+
+impl fmt::Display for PeerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let root = self.root.as_ref().map(|root| format!("{ROOT}={}", quote(&root.to_string_lossy())));
+        let access = match self.access {
+            Access::Full => None,
+            Access::AppendOnly => Some(APPEND_ONLY.to_owned()),
+            Access::ReadOnly => Some(READ_ONLY.to_owned()),
+        };
+        let rate = self.rate.map(|rate| format!("{RATE}={}", rate.bits_per_second()));
+        let words: Vec<String> = [root, access, rate].into_iter().flatten().collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+impl FromStr for PeerOptions {
+    type Err = LineError;
+
+    fn from_str(text: &str) -> Result<Self, LineError> {
+        let mut options = Self::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for word in split_options(text) {
+            let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+            if seen.contains(&name) {
+                return Err(LineError::Twice { option: shorten(name) });
+            }
+            seen.push(name);
+            options.set(name, value, word)?;
+        }
+        Ok(options)
+    }
+}
+
+impl PeerOptions {
+    fn set(&mut self, name: &str, value: Option<&str>, word: &str) -> Result<(), LineError> {
+        match (name, value) {
+            (ROOT, Some(value)) => self.root = Some(parse_root(value)?),
+            (RATE, Some(value)) => self.rate = Some(parse_rate(&unquote(value)?)?),
+            (READ_ONLY, None) => self.restrict(Access::ReadOnly)?,
+            (APPEND_ONLY, None) => self.restrict(Access::AppendOnly)?,
+            _ => return Err(LineError::Option { text: shorten(word) }),
+        }
+        Ok(())
+    }
+
+    fn restrict(&mut self, access: Access) -> Result<(), LineError> {
+        if self.access != Access::Full {
+            return Err(LineError::Contradiction);
+        }
+        self.access = access;
+        Ok(())
+    }
+}
+
+/// What is wrong with a line of the peers file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// Where the key should be is something else.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// There is no such option.
+    #[error("unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY} or {RATE}=RATE, separated by commas")]
+    Option {
+        /// The option as written, shortened and escaped.
+        text: String,
+    },
+    /// An option stands there twice.
+    #[error("option \"{option}\" is given twice")]
+    Twice {
+        /// The option's name.
+        option: String,
+    },
+    /// Two options exclude each other.
+    #[error("{READ_ONLY} and {APPEND_ONLY} exclude each other")]
+    Contradiction,
+    /// The value of `root` is no absolute path.
+    #[error("root \"{text}\" is not allowed: expected an absolute path")]
+    Root {
+        /// The value, shortened and escaped.
+        text: String,
+    },
+    /// The value of `rate` is no rate.
+    #[error("rate \"{text}\" is not allowed: expected digits and an optional K, M, G or T, in bits per second, at least 1")]
+    Rate {
+        /// The value, shortened and escaped.
+        text: String,
+    },
+    /// A quote that opens does not close, or does not end its value.
+    #[error("unbalanced quote in \"{text}\": expected \"…\" around a whole value, with \\\" and \\\\ inside")]
+    Quote {
+        /// The text from the quote on, shortened and escaped.
+        text: String,
+    },
+    /// The name is not one printable word.
+    #[error("name \"{text}\" is not allowed: expected one word of at most {MAX_NAME} bytes, not beginning with #")]
+    Name {
+        /// The name, shortened and escaped.
+        text: String,
+    },
+}
+
+/// Cuts the first word off a line; blanks inside quotes do not end it.
+fn split_word(line: &str) -> Result<(&str, &str), LineError> {
+    let line = line.trim_start();
+    let end = find_outside_quotes(line, char::is_whitespace).ok_or_else(|| LineError::Quote { text: shorten(line) })?;
+    Ok(line.split_at(end))
+}
+
+/// Cuts at the commas that are not inside quotes. The quotes are known to be balanced.
+fn split_options(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = find_outside_quotes(text, |c| c == ',').unwrap_or(text.len());
+        rest = text.get(end + 1..);
+        Some(&text[..end])
+    })
+}
+
+/// Returns where the first such character outside quotes is, or the end; `None` if a quote does not close.
+fn find_outside_quotes(text: &str, wanted: impl Fn(char) -> bool) -> Option<usize> {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            c if !quoted && wanted(c) => return Some(at),
+            _ => {}
+        }
+    }
+    (!quoted).then_some(text.len())
+}
+
+fn quote(value: &str) -> String {
+    let plain = |c: char| !c.is_whitespace() && !matches!(c, ',' | '"' | '\\');
+    if !value.is_empty() && value.chars().all(plain) {
+        return value.to_owned();
+    }
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn unquote(value: &str) -> Result<String, LineError> {
+    let wrong = || LineError::Quote { text: shorten(value) };
+    let Some(inside) = value.strip_prefix('"') else {
+        return if value.contains('"') { Err(wrong()) } else { Ok(value.to_owned()) };
+    };
+    let mut plain = String::new();
+    let mut rest = inside.chars();
+    loop {
+        match rest.next().ok_or_else(wrong)? {
+            '"' if rest.as_str().is_empty() => return Ok(plain),
+            '"' => return Err(wrong()),
+            '\\' => plain.push(rest.next().filter(|c| matches!(c, '"' | '\\')).ok_or_else(wrong)?),
+            c => plain.push(c),
+        }
+    }
+}
+
+fn parse_root(value: &str) -> Result<PathBuf, LineError> {
+    let text = unquote(value)?;
+    let root = PathBuf::from(&text);
+    // A control character could not be written back on one line.
+    match root.is_absolute() && !text.chars().any(char::is_control) {
+        true => Ok(root),
+        false => Err(LineError::Root { text: shorten(&text) }),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<BitRate, LineError> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 1_000),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 1_000_000),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 1_000_000_000),
+        Some(b'T' | b't') => (&text[..text.len() - 1], 1_000_000_000_000),
+        _ => (text, 1),
+    };
+    let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<u64>().ok()).flatten();
+    let rate = number.and_then(|number| number.checked_mul(unit)).filter(|rate| *rate > 0);
+    rate.map(BitRate).ok_or_else(|| LineError::Rate { text: shorten(text) })
+}
+
+const ROOT: &str = "root";
+const READ_ONLY: &str = "read-only";
+const APPEND_ONLY: &str = "append-only";
+const RATE: &str = "rate";
+/// Longest name in bytes: the longest host name fits (picked by eye).
+const MAX_NAME: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const KEY: &str = "nicstripe-ed25519 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+    fn peer(line: &str) -> Result<Peer, LineError> {
+        line.parse()
+    }
+
+    fn options(text: &str) -> PeerOptions {
+        peer(&format!("{text} {KEY}")).unwrap().options
+    }
+
+    #[test]
+    fn a_line_is_options_key_and_name() {
+        let read = peer(&format!("  root=/srv/backup,append-only,rate=500M\t{KEY}  nas ")).unwrap();
+        assert_eq!(read.options.root.as_deref(), Some("/srv/backup".as_ref()));
+        assert_eq!(read.options.access, Access::AppendOnly);
+        assert_eq!(read.options.rate, Some(BitRate::from_mbit(500)));
+        assert_eq!(read.name.as_ref().map(PeerName::as_str), Some("nas"));
+        assert_eq!(read.to_string(), format!("root=/srv/backup,append-only,rate=500000000 {KEY} nas"));
+        assert_eq!(peer(KEY).unwrap().to_string(), KEY);
+    }
+
+    #[test]
+    fn quoted_values_may_hold_blanks_commas_quotes_and_backslashes() {
+        let read = options(r#"read-only,root="/a b,c\"d\\e""#);
+        assert_eq!(read.root.as_deref(), Some(r#"/a b,c"d\e"#.as_ref()));
+        assert_eq!(options(&read.to_string()), read);
+        assert_eq!(options(r#"rate="2G""#).rate, Some(BitRate::from_gbit(2)));
+    }
+
+    #[test]
+    fn every_other_line_is_refused_with_the_word_and_what_is_allowed() {
+        for (line, said) in [
+            ("read-olny KEY", "unknown option \"read-olny\": expected root=DIR, read-only, append-only or rate=RATE"),
+            ("read-only, KEY", "unknown option \"\""),
+            ("read-only=yes KEY", "unknown option \"read-only=yes\""),
+            ("root KEY", "unknown option \"root\""),
+            ("read-only,read-only KEY", "option \"read-only\" is given twice"),
+            ("rate=1,rate=2 KEY", "option \"rate\" is given twice"),
+            ("read-only,append-only KEY", "read-only and append-only exclude each other"),
+            ("root=srv KEY", "root \"srv\" is not allowed: expected an absolute path"),
+            ("root= KEY", "root \"\" is not allowed"),
+            ("rate=0 KEY", "rate \"0\" is not allowed: expected digits and an optional K, M, G or T"),
+            ("rate=+1 KEY", "rate \"+1\" is not allowed"),
+            ("rate=99999999T KEY", "rate \"99999999T\" is not allowed"),
+            ("rate=M KEY", "rate \"M\" is not allowed"),
+            ("root=\"/a KEY", "unbalanced quote"),
+            ("root=/\"a\" KEY", "unbalanced quote"),
+            ("root=\"/a\"b KEY", "unbalanced quote"),
+            ("root=\"/\\a\" KEY", "unbalanced quote"),
+            ("KEY two words", "name \"two words\" is not allowed"),
+            ("KEY #remark", "name \"#remark\" is not allowed"),
+            ("KEY \u{202e}", "name \"\\u{202e}\" is not allowed"),
+            ("read-only", "a public key begins with \"nicstripe-ed25519\", not with \"\""),
+            ("read-only ssh-ed25519 AAAA", "not with \"ssh-ed25519\""),
+            ("nicstripe-ed25519 AAAA", "\"AAAA\" is not a key"),
+        ] {
+            let error = peer(&line.replace("KEY", KEY)).unwrap_err().to_string();
+            assert!(error.contains(said), "{line}: {error}");
+        }
+    }
+}

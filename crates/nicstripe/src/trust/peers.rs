@@ -1,0 +1,284 @@
+//! The file of the keys that are spoken to.
+
+use std::path::{Path, PathBuf};
+
+use super::file::{self, FileError};
+use super::key::{PublicKey, PublicLine, is_hidden, shorten};
+use super::peer::{LineError, Peer, PeerName, PeerOptions};
+
+/// The peers file: one peer a line, such as `read-only,root=/srv nicstripe-ed25519 AAEC… nas`.
+///
+/// Blank lines and lines that begin with `#` are kept as they are when the file is written again, and so is every line that did not change.
+/// One line that cannot be read makes the whole file unreadable: a restriction with a spelling mistake must not become none.
+///
+/// Reading: [`Peers::load`], again whenever the file may have changed. Changing: [`Peers::edit`], which keeps two changes at the same
+/// time from losing one.
+#[derive(Debug, Clone, Default)]
+pub struct Peers {
+    lines: Vec<Line>,
+}
+
+/// A line as it stands in the file, and what it says if it is not a comment.
+#[derive(Debug, Clone)]
+struct Line {
+    text: String,
+    peer: Option<Peer>,
+}
+
+/// What [`Peers::add`] did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Added {
+    /// The key is new.
+    New,
+    /// The key was there already under the name given here, and has the new one.
+    Renamed {
+        /// The name before, if it had one.
+        from: Option<PeerName>,
+    },
+    /// The key was there already, and nothing changed.
+    Unchanged,
+}
+
+impl Peers {
+    /// Reads the file; one that does not exist is empty.
+    ///
+    /// Errors: the file cannot be read, is not a regular file, others could change it, or a line cannot be read.
+    pub fn load(path: &Path) -> Result<Self, PeersError> {
+        let bytes = match file::read_guarded(path, MAX_FILE) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_missing() => return Ok(Self::default()),
+            Err(error) => return Err(error.into()),
+        };
+        Self::parse(path, &bytes)
+    }
+
+    /// Loads the file, lets `change` change it, and writes it back if that succeeded and changed something.
+    ///
+    /// Others that edit the same file wait (a lock on its folder, which is made if need be). At each moment, also after a crash, the old or
+    /// the new file is there whole, with mode 0600. If `change` fails the file stays as it is.
+    pub fn edit<T>(path: &Path, change: impl FnOnce(&mut Self) -> Result<T, PeersError>) -> Result<T, PeersError> {
+        let _lock = file::lock_folder_of(path)?;
+        let mut peers = Self::load(path)?;
+        let before = peers.to_text();
+        let result = change(&mut peers)?;
+        let after = peers.to_text();
+        if after != before {
+            file::replace_private(path, after.as_bytes())?;
+        }
+        Ok(result)
+    }
+
+    /// Returns the peers in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.lines.iter().filter_map(|line| line.peer.as_ref())
+    }
+
+    /// Returns the peer with this key.
+    pub fn find(&self, key: &PublicKey) -> Option<&Peer> {
+        self.iter().find(|peer| peer.key == *key)
+    }
+
+    /// Returns the peer with this name.
+    pub fn by_name(&self, name: &str) -> Option<&Peer> {
+        self.iter().find(|peer| peer.name.as_ref().is_some_and(|own| own.as_str() == name))
+    }
+
+    /// Trusts a key, with all rights; [`Peers::set_options`] takes some away.
+    ///
+    /// The name is the one given, else the line's comment if that is one word (and the key has none yet). A key that is there already keeps
+    /// its options. Errors: the name is no name, or another key has it.
+    pub fn add(&mut self, line: &PublicLine, name: Option<&str>) -> Result<Added, PeersError> {
+        let given = name.map(str::parse).transpose().map_err(PeersError::Value)?;
+        let index = self.index_of(&line.key);
+        let known = index.and_then(|index| self.lines[index].peer.clone());
+        let fallback = || match &known {
+            Some(peer) if peer.name.is_some() => peer.name.clone(),
+            _ => line.comment.as_ref().and_then(|comment| comment.parse().ok()),
+        };
+        let name: Option<PeerName> = given.or_else(fallback);
+        self.check_free(name.as_ref(), &line.key)?;
+
+        let peer = Peer { key: line.key, name, options: known.as_ref().map(|peer| peer.options.clone()).unwrap_or_default() };
+        match (index, known) {
+            (Some(_), Some(old)) if old == peer => Ok(Added::Unchanged),
+            (Some(index), Some(old)) => {
+                self.lines[index] = Line::of(peer);
+                Ok(Added::Renamed { from: old.name })
+            }
+            _ => {
+                self.lines.push(Line::of(peer));
+                Ok(Added::New)
+            }
+        }
+    }
+
+    /// Replaces what a peer may do here.
+    ///
+    /// Errors: no line has this key, or the root is not an absolute path that can be written as text.
+    pub fn set_options(&mut self, key: &PublicKey, options: PeerOptions) -> Result<(), PeersError> {
+        let unknown = || PeersError::Unknown { text: key.to_string() };
+        // What was not made from text may not come back from text, and would then spoil the file.
+        let text = options.to_string();
+        let read: PeerOptions = if text.is_empty() { PeerOptions::default() } else { text.parse().map_err(PeersError::Value)? };
+        if read != options {
+            return Err(PeersError::Value(LineError::Root { text: shorten(&text) }));
+        }
+        let line = self.index_of(key).map(|index| &mut self.lines[index]).ok_or_else(unknown)?;
+        let mut peer = line.peer.clone().ok_or_else(unknown)?;
+        if peer.options != options {
+            peer.options = options;
+            *line = Line::of(peer);
+        }
+        Ok(())
+    }
+
+    /// Trusts a key no longer, and returns what was known of it.
+    ///
+    /// `which` is a name, a whole key with or without its first word, or a [fingerprint](PublicKey::fingerprint) that only one key has.
+    /// Errors: nothing is called that.
+    pub fn remove(&mut self, which: &str) -> Result<Peer, PeersError> {
+        let which = which.trim();
+        let unknown = || PeersError::Unknown { text: shorten(which) };
+        let key = self.resolve(which).ok_or_else(unknown)?;
+        let index = self.index_of(&key).ok_or_else(unknown)?;
+        self.lines.remove(index).peer.ok_or_else(unknown)
+    }
+
+    fn resolve(&self, which: &str) -> Option<PublicKey> {
+        if let Some(peer) = self.by_name(which) {
+            return Some(peer.key);
+        }
+        if let Some(key) = which.parse().ok().or_else(|| PublicKey::from_base64(which).ok()) {
+            return Some(key);
+        }
+        let mut alike = self.iter().filter(|peer| peer.key.fingerprint() == which);
+        let first = alike.next()?.key;
+        alike.next().is_none().then_some(first)
+    }
+
+    fn index_of(&self, key: &PublicKey) -> Option<usize> {
+        self.lines.iter().position(|line| line.peer.as_ref().is_some_and(|peer| peer.key == *key))
+    }
+
+    fn check_free(&self, name: Option<&PeerName>, key: &PublicKey) -> Result<(), PeersError> {
+        match name.and_then(|name| self.by_name(name.as_str())) {
+            Some(other) if other.key != *key => {
+                let name = name.map(ToString::to_string).unwrap_or_default();
+                Err(PeersError::NameTaken { name, fingerprint: other.key.fingerprint() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn parse(path: &Path, bytes: &[u8]) -> Result<Self, PeersError> {
+        let mut peers = Self::default();
+        let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        if text.is_empty() {
+            return Ok(peers);
+        }
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            let line = peers.parse_line(line).map_err(|problem| PeersError::Line { path: path.to_owned(), line: index + 1, problem })?;
+            peers.lines.push(line);
+        }
+        Ok(peers)
+    }
+
+    fn parse_line(&self, bytes: &[u8]) -> Result<Line, LineProblem> {
+        let text = str::from_utf8(bytes).map_err(|_| LineProblem::NotText)?.to_owned();
+        let content = text.trim();
+        if content.is_empty() || content.starts_with('#') {
+            return Ok(Line { text, peer: None });
+        }
+        // A control character hides what a line says from who reads it.
+        if content.chars().any(|c| is_hidden(c) && c != '\t') {
+            return Err(LineProblem::Hidden);
+        }
+        let peer: Peer = content.parse()?;
+        if self.find(&peer.key).is_some() {
+            return Err(LineProblem::KeyTwice { fingerprint: peer.key.fingerprint() });
+        }
+        match &peer.name {
+            Some(name) if self.by_name(name.as_str()).is_some() => Err(LineProblem::NameTwice { name: name.to_string() }),
+            _ => Ok(Line { text, peer: Some(peer) }),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        self.lines.iter().map(|line| format!("{}\n", line.text)).collect()
+    }
+}
+
+impl Line {
+    fn of(peer: Peer) -> Self {
+        Self { text: peer.to_string(), peer: Some(peer) }
+    }
+}
+
+/// Why the peers are unknown or do not change.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeersError {
+    /// The file cannot be read or written, or others could change it.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A line cannot be read. Nobody is trusted until it is put right.
+    #[error("{path:?}, line {line}: {problem}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: LineProblem,
+    },
+    /// A name or option given by the caller is not allowed.
+    #[error(transparent)]
+    Value(LineError),
+    /// Another key has the name.
+    #[error("name \"{name}\" belongs to another key, {fingerprint}: expected a name of its own for each key")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The other key's fingerprint.
+        fingerprint: String,
+    },
+    /// No peer is called that.
+    #[error("no peer is called \"{text}\": expected a name, a key or a fingerprint from the peers file")]
+    Unknown {
+        /// What was asked for.
+        text: String,
+    },
+}
+
+/// What is wrong with a line in its file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineProblem {
+    /// Its words are wrong.
+    #[error(transparent)]
+    Words(#[from] LineError),
+    /// It is not UTF-8.
+    #[error("not UTF-8 text")]
+    NotText,
+    /// It holds control characters or bidirectional overrides.
+    #[error("control characters are not allowed")]
+    Hidden,
+    /// A line above has the same key, perhaps with other rights.
+    #[error("key {fingerprint} is on a line above already: expected one line a key")]
+    KeyTwice {
+        /// The key's fingerprint.
+        fingerprint: String,
+    },
+    /// A line above has the same name.
+    #[error("name \"{name}\" is on a line above already: expected a name of its own for each key")]
+    NameTwice {
+        /// The name.
+        name: String,
+    },
+}
+
+/// Several thousand peers; a longer file is something else.
+const MAX_FILE: usize = 1024 * 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+use crate::trust::Access;
+
+fn line(seed: u8, comment: &str) -> PublicLine {
+    PublicLine::new(PublicKey::from_bytes([seed; 32]), comment)
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("peers");
+    (folder, path)
+}
+
+fn parse(text: &str) -> Result<Peers, PeersError> {
+    Peers::parse(Path::new("/etc/peers"), text.as_bytes())
+}
+
+#[test]
+fn a_missing_file_trusts_nobody() {
+    let (_folder, path) = folder();
+    assert_eq!(Peers::load(&path).unwrap().iter().count(), 0);
+}
+
+#[test]
+fn comments_blank_lines_and_untouched_lines_survive_an_edit() {
+    let (_folder, path) = folder();
+    let first = format!("# ours\n\n  read-only   {}   nas\n#end\n", line(1, ""));
+    fs::write(&path, &first).unwrap();
+    assert_eq!(Peers::edit(&path, |peers| peers.add(&line(2, "me@box"), None)).unwrap(), Added::New);
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{first}{}\n", line(2, "me@box")));
+    Peers::edit(&path, |peers| peers.remove("me@box")).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), first);
+}
+
+#[test]
+fn an_edited_file_is_private_and_nothing_else_is_left_in_its_folder() {
+    let (folder, path) = folder();
+    Peers::edit(&path, |peers| peers.add(&line(1, ""), Some("nas"))).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn edits_at_the_same_time_are_all_kept() {
+    let (_folder, path) = folder();
+    std::thread::scope(|scope| {
+        for seed in 0..8 {
+            let path = &path;
+            scope.spawn(move || Peers::edit(path, |peers| peers.add(&line(seed, ""), None)).unwrap());
+        }
+    });
+    assert_eq!(Peers::load(&path).unwrap().iter().count(), 8);
+}
+
+#[test]
+fn a_failed_edit_changes_nothing() {
+    let (_folder, path) = folder();
+    let failed = Peers::edit(&path, |peers| {
+        peers.add(&line(1, ""), None)?;
+        peers.remove("nobody")
+    });
+    assert_eq!(
+        failed.unwrap_err().to_string(),
+        "no peer is called \"nobody\": expected a name, a key or a fingerprint from the peers file"
+    );
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_key_added_twice_takes_the_new_name_and_keeps_its_rights() {
+    let mut peers = parse(&format!("read-only {} nas\n", line(1, ""))).unwrap();
+    assert_eq!(peers.add(&line(1, "other@comment"), None).unwrap(), Added::Unchanged);
+    let from = Some("nas".parse().unwrap());
+    assert_eq!(peers.add(&line(1, ""), Some("store")).unwrap(), Added::Renamed { from });
+    assert_eq!(peers.iter().count(), 1);
+    assert_eq!(peers.by_name("store").unwrap().options.access, Access::ReadOnly);
+    assert!(peers.by_name("nas").is_none());
+}
+
+#[test]
+fn a_name_belongs_to_one_key() {
+    let mut peers = Peers::default();
+    peers.add(&line(1, ""), Some("nas")).unwrap();
+    let error = peers.add(&line(2, ""), Some("nas")).unwrap_err();
+    assert_eq!(error.to_string(), "name \"nas\" belongs to another key, AQEB-AQEB-AQEB: expected a name of its own for each key");
+    assert!(matches!(peers.add(&line(2, "nas"), None), Err(PeersError::NameTaken { .. })));
+    assert!(matches!(peers.add(&line(2, ""), Some("two words")), Err(PeersError::Value(LineError::Name { .. }))));
+    assert!(peers.find(&line(2, "").key).is_none());
+}
+
+#[test]
+fn a_peer_is_removed_by_name_key_or_fingerprint() {
+    let key = line(3, "").key;
+    let text = key.to_string();
+    let (_, base64) = text.split_once(' ').unwrap();
+    for which in ["nas", text.as_str(), base64, key.fingerprint().as_str()] {
+        let mut peers = Peers::default();
+        peers.add(&line(3, "nas"), None).unwrap();
+        peers.add(&line(4, ""), None).unwrap();
+        assert_eq!(peers.remove(which).unwrap().key, key, "{which}");
+        assert_eq!(peers.iter().count(), 1);
+    }
+}
+
+#[test]
+fn rights_are_changed_in_place() {
+    let mut peers = parse(&format!("{} nas\n# end\n", line(1, ""))).unwrap();
+    let options: PeerOptions = "root=/srv,append-only".parse().unwrap();
+    peers.set_options(&line(1, "").key, options.clone()).unwrap();
+    assert_eq!(peers.to_text(), format!("root=/srv,append-only {} nas\n# end\n", line(1, "")));
+    assert!(matches!(peers.set_options(&line(2, "").key, options), Err(PeersError::Unknown { .. })));
+    for root in ["relative", "/line\nbreak"] {
+        let options = PeerOptions { root: Some(root.into()), ..PeerOptions::default() };
+        assert!(matches!(peers.set_options(&line(1, "").key, options), Err(PeersError::Value(LineError::Root { .. }))));
+    }
+}
+
+#[test]
+fn one_bad_line_spoils_the_file_and_is_named() {
+    let good = line(1, "nas").to_string();
+    let error = |text: &str| parse(text).unwrap_err().to_string();
+    let unknown = error(&format!("# x\n{good}\nreadonly {}\n", line(2, "")));
+    assert!(unknown.starts_with("\"/etc/peers\", line 3: unknown option \"readonly\": expected root=DIR"), "{unknown}");
+    let twice = error(&format!("{good}\nread-only {good}\n"));
+    assert_eq!(twice, "\"/etc/peers\", line 2: key AQEB-AQEB-AQEB is on a line above already: expected one line a key");
+    assert!(error(&format!("{good}\n{} nas\n", line(2, ""))).contains("line 2: name \"nas\" is on a line above"));
+    assert!(error(&format!("{good}\r\n# x\rread-only\n{}\u{7}\n", line(2, ""))).contains("line 3: control characters"));
+    assert!(Peers::parse(Path::new("p"), b"# \xff\n").unwrap_err().to_string().ends_with("line 1: not UTF-8 text"));
+}
+
+#[test]
+fn a_file_that_others_can_change_is_refused() {
+    let (_folder, path) = folder();
+    fs::write(&path, "").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+    let error = Peers::load(&path).unwrap_err().to_string();
+    assert!(error.ends_with("has mode 0664, others could change it: expected at most 0644 (chmod go-w)"), "{error}");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(Peers::load(&path).is_ok());
+}

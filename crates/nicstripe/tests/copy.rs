@@ -1,0 +1,291 @@
+//! Client and daemon in one process, with loopback addresses as links.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use nicstripe::{
+    CancellationToken, Client, CopyOptions, Daemon, Digest, Error, FailCode, Name, Report,
+    trust::{Identity, Peers, PublicLine},
+};
+use tempfile::TempDir;
+
+/// A daemon that serves a temporary directory, and who may talk to it.
+struct Served {
+    root: TempDir,
+    port: u16,
+    client: Identity,
+    trusted: Peers,
+    shutdown: CancellationToken,
+}
+
+impl Served {
+    async fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn start_in(root: TempDir) -> Self {
+        let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let trusting = |identity: &Identity, name: &str| {
+            let mut peers = Peers::default();
+            peers.add(&PublicLine::new(identity.public_key(), name), Some(name)).unwrap();
+            peers
+        };
+        let bound = Daemon::builder()
+            .peers(trusting(&client, "client"))
+            .root(root.path().to_owned())
+            .port(0)
+            .interfaces(vec!["lo".into()])
+            .identity(daemon.clone());
+        let bound = bound.bind().await.unwrap();
+        let port = bound.addresses()[0].address.port();
+        let shutdown = CancellationToken::new();
+        tokio::spawn(bound.run(shutdown.clone()));
+        Self { root, port, client, trusted: trusting(&daemon, "daemon"), shutdown }
+    }
+
+    async fn connect(&self, links: usize) -> Result<Client, Error> {
+        let named = (1..=links).map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap()).collect();
+        let builder = Client::builder().identity(self.client.clone()).peers(self.trusted.clone()).port(self.port).links(named);
+        builder.connect("127.0.0.1").await
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.root.path().join(name)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).unwrap()
+}
+
+/// Bytes that repeat nowhere.
+fn content(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+fn digest(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+fn leftovers(dir: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("nicstripe")).collect()
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
+}
+
+async fn put(client: &Client, source: &Path, target: &str) -> Result<Report, Error> {
+    within(client.put(source, Some(name(target)), CopyOptions::default()).finish()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_every_awkward_size_arrive_whole_over_three_links_both_ways() {
+    let served = Served::start().await;
+    let client = within(served.connect(3)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    const CHUNK: usize = 256 * 1024;
+    for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 7 * CHUNK, 40 * CHUNK + 4097] {
+        let bytes = content(size);
+        let source = here.path().join("source");
+        std::fs::write(&source, &bytes).unwrap();
+        let remote = format!("file-{size}");
+
+        let report = put(&client, &source, &remote).await.unwrap();
+        assert_eq!(report.digest, digest(&bytes), "{size} bytes");
+        assert!(std::fs::read(served.path(&remote)).unwrap() == bytes, "{size} bytes");
+
+        let back = here.path().join(&remote);
+        let report = within(client.get(name(&remote), &back, CopyOptions::default()).finish()).await.unwrap();
+        assert_eq!(report.digest, digest(&bytes), "{size} bytes");
+        assert!(std::fs::read(&back).unwrap() == bytes, "{size} bytes");
+    }
+    assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
+    within(client.close()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_link_carries_its_share() {
+    let served = Served::start().await;
+    let client = within(served.connect(4)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("source");
+    std::fs::write(&source, content(64 << 20)).unwrap();
+    let report = put(&client, &source, "target").await.unwrap();
+    assert_eq!(report.links.len(), 4);
+    assert_eq!(report.links.iter().map(|link| link.bytes).sum::<u64>(), 64 << 20);
+    assert!(report.links.iter().all(|link| link.bytes > 0), "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_existing_target_stays_as_it_is_unless_replacing_was_asked_for() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("source");
+    std::fs::write(&source, b"new").unwrap();
+    std::fs::write(served.path("target"), b"old").unwrap();
+
+    let error = put(&client, &source, "target").await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::Exists), "{error}");
+    assert_eq!(std::fs::read(served.path("target")).unwrap(), b"old");
+    assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
+
+    let replace = CopyOptions { replace: true, ..CopyOptions::default() };
+    within(client.put(&source, Some(name("target")), replace).finish()).await.unwrap();
+    assert_eq!(std::fs::read(served.path("target")).unwrap(), b"new");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_takes_the_file_under_its_own_name() {
+    let served = Served::start().await;
+    std::fs::create_dir(served.path("dir")).unwrap();
+    let client = within(served.connect(1)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("own-name");
+    std::fs::write(&source, b"x").unwrap();
+    put(&client, &source, "dir").await.unwrap();
+    assert_eq!(std::fs::read(served.path("dir/own-name")).unwrap(), b"x");
+    within(client.put(&source, None, CopyOptions::default()).finish()).await.unwrap();
+    assert_eq!(std::fs::read(served.path("own-name")).unwrap(), b"x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_file_is_an_error_at_either_end() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let error = put(&client, &here.path().join("missing"), "target").await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::NotFound), "{error}");
+    let error = within(client.get(name("missing"), here.path(), CopyOptions::default()).finish()).await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::NotFound), "{error}");
+    assert_eq!(leftovers(here.path()), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_transfer_goes_on_where_it_was() {
+    let served = Served::start().await;
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("source");
+    let bytes = content(256 << 20);
+    std::fs::write(&source, &bytes).unwrap();
+
+    let client = within(served.connect(2)).await.unwrap();
+    let mut transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    let mut moved = 0;
+    while let Some(event) = within(transfer.next_event()).await {
+        if let nicstripe::Event::Progress(progress) = event {
+            moved = progress.bytes;
+            if moved > 32 << 20 {
+                transfer.cancel();
+                break;
+            }
+        }
+    }
+    match within(transfer.finish()).await {
+        Err(Error::Cancelled { resumable: true }) => {}
+        // So fast a machine leaves nothing to resume.
+        other => return assert!(other.is_ok() && moved > 0, "{other:?}"),
+    }
+    assert!(!served.path("target").exists());
+    drop(client);
+
+    let client = within(served.connect(2)).await.unwrap();
+    let report = put(&client, &source, "target").await.unwrap();
+    assert!(report.resumed_bytes > 0, "{report:?}");
+    assert_eq!(report.digest, digest(&bytes));
+    assert!(std::fs::read(served.path("target")).unwrap() == bytes);
+    assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_source_is_sent_anew_and_never_stitched() {
+    let served = Served::start().await;
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("source");
+    std::fs::write(&source, content(200 << 20)).unwrap();
+    let client = within(served.connect(1)).await.unwrap();
+    let transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    transfer.cancel();
+    let _ = within(transfer.finish()).await;
+
+    let mut bytes = content(200 << 20);
+    bytes[0] ^= 1;
+    std::fs::write(&source, &bytes).unwrap();
+    let _ = std::fs::remove_file(served.path("target"));
+    let report = put(&client, &source, "target").await.unwrap();
+    assert_eq!((report.resumed_bytes, report.digest), (0, digest(&bytes)));
+    assert!(std::fs::read(served.path("target")).unwrap() == bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strangers_key_is_refused_by_both_sides() {
+    let served = Served::start().await;
+    let stranger = Identity::generate().unwrap();
+    let connect = |identity: Identity, peers: Peers| {
+        let builder = Client::builder().identity(identity).peers(peers).port(served.port);
+        async move { within(builder.connect("127.0.0.1")).await }
+    };
+    let error = connect(stranger, served.trusted.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::Untrusted { .. }), "{error:?}");
+    let error = connect(served.client.clone(), Peers::default()).await.unwrap_err();
+    assert!(matches!(error, Error::UntrustedPeer { .. }), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_and_silence_get_no_byte_and_disturb_nobody() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let served = Served::start().await;
+    let address: SocketAddr = ([127, 0, 0, 1], served.port).into();
+    let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut garbage = tokio::net::TcpStream::connect(address).await.unwrap();
+    garbage.write_all(&content(4096)).await.unwrap();
+    let mut answer = Vec::new();
+    // Either an orderly end or a reset, without a byte.
+    let _ = within(garbage.read_to_end(&mut answer)).await;
+    assert_eq!(answer, b"");
+
+    let client = within(served.connect(2)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("source"), b"x").unwrap();
+    put(&client, &here.path().join("source"), "target").await.unwrap();
+
+    let _ = within(silent.read_to_end(&mut answer)).await;
+    assert_eq!(answer, b"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_named_link_that_cannot_be_used_is_an_error() {
+    let served = Served::start().await;
+    let builder = |link: &str| {
+        let links = vec![link.parse().unwrap()];
+        Client::builder().identity(served.client.clone()).peers(served.trusted.clone()).port(served.port).links(links)
+    };
+    for link in ["no-such0", "10.255.255.1", "lo=127.0.0.1@0"] {
+        let Ok(request) = link.parse::<nicstripe::LinkRequest>() else { continue };
+        let error = within(builder(&request.to_string()).connect("127.0.0.1")).await.unwrap_err();
+        assert!(matches!(error, Error::Link { .. }), "{link}: {error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transfers_on_clones_of_one_client_follow_each_other() {
+    let served = Arc::new(Served::start().await);
+    let client = within(served.connect(2)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("source"), content(3 << 20)).unwrap();
+    for round in 0..5 {
+        put(&client.clone(), &here.path().join("source"), &format!("target-{round}")).await.unwrap();
+    }
+}
