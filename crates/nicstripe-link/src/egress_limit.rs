@@ -106,11 +106,14 @@ impl Htb {
     /// class is a leaf, one class is above all others, and all leaves may send at the same rate.
     fn limit(self, classes: &[Class]) -> Option<ByteRate> {
         let top = classes.iter().filter(|class| class.parent == TC_H_ROOT).count();
+        if top != 1 || classes.len() > MAX_CLASSES {
+            return None;
+        }
         let is_leaf = |class: &&Class| !classes.iter().any(|child| child.parent == class.handle);
         let default = classes.iter().filter(is_leaf).find(|class| class.handle == self.default)?;
-        let limit = default.limit(classes, HTB_DEPTH)?;
-        let same = classes.iter().filter(is_leaf).all(|leaf| leaf.limit(classes, HTB_DEPTH) == Some(limit));
-        (top == 1 && same).then_some(limit)
+        let limit = default.limit(classes, HTB_DEPTH);
+        let same = classes.iter().filter(is_leaf).all(|leaf| leaf.limit(classes, HTB_DEPTH) == limit);
+        limit.filter(|_| same)
     }
 }
 
@@ -183,8 +186,10 @@ impl ByteRate {
 const TBF: &[u8] = b"tbf";
 const HTB: &[u8] = b"htb";
 
-/// `TC_HTB_MAXDEPTH` (include/net/sch_generic.h calls it so, net/sched/sch_htb.c keeps to it).
+/// How many classes above each other are looked through: `TC_HTB_MAXDEPTH`, include/uapi/linux/pkt_sched.h.
 const HTB_DEPTH: usize = 8;
+/// How many classes are compared, each with each (picked by eye). More belong to somebody who shapes others' traffic.
+const MAX_CLASSES: usize = 64;
 
 // include/uapi/linux/rtnetlink.h
 const RTM_NEWQDISC: u16 = 36;
@@ -214,3 +219,6 @@ const TCA_HTB_INIT: u16 = 2;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const TCA_HTB_OFFLOAD: u16 = 9;
+
+#[cfg(test)]
+mod tests;

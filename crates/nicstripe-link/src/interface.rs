@@ -38,8 +38,11 @@ pub struct Interface {
     pub addresses: Vec<InterfaceAddress>,
     /// Negotiated rate. `None` is "unknown": many virtual interfaces have none, or invent one, which is not repeated here.
     pub speed: Option<LineRate>,
-    /// What a rate limiter on its root queueing discipline lets out: bits per second of Ethernet frames, each counted with its
-    /// header of 14 bytes but without preamble, checksum and gap. `None` is "none, or unknown".
+    /// What a rate limiter on its root queueing discipline lets out, in bits per second of Ethernet frames: each counted with
+    /// its header of 14 bytes, but without preamble, checksum and gap.
+    ///
+    /// `None` is "none, or unknown". Known are tbf, and htb if all its leaf classes may send at the same rate and the default
+    /// class is one of them. A limiter on the interface it sends through ([`lower`](Self::lower)), or on its ports, is theirs.
     pub egress_limit: Option<LineRate>,
 }
 
@@ -223,7 +226,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// A negotiated rate in bits per second, never zero.
+/// A rate in bits per second, never zero: what was negotiated, or what a limiter lets out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineRate(pub u64);
 
