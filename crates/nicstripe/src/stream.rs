@@ -144,7 +144,6 @@ pub(crate) struct Stream<S> {
     plain: Vec<u8>,
     /// For each chunk that the kernel has not taken wholly: where it ends, in encrypted bytes since the start.
     chunk_ends: VecDeque<u64>,
-    encrypted: u64,
     heard_at: Instant,
 }
 
@@ -160,7 +159,6 @@ impl<S: EventSink> Stream<S> {
             sink,
             plain: Vec::new(),
             chunk_ends: VecDeque::new(),
-            encrypted: 0,
             heard_at: Instant::now(),
         }
     }
@@ -213,7 +211,7 @@ impl<S: EventSink> Stream<S> {
                 Outgoing::Chunk { header, buffer } => {
                     header.encode(&mut self.plain);
                     self.encrypt(buffer.bytes())?;
-                    self.chunk_ends.push_back(self.encrypted);
+                    self.chunk_ends.push_back(self.tls.total_sent() + self.tls.queued() as u64);
                 }
             }
             next = if self.tls.queued() < HIGH_WATER { self.outgoing.try_recv().ok() } else { None };
@@ -224,9 +222,7 @@ impl<S: EventSink> Stream<S> {
     /// Encrypts the frames gathered in `plain`, and `payload` behind them.
     fn encrypt(&mut self, payload: &[u8]) -> Result<(), TlsError> {
         if !self.plain.is_empty() {
-            let before = self.tls.queued();
             self.tls.queue(&[&self.plain, payload])?;
-            self.encrypted += (self.tls.queued() - before) as u64;
             self.plain.clear();
         }
         Ok(())
@@ -245,8 +241,8 @@ impl<S: EventSink> Stream<S> {
         if self.tls.queued() > 0 {
             self.tls.try_flush()?;
         }
-        let taken = self.encrypted - self.tls.queued() as u64;
-        let flushed = self.chunk_ends.iter().take_while(|end| **end <= taken).count();
+        let sent = self.tls.total_sent();
+        let flushed = self.chunk_ends.iter().take_while(|end| **end <= sent).count();
         if flushed > 0 {
             self.chunk_ends.drain(..flushed);
             self.deliver(vec![StreamEvent::Flushed(flushed as u32)]).await?;

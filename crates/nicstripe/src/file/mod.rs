@@ -12,7 +12,7 @@ pub(crate) use self::{
     pool::IoPool,
     root::Root,
     source::Source,
-    target::{Target, TargetRequest, WriteError, open_parent},
+    target::{Arrived, Target, TargetRequest, WriteError, open_parent},
 };
 
 use std::io;

@@ -11,6 +11,7 @@
 //! tried again, as the kernel forgets what it could not write: the part file is then worthless.
 
 use std::{
+    collections::VecDeque,
     ffi::{OsStr, OsString},
     fs::File,
     io,
@@ -22,11 +23,14 @@ use std::{
         },
     },
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use nicstripe_proto::{
-    ChunkSize, DataHeader, Digest, FailCode, Grid, Offer, Subtree,
+    ChunkSize, DataHeader, Digest, FailCode, Grid, Offer, PathId, Subtree,
     hash_tree::chunk_value,
     journal::{Header, JournalId, Replayed},
     message::PutOptions,
@@ -73,6 +77,16 @@ pub(crate) struct Target {
     options: PutOptions,
     /// Set when a sync failed: nothing more is believed of this part file.
     poisoned: AtomicBool,
+    /// Chunks that wait for the thread that is writing; `None` when none is.
+    writer: Mutex<Option<VecDeque<Arrived>>>,
+}
+
+/// A verified chunk on its way to the file.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) path: PathId,
+    pub(crate) header: DataHeader,
+    pub(crate) buffer: ChunkBuffer,
 }
 
 /// Why a chunk was not written.
@@ -138,6 +152,7 @@ impl Target {
             offer: request.offer.clone(),
             options: request.options,
             poisoned: AtomicBool::new(false),
+            writer: Mutex::default(),
             shown,
         };
         target.reserve(grid.size.saturating_sub(durable)).inspect_err(|_| {
@@ -153,14 +168,45 @@ impl Target {
         self.grid
     }
 
-    /// Verifies a chunk against its header and writes it.
-    pub(crate) fn write_chunk(&self, header: &DataHeader, buffer: &ChunkBuffer) -> Result<(), WriteError> {
-        let bytes = buffer.bytes();
-        let value = chunk_value(self.grid, header.chunk, bytes).map_err(|_| WriteError::Damaged)?;
-        if value != header.value {
-            return Err(WriteError::Damaged);
+    /// Verifies a chunk against its header, writes it, and reports it; and with it chunks that came to other threads meanwhile.
+    ///
+    /// Direct writes run side by side. Through the page cache the kernel lets one thread write a file at a time and the others spin: here they
+    /// leave their chunk to the one that writes and go on verifying.
+    pub(crate) fn write_chunk(&self, arrived: Arrived, report: impl Fn(Arrived, Result<(), WriteError>)) {
+        if self.verify_chunk(&arrived) != Some(true) {
+            return report(arrived, Err(WriteError::Damaged));
         }
-        let Some(extent) = self.grid.extent_of(header.chunk) else { return Err(WriteError::Damaged) };
+        if self.direct.is_some() {
+            let result = self.write_verified(&arrived);
+            return report(arrived, result);
+        }
+        {
+            let mut waiting = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(queue) = &mut *waiting {
+                return queue.push_back(arrived);
+            }
+            *waiting = Some(VecDeque::new());
+        }
+        let mut next = Some(arrived);
+        while let Some(arrived) = next {
+            let result = self.write_verified(&arrived);
+            report(arrived, result);
+            let mut waiting = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            next = waiting.as_mut().and_then(VecDeque::pop_front);
+            if next.is_none() {
+                *waiting = None;
+            }
+        }
+    }
+
+    fn verify_chunk(&self, arrived: &Arrived) -> Option<bool> {
+        let value = chunk_value(self.grid, arrived.header.chunk, arrived.buffer.bytes()).ok()?;
+        Some(value == arrived.header.value)
+    }
+
+    fn write_verified(&self, arrived: &Arrived) -> Result<(), WriteError> {
+        let bytes = arrived.buffer.bytes();
+        let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
         let whole_pages = bytes.len().is_multiple_of(DIRECT_ALIGNMENT);
         let file = self.direct.as_ref().filter(|_| whole_pages).unwrap_or(&self.part);
         file.write_all_at(bytes, extent.offset).map_err(|cause| self.error("write", cause))?;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::Input;
 use crate::{
     daemon::Service,
-    file::{BufferPool, ChunkBuffer, FileError, IoPool, Source, Target, TargetRequest, WriteError, open_parent},
+    file::{Arrived, BufferPool, ChunkBuffer, FileError, IoPool, Source, Target, TargetRequest, WriteError, open_parent},
 };
 
 /// What the peer may ask of this end.
@@ -123,9 +123,11 @@ impl Works {
     /// Verifies and writes a chunk that came by `path`.
     pub(super) fn write(&self, path: PathId, header: DataHeader, buffer: ChunkBuffer) {
         let Some(target) = self.target(header.transfer).cloned() else { return };
-        self.run(move || {
-            let result = target.write_chunk(&header, &buffer);
-            WorkDone::Written { path, header, result }
+        let done = self.done.clone();
+        self.pool.run(move || {
+            target.write_chunk(Arrived { path, header, buffer }, |Arrived { path, header, .. }, result| {
+                drop(done.blocking_send(Input::Work(WorkDone::Written { path, header, result })));
+            });
         });
     }
 

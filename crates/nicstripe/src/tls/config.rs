@@ -6,7 +6,7 @@
 //! | cipher | AES-256-GCM; ChaCha20-Poly1305 if either end's processor has no AES instructions |
 //! | key exchange | X25519MLKEM768 only: a recording made today stays unreadable to a quantum computer, for 0.07 ms more a handshake |
 //! | keys | Ed25519 raw public keys (RFC 7250), pinned, on both ends, always |
-//! | application protocol | [`ALPN`](super::ALPN), always |
+//! | application protocol | [`ALPN`], always |
 //! | never | tickets, resumption, early data, compression, renegotiation, server names |
 
 use std::fmt;

@@ -1,7 +1,8 @@
 //! The TLS 1.3 record layer, from the end of the handshake on: one key a direction, sealing and opening of single records.
 //!
-//! rustls runs the handshake and derives the keys; its own record layer allocates and copies each record twice on the way
-//! out and once on the way in, which is what this module is for (`docs/DESIGN.md`, section 3, has the measurement).
+//! rustls runs the handshake and derives the keys. Its own record layer allocates and copies each record, twice on the way out and once on the
+//! way in: 0.068 s/GB to seal and 0.069 to open and copy out, against 0.050 and 0.055 here (256 KiB at a time, one core of an AMD EPYC with
+//! VAES, where the cipher alone takes 0.047 and 0.055).
 //! Bytes on the wire are those of RFC 8446, section 5.
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, TlsProtocolId, TlsRecordSealingKey, UnboundKey};

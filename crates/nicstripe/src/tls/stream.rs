@@ -39,6 +39,8 @@ pub(crate) struct TlsStream {
     filled: usize,
     /// Whether the bytes received may hold complete records that nobody has looked at.
     unprocessed: bool,
+    /// Whether the peer has said its last word.
+    peer_closed: bool,
     sending: SendBuffer,
     /// Why nothing can be sent any more; what the peer said last may still be there to read.
     cut: Option<io::Error>,
@@ -53,7 +55,7 @@ pub(crate) struct Progress {
     pub(crate) plaintext: usize,
     /// Whether the kernel had no more at that moment.
     pub(crate) drained: bool,
-    /// Whether the peer has said that it will send no more.
+    /// Whether the peer has said that it will send no more. From then on there is nothing to wait for: do not ask for readiness to read.
     pub(crate) peer_closed: bool,
 }
 
@@ -77,7 +79,7 @@ impl TlsStream {
     }
 
     fn new(tcp: TcpStream, tls: Tls, sending: SendBuffer) -> Self {
-        Self { tcp, tls, received: vec![0; HANDSHAKE_BUFFER], filled: 0, unprocessed: false, sending, cut: None }
+        Self { tcp, tls, received: vec![0; HANDSHAKE_BUFFER], filled: 0, unprocessed: false, peer_closed: false, sending, cut: None }
     }
 
     /// Waits until there is something to receive (if `read`) or room to send (if `write`); with neither, for ever. Cancel safe.
@@ -101,14 +103,16 @@ impl TlsStream {
     pub(crate) fn try_receive<E: From<TlsError>>(&mut self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<Progress, E> {
         let (received, drained) = match self.unprocessed {
             true => (0, false),
+            false if self.peer_closed => (0, true),
             false => self.recv()?,
         };
         let mut progress = Progress { received, plaintext: 0, drained, peer_closed: false };
         if received > 0 || self.unprocessed {
             let done = self.process(&mut sink)?;
             progress.plaintext = done.plaintext;
-            progress.peer_closed = done.peer_closed;
+            self.peer_closed = done.peer_closed;
         }
+        progress.peer_closed = self.peer_closed;
         Ok(progress)
     }
 
@@ -128,7 +132,6 @@ impl TlsStream {
     /// Returns how many encrypted bytes were sent or dropped since the start, the handshake and what TLS itself says included.
     ///
     /// What was queued last is with the kernel as soon as this has grown by what [`TlsStream::queued`] was right after.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the caller's accounts of what the kernel took"))]
     pub(crate) fn total_sent(&self) -> u64 {
         self.sending.total_gone()
     }

@@ -2,6 +2,7 @@
 
 use rustls::{AlertDescription, ContentType};
 
+use super::super::pump::RENEW_AFTER;
 use super::super::record::{MAX_PLAINTEXT, RECORD_OVERHEAD, RecordError};
 use super::*;
 
@@ -74,14 +75,17 @@ fn a_request_to_renew_keys_is_answered_at_once() {
 fn renewal_comes_long_before_a_key_wears_out() {
     for suite in &rustls::crypto::aws_lc_rs::default_provider().cipher_suites {
         let limit = suite.tls13().unwrap().common.confidentiality_limit;
-        assert!(super::super::pump::RENEW_AFTER <= limit / 2, "{suite:?}: {limit}");
+        assert!(RENEW_AFTER <= limit / 2, "{suite:?}: {limit}");
     }
 }
+
+/// Harms two records of the given length.
+type Change = fn(&mut Vec<u8>, usize);
 
 #[test]
 fn a_changed_repeated_or_missing_record_ends_the_connection() {
     let record = 100 + RECORD_OVERHEAD;
-    let changes: [(&str, fn(&mut Vec<u8>, usize)); 5] = [
+    let changes: [(&str, Change); 5] = [
         ("changed", |bytes, _| bytes[50] ^= 1),
         ("type changed", |bytes, _| bytes[0] = 22),
         ("repeated", |bytes, record| bytes.copy_within(..record, record)),

@@ -205,6 +205,8 @@ async fn drain(mut stream: TlsStream) -> Vec<u8> {
             Ok(())
         });
         if progress.unwrap().peer_closed {
+            let again = stream.try_receive::<TlsError>(|_| Ok(())).unwrap();
+            assert!(again.peer_closed && again.received == 0);
             return plaintext;
         }
     }
