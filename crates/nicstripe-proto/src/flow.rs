@@ -79,6 +79,11 @@ impl Flow {
         self.unflushed = self.unflushed.saturating_sub(1);
     }
 
+    /// Frames begun, not yet wholly taken by the kernel: what a frame that is sent next has to wait for.
+    pub(crate) fn unflushed(&self) -> u64 {
+        self.unflushed
+    }
+
     /// The peer permits `frames` in all.
     pub(crate) fn on_credit(&mut self, frames: u64) {
         self.credit = self.credit.max(frames);

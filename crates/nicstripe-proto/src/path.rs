@@ -9,7 +9,10 @@
 //!
 //! `Path::to` is the only place that changes a state.
 
-use std::time::{Duration, Instant};
+use std::{
+    cmp::Reverse,
+    time::{Duration, Instant},
+};
 
 use minicbor::{Decode, Encode};
 
@@ -153,6 +156,12 @@ impl Path {
         self.rtt
     }
 
+    /// How a control message would fare here, the less the better: the time that data takes which is before it, and then the rate.
+    pub(crate) fn control_delay(&self) -> (Duration, Reverse<BitRate>) {
+        let (frames, rate) = (self.flow.unflushed(), self.rate.rate().unwrap_or(UNKNOWN_RATE));
+        (rate.time_for(frames.saturating_mul(crate::frame::MAX_PAYLOAD as u64)), Reverse(rate))
+    }
+
     /// Changes the state, if the table of [`PathState`] has such an arrow; says whether it did.
     fn to(&mut self, next: PathState) -> bool {
         let legal = self.state.may_become(next);
@@ -263,6 +272,9 @@ impl Path {
         self.echo = (sent_us != 0 && round_trip.is_none()).then_some(sent_us).or(self.echo);
     }
 }
+
+/// What a path whose rate is unknown is taken for when a control message looks for the soonest (picked by eye).
+const UNKNOWN_RATE: BitRate = BitRate::from_mbit(100);
 
 /// What silence has led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,23 @@
 //! Numbered control messages that survive any path.
 //!
 //! There is no privileged control connection: each message goes out on whichever path asks first, and again on another when that path is
-//! lost or suspect before the peer said that it arrived.
+//! lost or suspect, or takes longer than [`RESEND_AFTER`], before the peer said that it arrived.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
 
 use crate::path::PathId;
 
 /// Most messages that may be unacknowledged in one direction, and how far ahead of the next expected one may arrive.
 pub const WINDOW: u64 = 64;
+
+/// Time after which a message that is not acknowledged goes out on another path as well; doubles with each time.
+///
+/// An acknowledgement goes out at once, so that on a LAN it is late when its message waits behind data on a slow link, or the link is dead
+/// in one direction only, in which case nothing is suspect here. Over a long distance the few messages of a transfer are sent twice.
+pub const RESEND_AFTER: Duration = Duration::from_millis(50);
 
 /// Both directions of the control messages of one session.
 #[derive(Debug, Default)]
@@ -27,6 +36,15 @@ struct Outgoing {
     body: Vec<u8>,
     /// The path it was sent on last; `None` when it has to be sent.
     on: Option<PathId>,
+    /// When it goes out on another path as well.
+    resend_at: Option<Instant>,
+    times: u32,
+}
+
+impl Outgoing {
+    fn is_due(&self, path: PathId, now: Instant) -> bool {
+        self.on.is_none_or(|on| on != path && self.resend_at.is_some_and(|at| now >= at))
+    }
 }
 
 /// The peer broke the numbering.
@@ -54,15 +72,17 @@ pub enum ReliableError {
 impl Reliable {
     /// Queues a message.
     pub fn push(&mut self, body: Vec<u8>) {
-        self.unacknowledged.push_back(Outgoing { body, on: None });
+        self.unacknowledged.push_back(Outgoing { body, on: None, resend_at: None, times: 0 });
     }
 
     /// Returns the next message to send on `path`, with its number.
-    pub fn poll(&mut self, path: PathId) -> Option<(u64, Vec<u8>)> {
+    pub fn poll(&mut self, path: PathId, now: Instant) -> Option<(u64, Vec<u8>)> {
         let first = self.first_seq;
         let mut window = self.unacknowledged.iter_mut().take(WINDOW as usize).enumerate();
-        let (index, message) = window.find(|(_, message)| message.on.is_none())?;
+        let (index, message) = window.find(|(_, message)| message.is_due(path, now))?;
         message.on = Some(path);
+        message.resend_at = Some(now + RESEND_AFTER.saturating_mul(1 << message.times.min(8)));
+        message.times += 1;
         Some((first + index as u64, message.body.clone()))
     }
 
@@ -130,17 +150,34 @@ mod tests {
     const A: PathId = PathId(0);
     const B: PathId = PathId(1);
 
+    #[allow(clippy::disallowed_methods)]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn a_message_that_is_not_acknowledged_goes_out_on_another_path_after_a_while() {
+        let (mut sender, now) = (Reliable::default(), origin());
+        sender.push(vec![1]);
+        sender.poll(A, now);
+        let late = now + RESEND_AFTER;
+        assert_eq!((sender.poll(B, now), sender.poll(A, late)), (None, None));
+        assert_eq!(sender.poll(B, late), Some((0, vec![1])));
+        assert_eq!(sender.poll(A, late + RESEND_AFTER), None);
+        assert_eq!(sender.poll(A, late + 2 * RESEND_AFTER), Some((0, vec![1])));
+    }
+
     #[test]
     fn a_message_on_a_lost_path_goes_out_again_on_another() {
-        let mut sender = Reliable::default();
+        let (mut sender, now) = (Reliable::default(), origin());
         sender.push(vec![1]);
-        assert_eq!(sender.poll(A), Some((0, vec![1])));
-        assert_eq!(sender.poll(B), None);
+        assert_eq!(sender.poll(A, now), Some((0, vec![1])));
+        assert_eq!(sender.poll(B, now), None);
         sender.on_path_doubtful(A);
-        assert_eq!(sender.poll(B), Some((0, vec![1])));
+        assert_eq!(sender.poll(B, now), Some((0, vec![1])));
         sender.handle_ack(1).unwrap();
         sender.on_path_doubtful(B);
-        assert_eq!(sender.poll(A), None);
+        assert_eq!(sender.poll(A, now), None);
         assert!(sender.is_settled());
     }
 

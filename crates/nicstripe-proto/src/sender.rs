@@ -81,14 +81,17 @@ impl Sender {
     }
 
     /// Returns the next chunk that `path` should carry: of its assignment, or of a new one for a path of `rate`.
-    pub fn next_chunk(&mut self, path: PathId, rate: Option<BitRate>, now: Instant) -> Option<ChunkId> {
+    ///
+    /// An assignment is at most an equal share of what is left for `paths` paths, so that a small file takes all of them.
+    pub fn next_chunk(&mut self, path: PathId, rate: Option<BitRate>, paths: u64, now: Instant) -> Option<ChunkId> {
         let lane = self.lanes.entry(path).or_default();
         while let Some(chunk) = lane.waiting.pop_front() {
             if self.striper.is_carried_by(chunk, path) {
                 return Some(chunk);
             }
         }
-        let range = self.striper.assign(path, assignment_chunks(rate, self.grid.chunk_size.bytes()), now)?;
+        let share = self.striper.queued().div_ceil(paths.max(1));
+        let range = self.striper.assign(path, assignment_chunks(rate, self.grid.chunk_size.bytes()).min(share), now)?;
         lane.waiting.extend(range.chunks().skip(1));
         lane.in_flight_bytes += range_bytes(self.grid, range);
         Some(range.first)
@@ -97,16 +100,17 @@ impl Sender {
     /// Returns a chunk of another path that an idle `path` should carry as well; one that the other has not begun to read it takes over.
     pub fn next_hedge(&mut self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool), now: Instant) -> Option<ChunkId> {
         let lanes = &self.lanes;
-        let load = |path| {
-            let (rate, suspect) = rates(path);
-            PathLoad { in_flight: lanes.get(&path).map_or(0, |lane| lane.in_flight_bytes), rate, suspect }
-        };
-        let (chunk, owner) = self.striper.hedge(path, self.grid.chunk_size.bytes(), load, now)?;
+        let (chunk, owner) = self.striper.hedge(path, self.grid.chunk_size.bytes(), |path| load(lanes, &rates, path), now)?;
         self.lanes.entry(path).or_default().in_flight_bytes += self.chunk_bytes(chunk);
         if self.lanes.get(&owner).is_some_and(|lane| lane.waiting.contains(&chunk)) {
             self.on_not_sent(owner, chunk);
         }
         Some(chunk)
+    }
+
+    /// When [`Sender::next_hedge`] may have one for `path` that it does not have yet.
+    pub fn hedge_at(&self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool)) -> Option<Instant> {
+        self.striper.hedge_at(path, |path| load(&self.lanes, &rates, path))
     }
 
     /// Returns the next chunk to read and hash without sending it.
@@ -224,7 +228,61 @@ impl Sender {
     }
 }
 
+fn load(lanes: &BTreeMap<PathId, Lane>, rates: impl Fn(PathId) -> (Option<BitRate>, bool), path: PathId) -> PathLoad {
+    let (rate, suspect) = rates(path);
+    PathLoad { in_flight: lanes.get(&path).map_or(0, |lane| lane.in_flight_bytes), rate, suspect }
+}
+
 /// Returns the bytes of `range`, which lies in `grid`.
 pub(crate) fn range_bytes(grid: Grid, range: ChunkRange) -> u64 {
     grid.extent_of_range(range).map_or(0, |extent| extent.len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::ChunkSize;
+
+    const A: PathId = PathId(0);
+    const B: PathId = PathId(1);
+
+    #[allow(clippy::disallowed_methods)]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    fn sender(chunks: u64) -> Sender {
+        Sender::new(Grid::new(chunks * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT), &[])
+    }
+
+    #[test]
+    fn a_chunk_that_is_not_sent_leaves_the_books_once() {
+        let (mut sender, now) = (sender(2), origin());
+        let chunks: Vec<ChunkId> = std::iter::from_fn(|| sender.next_chunk(A, None, 1, now)).collect();
+        assert!(sender.on_send(A, chunks[0]) && sender.on_send(A, chunks[1]));
+        sender.on_acknowledged(A, chunks[0].into());
+        sender.on_not_sent(A, chunks[0]); // it was acknowledged while it was read once more
+        assert_eq!(sender.in_flight_bytes(A), ChunkSize::DEFAULT.bytes());
+        sender.on_not_sent(A, chunks[1]);
+        assert_eq!(sender.in_flight_bytes(A), 0);
+    }
+
+    #[test]
+    fn an_idle_path_takes_over_what_the_other_has_not_begun_to_read() {
+        let (mut sender, now) = (sender(8), origin());
+        let gigabit = Some(BitRate::from_gbit(1));
+        assert_eq!(sender.next_chunk(A, gigabit, 1, now), Some(ChunkId(0)));
+        assert_eq!(sender.next_hedge(B, |_| (gigabit, false), now), Some(ChunkId(7)));
+        assert!(!sender.on_send(A, ChunkId(7)) && sender.on_send(B, ChunkId(7)));
+        let mine: Vec<ChunkId> = std::iter::from_fn(|| sender.next_chunk(A, gigabit, 1, now)).collect();
+        assert_eq!(mine.last(), Some(&ChunkId(6)));
+    }
+
+    #[test]
+    fn a_small_file_is_shared_by_the_paths() {
+        let (mut sender, now) = (sender(4), origin());
+        sender.next_chunk(A, None, 2, now);
+        assert_eq!(sender.in_flight_bytes(A), 2 * ChunkSize::DEFAULT.bytes());
+        assert_eq!(sender.next_chunk(B, None, 2, now), Some(ChunkId(2)));
+    }
 }

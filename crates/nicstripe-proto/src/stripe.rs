@@ -75,6 +75,16 @@ impl Owners {
         self.first == path || self.hedge == Some(path)
     }
 
+    fn may_be_hedged_by(&self, path: PathId) -> bool {
+        self.hedge.is_none() && self.first != path
+    }
+
+    /// When the chunk is later than what its owner carries allows.
+    fn late_at(&self, owner: &PathLoad) -> Instant {
+        let expected = owner.finish_time(0).map_or(LATE_FIRST, |finish| finish.saturating_mul(2).saturating_add(LATE_MARGIN));
+        self.since + expected.min(LATE_AT_MOST)
+    }
+
     fn without(self, path: PathId) -> Option<Self> {
         match self.hedge {
             Some(hedge) if self.first == path => Some(Self { first: hedge, hedge: None, ..self }),
@@ -102,20 +112,25 @@ impl Striper {
 
     /// Gives `path` one chunk that another path carries, and names that path: the newest for which sending it again promises something.
     ///
-    /// It does when the owner is suspect, when it is later than its owner's own finish time allows, or when this path would deliver it
-    /// sooner. Where no rates are known it always does.
+    /// It does when the owner is suspect, when the chunk is late ([`Striper::hedge_at`] tells when one will be), or when this path would
+    /// deliver it sooner.
     pub fn hedge(&mut self, path: PathId, chunk_bytes: u64, load: impl Fn(PathId) -> PathLoad, now: Instant) -> Option<(ChunkId, PathId)> {
         let own_finish = load(path).finish_time(chunk_bytes);
         let promising = |owners: &Owners| {
             let owner = load(owners.first);
-            let (Some(own), Some(owners_finish)) = (own_finish, owner.finish_time(0)) else { return true };
-            let late = now.saturating_duration_since(owners.since) > owners_finish * 2 + LATE_MARGIN;
-            owner.suspect || late || own < owners_finish
+            let sooner = own_finish.zip(owner.finish_time(0)).is_some_and(|(own, owners_finish)| own < owners_finish);
+            owner.suspect || sooner || now >= owners.late_at(&owner)
         };
-        let candidates = self.in_flight.iter_mut().filter(|(_, owners)| owners.hedge.is_none() && owners.first != path && promising(owners));
+        let candidates = self.in_flight.iter_mut().filter(|(_, owners)| owners.may_be_hedged_by(path) && promising(owners));
         let (chunk, owners) = candidates.max_by_key(|(_, owners)| owners.stamp)?;
         (owners.hedge, owners.since) = (Some(path), now);
         Some((*chunk, owners.first))
+    }
+
+    /// When the first of the chunks that other paths carry will be late, so that `path` may hedge it.
+    pub fn hedge_at(&self, path: PathId, load: impl Fn(PathId) -> PathLoad) -> Option<Instant> {
+        let candidates = self.in_flight.values().filter(|owners| owners.may_be_hedged_by(path));
+        candidates.map(|owners| owners.late_at(&load(owners.first))).min()
     }
 
     /// Takes chunks off the list; returns those that were on it, each with the owners it had.
@@ -185,6 +200,15 @@ impl Striper {
 
 /// Grace before a chunk counts as late: an acknowledgement may wait 10 ms for company, and a busy machine adds as much (picked by eye).
 const LATE_MARGIN: Duration = Duration::from_millis(50);
+
+/// When a chunk counts as late on a path whose rate is unknown: a first assignment takes 8.4 ms at 1 Gbit/s, and its acknowledgement waits
+/// up to 10 ms.
+///
+/// At once, each small file was sent over every link; at 50 ms, a slow link in the set cost each as much.
+const LATE_FIRST: Duration = Duration::from_millis(25);
+
+/// When a chunk counts as late at any rate, also one of nothing at all: silence ends a path before.
+const LATE_AT_MOST: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -261,10 +285,22 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_has_at_most_two_owners() {
+    fn where_no_rate_is_known_a_chunk_is_hedged_when_it_is_late_and_not_before() {
         let (mut striper, now) = (striper(1), origin());
         striper.assign(A, 1, now);
         let loads = |_| PathLoad { in_flight: 0, rate: None, suspect: false };
+        assert_eq!(striper.hedge(B, CHUNK, loads, now), None);
+        let late = striper.hedge_at(B, loads).unwrap();
+        assert_eq!(late, now + LATE_FIRST);
+        assert_eq!(striper.hedge(B, CHUNK, loads, late), Some((ChunkId(0), A)));
+        assert_eq!(striper.hedge_at(B, loads), None);
+    }
+
+    #[test]
+    fn a_chunk_has_at_most_two_owners() {
+        let (mut striper, now) = (striper(1), origin());
+        striper.assign(A, 1, now);
+        let loads = |_| PathLoad { in_flight: 0, rate: None, suspect: true };
         assert_eq!(striper.hedge(B, CHUNK, loads, now), Some((ChunkId(0), A)));
         assert_eq!(striper.hedge(PathId(2), CHUNK, loads, now), None);
     }
@@ -273,7 +309,7 @@ mod tests {
     fn a_lost_paths_chunks_return_to_the_queue_unless_hedged() {
         let (mut striper, now) = (striper(3), origin());
         striper.assign(A, 3, now);
-        striper.hedge(B, CHUNK, |_| PathLoad { in_flight: 0, rate: None, suspect: false }, now);
+        striper.hedge(B, CHUNK, |_| PathLoad { in_flight: 0, rate: None, suspect: true }, now);
         striper.release(A);
         assert_eq!((striper.queued(), striper.in_flight()), (2, 1));
         assert!(striper.is_carried_by(ChunkId(2), B));

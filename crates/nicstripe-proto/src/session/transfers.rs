@@ -359,17 +359,7 @@ impl Session {
                     self.poll_finished(transfer);
                 }
             }
-            Message::Committed(committed) => {
-                let Committed { transfer, digest } = committed;
-                if self.expect(transfer, "a commit", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
-                    // Acknowledgements may still be under way on other paths.
-                    if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
-                        sender.on_committed();
-                    }
-                    self.end(transfer);
-                    self.events.push_back(Event::Committed { transfer, digest });
-                }
-            }
+            Message::Committed(committed) => self.handle_committed(committed)?,
             Message::Fail(fail) => {
                 if self.is_under_way(fail.transfer) {
                     self.end(fail.transfer);
@@ -377,6 +367,29 @@ impl Session {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn handle_committed(&mut self, committed: Committed) -> Result<(), PathError> {
+        let Committed { transfer, digest } = committed;
+        if !self.expect(transfer, "a commit", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
+            return Ok(());
+        }
+        let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
+        let sent = sender.digest();
+        if sent == Some(digest) {
+            // Acknowledgements may still be under way on other paths.
+            sender.on_committed();
+        }
+        self.end(transfer);
+        self.events.push_back(match sent {
+            Some(sent) if sent == digest => Event::Committed { transfer, digest },
+            Some(sent) => {
+                let text = format!("peer says that digest {digest} is durable, but {sent} was sent");
+                Event::Failed(failure(transfer, FailCode::Digest, text, false))
+            }
+            None => Event::Failed(failure(transfer, FailCode::Protocol, "peer says that a file is durable that was not sent yet", false)),
+        });
         Ok(())
     }
 
@@ -393,13 +406,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn handle_acks(
-        &mut self,
-        id: PathId,
-        transfer: TransferId,
-        ranges: &[ChunkRange],
-        now: Instant,
-    ) -> Result<(), PathError> {
+    pub(super) fn handle_acks(&mut self, id: PathId, transfer: TransferId, ranges: &[ChunkRange], now: Instant) -> Result<(), PathError> {
         if !self.expect(transfer, "an acknowledgement", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
             return Ok(());
         }
@@ -443,12 +450,18 @@ impl Session {
             return None;
         }
         let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
-        let first = senders.find_map(|(transfer, sender)| Some((transfer, sender.next_chunk(id, rate, now)?)));
+        let open = paths.values().filter(|path| path.state() == PathState::Open).count() as u64;
+        let first = senders.find_map(|(transfer, sender)| Some((transfer, sender.next_chunk(id, rate, open, now)?)));
         // Nothing is sent twice while another transfer has something to be sent once.
-        let (transfer, chunk) = first.or_else(|| {
+        let Some((transfer, chunk)) = first.or_else(|| {
             let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
             senders.find_map(|(transfer, sender)| Some((transfer, sender.next_hedge(id, |id| Self::rate_of(paths, id), now)?)))
-        })?;
+        }) else {
+            let senders = self.transfers.values().filter_map(Transfer::sender);
+            let late = senders.filter_map(|sender| sender.hedge_at(id, |id| Self::rate_of(paths, id))).min();
+            self.hedge_at = self.hedge_at.into_iter().chain(late).min();
+            return None;
+        };
         self.paths.get_mut(&id)?.flow.on_handed_out(transfer, chunk);
         self.on_paced(id, chunk_bytes, now);
         Some(Transmit::Chunk { transfer, chunk })

@@ -11,23 +11,23 @@ use nicstripe_proto::{ChainingValue, ChunkId, ChunkSet, Digest, Grid, HashTree, 
 use nicstripe_sim::Rng;
 
 /// Which content a file has. Two versions differ in every chunk.
-pub type Version = u64;
+pub(crate) type Version = u64;
 
 /// The contents of a file's versions.
 #[derive(Debug, Clone)]
-pub struct Contents {
-    pub grid: Grid,
+pub(crate) struct Contents {
+    pub(crate) grid: Grid,
     /// Whether values are hashes of bytes, or only numbers that take no time to make.
     real: bool,
     values: Rc<RefCell<HashMap<(Version, ChunkId), ChainingValue>>>,
 }
 
 impl Contents {
-    pub fn new(grid: Grid, real: bool) -> Self {
+    pub(crate) fn new(grid: Grid, real: bool) -> Self {
         Self { grid, real, values: Rc::default() }
     }
 
-    pub fn bytes(&self, version: Version, chunk: ChunkId) -> Vec<u8> {
+    pub(crate) fn bytes(&self, version: Version, chunk: ChunkId) -> Vec<u8> {
         let len = self.grid.extent_of(chunk).unwrap().len as usize;
         let mut rng = Rng::new(version ^ chunk.0.rotate_left(17));
         let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
@@ -35,7 +35,7 @@ impl Contents {
         bytes
     }
 
-    pub fn value(&self, version: Version, chunk: ChunkId) -> ChainingValue {
+    pub(crate) fn value(&self, version: Version, chunk: ChunkId) -> ChainingValue {
         *self.values.borrow_mut().entry((version, chunk)).or_insert_with(|| {
             if self.real {
                 return chunk_value(self.grid, chunk, &self.bytes(version, chunk)).unwrap();
@@ -47,7 +47,7 @@ impl Contents {
         })
     }
 
-    pub fn digest(&self, version: Version) -> Digest {
+    pub(crate) fn digest(&self, version: Version) -> Digest {
         let mut tree = HashTree::new(self.grid);
         for chunk in self.grid.all_chunks().chunks() {
             tree.insert(Subtree::of_chunk(chunk, self.value(version, chunk))).unwrap();
@@ -58,22 +58,22 @@ impl Contents {
 
 /// What a receiver's disk has of the file, and how it behaves.
 #[derive(Debug)]
-pub struct Disk {
-    pub read_delay: Duration,
-    pub write_delay: Duration,
-    pub sync_delay: Duration,
+pub(crate) struct Disk {
+    pub(crate) read_delay: Duration,
+    pub(crate) write_delay: Duration,
+    pub(crate) sync_delay: Duration,
     /// Nothing is read or written before.
-    pub stalled_until: Duration,
+    pub(crate) stalled_until: Duration,
     /// Writes from this number of chunks on fail.
-    pub full_at: Option<usize>,
+    pub(crate) full_at: Option<usize>,
     /// What was written of each chunk.
-    pub written: BTreeMap<ChunkId, Version>,
+    pub(crate) written: BTreeMap<ChunkId, Version>,
     /// What survives a crash.
-    pub journal: Vec<Subtree>,
-    pub durable: ChunkSet,
+    pub(crate) journal: Vec<Subtree>,
+    pub(crate) durable: ChunkSet,
     /// Made durable since the last restart.
     synced: ChunkSet,
-    pub committed: Option<Digest>,
+    pub(crate) committed: Option<Digest>,
 }
 
 impl Default for Disk {
@@ -95,7 +95,7 @@ impl Default for Disk {
 
 impl Disk {
     /// Appends to the journal; checks that only what is written becomes durable, and once.
-    pub fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
+    pub(crate) fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
         for subtree in subtrees {
             let range = subtree.chunks(grid).unwrap();
             assert!(range.chunks().all(|chunk| self.written.contains_key(&chunk)), "{range} is made durable and not written");
@@ -106,13 +106,13 @@ impl Disk {
     }
 
     /// The process is gone and what was not synced with it.
-    pub fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         self.written.retain(|chunk, _| self.durable.contains(*chunk));
         self.restart();
     }
 
     /// A new session begins.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.synced = ChunkSet::new();
     }
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod disk;
+mod drive;
 mod faults;
 mod harness;
 mod hostile;

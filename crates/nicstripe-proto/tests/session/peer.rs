@@ -14,14 +14,25 @@ use std::time::Instant;
 
 use crate::disk::{Disk, Version};
 
-/// What goes over a connection.
+/// What goes over a connection. It names its session, as a connection's hello does.
 #[derive(Debug, Clone)]
-pub enum Packet {
+pub(crate) enum Packet {
     /// Part of a chunk.
-    Piece { wire_len: u64 },
-    Frame { frame: Frame, wire_len: u64 },
+    Piece {
+        wire_len: u64,
+    },
+    Frame {
+        session: u64,
+        frame: Frame,
+        wire_len: u64,
+    },
     /// The rest of a chunk, with what its bytes are.
-    Chunk { header: DataHeader, content: Version, wire_len: u64 },
+    Chunk {
+        session: u64,
+        header: DataHeader,
+        content: Version,
+        wire_len: u64,
+    },
 }
 
 impl Message for Packet {
@@ -34,7 +45,7 @@ impl Message for Packet {
 
 /// What the I/O threads do.
 #[derive(Debug, Clone)]
-pub enum Work {
+pub(crate) enum Work {
     OpenTarget(TransferId),
     OpenSource(TransferId),
     Read { path: PathId, transfer: TransferId, chunk: ChunkId },
@@ -49,14 +60,14 @@ pub enum Work {
 
 impl Work {
     /// Whether it waits for a disk.
-    pub fn is_disk(&self) -> bool {
+    pub(crate) fn is_disk(&self) -> bool {
         !matches!(self, Self::ConnectTimeout { .. } | Self::CarrierUp(_))
     }
 }
 
 /// How a transfer ended at one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Committed(Digest),
     FailedHere(FailCode),
     FailedThere(FailCode),
@@ -64,49 +75,48 @@ pub enum Outcome {
 
 /// An established connection.
 #[derive(Debug, Default)]
-pub struct Connection {
+pub(crate) struct Connection {
     /// Not yet taken by the network; a chunk is several packets.
-    pub outbox: VecDeque<Packet>,
-    pub opened: Duration,
+    pub(crate) outbox: VecDeque<Packet>,
 }
 
 impl Connection {
-    pub fn chunks_waiting(&self) -> usize {
+    pub(crate) fn chunks_waiting(&self) -> usize {
         self.outbox.iter().filter(|packet| matches!(packet, Packet::Chunk { .. })).count()
     }
 }
 
 /// One end.
-pub struct Peer {
-    pub end: End,
-    pub session: Session,
-    pub connections: BTreeMap<PathId, Connection>,
+pub(crate) struct Peer {
+    pub(crate) end: End,
+    pub(crate) session: Session,
+    pub(crate) connections: BTreeMap<PathId, Connection>,
     /// Client: number of the attempt under way.
-    pub connecting: BTreeMap<PathId, u64>,
-    pub disk: Disk,
+    pub(crate) connecting: BTreeMap<PathId, u64>,
+    pub(crate) disk: Disk,
     /// The version of the source, where this end is the sender.
-    pub source: Version,
+    pub(crate) source: Version,
     /// Transfers whose file is open.
-    pub open: BTreeSet<TransferId>,
-    pub hashing: u32,
-    pub outcomes: BTreeMap<TransferId, Outcome>,
-    pub abandoned: bool,
-    pub closed: Option<CloseCode>,
-    pub completed: Option<Complete>,
-    /// Work of an earlier process is forgotten.
-    pub process: u64,
+    pub(crate) open: BTreeSet<TransferId>,
+    pub(crate) hashing: u32,
+    pub(crate) outcomes: BTreeMap<TransferId, Outcome>,
+    pub(crate) abandoned: bool,
+    pub(crate) closed: Option<CloseCode>,
+    pub(crate) completed: Option<Complete>,
+    /// Number of the session that this process is in; work and packets of an earlier one are forgotten.
+    pub(crate) process: u64,
     /// Writes under way by path.
-    pub writing: BTreeMap<PathId, u64>,
-    pub most_writing: u64,
-    pub sent_chunks: u64,
-    pub superseded: u64,
-    pub losses: Vec<(Duration, PathId, PathLoss)>,
-    pub suspicions: u64,
-    pub control_sent: Vec<(Duration, PathId)>,
+    pub(crate) writing: BTreeMap<PathId, u64>,
+    pub(crate) most_writing: u64,
+    pub(crate) sent_chunks: u64,
+    pub(crate) superseded: u64,
+    pub(crate) losses: Vec<(Duration, PathId, PathLoss)>,
+    pub(crate) suspicions: u64,
+    pub(crate) control_sent: Vec<(Duration, PathId)>,
 }
 
 impl Peer {
-    pub fn new(end: End, config: SessionConfig, now: Instant) -> Self {
+    pub(crate) fn new(end: End, config: SessionConfig, now: Instant) -> Self {
         let role = if end == End::A { Role::Client } else { Role::Daemon };
         Self {
             end,
@@ -133,7 +143,7 @@ impl Peer {
     }
 
     /// A transfer has ended here. It must not have ended before.
-    pub fn finish(&mut self, transfer: TransferId, outcome: Outcome) {
+    pub(crate) fn finish(&mut self, transfer: TransferId, outcome: Outcome) {
         self.open.remove(&transfer);
         let before = self.outcomes.insert(transfer, outcome);
         assert_eq!(before, None, "{:?}: transfer {} ended twice", self.end, transfer.0);

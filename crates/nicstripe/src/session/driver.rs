@@ -234,6 +234,7 @@ impl Driver {
         }
         let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
         slot.close();
+        slot.connecting = false;
         self.next_generation += 1;
         slot.generation = self.next_generation;
         slot.verified = established.verified;
@@ -242,7 +243,6 @@ impl Driver {
         let sink = PathSink { path, generation: slot.generation, inputs: self.handle.inputs.clone() };
         let task = tokio::spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, sink).run());
         slot.open(outgoing, task.abort_handle(), established.probe);
-        self.session.handle_path_lost(path, PathLoss::Reset, now);
         self.session.handle_path_open(path, now);
         let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
         self.session.limit_path(path, cap, now);
@@ -265,6 +265,7 @@ impl Driver {
 
     fn on_not_connected(&mut self, path: PathId, loss: PathLoss, error: Error, now: Instant) {
         let Some(slot) = self.slots.get_mut(&path) else { return };
+        slot.connecting = false;
         let reason = crate::chain(&error);
         let first = slot.generation == 0;
         if slot.plan.named && first {
@@ -401,7 +402,10 @@ impl Driver {
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
                 self.lose(path, PathLoss::Protocol, now);
             }
-            Err(WriteError::File(error)) => self.fail(header.transfer, error),
+            Err(WriteError::File(error)) => {
+                self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+                self.fail(header.transfer, error);
+            }
         }
     }
 
@@ -414,12 +418,27 @@ impl Driver {
 
     /// Does what the machine wants, then gives each connection what it may send.
     fn pump(&mut self, now: Instant) {
-        self.do_wanted(now);
+        loop {
+            self.do_wanted(now);
+            self.hash_ahead();
+            self.transmit(now);
+            // What was wanted last may have left something to send.
+            if !self.do_wanted(now) {
+                break;
+            }
+        }
+        self.handle.connected.store(self.session.is_connected(), Ordering::Release);
+    }
+
+    fn hash_ahead(&mut self) {
         while self.hashing < HASHING_AT_ONCE {
             let Some((transfer, chunk)) = self.session.poll_hash() else { break };
             self.hashing += 1;
             self.works.hash(transfer, chunk);
         }
+    }
+
+    fn transmit(&mut self, now: Instant) {
         let mut stuck = Vec::new();
         for (path, slot) in &self.slots {
             while slot.has_room() {
@@ -438,14 +457,16 @@ impl Driver {
         for path in stuck {
             self.lose(path, PathLoss::Reset, now);
         }
-        self.do_wanted(now);
-        self.handle.connected.store(self.session.is_connected(), Ordering::Release);
     }
 
-    fn do_wanted(&mut self, now: Instant) {
+    /// Says whether there was anything.
+    fn do_wanted(&mut self, now: Instant) -> bool {
+        let mut any = false;
         while let Some(wanted) = self.session.poll_event() {
+            any = true;
             self.do_one(wanted, now);
         }
+        any
     }
 
     fn do_one(&mut self, wanted: Wanted, now: Instant) {
@@ -611,8 +632,8 @@ impl Driver {
     }
 
     fn connect(&mut self, path: PathId) {
-        let (Some(connector), Some(slot)) = (&self.config.connector, self.slots.get(&path)) else { return };
-        if slot.retired || slot.is_open() {
+        let (Some(connector), Some(slot)) = (&self.config.connector, self.slots.get_mut(&path)) else { return };
+        if slot.retired || slot.is_open() || std::mem::replace(&mut slot.connecting, true) {
             return;
         }
         let (connector, plan, inputs) = (connector.clone(), slot.plan.clone(), self.handle.inputs.clone());

@@ -77,6 +77,8 @@ pub(super) struct Slot {
     /// Number of the connection; what an older one still says is ignored.
     pub(super) generation: u64,
     pub(super) retired: bool,
+    /// Whether a connection is being made.
+    pub(super) connecting: bool,
     open: Option<Open>,
     /// What the kernel said of the connections that are over.
     past: KernelView,
@@ -101,6 +103,7 @@ impl Slot {
             verified: None,
             generation: 0,
             retired: false,
+            connecting: false,
             open: None,
             past: KernelView::default(),
         }

@@ -1,0 +1,334 @@
+//! What a driver does between a session, its connections and its files, as `crates/nicstripe/src/session/driver.rs` does it.
+
+use std::time::Duration;
+
+use nicstripe_proto::{
+    ChunkId, Digest, Event as Wanted, FailCode, Frame, Incoming, Message, PathId, PathLoss, PathState, TransferId, Transmit,
+    message::Committed, session::failure,
+};
+use nicstripe_sim::{CloseReason, End};
+
+use crate::{
+    harness::{Job, Lab, us},
+    peer::{Connection, Outcome, Packet, Work},
+};
+
+/// Time for a connection to be made, as the client's connector has it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Frames that wait for a connection at most, as the driver has it.
+const OUTGOING_QUEUE: usize = 256;
+
+const HASHING_AT_ONCE: u32 = 2;
+
+/// Parts of a chunk that arrive one by one.
+const PIECES: u64 = 4;
+
+impl Lab {
+    pub(crate) fn on_opened(&mut self, path: PathId, end: End) {
+        let now = self.now();
+        let peer = self.peer_mut(end);
+        peer.connecting.remove(&path);
+        peer.connections.insert(path, Connection::default());
+        peer.session.handle_path_open(path, now);
+    }
+
+    pub(crate) fn on_closed(&mut self, path: PathId, end: End, reason: CloseReason) {
+        let now = self.now();
+        let peer = self.peer_mut(end);
+        let loss = match (peer.connecting.remove(&path), reason) {
+            (Some(_), _) => PathLoss::Unreachable,
+            (None, CloseReason::CarrierLost) => PathLoss::CarrierLost,
+            _ => PathLoss::Reset,
+        };
+        peer.connections.remove(&path);
+        peer.session.handle_path_lost(path, loss, now);
+    }
+
+    pub(crate) fn on_packet(&mut self, path: PathId, to: End, packet: Packet) {
+        let now = self.now();
+        let peer = self.peer_mut(to);
+        let session = match packet {
+            Packet::Frame { session, .. } | Packet::Chunk { session, .. } => session,
+            Packet::Piece { .. } => peer.process,
+        };
+        if !peer.connections.contains_key(&path) || session != peer.process {
+            return;
+        }
+        match packet {
+            Packet::Piece { .. } => peer.session.handle_heard(path, now),
+            Packet::Frame { frame, .. } => peer.session.handle_frame(path, frame, now).unwrap(),
+            Packet::Chunk { header, content, .. } => match peer.session.handle_chunk(path, &header, now).unwrap() {
+                Incoming::Write { grid, offset } => {
+                    assert_eq!(grid.extent_of(header.chunk).unwrap().offset, offset);
+                    *peer.writing.entry(path).or_default() += 1;
+                    peer.most_writing = peer.most_writing.max(peer.writing.values().sum());
+                    let at = self.net.now();
+                    self.arrivals.push((at, path));
+                    self.work(to, Work::Write { path, header, content });
+                }
+                Incoming::Drop => {}
+            },
+        }
+    }
+
+    /// Starts work on the disk, or finds it done at once where the disk takes no time.
+    pub(crate) fn work(&mut self, end: End, work: Work) {
+        let disk = &self.peer(end).disk;
+        let takes = match work {
+            Work::Read { .. } | Work::Hash { .. } => disk.read_delay,
+            Work::Write { .. } => disk.write_delay,
+            Work::Sync { .. } | Work::Commit { .. } => disk.sync_delay,
+            _ => us(50),
+        };
+        let at = self.net.now().max(disk.stalled_until) + takes;
+        self.schedule_work(end, at, work);
+    }
+
+    pub(crate) fn schedule_work(&mut self, end: End, at: Duration, work: Work) {
+        let process = self.peer(end).process;
+        self.schedule(at, Job::Work { end, process, work });
+    }
+
+    pub(crate) fn schedule(&mut self, at: Duration, job: Job) {
+        self.net.set_timer(at, self.next_job);
+        self.jobs.insert(self.next_job, job);
+        self.next_job += 1;
+    }
+
+    pub(crate) fn on_work(&mut self, end: End, work: Work) {
+        let stalled_until = self.peer(end).disk.stalled_until;
+        if work.is_disk() && stalled_until > self.net.now() {
+            return self.schedule_work(end, stalled_until, work);
+        }
+        let (now, grid) = (self.now(), self.contents.grid);
+        match work {
+            Work::OpenTarget(transfer) => {
+                let have = self.lie.take().unwrap_or_else(|| self.peer(end).disk.journal.clone());
+                let peer = self.peer_mut(end);
+                peer.open.insert(transfer);
+                peer.session.accept(transfer, have);
+            }
+            Work::OpenSource(transfer) => {
+                let offer = self.offer(transfer);
+                self.peer_mut(end).open.insert(transfer);
+                self.peer_mut(end).session.offer(offer).unwrap();
+            }
+            Work::Read { path, transfer, chunk } => self.on_read(end, path, transfer, chunk),
+            Work::Hash { transfer, chunk } => {
+                let value = self.contents.value(self.peer(end).source, chunk);
+                let peer = self.peer_mut(end);
+                peer.hashing -= 1;
+                peer.session.handle_chunk_hashed(transfer, chunk, value);
+            }
+            Work::Write { path, header, content } => self.on_write(end, path, header, content),
+            Work::Sync { transfer, subtrees } => {
+                let peer = self.peer_mut(end);
+                peer.disk.sync(grid, &subtrees);
+                peer.session.handle_synced(transfer, now);
+            }
+            Work::Check(transfer) => {
+                if self.peer(end).source == self.offered {
+                    self.peer_mut(end).session.complete(transfer, Vec::new());
+                } else {
+                    self.fail(end, transfer, FailCode::SourceChanged);
+                }
+            }
+            Work::Commit { transfer, digest } => self.on_commit(end, transfer, digest),
+            Work::ConnectTimeout { path, attempt } => {
+                if self.peer(end).connecting.get(&path) == Some(&attempt) {
+                    self.peer_mut(end).connecting.remove(&path);
+                    self.net.close(self.links[path.0 as usize], end);
+                    self.peer_mut(end).session.handle_path_lost(path, PathLoss::Unreachable, now);
+                }
+            }
+            Work::CarrierUp(path) => {
+                if !self.peer(end).connections.contains_key(&path) {
+                    self.connect(path);
+                }
+            }
+        }
+    }
+
+    fn on_read(&mut self, end: End, path: PathId, transfer: TransferId, chunk: ChunkId) {
+        let (now, mut content) = (self.now(), self.peer(end).source);
+        let value = self.contents.value(content, chunk);
+        let Some(header) = self.peer_mut(end).session.handle_chunk_read(path, transfer, chunk, value, now) else { return };
+        if self.damage.remove(&chunk) {
+            content = !content;
+        }
+        let wire_len = (u64::from(header.len) / PIECES).max(1);
+        let peer = self.peer_mut(end);
+        peer.sent_chunks += 1;
+        let Some(connection) = peer.connections.get_mut(&path) else { panic!("a chunk for {path:?}, which has no connection") };
+        connection.outbox.extend((1..PIECES).map(|_| Packet::Piece { wire_len }));
+        connection.outbox.push_back(Packet::Chunk { session: peer.process, header, content, wire_len });
+    }
+
+    fn on_write(&mut self, end: End, path: PathId, header: nicstripe_proto::DataHeader, content: u64) {
+        let (now, value) = (self.now(), self.contents.value(content, header.chunk));
+        let peer = self.peer_mut(end);
+        *peer.writing.get_mut(&path).unwrap() -= 1;
+        if value != header.value {
+            peer.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+            self.lose(end, path, PathLoss::Protocol);
+        } else if peer.disk.full_at.is_some_and(|most| peer.disk.written.len() >= most) {
+            peer.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+            self.fail(end, header.transfer, FailCode::NoSpace);
+        } else {
+            if peer.open.contains(&header.transfer) {
+                peer.disk.written.insert(header.chunk, content);
+            }
+            peer.session.handle_chunk_written(path, header.transfer, header.chunk, header.value, now);
+        }
+    }
+
+    fn on_commit(&mut self, end: End, transfer: TransferId, digest: Digest) {
+        let (sent, chunks) = (self.offered, self.contents.grid.all_chunks());
+        assert_eq!(digest, self.contents.digest(sent), "committed what was not sent");
+        let peer = self.peer_mut(end);
+        assert!(chunks.chunks().all(|chunk| peer.disk.written.get(&chunk) == Some(&sent)), "committed with a hole or a wrong chunk");
+        assert_eq!(peer.disk.committed.replace(digest), None, "committed twice");
+        if !peer.outcomes.contains_key(&transfer) {
+            peer.session.committed(Committed { transfer, digest });
+            peer.finish(transfer, Outcome::Committed(digest));
+        }
+    }
+
+    /// A transfer fails at this end, for each write that fails.
+    pub(crate) fn fail(&mut self, end: End, transfer: TransferId, code: FailCode) {
+        let peer = self.peer_mut(end);
+        peer.session.fail(failure(transfer, code, "the disk said no", true));
+        if !peer.outcomes.contains_key(&transfer) {
+            peer.finish(transfer, Outcome::FailedHere(code));
+        }
+    }
+
+    fn lose(&mut self, end: End, path: PathId, loss: PathLoss) {
+        let now = self.now();
+        self.disconnect(end, path);
+        self.peer_mut(end).session.handle_path_lost(path, loss, now);
+    }
+
+    fn disconnect(&mut self, end: End, path: PathId) {
+        if self.peer_mut(end).connections.remove(&path).is_some() {
+            self.net.close(self.links[path.0 as usize], end);
+        }
+    }
+
+    pub(crate) fn connect(&mut self, path: PathId) {
+        let attempt = self.next_job;
+        let client = &mut self.peers[0];
+        if client.connections.contains_key(&path) || client.connecting.contains_key(&path) {
+            return;
+        }
+        client.connecting.insert(path, attempt);
+        self.net.connect(self.links[path.0 as usize], End::A);
+        self.schedule_work(End::A, self.net.now() + CONNECT_TIMEOUT, Work::ConnectTimeout { path, attempt });
+    }
+
+    pub(crate) fn pump_both(&mut self) {
+        End::BOTH.into_iter().for_each(|end| self.pump(end));
+    }
+
+    pub(crate) fn pump(&mut self, end: End) {
+        let now = self.now();
+        self.do_wanted(end);
+        while self.peer(end).hashing < HASHING_AT_ONCE {
+            let Some((transfer, chunk)) = self.peer_mut(end).session.poll_hash() else { break };
+            self.peer_mut(end).hashing += 1;
+            self.work(end, Work::Hash { transfer, chunk });
+        }
+        let paths: Vec<PathId> = self.peer(end).connections.keys().copied().collect();
+        for path in paths {
+            while self.peer(end).connections[&path].outbox.len() < OUTGOING_QUEUE * PIECES as usize {
+                match self.peer_mut(end).session.poll_transmit(path, now) {
+                    Some(Transmit::Frame(frame)) => self.queue_frame(end, path, frame),
+                    Some(Transmit::Chunk { transfer, chunk }) => self.work(end, Work::Read { path, transfer, chunk }),
+                    None => break,
+                }
+            }
+            self.flush(end, path);
+        }
+        self.do_wanted(end);
+    }
+
+    fn queue_frame(&mut self, end: End, path: PathId, frame: Frame) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        if let Frame::Control { body, .. } = &frame {
+            let at = self.net.now();
+            self.peer_mut(end).control_sent.push((at, path));
+            if let Some((_, matches)) = self.cut_after.filter(|(of, _)| *of == end)
+                && matches(&message_of(body))
+            {
+                self.cut_after = None;
+                self.net.cut(self.links[path.0 as usize]);
+            }
+        }
+        let wire_len = (bytes.len() as u64 / self.scale).max(1);
+        let peer = self.peer_mut(end);
+        let packet = Packet::Frame { session: peer.process, frame, wire_len };
+        peer.connections.get_mut(&path).unwrap().outbox.push_back(packet);
+    }
+
+    fn flush(&mut self, end: End, path: PathId) {
+        let link = self.links[path.0 as usize];
+        let peer = &mut self.peers[end as usize];
+        let Some(connection) = peer.connections.get_mut(&path) else { return };
+        while self.net.is_writable(link, end) {
+            let Some(packet) = connection.outbox.pop_front() else { break };
+            let is_chunk = matches!(packet, Packet::Chunk { .. });
+            self.net.offer(link, end, packet).unwrap();
+            if is_chunk {
+                peer.session.handle_chunk_flushed(path);
+            }
+        }
+    }
+
+    fn do_wanted(&mut self, end: End) {
+        while let Some(wanted) = self.peer_mut(end).session.poll_event() {
+            if self.verbose {
+                eprintln!("{:?} {end:?} wants {wanted:?}", self.net.now());
+            }
+            self.do_one(end, wanted);
+        }
+    }
+
+    fn do_one(&mut self, end: End, wanted: Wanted) {
+        let at = self.net.now();
+        let peer = &mut self.peers[end as usize];
+        match wanted {
+            Wanted::Connect(path) => self.connect(path),
+            Wanted::Disconnect(path) => self.disconnect(end, path),
+            Wanted::PathChanged { path, state, loss } => {
+                peer.losses.extend(loss.map(|loss| (at, path, loss)));
+                peer.suspicions += u64::from(state == PathState::Suspect);
+            }
+            Wanted::PutRequested(put) => self.work(end, Work::OpenTarget(put.offer.transfer)),
+            Wanted::Offered(offer) => self.work(end, Work::OpenTarget(offer.transfer)),
+            Wanted::GetRequested(get) => self.work(end, Work::OpenSource(get.transfer)),
+            Wanted::Superseded { .. } => peer.superseded += 1,
+            Wanted::Sync { transfer, subtrees } => self.work(end, Work::Sync { transfer, subtrees }),
+            Wanted::SourceRead { transfer, .. } => self.work(end, Work::Check(transfer)),
+            Wanted::Completed(complete) => peer.completed = Some(complete),
+            Wanted::Commit { transfer, digest } => self.work(end, Work::Commit { transfer, digest }),
+            Wanted::Mismatch { transfer, received, sent } => {
+                assert_ne!(received, sent);
+                self.fail(end, transfer, FailCode::Digest);
+            }
+            Wanted::Committed { transfer, digest } => peer.finish(transfer, Outcome::Committed(digest)),
+            Wanted::Failed(fail) => peer.finish(fail.transfer, Outcome::FailedThere(fail.code)),
+            Wanted::Abandoned => {
+                assert!(!peer.abandoned, "abandoned twice");
+                peer.abandoned = true;
+            }
+            Wanted::Closed(code) => assert_eq!(peer.closed.replace(code), None, "closed twice"),
+            _ => {}
+        }
+    }
+}
+
+fn message_of(body: &[u8]) -> Message {
+    minicbor::decode(body).unwrap()
+}
