@@ -509,6 +509,15 @@ struct Run {
 
 impl Run {
     async fn run(mut self) -> Result<Report, Error> {
+        let result = self.attempts().await;
+        // The session outlives the transfer; its events do not, so that their reader sees the end.
+        if let Some(session) = &*self.inner.session.lock().await {
+            session.route_events(None);
+        }
+        result
+    }
+
+    async fn attempts(&mut self) -> Result<Report, Error> {
         let mut lost_since: Option<Instant> = None;
         let mut begun = false;
         let mut restarted = false;

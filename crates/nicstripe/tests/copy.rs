@@ -115,6 +115,17 @@ async fn files_of_every_awkward_size_arrive_whole_over_three_links_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn events_end_with_the_transfer() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("source"), b"x").unwrap();
+    let mut transfer = client.put(&here.path().join("source"), Some(name("target")), CopyOptions::default());
+    while within(transfer.next_event()).await.is_some() {}
+    within(transfer.finish()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_link_carries_its_share() {
     let served = Served::start().await;
     let client = within(served.connect(4)).await.unwrap();
