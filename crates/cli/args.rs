@@ -1,0 +1,80 @@
+//! What may be typed.
+
+use clap::{Parser, Subcommand};
+
+use crate::{completions, cp, demo, failure::Failure, key, man, routes, serve, terminal::Terminal, trust};
+
+/// Copies large files between two machines over every cable that joins them, and proves that what arrived is what was sent.
+#[derive(Debug, Parser)]
+#[command(name = "nicstripe", version, max_term_width = 100, after_help = FIRST_STEPS, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands, in the order in which a newcomer needs them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Demo(demo::Demo),
+    Key(key::Key),
+    Trust(trust::Trust),
+    Serve(serve::Serve),
+    Cp(Box<cp::Cp>),
+    Routes(routes::RoutesArgs),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+impl Command {
+    /// Runs it, and returns when it is done.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        match self {
+            Self::Demo(demo) => demo.run(terminal),
+            Self::Key(key) => key.run(terminal),
+            Self::Trust(trust) => trust.run(terminal),
+            Self::Serve(serve) => serve.run(terminal),
+            Self::Cp(cp) => cp.run(terminal),
+            Self::Routes(routes) => routes.run(terminal),
+            Self::Completions(completions) => completions.run(),
+            Self::Man(man) => man.run(),
+        }
+    }
+}
+
+const FIRST_STEPS: &str = "\
+First steps:
+  nicstripe demo                                        on this machine alone, nothing to set up
+  nicstripe key                                         on both machines: prints the line to exchange
+  nicstripe trust add 'nicstripe-ed25519 …' --name NAME on both machines: trust the other's line
+  nicstripe serve --root DIR                            on the one
+  nicstripe cp FILE HOST:                               on the other
+
+Environment:
+  NICSTRIPE_HOME  folder for the key, the trusted peers and all state
+                  [default: nicstripe in $XDG_CONFIG_HOME and $XDG_STATE_HOME; for root /etc/nicstripe where that exists]
+  NICSTRIPE_LOG   what is logged on standard error, such as info or nicstripe=debug [default: info for serve, else warn]
+  NO_COLOR        no colours, whatever its value";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_and_command_is_explained() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} has no description", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {} has no help", command.get_name(), argument.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Args::command());
+    }
+}

@@ -1,0 +1,233 @@
+//! What may be typed behind `cp`.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{ArgAction, Args, ValueEnum};
+use nicstripe::{BitRate, DEFAULT_PORT, LinkRequest, RoutePolicy};
+
+use crate::quantity::{parse_rate, parse_time};
+
+/// Copy a file to or from a machine that runs `nicstripe serve`, over every cable at once
+///
+/// Nothing appears under the target's name before all of it has arrived, was verified and is on disk. What arrived of an interrupted copy is
+/// kept beside the target: the same command goes on from there. Exit code 0 means verified and durable.
+#[derive(Debug, Args)]
+#[command(after_help = LOCATIONS, after_long_help = LONG_AFTER)]
+pub(crate) struct Cp {
+    /// What to copy: a file here, or HOST:PATH
+    #[arg(value_name = "SRC")]
+    pub(crate) source: OsString,
+
+    /// Where to: a file or directory here, or HOST:PATH; HOST: or HOST:DIR/ keeps the file's name
+    #[arg(value_name = "DST")]
+    pub(crate) target: OsString,
+
+    /// Replace the target if it exists [default: refuse]
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Start from nothing, also where an earlier copy left a part [default: go on from there]
+    #[arg(long)]
+    pub(crate) no_resume: bool,
+
+    /// Keep the mode and times of the source
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+
+    /// Read the target back from disk and compare before it counts as copied [default: verify what arrives]
+    #[arg(long)]
+    pub(crate) verify: bool,
+
+    /// TCP port of the daemon [default: 7747]
+    #[arg(short = 'P', long, value_parser = parse_port)]
+    pub(crate) port: Option<u16>,
+
+    /// Use IPv4 only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    pub(crate) ipv4: bool,
+
+    /// Use IPv6 only
+    #[arg(short = '6', long)]
+    pub(crate) ipv6: bool,
+
+    /// Use this link, and only those given so; may be repeated. Ends are interfaces or addresses, RATE as for --bwlimit [default: every
+    /// cable that reaches the peer]
+    #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
+    pub(crate) link: Vec<LinkRequest>,
+
+    /// Leave this interface out; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) exclude_link: Vec<String>,
+
+    /// TCP connections a link; more than 1 helps where packets are lost over long distances
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) streams: u8,
+
+    /// When to install host routes to the peer, which are removed at the end: where a link needs one, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) routes: Routes,
+
+    /// Most to send a second, over all links: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default: no
+    /// limit]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub(crate) bwlimit: Option<BitRate>,
+
+    /// How long to wait for a link to come back when none is left: seconds, or with ms, s, m or h
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
+    pub(crate) timeout: Duration,
+
+    /// Print errors only
+    #[arg(short, long, conflicts_with_all = ["verbose", "stats"])]
+    pub(crate) quiet: bool,
+
+    /// Print what each link carried, and the file's BLAKE3; twice: also which links are left out, and why
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Show progress on standard error: bars on a terminal (auto), there or else a line every 10 s (always), or nothing (never)
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) progress: Progress,
+
+    /// Print totals at the end, as rsync does
+    #[arg(long)]
+    pub(crate) stats: bool,
+
+    /// Print one JSON document on standard output at the end, also after a failure (docs/schema/cp-report.schema.json)
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Print one JSON event a line while it runs (docs/schema/cp-event.schema.json), and the document of --json as the last line
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) json_stream: bool,
+}
+
+/// When host routes are installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Routes {
+    /// Where pinning a socket to its interface does not carry traffic, and the process may
+    Auto,
+    /// For every link; an error where the process may not
+    Always,
+    /// Nowhere
+    Never,
+}
+
+impl From<Routes> for RoutePolicy {
+    fn from(routes: Routes) -> Self {
+        match routes {
+            Routes::Auto => Self::Auto,
+            Routes::Always => Self::Always,
+            Routes::Never => Self::Never,
+        }
+    }
+}
+
+/// When progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Progress {
+    /// Bars, on a terminal
+    Auto,
+    /// Bars on a terminal, elsewhere a line every 10 s
+    Always,
+    /// Nothing
+    Never,
+}
+
+/// Reads a port; says what `-P` means to those who know it from rsync.
+pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("not a port: expected 1 to 65535 (-P is the port, as in scp; progress and resume are always on)".into()),
+        Ok(port) => Ok(port),
+    }
+}
+
+/// Reads a link. The rate means what it means to `--bwlimit`, so that one letter has one meaning within a command.
+fn parse_link(text: &str) -> Result<LinkRequest, String> {
+    let (ends, cap) = match text.rsplit_once('@') {
+        Some((ends, rate)) => (ends, Some(parse_rate(rate).map_err(|error| error.to_string())?)),
+        None => (text, None),
+    };
+    let link: LinkRequest = ends.parse().map_err(|error: nicstripe::LinkRequestError| error.to_string())?;
+    Ok(LinkRequest { cap: cap.filter(|rate| *rate > BitRate::ZERO), ..link })
+}
+
+const LOCATIONS: &str = "\
+Exactly one of SRC and DST is HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. A colon before the first slash
+makes it remote: write ./a:b for a file here. PATH is relative to the daemon's root, with or without a leading slash.";
+
+const LONG_AFTER: &str = "\
+Exactly one of SRC and DST is HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. A colon before the first slash
+makes it remote: write ./a:b for a file here. PATH is relative to the daemon's root, with or without a leading slash.
+
+Examples:
+  nicstripe cp disk.img nas:                   keeps the name
+  nicstripe cp disk.img nas:backup/            into a directory of the daemon's root
+  nicstripe cp nas:backup/disk.img .           the other way
+  nicstripe cp --link eth1 --link eth2@500Mbit disk.img nas:
+
+Signals:
+  SIGINT, SIGTERM  the first ends the copy and keeps what has arrived, the second ends at once
+  SIGUSR1          prints how far it is
+
+Exit codes:
+  0 verified and durable        1 other failure         2 usage
+  5 refused: key, permission, policy, or another copy writes the target
+  10 no link could connect      11 file or disk         12 protocol or version
+  24 source changed meanwhile   30 all links lost       40 digest mismatch
+  130 SIGINT                    143 SIGTERM";
+
+/// The port that is printed as the default, checked against the library's.
+const _: () = assert!(DEFAULT_PORT == 7747);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use nicstripe::LinkEnd;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        cp: Cp,
+    }
+
+    fn parse(words: &[&str]) -> Result<Cp, clap::Error> {
+        let words = ["cp"].iter().chain(words);
+        Line::try_parse_from(words).map(|line| line.cp)
+    }
+
+    #[test]
+    fn rsyncs_habit_with_p_fails_with_an_explanation() {
+        let error = parse(&["-vP", "src/", "nas:"]).unwrap_err().to_string();
+        assert!(error.contains("'src/'") && error.contains("-P is the port"), "{error}");
+    }
+
+    #[test]
+    fn a_links_rate_is_read_as_bwlimit_is() {
+        let cp = parse(&["--link", "eth1=10.0.0.2@100Mbit", "--link", "fd00::1@10M", "--link", "eth3", "--bwlimit", "10M", "a", "nas:"])
+            .unwrap();
+        assert_eq!(cp.link[0].local, LinkEnd::Interface("eth1".into()));
+        assert_eq!(cp.link[0].remote, Some(LinkEnd::Address("10.0.0.2".parse().unwrap())));
+        assert_eq!(cp.link[0].cap, Some(BitRate::from_mbit(100)));
+        assert_eq!(cp.link[1].cap, cp.bwlimit);
+        assert_eq!(cp.link[2].cap, None);
+        for bad in ["", "eth1@", "eth1@fast", "=10.0.0.1", "eth1="] {
+            assert!(parse(&["--link", bad, "a", "nas:"]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_comes_later_is_not_offered() {
+        for words in [&["-r", "a", "nas:"][..], &["-a", "a", "nas:"], &["a", "b", "nas:"], &["a"], &["--delete", "a", "nas:"]] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_the_documented_ones() {
+        let cp = parse(&["a", "nas:"]).unwrap();
+        assert_eq!((cp.streams, cp.timeout, cp.routes, cp.progress), (1, Duration::from_secs(600), Routes::Auto, Progress::Auto));
+        assert!(!cp.force && !cp.no_resume && !cp.preserve && !cp.verify && cp.port.is_none() && cp.bwlimit.is_none());
+    }
+}

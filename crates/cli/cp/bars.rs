@@ -1,0 +1,144 @@
+//! Bars: one for all, one for each link.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use nicstripe::{LinkProgress, LinkState, escaped};
+
+use super::view::{View, percent};
+use crate::{
+    quantity::{Clock, Size, Speed},
+    terminal::Terminal,
+};
+
+/// The bars of one copy. They appear after [`PATIENCE`] and stay, as they are, when it ends.
+#[derive(Debug)]
+pub(crate) struct Bars {
+    terminal: Terminal,
+    name: String,
+    begun: Instant,
+    shown: bool,
+    total: ProgressBar,
+    links: Vec<ProgressBar>,
+}
+
+impl Bars {
+    /// Prepares the bars of a file with this name.
+    pub(crate) fn new(terminal: &Terminal, name: String) -> Self {
+        let total = terminal.bars().add(ProgressBar::no_length().with_style(style(TOTAL)));
+        Self { terminal: terminal.clone(), name, begun: Instant::now(), shown: false, total, links: Vec::new() }
+    }
+
+    /// Shows what is known; to be called whenever that changes, and at least some times a second.
+    pub(crate) fn draw(&mut self, view: &View) {
+        let Some(progress) = &view.progress else { return };
+        if !self.shown {
+            if self.begun.elapsed() < PATIENCE {
+                return;
+            }
+            self.shown = true;
+            self.terminal.show_bars();
+        }
+        self.total.set_length(progress.size);
+        self.total.set_position(progress.bytes);
+        self.total.set_prefix(shortened(&self.name));
+        self.total.set_message(total_message(view));
+        for (index, link) in view.links.iter().filter(|link| is_shown(link)).enumerate() {
+            self.draw_link(index, link, progress.size);
+        }
+    }
+
+    /// Leaves the bars as they are, and what follows goes below them.
+    pub(crate) fn finish(&self) {
+        if self.shown {
+            self.links.iter().chain([&self.total]).for_each(ProgressBar::abandon);
+        }
+        self.terminal.bars().set_draw_target(indicatif::ProgressDrawTarget::hidden());
+    }
+
+    fn draw_link(&mut self, index: usize, link: &LinkProgress, size: u64) {
+        if index == self.links.len() {
+            let bar = self.terminal.bars().add(ProgressBar::no_length().with_style(style(LINK)));
+            self.links.push(bar);
+        }
+        let bar = &self.links[index];
+        bar.set_length(size);
+        bar.set_position(link.bytes);
+        bar.set_prefix(shortened(&link.link.interface));
+        bar.set_message(link_message(link));
+    }
+}
+
+fn is_shown(link: &LinkProgress) -> bool {
+    link.bytes > 0 || !matches!(link.state, LinkState::LeftOut(_))
+}
+
+fn total_message(view: &View) -> String {
+    let Some(progress) = &view.progress else { return String::new() };
+    let rest = match (view.waiting, view.time_left()) {
+        (Some(since), _) => format!("waiting for a link since {}", Clock(since)),
+        (None, Some(left)) => format!("{:>11}  ETA {}", Speed(progress.rate), Clock(left)),
+        (None, None) => String::new(),
+    };
+    format!("{:>3} %  {:>10} of {}  {rest}", percent(progress), Size(progress.bytes), Size(progress.size))
+}
+
+fn link_message(link: &LinkProgress) -> String {
+    let state = match &link.state {
+        LinkState::Up => format!("{:>11}", Speed(link.rate)),
+        LinkState::Connecting => "connecting".to_owned(),
+        LinkState::Suspect => "not heard of".to_owned(),
+        LinkState::Down(why) => format!("down: {}", escaped(why.as_bytes())),
+        LinkState::LeftOut(why) => format!("left out: {}", escaped(why.as_bytes())),
+        _ => String::new(),
+    };
+    format!("       {:>10}  {state}", Size(link.bytes))
+}
+
+/// Cuts a name to the width of its column, and keeps the end, which tells files of one kind apart.
+fn shortened(name: &str) -> String {
+    let count = name.chars().count();
+    match count <= NAME_WIDTH {
+        true => name.to_owned(),
+        false => format!("…{}", name.chars().skip(count + 1 - NAME_WIDTH).collect::<String>()),
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).expect("the templates below are well-formed, as a test shows");
+    style.progress_chars("━╸─")
+}
+
+/// The prefix is as wide as [`NAME_WIDTH`].
+const TOTAL: &str = "{prefix:16!} {wide_bar:.green/white.dim} {msg:50!}";
+const LINK: &str = "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:50!}";
+const NAME_WIDTH: usize = 16;
+
+/// A copy that is over before shows no bars: they would only flicker (jj waits as long).
+const PATIENCE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cp::view::tests::link;
+
+    #[test]
+    fn the_templates_are_well_formed() {
+        style(TOTAL);
+        style(LINK);
+    }
+
+    #[test]
+    fn long_names_keep_their_end() {
+        assert_eq!(shortened("sixteen-chars.gz"), "sixteen-chars.gz");
+        assert_eq!(shortened("backup-2024-11-20.tar"), "…-2024-11-20.tar");
+        assert_eq!(shortened("backup-2024-11-20.tar").chars().count(), NAME_WIDTH);
+    }
+
+    #[test]
+    fn a_link_without_a_connection_says_why() {
+        let state = LinkState::Down("no carrier".into());
+        let link = LinkProgress { link: link("eth1"), bytes: 1024, rate: nicstripe::BitRate::ZERO, state };
+        assert_eq!(link_message(&link).trim(), "1.0 KiB  down: no carrier");
+    }
+}

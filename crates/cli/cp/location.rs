@@ -1,0 +1,328 @@
+//! What `cp` copies from and to, as it is typed.
+//!
+//! | typed | is |
+//! | --- | --- |
+//! | `host:path` | a file at the daemon on host; a colon before the first slash makes it remote |
+//! | `[fe80::1%eth1]:path` | the same by IPv6 address |
+//! | `nicstripe://host[:port]/path` | the same as a URL; `%` and two hexadecimal digits in the path are a byte |
+//! | `./a:b`, `/a:b`, `a` | a file here |
+//!
+//! A leading slash of a remote path is the daemon's root, which is where relative paths begin as well. A trailing slash, or no path at
+//! all, means the directory.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::PathBuf,
+};
+
+use nicstripe::{Name, NameError, escaped};
+
+/// One end of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// A file or directory on this machine.
+    Local(PathBuf),
+    /// A file or directory at a daemon.
+    Remote(Remote),
+}
+
+/// A file or directory at a daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Remote {
+    /// Name or address, without brackets.
+    pub(crate) host: String,
+    /// From a URL.
+    pub(crate) port: Option<u16>,
+    /// Relative to the daemon's root.
+    pub(crate) path: RemotePath,
+}
+
+/// A path relative to the daemon's root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RemotePath {
+    /// The root directory itself.
+    Root,
+    /// A directory, as a trailing slash says.
+    Directory(Name),
+    /// A file, or a directory that was typed without a slash.
+    File(Name),
+}
+
+impl Location {
+    /// Takes an argument apart.
+    pub(crate) fn parse(argument: &OsStr) -> Result<Self, LocationError> {
+        let bytes = argument.as_bytes();
+        if bytes.is_empty() {
+            return Err(LocationError::Empty);
+        }
+        if let Some((scheme, rest)) = split_scheme(bytes) {
+            return match scheme {
+                b"nicstripe" => parse_url(rest, argument).map(Self::Remote),
+                b"ssh" => Err(LocationError::Ssh { text: shown(bytes), host: host_of_url(rest) }),
+                scheme => Err(LocationError::Scheme { scheme: shown(scheme) }),
+            };
+        }
+        if let (Some(b'['), Some(end)) = (bytes.first(), bytes.windows(2).position(|pair| pair == b"]:")) {
+            let (host, path) = (&bytes[1..end], &bytes[end + 2..]);
+            return Ok(Self::Remote(Remote { host: parse_host(host, bytes)?, port: None, path: RemotePath::parse(path)? }));
+        }
+        match first_colon(bytes) {
+            Some(colon) => parse_host_and_path(&bytes[..colon], &bytes[colon + 1..], bytes).map(Self::Remote),
+            None => Ok(Self::Local(argument.into())),
+        }
+    }
+}
+
+impl RemotePath {
+    /// Takes the bytes behind `host:`.
+    fn parse(bytes: &[u8]) -> Result<Self, LocationError> {
+        let relative = &bytes[bytes.iter().take_while(|byte| **byte == b'/').count()..];
+        match relative {
+            b"" | b"." | b"./" => Ok(Self::Root),
+            [.., b'/'] => Ok(Self::Directory(Name::parse(relative)?)),
+            _ => Ok(Self::File(Name::parse(relative)?)),
+        }
+    }
+}
+
+/// Returns the scheme and what follows `://`.
+fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = bytes.windows(3).position(|three| three == b"://")?;
+    let scheme = &bytes[..colon];
+    let is_scheme =
+        scheme.first()?.is_ascii_alphabetic() && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+    is_scheme.then_some((scheme, &bytes[colon + 3..]))
+}
+
+/// Finds the colon that makes an argument remote: the first, with no slash before it.
+fn first_colon(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.iter().position(|byte| matches!(byte, b':' | b'/'))?;
+    (bytes[end] == b':').then_some(end)
+}
+
+fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote, LocationError> {
+    if host.is_empty() || path.first() == Some(&b':') || is_hex_group(host, path) {
+        return Err(LocationError::Host { text: shown(whole) });
+    }
+    Ok(Remote { host: parse_host(host, whole)?, port: None, path: RemotePath::parse(path)? })
+}
+
+/// Whether this is an IPv6 address without brackets, such as `fd00:1::2:file`.
+fn is_hex_group(host: &[u8], path: &[u8]) -> bool {
+    let is_group = |bytes: &[u8]| (1..=4).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_hexdigit);
+    let groups = path.iter().filter(|byte| **byte == b':').count();
+    is_group(host) && groups >= 2 && path.windows(2).any(|pair| pair == b"::")
+}
+
+fn parse_host(host: &[u8], whole: &[u8]) -> Result<String, LocationError> {
+    let wrong = || LocationError::Host { text: shown(whole) };
+    let host = str::from_utf8(host).map_err(|_| wrong())?;
+    if let Some((_, bare)) = host.rsplit_once('@') {
+        return Err(LocationError::Ssh { text: shown(whole), host: bare.to_owned() });
+    }
+    let plain = |c: char| c.is_alphanumeric() || "-._:%".contains(c);
+    match !host.is_empty() && host.chars().all(plain) {
+        true => Ok(host.to_owned()),
+        false => Err(wrong()),
+    }
+}
+
+fn parse_url(rest: &[u8], argument: &OsStr) -> Result<Remote, LocationError> {
+    let whole = argument.as_bytes();
+    let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(slash);
+    let (host, port) = split_port(authority, whole)?;
+    // RFC 6874 writes the zone's percent sign as %25; whoever types it writes %.
+    let host = parse_host(host, whole)?.replace("%25", "%");
+    let path = unescape(path).ok_or_else(|| LocationError::Escape { text: shown(whole) })?;
+    Ok(Remote { host, port, path: RemotePath::parse(path.as_bytes())? })
+}
+
+fn split_port<'a>(authority: &'a [u8], whole: &[u8]) -> Result<(&'a [u8], Option<u16>), LocationError> {
+    let (host, port) = match authority.strip_prefix(b"[") {
+        Some(rest) => {
+            let end = rest.iter().position(|byte| *byte == b']').ok_or_else(|| LocationError::Host { text: shown(whole) })?;
+            (&rest[..end], &rest[end + 1..])
+        }
+        None => authority.split_at(authority.iter().position(|byte| *byte == b':').unwrap_or(authority.len())),
+    };
+    let Some(digits) = port.strip_prefix(b":") else {
+        return if port.is_empty() { Ok((host, None)) } else { Err(LocationError::Host { text: shown(whole) }) };
+    };
+    let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).filter(|port| *port != 0);
+    match number {
+        Some(port) => Ok((host, Some(port))),
+        None => Err(LocationError::Port { text: shown(digits) }),
+    }
+}
+
+/// Returns what stands where a host would in a URL, for a hint.
+fn host_of_url(rest: &[u8]) -> String {
+    let authority = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let host = authority.rsplit(|byte| *byte == b'@').next().unwrap_or_default();
+    shown(host.split(|byte| *byte == b':').next().unwrap_or_default())
+}
+
+/// Turns `%41` into `A`; `None` where a percent sign is not followed by two hexadecimal digits.
+fn unescape(bytes: &[u8]) -> Option<OsString> {
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.iter();
+    while let Some(byte) = rest.next() {
+        if *byte != b'%' {
+            plain.push(*byte);
+            continue;
+        }
+        let mut digit = || char::from(*rest.next()?).to_digit(16);
+        let value = digit()? * 16 + digit()?;
+        plain.push(u8::try_from(value).ok()?);
+    }
+    Some(OsString::from_vec(plain))
+}
+
+fn shown(bytes: &[u8]) -> String {
+    escaped(bytes)
+}
+
+/// Why an argument is neither a file here nor one at a daemon.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LocationError {
+    /// Nothing was typed.
+    #[error("an empty source or target is not allowed: expected a path or HOST:PATH")]
+    Empty,
+    /// What stands before the colon is no host.
+    #[error("there is no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
+    Host {
+        /// The argument.
+        text: String,
+    },
+    /// The far side would have to be started through ssh.
+    #[error("\"{text}\" asks for ssh, which is not supported yet: expected HOST:PATH of a running daemon")]
+    Ssh {
+        /// The argument.
+        text: String,
+        /// The host in it.
+        host: String,
+    },
+    /// A URL of something else.
+    #[error("\"{scheme}://\" is not supported: expected nicstripe://HOST[:PORT]/PATH")]
+    Scheme {
+        /// The scheme.
+        scheme: String,
+    },
+    /// The port in a URL is none.
+    #[error("\"{text}\" is not a port: expected 1 to 65535")]
+    Port {
+        /// What stands there.
+        text: String,
+    },
+    /// A percent sign in a URL's path stands for nothing.
+    #[error("\"{text}\" holds a percent sign that no two hexadecimal digits follow: expected %25 for the sign itself")]
+    Escape {
+        /// The argument.
+        text: String,
+    },
+    /// The path may not travel.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Location, LocationError> {
+        Location::parse(text.as_ref())
+    }
+
+    fn remote(text: &str) -> (String, Option<u16>, RemotePath) {
+        match parse(text) {
+            Ok(Location::Remote(Remote { host, port, path })) => (host, port, path),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    fn file(path: &str) -> RemotePath {
+        RemotePath::File(Name::parse(path.as_bytes()).unwrap())
+    }
+
+    fn directory(path: &str) -> RemotePath {
+        RemotePath::Directory(Name::parse(path.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_colon_before_the_first_slash_means_remote() {
+        assert_eq!(remote("nas:a/b:c"), ("nas".into(), None, file("a/b:c")));
+        assert_eq!(remote("10.77.1.2:x"), ("10.77.1.2".into(), None, file("x")));
+        for local in ["a", "./a:b", "/a:b", "a/b:c", "../x", "dir/", "[x", "[x]y", "a@b", "-"] {
+            assert_eq!(parse(local), Ok(Location::Local(local.into())), "{local}");
+        }
+    }
+
+    #[test]
+    fn ipv6_addresses_stand_in_brackets() {
+        assert_eq!(remote("[fe80::1%eth1]:a"), ("fe80::1%eth1".into(), None, file("a")));
+        assert_eq!(remote("[fd00::2]:"), ("fd00::2".into(), None, RemotePath::Root));
+        for bare in ["::1:a", "fe80::1:a", "fd00:1::2:a", "fe80::1%eth1:a"] {
+            assert!(matches!(parse(bare), Err(LocationError::Host { .. })), "{bare}: {:?}", parse(bare));
+        }
+    }
+
+    #[test]
+    fn a_leading_slash_is_the_daemons_root_and_a_trailing_one_a_directory() {
+        assert_eq!(remote("nas:/a/b").2, file("a/b"));
+        assert_eq!(remote("nas:a//b").2, file("a/b"));
+        assert_eq!(remote("nas:a/").2, directory("a"));
+        for root in ["nas:", "nas:/", "nas:.", "nas:./", "nicstripe://nas", "nicstripe://nas/"] {
+            assert_eq!(remote(root).2, RemotePath::Root, "{root}");
+        }
+    }
+
+    #[test]
+    fn a_url_may_have_a_port_and_escapes() {
+        assert_eq!(remote("nicstripe://nas:99/a%20b/c"), ("nas".into(), Some(99), file("a b/c")));
+        assert_eq!(remote("nicstripe://[fe80::1%25eth1]:99/a"), ("fe80::1%eth1".into(), Some(99), file("a")));
+        assert_eq!(remote("nicstripe://[fe80::1%eth1]/a/"), ("fe80::1%eth1".into(), None, directory("a")));
+        for (text, said) in [
+            ("nicstripe://nas:0/a", "\"0\" is not a port"),
+            ("nicstripe://nas:/a", "\"\" is not a port"),
+            ("nicstripe://nas:65536/a", "\"65536\" is not a port"),
+            ("nicstripe:///a", "there is no host"),
+            ("nicstripe://[fe80::1/a", "there is no host"),
+            ("nicstripe://nas/a%2", "percent sign"),
+            ("nicstripe://nas/a%zz", "percent sign"),
+            ("nicstripe://nas/%2e%2e/a", "\"..\" is not allowed"),
+            ("nicstripe://nas/a%2f..%2fb", "\"..\" is not allowed"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_that_leave_the_root_are_refused_not_cleaned() {
+        for text in ["nas:../a", "nas:a/../b", "nas:..", "nas:a/./b", "nas:./a"] {
+            assert!(matches!(parse(text), Err(LocationError::Name(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_needs_ssh_or_another_protocol_is_refused_by_name() {
+        for text in ["me@nas:a", "ssh://me@nas/a", "ssh://nas:22/a", "nicstripe://me@nas/a"] {
+            let Err(LocationError::Ssh { host, .. }) = parse(text) else { panic!("{text}: {:?}", parse(text)) };
+            assert_eq!(host, "nas", "{text}");
+        }
+        assert_eq!(parse("https://nas/a"), Err(LocationError::Scheme { scheme: "https".into() }));
+        assert_eq!(parse("nas://a"), Err(LocationError::Scheme { scheme: "nas".into() }));
+    }
+
+    #[test]
+    fn hosts_are_plain_and_control_characters_reach_no_terminal() {
+        for text in [":a", "a b:c", "nas\n:a", "\u{202e}nas:a", "$(x):a"] {
+            let error = parse(text).unwrap_err();
+            assert!(matches!(error, LocationError::Host { .. }), "{text}");
+            assert!(!error.to_string().contains(['\n', '\u{202e}']));
+        }
+        assert_eq!(parse(""), Err(LocationError::Empty));
+    }
+}

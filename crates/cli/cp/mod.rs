@@ -1,0 +1,180 @@
+//! `nicstripe cp`: one file to or from a daemon.
+//!
+//! [`arguments`] are as typed, [`plan`] makes them one complete copy, this module runs it, [`view`] keeps what is known of it, [`show`]
+//! decides what is drawn of that, [`summary`] is read when it is done.
+
+mod arguments;
+mod bars;
+mod location;
+mod plan;
+mod show;
+mod summary;
+mod view;
+
+pub(crate) use self::{arguments::Cp, arguments::parse_port, location::LocationError, plan::PlanError, view::View};
+#[cfg(test)]
+pub(crate) use self::{summary::tests as summary_tests, view::tests as view_tests};
+
+use std::{fs, os::unix::ffi::OsStrExt as _, time::Instant};
+
+use nicstripe::{
+    Client, Error, Report, Transfer,
+    trust::{Home, Identity, Peers},
+};
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::{
+    plan::{Plan, Way},
+    show::{Show, TICK, Wishes},
+};
+use crate::{
+    failure::Failure,
+    hint::hint,
+    invocation::Invocation,
+    json::{self, Document, EventStream},
+    logging::{self, Logs},
+    places, runtime,
+    signals::{Signals, Stop, Told},
+    terminal::Terminal,
+};
+
+impl Cp {
+    /// Copies, and prints what was asked for on both outputs.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let wishes = Wishes::of(&self);
+        let begun = Instant::now();
+        let stream = wishes.json_stream.then(|| EventStream::start(&self.source, &self.target));
+        let mut shown = Shown { view: View::default(), stream };
+        let result = self.copy(terminal, wishes, &mut shown);
+        if let (Ok(report), false) = (&result, wishes.quiet) {
+            print_summary(report, wishes, terminal);
+        }
+        if wishes.json {
+            let hint = result.as_ref().err().and_then(|failure| hint(failure, &Invocation::of_this_process()));
+            let document = Document::of(&result, &shown.view, begun.elapsed(), hint);
+            json::print(&document, shown.stream)?;
+        }
+        result.map(|_| ())
+    }
+
+    fn copy(&self, terminal: &Terminal, wishes: Wishes, shown: &mut Shown) -> Result<Report, Failure> {
+        logging::start(Logs::Warnings, terminal)?;
+        let plan = Plan::of(self)?;
+        check_here(&plan.way)?;
+        let home = places::home()?;
+        let runtime = runtime::threaded()?;
+        let result = runtime.block_on(copy(plan, &home, terminal, wishes, shown));
+        // What the library still has to do after a close is not worth waiting for.
+        runtime.shutdown_background();
+        result
+    }
+}
+
+/// What outlives the copy itself, for the document at the end.
+struct Shown {
+    view: View,
+    stream: Option<EventStream>,
+}
+
+/// Finds what is wrong at this end before anyone is connected to.
+fn check_here(way: &Way) -> Result<(), Failure> {
+    match way {
+        Way::Put { source, .. } => match fs::metadata(source) {
+            Ok(metadata) if metadata.is_dir() => Err(Failure::Directory { path: source.clone() }),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure::Source { path: source.clone(), source: error }),
+        },
+        Way::Get { target, .. } => match target.as_os_str().as_bytes().ends_with(b"/") && !target.is_dir() {
+            true => Err(Failure::NotADirectory { path: target.clone() }),
+            false => Ok(()),
+        },
+    }
+}
+
+/// Runs one copy from connecting to closing, obeying signals all the time.
+async fn copy(plan: Plan, home: &Home, terminal: &Terminal, wishes: Wishes, shown: &mut Shown) -> Result<Report, Failure> {
+    let mut signals = Signals::take()?;
+    let client = tokio::select! {
+        client = connect(&plan, home) => client?,
+        stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
+    };
+    let transfer = match &plan.way {
+        Way::Put { source, name } => client.put(source, name.clone(), plan.options),
+        Way::Get { name, target } => client.get(name.clone(), target, plan.options),
+    };
+    let mut show = Show::new(terminal, wishes, plan.way.file_name(), shown.stream.take());
+    let result = watch(transfer, &mut show, &mut signals).await;
+    (shown.view, shown.stream) = show.finish();
+    tokio::select! {
+        () = client.close() => {}
+        stop = signals.stop() => stop.at_once(),
+    }
+    result
+}
+
+async fn connect(plan: &Plan, home: &Home) -> Result<Client, Failure> {
+    let network = plan.network.clone();
+    let builder = Client::builder()
+        .identity(Identity::load_or_create(&home.identity_file())?)
+        .peers(Peers::load(&home.peers_file())?)
+        .port(plan.port)
+        .links(network.links)
+        .exclude_links(network.exclude)
+        .streams(network.streams)
+        .routes(network.routes)
+        .state_dir(home.state().to_owned())
+        .bandwidth(network.bandwidth)
+        .patience(network.patience)
+        .family(network.family);
+    Ok(builder.connect(&plan.host).await?)
+}
+
+/// Shows a transfer until it ends. The first signal cancels it, the second ends the process.
+async fn watch(mut transfer: Transfer, show: &mut Show, signals: &mut Signals) -> Result<Report, Failure> {
+    let mut stopped = None;
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            event = transfer.next_event() => match event {
+                Some(event) => show.on_event(&event),
+                None => break,
+            },
+            _ = ticks.tick() => show.on_tick(),
+            told = signals.next() => match (told, stopped) {
+                (Told::Status, _) => show.say_status(),
+                (Told::Stop(stop), Some(_)) => stop.at_once(),
+                (Told::Stop(stop), None) => {
+                    stopped = Some(stop);
+                    transfer.cancel();
+                }
+            },
+        }
+    }
+    let finished = tokio::select! {
+        finished = transfer.finish() => finished,
+        stop = second_stop(signals, stopped) => stop.at_once(),
+    };
+    finished.map_err(|error| match (error, stopped) {
+        (Error::Cancelled { resumable }, Some(stop)) => Failure::Interrupted { stop, resumable },
+        (error, _) => error.into(),
+    })
+}
+
+/// Waits for the signal that ends the process, when the events have ended already and there is nothing left to cancel.
+async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
+    let stop = signals.stop().await;
+    if first.is_some() { stop } else { signals.stop().await }
+}
+
+/// Prints what was expected and got; the last line is the last.
+fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
+    if wishes.verbose > 0 {
+        summary::link_table(report).iter().for_each(|line| terminal.say(line));
+        terminal.say(format_args!("  blake3 {}", report.digest));
+    }
+    if wishes.stats {
+        summary::stats(report).iter().for_each(|line| terminal.say(line));
+    }
+    terminal.say(summary::last_line(report));
+}

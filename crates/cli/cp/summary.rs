@@ -1,0 +1,190 @@
+//! What a person reads when a copy is done.
+
+use std::fmt::Write as _;
+
+use nicstripe::{LinkReport, LinkState, Report, escaped};
+
+use crate::quantity::{Grouped, Size, Speed};
+
+/// Returns the last line: what was expected and got, and what limited it.
+pub(crate) fn last_line(report: &Report) -> String {
+    let moved = report.size.saturating_sub(report.resumed_bytes);
+    if moved == 0 && report.resumed_bytes > 0 {
+        return format!("all {} were there already, verified in {:.1} s", Size(report.size), report.elapsed.as_secs_f64());
+    }
+    let links = report.links.iter().filter(|link| link.bytes > 0).count().max(1);
+    let mut line = format!("{links} link{}, {}, limited by {}", if links == 1 { "" } else { "s" }, rate(report), report.limited_by);
+    if report.resumed_bytes > 0 {
+        let _ = write!(line, "; {} of {} were there already", Size(report.resumed_bytes), Size(report.size));
+    }
+    line
+}
+
+/// `235.1 of 235.4 MB/s (99.9 %)`, or without the expectation where nobody knows it.
+fn rate(report: &Report) -> String {
+    let got = Speed(report.goodput());
+    match (report.expected, report.efficiency()) {
+        (Some(expected), Some(efficiency)) => {
+            let expected = Speed(expected);
+            format!("{} of {expected} ({:.1} %)", got.in_unit_of(expected), efficiency * 100.0)
+        }
+        _ => got.to_string(),
+    }
+}
+
+/// Returns what each link carried, as a table, a line each.
+pub(crate) fn link_table(report: &Report) -> Vec<String> {
+    let mut rows = vec![["link", "got", "expected", "bytes", "sent again", "rtt", "state"].map(str::to_owned)];
+    rows.extend(report.links.iter().map(row));
+    aligned(&rows)
+}
+
+fn row(link: &LinkReport) -> [String; 7] {
+    let unknown = || "?".to_owned();
+    let name = match &link.link.peer_interface {
+        Some(peer) => format!("{} → {}", escaped(link.link.interface.as_bytes()), escaped(peer.as_bytes())),
+        None => escaped(link.link.interface.as_bytes()),
+    };
+    let retransmitted = link.kernel.retransmitted_bytes.map_or_else(unknown, |bytes| Size(bytes).to_string());
+    let rtt = link.kernel.rtt.map_or_else(unknown, |rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3));
+    let expected = link.theory.map_or_else(unknown, |rate| Speed(rate).to_string());
+    [name, Speed(link.goodput).to_string(), expected, Size(link.bytes).to_string(), retransmitted, rtt, state(link)]
+}
+
+fn state(link: &LinkReport) -> String {
+    let state = match &link.state {
+        LinkState::Connecting => "never connected".to_owned(),
+        LinkState::Up => "up".to_owned(),
+        LinkState::Suspect => "not heard of".to_owned(),
+        LinkState::Down(why) => format!("down: {}", escaped(why.as_bytes())),
+        LinkState::LeftOut(why) => format!("left out: {}", escaped(why.as_bytes())),
+        _ => "?".to_owned(),
+    };
+    match link.failures {
+        0 => state,
+        1 => format!("{state}, lost once"),
+        times => format!("{state}, lost {times} times"),
+    }
+}
+
+/// Pads columns to their widest cell: the first and last to the left, numbers to the right.
+fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let mut line = String::from(" ");
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let left = column == 0 || column == N - 1;
+            let _ = if left { write!(line, " {cell:<width$} ") } else { write!(line, " {cell:>width$} ") };
+        }
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Returns totals in rsync's manner, a line each.
+pub(crate) fn stats(report: &Report) -> Vec<String> {
+    let bytes = |bytes: u64| format!("{} bytes", Grouped(bytes));
+    let seconds = |time: std::time::Duration| format!("{:.3} seconds", time.as_secs_f64());
+    let mut lines = vec![
+        "Number of files: 1".to_owned(),
+        format!("Total file size: {}", bytes(report.size)),
+        format!("Bytes there already: {}", bytes(report.resumed_bytes)),
+        format!("Bytes moved: {}", bytes(report.size.saturating_sub(report.resumed_bytes))),
+        format!("Bytes sent more than once: {}", bytes(report.resent_bytes)),
+        format!("Elapsed time: {}", seconds(report.elapsed)),
+        format!("Time with data moving: {}", seconds(report.moving)),
+        format!("Goodput: {} ({})", Speed(report.goodput()), report.goodput()),
+    ];
+    lines.extend(report.expected.map(|rate| format!("Expected of the cables: {} ({rate})", Speed(rate))));
+    lines.extend([
+        format!("Links lost: {}", report.failovers),
+        format!("Host routes installed: {}", report.routes_installed),
+        format!("BLAKE3: {}", report.digest),
+    ]);
+    lines
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use nicstripe::{BitRate, Digest, KernelView, Limit};
+
+    use super::*;
+    use crate::cp::view::tests::link;
+
+    pub(crate) fn report() -> Report {
+        let link_report = |name: &str| LinkReport {
+            link: link(name),
+            bytes: 268_435_456,
+            goodput: BitRate(940_400_000),
+            theory: Some(BitRate(941_482_000)),
+            state: LinkState::Up,
+            verified: Some(true),
+            failures: 0,
+            kernel: KernelView {
+                retransmitted_bytes: Some(0),
+                rtt: Some(Duration::from_micros(1_234)),
+                busy: Some(Duration::from_millis(2_270)),
+                rwnd_limited: Some(Duration::ZERO),
+                sndbuf_limited: None,
+            },
+        };
+        Report {
+            size: 536_870_912,
+            digest: Digest([0xab; 32]),
+            elapsed: Duration::from_millis(2_284),
+            moving: Duration::from_millis(2_270),
+            resumed_bytes: 0,
+            resent_bytes: 0,
+            failovers: 0,
+            routes_installed: 0,
+            expected: Some(BitRate(1_882_964_000)),
+            limited_by: Limit::Cables,
+            links: vec![link_report("eth1"), link_report("eth2")],
+        }
+    }
+
+    #[test]
+    fn the_last_line_says_expected_got_and_what_limited() {
+        assert_eq!(last_line(&report()), "2 links, 235.1 of 235.4 MB/s (99.9 %), limited by the cables");
+    }
+
+    #[test]
+    fn an_unknown_expectation_is_left_out() {
+        let report = Report { expected: None, ..report() };
+        assert_eq!(last_line(&report), "2 links, 235.1 MB/s, limited by the cables");
+    }
+
+    #[test]
+    fn what_was_there_already_is_said() {
+        let half = Report { resumed_bytes: 268_435_456, ..report() };
+        assert!(last_line(&half).ends_with("; 256.0 MiB of 512.0 MiB were there already"), "{}", last_line(&half));
+        let whole = Report { resumed_bytes: 536_870_912, ..report() };
+        assert_eq!(last_line(&whole), "all 512.0 MiB were there already, verified in 2.3 s");
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_unknown_cells_say_so() {
+        let mut report = report();
+        report.links[1].theory = None;
+        report.links[1].failures = 2;
+        report.links[1].link.peer_interface = Some("enp5s0".into());
+        assert_eq!(
+            link_table(&report),
+            [
+                "  link                  got    expected      bytes  sent again     rtt  state",
+                "  eth1           117.5 MB/s  117.7 MB/s  256.0 MiB         0 B  1.2 ms  up",
+                "  eth2 → enp5s0  117.5 MB/s           ?  256.0 MiB         0 B  1.2 ms  up, lost 2 times",
+            ]
+        );
+    }
+
+    #[test]
+    fn totals_are_rsyncs_in_words_and_commas() {
+        let lines = stats(&report());
+        assert!(lines.contains(&"Total file size: 536,870,912 bytes".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"Goodput: 235.1 MB/s (1.88 Gbit/s)".to_owned()), "{lines:?}");
+    }
+}

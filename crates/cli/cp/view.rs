@@ -1,0 +1,211 @@
+//! What is known of a running copy: events in, state and sentences out. Draws nothing.
+
+use std::time::Duration;
+
+use nicstripe::{BitRate, Event, LinkName, LinkProgress, LinkState, Progress, escaped, trust::PublicKey};
+
+use crate::quantity::{Clock, Size, Speed};
+
+/// The state of a copy as its events tell it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    /// The daemon's key and its name in the peers file.
+    pub(crate) peer: Option<(PublicKey, Option<String>)>,
+    /// The last progress; sizes are set from the start on.
+    pub(crate) progress: Option<Progress>,
+    /// Each link that was heard of, in the order of planning.
+    pub(crate) links: Vec<LinkProgress>,
+    /// How long there is no connection at all.
+    pub(crate) waiting: Option<Duration>,
+}
+
+impl View {
+    /// Takes an event in, and returns what a person should be told of it at once.
+    pub(crate) fn apply(&mut self, event: &Event) -> Option<Notice> {
+        match event {
+            Event::Connected { key, name } => {
+                self.peer = Some((*key, name.clone()));
+                None
+            }
+            Event::Link { link, state } => self.on_link(link, state),
+            Event::Started { size, resumed } => {
+                self.progress = Some(Progress { bytes: *resumed, size: *size, resumed: *resumed, ..Progress::default() });
+                (*resumed > 0).then(|| Notice::Told(format!("going on from {} of {}", Size(*resumed), Size(*size))))
+            }
+            Event::Progress(progress) => {
+                self.on_progress(progress);
+                None
+            }
+            Event::Waiting { since } => {
+                let first = self.waiting.is_none();
+                self.waiting = Some(*since);
+                first.then(|| Notice::Warning("no link is connected: waiting for one to come back".to_owned()))
+            }
+            Event::Restarted => {
+                self.links.iter_mut().for_each(|link| link.bytes = 0);
+                Some(Notice::Warning("what arrived is not what was sent: starting again from nothing".to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns how many links carry data.
+    pub(crate) fn links_up(&self) -> usize {
+        self.links.iter().filter(|link| link.state == LinkState::Up).count()
+    }
+
+    /// Returns the time that is left at the present rate.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let progress = self.progress.as_ref().filter(|progress| progress.rate > BitRate::ZERO)?;
+        Some(progress.rate.time_for(progress.size.saturating_sub(progress.bytes)))
+    }
+
+    /// Returns how far it is, in one line.
+    pub(crate) fn status(&self) -> String {
+        let Some(progress) = &self.progress else {
+            return match self.peer {
+                Some(_) => "connected, opening the file".to_owned(),
+                None => "connecting".to_owned(),
+            };
+        };
+        let links = self.links_up();
+        let links = format!("{links} link{}", if links == 1 { "" } else { "s" });
+        let left = self.time_left().map(|left| format!(", {} left", Clock(left))).unwrap_or_default();
+        let (bytes, size) = (Size(progress.bytes), Size(progress.size));
+        format!("{bytes} of {size} ({} %), {}, {links}{left}", percent(progress), Speed(progress.rate))
+    }
+
+    fn on_link(&mut self, link: &LinkName, state: &LinkState) -> Option<Notice> {
+        let index = self.index_of(link);
+        let known = &mut self.links[index];
+        let before = std::mem::replace(&mut known.state, state.clone());
+        known.link = link.clone();
+        if *state == LinkState::Up {
+            self.waiting = None;
+        }
+        let name = escaped(link.interface.as_bytes());
+        match (before, state) {
+            (before, LinkState::Down(why)) if before.is_in_use() => {
+                Some(Notice::Warning(format!("{name} is down: {}", escaped(why.as_bytes()))))
+            }
+            (LinkState::Down(_), LinkState::Up) => Some(Notice::Told(format!("{name} is up again"))),
+            (_, LinkState::LeftOut(why)) => Some(Notice::Detail(format!("{name} is left out: {}", escaped(why.as_bytes())))),
+            _ => None,
+        }
+    }
+
+    fn on_progress(&mut self, progress: &Progress) {
+        for link in &progress.links {
+            let index = self.index_of(&link.link);
+            self.links[index] = link.clone();
+        }
+        if self.links_up() > 0 {
+            self.waiting = None;
+        }
+        self.progress = Some(progress.clone());
+    }
+
+    /// Finds a link by what never changes of it, or adds it.
+    fn index_of(&mut self, link: &LinkName) -> usize {
+        let same = |known: &LinkProgress| known.link.interface == link.interface && known.link.remote == link.remote;
+        self.links.iter().position(same).unwrap_or_else(|| {
+            self.links.push(LinkProgress { link: link.clone(), bytes: 0, rate: BitRate::ZERO, state: LinkState::Connecting });
+            self.links.len() - 1
+        })
+    }
+}
+
+/// What a person should be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Something is worse than it should be.
+    Warning(String),
+    /// Something that is good to know.
+    Told(String),
+    /// Something that whoever asks for more wants to know.
+    Detail(String),
+}
+
+/// Returns whole per cent, 100 only when all has arrived.
+pub(crate) fn percent(progress: &Progress) -> u64 {
+    match progress.size {
+        0 => 100,
+        size => u64::try_from(u128::from(progress.bytes) * 100 / u128::from(size)).unwrap_or(100),
+    }
+}
+
+trait InUse {
+    fn is_in_use(&self) -> bool;
+}
+
+impl InUse for LinkState {
+    fn is_in_use(&self) -> bool {
+        matches!(self, Self::Up | Self::Suspect)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn link(interface: &str) -> LinkName {
+        LinkName { interface: interface.into(), peer_interface: None, local: None, remote: "10.0.0.2".parse().unwrap() }
+    }
+
+    fn progress(bytes: u64, links: &[(&str, u64)]) -> Event {
+        let rate = BitRate::from_mbit(8);
+        let of = |(interface, bytes): &(&str, u64)| LinkProgress { link: link(interface), bytes: *bytes, rate, state: LinkState::Up };
+        Event::Progress(Progress { bytes, size: 4_000_000, resumed: 0, rate, links: links.iter().map(of).collect() })
+    }
+
+    fn state(interface: &str, state: LinkState) -> Event {
+        Event::Link { link: link(interface), state }
+    }
+
+    #[test]
+    fn the_status_line_says_how_far_it_is_at_every_moment() {
+        let mut view = View::default();
+        assert_eq!(view.status(), "connecting");
+        view.apply(&Event::Connected { key: PublicKey::from_bytes([1; 32]), name: None });
+        assert_eq!(view.status(), "connected, opening the file");
+        view.apply(&Event::Started { size: 4_000_000, resumed: 0 });
+        assert_eq!(view.status(), "0 B of 3.8 MiB (0 %), 0.0 kB/s, 0 links");
+        view.apply(&progress(1_000_000, &[("eth1", 600_000), ("eth2", 400_000)]));
+        assert_eq!(view.status(), "976.6 KiB of 3.8 MiB (25 %), 1.0 MB/s, 2 links, 0:03 left");
+    }
+
+    #[test]
+    fn only_a_link_that_carried_data_is_reported_down_and_up_again() {
+        let mut view = View::default();
+        let down = || LinkState::Down("no carrier".into());
+        assert_eq!(view.apply(&state("eth1", down())), None);
+        assert_eq!(view.apply(&state("eth2", LinkState::Up)), None);
+        assert_eq!(view.apply(&state("eth2", down())), Some(Notice::Warning("eth2 is down: no carrier".into())));
+        assert_eq!(view.apply(&state("eth2", down())), None);
+        assert_eq!(view.apply(&state("eth2", LinkState::Up)), Some(Notice::Told("eth2 is up again".into())));
+        assert_eq!(view.links_up(), 1);
+    }
+
+    #[test]
+    fn a_reason_cannot_move_the_cursor() {
+        let mut view = View::default();
+        let notice = view.apply(&state("eth1", LinkState::LeftOut("\u{1b}[2J".into())));
+        assert_eq!(notice, Some(Notice::Detail("eth1 is left out: \\u{1b}[2J".into())));
+    }
+
+    #[test]
+    fn waiting_is_told_once_and_ends_with_the_first_link() {
+        let mut view = View::default();
+        let waiting = |seconds| Event::Waiting { since: Duration::from_secs(seconds) };
+        assert!(matches!(view.apply(&waiting(0)), Some(Notice::Warning(_))));
+        assert_eq!(view.apply(&waiting(1)), None);
+        view.apply(&state("eth1", LinkState::Up));
+        assert_eq!(view.waiting, None);
+    }
+
+    #[test]
+    fn an_empty_file_is_whole_from_the_start() {
+        assert_eq!(percent(&Progress::default()), 100);
+        assert_eq!(percent(&Progress { bytes: 999, size: 1000, ..Progress::default() }), 99);
+    }
+}

@@ -1,0 +1,253 @@
+//! `nicstripe demo`: two hosts on this machine, a real daemon in the one and a real `cp` in the other, over 2 and then 4 cables.
+//!
+//! [`stage`] is the two hosts, [`sample`] the file, [`round`] one copy with its daemon; this module leads through them and prints.
+
+mod round;
+mod sample;
+mod stage;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+};
+
+use clap::{Args, builder::styling::Style};
+use nicstripe::{
+    Digest,
+    trust::{Home, Identity, IdentityError, Peers, PeersError, PublicKey, PublicLine},
+};
+use nicstripe_lab::LabError;
+use tempfile::TempDir;
+
+use self::{
+    round::{Outcome, Round},
+    sample::Sample,
+    stage::{Ground, Stage},
+};
+use crate::{
+    failure::Failure,
+    quantity::{Size, parse_size},
+    runtime,
+    signals::Signals,
+    stdout,
+    terminal::Terminal,
+};
+
+/// Copy a file between two hosts inside this machine, over 2 and then 4 gigabit cables
+///
+/// Nothing has to be set up and nothing stays. The hosts are network namespaces, joined by virtual cables that carry what gigabit Ethernet
+/// carries; the daemon and the copy are the commands that two machines would run. Where this machine allows no namespaces, loopback
+/// addresses stand in for cables, at no particular rate.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Numbers of cables, one copy each, 1 to 16
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u8).range(1..=16))]
+    links: Vec<u8>,
+
+    /// Size of the file: bytes, or with K, M, G [default: 256M a cable, which takes 2.3 s]
+    #[arg(long, value_parser = parse_size, conflicts_with = "file")]
+    size: Option<u64>,
+
+    /// Copy this file [default: one made of programs and libraries of this machine]
+    #[arg(long)]
+    file: Option<PathBuf>,
+}
+
+impl Demo {
+    /// Runs the demo. To be called while the process has one thread.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let ground = Ground::find();
+        let runtime = runtime::local()?;
+        let result = runtime.block_on(async {
+            let mut signals = Signals::take()?;
+            // Whatever ends first, what was made for the demo goes with its future: children, namespaces, files.
+            tokio::select! {
+                result = self.play(&ground, terminal) => result,
+                stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
+            }
+        });
+        runtime.shutdown_background();
+        result
+    }
+
+    async fn play(&self, ground: &Ground, terminal: &Terminal) -> Result<(), Failure> {
+        stdout::line(ground)?;
+        let folders = Folders::make(self.room())?;
+        for cables in self.links.iter().copied().map(usize::from) {
+            let sample = self.sample(&folders, cables).await?;
+            stdout::line("")?;
+            stdout::line(heading(cables, &sample))?;
+            let stage = Stage::build(ground, cables)?;
+            let round = Round { stage: &stage, folders: &folders, sample: &sample };
+            let outcome = round.run(terminal).await?;
+            print(&outcome, cables)?;
+            folders.clear(self.file.is_none().then_some(&sample.path))?;
+        }
+        stdout::line("")?;
+        stdout::line("All of it is removed again. Between two machines: `nicstripe serve` there, `nicstripe cp FILE HOST:` here.")
+    }
+
+    /// The most bytes that are there at a time.
+    fn room(&self) -> u64 {
+        let most = self.links.iter().map(|cables| self.size(usize::from(*cables))).max().unwrap_or(0);
+        match &self.file {
+            Some(path) => fs::metadata(path).map_or(0, |metadata| metadata.len()),
+            None => 2 * most,
+        }
+    }
+
+    fn size(&self, cables: usize) -> u64 {
+        self.size.unwrap_or(cables as u64 * SIZE_A_CABLE)
+    }
+
+    async fn sample(&self, folders: &Folders, cables: usize) -> Result<Sample, Failure> {
+        let (file, path, size) = (self.file.clone(), folders.sample(), self.size(cables));
+        let made = tokio::task::spawn_blocking(move || match file {
+            Some(file) => Sample::of(file),
+            None => Sample::make(path, size),
+        });
+        Ok(made.await.map_err(|error| DemoError::Sample(io::Error::other(error)))??)
+    }
+}
+
+fn heading(cables: usize, sample: &Sample) -> String {
+    let bold = Style::new().bold();
+    let plural = if cables == 1 { "" } else { "s" };
+    format!("{bold}{cables} cable{plural}{bold:#}: {} of {}", Size(sample.size), sample.origin)
+}
+
+/// Prints what came of one copy.
+fn print(outcome: &Outcome, cables: usize) -> Result<(), Failure> {
+    outcome.lines(cables).into_iter().try_for_each(stdout::line)
+}
+
+/// The folders of both hosts: keys that trust each other, a place for the file on either side.
+#[derive(Debug)]
+struct Folders {
+    base: TempDir,
+}
+
+impl Folders {
+    /// Makes them where `room` bytes fit, in memory if possible.
+    fn make(room: u64) -> Result<Self, DemoError> {
+        let place = sample::place_for(room)?;
+        let base = tempfile::Builder::new().prefix("nicstripe-demo-").tempdir_in(place).map_err(DemoError::Folders)?;
+        let folders = Self { base };
+        fs::create_dir(folders.received()).map_err(DemoError::Folders)?;
+        let (near, far) = (folders.home("a"), folders.home("b"));
+        let near_key = Identity::load_or_create(&near.identity_file())?.public_key();
+        let far_key = Identity::load_or_create(&far.identity_file())?.public_key();
+        trust(&near, far_key, "b")?;
+        trust(&far, near_key, "a")?;
+        Ok(folders)
+    }
+
+    /// `NICSTRIPE_HOME` of a host.
+    fn home(&self, host: &str) -> Home {
+        Home::at(self.base.path().join(host))
+    }
+
+    /// The file to copy, when it is made for that.
+    fn sample(&self) -> PathBuf {
+        self.base.path().join("sample.bin")
+    }
+
+    /// The daemon's root.
+    fn received(&self) -> PathBuf {
+        self.base.path().join("received")
+    }
+
+    /// Makes room for the next copy.
+    fn clear(&self, sample: Option<&PathBuf>) -> Result<(), DemoError> {
+        fs::remove_dir_all(self.received()).and_then(|()| fs::create_dir(self.received())).map_err(DemoError::Folders)?;
+        sample.map_or(Ok(()), fs::remove_file).map_err(DemoError::Folders)
+    }
+}
+
+fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), DemoError> {
+    Peers::edit(&home.peers_file(), |peers| peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ()))?;
+    Ok(())
+}
+
+/// Why the demo ended early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DemoError {
+    /// The hosts or cables cannot be made.
+    #[error("cannot make the demo's hosts and cables")]
+    Lab(#[from] LabError),
+    /// There is no room for the files.
+    #[error("{} of free space are needed, {} has {}: expected a smaller --size", Size(*.needed), path.display(), Size(*.free))]
+    Room {
+        /// Bytes that are needed.
+        needed: u64,
+        /// Where they would go.
+        path: PathBuf,
+        /// Bytes that are free there.
+        free: u64,
+    },
+    /// The folders cannot be made.
+    #[error("cannot make the demo's folders")]
+    Folders(#[source] io::Error),
+    /// The file cannot be made.
+    #[error("cannot make the file to copy")]
+    Sample(#[source] io::Error),
+    /// The file that was named cannot be read.
+    #[error("cannot read {path:?}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nothing to make a file of.
+    #[error("no file of this machine can be read to make one of it: expected --file")]
+    NothingToRead,
+    /// A key.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The trusted peers.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+    /// A command cannot be started.
+    #[error("cannot start nicstripe {command}")]
+    Start {
+        /// Which.
+        command: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The daemon ended, or never listened.
+    #[error("the daemon does not listen: {said}")]
+    Daemon {
+        /// What it said last.
+        said: String,
+    },
+    /// The copy failed; it has said why.
+    #[error("the copy over {cables} cables failed: {status}")]
+    Copy {
+        /// How many.
+        cables: usize,
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// The copy printed no report.
+    #[error("the copy's report cannot be read")]
+    Report(#[source] serde_json::Error),
+    /// The received file is missing or another.
+    #[error("the file that arrived is not the file that was sent: BLAKE3 {sent} here, {received} there")]
+    Digest {
+        /// Of the file that was sent.
+        sent: Digest,
+        /// Of the file that arrived.
+        received: Digest,
+    },
+}
+
+/// At the 117.7 MB/s of gigabit Ethernet this takes 2.3 s: long enough to see, short enough to wait for.
+const SIZE_A_CABLE: u64 = 256 * 1024 * 1024;
+
+/// Returns the last part of a path.
+fn file_name(path: &Path) -> PathBuf {
+    path.file_name().map_or_else(|| path.to_owned(), PathBuf::from)
+}

@@ -1,0 +1,172 @@
+//! The file that the demo copies: real bytes of this machine.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{self, BufReader, Read as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use nicstripe::Digest;
+
+use super::DemoError;
+
+/// A file to copy.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// Its bytes.
+    pub(super) size: u64,
+    /// BLAKE3 of it.
+    pub(super) digest: Digest,
+    /// What it is made of, for people.
+    pub(super) origin: String,
+}
+
+impl Sample {
+    /// Takes a file as it is.
+    pub(super) fn of(path: PathBuf) -> Result<Self, DemoError> {
+        let read = || -> io::Result<(u64, Digest)> { Ok((fs::metadata(&path)?.len(), digest_of(&path)?)) };
+        let (size, digest) = read().map_err(|source| DemoError::File { path: path.clone(), source })?;
+        let origin = nicstripe::escaped(path.as_os_str().as_encoded_bytes());
+        Ok(Self { path, size, digest, origin })
+    }
+
+    /// Makes a file of `size` bytes out of this program, the Rust toolchain and the system's programs and libraries, one after the other.
+    pub(super) fn make(path: PathBuf, size: u64) -> Result<Self, DemoError> {
+        let mut writer = SampleWriter::create(&path, size).map_err(DemoError::Sample)?;
+        let mut used = Vec::new();
+        while writer.missing > 0 {
+            let before = writer.missing;
+            for source in sources() {
+                let missing = writer.missing;
+                writer.take(&source).map_err(DemoError::Sample)?;
+                if writer.missing < missing && !used.contains(&source) {
+                    used.push(source);
+                }
+            }
+            if writer.missing == before {
+                return Err(DemoError::NothingToRead);
+            }
+        }
+        let digest = Digest(*writer.hasher.finalize().as_bytes());
+        let used: Vec<String> = used.iter().map(|path| path.display().to_string()).collect();
+        Ok(Self { path, size, digest, origin: format!("real bytes ({})", used.join(", ")) })
+    }
+}
+
+/// Appends files until there are enough bytes.
+struct SampleWriter {
+    file: File,
+    hasher: blake3::Hasher,
+    missing: u64,
+    buffer: Vec<u8>,
+}
+
+impl SampleWriter {
+    fn create(path: &Path, size: u64) -> io::Result<Self> {
+        Ok(Self { file: File::create_new(path)?, hasher: blake3::Hasher::new(), missing: size, buffer: vec![0; BUFFER] })
+    }
+
+    /// Appends a file, or all files below a folder in the order of their names. What cannot be read is passed over.
+    fn take(&mut self, path: &Path) -> io::Result<()> {
+        if self.missing == 0 {
+            return Ok(());
+        }
+        let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+        if metadata.is_file() {
+            return self.take_file(path);
+        }
+        if !metadata.is_dir() {
+            return Ok(());
+        }
+        let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort_unstable();
+        paths.iter().try_for_each(|path| self.take(path))
+    }
+
+    fn take_file(&mut self, path: &Path) -> io::Result<()> {
+        let Ok(mut source) = File::open(path) else { return Ok(()) };
+        while self.missing > 0 {
+            let most = usize::try_from(self.missing).unwrap_or(BUFFER).min(BUFFER);
+            let Ok(count @ 1..) = source.read(&mut self.buffer[..most]) else { return Ok(()) };
+            self.file.write_all(&self.buffer[..count])?;
+            self.hasher.update(&self.buffer[..count]);
+            self.missing -= count as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Returns what real bytes are taken from, in this order.
+fn sources() -> Vec<PathBuf> {
+    let rustup = env::var_os("RUSTUP_HOME").map(PathBuf::from).or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".rustup")));
+    let toolchains = rustup.map(|path| path.join("toolchains"));
+    let system = ["/usr/local", "/usr/lib", "/usr/bin", "/usr/share"].map(PathBuf::from);
+    env::current_exe().into_iter().chain(toolchains).chain(system).collect()
+}
+
+/// Returns a file's BLAKE3.
+pub(super) fn digest_of(path: &Path) -> io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    let mut source = BufReader::with_capacity(BUFFER, File::open(path)?);
+    io::copy(&mut source, &mut hasher)?;
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}
+
+/// Chooses a folder in which `room` bytes fit: in memory if possible, so that no disk is what is measured.
+pub(super) fn place_for(room: u64) -> Result<PathBuf, DemoError> {
+    let needed = room + SPARE;
+    let memory = Path::new("/dev/shm");
+    if free_in(memory).is_some_and(|free| free >= needed) && available_memory().is_some_and(|free| free >= needed + SPARE_MEMORY) {
+        return Ok(memory.to_owned());
+    }
+    let path = env::temp_dir();
+    match free_in(&path) {
+        Some(free) if free < needed => Err(DemoError::Room { needed, path, free }),
+        _ => Ok(path),
+    }
+}
+
+fn free_in(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    stat.f_bavail.checked_mul(stat.f_frsize)
+}
+
+/// What can be used without swapping (proc_meminfo(5)).
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+const BUFFER: usize = 1024 * 1024;
+
+/// For keys, journals and what the file system needs itself.
+const SPARE: u64 = 64 * 1024 * 1024;
+
+/// Left for the processes and the kernel's socket buffers.
+const SPARE_MEMORY: u64 = 512 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_has_the_size_and_digest_that_it_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let sample = Sample::make(folder.path().join("sample"), 3_000_001).unwrap();
+        assert_eq!(fs::metadata(&sample.path).unwrap().len(), 3_000_001);
+        assert_eq!(digest_of(&sample.path).unwrap(), sample.digest);
+        assert_eq!(Sample::of(sample.path).unwrap().digest, sample.digest);
+    }
+
+    #[test]
+    fn more_than_any_disk_has_is_refused_with_the_option_to_change() {
+        let error = place_for(u64::MAX / 2).unwrap_err().to_string();
+        assert!(error.contains("--size"), "{error}");
+    }
+}

@@ -1,0 +1,180 @@
+//! Where the demo plays: two hosts in a lab, or two sets of loopback addresses.
+
+use std::{
+    ffi::OsString,
+    fmt, io,
+    net::{Ipv4Addr, TcpListener},
+    process::Command,
+};
+
+use nicstripe::{BitRate, DEFAULT_PORT};
+use nicstripe_lab::{Access, Host, Lab, LinkCounters, LinkSpec, access, enter_user_namespace};
+
+use super::DemoError;
+use crate::failure::chain;
+
+/// What this machine allows.
+#[derive(Debug)]
+pub(super) enum Ground {
+    /// Network namespaces.
+    Lab,
+    /// Only loopback addresses.
+    Loopback {
+        /// Why no namespaces.
+        why: String,
+    },
+}
+
+impl Ground {
+    /// Finds out, and enters a user namespace where that is what it takes. To be called while the process has one thread.
+    pub(super) fn find() -> Self {
+        let entered = access().and_then(|access| match access {
+            Access::Root => Ok(()),
+            Access::UserNamespace => enter_user_namespace(),
+        });
+        match entered {
+            Ok(()) => Self::Lab,
+            Err(error) => Self::Loopback { why: chain(&error) },
+        }
+    }
+}
+
+/// Says what the user is about to see.
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lab => f.write_str(
+                "Two hosts inside this machine (network namespaces), joined by gigabit cables: each is shaped to the 941.5 Mbit/s\n\
+                 (117.7 MB/s) of file data that gigabit Ethernet carries. The copy is encrypted, verified and on disk when it ends.",
+            ),
+            Self::Loopback { why } => write!(
+                f,
+                "This machine allows no network namespaces ({why}), so pairs of loopback addresses stand in for\n\
+                 cables. Nothing is shaped there: the rates below are this machine's, not those of any cable. As root it is the real demo."
+            ),
+        }
+    }
+}
+
+/// The two hosts and what joins them.
+#[derive(Debug)]
+pub(super) enum Stage {
+    Lab(Lab),
+    Loopback { cables: u8, port: u16 },
+}
+
+impl Stage {
+    /// Makes the hosts and so many cables.
+    pub(super) fn build(ground: &Ground, cables: usize) -> Result<Self, DemoError> {
+        match ground {
+            Ground::Lab => Ok(Self::Lab(Lab::builder().links(vec![LinkSpec::gigabit(); cables]).build()?)),
+            Ground::Loopback { .. } => {
+                let cables = u8::try_from(cables).unwrap_or(u8::MAX);
+                let port = free_port().map_err(DemoError::Folders)?;
+                Ok(Self::Loopback { cables, port })
+            }
+        }
+    }
+
+    /// How many cables there are.
+    pub(super) fn cables(&self) -> usize {
+        match self {
+            Self::Lab(lab) => lab.links().len(),
+            Self::Loopback { cables, .. } => usize::from(*cables),
+        }
+    }
+
+    /// Prepares nicstripe itself to run in a host.
+    pub(super) fn nicstripe(&self, host: Host) -> io::Result<Command> {
+        let program = std::env::current_exe()?;
+        Ok(match self {
+            Self::Lab(lab) => lab.command(host, program),
+            Self::Loopback { .. } => Command::new(program),
+        })
+    }
+
+    /// Where the daemon is reached first.
+    pub(super) fn daemon_address(&self) -> Ipv4Addr {
+        match self {
+            Self::Lab(lab) => lab.address(Host::B, 0),
+            Self::Loopback { .. } => loopback(Host::B, 0),
+        }
+    }
+
+    /// What `serve` must be told.
+    pub(super) fn serve_options(&self) -> Vec<OsString> {
+        match self {
+            Self::Lab(_) => Vec::new(),
+            Self::Loopback { cables, port } => {
+                (0..*cables).flat_map(|cable| ["--listen".into(), format!("{}:{port}", loopback(Host::B, cable)).into()]).collect()
+            }
+        }
+    }
+
+    /// What `cp` must be told: nothing, where there are interfaces to be found.
+    pub(super) fn cp_options(&self) -> Vec<OsString> {
+        match self {
+            Self::Lab(_) => Vec::new(),
+            Self::Loopback { cables, port } => {
+                let link = |cable| format!("--link={}={}", loopback(Host::A, cable), loopback(Host::B, cable)).into();
+                (0..*cables).map(link).chain([format!("--port={port}").into()]).collect()
+            }
+        }
+    }
+
+    /// The most that the cables carry together; `None` where nothing limits them.
+    pub(super) fn expected(&self) -> Option<BitRate> {
+        match self {
+            Self::Lab(lab) => {
+                lab.links().into_iter().map(|spec| spec.goodput().map(|rate| BitRate(rate.bits_per_second()))).sum::<Option<BitRate>>()
+            }
+            Self::Loopback { .. } => None,
+        }
+    }
+
+    /// What each cable has carried, by its name, as the kernel counts it; `None` where it does not.
+    pub(super) fn counters(&self) -> Result<Option<Vec<(String, LinkCounters)>>, DemoError> {
+        match self {
+            Self::Lab(lab) => {
+                let counters = lab.counters()?;
+                Ok(Some(counters.into_iter().enumerate().map(|(link, counters)| (lab.interface(link), counters)).collect()))
+            }
+            Self::Loopback { .. } => Ok(None),
+        }
+    }
+}
+
+/// 127.0.0.2 and up for A, 127.0.1.2 and up for B.
+fn loopback(host: Host, cable: u8) -> Ipv4Addr {
+    let third = match host {
+        Host::A => 0,
+        Host::B => 1,
+    };
+    Ipv4Addr::new(127, 0, third, cable + 2)
+}
+
+/// A port that nobody listens on; the default if it is free.
+fn free_port() -> io::Result<u16> {
+    let free = |port| TcpListener::bind((loopback(Host::B, 0), port)).and_then(|listener| listener.local_addr());
+    Ok(free(DEFAULT_PORT).or_else(|_| free(0))?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_cables_are_pairs_of_their_own() {
+        let stage = Stage::Loopback { cables: 2, port: 99 };
+        assert_eq!(stage.serve_options(), ["--listen", "127.0.1.2:99", "--listen", "127.0.1.3:99"]);
+        assert_eq!(stage.cp_options(), ["--link=127.0.0.2=127.0.1.2", "--link=127.0.0.3=127.0.1.3", "--port=99"]);
+        assert_eq!(stage.expected(), None);
+    }
+
+    #[test]
+    fn it_is_said_when_nothing_is_shaped() {
+        let ground = Ground::Loopback { why: "because".into() };
+        let said = ground.to_string();
+        assert!(said.contains("(because)") && said.contains("Nothing is shaped"), "{said}");
+    }
+}

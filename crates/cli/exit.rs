@@ -1,0 +1,209 @@
+//! Exit codes: fixed, documented (`docs/DESIGN.md`, section 7), rsync's where it has one.
+
+use std::process::ExitCode;
+
+use nicstripe::{Error, FailCode, trust::PeersError};
+
+use crate::{cp::PlanError, demo::DemoError, failure::Failure, signals::Stop};
+
+/// How a command ended, as its caller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Done; of `cp`: what arrived is verified and durable.
+    Done = 0,
+    /// Whatever has no code of its own.
+    Failed = 1,
+    /// What was typed cannot be right (clap's code as well).
+    Usage = 2,
+    /// Refused: key, permission, policy, or another transfer holds the target.
+    Refused = 5,
+    /// No link could connect.
+    NoLink = 10,
+    /// A file at either end: missing, in the way, not a file, unreadable, disk full.
+    Files = 11,
+    /// The peer does not speak this protocol or version, or broke it.
+    Protocol = 12,
+    /// The source changed while it was read.
+    SourceChanged = 24,
+    /// All links were lost and none came back in time.
+    TimedOut = 30,
+    /// What arrived is not what was sent, also the second time.
+    Digest = 40,
+    /// SIGINT, 128 + 2 as shells expect.
+    Interrupted = 130,
+    /// SIGTERM or SIGHUP, 128 + 15.
+    Terminated = 143,
+}
+
+impl Exit {
+    /// Returns the number.
+    pub(crate) const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns how a command ends after this failure: the one table of exit codes.
+    pub(crate) fn of(failure: &Failure) -> Self {
+        match failure {
+            Failure::Location(_) | Failure::LogFilter { .. } | Failure::PeerLine(_) => Self::Usage,
+            Failure::NoInterface { .. } | Failure::NoPage { .. } => Self::Usage,
+            Failure::Plan(error) => Self::of_plan(error),
+            Failure::Source { .. } | Failure::Directory { .. } | Failure::NotADirectory { .. } | Failure::Root { .. } => Self::Files,
+            Failure::Write { .. } | Failure::Output(_) => Self::Files,
+            Failure::Library(error) => Self::of_error(error),
+            Failure::Identity(error) => Self::of_config(error.io().is_some()),
+            Failure::Peers(error) => Self::of_peers(error),
+            Failure::Routes(_) | Failure::Home(_) | Failure::Runtime(_) | Failure::Signals(_) => Self::Failed,
+            Failure::Demo(DemoError::Digest { .. }) => Self::Digest,
+            Failure::Demo(_) => Self::Failed,
+            Failure::Interrupted { stop, .. } | Failure::Stopped(stop) => Self::of_stop(*stop),
+        }
+    }
+
+    /// Returns how a command ends after this signal.
+    pub(crate) const fn of_stop(stop: Stop) -> Self {
+        match stop {
+            Stop::Interrupt => Self::Interrupted,
+            Stop::Terminate => Self::Terminated,
+        }
+    }
+
+    fn of_error(error: &Error) -> Self {
+        if let Some(code) = error.fail_code() {
+            return Self::of_fail_code(code);
+        }
+        match error {
+            Error::Name(_) => Self::Usage,
+            Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } => Self::Refused,
+            Error::Resolve { .. } | Error::Link { .. } | Error::Connect { .. } => Self::NoLink,
+            Error::Protocol { .. } => Self::Protocol,
+            Error::Abandoned { .. } => Self::TimedOut,
+            Error::Cancelled { .. } => Self::Interrupted,
+            _ => Self::Failed,
+        }
+    }
+
+    fn of_fail_code(code: FailCode) -> Self {
+        match code {
+            FailCode::Refused | FailCode::Busy => Self::Refused,
+            FailCode::NotFound | FailCode::Exists | FailCode::Io | FailCode::NoSpace | FailCode::NotAFile => Self::Files,
+            FailCode::SourceChanged => Self::SourceChanged,
+            FailCode::Digest => Self::Digest,
+            FailCode::Protocol => Self::Protocol,
+            // Somebody at the other end ended it; whoever called us did not.
+            FailCode::Cancelled => Self::Failed,
+            _ => Self::Failed,
+        }
+    }
+
+    fn of_plan(error: &PlanError) -> Self {
+        match error {
+            PlanError::RemoteDirectory { .. } => Self::Files,
+            _ => Self::Usage,
+        }
+    }
+
+    fn of_peers(error: &PeersError) -> Self {
+        match error {
+            PeersError::File(error) => Self::of_config(error.io().is_some()),
+            PeersError::Line { .. } => Self::Refused,
+            PeersError::Value(_) => Self::Usage,
+            _ => Self::Failed,
+        }
+    }
+
+    /// A file of ours that cannot be read is a file; one that others could change, or that holds something else, is not trusted.
+    fn of_config(is_io: bool) -> Self {
+        if is_io { Self::Files } else { Self::Refused }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, time::Duration};
+
+    use nicstripe::{Digest, FileError, Name, trust::PublicKey};
+
+    use super::*;
+
+    fn io_error() -> io::Error {
+        io::Error::from(io::ErrorKind::Other)
+    }
+
+    fn code(error: Error) -> u8 {
+        Exit::of(&error.into()).code()
+    }
+
+    #[test]
+    fn every_error_of_the_library_has_its_code() {
+        let host = || "nas".to_owned();
+        let why = || "because".to_owned();
+        let key = PublicKey::from_bytes([7; 32]);
+        let address = "10.0.0.1:7747".parse().unwrap();
+        let digest = Digest([1; 32]);
+        for (error, expected) in [
+            (Error::Resolve { host: host(), source: io_error() }, 10),
+            (Error::Link { link: "eth1".into(), why: why() }, 10),
+            (Error::Connect { address, source: io_error() }, 10),
+            (Error::Abandoned { host: host(), waited: Duration::from_secs(600) }, 30),
+            (Error::UntrustedPeer { host: host(), key }, 5),
+            (Error::Untrusted { host: host(), ours: key }, 5),
+            (Error::Protocol { address, why: why() }, 12),
+            (Error::Refused { host: host(), why: why() }, 5),
+            (Error::Name(Name::parse(b"..").unwrap_err()), 2),
+            (Error::Digest { sent: digest, received: digest }, 40),
+            (Error::Cancelled { resumable: true }, 130),
+            (Error::System { what: "open a socket", source: io_error() }, 1),
+            (Error::Ended { host: host(), why: why() }, 1),
+        ] {
+            let text = error.to_string();
+            assert_eq!(code(error), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_failure_at_a_file_has_the_same_code_at_either_end() {
+        for (fail_code, expected) in [
+            (FailCode::Refused, 5),
+            (FailCode::Busy, 5),
+            (FailCode::NotFound, 11),
+            (FailCode::Exists, 11),
+            (FailCode::Io, 11),
+            (FailCode::NoSpace, 11),
+            (FailCode::NotAFile, 11),
+            (FailCode::SourceChanged, 24),
+            (FailCode::Digest, 40),
+            (FailCode::Protocol, 12),
+            (FailCode::Cancelled, 1),
+        ] {
+            let here = FileError { operation: "read", name: "a".into(), code: fail_code, source: io_error() };
+            assert_eq!(code(Error::File(here)), expected, "{fail_code:?} here");
+            let there = Error::Peer { host: "nas".into(), code: fail_code, text: "no".into(), resumable: false };
+            assert_eq!(code(there), expected, "{fail_code:?} there");
+        }
+    }
+
+    #[test]
+    fn failures_before_the_library_have_theirs() {
+        let path = || "/x".into();
+        for (failure, expected) in [
+            (Failure::Source { path: path(), source: io_error() }, 11),
+            (Failure::Directory { path: path() }, 11),
+            (Failure::NotADirectory { path: path() }, 11),
+            (Failure::Interrupted { stop: Stop::Interrupt, resumable: true }, 130),
+            (Failure::Interrupted { stop: Stop::Terminate, resumable: true }, 143),
+            (Failure::Peers(PeersError::Unknown { text: "x".into() }), 1),
+            (Failure::Plan(PlanError::BothLocal), 2),
+            (Failure::Runtime(io_error()), 1),
+        ] {
+            assert_eq!(Exit::of(&failure).code(), expected, "{failure}");
+        }
+        assert_eq!(Exit::Done.code(), 0);
+    }
+}

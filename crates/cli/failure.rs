@@ -1,0 +1,174 @@
+//! Why a command failed.
+
+use std::{error::Error, io, path::PathBuf};
+
+use nicstripe::{
+    routes::RouteError,
+    trust::{HomeError, IdentityError, LineError, PeersError},
+};
+
+use crate::{
+    cp::{LocationError, PlanError},
+    demo::DemoError,
+    signals::Stop,
+};
+
+/// Why a command failed. [`Exit`](crate::exit::Exit) gives each its code, [`hint`](crate::hint::hint) what can be done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// A source or target of `cp` cannot be read as one.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// Arguments of `cp` do not go together.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// `NICSTRIPE_LOG` is no filter.
+    #[error("NICSTRIPE_LOG is {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
+    LogFilter {
+        /// Its value.
+        text: String,
+        /// What the parser said.
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// The line given to `trust add` is none.
+    #[error(transparent)]
+    PeerLine(#[from] LineError),
+    /// The source of a copy cannot be opened.
+    #[error("cannot open {path:?}")]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The source of a copy is a directory, here.
+    #[error("{path:?} is a directory: trees are not supported yet, only single files")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The target of a copy ends with a slash, and there is no such directory here.
+    #[error("{path:?} is not a directory")]
+    NotADirectory {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The daemon's root is missing or no directory.
+    #[error("cannot serve {path:?}")]
+    Root {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An interface named in an address does not exist.
+    #[error("there is no interface called {name:?}")]
+    NoInterface {
+        /// Its name.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The library's own.
+    #[error(transparent)]
+    Library(Box<nicstripe::Error>),
+    /// Where the configuration is cannot be told.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// This machine's key.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The trusted peers.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+    /// Host routes.
+    #[error(transparent)]
+    Routes(#[from] RouteError),
+    /// `demo`.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+    /// A signal ended the command.
+    #[error("interrupted")]
+    Interrupted {
+        /// Which.
+        stop: Stop,
+        /// Whether the same command goes on from what has arrived.
+        resumable: bool,
+    },
+    /// A signal ended the daemon, in order.
+    #[error("ended")]
+    Stopped(Stop),
+    /// There is no manual page of that name.
+    #[error("there is no command {name:?}: expected one that `nicstripe --help` lists")]
+    NoPage {
+        /// The command asked for.
+        name: String,
+    },
+    /// Standard output takes nothing.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+    /// A folder cannot be written to.
+    #[error("cannot write {path:?}")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system gives no threads.
+    #[error("cannot start the runtime")]
+    Runtime(#[source] io::Error),
+    /// The system gives no signal handlers.
+    #[error("cannot take over signals")]
+    Signals(#[source] io::Error),
+}
+
+impl From<nicstripe::Error> for Failure {
+    fn from(error: nicstripe::Error) -> Self {
+        Self::Library(Box::new(error))
+    }
+}
+
+impl Failure {
+    /// Returns the failure and its causes, joined by `: `.
+    pub(crate) fn one_line(&self) -> String {
+        chain(self)
+    }
+
+    /// Tells whether running the same command again goes on from what has arrived.
+    pub(crate) fn is_resumable(&self) -> bool {
+        match self {
+            Self::Library(error) => error.is_resumable(),
+            Self::Interrupted { resumable, .. } => *resumable,
+            _ => false,
+        }
+    }
+}
+
+/// Returns an error and its causes, joined by `: `.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use nicstripe::{FailCode, FileError};
+
+    use super::*;
+
+    #[test]
+    fn the_causes_follow_in_one_line() {
+        let source = io::Error::from_raw_os_error(28);
+        let file = FileError { operation: "write", name: "a.bin".into(), code: FailCode::NoSpace, source };
+        let failure = Failure::from(nicstripe::Error::File(file));
+        assert_eq!(failure.one_line(), "cannot write \"a.bin\": No space left on device (os error 28)");
+        assert!(failure.is_resumable());
+    }
+}

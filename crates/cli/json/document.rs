@@ -1,0 +1,288 @@
+//! The document at the end of a copy.
+
+use std::time::Duration;
+
+use nicstripe::{LinkProgress, LinkReport, Report};
+use serde::Serialize;
+
+use super::{LinkEnds, State, micros, seconds};
+use crate::{cp::View, exit::Exit, failure::Failure};
+
+/// What became of a copy: `docs/schema/cp-report.schema.json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document<'a> {
+    schema: &'static str,
+    ok: bool,
+    exit_code: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    resumable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_bytes: Option<u64>,
+    files: u64,
+    elapsed_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moving_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goodput_bps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    theory_bps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    efficiency: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blake3: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resumed_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resent_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failovers: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routes_installed: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limited_by: Option<&'static str>,
+    links: Vec<LinkDocument<'a>>,
+}
+
+/// What one link did.
+#[derive(Debug, Serialize)]
+struct LinkDocument<'a> {
+    #[serde(flatten)]
+    ends: LinkEnds<'a>,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goodput_bps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    theory_bps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retransmitted_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rtt_us: Option<u64>,
+    #[serde(flatten)]
+    state: State<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failures: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    busy_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rwnd_limited_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sndbuf_limited_us: Option<u64>,
+}
+
+impl<'a> Document<'a> {
+    /// Describes a copy that ended: from its report, or from what its events told before it failed.
+    ///
+    /// `elapsed` is the command's own time, which counts where there is no report.
+    pub(crate) fn of(result: &'a Result<Report, Failure>, view: &'a View, elapsed: Duration, hint: Option<String>) -> Self {
+        let peer = view.peer.as_ref();
+        let document = Self {
+            schema: SCHEMA,
+            ok: result.is_ok(),
+            exit_code: result.as_ref().map_or_else(Exit::of, |_| Exit::Done).code(),
+            error: None,
+            hint,
+            resumable: false,
+            peer_key: peer.map(|(key, _)| key.to_string()),
+            peer_name: peer.and_then(|(_, name)| name.as_deref()),
+            bytes: None,
+            size_bytes: None,
+            files: 0,
+            elapsed_s: seconds(elapsed),
+            moving_s: None,
+            goodput_bps: None,
+            theory_bps: None,
+            efficiency: None,
+            blake3: None,
+            resumed_bytes: None,
+            resent_bytes: None,
+            failovers: None,
+            routes_installed: None,
+            limited_by: None,
+            links: Vec::new(),
+        };
+        match result {
+            Ok(report) => document.with_report(report),
+            Err(failure) => document.with_failure(failure, view),
+        }
+    }
+
+    fn with_report(self, report: &'a Report) -> Self {
+        Self {
+            bytes: Some(report.size),
+            size_bytes: Some(report.size),
+            files: 1,
+            elapsed_s: seconds(report.elapsed),
+            moving_s: Some(seconds(report.moving)),
+            goodput_bps: Some(report.goodput().0),
+            theory_bps: report.expected.map(|rate| rate.0),
+            efficiency: report.efficiency().map(|part| (part * 1e4).round() / 1e4),
+            blake3: Some(report.digest.to_string()),
+            resumed_bytes: Some(report.resumed_bytes),
+            resent_bytes: Some(report.resent_bytes),
+            failovers: Some(report.failovers),
+            routes_installed: Some(report.routes_installed),
+            limited_by: Some(report.limited_by.word()),
+            links: report.links.iter().map(LinkDocument::from).collect(),
+            ..self
+        }
+    }
+
+    fn with_failure(self, failure: &Failure, view: &'a View) -> Self {
+        let progress = view.progress.as_ref();
+        Self {
+            error: Some(failure.one_line()),
+            resumable: failure.is_resumable(),
+            bytes: progress.map(|progress| progress.bytes),
+            size_bytes: progress.map(|progress| progress.size),
+            resumed_bytes: progress.map(|progress| progress.resumed),
+            links: view.links.iter().map(LinkDocument::from).collect(),
+            ..self
+        }
+    }
+}
+
+impl<'a> From<&'a LinkReport> for LinkDocument<'a> {
+    fn from(report: &'a LinkReport) -> Self {
+        let kernel = report.kernel;
+        Self {
+            ends: (&report.link).into(),
+            bytes: report.bytes,
+            goodput_bps: Some(report.goodput.0),
+            theory_bps: report.theory.map(|rate| rate.0),
+            retransmitted_bytes: kernel.retransmitted_bytes,
+            rtt_us: kernel.rtt.map(micros),
+            state: (&report.state).into(),
+            verified: report.verified,
+            failures: Some(report.failures),
+            busy_us: kernel.busy.map(micros),
+            rwnd_limited_us: kernel.rwnd_limited.map(micros),
+            sndbuf_limited_us: kernel.sndbuf_limited.map(micros),
+        }
+    }
+}
+
+/// Of a copy that failed only this is known.
+impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
+    fn from(link: &'a LinkProgress) -> Self {
+        Self {
+            ends: (&link.link).into(),
+            bytes: link.bytes,
+            goodput_bps: None,
+            theory_bps: None,
+            retransmitted_bytes: None,
+            rtt_us: None,
+            state: (&link.state).into(),
+            verified: None,
+            failures: None,
+            busy_us: None,
+            rwnd_limited_us: None,
+            sndbuf_limited_us: None,
+        }
+    }
+}
+
+/// Raised when a field changes its meaning or goes; a new field leaves it.
+const SCHEMA: &str = "nicstripe-cp-report/1";
+
+#[cfg(test)]
+mod tests {
+    use nicstripe::{Error, Event, LinkState, trust::PublicKey};
+    use serde_json::{Value, to_value};
+
+    use super::*;
+    use crate::{
+        cp::{PlanError, summary_tests::report, view_tests::link},
+        json::schema::Schema,
+        signals::Stop,
+    };
+
+    fn document(result: Result<Report, Failure>, view: &View) -> Value {
+        let hint = result.is_err().then(|| "try again".to_owned());
+        to_value(Document::of(&result, view, Duration::from_millis(1500), hint)).unwrap()
+    }
+
+    fn check(document: &Value) {
+        Schema::load("cp-report").check(document);
+    }
+
+    #[test]
+    fn a_copy_that_succeeded_is_described_as_the_schema_says() {
+        let mut view = View::default();
+        view.apply(&Event::Connected { key: PublicKey::from_bytes([1; 32]), name: Some("nas".into()) });
+        let document = document(Ok(report()), &view);
+        check(&document);
+        assert_eq!(document["ok"], true);
+        assert_eq!(document["exit_code"], 0);
+        assert_eq!(document["elapsed_s"], 2.284);
+        assert_eq!(document["efficiency"], 0.9987);
+        assert_eq!(document["limited_by"], "cables");
+        assert_eq!(document["links"][0]["rtt_us"], 1234);
+        assert_eq!(document["peer_name"], "nas");
+    }
+
+    #[test]
+    fn every_limit_and_state_is_in_the_schema() {
+        use nicstripe::Limit::{Cables, Latency, LinkDown, Loss, Receiver, SendBuffer, Source, Unknown};
+        for limited_by in [Cables, Source, Receiver, SendBuffer, Loss, LinkDown, Latency, Unknown] {
+            check(&document(Ok(Report { limited_by, ..report() }), &View::default()));
+        }
+        let down = LinkState::Down("no carrier".into());
+        for state in [LinkState::Connecting, LinkState::Up, LinkState::Suspect, down, LinkState::LeftOut("by name".into())] {
+            let mut report = report();
+            report.links[0].state = state;
+            check(&document(Ok(report), &View::default()));
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_absent() {
+        let mut report = Report { expected: None, ..report() };
+        report.links[0].theory = None;
+        report.links[0].kernel = nicstripe::KernelView::default();
+        let document = document(Ok(report), &View::default());
+        check(&document);
+        for absent in ["theory_bps", "efficiency", "error", "hint", "peer_key"] {
+            assert_eq!(document.get(absent), None, "{absent}");
+        }
+        for absent in ["theory_bps", "rtt_us", "busy_us", "retransmitted_bytes"] {
+            assert_eq!(document["links"][0].get(absent), None, "{absent}");
+        }
+        assert!(!document.to_string().contains("null"), "{document}");
+    }
+
+    #[test]
+    fn a_copy_that_failed_half_way_says_how_far_it_came() {
+        let mut view = View::default();
+        view.apply(&Event::Started { size: 1000, resumed: 100 });
+        view.apply(&Event::Link { link: link("eth1"), state: LinkState::Up });
+        let failure = Failure::Interrupted { stop: Stop::Terminate, resumable: true };
+        let document = document(Err(failure), &view);
+        check(&document);
+        assert_eq!((&document["ok"], &document["exit_code"]), (&false.into(), &143.into()));
+        assert_eq!((&document["bytes"], &document["size_bytes"], &document["resumed_bytes"]), (&100.into(), &1000.into(), &100.into()));
+        assert_eq!(document["resumable"], true);
+        assert_eq!(document["links"][0]["interface"], "eth1");
+        assert_eq!(document.get("goodput_bps"), None);
+    }
+
+    #[test]
+    fn a_copy_that_never_began_is_described_too() {
+        for failure in [Failure::Plan(PlanError::BothLocal), Error::Cancelled { resumable: false }.into()] {
+            let document = document(Err(failure), &View::default());
+            check(&document);
+            assert_eq!(document.get("bytes"), None);
+            assert_eq!(document["links"], Value::Array(Vec::new()));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What programs read of a copy: events while it runs and a document at the end, as `docs/schema` describes them.
+//!
+//! What is unknown is absent, never 0, −1 or null. Units are in the names: `_s` seconds, `_us` microseconds, `_bps` bits a second, bytes
+//! where nothing else is said.
+
+mod document;
+mod event;
+#[cfg(test)]
+mod schema;
+
+pub(crate) use self::{
+    document::Document,
+    event::{EventStream, print},
+};
+
+use std::{net::IpAddr, time::Duration};
+
+use nicstripe::{LinkName, LinkState};
+use serde::Serialize;
+
+/// A link by its ends.
+#[derive(Debug, Serialize)]
+pub(crate) struct LinkEnds<'a> {
+    interface: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_interface: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local: Option<IpAddr>,
+    remote: IpAddr,
+}
+
+impl<'a> From<&'a LinkName> for LinkEnds<'a> {
+    fn from(link: &'a LinkName) -> Self {
+        Self { interface: &link.interface, peer_interface: link.peer_interface.as_deref(), local: link.local, remote: link.remote }
+    }
+}
+
+/// A link's state, and the reason where there is one.
+#[derive(Debug, Serialize)]
+pub(crate) struct State<'a> {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+impl<'a> From<&'a LinkState> for State<'a> {
+    fn from(state: &'a LinkState) -> Self {
+        let (state, reason) = match state {
+            LinkState::Connecting => ("connecting", None),
+            LinkState::Up => ("up", None),
+            LinkState::Suspect => ("suspect", None),
+            LinkState::Down(why) => ("down", Some(why.as_str())),
+            LinkState::LeftOut(why) => ("left_out", Some(why.as_str())),
+            _ => ("unknown", None),
+        };
+        Self { state, reason }
+    }
+}
+
+/// Returns seconds, to the microsecond.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e6
+}
+
+/// Returns whole microseconds.
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

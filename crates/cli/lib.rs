@@ -1,0 +1,65 @@
+//! The command line of nicstripe: what is typed becomes settings, the library does the work, and everything that is drawn is drawn here.
+//!
+//! One file or folder a subcommand. What they share: [`quantity`] reads and writes sizes, rates and times; [`failure`] says what went wrong,
+//! [`exit`] which code that is and [`hint`] what to do about it; [`terminal`] is standard error, with or without bars; [`json`] is what
+//! programs read. Nothing here decides how bytes move.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod args;
+mod completions;
+mod cp;
+mod demo;
+mod exit;
+mod failure;
+mod hint;
+mod invocation;
+mod json;
+mod key;
+mod logging;
+mod man;
+mod places;
+mod quantity;
+mod routes;
+mod runtime;
+mod serve;
+mod signals;
+mod stdout;
+mod terminal;
+mod trust;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::{args::Args, exit::Exit, failure::Failure, hint::hint, invocation::Invocation, terminal::Terminal};
+
+/// Runs the command that the process was started with, and returns its exit code.
+///
+/// To be called first thing in `main`, while the process has one thread: `demo` may have to enter a user namespace, which the kernel allows
+/// to no other. Usage errors, `--help` and `--version` end the process from here, as clap does.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let terminal = Terminal::default();
+    match args.command.run(&terminal) {
+        Ok(()) => Exit::Done.into(),
+        // Whoever read our output has had enough; that is no failure worth a word.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
+        // The signal came from somebody who knows, and the daemon has said that it ends.
+        Err(Failure::Stopped(stop)) => Exit::of_stop(stop).into(),
+        Err(failure) => {
+            report(&failure, &terminal);
+            Exit::of(&failure).into()
+        }
+    }
+}
+
+/// Prints the `error:` line and, where there is something to do about it, the `hint:` line.
+fn report(failure: &Failure, terminal: &Terminal) {
+    terminal.error(&failure.one_line());
+    if let Some(hint) = hint(failure, &Invocation::of_this_process()) {
+        terminal.hint(&hint);
+    }
+}

@@ -1,0 +1,66 @@
+//! `nicstripe routes`: the host routes that nicstripe has installed.
+
+use std::io;
+
+use clap::{Args, Subcommand};
+use nicstripe::routes::{self, HostRoute};
+use rustix::net::{AddressFamily, SocketType, netdevice::index_to_name, socket};
+
+use crate::{failure::Failure, places, stdout, terminal::Terminal};
+
+/// List or remove the host routes that nicstripe has installed; those of others are never touched
+#[derive(Debug, Args)]
+pub(crate) struct RoutesArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print them, one a line: destination, interface, and the processes that want it
+    List,
+    /// Remove those whose process is gone, and print what was removed; every start of nicstripe does the same
+    Clean,
+}
+
+impl RoutesArgs {
+    /// Prints or removes them.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let home = places::home()?;
+        match self.action {
+            Action::List => {
+                let found = routes::list(home.state())?;
+                found.iter().try_for_each(|(route, owners)| stdout::line(described(route, owners)))?;
+                if found.is_empty() {
+                    terminal.say("no route of ours is installed");
+                }
+            }
+            Action::Clean => {
+                let removed = routes::clean(home.state())?;
+                removed.iter().try_for_each(|route| stdout::line(format_args!("removed {}", place(route))))?;
+                if removed.is_empty() {
+                    terminal.say("nothing to remove");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn described(route: &HostRoute, owners: &[u32]) -> String {
+    let owners: Vec<String> = owners.iter().map(u32::to_string).collect();
+    match owners.is_empty() {
+        true => format!("{}  left over, its process is gone", place(route)),
+        false => format!("{}  in use by process {}", place(route), owners.join(", ")),
+    }
+}
+
+fn place(route: &HostRoute) -> String {
+    let bits = if route.destination.is_ipv4() { 32 } else { 128 };
+    format!("{}/{bits} dev {}", route.destination, interface_name(route.interface.0).unwrap_or_else(|_| route.interface.to_string()))
+}
+
+fn interface_name(index: u32) -> io::Result<String> {
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    Ok(index_to_name(any, index)?)
+}

@@ -1,0 +1,165 @@
+//! `nicstripe trust`: who is spoken to.
+
+use clap::{Args, Subcommand};
+use nicstripe::{
+    BitRate,
+    trust::{Access, Added, LineError, Peer, PeerOptions, Peers, PublicKey, PublicLine},
+};
+
+use crate::{failure::Failure, places, stdout, terminal::Terminal};
+
+/// Say which machines are spoken to: only those whose key is listed here, as client and as daemon alike
+#[derive(Debug, Args)]
+pub(crate) struct Trust {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Trust a machine's key
+    ///
+    /// A daemon takes it up at once, without a restart. Options in front of the key, separated by commas, restrict what that machine may do
+    /// here: read-only, append-only, root=DIR, rate=RATE (bits a second, with K, M or G).
+    Add {
+        /// The line that `nicstripe key` prints on the other machine, as one argument or several
+        #[arg(required = true, value_name = "LINE")]
+        line: Vec<String>,
+
+        /// What to call it here [default: the last word of the line, if that is one word]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Print the trusted machines, one a line: name, fingerprint, what it may do here, key
+    List,
+    /// Trust a machine no longer
+    Remove {
+        /// Its name, key or fingerprint
+        #[arg(required = true, value_name = "NAME|KEY")]
+        which: Vec<String>,
+    },
+}
+
+impl Trust {
+    /// Changes or prints the list.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let path = places::home()?.peers_file();
+        match self.action {
+            Action::Add { line, name } => {
+                let (line, options) = parse_line(&line.join(" "))?;
+                let (added, peer) = Peers::edit(&path, |peers| {
+                    let added = peers.add(&line, name.as_deref())?;
+                    if options != PeerOptions::default() {
+                        peers.set_options(&line.key, options)?;
+                    }
+                    Ok((added, peers.find(&line.key).cloned()))
+                })?;
+                terminal.say(describe(&added, &line.key, peer.as_ref()));
+            }
+            Action::List => {
+                let peers = Peers::load(&path)?;
+                table(&peers).into_iter().try_for_each(stdout::line)?;
+                if peers.iter().next().is_none() {
+                    terminal.say("no machine is trusted yet: nicstripe trust add LINE, with what `nicstripe key` prints there");
+                }
+            }
+            Action::Remove { which } => {
+                let removed = Peers::edit(&path, |peers| peers.remove(&which.join(" ")))?;
+                terminal.say(format_args!("removed {} ({})", name_of(&removed), removed.key.fingerprint()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes what `nicstripe key` prints, or a line of the peers file with its options.
+fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
+    let text = text.trim();
+    if text.is_empty() || text.starts_with(PublicKey::KIND) {
+        return Ok((text.parse()?, PeerOptions::default()));
+    }
+    let peer: Peer = text.parse()?;
+    let comment = peer.name.as_ref().map_or("", |name| name.as_str());
+    Ok((PublicLine::new(peer.key, comment), peer.options))
+}
+
+fn describe(added: &Added, key: &PublicKey, peer: Option<&Peer>) -> String {
+    let name = peer.map_or_else(|| NO_NAME.to_owned(), name_of);
+    let rights = peer.map_or_else(String::new, |peer| format!("; it {}", rights(&peer.options)));
+    let fingerprint = key.fingerprint();
+    match added {
+        Added::New => format!("trusted {name} ({fingerprint}){rights}"),
+        Added::Renamed { from } => {
+            let from = from.as_ref().map_or_else(|| NO_NAME.to_owned(), ToString::to_string);
+            format!("{from} ({fingerprint}) is called {name} from here on{rights}")
+        }
+        Added::Unchanged => format!("{name} ({fingerprint}) was trusted already{rights}"),
+    }
+}
+
+fn table(peers: &Peers) -> Vec<String> {
+    let rows: Vec<[String; 3]> = peers.iter().map(|peer| [name_of(peer), peer.key.fingerprint(), rights(&peer.options)]).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (names, rights) = (width(0), width(2));
+    let line =
+        |([name, fingerprint, may], peer): (&[String; 3], &Peer)| format!("{name:names$}  {fingerprint}  {may:rights$}  {}", peer.key);
+    rows.iter().zip(peers.iter()).map(line).collect()
+}
+
+/// Returns what people call a peer.
+pub(crate) fn name_of(peer: &Peer) -> String {
+    peer.name.as_ref().map_or_else(|| NO_NAME.to_owned(), ToString::to_string)
+}
+
+/// Returns what a peer may do, as a sentence without its subject.
+pub(crate) fn rights(options: &PeerOptions) -> String {
+    let mut text = match options.access {
+        Access::Full => "may read, write and replace".to_owned(),
+        Access::AppendOnly => "may read and add new files".to_owned(),
+        Access::ReadOnly => "may read".to_owned(),
+    };
+    if let Some(root) = &options.root {
+        text.push_str(&format!(" in {}", root.display()));
+    }
+    if let Some(rate) = options.rate.filter(|rate| *rate > BitRate::ZERO) {
+        text.push_str(&format!(" at up to {rate}"));
+    }
+    text
+}
+
+/// A dash, so that the columns of `trust list` can be told apart by programs.
+const NO_NAME: &str = "-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "nicstripe-ed25519 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+    #[test]
+    fn a_line_may_carry_a_comment_or_options() {
+        let (line, options) = parse_line(&format!(" {KEY} me@laptop ")).unwrap();
+        assert_eq!((line.comment.as_deref(), options), (Some("me@laptop"), PeerOptions::default()));
+        let (line, options) = parse_line(&format!("read-only,root=/srv {KEY} nas")).unwrap();
+        assert_eq!((line.comment.as_deref(), options.access), (Some("nas"), Access::ReadOnly));
+        for wrong in ["", "ssh-ed25519 AAAA", "read-olny AAAA", "nicstripe-ed25519"] {
+            assert!(parse_line(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rights_are_said_in_words() {
+        let said = |options: &str| rights(&options.parse().unwrap());
+        assert_eq!(rights(&PeerOptions::default()), "may read, write and replace");
+        assert_eq!(said("read-only,root=/srv/a,rate=500M"), "may read in /srv/a at up to 500.0 Mbit/s");
+        assert_eq!(said("append-only"), "may read and add new files");
+    }
+
+    #[test]
+    fn the_list_is_aligned_and_ends_with_the_key() {
+        let mut peers = Peers::default();
+        peers.add(&KEY.parse().unwrap(), Some("nas")).unwrap();
+        let line = table(&peers).join("\n");
+        assert_eq!(line, format!("nas  AAEC-AwQF-BgcI  may read, write and replace  {KEY}"));
+    }
+}
