@@ -273,9 +273,10 @@ impl Service {
 
     fn open_target_now(&self, put: &Put) -> Result<(Target, Vec<Subtree>), FileError> {
         let name = match &put.into {
-            Some(own) if self.root.is_directory(&put.name) => put.name.join(own.file_name()).map_err(|error| {
-                FileError::new("receive", &put.name, std::io::Error::other(error)).with_code(FailCode::Refused)
-            })?,
+            Some(own) if self.root.is_directory(&put.name) => put
+                .name
+                .join(own.file_name())
+                .map_err(|error| FileError::new("receive", &put.name, std::io::Error::other(error)).with_code(FailCode::Refused))?,
             _ => put.name.clone(),
         };
         let dir = self.root.open_parent(&name).map_err(|error| FileError::new("open the directory of", &name, error))?;
@@ -296,7 +297,8 @@ impl Service {
             trust::Access::AppendOnly if put.options.replace => "this peer may add files here, but not replace any",
             _ => return Ok(()),
         };
-        Err(FileError::new("receive", &put.name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused))
+        Err(FileError::new("receive", &put.name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why))
+            .with_code(FailCode::Refused))
     }
 }
 
@@ -311,7 +313,8 @@ fn open_listeners(
     for name in names {
         let found = here.iter().find(|interface| interface.is_called(name));
         let all = || here.iter().map(|interface| interface.name.to_string()).collect::<Vec<_>>().join(", ");
-        let interface = found.ok_or_else(|| Error::Link { link: name.clone(), why: format!("there is no such interface here; there are {}", all()) })?;
+        let interface = found
+            .ok_or_else(|| Error::Link { link: name.clone(), why: format!("there is no such interface here; there are {}", all()) })?;
         wanted.extend(unspecified(port).map(|address| (interface.name, address, true)));
     }
     for address in addresses {

@@ -33,8 +33,7 @@ impl SessionRoutes {
             let destination = plan.remote.ip();
             may_install(destination, interface.index, here, &surroundings)
                 .map_err(|refusal| Error::Link { link: plan.interface.clone(), why: refusal.to_string() })?;
-            let route =
-                HostRoute { destination, interface: interface.index, prefer_source: plan.local, metric: HostRoute::DEFAULT_METRIC };
+            let route = HostRoute { destination, interface: interface.index, prefer_source: plan.local, metric: HostRoute::DEFAULT_METRIC };
             if session.installed.contains(&route) {
                 continue;
             }

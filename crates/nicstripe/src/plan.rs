@@ -112,7 +112,8 @@ impl Facts<'_> {
     fn no_pair(&self, request: &LinkRequest) -> Error {
         let list = |side: &[PeerInterface]| {
             let candidates = side.iter().filter(|interface| interface.candidate).map(|interface| {
-                let addresses: Vec<String> = interface.addresses.iter().map(|address| format!("{}/{}", address.ip, address.prefix_len)).collect();
+                let addresses: Vec<String> =
+                    interface.addresses.iter().map(|address| format!("{}/{}", address.ip, address.prefix_len)).collect();
                 format!("{} ({})", interface.name, addresses.join(", "))
             });
             let text: Vec<String> = candidates.collect();

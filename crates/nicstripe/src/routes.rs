@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-pub use nicstripe_link::{HostRoute, RouteError};
 use nicstripe_link::Routes;
+pub use nicstripe_link::{HostRoute, RouteError};
 
 /// Returns our routes (protocol 83) in the kernel's table, each with the processes that still want it.
 pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Vec<u32>)>, RouteError> {

@@ -26,7 +26,10 @@ pub(crate) enum StreamEvent {
     /// Something arrived, though no whole frame.
     Heard,
     Frame(Frame),
-    Chunk { header: DataHeader, buffer: ChunkBuffer },
+    Chunk {
+        header: DataHeader,
+        buffer: ChunkBuffer,
+    },
     /// The kernel took so many chunks wholly.
     Flushed(u32),
     /// The connection is over.

@@ -23,7 +23,8 @@ pub(crate) struct Root {
 impl Root {
     pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-        let dir = openat(CWD, path, flags, Mode::empty()).map_err(|error| FileError::new("open directory", path.display(), error.into()))?;
+        let dir =
+            openat(CWD, path, flags, Mode::empty()).map_err(|error| FileError::new("open directory", path.display(), error.into()))?;
         Ok(Self { dir })
     }
 

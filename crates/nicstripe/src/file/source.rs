@@ -1,11 +1,6 @@
 //! The file that is sent.
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    path::Path,
-};
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 use nicstripe_proto::{ChainingValue, ChunkId, FailCode, Grid, Name, SourceIdentity, hash_tree::chunk_value, name::escaped};
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, fadvise, fstat, openat};
@@ -62,7 +57,9 @@ impl Source {
         let extent = grid.extent_of(chunk).ok_or_else(|| error(io::ErrorKind::UnexpectedEof.into()))?;
         let bytes = buffer.bytes_mut(extent.len as usize);
         self.file.read_exact_at(bytes, extent.offset).map_err(|cause| match cause.kind() {
-            io::ErrorKind::UnexpectedEof => error(io::Error::other("it became shorter while it was read")).with_code(FailCode::SourceChanged),
+            io::ErrorKind::UnexpectedEof => {
+                error(io::Error::other("it became shorter while it was read")).with_code(FailCode::SourceChanged)
+            }
             _ => error(cause),
         })?;
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
@@ -71,9 +68,9 @@ impl Source {
     /// Compares the file with what it was when it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<(), FileError> {
         let stat = fstat(&self.file).map_err(|error| FileError::new("stat", &self.name, error.into()))?;
-        self.identity.check(&identity_of(&stat)).map_err(|changed| {
-            FileError::new("send", &self.name, io::Error::other(changed)).with_code(FailCode::SourceChanged)
-        })
+        self.identity
+            .check(&identity_of(&stat))
+            .map_err(|changed| FileError::new("send", &self.name, io::Error::other(changed)).with_code(FailCode::SourceChanged))
     }
 }
 

@@ -37,8 +37,8 @@ use nicstripe_proto::{
     name::escaped,
 };
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fallocate, fstatfs, fstatvfs, fsync, futimens, openat, renameat,
-    renameat_with, unlinkat,
+    AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, fallocate, fstatfs, fstatvfs, fsync, futimens,
+    openat, renameat, renameat_with, unlinkat,
 };
 
 use super::{ChunkBuffer, FileError, journal::JournalFile, root::exists};
@@ -104,7 +104,10 @@ impl Target {
     /// starts anew. Returns what is durable.
     pub(crate) fn open(request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
-        let error = |operation| { let shown = shown.clone(); move |cause: io::Error| FileError::new(operation, shown, cause) };
+        let error = |operation| {
+            let shown = shown.clone();
+            move |cause: io::Error| FileError::new(operation, shown, cause)
+        };
         refuse_existing(&request, &shown)?;
         let grid = grid_of(request.offer);
         let journal_name = hidden_name(request.name, &request.peer_key, "journal");
@@ -389,9 +392,9 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// Opens the directory of a path of our user, and returns the name in it.
 pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
     let shown = escaped(path.as_os_str().as_bytes());
-    let name = path.file_name().ok_or_else(|| {
-        FileError::new("write", &shown, io::Error::other("it has no file name")).with_code(FailCode::NotAFile)
-    })?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| FileError::new("write", &shown, io::Error::other("it has no file name")).with_code(FailCode::NotAFile))?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let dir = File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(parent);
     Ok((dir.map_err(|cause| FileError::new("open directory", parent.display(), cause))?.into(), name))
