@@ -53,6 +53,11 @@ impl Flow {
         reading + self.unflushed < ahead && self.sent + reading < self.credit
     }
 
+    /// Whether only the peer's credit stands against another chunk, after some were permitted.
+    pub(crate) fn is_out_of_credit(&self) -> bool {
+        self.credit > 0 && self.sent + self.reading.len() as u64 >= self.credit
+    }
+
     /// A chunk was handed out to be read.
     pub(crate) fn on_handed_out(&mut self, transfer: TransferId, chunk: ChunkId) {
         self.reading.insert((transfer, chunk));

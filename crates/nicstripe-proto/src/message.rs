@@ -94,9 +94,12 @@ pub enum RefusalCode {
     /// The daemon is shutting down.
     #[n(3)]
     ShuttingDown,
-    /// The path's number is in use in this session, or there are too many paths.
+    /// A path number above 63.
     #[n(4)]
     Path,
+    /// The directory that the peer is to see cannot be opened.
+    #[n(5)]
+    Storage,
 }
 
 /// Why a session was closed in order.
@@ -334,6 +337,9 @@ pub struct StreamReport {
     /// Part of it held back by the send buffer, in microseconds.
     #[n(5)]
     pub sndbuf_limited_us: Option<u64>,
+    /// Time without credit although there was something to send, in microseconds.
+    #[n(6)]
+    pub starved_us: Option<u64>,
 }
 
 /// Body of [`Message::Committed`].

@@ -117,6 +117,9 @@ pub struct Path {
     /// When the last attempt at a connection began.
     attempted: Instant,
     pub(crate) rate: RateEstimate,
+    /// How long it has waited for the receiver to take what was sent, and since when it does now.
+    pub(crate) starved: Duration,
+    pub(crate) starved_since: Option<Instant>,
     /// Times that the connection was lost.
     pub(crate) failures: u32,
 }
@@ -137,6 +140,8 @@ impl Path {
             min_rtt: None,
             attempted: now,
             rate: RateEstimate::default(),
+            starved: Duration::ZERO,
+            starved_since: None,
             failures: 0,
         }
     }
@@ -144,6 +149,28 @@ impl Path {
     /// Chunks that came by it and still take memory.
     pub fn held_chunks(&self) -> u64 {
         self.flow.held()
+    }
+
+    /// Times that its connection was lost.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// How long it has waited for credit while there was something to send: the receiver's disk or processor is the brake then.
+    pub fn starved(&self) -> Duration {
+        self.starved
+    }
+
+    /// It could send, or could not for want of credit only.
+    pub(crate) fn on_credit_checked(&mut self, starved: bool, now: Instant) {
+        match (starved, self.starved_since) {
+            (true, None) => self.starved_since = Some(now),
+            (false, Some(since)) => {
+                self.starved += now.saturating_duration_since(since);
+                self.starved_since = None;
+            }
+            _ => {}
+        }
     }
 
     /// Its state.

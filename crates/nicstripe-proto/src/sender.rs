@@ -203,6 +203,11 @@ impl Sender {
         self.lanes.iter().map(|(path, lane)| (*path, lane.delivered_bytes))
     }
 
+    /// Chunks that are not assigned to any path yet.
+    pub fn queued_chunks(&self) -> u64 {
+        self.striper.queued()
+    }
+
     /// Bytes that the receiver had before.
     pub fn resumed_bytes(&self) -> u64 {
         self.resumed_bytes

@@ -208,6 +208,7 @@ fn refusal_text(code: RefusalCode) -> &'static str {
         RefusalCode::UnknownSession => "it does not know the session, perhaps since it was restarted",
         RefusalCode::TooManySessions => "it has as many sessions as it may",
         RefusalCode::ShuttingDown => "it is shutting down",
-        RefusalCode::Path => "the session has as many paths as it may",
+        RefusalCode::Path => "the path's number is above 63",
+        RefusalCode::Storage => "the directory that it serves to us cannot be opened",
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use nicstripe_link::{Change, Changes, Interface, InterfaceName, arrival_interface, interfaces, listen};
 use nicstripe_proto::{
     FailCode, Frame, Name, PathId, Role, SessionConfig, SessionId, Subtree,
-    message::{CloseCode, Hello, Put, Refusal, RefusalCode, VERSION, Welcome},
+    message::{CloseCode, Hello, Put, PutOptions, Refusal, RefusalCode, VERSION, Welcome},
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -280,23 +280,27 @@ impl Service {
             _ => put.name.clone(),
         };
         let dir = self.root.open_parent(&name).map_err(|error| FileError::new("open the directory of", &name, error))?;
+        let append_only = self.access == trust::Access::AppendOnly;
+        let options = PutOptions { replace: put.options.replace && !append_only, ..put.options };
         let request = TargetRequest {
             dir,
             name: std::os::unix::ffi::OsStrExt::from_bytes(name.file_name()),
             offer: &put.offer,
-            options: put.options,
+            options,
             peer_key: *self.key.as_bytes(),
             journal_id: crate::random_bytes(),
         };
-        Target::open(request)
+        Target::open(request).map_err(|error| match error.code {
+            FailCode::Exists if append_only => error.with_code(FailCode::Refused),
+            _ => error,
+        })
     }
 
     fn check_allowed(&self, put: &Put) -> Result<(), FileError> {
-        let why = match self.access {
-            trust::Access::ReadOnly => "this peer may only read here",
-            trust::Access::AppendOnly if put.options.replace => "this peer may add files here, but not replace any",
-            _ => return Ok(()),
-        };
+        if self.access != trust::Access::ReadOnly {
+            return Ok(());
+        }
+        let why = "this peer may only read here";
         Err(FileError::new("receive", &put.name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why))
             .with_code(FailCode::Refused))
     }
@@ -459,7 +463,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<Ses
     }
     let service = Service::new(shared, key).map_err(|error| {
         tracing::error!(%key, error = %crate::chain(&error), "cannot serve this peer");
-        RefusalCode::ShuttingDown
+        RefusalCode::Storage
     })?;
     let peers = shared.trusted.peers();
     let peer = peers.find(&key);
@@ -469,7 +473,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<Ses
         role: Role::Daemon,
         access: Access::Daemon(Arc::new(service)),
         host,
-        session: SessionConfig { rate_limit: peer.and_then(|peer| peer.options.rate), ..SessionConfig::default() },
+        session: SessionConfig { rate_limit: peer.and_then(|peer| peer.options.rate), patience: PATIENCE, ..SessionConfig::default() },
         pool: shared.pool.clone(),
         buffers: shared.buffers.clone(),
         connector: None,
@@ -554,6 +558,10 @@ const MOST_SESSIONS: usize = 64;
 
 /// Greatest path number; with 64 paths of 8 MiB each a peer can make us hold 512 MiB at most.
 const LAST_PATH: u16 = 63;
+
+/// How long a session without any connection is kept. A client that comes back later makes a new one and goes on from what is durable, so
+/// this only saves it that; and a peer that comes and goes cannot fill [`MOST_SESSIONS`] for long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: u32 = 1024;

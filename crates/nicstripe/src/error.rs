@@ -133,7 +133,7 @@ impl Error {
         match self {
             Self::Peer { resumable, .. } | Self::Cancelled { resumable } => *resumable,
             Self::Abandoned { .. } | Self::Ended { .. } => true,
-            Self::File(error) => matches!(error.code, FailCode::Io | FailCode::NoSpace),
+            Self::File(error) => error.resumable,
             _ => false,
         }
     }

@@ -4,13 +4,12 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use nicstripe_proto::BitRate;
 
-/// A link that is asked for by name: `LOCAL[=REMOTE][@RATE]`.
+/// A link that is asked for by name; as text `LOCAL[=REMOTE]`.
 ///
 /// ```
 /// use nicstripe::{LinkEnd, LinkRequest};
-/// let link: LinkRequest = "eth1=10.0.1.2@100M".parse()?;
+/// let link: LinkRequest = "eth1=10.0.1.2".parse()?;
 /// assert_eq!(link.local, LinkEnd::Interface("eth1".into()));
-/// assert_eq!(link.cap.map(|rate| rate.0), Some(100_000_000));
 /// # Ok::<(), nicstripe::LinkRequestError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +49,7 @@ impl fmt::Display for LinkRequest {
 
 /// Text that names no link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid link \"{text}\": {why}, expected LOCAL[=REMOTE][@RATE] as in eth1, eth1=10.0.1.2 or eth1@100M")]
+#[error("invalid link \"{text}\": {why}, expected LOCAL[=REMOTE] as in eth1 or eth1=10.0.1.2")]
 pub struct LinkRequestError {
     text: String,
     why: &'static str,
@@ -61,32 +60,16 @@ impl FromStr for LinkRequest {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = |why| LinkRequestError { text: text.into(), why };
-        let (ends, cap) = match text.rsplit_once('@') {
-            Some((ends, rate)) => (ends, Some(parse_rate(rate).ok_or_else(|| error("the rate is no number of bit/s with K, M or G"))?)),
-            None => (text, None),
-        };
-        let (local, remote) = match ends.split_once('=') {
+        let (local, remote) = match text.split_once('=') {
             Some((local, remote)) => (local, Some(remote)),
-            None => (ends, None),
+            None => (text, None),
         };
         let end = |text: &str| match text {
             "" => Err(error("an end is empty")),
             text => Ok(text.parse().map_or_else(|_| LinkEnd::Interface(text.into()), LinkEnd::Address)),
         };
-        Ok(Self { local: end(local)?, remote: remote.map(end).transpose()?, cap })
+        Ok(Self { local: end(local)?, remote: remote.map(end).transpose()?, cap: None })
     }
-}
-
-/// Takes decimal bit/s with an optional K, M or G.
-fn parse_rate(text: &str) -> Option<BitRate> {
-    let (digits, scale) = match text.as_bytes().last()? {
-        b'K' | b'k' => (&text[..text.len() - 1], 1_000),
-        b'M' | b'm' => (&text[..text.len() - 1], 1_000_000),
-        b'G' | b'g' => (&text[..text.len() - 1], 1_000_000_000),
-        _ => (text, 1),
-    };
-    let rate = digits.parse::<u64>().ok()?.checked_mul(scale)?;
-    (rate > 0).then_some(BitRate(rate))
 }
 
 /// Which IP versions may be used.
@@ -123,9 +106,8 @@ mod tests {
 
     #[test]
     fn links_are_named_by_interface_or_address() {
-        let link: LinkRequest = "eth0@100M".parse().unwrap();
+        let link: LinkRequest = "eth0".parse().unwrap();
         assert_eq!((link.local, link.remote), (LinkEnd::Interface("eth0".into()), None));
-        assert_eq!(link.cap, Some(BitRate(100_000_000)));
         let link: LinkRequest = "fd00::1=fd00::2".parse().unwrap();
         assert_eq!(link.remote, Some(LinkEnd::Address("fd00::2".parse().unwrap())));
         assert_eq!(link.to_string(), "fd00::1=fd00::2");
@@ -133,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_names_no_link_is_refused() {
-        for bad in ["", "=10.0.0.1", "eth0=", "eth0@", "eth0@0", "eth0@fast", "eth0@99999999999999999999G"] {
+        for bad in ["", "=10.0.0.1", "eth0="] {
             assert!(bad.parse::<LinkRequest>().is_err(), "{bad:?}");
         }
     }

@@ -60,6 +60,18 @@ impl Drop for SessionRoutes {
     }
 }
 
+/// Removes what a process that was killed has left, where we may. Nothing is left in most cases, which costs one look at the table.
+pub(crate) fn sweep(state_dir: &Path) {
+    let Ok(routes) = Routes::open(state_dir) else { return };
+    if routes.list_ours().is_ok_and(|ours| ours.is_empty()) {
+        return;
+    }
+    match routes.clean() {
+        Ok(removed) => removed.iter().for_each(|route| tracing::info!(destination = %route.destination, "stale host route removed")),
+        Err(error) => tracing::warn!(error = %crate::chain(&error), "stale host routes stay"),
+    }
+}
+
 /// A link-local address is on its interface without any route.
 fn is_routable(ip: IpAddr) -> bool {
     !ip.is_loopback() && !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())

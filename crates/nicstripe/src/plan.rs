@@ -26,7 +26,10 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
     PeerInterface {
         name: interface.name.to_string(),
         index: interface.index.0,
-        addresses: interface.addresses.iter().map(|address| PeerAddress { ip: address.ip, prefix_len: address.prefix_len }).collect(),
+        addresses: {
+            let addresses = interface.addresses.iter().take(MOST_ADDRESSES);
+            addresses.map(|address| PeerAddress { ip: address.ip, prefix_len: address.prefix_len }).collect()
+        },
         mtu: interface.mtu,
         line_rate_bps: interface.speed.map(|rate| rate.0),
         egress_limit_bps: interface.egress_limit.map(|rate| rate.0),
@@ -54,12 +57,21 @@ impl Facts<'_> {
         choose(&found, &taken).iter().map(|candidate| self.plan_of(candidate, false)).collect()
     }
 
-    /// Returns the paths that were asked for by name, in their order.
-    pub(crate) fn named(&self, requests: &[LinkRequest]) -> Result<Vec<PathPlan>, Error> {
+    /// Returns the paths that were asked for by name, in their order, beside the first contact where that was one of them.
+    ///
+    /// Where both ends are given, that is the plan; else each of the peer's interfaces is taken once.
+    pub(crate) fn named(&self, requests: &[LinkRequest], here: &[Interface], first: &PathPlan) -> Result<Vec<PathPlan>, Error> {
         let all = self.candidates();
-        let mut taken: Vec<(String, String)> = Vec::new();
+        let ends = |plan: &PathPlan| Some((plan.interface.clone(), plan.peer_interface.clone()?));
+        let mut taken: Vec<(String, String)> = ends(first).filter(|_| first.named).into_iter().collect();
         let mut plans = Vec::new();
         for request in requests {
+            if let Some(mut plan) = direct(request, here, self.port)? {
+                self.complete(&mut plan);
+                taken.extend(ends(&plan));
+                plans.push(plan);
+                continue;
+            }
             let wanted = |candidate: &&Candidate| {
                 is_end(&request.local, &candidate.local.interface, candidate.local.address)
                     && request.remote.as_ref().is_none_or(|end| is_end(end, &candidate.remote.interface, candidate.remote.address))
@@ -205,8 +217,9 @@ pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAdd
     }
 }
 
-/// Most interfaces told to a peer: with 8 addresses each they fit into a greeting.
+/// Most interfaces told to a peer, and addresses of each: all of them fit into a greeting.
 const MOST_INTERFACES: usize = 64;
+const MOST_ADDRESSES: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -237,7 +250,7 @@ mod tests {
     fn a_shaper_limits_the_direction_in_which_it_sends() {
         let (ours, theirs) = (interface(1500, None, Some(984_396_000)), interface(9000, None, None));
         let capacity = capacity(&ours, &theirs, false);
-        assert_eq!(capacity.outgoing, Some(BitRate(941_483_038)));
+        assert_eq!(capacity.outgoing, Some(BitRate(941_483_096)));
         assert_eq!(capacity.incoming, None);
     }
 

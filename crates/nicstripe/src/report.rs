@@ -80,6 +80,8 @@ pub struct KernelView {
     pub rwnd_limited: Option<Duration>,
     /// Part of it held back by the send buffer.
     pub sndbuf_limited: Option<Duration>,
+    /// Time in which the receiver gave no credit although there was something to send (our own account, not the kernel's).
+    pub starved: Option<Duration>,
 }
 
 /// What held a transfer back.
@@ -137,9 +139,10 @@ impl fmt::Display for Limit {
 
 /// Decides what held a transfer back; thresholds as the literature on TCP's own chronographs uses them (`docs/MANUAL.md`, limits).
 ///
-/// In this order: a lost link; the cables where 97 % of theory was reached; loss above 0.1 % of the bytes; a sender whose connections were
-/// idle more than a fifth of the time had nothing to send; a receiver's window that held it back a fifth of the busy time; the same
-/// for the send buffer.
+/// In this order: a transfer too short to tell; a lost link; the cables where 97 % of theory was reached; loss above 0.1 % of the bytes;
+/// a receiver that gave no credit for a fifth of the time; a sender whose connections were idle more than a fifth of the time had nothing to
+/// send; a receiver's window that held it back a fifth of the busy time; the same for the send buffer. Where the links' rates are unknown
+/// and none of these holds, the cables.
 pub(crate) fn limit(report: &Report) -> Limit {
     if report.moving < SMALL {
         return Limit::Latency;
@@ -158,8 +161,12 @@ pub(crate) fn limit(report: &Report) -> Limit {
     if sent > 0 && lost as f64 / sent as f64 > 0.001 {
         return Limit::Loss;
     }
+    let all_links = report.moving.as_secs_f64() * report.links.len() as f64;
+    if sum(|kernel| kernel.starved).is_some_and(|time| time >= 0.2 * all_links) {
+        return Limit::Receiver;
+    }
     let Some(busy) = sum(|kernel| kernel.busy) else { return Limit::Unknown };
-    if busy < 0.8 * report.moving.as_secs_f64() * report.links.len() as f64 {
+    if busy < 0.8 * all_links {
         return Limit::Source;
     }
     if sum(|kernel| kernel.rwnd_limited).is_some_and(|time| time >= 0.2 * busy) {

@@ -191,6 +191,11 @@ impl Session {
         self.paths.iter().map(|(id, path)| (*id, path))
     }
 
+    /// What is known of one path.
+    pub fn path(&self, id: PathId) -> Option<&Path> {
+        self.paths.get(&id)
+    }
+
     /// Adds a path to which a connection is being made. Does nothing if there is one of that number.
     pub fn add_path(&mut self, path: PathId, now: Instant) {
         self.paths.entry(path).or_insert_with(|| Path::probing(now));

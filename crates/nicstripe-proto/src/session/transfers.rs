@@ -442,6 +442,11 @@ impl Session {
         if self.is_paced(id, now) {
             return None;
         }
+        let has_work = self.transfers.values().filter_map(Transfer::sender).any(|sender| sender.queued_chunks() > 0);
+        if let Some(path) = self.paths.get_mut(&id) {
+            let starved = has_work && path.flow.is_out_of_credit();
+            path.on_credit_checked(starved, now);
+        }
         let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open)?;
         let (rate, flow, paths) = (path.rate.rate(), &path.flow, &self.paths);
         let senders = || self.transfers.values().filter_map(Transfer::sender);

@@ -29,6 +29,8 @@ pub struct FileError {
     pub name: String,
     /// What kind of failure the peer and the exit code tell.
     pub code: FailCode,
+    /// Whether running the same transfer again goes on from what is durable.
+    pub resumable: bool,
     /// What the system said.
     #[source]
     pub source: io::Error,
@@ -42,11 +44,15 @@ impl FileError {
             io::ErrorKind::AlreadyExists => FailCode::Exists,
             _ => FailCode::Io,
         };
-        Self { operation, name: name.to_string(), code, source }
+        Self { operation, name: name.to_string(), code, resumable: false, source }
     }
 
     pub(crate) fn with_code(self, code: FailCode) -> Self {
         Self { code, ..self }
+    }
+
+    pub(crate) fn resumable(self) -> Self {
+        Self { resumable: true, ..self }
     }
 
     /// The failure and its cause in one line, for the peer.

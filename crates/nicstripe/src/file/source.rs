@@ -60,7 +60,7 @@ impl Source {
             io::ErrorKind::UnexpectedEof => {
                 error(io::Error::other("it became shorter while it was read")).with_code(FailCode::SourceChanged)
             }
-            _ => error(cause),
+            _ => error(cause).resumable(),
         })?;
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
     }

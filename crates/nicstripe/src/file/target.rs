@@ -158,10 +158,12 @@ impl Target {
             writer: Mutex::default(),
             shown,
         };
-        target.reserve(grid.size.saturating_sub(durable)).inspect_err(|_| {
-            if durable == 0 {
-                target.discard();
+        target.reserve(grid.size.saturating_sub(durable)).map_err(|error| {
+            if durable > 0 {
+                return error.resumable();
             }
+            target.discard();
+            error
         })?;
         Ok((target, have))
     }
@@ -212,7 +214,7 @@ impl Target {
         let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
         let whole_pages = bytes.len().is_multiple_of(DIRECT_ALIGNMENT);
         let file = self.direct.as_ref().filter(|_| whole_pages).unwrap_or(&self.part);
-        file.write_all_at(bytes, extent.offset).map_err(|cause| self.error("write", cause))?;
+        file.write_all_at(bytes, extent.offset).map_err(|cause| self.error("write", cause).resumable())?;
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! The loop of one session.
 
+mod transfers;
+
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::{
         Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -23,10 +25,11 @@ use super::{
     work::{Access, LocalTarget, Outcome, WorkDone, Works},
 };
 use crate::{
-    client::{Connector, EventSlot},
+    client::EventSlot,
+    connect::Connector,
     error::Error,
     event::{Event, LinkState},
-    file::{BufferPool, IoPool, Source, WriteError},
+    file::{BufferPool, IoPool, Source},
     stream::{EventSink, Stream, StreamEnd, StreamEvent},
 };
 
@@ -110,7 +113,7 @@ const LINGER: Duration = Duration::from_millis(300);
 /// Chunks read at once for the digest of what the receiver has: enough for one disk, without keeping the paths' reads waiting.
 const HASHING_AT_ONCE: u32 = 2;
 
-/// The state of one session, owned by one task.
+/// The state of one session, owned by one task. [`transfers`] has what it does for its transfers.
 pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,
@@ -337,85 +340,6 @@ impl Driver {
         }
     }
 
-    fn on_work(&mut self, done: WorkDone, now: Instant) {
-        match done {
-            WorkDone::SourceOpened { transfer, result } => match result {
-                Ok((source, offer)) => {
-                    let grid = Grid::new(offer.source.size, nicstripe_proto::ChunkSize::DEFAULT);
-                    self.works.insert_source(transfer, source, grid);
-                    let offered = self.session.offer(offer);
-                    debug_assert!(offered.is_ok(), "{offered:?}");
-                }
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::TargetOpened { transfer, result } => match result {
-                Ok((target, have)) => {
-                    self.works.insert_target(transfer, target);
-                    self.session.accept(transfer, have);
-                    let resumed = self.session.stats(transfer).resumed_bytes;
-                    self.on_started(transfer, resumed, now);
-                }
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::Read { path, transfer, chunk, result } => match result {
-                Ok((value, buffer)) => {
-                    if let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) {
-                        self.send_chunk(path, header, buffer, now);
-                    }
-                }
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::Hashed { transfer, chunk, result } => {
-                self.hashing -= 1;
-                match result {
-                    Ok(value) => self.session.handle_chunk_hashed(transfer, chunk, value),
-                    Err(error) => self.fail(transfer, error),
-                }
-            }
-            WorkDone::Written { path, header, result } => self.on_written(path, &header, result, now),
-            WorkDone::Synced { transfer, result } => match result {
-                Ok(()) => self.session.handle_synced(transfer, now),
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::Checked { transfer, result } => match result {
-                Ok(()) => {
-                    let streams = self.slots.iter().map(|(path, slot)| slot.stream_report(path.0)).collect();
-                    self.session.complete(transfer, streams);
-                }
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::Committed { transfer, digest, result } => match result {
-                Ok(()) => {
-                    self.session.committed(nicstripe_proto::message::Committed { transfer, digest });
-                    self.on_committed(transfer, digest);
-                }
-                Err(error) => self.fail(transfer, error),
-            },
-        }
-    }
-
-    fn on_written(&mut self, path: PathId, header: &nicstripe_proto::DataHeader, result: Result<(), WriteError>, now: Instant) {
-        match result {
-            Ok(()) => self.session.handle_chunk_written(path, header.transfer, header.chunk, header.value, now),
-            Err(WriteError::Damaged) => {
-                tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
-                self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
-                self.lose(path, PathLoss::Protocol, now);
-            }
-            Err(WriteError::File(error)) => {
-                self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
-                self.fail(header.transfer, error);
-            }
-        }
-    }
-
-    fn send_chunk(&mut self, path: PathId, header: nicstripe_proto::DataHeader, buffer: crate::file::ChunkBuffer, now: Instant) {
-        let sent = self.slots.get(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
-        if !sent {
-            self.lose(path, PathLoss::Reset, now);
-        }
-    }
-
     /// Does what the machine wants, then gives each connection what it may send.
     fn pump(&mut self, now: Instant) {
         loop {
@@ -523,21 +447,6 @@ impl Driver {
         }
     }
 
-    fn on_put_requested(&mut self, put: Put) {
-        let transfer = put.offer.transfer;
-        match &self.config.access {
-            Access::Daemon(service) => {
-                let (service, inputs) = (service.clone(), self.handle.inputs.clone());
-                // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
-                tokio::spawn(async move {
-                    let result = service.open_target(put).await;
-                    let _ = inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
-                });
-            }
-            Access::Client => self.refuse(transfer, "a client takes no files"),
-        }
-    }
-
     fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
         let state = match (state, loss) {
             (PathState::Open, _) => LinkState::Up,
@@ -565,64 +474,6 @@ impl Driver {
         tracing::info!(interface = %slot.plan.interface, remote = %slot.plan.remote, ?state, "link");
         let link = slot.plan.link();
         self.tell(Event::Link { link, state });
-    }
-
-    fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
-        let Some(size) = self.works.size(transfer) else { return };
-        self.tally.on_started(now, size, resumed);
-        self.tell(Event::Started { size, resumed });
-    }
-
-    fn on_committed(&mut self, transfer: TransferId, digest: nicstripe_proto::Digest) {
-        let size = self.works.size(transfer).unwrap_or(0);
-        tracing::info!(transfer = transfer.0, size, %digest, "file committed");
-        self.end_transfer(transfer, Ok(Outcome { digest, size }));
-    }
-
-    /// A transfer failed at this end: tells the peer and the owner.
-    fn fail(&mut self, transfer: TransferId, error: crate::file::FileError) {
-        if self.works.remove(transfer).is_some_and(|work| matches!(work, super::work::Work::Target(_)))
-            || self.reply.is_some()
-            || matches!(self.config.access, Access::Daemon(_))
-        {
-            tracing::info!(transfer = transfer.0, error = %error.one_line(), "transfer failed");
-        }
-        let error = Error::File(error);
-        let code = error.fail_code().unwrap_or(FailCode::Io);
-        self.session.fail(failure(transfer, code, crate::chain(&error), error.is_resumable()));
-        self.end_transfer(transfer, Err(error));
-    }
-
-    fn refuse(&mut self, transfer: TransferId, why: &str) {
-        self.session.fail(failure(transfer, FailCode::Refused, why, false));
-    }
-
-    fn end_transfer(&mut self, transfer: TransferId, result: Result<Outcome, Error>) {
-        self.works.remove(transfer);
-        if self.reply.as_ref().is_some_and(|(id, _)| *id == transfer) {
-            self.finish(result);
-        }
-    }
-
-    /// Answers the owner of this session's transfer.
-    fn finish(&mut self, result: Result<Outcome, Error>) {
-        let Some((transfer, reply)) = self.reply.take() else { return };
-        let stats = self.session.stats(transfer);
-        let tally = std::mem::replace(&mut self.tally, Tally::new(Instant::now()));
-        let _ = reply.send(result.map(|outcome| (outcome, tally.closed(&stats, &self.slots))));
-    }
-
-    fn tell_progress(&mut self) {
-        let Some((transfer, _)) = &self.reply else { return };
-        let now = Instant::now();
-        let stats = self.session.stats(*transfer);
-        let progress = self.tally.progress(now, &stats, &self.slots);
-        if !self.session.is_connected() {
-            self.tell(Event::Waiting { since: now.duration_since(self.started) });
-        }
-        if let Some(progress) = progress {
-            self.tell(Event::Progress(progress));
-        }
     }
 
     fn tell(&self, event: Event) {
@@ -660,34 +511,6 @@ impl Driver {
         let _ = tokio::time::timeout(LINGER, drained).await;
         self.handle.connected.store(false, Ordering::Release);
         self.handle.ended.cancel();
-    }
-
-    /// Waits until the I/O threads have done what was asked of them, then makes what was written durable.
-    async fn settle(&mut self) {
-        for transfer in self.works.targets() {
-            let Some(target) = self.works.target(transfer).cloned() else { continue };
-            let mut held: VecDeque<Input> = VecDeque::new();
-            // The session's handle on the target and ours: others are jobs under way.
-            while Arc::strong_count(&target) > 2 {
-                match tokio::time::timeout(Duration::from_secs(1), self.inputs.recv()).await {
-                    Ok(Some(input)) => held.push_back(input),
-                    _ => break,
-                }
-            }
-            while let Ok(input) = self.inputs.try_recv() {
-                held.push_back(input);
-            }
-            let now = Instant::now();
-            for input in held {
-                if let Input::Work(done @ (WorkDone::Written { .. } | WorkDone::Synced { .. })) = input {
-                    self.on_work(done, now);
-                }
-            }
-            if let Some(subtrees) = self.session.take_unsynced(transfer, now).filter(|_| target.is_resumable()) {
-                self.config.pool.call(move || target.sync(subtrees)).await;
-            }
-            self.works.remove(transfer);
-        }
     }
 }
 

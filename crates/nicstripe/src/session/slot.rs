@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_link::{TcpInfo, tcp_info};
-use nicstripe_proto::{BitRate, DataHeader, Frame, message::StreamReport};
+use nicstripe_proto::{BitRate, DataHeader, Frame, PathId, message::StreamReport, path::Path};
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use crate::{
@@ -155,22 +155,28 @@ impl Slot {
     }
 
     /// What the kernel says of all connections that this path has had.
-    pub(super) fn kernel(&self) -> KernelView {
+    fn kernel(&self) -> KernelView {
         let info = self.open.as_ref().and_then(|open| tcp_info(open.probe.as_ref()?).ok());
         info.map_or(self.past, |info| add(&self.past, &info))
     }
 
+    /// The same, and how long the path waited for credit.
+    pub(super) fn view(&self, path: Option<&Path>) -> KernelView {
+        KernelView { starved: path.map(Path::starved), ..self.kernel() }
+    }
+
     /// The same, for the peer.
-    pub(super) fn stream_report(&self, path: u16) -> StreamReport {
-        let view = self.kernel();
+    pub(super) fn stream_report(&self, id: PathId, path: Option<&Path>) -> StreamReport {
+        let view = self.view(path);
         let micros = |time: Duration| time.as_micros() as u64;
         StreamReport {
-            path,
+            path: id.0,
             retransmitted_bytes: view.retransmitted_bytes,
             rtt_us: view.rtt.map(micros),
             busy_us: view.busy.map(micros),
             rwnd_limited_us: view.rwnd_limited.map(micros),
             sndbuf_limited_us: view.sndbuf_limited.map(micros),
+            starved_us: view.starved.map(micros),
         }
     }
 }
@@ -183,6 +189,7 @@ fn add(past: &KernelView, info: &TcpInfo) -> KernelView {
         busy: sum(past.busy, info.busy),
         rwnd_limited: sum(past.rwnd_limited, info.rwnd_limited),
         sndbuf_limited: sum(past.sndbuf_limited, info.sndbuf_limited),
+        starved: past.starved,
     }
 }
 
@@ -194,5 +201,6 @@ pub(super) fn view_of(report: &StreamReport) -> KernelView {
         busy: report.busy_us.map(Duration::from_micros),
         rwnd_limited: report.rwnd_limited_us.map(Duration::from_micros),
         sndbuf_limited: report.sndbuf_limited_us.map(Duration::from_micros),
+        starved: report.starved_us.map(Duration::from_micros),
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{BitRate, PathId, TransferStats, message::StreamReport};
+use nicstripe_proto::{BitRate, PathId, Session, TransferStats, message::StreamReport, path::Path};
 
 use super::slot::{Slot, view_of};
 use crate::{
@@ -96,26 +96,28 @@ impl Tally {
     }
 
     /// Returns the final numbers.
-    pub(super) fn closed(mut self, stats: &TransferStats, slots: &BTreeMap<PathId, Slot>) -> Self {
+    pub(super) fn closed(mut self, stats: &TransferStats, slots: &BTreeMap<PathId, Slot>, session: &Session) -> Self {
         self.stats = stats.clone();
         for (path, slot) in slots.iter().filter(|(_, slot)| !slot.retired || slot.verified.is_some()) {
             let bytes = stats.by_path.get(path).copied().unwrap_or(0);
             if slot.retired && bytes == 0 {
                 continue;
             }
-            let kernel = self.peer_streams.get(&path.0).copied().unwrap_or_else(|| slot.kernel());
-            self.add_link(slot, bytes, kernel);
+            let known = session.path(*path);
+            let kernel = self.peer_streams.get(&path.0).copied().unwrap_or_else(|| slot.view(known));
+            self.add_link(slot, bytes, kernel, known.map_or(0, Path::failures));
         }
         self
     }
 
-    fn add_link(&mut self, slot: &Slot, bytes: u64, kernel: KernelView) {
+    fn add_link(&mut self, slot: &Slot, bytes: u64, kernel: KernelView, failures: u32) {
         let link = slot.plan.link();
         let receiving = !self.peer_streams.is_empty();
         let theory = if receiving { slot.plan.capacity.incoming } else { slot.plan.capacity.outgoing };
         match self.links.iter_mut().find(|other| is_one_link(&other.link, &link)) {
             Some(other) => {
                 other.bytes += bytes;
+                other.failures += failures;
                 other.kernel = sum(&other.kernel, &kernel);
             }
             None => self.links.push(LinkReport {
@@ -125,7 +127,7 @@ impl Tally {
                 theory,
                 state: slot.state.clone(),
                 verified: slot.verified,
-                failures: 0,
+                failures,
                 kernel,
             }),
         }
@@ -147,5 +149,6 @@ fn sum(a: &KernelView, b: &KernelView) -> KernelView {
         busy: a.busy.max(b.busy),
         rwnd_limited: add(a.rwnd_limited, b.rwnd_limited),
         sndbuf_limited: add(a.sndbuf_limited, b.sndbuf_limited),
+        starved: a.starved.max(b.starved),
     }
 }

@@ -1,0 +1,192 @@
+//! How a client meets its daemon: the first contact, the plan of the other paths, the session.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use nicstripe_link::{Change, Changes, Interface, interfaces, route_to};
+use nicstripe_proto::{PathId, Role, SessionConfig, message::PeerInterface};
+
+use super::{EventSlot, Inner, LiveSession};
+use crate::{
+    connect::{Connector, FirstContact, arrived_rightly},
+    error::Error,
+    link::RoutePolicy,
+    path_routes::{self, SessionRoutes},
+    plan::{Facts, described, direct, local_interface, socket_address},
+    session::{Access, Capacity, Command, Driver, DriverConfig, Input, PathPlan, SessionHandle},
+};
+
+impl Inner {
+    pub(super) async fn establish(&self) -> Result<LiveSession, Error> {
+        if let Some(state_dir) = &self.settings.state_dir {
+            path_routes::sweep(state_dir);
+        }
+        let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+        let local = described(&here, &self.settings.excluded);
+        let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host));
+
+        let (mut first, contact) = self.first_contact(&connector, &here, &local).await?;
+        let FirstContact { mut established, remote_interfaces, key, arrival } = contact;
+        let facts = Facts { local: &local, remote: &remote_interfaces, port: self.settings.port, family: self.settings.family };
+        facts.complete(&mut first);
+        let rest = self.plan_rest(&facts, &here, &mut first)?;
+        established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
+
+        let routes = self.install_routes(&first, &rest, &here)?;
+        let events = EventSlot::default();
+        let session = SessionConfig { patience: self.settings.patience, rate_limit: self.settings.bandwidth, ..SessionConfig::default() };
+        let handle = Driver::start(DriverConfig {
+            role: Role::Client,
+            access: Access::Client,
+            host: self.host.clone(),
+            session,
+            pool: self.pool.clone(),
+            buffers: self.buffers.clone(),
+            connector: Some(connector),
+            events: events.clone(),
+        });
+        let one = Input::Connected { path: FIRST_PATH, plan: Some(first.clone()), established: Box::new(established) };
+        let _ = handle.inputs.send(one).await;
+        handle.command(Command::AddPaths(self.numbered(&first, rest))).await;
+        watch_carriers(handle.clone(), &here);
+        Ok(LiveSession { handle, key, events, routes })
+    }
+
+    /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go.
+    async fn first_contact(
+        &self,
+        connector: &Connector,
+        here: &[Interface],
+        local: &[PeerInterface],
+    ) -> Result<(PathPlan, FirstContact), Error> {
+        let mut plans = Vec::new();
+        if let Some(request) = self.settings.links.first() {
+            plans.extend(direct(request, here, self.settings.port)?);
+        }
+        for request in &self.settings.links {
+            local_interface(request, here)?;
+        }
+        if plans.is_empty() {
+            let contact_only = !self.settings.links.is_empty();
+            for address in self.resolve().await? {
+                plans.push(contact_plan(address, here, contact_only)?);
+            }
+        }
+        let mut failure = None;
+        for plan in plans {
+            match connector.first(FIRST_PATH, &plan, local.to_vec()).await {
+                Ok(contact) => return Ok((plan, contact)),
+                // Somebody is there: another address would not change what it said.
+                Err(error @ (Error::Untrusted { .. } | Error::UntrustedPeer { .. } | Error::Refused { .. })) => return Err(error),
+                Err(error) if plan.named => {
+                    return Err(Error::Link { link: plan.interface.clone(), why: crate::chain(&error) });
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Error::Resolve { host: self.host.clone(), source: std::io::ErrorKind::NotFound.into() }))
+    }
+
+    /// Plans the paths beside the first; may find that the first was only good to meet the peer.
+    fn plan_rest(&self, facts: &Facts<'_>, here: &[Interface], first: &mut PathPlan) -> Result<Vec<PathPlan>, Error> {
+        if !self.settings.links.is_empty() {
+            return facts.named(&self.settings.links[usize::from(first.named)..], here, first);
+        }
+        let is_candidate = facts.local.iter().any(|interface| interface.name == first.interface && interface.candidate);
+        if !is_candidate {
+            let others = facts.paths(&PathPlan { contact_only: true, ..first.clone() });
+            first.contact_only = !others.is_empty();
+            return Ok(others);
+        }
+        Ok(facts.paths(first))
+    }
+
+    fn install_routes(&self, first: &PathPlan, rest: &[PathPlan], here: &[Interface]) -> Result<Option<Arc<SessionRoutes>>, Error> {
+        let Some(state_dir) = self.settings.state_dir.as_ref().filter(|_| self.settings.routes == RoutePolicy::Always) else {
+            return Ok(None);
+        };
+        let plans: Vec<&PathPlan> = std::iter::once(first).filter(|first| !first.contact_only).chain(rest).collect();
+        Ok(Some(Arc::new(SessionRoutes::install(state_dir, &plans, here)?)))
+    }
+
+    /// Gives each connection of each link a path number.
+    fn numbered(&self, first: &PathPlan, rest: Vec<PathPlan>) -> Vec<(PathId, PathPlan)> {
+        let streams = usize::from(self.settings.streams);
+        let more_of_first = if first.contact_only { 0 } else { streams - 1 };
+        let more_of_first = std::iter::repeat_n(first.clone(), more_of_first);
+        let plans = more_of_first.chain(rest.into_iter().flat_map(|plan| std::iter::repeat_n(plan, streams)));
+        plans.take(MOST_PATHS).enumerate().map(|(index, plan)| (PathId(index as u16 + 1), plan)).collect()
+    }
+
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let (host, port) = (&self.host, self.settings.port);
+        let error = |source| Error::Resolve { host: host.clone(), source };
+        if let Some((address, zone)) = host.split_once('%')
+            && let Ok(ip) = address.parse::<IpAddr>()
+        {
+            let here = interfaces().map_err(|cause| error(std::io::Error::other(cause)))?;
+            let interface = here.iter().find(|interface| interface.is_called(zone) || interface.index.0.to_string() == zone);
+            let interface = interface.ok_or_else(|| error(std::io::Error::other(format!("there is no interface {zone} here"))))?;
+            return Ok(vec![socket_address(ip, port, interface.index.0)]);
+        }
+        let found = tokio::net::lookup_host((host.as_str(), port)).await.map_err(error)?;
+        let wanted = |address: &SocketAddr| self.settings.family.is_none_or(|family| family.has(address.ip()));
+        let addresses: Vec<SocketAddr> = found.filter(wanted).collect();
+        if addresses.is_empty() {
+            return Err(error(std::io::Error::other("it has no address of the wanted IP version")));
+        }
+        Ok(addresses)
+    }
+}
+
+/// Plans the first contact: pinned to the interface that the kernel would take.
+fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> Result<PathPlan, Error> {
+    let scope = match remote {
+        SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(remote.scope_id()),
+        _ => None,
+    };
+    let index = match scope {
+        Some(index) => index,
+        None => route_to(remote.ip()).map_err(|source| Error::Connect { address: remote, source })?.interface.0,
+    };
+    let interface = here.iter().find(|interface| interface.index.0 == index);
+    let no_interface = || Error::Connect { address: remote, source: std::io::ErrorKind::NetworkUnreachable.into() };
+    Ok(PathPlan {
+        interface: interface.ok_or_else(no_interface)?.name.to_string(),
+        local: None,
+        remote,
+        peer_interface: None,
+        capacity: Capacity::default(),
+        cap: None,
+        named: false,
+        contact_only,
+    })
+}
+
+/// Tells the session when one of the interfaces loses or gets its carrier, as long as the session lives.
+fn watch_carriers(handle: SessionHandle, here: &[Interface]) {
+    let names: Vec<(u32, String)> = here.iter().map(|interface| (interface.index.0, interface.name.to_string())).collect();
+    tokio::spawn(async move {
+        let Ok(mut changes) = Changes::open() else { return };
+        loop {
+            let change = tokio::select! {
+                change = changes.next() => change,
+                () = handle.ended.cancelled() => return,
+            };
+            let Ok(change) = change else { return };
+            let Change::Carrier { index, up, .. } = change else { continue };
+            let Some((_, interface)) = names.iter().find(|(known, _)| *known == index.0) else { continue };
+            if handle.inputs.send(Input::Carrier { interface: interface.clone(), up }).await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Path number of a session's first connection.
+const FIRST_PATH: PathId = PathId(0);
+
+/// Most paths of a session beside its first.
+const MOST_PATHS: usize = 63;
