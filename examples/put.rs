@@ -1,0 +1,42 @@
+//! Sends one file from a program of one's own: connect, put, watch, report.
+//!
+//! ```text
+//! cargo run --example put -- FILE HOST
+//! ```
+//!
+//! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`.
+
+use std::{error::Error, path::PathBuf};
+
+use nicstripe::{
+    Client, CopyOptions, Event,
+    trust::{Home, Identity, Peers},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(file), Some(host)) = (arguments.next().map(PathBuf::from), arguments.next()) else {
+        return Err("usage: put FILE HOST".into());
+    };
+    let home = Home::from_env()?;
+    let client = Client::builder()
+        .identity(Identity::load_or_create(&home.identity_file())?)
+        .peers(Peers::load(&home.peers_file())?)
+        .connect(&host)
+        .await?;
+
+    let mut transfer = client.put(&file, None, CopyOptions::default());
+    while let Some(event) = transfer.next_event().await {
+        match event {
+            Event::Progress(progress) => println!("{} of {} bytes at {}", progress.bytes, progress.size, progress.rate),
+            Event::Link { link, state } => println!("{}: {state:?}", link.interface),
+            _ => {}
+        }
+    }
+    // `Ok` means: the whole file is durable at the other end, under its name, and has this digest.
+    let report = transfer.finish().await?;
+    println!("{} bytes, blake3 {}, {} over {} links", report.size, report.digest, report.goodput(), report.links.len());
+    client.close().await;
+    Ok(())
+}
