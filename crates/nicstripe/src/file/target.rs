@@ -352,6 +352,10 @@ fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
     Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
+/// Opens the part file a second time, for writes past the page cache.
+///
+/// 2 GiB over an unshaped link to ext4, durable at the end (3 interleaved runs): direct 1.4 to 1.8 s and 0.42 CPU s/GB at the receiver, through
+/// the page cache 2.4 to 3.0 s and 1.05 CPU s/GB.
 fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File) -> Option<File> {
     // A tmpfs accepts O_DIRECT since Linux 6.6 and gains nothing by it.
     let is_tmpfs = fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
