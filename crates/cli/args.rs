@@ -43,17 +43,19 @@ impl Command {
 
 const FIRST_STEPS: &str = "\
 First steps:
-  nicstripe demo                                        on this machine alone, nothing to set up
-  nicstripe key                                         on both machines: prints the line to exchange
-  nicstripe trust add 'nicstripe-ed25519 …' --name NAME on both machines: trust the other's line
-  nicstripe serve --root DIR                            on the one
-  nicstripe cp FILE HOST:                               on the other
+  nicstripe demo                       on this machine alone, nothing to set up
+  nicstripe key                        on both machines: prints the line to exchange
+  nicstripe trust add LINE --name NAME on both machines: with the other's line
+  nicstripe serve --root DIR           on the one
+  nicstripe cp FILE HOST:              on the other
 
 Environment:
-  NICSTRIPE_HOME  folder for the key, the trusted peers and all state
-                  [default: nicstripe in $XDG_CONFIG_HOME and $XDG_STATE_HOME; for root /etc/nicstripe where that exists]
-  NICSTRIPE_LOG   what is logged on standard error, such as info or nicstripe=debug [default: info for serve, else warn]
-  NO_COLOR        no colours, whatever its value";
+  NICSTRIPE_HOME  folder for the key, the trusted peers and all state [default: nicstripe
+                  in $XDG_CONFIG_HOME and $XDG_STATE_HOME; for root /etc/nicstripe and
+                  /var/lib/nicstripe where the first exists]
+  NICSTRIPE_LOG   what is logged on standard error, such as debug or nicstripe=debug
+                  [default: info for serve, else warn]
+  NO_COLOR        set to anything: no colours";
 
 #[cfg(test)]
 mod tests {

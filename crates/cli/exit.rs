@@ -128,9 +128,10 @@ impl From<Exit> for ExitCode {
 mod tests {
     use std::{io, time::Duration};
 
-    use nicstripe::{Digest, FileError, Name, trust::PublicKey};
+    use nicstripe::{Digest, Name, trust::PublicKey};
 
     use super::*;
+    use crate::failure::tests::file_error;
 
     fn io_error() -> io::Error {
         io::Error::from(io::ErrorKind::Other)
@@ -182,8 +183,7 @@ mod tests {
             (FailCode::Protocol, 12),
             (FailCode::Cancelled, 1),
         ] {
-            let here = FileError { operation: "read", name: "a".into(), code: fail_code, source: io_error() };
-            assert_eq!(code(Error::File(here)), expected, "{fail_code:?} here");
+            assert_eq!(code(file_error(fail_code, io::ErrorKind::Other)), expected, "{fail_code:?} here");
             let there = Error::Peer { host: "nas".into(), code: fail_code, text: "no".into(), resumable: false };
             assert_eq!(code(there), expected, "{fail_code:?} there");
         }

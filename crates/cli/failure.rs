@@ -158,17 +158,20 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use nicstripe::{FailCode, FileError};
 
     use super::*;
 
+    /// A failure at a file of this machine.
+    pub(crate) fn file_error(code: FailCode, kind: io::ErrorKind) -> nicstripe::Error {
+        FileError { operation: "write", name: "a.bin".into(), code, resumable: code == FailCode::NoSpace, source: kind.into() }.into()
+    }
+
     #[test]
     fn the_causes_follow_in_one_line() {
-        let source = io::Error::from_raw_os_error(28);
-        let file = FileError { operation: "write", name: "a.bin".into(), code: FailCode::NoSpace, source };
-        let failure = Failure::from(nicstripe::Error::File(file));
-        assert_eq!(failure.one_line(), "cannot write \"a.bin\": No space left on device (os error 28)");
+        let failure = Failure::from(file_error(FailCode::NoSpace, io::ErrorKind::StorageFull));
+        assert_eq!(failure.one_line(), "cannot write \"a.bin\": no storage space");
         assert!(failure.is_resumable());
     }
 }

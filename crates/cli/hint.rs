@@ -53,6 +53,9 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
         }
+        Error::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
+            Some("another daemon may be running already; to run this one beside it, give it another port: --port PORT".into())
+        }
         Error::Digest { .. } => Some("suspect the memory or disk of either machine; nothing was put in place".into()),
         error => {
             error.fail_code().and_then(|code| of_fail_code(code, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
@@ -93,10 +96,10 @@ fn own_name() -> String {
 mod tests {
     use std::{io, time::Duration};
 
-    use nicstripe::{FileError, trust::PublicKey};
+    use nicstripe::trust::PublicKey;
 
     use super::*;
-    use crate::signals::Stop;
+    use crate::{failure::tests::file_error, signals::Stop};
 
     fn hint_of(failure: impl Into<Failure>) -> Option<String> {
         hint(&failure.into(), &Invocation::of(&["nicstripe", "cp", "a b", "nas:"]))
@@ -127,9 +130,8 @@ mod tests {
 
     #[test]
     fn an_existing_target_is_replaced_by_the_command_with_f() {
-        let source = io::Error::from(ErrorKind::AlreadyExists);
-        let file = FileError { operation: "create", name: "a".into(), code: FailCode::Exists, source };
-        assert_eq!(hint_of(Error::File(file)).unwrap(), "to replace it: nicstripe cp -f 'a b' nas:");
+        let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists);
+        assert_eq!(hint_of(exists).unwrap(), "to replace it: nicstripe cp -f 'a b' nas:");
     }
 
     #[test]

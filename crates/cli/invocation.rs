@@ -3,7 +3,10 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
 };
+
+use nicstripe::escaped;
 
 /// The words that the process was started with.
 #[derive(Debug, Clone)]
@@ -41,13 +44,31 @@ impl Invocation {
     }
 }
 
-/// Quotes a word where a POSIX shell would take it for something else; bytes that are no UTF-8 are lost.
+/// Quotes a word where a POSIX shell would take it for something else.
+///
+/// What must not reach a terminal (control characters, direction marks, bytes that are no UTF-8) is written as bash, zsh and ksh read it:
+/// `$'a\x0a'`.
 pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
-    let word = word.as_ref().to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.into_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    let bytes = word.as_ref().as_bytes();
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(byte);
+    match str::from_utf8(bytes) {
+        Ok(text) if !text.is_empty() && bytes.iter().all(plain) => text.to_owned(),
+        Ok(text) if is_harmless(text) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => format!("$'{}'", bytes.iter().map(|byte| escape(*byte)).collect::<String>()),
+    }
+}
+
+/// Whether the library would show it as it is; backslashes, which it doubles, aside.
+fn is_harmless(text: &str) -> bool {
+    let text = text.replace('\\', "/");
+    escaped(text.as_bytes()) == text
+}
+
+fn escape(byte: u8) -> String {
+    match byte {
+        b'\'' | b'\\' => format!("\\{}", char::from(byte)),
+        b' '..=b'~' => char::from(byte).to_string(),
+        _ => format!("\\x{byte:02x}"),
     }
 }
 
@@ -70,9 +91,18 @@ mod tests {
             ("[fe80::1%eth1]:x", "'[fe80::1%eth1]:x'"),
             ("$HOME", "'$HOME'"),
             ("~", "'~'"),
+            ("größe", "'größe'"),
+            (r"a\b", r"'a\b'"),
+            ("a\nb'\u{1b}[2J", r"$'a\x0ab\'\x1b[2J'"),
+            ("\u{202e}x", r"$'\xe2\x80\xaex'"),
         ] {
             assert_eq!(quoted(word), text);
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_survive() {
+        assert_eq!(quoted(OsStr::from_bytes(b"a\xff\\b")), r"$'a\xff\\b'");
     }
 
     #[test]

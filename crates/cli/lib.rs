@@ -1,8 +1,8 @@
 //! The command line of nicstripe: what is typed becomes settings, the library does the work, and everything that is drawn is drawn here.
 //!
-//! One file or folder a subcommand. What they share: [`quantity`] reads and writes sizes, rates and times; [`failure`] says what went wrong,
-//! [`exit`] which code that is and [`hint`] what to do about it; [`terminal`] is standard error, with or without bars; [`json`] is what
-//! programs read. Nothing here decides how bytes move.
+//! One file or folder a subcommand. What they share: `quantity` reads and writes sizes, rates and times; `failure` says what went wrong,
+//! `exit` which code that is and `hint` what to do about it; `terminal` is standard error, with or without bars; `json` is what programs
+//! read. Nothing here decides how bytes move.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -50,6 +50,7 @@ fn pages() -> Vec<Command> {
 
 fn collect(command: Command, pages: &mut Vec<Command>) {
     for child in command.get_subcommands() {
+        // clap keeps names as static strings; there are a dozen, made once.
         let name: &'static str = format!("{}-{}", command.get_name(), child.get_name()).leak();
         collect(child.clone().name(name).display_name(name), pages);
     }

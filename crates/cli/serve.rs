@@ -3,12 +3,13 @@
 use std::{
     fs, io,
     net::{IpAddr, SocketAddr},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
 use clap::Args;
 use nicstripe::{
-    CancellationToken, DEFAULT_PORT, Daemon, ListenAddress,
+    CancellationToken, DEFAULT_PORT, Daemon, ListenAddress, escaped,
     trust::{Access, Home, Identity, PeerOptions, Peers},
 };
 
@@ -86,8 +87,8 @@ impl Serve {
             .await?;
 
         self.introduce_peers(&peers, terminal);
-        terminal.say(format_args!("serving {} as {}", root.display(), key.fingerprint()));
-        daemon.addresses().iter().for_each(|address| terminal.say(listening(address)));
+        terminal.say(format_args!("serving {} as {}", escaped(root.as_os_str().as_bytes()), key.fingerprint()));
+        listening(daemon.addresses()).into_iter().for_each(|line| terminal.say(line));
 
         let shutdown = CancellationToken::new();
         let mut running = std::pin::pin!(daemon.run(shutdown.clone()));
@@ -125,12 +126,26 @@ impl Serve {
     }
 }
 
-fn listening(listen: &ListenAddress) -> String {
-    let ListenAddress { interface, address } = listen;
-    match address.ip().is_unspecified() {
-        true => format!("listening on {interface}, port {}", address.port()),
-        false => format!("listening on {interface}, {address}"),
+/// Returns a line for each interface or address; the two versions of IP share one.
+fn listening(listens: &[ListenAddress]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for ListenAddress { interface, address } in listens {
+        let other_version = |other: &&ListenAddress| other.interface == *interface && other.address.is_ipv4() != address.is_ipv4();
+        let has_other_version = listens.iter().filter(|other| other.address.ip().is_unspecified()).any(|other| other_version(&other));
+        let line = match (address.ip().is_unspecified(), has_other_version) {
+            (false, _) => format!("listening on {interface}, {address}"),
+            (true, true) => format!("listening on {interface}, port {}", address.port()),
+            (true, false) => format!("listening on {interface}, port {} ({} only)", address.port(), version(address)),
+        };
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
     }
+    lines
+}
+
+fn version(address: &SocketAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
 fn canonical(root: &Path) -> Result<PathBuf, Failure> {
@@ -210,6 +225,25 @@ mod tests {
         for text in ["", "eth1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:99x", "10.0.0.1%eth1", "[::1", "[::1]x", "fe80::1%", "nas:99"] {
             assert_eq!(parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn an_interface_is_named_once_with_the_versions_of_ip_that_it_lacks() {
+        let listen = |interface: &str, address: &str| ListenAddress { interface: interface.into(), address: address.parse().unwrap() };
+        let all = [
+            listen("eth1", "0.0.0.0:7"),
+            listen("eth1", "[::]:7"),
+            listen("eth2", "0.0.0.0:7"),
+            listen("eth3", "10.0.0.1:7"),
+            listen("eth3", "10.0.0.2:7"),
+        ];
+        let expected = [
+            "listening on eth1, port 7",
+            "listening on eth2, port 7 (IPv4 only)",
+            "listening on eth3, 10.0.0.1:7",
+            "listening on eth3, 10.0.0.2:7",
+        ];
+        assert_eq!(listening(&all), expected);
     }
 
     #[test]

@@ -75,14 +75,18 @@ impl<'a> MakeWriter<'a> for Terminal {
     }
 }
 
-/// Writes one log line; the subscriber hands each over in one piece.
+/// Writes one log line; the subscriber hands each over in one piece. Never fails: the subscriber would complain on the same standard
+/// error, and panic there.
 pub(crate) struct LogWriter<'a> {
     terminal: &'a Terminal,
 }
 
 impl Write for LogWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.terminal.bars.suspend(|| io::stderr().write(bytes))
+        self.terminal.bars.suspend(|| {
+            let _ = io::stderr().write_all(bytes);
+        });
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

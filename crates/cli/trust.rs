@@ -75,7 +75,8 @@ impl Trust {
 /// Takes what `nicstripe key` prints, or a line of the peers file with its options.
 fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
     let text = text.trim();
-    if text.is_empty() || text.starts_with(PublicKey::KIND) {
+    let has_options = !text.starts_with(PublicKey::KIND) && text.contains(PublicKey::KIND);
+    if !has_options {
         return Ok((text.parse()?, PeerOptions::default()));
     }
     let peer: Peer = text.parse()?;
@@ -142,6 +143,8 @@ mod tests {
         assert_eq!((line.comment.as_deref(), options), (Some("me@laptop"), PeerOptions::default()));
         let (line, options) = parse_line(&format!("read-only,root=/srv {KEY} nas")).unwrap();
         assert_eq!((line.comment.as_deref(), options.access), (Some("nas"), Access::ReadOnly));
+        let error = parse_line("ssh-ed25519 AAAA").unwrap_err().to_string();
+        assert!(error.contains("begins with \"nicstripe-ed25519\""), "{error}");
         for wrong in ["", "ssh-ed25519 AAAA", "read-olny AAAA", "nicstripe-ed25519"] {
             assert!(parse_line(wrong).is_err(), "{wrong}");
         }

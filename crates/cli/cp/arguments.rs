@@ -76,7 +76,7 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
     pub(crate) timeout: Duration,
 
-    /// Print errors only
+    /// Print errors only, and progress only if --progress=always asks for it
     #[arg(short, long, conflicts_with_all = ["verbose", "stats"])]
     pub(crate) quiet: bool,
 
@@ -151,18 +151,21 @@ fn parse_link(text: &str) -> Result<LinkRequest, String> {
     Ok(LinkRequest { cap: cap.filter(|rate| *rate > BitRate::ZERO), ..link })
 }
 
+/// One paragraph a line: clap wraps them to the terminal's width.
 const LOCATIONS: &str = "\
-Exactly one of SRC and DST is HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. A colon before the first slash
-makes it remote: write ./a:b for a file here. PATH is relative to the daemon's root, with or without a leading slash.";
+Exactly one of SRC and DST is HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
+A colon before the first slash makes it remote: write ./a:b for a file here. \
+PATH is relative to the daemon's root, with or without a leading slash.";
 
 const LONG_AFTER: &str = "\
-Exactly one of SRC and DST is HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. A colon before the first slash
-makes it remote: write ./a:b for a file here. PATH is relative to the daemon's root, with or without a leading slash.
+Exactly one of SRC and DST is HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
+A colon before the first slash makes it remote: write ./a:b for a file here. \
+PATH is relative to the daemon's root, with or without a leading slash.
 
 Examples:
-  nicstripe cp disk.img nas:                   keeps the name
-  nicstripe cp disk.img nas:backup/            into a directory of the daemon's root
-  nicstripe cp nas:backup/disk.img .           the other way
+  nicstripe cp disk.img nas:              keeps the name
+  nicstripe cp disk.img nas:backup/       into a directory of the daemon's root
+  nicstripe cp nas:backup/disk.img .      the other way
   nicstripe cp --link eth1 --link eth2@500Mbit disk.img nas:
 
 Signals:
@@ -170,11 +173,18 @@ Signals:
   SIGUSR1          prints how far it is
 
 Exit codes:
-  0 verified and durable        1 other failure         2 usage
-  5 refused: key, permission, policy, or another copy writes the target
-  10 no link could connect      11 file or disk         12 protocol or version
-  24 source changed meanwhile   30 all links lost       40 digest mismatch
-  130 SIGINT                    143 SIGTERM";
+  0    verified and durable
+  1    other failure
+  2    usage
+  5    refused: key, permission, policy, or another copy writes the target
+  10   no link could connect
+  11   file or disk, at either end
+  12   protocol or version
+  24   the source changed while it was read
+  30   all links were lost for too long
+  40   what arrived is not what was sent
+  130  SIGINT
+  143  SIGTERM";
 
 /// The port that is printed as the default, checked against the library's.
 const _: () = assert!(DEFAULT_PORT == 7747);

@@ -44,7 +44,7 @@ impl Bars {
         self.total.set_prefix(shortened(&self.name));
         self.total.set_message(total_message(view));
         for (index, link) in view.links.iter().filter(|link| is_shown(link)).enumerate() {
-            self.draw_link(index, link, progress.size);
+            self.draw_link(index, &view.label(&link.link), link, progress.size);
         }
     }
 
@@ -56,7 +56,7 @@ impl Bars {
         self.terminal.bars().set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
 
-    fn draw_link(&mut self, index: usize, link: &LinkProgress, size: u64) {
+    fn draw_link(&mut self, index: usize, label: &str, link: &LinkProgress, size: u64) {
         if index == self.links.len() {
             let bar = self.terminal.bars().add(ProgressBar::no_length().with_style(style(LINK)));
             self.links.push(bar);
@@ -64,7 +64,7 @@ impl Bars {
         let bar = &self.links[index];
         bar.set_length(size);
         bar.set_position(link.bytes);
-        bar.set_prefix(shortened(&link.link.interface));
+        bar.set_prefix(shortened(label));
         bar.set_message(link_message(link));
     }
 }
@@ -75,24 +75,25 @@ fn is_shown(link: &LinkProgress) -> bool {
 
 fn total_message(view: &View) -> String {
     let Some(progress) = &view.progress else { return String::new() };
-    let rest = match (view.waiting, view.time_left()) {
-        (Some(since), _) => format!("waiting for a link since {}", Clock(since)),
-        (None, Some(left)) => format!("{:>11}  ETA {}", Speed(progress.rate), Clock(left)),
-        (None, None) => String::new(),
+    let rest = match (view.done, view.waiting, view.time_left()) {
+        (Some(elapsed), ..) => format!("{:>10}  in {:.1} s", Speed(progress.rate), elapsed.as_secs_f64()),
+        (None, Some(since), _) => format!("no link since {}", Clock(since)),
+        (None, None, Some(left)) => format!("{:>10}  ETA {}", Speed(progress.rate), Clock(left)),
+        (None, None, None) => String::new(),
     };
-    format!("{:>3} %  {:>10} of {}  {rest}", percent(progress), Size(progress.bytes), Size(progress.size))
+    format!("{:>3} %  {:>9}  {rest}", percent(progress), Size(progress.bytes))
 }
 
 fn link_message(link: &LinkProgress) -> String {
     let state = match &link.state {
-        LinkState::Up => format!("{:>11}", Speed(link.rate)),
+        LinkState::Up => format!("{:>10}", Speed(link.rate)),
         LinkState::Connecting => "connecting".to_owned(),
         LinkState::Suspect => "not heard of".to_owned(),
         LinkState::Down(why) => format!("down: {}", escaped(why.as_bytes())),
         LinkState::LeftOut(why) => format!("left out: {}", escaped(why.as_bytes())),
         _ => String::new(),
     };
-    format!("       {:>10}  {state}", Size(link.bytes))
+    format!("       {:>9}  {state}", Size(link.bytes))
 }
 
 /// Cuts a name to the width of its column, and keeps the end, which tells files of one kind apart.
@@ -109,9 +110,9 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// The prefix is as wide as [`NAME_WIDTH`].
-const TOTAL: &str = "{prefix:16!} {wide_bar:.green/white.dim} {msg:50!}";
-const LINK: &str = "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:50!}";
+/// The prefix is as wide as [`NAME_WIDTH`]; the message leaves a terminal of 80 columns a bar of 20.
+const TOTAL: &str = "{prefix:16!} {wide_bar:.green/white.dim} {msg:42!}";
+const LINK: &str = "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:42!}";
 const NAME_WIDTH: usize = 16;
 
 /// A copy that is over before shows no bars: they would only flicker (jj waits as long).

@@ -52,7 +52,9 @@ impl Cp {
         if wishes.json {
             let hint = result.as_ref().err().and_then(|failure| hint(failure, &Invocation::of_this_process()));
             let document = Document::of(&result, &shown.view, begun.elapsed(), hint);
-            json::print(&document, shown.stream)?;
+            let printed = json::print(&document, shown.stream);
+            // That the copy failed outranks that nobody heard of it.
+            return result.and(printed);
         }
         result.map(|_| ())
     }
@@ -104,7 +106,7 @@ async fn copy(plan: Plan, home: &Home, terminal: &Terminal, wishes: Wishes, show
     };
     let mut show = Show::new(terminal, wishes, plan.way.file_name(), shown.stream.take());
     let result = watch(transfer, &mut show, &mut signals).await;
-    (shown.view, shown.stream) = show.finish();
+    (shown.view, shown.stream) = show.finish(result.as_ref().ok());
     tokio::select! {
         () = client.close() => {}
         stop = signals.stop() => stop.at_once(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe::Event;
+use nicstripe::{Event, Report};
 
 use super::{
     arguments::{Cp, Progress},
@@ -110,8 +110,11 @@ impl Show {
         self.terminal.say(self.view.status());
     }
 
-    /// Ends the drawing and returns what is known.
-    pub(crate) fn finish(mut self) -> (View, Option<EventStream>) {
+    /// Ends the drawing and returns what is known; `report` is there when the copy succeeded.
+    pub(crate) fn finish(mut self, report: Option<&Report>) -> (View, Option<EventStream>) {
+        if let Some(report) = report {
+            self.view.complete(report);
+        }
         if let Some(bars) = &mut self.bars {
             bars.draw(&self.view);
             bars.finish();

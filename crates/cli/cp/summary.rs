@@ -35,16 +35,25 @@ fn rate(report: &Report) -> String {
 /// Returns what each link carried, as a table, a line each.
 pub(crate) fn link_table(report: &Report) -> Vec<String> {
     let mut rows = vec![["link", "got", "expected", "bytes", "sent again", "rtt", "state"].map(str::to_owned)];
-    rows.extend(report.links.iter().map(row));
+    rows.extend(report.links.iter().map(|link| row(link, is_alone(link, report))));
     aligned(&rows)
 }
 
-fn row(link: &LinkReport) -> [String; 7] {
+/// Whether no other link is on the same interface.
+fn is_alone(link: &LinkReport, report: &Report) -> bool {
+    report.links.iter().filter(|other| other.link.interface == link.link.interface).count() == 1
+}
+
+fn row(link: &LinkReport, is_alone: bool) -> [String; 7] {
     let unknown = || "?".to_owned();
-    let name = match &link.link.peer_interface {
-        Some(peer) => format!("{} → {}", escaped(link.link.interface.as_bytes()), escaped(peer.as_bytes())),
-        None => escaped(link.link.interface.as_bytes()),
-    };
+    let mut name = escaped(link.link.interface.as_bytes());
+    if let Some(peer) = &link.link.peer_interface {
+        name.push_str(&format!(" → {}", escaped(peer.as_bytes())));
+    }
+    if !is_alone {
+        let local = link.link.local.map_or_else(String::new, |local| format!("{local} → "));
+        name.push_str(&format!(" ({local}{})", link.link.remote));
+    }
     let retransmitted = link.kernel.retransmitted_bytes.map_or_else(unknown, |bytes| Size(bytes).to_string());
     let rtt = link.kernel.rtt.map_or_else(unknown, |rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3));
     let expected = link.theory.map_or_else(unknown, |rate| Speed(rate).to_string());
@@ -128,7 +137,7 @@ pub(crate) mod tests {
                 rtt: Some(Duration::from_micros(1_234)),
                 busy: Some(Duration::from_millis(2_270)),
                 rwnd_limited: Some(Duration::ZERO),
-                sndbuf_limited: None,
+                ..KernelView::default()
             },
         };
         Report {

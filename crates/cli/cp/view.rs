@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nicstripe::{BitRate, Event, LinkName, LinkProgress, LinkState, Progress, escaped, trust::PublicKey};
+use nicstripe::{BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, escaped, trust::PublicKey};
 
 use crate::quantity::{Clock, Size, Speed};
 
@@ -13,10 +13,12 @@ pub(crate) struct View {
     pub(crate) peer: Option<(PublicKey, Option<String>)>,
     /// The last progress; sizes are set from the start on.
     pub(crate) progress: Option<Progress>,
-    /// Each link that was heard of, in the order of planning.
+    /// Each link that was heard of, in the order of planning once there is progress.
     pub(crate) links: Vec<LinkProgress>,
     /// How long there is no connection at all.
     pub(crate) waiting: Option<Duration>,
+    /// How long it took, when it is done.
+    pub(crate) done: Option<Duration>,
 }
 
 impl View {
@@ -47,6 +49,30 @@ impl View {
             }
             _ => None,
         }
+    }
+
+    /// Names a link for people.
+    pub(crate) fn label(&self, link: &LinkName) -> String {
+        label(link, self.links.iter().map(|known| &known.link))
+    }
+
+    /// Takes in that it is done: the last progress is from before the end. Rates become those of the whole copy.
+    pub(crate) fn complete(&mut self, report: &Report) {
+        let of = |link: &nicstripe::LinkReport| LinkProgress {
+            link: link.link.clone(),
+            bytes: link.bytes,
+            rate: link.goodput,
+            state: link.state.clone(),
+        };
+        self.on_progress(&Progress {
+            bytes: report.size,
+            size: report.size,
+            resumed: report.resumed_bytes,
+            rate: report.goodput(),
+            links: report.links.iter().map(of).collect(),
+        });
+        self.waiting = None;
+        self.done = Some(report.elapsed);
     }
 
     /// Returns how many links carry data.
@@ -83,7 +109,7 @@ impl View {
         if *state == LinkState::Up {
             self.waiting = None;
         }
-        let name = escaped(link.interface.as_bytes());
+        let name = self.label(link);
         match (before, state) {
             (before, LinkState::Down(why)) if before.is_in_use() => {
                 Some(Notice::Warning(format!("{name} is down: {}", escaped(why.as_bytes()))))
@@ -95,20 +121,18 @@ impl View {
     }
 
     fn on_progress(&mut self, progress: &Progress) {
-        for link in &progress.links {
-            let index = self.index_of(&link.link);
-            self.links[index] = link.clone();
-        }
+        let mut links = progress.links.clone();
+        links.extend(self.links.drain(..).filter(|known| !progress.links.iter().any(|link| is_same(&link.link, &known.link))));
+        self.links = links;
         if self.links_up() > 0 {
             self.waiting = None;
         }
         self.progress = Some(progress.clone());
     }
 
-    /// Finds a link by what never changes of it, or adds it.
+    /// Finds a link, or adds it.
     fn index_of(&mut self, link: &LinkName) -> usize {
-        let same = |known: &LinkProgress| known.link.interface == link.interface && known.link.remote == link.remote;
-        self.links.iter().position(same).unwrap_or_else(|| {
+        self.links.iter().position(|known| is_same(&known.link, link)).unwrap_or_else(|| {
             self.links.push(LinkProgress { link: link.clone(), bytes: 0, rate: BitRate::ZERO, state: LinkState::Connecting });
             self.links.len() - 1
         })
@@ -126,12 +150,26 @@ pub(crate) enum Notice {
     Detail(String),
 }
 
+/// Names a link among others: by its interface, and by its address as well where several are on that interface.
+fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
+    let interface = escaped(link.interface.as_bytes());
+    match all.filter(|other| other.interface == link.interface).count() {
+        0 | 1 => interface,
+        _ => format!("{interface} {}", link.local.unwrap_or(link.remote)),
+    }
+}
+
 /// Returns whole per cent, 100 only when all has arrived.
 pub(crate) fn percent(progress: &Progress) -> u64 {
     match progress.size {
         0 => 100,
         size => u64::try_from(u128::from(progress.bytes) * 100 / u128::from(size)).unwrap_or(100),
     }
+}
+
+/// Compares links by what never changes of them.
+fn is_same(one: &LinkName, other: &LinkName) -> bool {
+    one.interface == other.interface && one.remote == other.remote
 }
 
 trait InUse {
@@ -147,6 +185,7 @@ impl InUse for LinkState {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::cp::summary_tests::report;
 
     pub(crate) fn link(interface: &str) -> LinkName {
         LinkName { interface: interface.into(), peer_interface: None, local: None, remote: "10.0.0.2".parse().unwrap() }
@@ -187,6 +226,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn links_on_one_interface_are_told_apart_by_address() {
+        let other = LinkName { local: Some("10.0.0.9".parse().unwrap()), ..link("lo") };
+        let all = [link("lo"), other.clone(), link("eth1")];
+        assert_eq!(label(&other, all.iter()), "lo 10.0.0.9");
+        assert_eq!(label(&all[0], all.iter()), "lo 10.0.0.2");
+        assert_eq!(label(&all[2], all.iter()), "eth1");
+    }
+
+    #[test]
     fn a_reason_cannot_move_the_cursor() {
         let mut view = View::default();
         let notice = view.apply(&state("eth1", LinkState::LeftOut("\u{1b}[2J".into())));
@@ -201,6 +249,28 @@ pub(crate) mod tests {
         assert_eq!(view.apply(&waiting(1)), None);
         view.apply(&state("eth1", LinkState::Up));
         assert_eq!(view.waiting, None);
+    }
+
+    #[test]
+    fn links_are_in_the_order_of_the_last_progress() {
+        let mut view = View::default();
+        for interface in ["eth3", "eth2", "wlan0"] {
+            view.apply(&state(interface, LinkState::Up));
+        }
+        view.apply(&progress(5, &[("eth1", 1), ("eth2", 2), ("eth3", 2)]));
+        let names: Vec<&str> = view.links.iter().map(|link| link.link.interface.as_str()).collect();
+        assert_eq!(names, ["eth1", "eth2", "eth3", "wlan0"]);
+    }
+
+    #[test]
+    fn what_is_done_is_whole_whatever_the_last_progress_said() {
+        let mut view = View::default();
+        view.apply(&progress(1_000_000, &[("eth1", 1_000_000)]));
+        let report = report();
+        view.complete(&report);
+        assert_eq!(view.progress.as_ref().map(percent), Some(100));
+        assert_eq!(view.links.iter().map(|link| link.bytes).sum::<u64>(), report.size);
+        assert_eq!(view.done, Some(report.elapsed));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! `nicstripe demo`: two hosts on this machine, a real daemon in the one and a real `cp` in the other, over 2 and then 4 cables.
 //!
-//! [`stage`] is the two hosts, [`sample`] the file, [`round`] one copy with its daemon; this module leads through them and prints.
+//! [`stage`] is the two hosts, [`folders`] what they have on disk, [`sample`] the file, [`round`] one copy with its daemon; this module leads
+//! through them and prints.
 
+mod folders;
 mod round;
 mod sample;
 mod stage;
@@ -15,12 +17,12 @@ use std::{
 use clap::{Args, builder::styling::Style};
 use nicstripe::{
     Digest,
-    trust::{Home, Identity, IdentityError, Peers, PeersError, PublicKey, PublicLine},
+    trust::{IdentityError, PeersError},
 };
 use nicstripe_lab::LabError;
-use tempfile::TempDir;
 
 use self::{
+    folders::Folders,
     round::{Outcome, Round},
     sample::Sample,
     stage::{Ground, Stage},
@@ -85,7 +87,9 @@ impl Demo {
             folders.clear(self.file.is_none().then_some(&sample.path))?;
         }
         stdout::line("")?;
-        stdout::line("All of it is removed again. Between two machines: `nicstripe serve` there, `nicstripe cp FILE HOST:` here.")
+        stdout::line(
+            "All is removed again. With two machines: `nicstripe serve` there and here\n`nicstripe cp FILE HOST:`; `nicstripe --help` has the first steps.",
+        )
     }
 
     /// The most bytes that are there at a time.
@@ -120,54 +124,6 @@ fn heading(cables: usize, sample: &Sample) -> String {
 /// Prints what came of one copy.
 fn print(outcome: &Outcome, cables: usize) -> Result<(), Failure> {
     outcome.lines(cables).into_iter().try_for_each(stdout::line)
-}
-
-/// The folders of both hosts: keys that trust each other, a place for the file on either side.
-#[derive(Debug)]
-struct Folders {
-    base: TempDir,
-}
-
-impl Folders {
-    /// Makes them where `room` bytes fit, in memory if possible.
-    fn make(room: u64) -> Result<Self, DemoError> {
-        let place = sample::place_for(room)?;
-        let base = tempfile::Builder::new().prefix("nicstripe-demo-").tempdir_in(place).map_err(DemoError::Folders)?;
-        let folders = Self { base };
-        fs::create_dir(folders.received()).map_err(DemoError::Folders)?;
-        let (near, far) = (folders.home("a"), folders.home("b"));
-        let near_key = Identity::load_or_create(&near.identity_file())?.public_key();
-        let far_key = Identity::load_or_create(&far.identity_file())?.public_key();
-        trust(&near, far_key, "b")?;
-        trust(&far, near_key, "a")?;
-        Ok(folders)
-    }
-
-    /// `NICSTRIPE_HOME` of a host.
-    fn home(&self, host: &str) -> Home {
-        Home::at(self.base.path().join(host))
-    }
-
-    /// The file to copy, when it is made for that.
-    fn sample(&self) -> PathBuf {
-        self.base.path().join("sample.bin")
-    }
-
-    /// The daemon's root.
-    fn received(&self) -> PathBuf {
-        self.base.path().join("received")
-    }
-
-    /// Makes room for the next copy.
-    fn clear(&self, sample: Option<&PathBuf>) -> Result<(), DemoError> {
-        fs::remove_dir_all(self.received()).and_then(|()| fs::create_dir(self.received())).map_err(DemoError::Folders)?;
-        sample.map_or(Ok(()), fs::remove_file).map_err(DemoError::Folders)
-    }
-}
-
-fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), DemoError> {
-    Peers::edit(&home.peers_file(), |peers| peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ()))?;
-    Ok(())
 }
 
 /// Why the demo ended early.

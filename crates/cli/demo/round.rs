@@ -202,15 +202,15 @@ impl Outcome {
     fn got(&self) -> String {
         let rate = BitRate::from_bytes_over(self.size, self.elapsed);
         let seconds = self.elapsed.as_secs_f64();
-        let limited = self.limited_by.as_ref().map_or_else(String::new, |word| format!(", limited by {}", word.replace('_', " ")));
+        let limited = self.limited_by.as_ref().map_or_else(String::new, |word| format!(" (limit: {})", word.replace('_', " ")));
         match self.expected {
             Some(expected) => {
                 let part = 100.0 * rate.bits_per_second() as f64 / expected.bits_per_second().max(1) as f64;
                 let expected = Speed(expected);
                 let got = Speed(rate).in_unit_of(expected);
-                format!("  expected {expected}, got {got} ({part:.1} %) in {seconds:.2} s, start and end included{limited}")
+                format!("  expected {expected}, got {got} ({part:.1} %) in {seconds:.2} s{limited}")
             }
-            None => format!("  got {} in {seconds:.2} s, start and end included", Speed(rate)),
+            None => format!("  got {} in {seconds:.2} s", Speed(rate)),
         }
     }
 }
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(
             outcome.lines(2),
             [
-                "  expected 235.4 MB/s, got 234.0 (99.4 %) in 2.29 s, start and end included, limited by cables",
+                "  expected 235.4 MB/s, got 234.0 (99.4 %) in 2.29 s (limit: cables)",
                 "    eth1       A sent 268.0 MiB, B received 268.0 MiB  50.0 %",
                 "    eth2       A sent 268.0 MiB, B received 268.0 MiB  50.0 %",
                 "  what B has is what A sent: BLAKE3 abababababababab…abababab",

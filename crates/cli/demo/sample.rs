@@ -36,23 +36,15 @@ impl Sample {
     /// Makes a file of `size` bytes out of this program, the Rust toolchain and the system's programs and libraries, one after the other.
     pub(super) fn make(path: PathBuf, size: u64) -> Result<Self, DemoError> {
         let mut writer = SampleWriter::create(&path, size).map_err(DemoError::Sample)?;
-        let mut used = Vec::new();
         while writer.missing > 0 {
             let before = writer.missing;
-            for source in sources() {
-                let missing = writer.missing;
-                writer.take(&source).map_err(DemoError::Sample)?;
-                if writer.missing < missing && !used.contains(&source) {
-                    used.push(source);
-                }
-            }
+            sources().iter().try_for_each(|source| writer.take(source)).map_err(DemoError::Sample)?;
             if writer.missing == before {
                 return Err(DemoError::NothingToRead);
             }
         }
         let digest = Digest(*writer.hasher.finalize().as_bytes());
-        let used: Vec<String> = used.iter().map(|path| path.display().to_string()).collect();
-        Ok(Self { path, size, digest, origin: format!("real bytes ({})", used.join(", ")) })
+        Ok(Self { path, size, digest, origin: "programs and libraries of this machine".to_owned() })
     }
 }
 
@@ -116,40 +108,7 @@ pub(super) fn digest_of(path: &Path) -> io::Result<Digest> {
     Ok(Digest(*hasher.finalize().as_bytes()))
 }
 
-/// Chooses a folder in which `room` bytes fit: in memory if possible, so that no disk is what is measured.
-pub(super) fn place_for(room: u64) -> Result<PathBuf, DemoError> {
-    let needed = room + SPARE;
-    let memory = Path::new("/dev/shm");
-    if free_in(memory).is_some_and(|free| free >= needed) && available_memory().is_some_and(|free| free >= needed + SPARE_MEMORY) {
-        return Ok(memory.to_owned());
-    }
-    let path = env::temp_dir();
-    match free_in(&path) {
-        Some(free) if free < needed => Err(DemoError::Room { needed, path, free }),
-        _ => Ok(path),
-    }
-}
-
-fn free_in(path: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(path).ok()?;
-    stat.f_bavail.checked_mul(stat.f_frsize)
-}
-
-/// What can be used without swapping (proc_meminfo(5)).
-fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 const BUFFER: usize = 1024 * 1024;
-
-/// For keys, journals and what the file system needs itself.
-const SPARE: u64 = 64 * 1024 * 1024;
-
-/// Left for the processes and the kernel's socket buffers.
-const SPARE_MEMORY: u64 = 512 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -162,11 +121,5 @@ mod tests {
         assert_eq!(fs::metadata(&sample.path).unwrap().len(), 3_000_001);
         assert_eq!(digest_of(&sample.path).unwrap(), sample.digest);
         assert_eq!(Sample::of(sample.path).unwrap().digest, sample.digest);
-    }
-
-    #[test]
-    fn more_than_any_disk_has_is_refused_with_the_option_to_change() {
-        let error = place_for(u64::MAX / 2).unwrap_err().to_string();
-        assert!(error.contains("--size"), "{error}");
     }
 }

@@ -44,13 +44,16 @@ impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lab => f.write_str(
-                "Two hosts inside this machine (network namespaces), joined by gigabit cables: each is shaped to the 941.5 Mbit/s\n\
-                 (117.7 MB/s) of file data that gigabit Ethernet carries. The copy is encrypted, verified and on disk when it ends.",
+                "Two hosts inside this machine, joined by cables that carry what gigabit\n\
+                 Ethernet does: 117.7 MB/s of file data each. A copy is encrypted, verified and\n\
+                 on disk when it ends; its time is that of the whole command.",
             ),
             Self::Loopback { why } => write!(
                 f,
-                "This machine allows no network namespaces ({why}), so pairs of loopback addresses stand in for\n\
-                 cables. Nothing is shaped there: the rates below are this machine's, not those of any cable. As root it is the real demo."
+                "No network namespaces here: {why}.\n\
+                 Pairs of loopback addresses stand in for cables. Nothing is shaped there: the\n\
+                 rates are this machine's, not those of any cable. Where namespaces are allowed\n\
+                 (to root, or to all as user namespaces) this is the real demo."
             ),
         }
     }
@@ -175,6 +178,6 @@ mod tests {
     fn it_is_said_when_nothing_is_shaped() {
         let ground = Ground::Loopback { why: "because".into() };
         let said = ground.to_string();
-        assert!(said.contains("(because)") && said.contains("Nothing is shaped"), "{said}");
+        assert!(said.contains(": because.") && said.contains("Nothing is shaped"), "{said}");
     }
 }

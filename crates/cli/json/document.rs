@@ -78,6 +78,8 @@ struct LinkDocument<'a> {
     rwnd_limited_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sndbuf_limited_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    starved_us: Option<u64>,
 }
 
 impl<'a> Document<'a> {
@@ -168,6 +170,7 @@ impl<'a> From<&'a LinkReport> for LinkDocument<'a> {
             busy_us: kernel.busy.map(micros),
             rwnd_limited_us: kernel.rwnd_limited.map(micros),
             sndbuf_limited_us: kernel.sndbuf_limited.map(micros),
+            starved_us: kernel.starved.map(micros),
         }
     }
 }
@@ -188,6 +191,7 @@ impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
             busy_us: None,
             rwnd_limited_us: None,
             sndbuf_limited_us: None,
+            starved_us: None,
         }
     }
 }

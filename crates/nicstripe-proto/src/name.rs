@@ -110,13 +110,23 @@ fn check(component: &[u8]) -> Result<(), NameError> {
     if plain { Ok(()) } else { Err(NameError::Component(escaped(component))) }
 }
 
-/// Returns text that is safe on a terminal and in a log: control characters and direction marks are escaped, other bytes replaced.
+/// Returns text that is safe on a terminal and in a log and that stands for nothing else: control characters, direction marks, backslashes
+/// and bytes that are not UTF-8 are escaped.
 pub fn escaped(bytes: &[u8]) -> String {
+    escape(bytes, true)
+}
+
+/// Returns text that is safe on a terminal and in a log, as [`escaped`], but keeps backslashes: for what a peer has escaped already.
+pub fn printable(bytes: &[u8]) -> String {
+    escape(bytes, false)
+}
+
+fn escape(bytes: &[u8], backslashes: bool) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             let directional = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            if c.is_control() || directional || c == '\\' {
+            if c.is_control() || directional || (backslashes && c == '\\') {
                 text.extend(c.escape_default());
             } else {
                 text.push(c);
@@ -190,5 +200,6 @@ mod tests {
     fn escapes_reach_no_terminal() {
         assert_eq!(escaped(b"a\x1b[31m\nb"), "a\\u{1b}[31m\\nb");
         assert_eq!(escaped("\u{202e}".as_bytes()), "\\u{202e}");
+        assert_eq!(printable(escaped(b"a\x1bb").as_bytes()), "a\\u{1b}b");
     }
 }

@@ -248,8 +248,7 @@ impl Inner {
             session.route_events(events);
             return Ok(session.clone());
         }
-        let session = self.establish().await?;
-        session.route_events(events);
+        let session = self.establish(events).await?;
         *slot = Some(session.clone());
         Ok(session)
     }

@@ -291,7 +291,7 @@ impl Service {
             journal_id: crate::random_bytes(),
         };
         Target::open(request).map_err(|error| match error.code {
-            FailCode::Exists if append_only => error.with_code(FailCode::Refused),
+            FailCode::Exists if append_only && put.options.replace => error.with_code(FailCode::Refused),
             _ => error,
         })
     }
@@ -354,7 +354,6 @@ fn open_listeners(
     }
     match failure {
         Some((address, source)) => {
-            tracing::error!(%address, %source, "cannot listen");
             Err(Error::System { what: "listen", source: std::io::Error::new(source.kind(), format!("{address}: {source}")) })
         }
         None => Ok(listeners),

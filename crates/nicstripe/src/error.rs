@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use nicstripe_proto::{Digest, FailCode, NameError, name::escaped};
+use nicstripe_proto::{Digest, FailCode, NameError, name::printable};
 
 use crate::{file::FileError, trust::PublicKey};
 
@@ -77,7 +77,7 @@ pub enum Error {
         why: String,
     },
     /// The transfer failed at the peer. Act: by the code.
-    #[error("{host}: {}", escaped(text.as_bytes()))]
+    #[error("{host}: {}", printable(text.as_bytes()))]
     Peer {
         /// The host.
         host: String,

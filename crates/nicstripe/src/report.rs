@@ -90,6 +90,8 @@ pub struct KernelView {
 pub enum Limit {
     /// The cables carried all they can.
     Cables,
+    /// The limit that the user has set.
+    Bandwidth,
     /// Reading the source.
     Source,
     /// Writing the target, or the receiver's processor.
@@ -111,6 +113,7 @@ impl Limit {
     pub fn word(self) -> &'static str {
         match self {
             Self::Cables => "cables",
+            Self::Bandwidth => "bandwidth",
             Self::Source => "source",
             Self::Receiver => "receiver",
             Self::SendBuffer => "send_buffer",
@@ -126,6 +129,7 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cables => "the cables",
+            Self::Bandwidth => "the limit that was set",
             Self::Source => "reading the source",
             Self::Receiver => "the receiver (its disk or processor)",
             Self::SendBuffer => "the send buffer",
@@ -139,13 +143,16 @@ impl fmt::Display for Limit {
 
 /// Decides what held a transfer back; thresholds as the literature on TCP's own chronographs uses them (`docs/MANUAL.md`, limits).
 ///
-/// In this order: a transfer too short to tell; a lost link; the cables where 97 % of theory was reached; loss above 0.1 % of the bytes;
+/// In this order: a transfer too short to tell; the user's own limit where nine tenths of it were reached; a lost link; the cables where 97 % of theory was reached; loss above 0.1 % of the bytes;
 /// a receiver that gave no credit for a fifth of the time; a sender whose connections were idle more than a fifth of the time had nothing to
 /// send; a receiver's window that held it back a fifth of the busy time; the same for the send buffer. Where the links' rates are unknown
 /// and none of these holds, the cables.
-pub(crate) fn limit(report: &Report) -> Limit {
+pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
     if report.moving < SMALL {
         return Limit::Latency;
+    }
+    if bandwidth.is_some_and(|limit| report.goodput().0 >= limit.0 / 10 * 9) {
+        return Limit::Bandwidth;
     }
     if report.failovers > 0 {
         return Limit::LinkDown;

@@ -8,10 +8,13 @@ use std::{
 use nicstripe_link::{Change, Changes, Interface, interfaces, route_to};
 use nicstripe_proto::{PathId, Role, SessionConfig, message::PeerInterface};
 
+use tokio::sync::mpsc;
+
 use super::{EventSlot, Inner, LiveSession};
 use crate::{
     connect::{Connector, FirstContact, arrived_rightly},
     error::Error,
+    event::Event,
     link::RoutePolicy,
     path_routes::{self, SessionRoutes},
     plan::{Facts, described, direct, local_interface, socket_address},
@@ -19,7 +22,7 @@ use crate::{
 };
 
 impl Inner {
-    pub(super) async fn establish(&self) -> Result<LiveSession, Error> {
+    pub(super) async fn establish(&self, wanted: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
         if let Some(state_dir) = &self.settings.state_dir {
             path_routes::sweep(state_dir);
         }
@@ -35,7 +38,7 @@ impl Inner {
         established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
 
         let routes = self.install_routes(&first, &rest, &here)?;
-        let events = EventSlot::default();
+        let events = EventSlot::new(std::sync::Mutex::new(wanted.cloned()));
         let session = SessionConfig { patience: self.settings.patience, rate_limit: self.settings.bandwidth, ..SessionConfig::default() };
         let handle = Driver::start(DriverConfig {
             role: Role::Client,

@@ -128,7 +128,8 @@ impl Run {
                 *lost_since = Some(Instant::now());
                 true
             }
-            Error::Connect { .. } | Error::Refused { .. } => {
+            // A named link cannot connect while its daemon is away.
+            Error::Connect { .. } | Error::Refused { .. } | Error::Link { .. } => {
                 lost_since.get_or_insert_with(Instant::now).elapsed() < self.inner.settings.patience
             }
             _ => false,
@@ -195,6 +196,14 @@ impl Run {
         }
     }
 
+    /// Most that the user lets the transfer have, if that is limited at all.
+    fn limit(&self) -> Option<BitRate> {
+        let settings = &self.inner.settings;
+        let caps = settings.links.iter().map(|link| link.cap.map(|BitRate(bps)| bps)).sum::<Option<u64>>();
+        let caps = caps.filter(|bps| *bps > 0).map(BitRate);
+        settings.bandwidth.into_iter().chain(caps).min()
+    }
+
     fn report(&self, outcome: &Outcome, tally: Tally, routes_installed: u32) -> Report {
         let elapsed = self.started.elapsed();
         let mut links = tally.links;
@@ -215,7 +224,7 @@ impl Run {
             limited_by: Limit::Unknown,
             links,
         };
-        report.limited_by = limit(&report);
+        report.limited_by = limit(&report, self.limit());
         report
     }
 }

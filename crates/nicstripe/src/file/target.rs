@@ -332,7 +332,7 @@ fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileE
             Err(FileError::new("replace", shown, io::Error::other("it is a directory")).with_code(FailCode::NotAFile))
         }
         Some(_) if request.options.replace => Ok(()),
-        Some(_) => Err(FileError::new("replace", shown, io::ErrorKind::AlreadyExists.into())),
+        Some(_) => Err(FileError::new("replace", shown, io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"))),
     }
 }
 

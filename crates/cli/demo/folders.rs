@@ -1,0 +1,152 @@
+//! The folders of the demo's two hosts, and the way to be rid of them.
+
+use std::{
+    env,
+    fs::{self, DirEntry, File},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use nicstripe::trust::{Home, Identity, Peers, PublicKey, PublicLine};
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::geteuid,
+};
+use tempfile::TempDir;
+
+use super::DemoError;
+
+/// The folders of both hosts: keys that trust each other, a place for the file on either side.
+#[derive(Debug)]
+pub(super) struct Folders {
+    base: TempDir,
+    /// Held for as long as the folders are in use; see [`sweep`].
+    _lock: File,
+}
+
+impl Folders {
+    /// Makes them where `room` bytes fit, in memory if possible.
+    pub(super) fn make(room: u64) -> Result<Self, DemoError> {
+        sweep(Path::new(MEMORY));
+        sweep(&env::temp_dir());
+        let place = place_for(room)?;
+        let base = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place).map_err(DemoError::Folders)?;
+        let lock = File::create_new(base.path().join(LOCK)).map_err(DemoError::Folders)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| DemoError::Folders(error.into()))?;
+        let folders = Self { base, _lock: lock };
+        fs::create_dir(folders.received()).map_err(DemoError::Folders)?;
+        let (near, far) = (folders.home("a"), folders.home("b"));
+        let near_key = Identity::load_or_create(&near.identity_file())?.public_key();
+        let far_key = Identity::load_or_create(&far.identity_file())?.public_key();
+        trust(&near, far_key, "b")?;
+        trust(&far, near_key, "a")?;
+        Ok(folders)
+    }
+
+    /// `NICSTRIPE_HOME` of a host.
+    pub(super) fn home(&self, host: &str) -> Home {
+        Home::at(self.base.path().join(host))
+    }
+
+    /// The file to copy, when it is made for that.
+    pub(super) fn sample(&self) -> PathBuf {
+        self.base.path().join("sample.bin")
+    }
+
+    /// The daemon's root.
+    pub(super) fn received(&self) -> PathBuf {
+        self.base.path().join("received")
+    }
+
+    /// Makes room for the next copy.
+    pub(super) fn clear(&self, sample: Option<&PathBuf>) -> Result<(), DemoError> {
+        fs::remove_dir_all(self.received()).and_then(|()| fs::create_dir(self.received())).map_err(DemoError::Folders)?;
+        sample.map_or(Ok(()), fs::remove_file).map_err(DemoError::Folders)
+    }
+}
+
+fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), DemoError> {
+    Peers::edit(&home.peers_file(), |peers| peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ()))?;
+    Ok(())
+}
+
+/// Removes what a demo left that was killed: folders of ours whose lock nobody holds.
+fn sweep(place: &Path) {
+    let Ok(entries) = fs::read_dir(place) else { return };
+    for entry in entries.flatten().filter(is_left_over) {
+        // Whoever is faster has removed it already.
+        let _ = fs::remove_dir_all(entry.path());
+    }
+}
+
+fn is_left_over(entry: &DirEntry) -> bool {
+    let is_named_so = entry.file_name().to_string_lossy().starts_with(PREFIX);
+    let is_ours = || entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == geteuid().as_raw());
+    // Without a lock file it is about to be used.
+    let is_free = || File::open(entry.path().join(LOCK)).is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
+    is_named_so && is_ours() && is_free()
+}
+
+/// Chooses a folder in which `room` bytes fit: in memory if possible, so that no disk is what is measured.
+fn place_for(room: u64) -> Result<PathBuf, DemoError> {
+    let needed = room + SPARE;
+    let memory = Path::new(MEMORY);
+    if free_in(memory).is_some_and(|free| free >= needed) && available_memory().is_some_and(|free| free >= needed + SPARE_MEMORY) {
+        return Ok(memory.to_owned());
+    }
+    let path = env::temp_dir();
+    match free_in(&path) {
+        Some(free) if free < needed => Err(DemoError::Room { needed, path, free }),
+        _ => Ok(path),
+    }
+}
+
+fn free_in(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    stat.f_bavail.checked_mul(stat.f_frsize)
+}
+
+/// What can be used without swapping (proc_meminfo(5)).
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// A file system in memory, on Linux.
+const MEMORY: &str = "/dev/shm";
+
+const PREFIX: &str = "nicstripe-demo-";
+const LOCK: &str = "lock";
+
+/// For keys, journals and what the file system needs itself.
+const SPARE: u64 = 64 * 1024 * 1024;
+
+/// Left for the processes and the kernel's socket buffers.
+const SPARE_MEMORY: u64 = 512 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_demo_left_is_removed_and_a_running_one_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = |name: &str| place.path().join(format!("{PREFIX}{name}"));
+        for name in ["killed", "running", "starting"] {
+            fs::create_dir(folder(name)).unwrap();
+        }
+        fs::write(folder("killed").join(LOCK), "").unwrap();
+        let lock = File::create(folder("running").join(LOCK)).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        sweep(place.path());
+        assert_eq!(["killed", "running", "starting"].map(|name| folder(name).exists()), [false, true, true]);
+    }
+
+    #[test]
+    fn more_than_any_disk_has_is_refused_with_the_option_to_change() {
+        let error = place_for(u64::MAX / 2).unwrap_err().to_string();
+        assert!(error.contains("--size"), "{error}");
+    }
+}

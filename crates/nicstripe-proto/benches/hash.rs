@@ -1,0 +1,111 @@
+//! What hashing, the hash tree and the journal cost: `cargo bench -p nicstripe-proto --bench hash`.
+#![forbid(unsafe_code)]
+
+mod timing;
+
+use std::hint::black_box;
+
+use nicstripe_proto::{
+    ChainingValue, ChunkId, ChunkSize, Grid, HashTree, SourceIdentity, Subtree,
+    hash_tree::chunk_value,
+    journal::{Header, JournalId, Record, replay},
+};
+use timing::{Stopwatch, print, print_head, sample};
+
+fn main() {
+    if !timing::is_wanted() {
+        return;
+    }
+    print_head();
+    for (name, bytes) in [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("256 KiB", 256 << 10), ("4 MiB", 4 << 20)] {
+        let Ok(chunk_size) = ChunkSize::from_bytes(bytes) else { continue };
+        let bar = if chunk_size == ChunkSize::DEFAULT { "≥ 2: a quarter of 1.05 s/GB for each end" } else { "" };
+        print(&format!("chunk_value, chunks of {name}"), sample(|| hash(chunk_size)), "GB/s", bar);
+    }
+    for (name, order) in orders() {
+        print(&format!("tree insert, {name}"), sample(|| insert(&order).nanoseconds()), "ns/chunk", BAR);
+    }
+    for (name, order) in orders() {
+        let journal = journal(&order);
+        print(&format!("journal replay, {name}"), sample(|| read(&journal, &order).nanoseconds()), "ns/record", REPLAY_BAR);
+    }
+    print("journal record, laid out", sample(|| lay_out().nanoseconds()), "ns/record", BAR);
+}
+
+/// Hashes the chunks of a file, and returns GB/s.
+fn hash(chunk_size: ChunkSize) -> f64 {
+    let bytes = vec![0x5a; usize::try_from(chunk_size.bytes()).unwrap_or(0)];
+    // One chunk more than are hashed, so that none is a whole file.
+    let chunks = HASHED_BYTES / chunk_size.bytes();
+    let grid = Grid::new((chunks + 1) * chunk_size.bytes(), chunk_size);
+    let mut stopwatch = Stopwatch::default();
+    stopwatch.time(chunks * chunk_size.bytes(), || {
+        for chunk in 0..chunks {
+            black_box(chunk_value(grid, ChunkId(chunk), black_box(&bytes)).ok());
+        }
+    });
+    1.0 / stopwatch.nanoseconds()
+}
+
+/// Orders in which chunks arrive.
+fn orders() -> [(&'static str, Vec<u64>); 3] {
+    let four_paths =
+        (0..CHUNKS / 128).flat_map(|round| (0..32).flat_map(move |step| (0..4).map(move |path| round * 128 + path * 32 + step)));
+    // An odd factor goes through all residues of a power of two.
+    let scattered = (0..CHUNKS).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) % CHUNKS);
+    [("in order", (0..CHUNKS).collect()), ("by four paths, 32 chunks each", four_paths.collect()), ("scattered", scattered.collect())]
+}
+
+fn subtree(chunk: u64) -> Subtree {
+    let mut value = [0x5a; 32];
+    value[..8].copy_from_slice(&chunk.to_le_bytes());
+    Subtree::of_chunk(ChunkId(chunk), ChainingValue(value))
+}
+
+fn insert(order: &[u64]) -> Stopwatch {
+    let (mut tree, mut stopwatch) = (HashTree::new(GRID), Stopwatch::default());
+    stopwatch.time(order.len() as u64, || {
+        for chunk in order {
+            black_box(tree.insert(subtree(*chunk)).is_ok());
+        }
+    });
+    assert!(tree.root().is_some(), "not all chunks went in");
+    stopwatch
+}
+
+fn journal(order: &[u64]) -> Vec<u8> {
+    let header = Header { grid: GRID, source: SourceIdentity::default(), peer_key: [7; 32], id: ID };
+    let records = order.iter().flat_map(|chunk| Record { subtree: subtree(*chunk) }.encode(ID));
+    header.encode().into_iter().chain(records).collect()
+}
+
+fn read(journal: &[u8], order: &[u64]) -> Stopwatch {
+    let mut stopwatch = Stopwatch::default();
+    let replayed = stopwatch.time(order.len() as u64, || replay(journal));
+    assert!(replayed.is_ok_and(|replayed| replayed.tree.is_complete()), "not all records were believed");
+    stopwatch
+}
+
+fn lay_out() -> Stopwatch {
+    let mut stopwatch = Stopwatch::default();
+    stopwatch.time(CHUNKS, || {
+        for chunk in 0..CHUNKS {
+            black_box(Record { subtree: subtree(chunk) }.encode(ID));
+        }
+    });
+    stopwatch
+}
+
+/// So many bytes take about 0.1 s.
+const HASHED_BYTES: u64 = 256 << 20;
+
+/// Chunks of a file of 16 GiB.
+const CHUNKS: u64 = 1 << 16;
+const GRID: Grid = Grid::new(CHUNKS * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT);
+const ID: JournalId = JournalId([3; 16]);
+
+/// 256 KiB at 10 Gbit/s take 210 µs (picked by eye).
+const BAR: &str = "≤ 2100: 1 % of a core at 10 Gbit/s";
+
+/// A file of 1 TiB has 4.2 million chunks (picked by eye).
+const REPLAY_BAR: &str = "≤ 238: 1 s for a file of 1 TiB";

@@ -1,0 +1,72 @@
+//! How the micro-benches of this crate measure and print.
+
+// Each bench is a crate of its own and uses a part of this.
+#![allow(dead_code)]
+// The clock that is banned from the core is what a bench is about.
+#![allow(clippy::disallowed_methods)]
+
+use std::time::{Duration, Instant};
+
+/// Whether to measure: `cargo bench` passes `--bench`, `cargo test --all-targets` does not.
+pub(crate) fn is_wanted() -> bool {
+    let wanted = std::env::args().any(|argument| argument == "--bench");
+    if !wanted {
+        println!("nothing measured: run it by `cargo bench`, or with --bench");
+    }
+    wanted
+}
+
+/// The time it is, for a core that wants to be told.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Sums up the time of many short things of one kind.
+///
+/// Each measurement costs two looks at the clock, some 50 ns, which are in the result: measure in batches what is shorter.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stopwatch {
+    total: Duration,
+    count: u64,
+}
+
+impl Stopwatch {
+    /// Runs something that counts as `count` of what is measured.
+    pub(crate) fn time<T>(&mut self, count: u64, run: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = run();
+        self.total += begun.elapsed();
+        self.count += count;
+        result
+    }
+
+    /// Nanoseconds each.
+    pub(crate) fn nanoseconds(self) -> f64 {
+        self.total.as_secs_f64() * 1e9 / self.count as f64
+    }
+}
+
+/// Measures some times, after once that does not count, and returns the values in ascending order.
+pub(crate) fn sample(mut measure: impl FnMut() -> f64) -> [f64; SAMPLES] {
+    measure();
+    let mut values = [0.0; SAMPLES];
+    values.iter_mut().for_each(|value| *value = measure());
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Prints the head of the table that [`print`] fills.
+pub(crate) fn print_head() {
+    println!("\nMedian (least–greatest) of {SAMPLES}.\n");
+    println!("| {:50} | {:>30} | {:10} | {:36} |", "what", "value", "unit", "bar");
+    println!("| {} | {}: | {} | {} |", "-".repeat(50), "-".repeat(29), "-".repeat(10), "-".repeat(36));
+}
+
+/// Prints a line: value, unit, spread, bar.
+pub(crate) fn print(what: &str, values: [f64; SAMPLES], unit: &str, bar: &str) {
+    let decimals = if values[SAMPLES / 2] < 100.0 { 2 } else { 0 };
+    let value = format!("{:.decimals$} ({:.decimals$}–{:.decimals$})", values[SAMPLES / 2], values[0], values[SAMPLES - 1]);
+    println!("| {what:50} | {value:>30} | {unit:10} | {bar:36} |");
+}
+
+const SAMPLES: usize = 11;
