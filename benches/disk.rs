@@ -1,1 +1,126 @@
-fn main() {}
+//! Real bytes from disk to disk: a tar of the Rust toolchain and, as far as that is too short, of /usr.
+//!
+//! `cargo bench --bench disk -- --size 2G --runs 1 --links 1,2,4 --direction put,get --place /mnt/disk`
+//!
+//! The file is read from disk, not from the page cache, and the copy is durable when the command ends. Each copy is compared byte by byte,
+//! and by `b3sum` where that is installed. Needs `tar`, and twice `--size` of disk.
+#![forbid(unsafe_code)]
+
+mod bench_support;
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+};
+
+use bench_support::{Cables, Contender, Copied, Place, Result, Sample, Scene, Spread, Table, Way, circumstances, measure, parse_size};
+use clap::Args;
+use rustix::fs::{Advice, fadvise};
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// Bytes of the tar to copy
+    #[arg(long, default_value = "2G", value_parser = parse_size)]
+    size: u64,
+
+    /// Copies over each number of cables
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Numbers of gigabit cables
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
+    links: Vec<Cables>,
+
+    /// Which way the file goes
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
+    direction: Vec<Way>,
+
+    /// A folder on the disk [default: cargo's, target/tmp]
+    #[arg(long)]
+    place: Option<PathBuf>,
+
+    /// Copy this file instead of a tar; it is copied to the place first
+    #[arg(long, conflicts_with = "size")]
+    file: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    bench_support::run(bench)
+}
+
+fn bench(arguments: Arguments) -> Result<()> {
+    let size = arguments.file.as_ref().map_or(Ok(arguments.size), |file| Ok::<_, io::Error>(fs::metadata(file)?.len()))?;
+    let place = Place::on_disk(arguments.place.as_deref(), 2 * size)?;
+    let path = place.files(Way::Put.from()).join("real.tar");
+    match &arguments.file {
+        Some(file) => drop(fs::copy(file, &path)?),
+        None => archive(&path, size)?,
+    }
+    let mut sample = Sample::of(path)?;
+    println!("{} bytes of real files, BLAKE3 {}", sample.size, sample.digest);
+    let mut table =
+        Table::new(&["cables", "way", "s", "MB/s", "% of theory", "CPU s/GB, both", "MB sent/received by cable", "cmp", "b3sum"]);
+    for cables in &arguments.links {
+        for way in &arguments.direction {
+            let runs = (0..arguments.runs).map(|_| copy(cables, *way, &place, &mut sample)).collect::<Result<Vec<_>>>()?;
+            table.row(row(cables, *way, &runs));
+        }
+    }
+    println!(
+        "\n{}\nDisk to disk; median (least–greatest), {} runs each.\n\n{table}",
+        circumstances(&[Contender::Nicstripe]),
+        arguments.runs
+    );
+    Ok(())
+}
+
+/// Makes a tar of `size` bytes; its end is cut off, which makes it no less real.
+fn archive(path: &Path, size: u64) -> Result<()> {
+    let toolchain = Command::new("rustc").args(["--print", "sysroot"]).stderr(Stdio::inherit()).output()?;
+    let toolchain = PathBuf::from(String::from_utf8(toolchain.stdout)?.trim());
+    let mut file = File::create_new(path)?;
+    let first = append_tar(&mut file, &toolchain, size)?;
+    let second = append_tar(&mut file, Path::new("/usr"), size - first)?;
+    match first + second {
+        found if found < size => Err(format!("the toolchain and /usr make {found} bytes, expected {size}: choose a smaller --size").into()),
+        _ => Ok(()),
+    }
+}
+
+/// Appends the tar of a folder, at most so many bytes of it, and returns how many.
+fn append_tar(file: &mut File, folder: &Path, most: u64) -> Result<u64> {
+    // What it says of files that change while it reads them, and of its output being closed, is no matter.
+    let mut tar = Command::new("tar").arg("-cC").arg(folder).arg(".").stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let copied = tar.stdout.take().map_or(Ok(0), |output| io::copy(&mut output.take(most), file))?;
+    tar.wait()?;
+    Ok(copied)
+}
+
+fn copy(cables: &Cables, way: Way, place: &Place, sample: &mut Sample) -> Result<Copied> {
+    let scene = Scene::build(cables, place, sample, way.from())?;
+    // What is not on disk yet would stay in memory.
+    let file = File::open(&scene.sample.path)?;
+    file.sync_all()?;
+    fadvise(&file, 0, None, Advice::DontNeed)?;
+    let copied = measure(Contender::Nicstripe, &scene)?;
+    eprintln!("{cables}, {}: {:.3} s", way.name(), copied.wall.as_secs_f64());
+    Ok(copied)
+}
+
+fn row(cables: &Cables, way: Way, runs: &[Copied]) -> Vec<String> {
+    let theory = cables.theory().unwrap_or(f64::NAN);
+    vec![
+        cables.to_string(),
+        way.name().to_owned(),
+        Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
+        Spread::of(runs, |run| run.goodput() / 8e6).middle(1),
+        Spread::of(runs, |run| 100.0 * run.goodput() / theory).print(1),
+        Spread::of(runs, |run| run.cpu_per_gb()[2]).middle(2),
+        Copied::typical(runs).map_or_else(String::new, |run| run.shares(way.from())),
+        // One that differs ends the bench.
+        "same".to_owned(),
+        if Sample::b3sum_is_installed() { "same" } else { "not installed" }.to_owned(),
+    ]
+}

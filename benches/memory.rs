@@ -1,1 +1,109 @@
-fn main() {}
+//! Memory of both ends while a file goes through that is far larger than it.
+//!
+//! `cargo bench --bench memory -- --size 20G --links 2 --direction put,get --place /mnt/disk`
+//!
+//! The source is a sparse file, the cables are unshaped, the copy goes to a disk and needs `--size` of room there. Printed is the most
+//! that was ever resident (VmHWM: with the program's code, as far as it was touched) and what of that was its own (RssAnon), as looked
+//! at every 20 ms.
+#![forbid(unsafe_code)]
+
+mod bench_support;
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use bench_support::{
+    Cables, Contender, CpReport, Place, Process, Result, Sample, Scene, Table, Way, circumstances, cp, parse_size, serve, time_limit,
+};
+use clap::Args;
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// Bytes to copy
+    #[arg(long, default_value = "20G", value_parser = parse_size)]
+    size: u64,
+
+    /// Number of cables
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
+    links: u8,
+
+    /// Which way the file goes
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
+    direction: Vec<Way>,
+
+    /// A folder on a disk [default: cargo's, target/tmp]
+    #[arg(long)]
+    place: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    bench_support::run(bench)
+}
+
+fn bench(arguments: Arguments) -> Result<()> {
+    let cables = Cables::unshaped(usize::from(arguments.links));
+    let place = Place::on_disk(arguments.place.as_deref(), arguments.size)?;
+    let mut sample = Sample::sparse(place.files(Way::Put.from()).join("sparse.bin"), arguments.size)?;
+    let mut table = Table::new(&["way", "end", "peak resident, MiB", "of it own, MiB", "bar, MiB", "s"]);
+    for way in &arguments.direction {
+        let scene = Scene::build(&cables, &place, &mut sample, way.from())?;
+        let (took, peaks) = copy(&scene)?;
+        for (end, peak) in [("client", &peaks[0]), ("daemon", &peaks[1])] {
+            let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+            let row = [way.name().to_owned(), end.to_owned(), mib(peak.resident), mib(peak.own), BAR.to_owned()];
+            table.row(row.into_iter().chain([format!("{:.1}", took.as_secs_f64())]));
+        }
+    }
+    let gib = arguments.size as f64 / f64::from(1 << 30);
+    println!("\n{}\n{gib:.2} GiB over {cables}, one copy each way.\n\n{table}", circumstances(&[Contender::Nicstripe]));
+    Ok(())
+}
+
+/// The most memory of a process so far, in bytes.
+#[derive(Debug, Default)]
+struct Peak {
+    resident: u64,
+    own: u64,
+}
+
+impl Peak {
+    fn update(&mut self, process: &Process) {
+        if let Some([resident, own]) = process.memory() {
+            *self = Self { resident: self.resident.max(resident), own: self.own.max(own) };
+        }
+    }
+}
+
+/// Copies the scene's file, and returns the time it took and the peaks of client and daemon.
+fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
+    let daemon = Process::spawn(serve(scene), "serve", &scene.place.logs())?;
+    daemon.await_line("listening on")?;
+    let mut command = cp(scene)?;
+    command.arg("--json");
+    let begun = Instant::now();
+    let mut client = Process::spawn(command, "cp", &scene.place.logs())?;
+    let mut peaks = [Peak::default(), Peak::default()];
+    while !client.has_ended_within(INTERVAL)? {
+        peaks[0].update(&client);
+        peaks[1].update(&daemon);
+        if begun.elapsed() > time_limit(scene.sample.size) {
+            client.await_end(Instant::now())?;
+        }
+    }
+    let took = begun.elapsed();
+    peaks[1].update(&daemon);
+    client.succeeded()?;
+    let report = CpReport::parse(&client.output()?)?;
+    scene.sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+    scene.sample.check(&scene.received()?)?;
+    scene.discard()?;
+    Ok((took, peaks))
+}
+
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// What is asked of either end (docs/DESIGN.md, section 9: 32 MiB and 8 MiB a link, 64 MiB at first).
+const BAR: &str = "≤ 64";

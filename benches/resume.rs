@@ -1,1 +1,228 @@
-fn main() {}
+//! `kill -9` of client, daemon or both when half of a file has arrived, and what a second attempt costs.
+//!
+//! `cargo bench --bench resume -- --size 2G --runs 3 --links 2 --direction put,get`
+//!
+//! With put the client sends and the daemon receives, with get the other way. What was killed is started again at once; a client whose
+//! daemon was killed is left alone, as it goes on by itself. What is sent again is counted at the sender's interfaces: all that left
+//! them, less what left them for a copy that nobody disturbed. Fails when anything stands under the file's name before the copy is whole.
+#![forbid(unsafe_code)]
+
+mod bench_support;
+
+use std::{
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use bench_support::{
+    Cables, Contender, CpReport, Place, Process, Result, Sample, Scene, Spread, Table, Way, circumstances, cp, measure, parse_size, serve,
+    time_limit,
+};
+use clap::Args;
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// Bytes to copy
+    #[arg(long, default_value = "2G", value_parser = parse_size)]
+    size: u64,
+
+    /// Times that each end is killed
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// The cables: so many of 1 Gbit/s, or their rates in Mbit/s
+    #[arg(long, default_value = "2")]
+    links: Cables,
+
+    /// Which way the file goes
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
+    direction: Vec<Way>,
+}
+
+fn main() -> ExitCode {
+    bench_support::run(bench)
+}
+
+fn bench(arguments: Arguments) -> Result<()> {
+    let place = Place::in_memory(2 * arguments.size)?;
+    let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
+    let mut table = Table::new(&HEADINGS);
+    let mut failures = Vec::new();
+    for way in &arguments.direction {
+        let undisturbed = measure(Contender::Nicstripe, &Scene::build(&arguments.links, &place, &mut sample, way.from())?)?;
+        let cost: u64 = undisturbed.cables.iter().map(|cable| cable.at(way.from()).sent_bytes).sum();
+        for victim in [Victim::Client, Victim::Daemon, Victim::Both] {
+            let mut run = || {
+                let scene = Scene::build(&arguments.links, &place, &mut sample, way.from())?;
+                Attempt { scene: &scene, victim, cost }.run()
+            };
+            match (0..arguments.runs).map(|_| run()).collect::<Result<Vec<_>>>() {
+                Ok(runs) => table.row(row(*way, victim, &arguments.links, &runs)),
+                Err(error) => failures.push(format!("{}, {} killed: {error}", way.name(), victim.name())),
+            }
+        }
+    }
+    println!(
+        "\n{}\n{}, {} MiB; median (least–greatest), {} runs each.",
+        circumstances(&[Contender::Nicstripe]),
+        arguments.links,
+        arguments.size >> 20,
+        arguments.runs
+    );
+    println!("To the bar of 64 MiB comes what was in flight: up to 8 MiB a cable, and the sockets' buffers.\n\n{table}");
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Client,
+    Daemon,
+    Both,
+}
+
+impl Victim {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Daemon => "daemon",
+            Self::Both => "both",
+        }
+    }
+}
+
+/// A copy that is cut short and goes on.
+#[derive(Debug)]
+struct Attempt<'a> {
+    scene: &'a Scene<'a>,
+    victim: Victim,
+    /// Bytes that leave the sender for a copy that nobody disturbs.
+    cost: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Outcome {
+    /// Bytes of the file.
+    size: u64,
+    /// Bytes of the file that had arrived when it was cut short, by the receiver's counters.
+    arrived: f64,
+    /// Bytes of the file that did not have to be sent again, as the second attempt's report has it.
+    kept: u64,
+    /// Bytes of the file that left the sender once more, by its counters; less than nothing within their precision.
+    again: f64,
+    /// From the restart until each cable carried data.
+    flowing: Duration,
+    /// From the restart to the end.
+    rest: Duration,
+}
+
+impl Attempt<'_> {
+    fn run(&self) -> Result<Outcome> {
+        let size = self.scene.sample.size;
+        let sent_before = self.sent()?;
+        let (mut daemon, mut client) = (self.start_daemon()?, self.start_client()?);
+        let (half, deadline) = (size / 2, Instant::now() + time_limit(size));
+        self.await_bytes(&client, deadline, |received| received.iter().sum::<u64>() >= half)?;
+        match self.victim {
+            Victim::Client => client.kill()?,
+            Victim::Daemon => daemon.kill()?,
+            Victim::Both => [&mut client, &mut daemon].into_iter().try_for_each(Process::kill)?,
+        }
+        let received = self.scene.received_bytes()?;
+        if self.scene.received()?.exists() {
+            return Err("there is a file under the final name before the copy is whole".into());
+        }
+
+        let restart = Instant::now();
+        let _daemon = if self.victim == Victim::Client { daemon } else { self.start_daemon()? };
+        let mut client = if self.victim == Victim::Daemon { client } else { self.start_client()? };
+        let is_flowing = |now: &[u64]| now.iter().zip(&received).all(|(now, before)| *now >= before + DATA);
+        self.await_bytes(&client, deadline, is_flowing)?;
+        let flowing = restart.elapsed();
+        client.await_end(deadline)?;
+        let rest = restart.elapsed();
+        client.succeeded()?;
+
+        let report = CpReport::parse(&client.output()?)?;
+        self.scene.sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        self.scene.sample.check(&self.scene.received()?)?;
+        let file_bytes = |counted: u64| counted as f64 * size as f64 / self.cost as f64;
+        let again = file_bytes(self.sent()? - sent_before) - size as f64;
+        let arrived = file_bytes(received.iter().sum());
+        eprintln!("{} killed: {again:.0} bytes sent again, data on all cables after {flowing:.3?}", self.victim.name());
+        Ok(Outcome { size, arrived, kept: report.resumed_bytes.unwrap_or(0), again, flowing, rest })
+    }
+
+    fn start_daemon(&self) -> Result<Process> {
+        let daemon = Process::spawn(serve(self.scene), "serve", &self.scene.place.logs())?;
+        daemon.await_line("listening on")?;
+        Ok(daemon)
+    }
+
+    fn start_client(&self) -> Result<Process> {
+        let mut command = cp(self.scene)?;
+        command.arg("--json");
+        Process::spawn(command, "cp", &self.scene.place.logs())
+    }
+
+    /// Waits until the receiver's counters satisfy a condition, or the client has ended.
+    fn await_bytes(&self, client: &Process, deadline: Instant, is_enough: impl Fn(&[u64]) -> bool) -> Result<()> {
+        while !is_enough(&self.scene.received_bytes()?) {
+            if client.has_ended_within(Duration::ZERO)? {
+                // A success would mean that there was nothing left to do.
+                return Err("the copy ended before data flowed on all cables".into());
+            }
+            if Instant::now() > deadline {
+                return Err("no data flowed on all cables in time".into());
+            }
+            thread::sleep(INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Bytes that have left the sender.
+    fn sent(&self) -> Result<u64> {
+        Ok(self.scene.lab.counters()?.iter().map(|cable| cable.at(self.scene.from).sent_bytes).sum())
+    }
+}
+
+const HEADINGS: [&str; 11] = [
+    "way",
+    "killed",
+    "then",
+    "arrived before, MiB",
+    "of it kept, MiB",
+    "sent again, MiB",
+    "bar",
+    "data on all cables after, s",
+    "bar",
+    "rest took, s",
+    "ideal, s",
+];
+
+fn row(way: Way, victim: Victim, cables: &Cables, runs: &[Outcome]) -> Vec<String> {
+    let ideal = |run: &Outcome| run.size.saturating_sub(run.kept) as f64 * 8.0 / cables.theory().unwrap_or(f64::NAN);
+    vec![
+        way.name().to_owned(),
+        victim.name().to_owned(),
+        if victim == Victim::Daemon { "the copy goes on" } else { "run again" }.to_owned(),
+        Spread::of(runs, |run| run.arrived / MIB).middle(1),
+        Spread::of(runs, |run| run.kept as f64 / MIB).middle(1),
+        Spread::of(runs, |run| run.again / MIB).print(1),
+        "≤ 64".to_owned(),
+        Spread::of(runs, |run| run.flowing.as_secs_f64()).print(3),
+        "≤ 1".to_owned(),
+        Spread::of(runs, |run| run.rest.as_secs_f64()).print(2),
+        Spread::of(runs, ideal).middle(2),
+    ]
+}
+
+const MIB: f64 = 1_048_576.0;
+
+/// A cable that has brought so many bytes carries data, not only handshakes.
+const DATA: u64 = 1 << 20;
+
+/// How often the counters are read.
+const INTERVAL: Duration = Duration::from_millis(2);

@@ -1,1 +1,86 @@
-fn main() {}
+//! Throughput and CPU cost where no cable limits: nicstripe beside its rivals, interleaved.
+//!
+//! `cargo bench --bench unshaped -- --size 2G --runs 3 --links 1,2 --direction put,get --tools nicstripe,iperf3,rsync,gridftp`
+//!
+//! Both hosts share this machine's CPUs, so the rate tells what one machine's worth of CPU moves, and CPU seconds per GB what a copy
+//! costs. nicstripe encrypts and hashes; the others do neither. Source and target are in memory. Needs twice `--size` of memory.
+#![forbid(unsafe_code)]
+
+mod bench_support;
+
+use std::process::ExitCode;
+
+use bench_support::{Cables, Comparison, Contender, Copied, Place, Result, Sample, Series, Spread, Table, Way, circumstances, parse_size};
+use clap::Args;
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// Bytes to copy
+    #[arg(long, default_value = "2G", value_parser = parse_size)]
+    size: u64,
+
+    /// Copies by each program over each number of cables, after one that does not count
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Numbers of cables
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u8).range(1..=16))]
+    links: Vec<u8>,
+
+    /// Which way the file goes
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
+    direction: Vec<Way>,
+
+    /// The programs; those that are not installed are left out
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "nicstripe,iperf3,rsync,gridftp")]
+    tools: Vec<Contender>,
+}
+
+fn main() -> ExitCode {
+    bench_support::run(bench)
+}
+
+fn bench(arguments: Arguments) -> Result<()> {
+    let contenders = Contender::installed(&arguments.tools);
+    let place = Place::in_memory(2 * arguments.size)?;
+    let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
+    let mut comparison = Comparison { place: &place, contenders: &contenders, runs: arguments.runs, warm_ups: 1, failures: Vec::new() };
+    let mut table = Table::new(&HEADINGS);
+    for cables in arguments.links.iter().map(|count| Cables::unshaped(usize::from(*count))) {
+        for way in &arguments.direction {
+            for series in comparison.over(&cables, *way, &mut sample) {
+                table.row(row(&series, &cables, *way));
+            }
+        }
+    }
+    println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.runs);
+    println!("nicstripe's client sends with put and receives with get, its daemon the other way.\n\n{table}");
+    comparison.verdict()
+}
+
+const HEADINGS: [&str; 11] =
+    ["cables", "way", "program", "GB/s", "Gbit/s", "bar, GB/s", "CPU s/GB sender", "receiver", "both", "bar, CPU s/GB", "others, CPUs"];
+
+fn row(series: &Series, cables: &Cables, way: Way) -> Vec<String> {
+    let Series { contender, runs } = series;
+    let first = [cables.to_string(), way.name().to_owned(), contender.to_string()];
+    if runs.is_empty() {
+        return [&first[..], &["failed".to_owned()]].concat();
+    }
+    let [sender, receiver, both] = [0, 1, 2].map(|end| Spread::of(runs, |run| run.cpu_per_gb()[end]).print(2));
+    let [rate_bar, cpu_bar] = if *contender == Contender::Nicstripe { BARS } else { [""; 2] };
+    let values = [
+        Spread::of(runs, |run| run.goodput() / 8e9).print(2),
+        Spread::of(runs, |run| run.goodput() / 1e9).middle(2),
+        rate_bar.to_owned(),
+        sender,
+        receiver,
+        both,
+        cpu_bar.to_owned(),
+        Spread::of(runs, Copied::others).middle(2),
+    ];
+    [&first[..], &values].concat()
+}
+
+/// What is asked of nicstripe on two cores (docs/DESIGN.md, section 9).
+const BARS: [&str; 2] = ["≥ 1.5", "≤ 1.05"];

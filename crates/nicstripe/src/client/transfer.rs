@@ -114,10 +114,20 @@ impl Run {
                         () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: true }),
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.given_up(error, lost_since)),
             }
             self.options.restart = true;
             let _ = self.events.try_send(Event::Restarted);
+        }
+    }
+
+    /// An error after the daemon was waited for in vain: that is what ended the transfer, and a rerun goes on.
+    fn given_up(&self, error: Error, lost_since: Option<Instant>) -> Error {
+        match (&error, lost_since) {
+            (Error::Connect { .. } | Error::Refused { .. } | Error::Link { .. }, Some(since)) => {
+                Error::Abandoned { host: self.inner.host.clone(), waited: since.elapsed() }
+            }
+            _ => error,
         }
     }
 
@@ -128,10 +138,11 @@ impl Run {
                 *lost_since = Some(Instant::now());
                 true
             }
-            // A named link cannot connect while its daemon is away.
-            Error::Connect { .. } | Error::Refused { .. } | Error::Link { .. } => {
+            Error::Connect { .. } | Error::Refused { .. } => {
                 lost_since.get_or_insert_with(Instant::now).elapsed() < self.inner.settings.patience
             }
+            // A named link cannot connect while its daemon is away.
+            Error::Link { .. } => lost_since.is_some_and(|since| since.elapsed() < self.inner.settings.patience),
             _ => false,
         }
     }

@@ -1,0 +1,80 @@
+//! What joins the two hosts.
+
+use std::{fmt, str::FromStr};
+
+use nicstripe_lab::LinkSpec;
+
+/// The cables of one scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct Cables {
+    name: String,
+    pub(crate) specs: Vec<LinkSpec>,
+}
+
+impl Cables {
+    /// So many cables that carry whatever the CPU can move.
+    pub(crate) fn unshaped(count: usize) -> Self {
+        Self { name: count.to_string(), specs: vec![LinkSpec::unshaped(); count] }
+    }
+
+    /// What one types for them: `2` or `1000+100`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// Whether all are of one rate.
+    pub(crate) fn are_equal(&self) -> bool {
+        self.specs.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
+    /// The most file data that they carry together, in bits per second (IPv4 and TCP headers off); `None` when unshaped.
+    pub(crate) fn theory(&self) -> Option<f64> {
+        self.specs.iter().map(|spec| spec.goodput().map(|rate| rate.bits_per_second() as f64)).sum()
+    }
+
+    /// How `size` bytes divide among cables, by their rates; evenly when unshaped. The parts sum up to `size`.
+    pub(crate) fn divide(&self, size: u64) -> Vec<u64> {
+        let rate = |spec: &LinkSpec| spec.line_rate().map_or(1, |rate| rate.bits_per_second());
+        let total: u128 = self.specs.iter().map(|spec| u128::from(rate(spec))).sum();
+        let mut rates_before = 0;
+        let mut bytes_before = 0;
+        let parts = self.specs.iter().map(|spec| {
+            rates_before += u128::from(rate(spec));
+            let bytes = u64::try_from(u128::from(size) * rates_before / total.max(1)).unwrap_or(size);
+            bytes - std::mem::replace(&mut bytes_before, bytes)
+        });
+        parts.collect()
+    }
+}
+
+impl fmt::Display for Cables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.theory() {
+            None => write!(f, "{} × unshaped", self.name),
+            Some(_) if self.are_equal() => write!(f, "{} × 1 Gbit/s", self.name),
+            Some(_) => write!(f, "{} Mbit/s", self.name),
+        }
+    }
+}
+
+/// Reads `4` as four gigabit cables, `1000+100` as one of 1000 Mbit/s and one of 100.
+impl FromStr for Cables {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("not cables: {text:?}, expected 1 to {MOST} for so many of 1 Gbit/s, or rates in Mbit/s such as 1000+100");
+        let numbers = text.split('+').map(|number| number.parse().ok().filter(|number| *number > 0));
+        let specs = match numbers.collect::<Option<Vec<u64>>>().ok_or_else(wrong)?[..] {
+            [count @ 1..=MOST] => (0..count).map(|_| LinkSpec::gigabit()).collect(),
+            [_] => return Err(wrong()),
+            ref rates => rates.iter().copied().map(LinkSpec::mbit).collect(),
+        };
+        Ok(Self { name: text.to_owned(), specs })
+    }
+}
+
+const MOST: u64 = 16;

@@ -1,0 +1,312 @@
+//! The programs that are compared: how each is started, set up as well as it can be by hand.
+
+use std::{
+    fmt, fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use nicstripe_lab::Host;
+use serde::Deserialize;
+
+use super::{Result, Sample, Scene};
+
+/// A program that moves bytes between the hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Contender {
+    /// Ours.
+    Nicstripe,
+    /// From memory to memory, a process a cable, each bound to its interface: what the cables let through.
+    ///
+    /// It ends when the last bytes are in the socket, not when they have arrived (2 to 4 MB a cable, as the counters show), so it may
+    /// exceed theory by as much.
+    Iperf3,
+    /// Pulls from nginx over all cables.
+    Aria2,
+    /// Pulls from nginx over all cables.
+    Axel,
+    /// Its own daemon, one TCP connection.
+    Rsync,
+    /// One cable: 4 connections; several: striped, a data node a cable at either end.
+    Gridftp,
+}
+
+/// What has to be started for a copy.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Started one after the other, before the copy.
+    pub(super) servers: Vec<Server>,
+    /// Started together; the copy is over when all have ended.
+    pub(super) clients: Vec<(Host, Command)>,
+}
+
+/// A program that has to listen before a copy.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) host: Host,
+    pub(super) command: Command,
+    pub(super) ready: Ready,
+}
+
+/// How one sees that a server listens.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ready {
+    /// By its TCP port.
+    Listens(u16),
+    /// By a line on standard error that begins so.
+    Says(&'static str),
+}
+
+impl Contender {
+    /// Those of a list that are installed; says which are not.
+    pub(crate) fn installed(wanted: &[Self]) -> Vec<Self> {
+        let (installed, missing): (Vec<Self>, Vec<Self>) = wanted.iter().partition(|contender| contender.is_installed());
+        for contender in missing {
+            println!("{contender} is left out: not all of {} are installed", contender.programs().join(", "));
+        }
+        installed
+    }
+
+    fn is_installed(self) -> bool {
+        self.programs().iter().all(|program| version_of(program).is_some())
+    }
+
+    fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Nicstripe => &[NICSTRIPE],
+            Self::Iperf3 => &["iperf3"],
+            Self::Aria2 => &["aria2c", "nginx"],
+            Self::Axel => &["axel", "nginx"],
+            Self::Rsync => &["rsync"],
+            Self::Gridftp => &["globus-url-copy", "globus-gridftp-server"],
+        }
+    }
+
+    /// Its name and version, as far as it tells them.
+    pub(crate) fn version(self) -> String {
+        let text = version_of(self.programs()[0]).unwrap_or_default();
+        let number = text.split_ascii_whitespace().find(|word| word.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit()));
+        format!("{self} {}", number.unwrap_or("of unknown version"))
+    }
+
+    /// Whether there is a file to check afterwards.
+    pub(super) fn copies_files(self) -> bool {
+        self != Self::Iperf3
+    }
+
+    /// Checks what a client printed.
+    pub(super) fn check_report(self, output: &str, sample: &Sample) -> Result<()> {
+        if self != Self::Nicstripe {
+            return Ok(());
+        }
+        let report = CpReport::parse(output)?;
+        sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")
+    }
+
+    /// Prepares a copy of the scene's file.
+    pub(super) fn plan(self, scene: &Scene<'_>) -> Result<Plan> {
+        match self {
+            Self::Nicstripe => {
+                let server = Server { host: Host::B, command: serve(scene), ready: Ready::Says("listening on") };
+                let mut client = cp(scene)?;
+                client.arg("--json");
+                Ok(Plan { servers: vec![server], clients: vec![(Host::A, client)] })
+            }
+            Self::Iperf3 => Ok(iperf3(scene)),
+            Self::Aria2 => pull(scene, aria2(scene)?),
+            Self::Axel => pull(scene, axel(scene)?),
+            Self::Rsync => rsync(scene),
+            Self::Gridftp if scene.cables.count() == 1 => gridftp(scene),
+            Self::Gridftp => gridftp_striped(scene),
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nicstripe => "nicstripe",
+            Self::Iperf3 => "iperf3",
+            Self::Aria2 => "aria2",
+            Self::Axel => "axel",
+            Self::Rsync => "rsync",
+            Self::Gridftp => "gridftp",
+        })
+    }
+}
+
+/// What a program prints of itself; `None` where it is not installed.
+fn version_of(program: &str) -> Option<String> {
+    // nginx and GridFTP know one dash only, and the others say at least who they are.
+    let flag = if program == "nginx" {
+        "-v"
+    } else if program.starts_with("globus") {
+        "-version"
+    } else {
+        "--version"
+    };
+    let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
+    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// `nicstripe serve` on host B.
+pub(crate) fn serve(scene: &Scene<'_>) -> Command {
+    let mut command = nicstripe(scene, Host::B, "serve");
+    command.arg("--root").arg(scene.place.files(Host::B));
+    command
+}
+
+/// `nicstripe cp` on host A, of the scene's file.
+pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
+    let mut command = nicstripe(scene, Host::A, "cp");
+    command.arg("--quiet");
+    let remote = format!("{}:{}", scene.lab.address(Host::B, 0), scene.sample.name()?);
+    match scene.from {
+        Host::A => command.arg(&scene.sample.path).arg(remote),
+        Host::B => command.arg(remote).arg(scene.received()?),
+    };
+    Ok(command)
+}
+
+fn nicstripe(scene: &Scene<'_>, host: Host, subcommand: &str) -> Command {
+    let mut command = scene.lab.command(host, NICSTRIPE);
+    command.arg(subcommand).env("NICSTRIPE_HOME", scene.place.home(host).config()).env_remove("RUST_LOG");
+    command
+}
+
+/// What the benches use of the document that `cp --json` prints.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CpReport {
+    pub(crate) blake3: Option<String>,
+    pub(crate) resumed_bytes: Option<u64>,
+    pub(crate) resent_bytes: Option<u64>,
+}
+
+impl CpReport {
+    /// Reads the last line of what `cp` printed.
+    pub(crate) fn parse(output: &str) -> Result<Self> {
+        let last = output.lines().next_back().ok_or("nicstripe cp printed no report")?;
+        Ok(serde_json::from_str(last)?)
+    }
+}
+
+/// A server and a client a cable; the bytes divided by the cables' rates.
+fn iperf3(scene: &Scene<'_>) -> Plan {
+    let mut plan = Plan { servers: Vec::new(), clients: Vec::new() };
+    for (link, bytes) in scene.cables.divide(scene.sample.size).into_iter().enumerate() {
+        let port = 5201 + u16::try_from(link).unwrap_or(0);
+        let [near, far] = [scene.from, scene.to()].map(|host| scene.lab.address(host, link).to_string());
+        let mut server = scene.lab.command(scene.to(), "iperf3");
+        server.args(["-s", "-B", &far, "-p", &port.to_string()]);
+        plan.servers.push(Server { host: scene.to(), command: server, ready: Ready::Listens(port) });
+        let mut client = scene.lab.command(scene.from, "iperf3");
+        let bound = format!("{near}%{}", scene.lab.interface(link));
+        client.args(["-c", &far, "-B", &bound, "-p", &port.to_string(), "-n", &bytes.to_string()]);
+        plan.clients.push((scene.from, client));
+    }
+    plan
+}
+
+/// A client at the receiver that pulls from nginx at the sender.
+fn pull(scene: &Scene<'_>, client: Command) -> Result<Plan> {
+    let folder = scene.place.logs().join("nginx");
+    fs::create_dir_all(&folder)?;
+    let (folder, root) = (folder.display(), scene.place.files(scene.from));
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| format!("{kind}_temp_path {folder};")).concat();
+    let settings = format!(
+        "daemon off; master_process off; pid {folder}/pid; error_log {folder}/error; events {{ worker_connections 512; }}\n\
+         http {{ access_log off; sendfile on; keepalive_requests 100000; {temporary}\n\
+         server {{ listen 0.0.0.0:{NGINX_PORT}; root {}; }} }}\n",
+        root.display()
+    );
+    let file = scene.place.logs().join("nginx.conf");
+    fs::write(&file, settings)?;
+    let mut server = scene.lab.command(scene.from, "nginx");
+    server.args(["-p", &folder.to_string(), "-e", &format!("{folder}/error")]).arg("-c").arg(file);
+    let server = Server { host: scene.from, command: server, ready: Ready::Listens(NGINX_PORT) };
+    Ok(Plan { servers: vec![server], clients: vec![(scene.to(), client)] })
+}
+
+/// The file's address at nginx, by each cable.
+fn urls(scene: &Scene<'_>) -> Result<Vec<String>> {
+    let name = scene.sample.name()?;
+    let url = |link| format!("http://{}:{NGINX_PORT}/{name}", scene.lab.address(scene.from, link));
+    Ok((0..scene.cables.count()).map(url).collect())
+}
+
+/// Four connections a cable.
+fn aria2(scene: &Scene<'_>) -> Result<Command> {
+    let mut command = scene.lab.command(scene.to(), "aria2c");
+    command.args(["--no-conf", "-q", "-c", "-x", "4", "-s", &connections(scene), "-k", "1M", "--file-allocation=none"]);
+    command.args(["--auto-save-interval=1", "--uri-selector=inorder", "-d"]).arg(scene.place.files(scene.to())).args(urls(scene)?);
+    Ok(command)
+}
+
+/// Four connections a cable.
+fn axel(scene: &Scene<'_>) -> Result<Command> {
+    let mut command = scene.lab.command(scene.to(), "axel");
+    command.args(["-q", "-n", &connections(scene), "-o"]).arg(scene.received()?).args(urls(scene)?).env("HOME", scene.place.logs());
+    Ok(command)
+}
+
+fn connections(scene: &Scene<'_>) -> String {
+    (4 * scene.cables.count()).to_string()
+}
+
+/// Pushes to a daemon at the receiver, over the first cable.
+fn rsync(scene: &Scene<'_>) -> Result<Plan> {
+    let settings = scene.place.logs().join("rsyncd.conf");
+    let module = scene.place.files(scene.to());
+    fs::write(&settings, format!("use chroot = no\nuid = 0\ngid = 0\n[to]\npath = {}\nread only = no\n", module.display()))?;
+    let mut server = scene.lab.command(scene.to(), "rsync");
+    server.args(["--daemon", "--no-detach", &format!("--port={RSYNC_PORT}")]).arg(format!("--config={}", settings.display()));
+    let mut client = scene.lab.command(scene.from, "rsync");
+    client.args(["--inplace", "--whole-file"]).arg(&scene.sample.path);
+    client.arg(format!("rsync://{}:{RSYNC_PORT}/to/", scene.lab.address(scene.to(), 0)));
+    let server = Server { host: scene.to(), command: server, ready: Ready::Listens(RSYNC_PORT) };
+    Ok(Plan { servers: vec![server], clients: vec![(scene.from, client)] })
+}
+
+/// Four connections to a server at the receiver.
+fn gridftp(scene: &Scene<'_>) -> Result<Plan> {
+    let address = scene.lab.address(scene.to(), 0).to_string();
+    let server = gridftp_server(scene, scene.to(), GRIDFTP_PORT, &["-data-interface", &address]);
+    let mut client = scene.lab.command(scene.from, "globus-url-copy");
+    client.args(["-q", "-fast", "-p", "4"]).arg(format!("file://{}", scene.sample.path.display()));
+    client.arg(format!("ftp://{address}:{GRIDFTP_PORT}{}", scene.received()?.display())).env("HOME", scene.place.logs());
+    Ok(Plan { servers: vec![server], clients: vec![(scene.from, client)] })
+}
+
+/// At each end a front and a data node a cable; the client lets the one front send to the other.
+fn gridftp_striped(scene: &Scene<'_>) -> Result<Plan> {
+    let count = scene.cables.count();
+    let mut servers = Vec::new();
+    let ports = (GRIDFTP_NODES..).take(count);
+    let nodes: Vec<String> = ports.clone().map(|port| format!("127.0.0.1:{port}")).collect();
+    for host in [scene.from, scene.to()] {
+        for (link, port) in ports.clone().enumerate() {
+            let address = scene.lab.address(host, link).to_string();
+            servers.push(gridftp_server(scene, host, port, &["-dn", "-ipc-interface", "127.0.0.1", "-data-interface", &address]));
+        }
+        servers.push(gridftp_server(scene, host, GRIDFTP_PORT, &["-r", &nodes.join(","), "-stripe-count", &count.to_string()]));
+    }
+    let url = |host, path: PathBuf| format!("ftp://{}:{GRIDFTP_PORT}{}", scene.lab.address(host, 0), path.display());
+    let mut client = scene.lab.command(scene.from, "globus-url-copy");
+    client.args(["-q", "-fast", "-stripe", "-sbs", "1048576", "-p", "4"]).env("HOME", scene.place.logs());
+    client.args([url(scene.from, scene.sample.path.clone()), url(scene.to(), scene.received()?)]);
+    Ok(Plan { servers, clients: vec![(scene.from, client)] })
+}
+
+fn gridftp_server(scene: &Scene<'_>, host: Host, port: u16, more: &[&str]) -> Server {
+    let mut command = scene.lab.command(host, "globus-gridftp-server");
+    command.args(["-s", "-aa", "-anonymous-user", "root", "-allow-root", "-c", "none", "-auth-level", "0", "-p", &port.to_string()]);
+    command.args(more).env("HOME", scene.place.logs());
+    Server { host, command, ready: Ready::Listens(port) }
+}
+
+const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
+const NGINX_PORT: u16 = 8080;
+const RSYNC_PORT: u16 = 8730;
+const GRIDFTP_PORT: u16 = 2811;
+/// The first data node's; the others follow.
+const GRIDFTP_NODES: u16 = 6001;

@@ -1,0 +1,119 @@
+//! One copy, measured.
+
+use std::time::{Duration, Instant};
+
+use nicstripe_lab::{Host, LinkCounters};
+
+use super::{
+    Contender, Result, Scene, Spread,
+    contender::{Plan, Ready},
+    process::{Process, busy},
+};
+
+/// What one copy took.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    /// From the start of the command to its end.
+    pub(crate) wall: Duration,
+    /// Of the sending end.
+    pub(crate) sender_cpu: Duration,
+    /// Of the receiving end.
+    pub(crate) receiver_cpu: Duration,
+    /// CPU time of all else on the machine meanwhile: other work, and the kernel's own threads.
+    pub(crate) others_cpu: Duration,
+    /// What each cable carried.
+    pub(crate) cables: Vec<LinkCounters>,
+    /// Bytes of the file.
+    pub(crate) size: u64,
+}
+
+/// Lets a contender copy the scene's file once, and checks what arrived.
+///
+/// Its servers are started before and do not count; all of its clients' time does.
+pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied> {
+    let plan = contender.plan(scene)?;
+    let servers = start_servers(contender, scene, plan.servers)?;
+    let cpu_before = [cpu(&servers, scene.from)?, cpu(&servers, scene.to())?];
+    let (busy_before, counters_before) = (busy()?, scene.lab.counters()?);
+
+    let begun = Instant::now();
+    let mut clients = Vec::new();
+    for (index, (host, command)) in plan.clients.into_iter().enumerate() {
+        clients.push((host, Process::spawn(command, &format!("{contender}-client-{index}"), &scene.place.logs())?));
+    }
+    clients.iter().try_for_each(|(_, client)| client.await_end(begun + time_limit(scene.sample.size)))?;
+    let wall = begun.elapsed();
+
+    let counters = scene.lab.counters()?;
+    let of_clients = |host| clients.iter().filter(|(at, _)| *at == host).map(|(_, client)| client.cpu()).sum::<Result<Duration>>();
+    let spent = |host, before: Duration| Ok::<_, super::Error>((cpu(&servers, host)? + of_clients(host)?).saturating_sub(before));
+    let (sender_cpu, receiver_cpu) = (spent(scene.from, cpu_before[0])?, spent(scene.to(), cpu_before[1])?);
+    let others_cpu = busy()?.saturating_sub(busy_before).saturating_sub(sender_cpu + receiver_cpu);
+    clients.iter_mut().try_for_each(|(_, client)| client.succeeded())?;
+
+    for (_, client) in &clients {
+        contender.check_report(&client.output()?, scene.sample)?;
+    }
+    if contender.copies_files() {
+        scene.sample.check(&scene.received()?)?;
+        scene.discard()?;
+    }
+    let cables = counters.iter().zip(&counters_before).map(|(after, before)| after.since(before)).collect();
+    Ok(Copied { wall, sender_cpu, receiver_cpu, others_cpu, cables, size: scene.sample.size })
+}
+
+impl Copied {
+    /// File bits per second of the whole command.
+    pub(crate) fn goodput(&self) -> f64 {
+        self.size as f64 * 8.0 / self.wall.as_secs_f64()
+    }
+
+    /// CPU seconds for each 10⁹ bytes of the file: of the sender, of the receiver, of both.
+    pub(crate) fn cpu_per_gb(&self) -> [f64; 3] {
+        [self.sender_cpu, self.receiver_cpu, self.sender_cpu + self.receiver_cpu].map(|cpu| cpu.as_secs_f64() / (self.size as f64 / 1e9))
+    }
+
+    /// CPUs that others kept busy.
+    pub(crate) fn others(&self) -> f64 {
+        self.others_cpu.as_secs_f64() / self.wall.as_secs_f64()
+    }
+
+    /// What left the sender and what came to the receiver by each cable, in MB: `537/537 537/537`.
+    pub(crate) fn shares(&self, from: Host) -> String {
+        let megabytes = |bytes: u64| (bytes as f64 / 1e6).round();
+        let share =
+            |cable: &LinkCounters| format!("{}/{}", megabytes(cable.at(from).sent_bytes), megabytes(cable.at(from.peer()).received_bytes));
+        self.cables.iter().map(share).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Of several copies the one whose time is the median.
+    pub(crate) fn typical(runs: &[Self]) -> Option<&Self> {
+        let median = Spread::of(runs, |run| run.wall.as_secs_f64()).median();
+        runs.iter().min_by(|a, b| {
+            let distance = |run: &Self| (run.wall.as_secs_f64() - median).abs();
+            distance(a).total_cmp(&distance(b))
+        })
+    }
+}
+
+fn start_servers(contender: Contender, scene: &Scene<'_>, servers: Vec<super::contender::Server>) -> Result<Vec<(Host, Process)>> {
+    let mut started = Vec::new();
+    for (index, server) in servers.into_iter().enumerate() {
+        let process = Process::spawn(server.command, &format!("{contender}-server-{index}"), &scene.place.logs())?;
+        match server.ready {
+            Ready::Listens(port) => process.await_listener(port)?,
+            Ready::Says(line) => process.await_line(line)?,
+        }
+        started.push((server.host, process));
+    }
+    Ok(started)
+}
+
+fn cpu(processes: &[(Host, Process)], host: Host) -> Result<Duration> {
+    processes.iter().filter(|(at, _)| *at == host).map(|(_, process)| process.cpu()).sum()
+}
+
+/// After so long a copy is given up: a minute, and as long as the file takes at 1 MB/s, but 10 minutes at most.
+pub(crate) fn time_limit(size: u64) -> Duration {
+    (Duration::from_secs(60) + Duration::from_secs(size / 1_000_000)).min(Duration::from_secs(600))
+}

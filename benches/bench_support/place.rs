@@ -1,0 +1,111 @@
+//! Where a bench keeps its files.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+use nicstripe::trust::{Home, Identity, Peers, PublicKey, PublicLine};
+use nicstripe_lab::Host;
+use tempfile::TempDir;
+
+use super::{Result, sample::gib};
+
+/// The folders of both hosts: files, and keys that trust each other. Removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    base: TempDir,
+}
+
+impl Place {
+    /// Makes the folders in memory, so that no disk is what is measured; `room` is the most bytes that will be there at a time.
+    pub(crate) fn in_memory(room: u64) -> Result<Self> {
+        let memory = Path::new("/dev/shm");
+        let available = available_memory().unwrap_or(0);
+        if available < room + SPARE_MEMORY {
+            let (room, available) = (gib(room + SPARE_MEMORY), gib(available));
+            return Err(format!("{room} of memory are needed, {available} are available: expected a smaller --size").into());
+        }
+        Self::within(memory, room)
+    }
+
+    /// Makes the folders in `folder`, or where cargo lets a bench keep files, which is on a disk.
+    pub(crate) fn on_disk(folder: Option<&Path>, room: u64) -> Result<Self> {
+        Self::within(folder.unwrap_or(Path::new(env!("CARGO_TARGET_TMPDIR"))), room)
+    }
+
+    fn within(folder: &Path, room: u64) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        remove_leftovers(folder);
+        let stat = rustix::fs::statvfs(folder)?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if free < room + SPARE {
+            let (room, free, folder) = (gib(room + SPARE), gib(free), folder.display());
+            return Err(format!("{room} of free space are needed, {folder} has {free}: expected a smaller --size").into());
+        }
+        let base = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir_in(folder)?;
+        let place = Self { base };
+        fs::create_dir(place.logs())?;
+        for host in Host::ALL {
+            fs::create_dir_all(place.files(host))?;
+            let peer = Identity::load_or_create(&place.home(host.peer()).identity_file())?.public_key();
+            trust(&place.home(host), peer, &host.peer().to_string())?;
+        }
+        Ok(place)
+    }
+
+    /// A host's files: what it sends, and what it received.
+    pub(crate) fn files(&self, host: Host) -> PathBuf {
+        self.base.path().join(format!("files-{host}"))
+    }
+
+    /// `NICSTRIPE_HOME` of a host.
+    pub(crate) fn home(&self, host: Host) -> Home {
+        Home::at(self.base.path().join(format!("home-{host}")))
+    }
+
+    /// What the programs print, and their settings.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.base.path().join("logs")
+    }
+
+    /// Empties a host's folder of files.
+    pub(crate) fn clear(&self, host: Host) -> io::Result<()> {
+        fs::remove_dir_all(self.files(host))?;
+        fs::create_dir(self.files(host))
+    }
+}
+
+fn trust(home: &Home, key: PublicKey, name: &str) -> Result<()> {
+    Peers::edit(&home.peers_file(), |peers| peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ()))?;
+    Ok(())
+}
+
+/// Removes what a bench that was killed has left: gigabytes, in memory at worst.
+fn remove_leftovers(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Another user's is not ours to remove, and then it stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// What can be used without swapping (proc_meminfo(5)).
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+const PREFIX: &str = "nicstripe-bench-";
+
+/// For logs, keys, journals and what the file system needs itself.
+const SPARE: u64 = 64 << 20;
+
+/// Left for the processes and the kernel's socket buffers.
+const SPARE_MEMORY: u64 = 512 << 20;

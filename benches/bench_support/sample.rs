@@ -1,0 +1,137 @@
+//! The file that is copied.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use blake3::{Hash, Hasher};
+
+use super::Result;
+
+/// A file, and what its copies must be.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) path: PathBuf,
+    pub(crate) size: u64,
+    pub(crate) digest: Hash,
+}
+
+impl Sample {
+    /// Makes a file of `size` bytes that nothing can compress, the same each time.
+    pub(crate) fn incompressible(path: PathBuf, size: u64) -> Result<Self> {
+        let mut file = File::create_new(&path)?;
+        let (mut stream, mut hasher) = (Hasher::new().finalize_xof(), Hasher::new());
+        let mut block = vec![0; BLOCK];
+        for len in blocks(size) {
+            stream.fill(&mut block[..len]);
+            hasher.update(&block[..len]);
+            file.write_all(&block[..len])?;
+        }
+        Ok(Self { path, size, digest: hasher.finalize() })
+    }
+
+    /// Makes a file of `size` bytes of which one page in each GiB is on disk, and the rest is a hole.
+    pub(crate) fn sparse(path: PathBuf, size: u64) -> Result<Self> {
+        let file = File::create_new(&path)?;
+        file.set_len(size)?;
+        let mut page = [0; 4096];
+        for offset in (0..size.saturating_sub(page.len() as u64)).step_by(1 << 30) {
+            Hasher::new().update(&offset.to_le_bytes()).finalize_xof().fill(&mut page);
+            file.write_all_at(&page, offset)?;
+        }
+        Self::of(path)
+    }
+
+    /// Takes a file that is there.
+    pub(crate) fn of(path: PathBuf) -> Result<Self> {
+        let (size, digest) = (fs::metadata(&path)?.len(), digest_of(&path)?);
+        Ok(Self { path, size, digest })
+    }
+
+    /// Its name, which its copies have too.
+    pub(crate) fn name(&self) -> Result<&str> {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.ok_or_else(|| format!("the file's name is not UTF-8: {:?}", self.path).into())
+    }
+
+    /// Moves it to another folder of the same file system.
+    pub(crate) fn move_to(&mut self, folder: &Path) -> Result<()> {
+        let path = folder.join(self.name()?);
+        if path != self.path {
+            fs::rename(&self.path, &path)?;
+            self.path = path;
+        }
+        Ok(())
+    }
+
+    /// Removes it.
+    pub(crate) fn remove(self) -> Result<()> {
+        Ok(fs::remove_file(self.path)?)
+    }
+
+    /// Compares a copy byte by byte, and by `b3sum` where that is installed.
+    pub(crate) fn check(&self, copy: &Path) -> Result<()> {
+        let shown = copy.file_name().unwrap_or_default().display();
+        let (mut ours, mut theirs) = (File::open(&self.path)?, File::open(copy).map_err(|error| format!("no copy: {shown}: {error}"))?);
+        let found = theirs.metadata()?.len();
+        if found != self.size {
+            return Err(format!("copy {shown} has {found} bytes, expected {}", self.size).into());
+        }
+        let (mut our_block, mut their_block) = (vec![0; BLOCK], vec![0; BLOCK]);
+        let mut offset = 0;
+        for len in blocks(self.size) {
+            ours.read_exact(&mut our_block[..len])?;
+            theirs.read_exact(&mut their_block[..len])?;
+            if our_block[..len] != their_block[..len] {
+                return Err(format!("copy {shown} differs from the file in the block at byte {offset}").into());
+            }
+            offset += len as u64;
+        }
+        self.check_by_b3sum(copy)
+    }
+
+    fn check_by_b3sum(&self, copy: &Path) -> Result<()> {
+        if !Self::b3sum_is_installed() {
+            return Ok(());
+        }
+        let output = Command::new("b3sum").arg("--no-names").arg(copy).output()?;
+        self.check_digest(String::from_utf8_lossy(&output.stdout).trim(), "b3sum")
+    }
+
+    /// Whether copies are compared by `b3sum` too.
+    pub(crate) fn b3sum_is_installed() -> bool {
+        Command::new("b3sum").arg("--version").stdin(Stdio::null()).output().is_ok()
+    }
+
+    /// Compares a digest that `who` computed.
+    pub(crate) fn check_digest(&self, found: &str, who: &str) -> Result<()> {
+        match found == self.digest.to_hex().as_str() {
+            true => Ok(()),
+            false => Err(format!("{who} found digest {found:?}, expected {}", self.digest).into()),
+        }
+    }
+}
+
+/// A number of bytes for people.
+pub(crate) fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
+fn digest_of(path: &Path) -> Result<Hash> {
+    let mut hasher = Hasher::new();
+    let mut file = io::BufReader::with_capacity(BLOCK, File::open(path)?);
+    io::copy(&mut file, &mut hasher)?;
+    Ok(hasher.finalize())
+}
+
+/// The lengths of the blocks that `size` bytes are handled in.
+fn blocks(size: u64) -> impl Iterator<Item = usize> {
+    let last = usize::try_from(size % BLOCK as u64).ok().filter(|len| *len > 0);
+    (0..size / BLOCK as u64).map(|_| BLOCK).chain(last)
+}
+
+const BLOCK: usize = 1 << 20;
