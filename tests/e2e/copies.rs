@@ -1,0 +1,183 @@
+//! Files arrive whole, under the right name, in both directions.
+
+use std::fs;
+
+use crate::{
+    harness::{content, digest, is_same, link, number, text},
+    pair::{MIB, Pair},
+};
+
+#[test]
+fn a_file_arrives_whole_and_both_ends_agree_on_its_digest() {
+    let pair = Pair::new();
+    let bytes = content(20 * MIB + 4097);
+    pair.client.write("source", &bytes);
+    let report = pair.cp(&["--json", "source", "127.0.0.1:target"]).expect(0).document();
+    pair.server.check("target", &bytes, &report);
+    pair.daemon.process.await_stderr(&digest(&bytes));
+    assert_eq!(pair.server.names(), ["target"]);
+}
+
+#[test]
+fn a_file_is_fetched_whole_and_both_ends_agree_on_its_digest() {
+    let pair = Pair::new();
+    let bytes = content(20 * MIB + 4097);
+    pair.server.write("source", &bytes);
+    let report = pair.cp(&["--json", "127.0.0.1:source", "target"]).expect(0).document();
+    pair.client.check("target", &bytes, &report);
+    assert_eq!(pair.client.names(), ["target"]);
+}
+
+#[test]
+fn both_links_carry_data_both_ways() {
+    let pair = Pair::new();
+    let bytes = content(32 * MIB);
+    pair.client.write("here", &bytes);
+    pair.server.write("there", &bytes);
+    for arguments in [["--json", "here", "127.0.0.1:copy"], ["--json", "127.0.0.1:there", "copy"]] {
+        let report = pair.cp(&arguments).expect(0).document();
+        let links = report["links"].as_array().unwrap();
+        assert_eq!(links.len(), 2, "{report:#}");
+        assert!(links.iter().all(|link| number(link, "bytes") > 0 && link["verified"] == true), "{report:#}");
+        assert_eq!(links.iter().map(|link| number(link, "bytes")).sum::<u64>(), bytes.len() as u64);
+    }
+}
+
+#[test]
+fn files_of_no_and_one_byte_arrive() {
+    let pair = Pair::new();
+    for len in [0, 1] {
+        let bytes = content(len);
+        pair.client.write("source", &bytes);
+        let report = pair.cp(&["-f", "--json", "source", "127.0.0.1:target"]).expect(0).document();
+        pair.server.check("target", &bytes, &report);
+    }
+}
+
+#[test]
+fn without_a_link_option_the_host_is_reached_as_the_kernel_would() {
+    let pair = Pair::new();
+    pair.client.write("source", content(MIB));
+    let port = pair.daemon.port.to_string();
+    for target in ["127.0.0.1:target", "localhost:target", "[::1]:target"] {
+        let outcome = pair.client.run(["cp", "-f", "-P", &port, "--json", "source", target]).expect(0);
+        pair.server.check("target", &content(MIB), &outcome.document());
+    }
+}
+
+#[test]
+fn a_url_names_host_port_and_path() {
+    let pair = Pair::new();
+    pair.client.write("source", content(MIB));
+    let target = format!("nicstripe://127.0.0.1:{}/a%20name", pair.daemon.port);
+    pair.client.run(["cp", "source", &target]).expect(0);
+    assert!(is_same(&pair.server.read("a name"), &content(MIB)));
+}
+
+#[test]
+fn a_directory_takes_the_file_under_its_own_name() {
+    let pair = Pair::new();
+    pair.client.write("source", b"bytes");
+    pair.server.make_dir("dir");
+    for (target, name) in [("127.0.0.1:", "source"), ("127.0.0.1:dir/", "dir/source")] {
+        pair.cp(&["source", target]).expect(0);
+        assert_eq!(pair.server.read(name), b"bytes", "{target}");
+    }
+    // Without the slash too, as with cp.
+    pair.server.make_dir("other");
+    pair.cp(&["source", "127.0.0.1:other"]).expect(0);
+    assert_eq!(pair.server.read("other/source"), b"bytes");
+}
+
+#[test]
+fn a_fetched_file_goes_into_a_directory_under_its_own_name() {
+    let pair = Pair::new();
+    pair.server.make_dir("dir");
+    pair.server.write("dir/source", b"bytes");
+    pair.cp(&["127.0.0.1:dir/source", "."]).expect(0);
+    assert_eq!(pair.client.read("source"), b"bytes");
+    pair.client.make_dir("into");
+    pair.cp(&["127.0.0.1:/dir/source", "into/"]).expect(0);
+    assert_eq!(pair.client.read("into/source"), b"bytes");
+}
+
+#[test]
+fn an_existing_target_is_kept_unless_f_is_given() {
+    let pair = Pair::new();
+    pair.client.write("source", b"new");
+    pair.server.write("target", b"old");
+    let refused = pair.cp(&["source", "127.0.0.1:target"]).expect(11).error(&["\"target\"", "exists"]);
+    refused.hint(&["cp -f ", "source 127.0.0.1:target"]);
+    assert_eq!(pair.server.read("target"), b"old");
+    assert_eq!(pair.server.names(), ["target"]);
+
+    pair.cp(&["-f", "source", "127.0.0.1:target"]).expect(0);
+    assert_eq!(pair.server.read("target"), b"new");
+}
+
+#[test]
+fn an_existing_file_here_is_kept_unless_f_is_given() {
+    let pair = Pair::new();
+    pair.server.write("source", b"new");
+    pair.client.write("target", b"old");
+    let refused = pair.cp(&["127.0.0.1:source", "target"]).expect(11).error(&["\"target\"", "exists"]);
+    refused.hint(&["cp -f ", "127.0.0.1:source target"]);
+    assert_eq!(pair.client.read("target"), b"old");
+    assert_eq!(pair.client.names(), ["target"]);
+
+    pair.cp(&["--force", "127.0.0.1:source", "target"]).expect(0);
+    assert_eq!(pair.client.read("target"), b"new");
+}
+
+#[test]
+fn two_clients_copy_different_files_at_once() {
+    let pair = Pair::new();
+    let bytes = content(16 * MIB);
+    let start = |name: &str| {
+        pair.client.write(name, &bytes);
+        pair.start_cp(&["--bwlimit", "16M", "--json-stream", name, "127.0.0.1:"])
+    };
+    let (first, second) = (start("first"), start("second"));
+    first.await_bytes(1);
+    second.await_bytes(1);
+    let (first, second) = (first.finish().expect(0).document(), second.finish().expect(0).document());
+    pair.server.check("first", &bytes, &first);
+    pair.server.check("second", &bytes, &second);
+}
+
+#[test]
+fn of_two_copies_to_one_file_one_finishes_and_one_is_told_so() {
+    let pair = Pair::new();
+    let bytes = content(32 * MIB);
+    pair.client.write("source", &bytes);
+    // Over the 5 s that the second waits for the first to end.
+    let first = pair.start_cp(&["--bwlimit", "5M", "--json-stream", "source", "127.0.0.1:target"]);
+    first.await_bytes(1);
+    let second = pair.cp(&["--json", "source", "127.0.0.1:target"]).expect(5);
+    second.document();
+    second.error(&["\"target\"", "another transfer"]).hint(&["other copy"]);
+    let report = first.finish().expect(0).document();
+    pair.server.check("target", &bytes, &report);
+    assert_eq!(pair.server.names(), ["target"]);
+}
+
+#[test]
+fn the_report_names_each_link_by_its_ends() {
+    let pair = Pair::new();
+    pair.client.write("source", content(MIB));
+    let report = pair.cp(&["--json", "source", "127.0.0.1:"]).expect(0).document();
+    let first = link(&report, "lo");
+    assert_eq!((text(first, "local"), text(first, "remote")), ("127.0.0.2", "127.0.1.2"));
+    assert_eq!(text(&report, "peer_name"), "nas");
+}
+
+#[test]
+fn a_hard_link_and_a_link_to_the_target_keep_what_they_had() {
+    // Replacing puts a new file in place; it does not write into the old one.
+    let pair = Pair::new();
+    pair.client.write("source", b"new");
+    pair.server.write("target", b"old");
+    fs::hard_link(pair.server.path("target"), pair.server.path("kept")).unwrap();
+    pair.cp(&["-f", "source", "127.0.0.1:target"]).expect(0);
+    assert_eq!((pair.server.read("target"), pair.server.read("kept")), (b"new".to_vec(), b"old".to_vec()));
+}

@@ -1,0 +1,83 @@
+//! What a process left behind.
+
+use std::process::ExitStatus;
+
+use serde_json::Value;
+
+use super::schema::Schema;
+
+/// How a process ended, and what it printed.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) command: String,
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// Panics unless the exit code is this one.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{self}");
+        self
+    }
+
+    /// Panics unless there is exactly one `error:` line, and it contains all of these.
+    #[track_caller]
+    pub(crate) fn error(self, parts: &[&str]) -> Self {
+        self.labelled("error: ", parts);
+        self
+    }
+
+    /// Panics unless there is exactly one `hint:` line, and it contains all of these.
+    #[track_caller]
+    pub(crate) fn hint(self, parts: &[&str]) -> Self {
+        self.labelled("hint: ", parts);
+        self
+    }
+
+    /// The one line with this label, without the label.
+    #[track_caller]
+    pub(crate) fn labelled(&self, label: &str, parts: &[&str]) -> &str {
+        let lines: Vec<&str> = self.stderr.lines().filter_map(|line| line.strip_prefix(label)).collect();
+        let [line] = lines[..] else { panic!("{} lines with {label:?}\n{self}", lines.len()) };
+        for part in parts {
+            assert!(line.contains(part), "{part:?} is not in {line:?}\n{self}");
+        }
+        line
+    }
+
+    /// The document of `--json` or `--json-stream`, checked against its schema and the exit code.
+    #[track_caller]
+    pub(crate) fn document(&self) -> Value {
+        let last = self.stdout.lines().last().unwrap_or_else(|| panic!("nothing on standard output\n{self}"));
+        let document: Value = serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}\n{self}"));
+        Schema::load("cp-report").check(&document);
+        assert_eq!(document["exit_code"].as_i64(), self.status.code().map(i64::from), "{self}");
+        assert_eq!(document["ok"], self.status.success(), "{self}");
+        assert_eq!(document.get("error").is_some(), !self.status.success(), "{self}");
+        document
+    }
+
+    /// The events of `--json-stream`, each checked against its schema.
+    #[track_caller]
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let mut lines: Vec<&str> = self.stdout.lines().collect();
+        lines.pop();
+        let schema = Schema::load("cp-event");
+        let event = |line: &str| {
+            let event = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}\n{self}"));
+            schema.check(&event);
+            event
+        };
+        lines.into_iter().map(event).collect()
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { command, status, stdout, stderr } = self;
+        write!(f, "{command}\n{status}\nstandard output:\n{stdout}\nstandard error:\n{stderr}")
+    }
+}

@@ -1,0 +1,178 @@
+//! A running program whose output is read as it comes.
+
+use std::{
+    fs,
+    io::Read,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Condvar, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::Outcome;
+
+/// A child process. Killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    output: Arc<Output>,
+    command: String,
+}
+
+impl Process {
+    /// Starts it, with nothing on standard input.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let text = format!("{command:?}");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{text}: {error}"));
+        let output = Arc::new(Output::default());
+        output.follow(child.stdout.take().unwrap(), |captured| &mut captured.stdout);
+        output.follow(child.stderr.take().unwrap(), |captured| &mut captured.stderr);
+        Self { child, output, command: text }
+    }
+
+    /// Waits for a line of standard error, or a part of one, and returns it.
+    pub(crate) fn await_stderr(&self, part: &str) -> String {
+        self.await_line(
+            |captured| &captured.stderr,
+            &format!("{part:?} on standard error"),
+            |line| line.contains(part).then(|| line.to_owned()),
+        )
+    }
+
+    /// Waits for an event of `--json-stream`.
+    pub(crate) fn await_event(&self, name: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        self.await_line(
+            |captured| &captured.stdout,
+            &format!("an event {name:?}"),
+            |line| {
+                let event: Value = serde_json::from_str(line).ok()?;
+                (event["event"] == name && is_it(&event)).then_some(event)
+            },
+        )
+    }
+
+    /// Waits until a copy with `--json-stream` has moved this many bytes.
+    pub(crate) fn await_bytes(&self, bytes: u64) {
+        self.await_event("progress", |event| event["bytes"].as_u64().unwrap() >= bytes);
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Kills it as the kernel does when memory is short, and returns what it had said.
+    pub(crate) fn kill(self) -> Outcome {
+        self.signal(Signal::KILL);
+        self.finish()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn finish(mut self) -> Outcome {
+        self.output.await_end().unwrap_or_else(|captured| self.fail("the end", &captured));
+        let status = self.child.wait().unwrap();
+        let captured = self.output.captured.lock().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        Outcome { command: self.command.clone(), status, stdout: text(&captured.stdout), stderr: text(&captured.stderr) }
+    }
+
+    /// The most memory it has had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
+    }
+
+    /// Its process number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn await_line<T>(&self, stream: fn(&Captured) -> &Vec<u8>, wanted: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        let found = self.output.await_some(|captured| {
+            let bytes = stream(captured);
+            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            String::from_utf8_lossy(&bytes[..whole]).lines().find_map(&find)
+        });
+        found.unwrap_or_else(|captured| self.fail(wanted, &captured))
+    }
+
+    fn fail(&self, wanted: &str, captured: &str) -> ! {
+        panic!("{} did not show {wanted} within {DEADLINE:?}\n{captured}", self.command);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process has printed so far.
+#[derive(Default)]
+struct Output {
+    captured: Mutex<Captured>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Captured {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    /// Streams at their end, 0 to 2.
+    ended: usize,
+}
+
+impl Output {
+    fn follow(self: &Arc<Self>, mut from: impl Read + Send + 'static, into: fn(&mut Captured) -> &mut Vec<u8>) {
+        let output = self.clone();
+        thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            loop {
+                let read = from.read(&mut buffer).unwrap_or(0);
+                let mut captured = output.captured.lock().unwrap();
+                into(&mut captured).extend_from_slice(&buffer[..read]);
+                captured.ended += usize::from(read == 0);
+                output.changed.notify_all();
+                if read == 0 {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Waits until `find` finds something. Errors: all that was printed, when the process has ended or the deadline has passed.
+    fn await_some<T>(&self, find: impl Fn(&Captured) -> Option<T>) -> Result<T, String> {
+        let deadline = Instant::now() + DEADLINE;
+        let mut captured = self.captured.lock().unwrap();
+        loop {
+            if let Some(found) = find(&captured) {
+                return Ok(found);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || captured.ended == 2 {
+                return Err(captured.shown());
+            }
+            captured = self.changed.wait_timeout(captured, left).unwrap().0;
+        }
+    }
+
+    fn await_end(&self) -> Result<(), String> {
+        self.await_some(|captured| (captured.ended == 2).then_some(()))
+    }
+}
+
+impl Captured {
+    fn shown(&self) -> String {
+        let [stdout, stderr] = [&self.stdout, &self.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+        format!("standard output:\n{stdout}\nstandard error:\n{stderr}")
+    }
+}
+
+/// Longest wait for anything: several times what the slowest test takes on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);

@@ -1,0 +1,19 @@
+//! End to end: real client and daemon processes, with addresses of the loopback interface as links.
+//!
+//! Run by `cargo test --test e2e`; needs no rights and no second network card. One module a subject. What takes cables is in `tests/netns`.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+#![forbid(unsafe_code)]
+
+mod copies;
+mod harness;
+mod interruptions;
+mod memory;
+mod names;
+mod options;
+mod output;
+mod pair;
+mod reference;
+mod refusals;
+mod sources;
+mod trust;

@@ -1,0 +1,28 @@
+//! How much memory the two ends take.
+
+use std::fs::File;
+
+use crate::{
+    harness::number,
+    pair::{MIB, Pair},
+};
+
+/// Well past every buffer, and soon written: whatever grew with the file would show.
+const LEN: u64 = 512 * MIB as u64;
+
+/// 32 MiB and 8 MiB a link (`docs/DESIGN.md`, section 9).
+const BOUND: u64 = 48 * MIB as u64;
+
+#[test]
+fn neither_end_takes_memory_with_the_size_of_the_file() {
+    let pair = Pair::new();
+    File::create(pair.client.path("sparse")).unwrap().set_len(LEN).unwrap();
+    let cp = pair.start_cp(&["--json-stream", "sparse", "127.0.0.1:"]);
+    // The receiver's last chunks are on their way when the sender is looked at: it has had its largest size long before.
+    cp.await_bytes(LEN / 2);
+    let sender = cp.peak_memory();
+    let report = cp.finish().expect(0).document();
+    let receiver = pair.daemon.process.peak_memory();
+    assert_eq!(number(&report, "bytes"), LEN);
+    assert!(sender <= BOUND && receiver <= BOUND, "sender {} MiB, receiver {} MiB", sender / MIB as u64, receiver / MIB as u64);
+}

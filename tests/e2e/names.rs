@@ -1,0 +1,69 @@
+//! File names that no terminal should see as they are.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+use crate::{
+    harness::{Outcome, content, is_same},
+    pair::{MIB, Pair},
+};
+
+/// A name that would clear the screen, begin a line of its own, and is no UTF-8.
+const WILD: &[u8] = b"a\x1b[2J\nb\rc\xff d";
+
+/// The same for people.
+const ESCAPED: &str = r#""a\u{1b}[2J\nb\rc\xff d""#;
+
+#[test]
+fn control_characters_in_names_arrive_in_files_and_never_on_a_terminal() {
+    let pair = Pair::new();
+    let name = OsStr::from_bytes(WILD);
+    pair.client.write(name, content(MIB));
+    let cp = |words: &[&OsStr]| {
+        let arguments = pair.cp_arguments(&["-v", "--progress", "always"]);
+        pair.client.run(arguments.iter().map(AsRef::as_ref).chain(words.iter().copied()))
+    };
+    let outcome = cp(&[name, "127.0.0.1:".as_ref()]).expect(0);
+    is_plain(&outcome);
+    assert!(is_same(&pair.server.read(name), &content(MIB)));
+
+    let exists = cp(&[name, "127.0.0.1:".as_ref()]).expect(11);
+    is_plain(&exists);
+    // Escaped once, by whoever has the name, and not again by whoever shows the sentence.
+    exists.error(&[ESCAPED]);
+
+    let mut missing = WILD.to_vec();
+    missing.push(b'!');
+    let missing = cp(&[OsStr::from_bytes(&missing), "127.0.0.1:".as_ref()]).expect(11);
+    is_plain(&missing);
+    missing.error(&[r#""a\u{1b}[2J\nb\rc\x"#]);
+}
+
+#[test]
+fn control_characters_in_remote_names_never_reach_a_terminal() {
+    let pair = Pair::new();
+    let remote = [b"127.0.0.1:", WILD].concat();
+    let arguments = pair.cp_arguments(&["--json", "-v"]);
+    let words = [OsStr::from_bytes(&remote), ".".as_ref()];
+    let outcome = pair.client.run(arguments.iter().map(AsRef::as_ref).chain(words)).expect(11);
+    is_plain(&outcome);
+    outcome.document();
+}
+
+#[test]
+fn the_longest_name_there_is_arrives() {
+    let pair = Pair::new();
+    let name = "n".repeat(255);
+    pair.client.write(&name, b"bytes");
+    pair.cp(&[&name, "127.0.0.1:"]).expect(0);
+    assert_eq!(pair.server.read(&name), b"bytes");
+    assert_eq!(pair.server.names(), [name]);
+}
+
+#[track_caller]
+fn is_plain(outcome: &Outcome) {
+    for text in [&outcome.stdout, &outcome.stderr] {
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    }
+    // A newline in a name would make a line that begins in the middle of it.
+    assert!(outcome.stderr.lines().all(|line| !line.starts_with('b')), "{outcome}");
+}

@@ -1,0 +1,60 @@
+//! A client and a daemon that trust each other, on two links.
+
+use crate::harness::{Daemon, Outcome, Process, Side};
+
+/// Two sides and the daemon between them.
+pub(crate) struct Pair {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    pub(crate) daemon: Daemon,
+}
+
+impl Pair {
+    /// Starts a daemon that serves the server's files to the client.
+    pub(crate) fn new() -> Self {
+        Self::serving(&[], "")
+    }
+
+    /// The same with more options of `serve`, and of the line that trusts the client.
+    pub(crate) fn serving(options: &[&str], trusting: &str) -> Self {
+        let (client, server) = (Side::here(), Side::here());
+        client.trust(&server, "nas", "");
+        server.trust(&client, "laptop", trusting);
+        let daemon = Daemon::start(&server, &[&LOOPBACK, options].concat());
+        Self { client, server, daemon }
+    }
+
+    /// Starts `cp` over both links.
+    pub(crate) fn start_cp(&self, arguments: &[&str]) -> Process {
+        self.client.start(self.cp_arguments(arguments))
+    }
+
+    /// Runs `cp` over both links.
+    pub(crate) fn cp(&self, arguments: &[&str]) -> Outcome {
+        self.start_cp(arguments).finish()
+    }
+
+    /// The words of a `cp` over both links.
+    pub(crate) fn cp_arguments(&self, arguments: &[&str]) -> Vec<String> {
+        let port = self.daemon.port.to_string();
+        let first = ["cp", "-P", &port, "--link", LINKS[0], "--link", LINKS[1]];
+        first.iter().chain(arguments).map(|word| (*word).to_owned()).collect()
+    }
+
+    /// Kills the daemon and starts it again on the same port.
+    pub(crate) fn restart_daemon(self) -> Self {
+        let Self { client, server, daemon: Daemon { process, port } } = self;
+        process.kill();
+        let daemon = Daemon::start_on(&server, port, &LOOPBACK);
+        Self { client, server, daemon }
+    }
+}
+
+/// Options of a daemon that other machines do not see.
+pub(crate) const LOOPBACK: [&str; 2] = ["--interface", "lo"];
+
+/// Every address of 127.0.0.0/8 is on the loopback interface, so two pairs of them make two links.
+pub(crate) const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
+
+/// Bytes in a MiB.
+pub(crate) const MIB: usize = 1 << 20;

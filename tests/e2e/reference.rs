@@ -1,0 +1,156 @@
+//! Help, completions, manual pages, usage errors, and commands that print and end.
+
+use std::collections::BTreeSet;
+
+use crate::harness::{Outcome, Side};
+
+#[test]
+fn help_mentions_every_option_of_the_contract() {
+    let help = run(&["cp", "--help"]).expect(0).stdout;
+    for option in OF_CP {
+        assert!(help.contains(option), "{option} is not in\n{help}");
+    }
+    let help = run(&["serve", "--help"]).expect(0).stdout;
+    for option in ["--root", "--listen", "--interface", "--port", "--read-only", "--append-only"] {
+        assert!(help.contains(option), "{option} is not in\n{help}");
+    }
+}
+
+#[test]
+fn help_and_manual_mention_every_option_that_is_completed() {
+    let script = run(&["completions", "bash"]).expect(0).stdout;
+    let options: BTreeSet<&str> = options_of(&script).collect();
+    assert!(options.contains("--bwlimit") && options.contains("--read-only"), "{options:?}");
+    let commands: [&[&str]; 9] =
+        [&["demo"], &["key"], &["trust", "add"], &["serve"], &["cp"], &["routes", "list"], &["completions"], &["man"], &[]];
+    let help: String = commands.iter().map(|words| run(&[words, &["--help"][..]].concat()).expect(0).stdout).collect();
+    let man: String = commands.iter().map(|words| run(&[&["man"], *words].concat()).expect(0).stdout.replace('\\', "")).collect();
+    for option in options {
+        assert!(help.contains(option), "{option} is in no help");
+        assert!(man.contains(option), "{option} is in no manual page");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_are_printed() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(run(&["completions", shell]).expect(0).stdout.contains("nicstripe"), "{shell}");
+    }
+    let page = run(&["man"]).expect(0).stdout;
+    assert!(page.starts_with(".ie") || page.starts_with(".TH"), "{page}");
+    let side = Side::here();
+    side.make_dir("man1");
+    side.run(["man", "--dir", "man1"]).expect(0);
+    assert!(side.has("man1/nicstripe.1") && side.has("man1/nicstripe-cp.1"));
+    side.run(["man", "no-such-command"]).expect(2).error(&["no-such-command"]);
+}
+
+#[test]
+fn usage_errors_end_with_2_and_touch_nothing() {
+    let side = Side::here();
+    side.write("source", b"bytes");
+    for words in [
+        &[][..],
+        &["no-such-command"],
+        &["cp"],
+        &["cp", "source"],
+        &["cp", "source", "copy"],
+        &["cp", "a:b", "c:d"],
+        &["cp", "--no-such-option", "source", "nas:"],
+        &["cp", "--bwlimit", "fast", "source", "nas:"],
+        &["cp", "--link", "=x", "source", "nas:"],
+        &["cp", "--streams", "17", "source", "nas:"],
+        &["cp", "-P", "0", "source", "nas:"],
+        &["cp", "-4", "-6", "source", "nas:"],
+        &["cp", "--json", "--json-stream", "source", "nas:"],
+        &["cp", "source", ""],
+        &["cp", "source", "me@nas:"],
+        &["cp", "source", "https://nas/"],
+        &["serve", "--port", "65536"],
+        &["serve", "--read-only", "--append-only"],
+        &["trust"],
+        &["completions", "cobol"],
+    ] {
+        let outcome = side.run(words).expect(2);
+        // A command that is not complete shows its help instead.
+        assert!(outcome.stderr.contains("error: ") || outcome.stderr.contains("\nCommands:\n"), "{outcome}");
+    }
+    assert_eq!(side.names(), ["source"]);
+}
+
+#[test]
+fn the_root_of_a_daemon_must_be_a_directory() {
+    let side = Side::here();
+    side.write("file", b"bytes");
+    for root in ["missing", "file"] {
+        side.run(["serve", "--port", "0", "--root", root]).expect(11).error(&[root]);
+    }
+}
+
+#[test]
+fn a_daemon_names_the_address_or_interface_that_is_not_there() {
+    let side = Side::here();
+    side.run(["serve", "--port", "0", "--interface", "nosuch0"]).expect(10).error(&["nosuch0", "lo"]);
+    side.run(["serve", "--port", "0", "--listen", "192.0.2.1"]).expect(10).error(&["192.0.2.1"]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let side = Side::here();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let outcome = side.run(["serve", "--listen", &address]);
+    assert!(!outcome.status.success(), "{outcome}");
+    outcome.error(&[&address, "in use"]);
+}
+
+#[test]
+fn routes_are_listed_and_cleaned_without_any_right() {
+    let side = Side::here();
+    let listed = side.run(["routes", "list"]).expect(0);
+    assert_eq!(listed.stdout, "", "this machine has routes of nicstripe: {listed}");
+    side.run(["routes", "clean"]).expect(0);
+}
+
+#[test]
+fn the_version_is_printed() {
+    assert_eq!(run(&["--version"]).expect(0).stdout.trim(), format!("nicstripe {}", env!("CARGO_PKG_VERSION")));
+}
+
+fn run(words: &[&str]) -> Outcome {
+    Side::here().run(words)
+}
+
+/// Every word that begins with two dashes.
+fn options_of(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    words.filter(|word| word.len() > 3 && word.starts_with("--") && word.as_bytes()[2].is_ascii_alphabetic())
+}
+
+/// Of `docs/DESIGN.md`, section 7, as far as single files go.
+const OF_CP: [&str; 24] = [
+    "-p",
+    "-P",
+    "-4",
+    "-6",
+    "-q",
+    "-v",
+    "-f",
+    "--force",
+    "--no-resume",
+    "--bwlimit",
+    "--link",
+    "--exclude-link",
+    "--routes",
+    "--streams",
+    "--verify",
+    "--progress",
+    "--json",
+    "--json-stream",
+    "--stats",
+    "--timeout",
+    "--port",
+    "--preserve",
+    "--quiet",
+    "--verbose",
+];

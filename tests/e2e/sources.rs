@@ -1,0 +1,115 @@
+//! Sources that are missing, no file, or written to while they are read.
+
+use std::{fs, fs::OpenOptions, io::Write};
+
+use crate::{
+    harness::{Side, content, digest, text},
+    pair::{MIB, Pair},
+};
+
+#[test]
+fn a_missing_source_is_named() {
+    let pair = Pair::new();
+    pair.cp(&["missing", "127.0.0.1:"]).expect(11).error(&["\"missing\"", "No such file"]);
+    pair.cp(&["127.0.0.1:dir/missing", "."]).expect(11).error(&["dir/missing", "No such file"]);
+    assert!(pair.client.names().is_empty() && pair.server.names().is_empty());
+}
+
+#[test]
+fn a_directory_as_source_is_refused_with_the_way_around() {
+    let pair = Pair::new();
+    pair.client.make_dir("tree");
+    pair.server.make_dir("tree");
+    pair.cp(&["tree", "127.0.0.1:"]).expect(11).error(&["\"tree\"", "directory"]).hint(&["tar -cf tree.tar tree"]);
+    pair.cp(&["127.0.0.1:tree", "copy"]).expect(11).error(&["tree", "directory"]);
+    pair.cp(&["127.0.0.1:tree/", "copy"]).expect(11).error(&["tree/", "directory"]);
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+    let pair = Pair::new();
+    // A socket is the one special file that can be made without a right or a tool.
+    for side in [&pair.client, &pair.server] {
+        std::os::unix::net::UnixListener::bind(side.path("socket")).unwrap();
+    }
+    pair.cp(&["socket", "127.0.0.1:"]).expect(11).error(&["\"socket\""]);
+    pair.cp(&["127.0.0.1:socket", "copy"]).expect(11).error(&["socket"]);
+    pair.cp(&["/dev/null", "127.0.0.1:"]).expect(11).error(&["/dev/null", "regular file"]);
+}
+
+#[test]
+fn a_source_that_grows_while_it_is_read_makes_no_target() {
+    let pair = Pair::new();
+    pair.client.write("source", content(16 * MIB));
+    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    cp.await_bytes(4 * MIB as u64);
+    append(&pair.client, "source");
+    let outcome = cp.finish().expect(24);
+    outcome.document();
+    outcome.error(&["source"]).hint(&["source 127.0.0.1:target"]);
+    assert!(!pair.server.has("target"));
+}
+
+#[test]
+fn a_source_at_the_daemon_that_grows_while_it_is_read_makes_no_target() {
+    let pair = Pair::new();
+    pair.server.write("source", content(16 * MIB));
+    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "127.0.0.1:source", "target"]);
+    cp.await_bytes(4 * MIB as u64);
+    append(&pair.server, "source");
+    cp.finish().expect(24).error(&["source"]).hint(&["127.0.0.1:source target"]);
+    assert!(!pair.client.has("target"));
+}
+
+#[test]
+fn a_source_that_shrinks_while_it_is_read_makes_no_target() {
+    let pair = Pair::new();
+    pair.client.write("source", content(16 * MIB));
+    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    cp.await_bytes(4 * MIB as u64);
+    OpenOptions::new().write(true).open(pair.client.path("source")).unwrap().set_len(8 * MIB as u64).unwrap();
+    cp.finish().expect(24).error(&["source"]);
+    assert!(!pair.server.has("target"));
+}
+
+#[test]
+fn a_changed_source_is_sent_anew_and_never_stitched() {
+    let pair = Pair::new();
+    pair.client.write("source", content(16 * MIB));
+    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    cp.await_bytes(8 * MIB as u64);
+    cp.signal(rustix::process::Signal::INT);
+    cp.finish().expect(130);
+
+    let mut changed = content(16 * MIB);
+    changed[0] ^= 1;
+    pair.client.write("source", &changed);
+    let report = pair.cp(&["--json", "source", "127.0.0.1:target"]).expect(0).document();
+    assert_eq!(report["resumed_bytes"], 0, "{report:#}");
+    assert_eq!(text(&report, "blake3"), digest(&changed));
+    pair.server.check("target", &changed, &report);
+}
+
+#[test]
+fn a_file_that_replaces_the_source_by_name_does_not_disturb_the_copy() {
+    // The file that was opened is unchanged but for its link count, which is no content.
+    let pair = Pair::new();
+    let bytes = content(16 * MIB);
+    pair.client.write("source", &bytes);
+    let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
+    cp.await_bytes(4 * MIB as u64);
+    pair.client.write("other", b"other");
+    fs::rename(pair.client.path("other"), pair.client.path("source")).unwrap();
+    let outcome = cp.finish();
+    // Unlinking changes ctime: to call the source changed is right as well. A mixture is not.
+    match outcome.status.code() {
+        Some(0) => pair.server.check("target", &bytes, &outcome.document()),
+        Some(24) => assert!(!pair.server.has("target"), "{outcome}"),
+        _ => panic!("{outcome}"),
+    }
+}
+
+fn append(side: &Side, name: &str) {
+    let mut file = OpenOptions::new().append(true).open(side.path(name)).unwrap();
+    file.write_all(b"more").unwrap();
+}

@@ -1,0 +1,225 @@
+//! Keys, the list of peers, and what its options allow.
+
+use std::{fs, fs::OpenOptions, io::Write, os::unix::fs::symlink};
+
+use crate::{
+    harness::{Daemon, Side, content, is_same},
+    pair::{LOOPBACK, MIB, Pair},
+};
+
+#[test]
+fn key_prints_the_same_one_line_each_time() {
+    let side = Side::here();
+    let line = side.key();
+    assert!(line.starts_with("nicstripe-ed25519 "), "{line}");
+    assert_eq!(side.key(), line);
+    assert_ne!(Side::here().key(), line);
+}
+
+#[test]
+fn the_private_key_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let side = Side::here();
+    side.key();
+    let identity = side.home().join("identity");
+    assert_eq!(fs::metadata(&identity).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::set_permissions(&identity, fs::Permissions::from_mode(0o644)).unwrap();
+    side.run(["key"]).expect(5).error(&["identity"]);
+}
+
+#[test]
+fn peers_are_added_listed_and_removed() {
+    let (side, peer) = (Side::here(), Side::here());
+    assert_eq!(side.run(["trust", "list"]).expect(0).stdout, "");
+    side.trust(&peer, "nas", "read-only");
+    let listed = side.run(["trust", "list"]).expect(0).stdout;
+    let key = peer.key().split(' ').nth(1).unwrap().to_owned();
+    assert!(listed.lines().count() == 1 && listed.starts_with("nas ") && listed.contains(&key), "{listed}");
+    assert!(listed.contains("may read ") && !listed.contains("write"), "{listed}");
+
+    side.run(["trust", "remove", "nobody"]).expect(1).error(&["nobody"]).hint(&["trust list"]);
+    side.run(["trust", "remove", "nas"]).expect(0);
+    assert_eq!(side.run(["trust", "list"]).expect(0).stdout, "");
+}
+
+#[test]
+fn a_line_that_is_no_key_is_refused() {
+    let side = Side::here();
+    for line in
+        ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBz", "nicstripe-ed25519 AAAA", "nicstripe-ed25519", "read-olny nicstripe-ed25519 AAAA"]
+    {
+        side.run(["trust", "add", line]).expect(2).error(&[]);
+    }
+    assert!(!side.peers_file().exists());
+}
+
+#[test]
+fn who_is_trusted_while_the_daemon_runs_is_let_in_and_who_is_removed_is_not() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    let daemon = Daemon::start(&server, &LOOPBACK);
+    daemon.process.await_stderr("listening");
+    client.write("source", b"bytes");
+    let port = daemon.port.to_string();
+    let copy = |target: &str| client.run(["cp", "-P", &port, "source", &format!("127.0.0.1:{target}")]);
+    copy("a").expect(5);
+    server.trust(&client, "laptop", "");
+    copy("b").expect(0);
+    server.run(["trust", "remove", "laptop"]).expect(0);
+    copy("c").expect(5);
+    assert_eq!(server.names(), ["b"]);
+}
+
+#[test]
+fn a_broken_line_refuses_everybody_and_is_named_by_its_number() {
+    let pair = Pair::new();
+    pair.client.write("source", b"bytes");
+    break_line(&pair.server);
+    pair.cp(&["source", "127.0.0.1:"]).expect(5).error(&["trust"]);
+    pair.daemon.process.await_stderr("line 2");
+    pair.server.run(["serve", "--port", "0", "--interface", "lo"]).expect(5).error(&["peers", "line 2"]);
+
+    break_line(&pair.client);
+    pair.cp(&["source", "127.0.0.1:"]).expect(5).error(&["peers", "line 2"]);
+    assert!(pair.server.names().is_empty());
+}
+
+#[test]
+fn a_daemon_nobody_trusts_says_so_and_what_to_do() {
+    let side = Side::here();
+    let daemon = Daemon::start(&side, &LOOPBACK);
+    daemon.process.await_stderr("warning: no machine is trusted");
+    daemon.process.await_stderr("hint: ");
+}
+
+#[test]
+fn a_read_only_daemon_gives_and_does_not_take() {
+    let pair = Pair::serving(&["--read-only"], "");
+    gives_and_does_not_take(&pair);
+}
+
+#[test]
+fn a_read_only_peer_gets_and_does_not_put() {
+    let pair = Pair::serving(&[], "read-only");
+    gives_and_does_not_take(&pair);
+}
+
+#[test]
+fn an_append_only_daemon_takes_new_files_and_replaces_none() {
+    takes_new_files_and_replaces_none(&Pair::serving(&["--append-only"], ""));
+}
+
+#[test]
+fn an_append_only_peer_puts_new_files_and_replaces_none() {
+    takes_new_files_and_replaces_none(&Pair::serving(&[], "append-only"));
+}
+
+#[test]
+fn a_peer_with_a_root_of_its_own_sees_that() {
+    let (client, server) = (Side::here(), Side::here());
+    server.make_dir("theirs");
+    server.write("secret", b"secret");
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", &format!("root={}", server.path("theirs").display()));
+    let daemon = Daemon::start(&server, &LOOPBACK);
+    let pair = Pair { client, server, daemon };
+    pair.client.write("source", b"bytes");
+    pair.cp(&["source", "127.0.0.1:/"]).expect(0);
+    assert_eq!(pair.server.read("theirs/source"), b"bytes");
+    pair.cp(&["127.0.0.1:secret", "copy"]).expect(11);
+    assert!(!pair.client.has("copy"));
+}
+
+#[test]
+fn the_root_of_the_daemon_is_the_root_of_names() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    server.make_dir("root");
+    server.write("outside", b"outside");
+    let daemon = Daemon::start(&server, &[&LOOPBACK[..], &["--root", "root"]].concat());
+    let pair = Pair { client, server, daemon };
+    pair.client.write("source", b"bytes");
+
+    pair.cp(&["source", "127.0.0.1:/source"]).expect(0);
+    assert_eq!(pair.server.read("root/source"), b"bytes");
+    let passwd = format!("127.0.0.1:{}", pair.server.path("outside").display());
+    pair.cp(&[&passwd, "copy"]).expect(11);
+    for up in ["127.0.0.1:../outside", "127.0.0.1:a/../../outside"] {
+        pair.cp(&[up, "copy"]).expect(2).error(&["\"..\""]);
+        pair.cp(&["source", up]).expect(2).error(&["\"..\""]);
+    }
+    assert!(!pair.client.has("copy"));
+    assert_eq!(pair.server.read("outside"), b"outside");
+}
+
+#[test]
+fn symbolic_links_do_not_lead_out_of_the_root() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    for dir in ["root", "outside"] {
+        server.make_dir(dir);
+    }
+    server.write("outside/secret", b"secret");
+    symlink("../outside/secret", server.path("root/file")).unwrap();
+    symlink("../outside", server.path("root/dir")).unwrap();
+    symlink(server.path("outside"), server.path("root/absolute")).unwrap();
+    let daemon = Daemon::start(&server, &[&LOOPBACK[..], &["--root", "root"]].concat());
+    let pair = Pair { client, server, daemon };
+    pair.client.write("source", b"bytes");
+    for name in ["file", "dir/secret", "absolute/secret"] {
+        let outcome = pair.cp(&[&format!("127.0.0.1:{name}"), "copy"]);
+        assert!(matches!(outcome.status.code(), Some(5 | 11)), "{outcome}");
+        outcome.error(&[name]);
+        assert!(!pair.client.has("copy"));
+    }
+    for name in ["dir/new", "absolute/new"] {
+        let outcome = pair.cp(&["-f", "source", &format!("127.0.0.1:{name}")]);
+        assert!(matches!(outcome.status.code(), Some(5 | 11)), "{outcome}");
+    }
+    // A name that is a link is itself replaced, and where it led stays as it was.
+    pair.cp(&["-f", "source", "127.0.0.1:file"]).expect(0);
+    assert_eq!(fs::read_dir(pair.server.path("outside")).unwrap().count(), 1);
+    assert_eq!(pair.server.read("outside/secret"), b"secret");
+}
+
+#[test]
+fn a_peers_rate_is_kept() {
+    let pair = Pair::serving(&[], "rate=64M");
+    let bytes = content(12 * MIB);
+    pair.server.write("source", &bytes);
+    let report = pair.cp(&["--json", "127.0.0.1:source", "."]).expect(0).document();
+    // 64 Mbit/s: 1.57 s for 12 MiB.
+    let rate = report["goodput_bps"].as_f64().unwrap();
+    assert!((57.6e6..=70.4e6).contains(&rate), "{report:#}");
+    assert!(is_same(&pair.client.read("source"), &bytes));
+}
+
+fn gives_and_does_not_take(pair: &Pair) {
+    pair.client.write("mine", b"mine");
+    pair.server.write("theirs", b"theirs");
+    pair.cp(&["127.0.0.1:theirs", "."]).expect(0);
+    assert_eq!(pair.client.read("theirs"), b"theirs");
+    let refused = pair.cp(&["--json", "-f", "mine", "127.0.0.1:theirs"]).expect(5);
+    refused.document();
+    refused.error(&["theirs", "only read"]).hint(&["peers file"]);
+    pair.cp(&["mine", "127.0.0.1:"]).expect(5);
+    assert_eq!(pair.server.read("theirs"), b"theirs");
+    assert_eq!(pair.server.names(), ["theirs"]);
+}
+
+fn takes_new_files_and_replaces_none(pair: &Pair) {
+    pair.client.write("source", b"new");
+    pair.server.write("old", b"old");
+    pair.cp(&["source", "127.0.0.1:new"]).expect(0);
+    pair.cp(&["-f", "source", "127.0.0.1:newer"]).expect(0);
+    pair.cp(&["source", "127.0.0.1:old"]).expect(11).error(&["\"old\""]);
+    pair.cp(&["-f", "source", "127.0.0.1:old"]).expect(5).error(&["\"old\""]).hint(&["peers file"]);
+    assert_eq!(["old", "new", "newer"].map(|name| pair.server.read(name)), [&b"old"[..], b"new", b"new"]);
+}
+
+fn break_line(side: &Side) {
+    let mut file = OpenOptions::new().append(true).open(side.peers_file()).unwrap();
+    file.write_all(b"read-olny nicstripe-ed25519 AAAA\n").unwrap();
+}

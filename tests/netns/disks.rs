@@ -1,0 +1,113 @@
+//! Disks that are full, fill up, or take nothing: a tmpfs in a mount namespace of the daemon's own.
+//!
+//! It is made by unshare(1) and mount(8); where those are missing or refused the tests are ignored. Nobody else sees the mount, and it is
+//! gone with the daemon.
+
+use std::{
+    fs,
+    io::Write,
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use nicstripe_lab::{Host, Lab, LinkSpec};
+
+use crate::{
+    harness::{Daemon, Process, content, digest, is_same, number, text},
+    hosts::{Hosts, MIB, Rights, introduce, side},
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    a_file_that_cannot_fit_is_refused_before_it_is_sent,
+    a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on,
+    a_file_system_that_takes_nothing_is_an_error,
+];
+
+/// Why these tests cannot run here.
+pub(crate) fn obstacle() -> Option<String> {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", "mount -t tmpfs nicstripe /tmp"]).stdin(Stdio::null());
+    match command.output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("no private mounts here: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Some(format!("no unshare(1) here: {error}")),
+    }
+}
+
+/// Two hosts, and on B a daemon whose files are on a tmpfs with these options.
+fn hosts(options: &str) -> Hosts {
+    let lab = Arc::new(Lab::builder().link(LinkSpec::mbit(400)).build().unwrap());
+    let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::All));
+    introduce(&client, &server);
+    let mut command = server.command("unshare");
+    command.env("PATH", std::env::var_os("PATH").unwrap());
+    let script = "mount -t tmpfs nicstripe . && cd \"$PWD\" && mount -o remount,\"$0\" . && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script, options]);
+    command.args([env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", "0"]);
+    let daemon = Daemon::listening(Process::spawn(command));
+    Hosts { lab, client, server, daemon }
+}
+
+/// A file as the daemon sees it.
+fn inside(hosts: &Hosts, name: &str) -> PathBuf {
+    let files = hosts.server.files();
+    let root = PathBuf::from(format!("/proc/{}/root", hosts.daemon.process.id()));
+    root.join(files.strip_prefix("/").unwrap()).join(name)
+}
+
+fn names_inside(hosts: &Hosts) -> Vec<String> {
+    let entries = fs::read_dir(inside(hosts, "")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn a_file_that_cannot_fit_is_refused_before_it_is_sent() {
+    let hosts = hosts("size=8m");
+    hosts.client.write("source", content(16 * MIB));
+    let outcome = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(11);
+    assert_eq!(outcome.document().get("bytes"), None);
+    outcome.error(&["\"target\"", "16777216 bytes", "free"]).hint(&["room", "source 10.77.1.2:target"]);
+    assert_eq!(names_inside(&hosts), Vec::<String>::new());
+    // The daemon is none the worse for it.
+    hosts.client.write("small", content(4 * MIB));
+    hosts.cp(&["small", "10.77.1.2:"]).expect(0);
+    assert!(is_same(&fs::read(inside(&hosts, "small")).unwrap(), &content(4 * MIB)));
+}
+
+fn a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on() {
+    let hosts = hosts("size=40m");
+    let bytes = content(32 * MIB);
+    hosts.client.write("source", &bytes);
+    let cp = hosts.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "10.77.1.2:target"]);
+    // Past a sync, which comes every second.
+    cp.await_bytes(20 * MIB as u64);
+    fill(&inside(&hosts, "filler"));
+    let outcome = cp.finish().expect(11);
+    let document = outcome.document();
+    assert_eq!(document["resumable"], true, "{outcome}");
+    outcome.error(&["\"target\"", "No space left"]).hint(&["room", "source 10.77.1.2:target"]);
+    assert!(!names_inside(&hosts).contains(&"target".to_owned()));
+
+    fs::remove_file(inside(&hosts, "filler")).unwrap();
+    let report = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0).document();
+    assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
+    assert_eq!(text(&report, "blake3"), digest(&bytes));
+    assert!(is_same(&fs::read(inside(&hosts, "target")).unwrap(), &bytes));
+    assert_eq!(names_inside(&hosts), ["target"]);
+}
+
+/// Writes until there is no space.
+fn fill(path: &PathBuf) {
+    let mut file = fs::File::create(path).unwrap();
+    let zeros = [0; 4096];
+    while file.write_all(&zeros).is_ok() {}
+}
+
+fn a_file_system_that_takes_nothing_is_an_error() {
+    let hosts = hosts("ro");
+    hosts.client.write("source", b"bytes");
+    let outcome = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(11);
+    outcome.document();
+    outcome.error(&["\"target\"", "Read-only file system"]);
+    assert_eq!(names_inside(&hosts), Vec::<String>::new());
+}

@@ -1,0 +1,136 @@
+//! Cables that are cut, or lose everything silently, while a copy runs.
+
+use nicstripe_lab::{BitRate, Direction, Lab, LinkSpec};
+use serde_json::Value;
+
+use crate::{
+    harness::{content, link, number, text},
+    hosts::{Hosts, MIB, Way},
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    a_cable_that_is_cut_costs_its_share_and_half_a_second,
+    the_cable_of_the_first_contact_may_be_cut,
+    a_cable_that_drops_everything_silently_costs_little_more,
+    a_cable_that_drops_one_way_is_noticed,
+    a_healed_cable_carries_data_again,
+    with_all_cables_cut_it_waits_and_goes_on,
+    a_cable_that_becomes_slow_does_not_hold_up_the_end,
+];
+
+fn links() -> [LinkSpec; 2] {
+    [LinkSpec::mbit(200); 2]
+}
+
+/// Seconds that one of the two cables takes for a byte.
+fn seconds_a_byte() -> f64 {
+    8.0 / links()[0].goodput().unwrap().bits_per_second() as f64
+}
+
+fn a_cable_that_is_cut_costs_its_share_and_half_a_second() {
+    for way in Way::BOTH {
+        loses(way, |lab| lab.cut(1).unwrap(), "eth2", 0.5);
+    }
+}
+
+fn the_cable_of_the_first_contact_may_be_cut() {
+    for way in Way::BOTH {
+        loses(way, |lab| lab.cut(0).unwrap(), "eth1", 0.5);
+    }
+}
+
+fn a_cable_that_drops_everything_silently_costs_little_more() {
+    for way in Way::BOTH {
+        loses(way, |lab| lab.drop_silently(1, Direction::Both).unwrap(), "eth2", 1.5);
+    }
+}
+
+fn a_cable_that_drops_one_way_is_noticed() {
+    // Data is lost in the one direction, what is said about it in the other.
+    for direction in [Direction::AToB, Direction::BToA] {
+        loses(Way::Put, |lab| lab.drop_silently(1, direction).unwrap(), "eth2", 1.5);
+    }
+}
+
+/// Copies over two cables, loses one after a quarter, and panics unless the rest arrives over the other in time.
+///
+/// The rest takes over 2 s: longer than the silence after which a path counts as lost.
+#[track_caller]
+fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
+    let hosts = Hosts::joined_by(&links());
+    let bytes = content(64 * MIB);
+    let ends = way.prepare(&hosts, &bytes);
+    let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+    let quarter = bytes.len() / 4;
+    cp.await_bytes(quarter as u64);
+    lose(&hosts.lab);
+    let report = cp.finish().expect(0).document();
+    way.check(&hosts, &bytes, &report);
+    assert!(number(&report, "failovers") >= 1, "{report:#}");
+    let lost = link(&report, interface);
+    assert!(number(lost, "failures") >= 1 && text(lost, "state") != "up", "{report:#}");
+    assert_eq!(text(&report, "limited_by"), "link_down", "{report:#}");
+    // What the design promises, and as much again for a busy machine.
+    within(&report, quarter, 2.0 * allowed);
+}
+
+/// Panics unless a copy of which so much went over two cables and the rest over one, took the time that takes
+/// and at most `allowed` seconds more.
+#[track_caller]
+fn within(report: &Value, over_both: usize, allowed: f64) {
+    let over_one = number(report, "bytes") as f64 - over_both as f64;
+    let ideal = (over_both as f64 / 2.0 + over_one) * seconds_a_byte();
+    let took = report["elapsed_s"].as_f64().unwrap();
+    assert!(took <= 1.1 * ideal + allowed, "{took} s where {ideal} s are ideal: {report:#}");
+}
+
+fn a_healed_cable_carries_data_again() {
+    for way in Way::BOTH {
+        let hosts = Hosts::joined_by(&links());
+        let bytes = content(128 * MIB);
+        let ends = way.prepare(&hosts, &bytes);
+        let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+        cp.await_bytes(bytes.len() as u64 / 8);
+        hosts.lab.cut(1).unwrap();
+        cp.await_event("link", |event| event["interface"] == "eth2" && event["state"] == "down");
+        hosts.lab.heal(1).unwrap();
+        let (outcome, carried) = hosts.carried(|| cp.finish());
+        let report = outcome.expect(0).document();
+        way.check(&hosts, &bytes, &report);
+        assert_eq!(text(link(&report, "eth2"), "state"), "up", "{report:#}");
+        // Less than 112 MiB were left: alone eth1 carries them in 5 s. eth2 has to be back in 2 s, and to carry half of what is left then.
+        let again = carried[1].at(way.sender()).sent_bytes;
+        assert!(again >= 20 * MIB as u64, "{again} bytes after it was healed: {report:#}");
+    }
+}
+
+fn with_all_cables_cut_it_waits_and_goes_on() {
+    let hosts = Hosts::joined_by(&links());
+    let bytes = content(64 * MIB);
+    let ends = Way::Put.prepare(&hosts, &bytes);
+    let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+    cp.await_bytes(bytes.len() as u64 / 2);
+    for link in 0..2 {
+        hosts.lab.cut(link).unwrap();
+    }
+    cp.await_event("waiting", |_| true);
+    assert!(!hosts.server.has("target"));
+    for link in 0..2 {
+        hosts.lab.heal(link).unwrap();
+    }
+    let report = cp.finish().expect(0).document();
+    Way::Put.check(&hosts, &bytes, &report);
+}
+
+fn a_cable_that_becomes_slow_does_not_hold_up_the_end() {
+    let hosts = Hosts::joined_by(&links());
+    let bytes = content(64 * MIB);
+    let ends = Way::Put.prepare(&hosts, &bytes);
+    let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+    let half = bytes.len() / 2;
+    cp.await_bytes(half as u64);
+    hosts.lab.set_rate(1, BitRate::mbit(1)).unwrap();
+    let report = cp.finish().expect(0).document();
+    Way::Put.check(&hosts, &bytes, &report);
+    within(&report, half, 2.0);
+}

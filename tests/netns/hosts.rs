@@ -1,0 +1,126 @@
+//! Client and daemon on the two hosts of a lab.
+
+use std::sync::Arc;
+
+use nicstripe_lab::{Host, Lab, LinkCounters, LinkSpec};
+
+use crate::harness::{Daemon, Outcome, Process, Side};
+
+/// A lab with a daemon on host B that serves its files to host A. Neither end has any right over its host.
+pub(crate) struct Hosts {
+    pub(crate) lab: Arc<Lab>,
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    pub(crate) daemon: Daemon,
+}
+
+impl Hosts {
+    /// Joins the hosts by these cables.
+    pub(crate) fn joined_by(links: &[LinkSpec]) -> Self {
+        Self::with(links, Rights::None)
+    }
+
+    /// The same with a client that may change its host's routes.
+    pub(crate) fn with_rights_of_the_client(links: &[LinkSpec]) -> Self {
+        Self::with(links, Rights::All)
+    }
+
+    fn with(links: &[LinkSpec], client: Rights) -> Self {
+        let lab = Arc::new(Lab::builder().links(links.iter().copied()).build().unwrap());
+        let (client, server) = (side(&lab, Host::A, client), side(&lab, Host::B, Rights::None));
+        introduce(&client, &server);
+        let daemon = Daemon::start(&server, &[]);
+        Self { lab, client, server, daemon }
+    }
+
+    /// Starts `cp` with these arguments; `--port` is added.
+    pub(crate) fn start_cp(&self, arguments: &[&str]) -> Process {
+        let port = self.daemon.port.to_string();
+        self.client.start([&["cp", "--port", &port], arguments].concat())
+    }
+
+    /// Runs `cp` with these arguments; `--port` is added.
+    pub(crate) fn cp(&self, arguments: &[&str]) -> Outcome {
+        self.start_cp(arguments).finish()
+    }
+
+    /// What each cable has carried while `action` ran.
+    pub(crate) fn carried<T>(&self, action: impl FnOnce() -> T) -> (T, Vec<LinkCounters>) {
+        let before = self.lab.counters().unwrap();
+        let result = action();
+        let after = self.lab.counters().unwrap();
+        (result, after.iter().zip(&before).map(|(after, before)| after.since(before)).collect())
+    }
+}
+
+/// What commands may do to the host that they run on.
+#[derive(Clone, Copy)]
+pub(crate) enum Rights {
+    /// Whatever root may.
+    All,
+    /// What any user may.
+    None,
+}
+
+/// A side whose commands run on a host.
+pub(crate) fn side(lab: &Arc<Lab>, host: Host, rights: Rights) -> Side {
+    let lab = lab.clone();
+    Side::of(move |program| match rights {
+        Rights::All => lab.command(host, program),
+        Rights::None => lab.unprivileged_command(host, program),
+    })
+}
+
+/// Makes two sides trust each other.
+pub(crate) fn introduce(client: &Side, server: &Side) {
+    client.trust(server, "b", "");
+    server.trust(client, "a", "");
+}
+
+/// Which way a file goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// From A to B.
+    Put,
+    /// From B to A.
+    Get,
+}
+
+impl Way {
+    /// Both ways.
+    pub(crate) const BOTH: [Self; 2] = [Self::Put, Self::Get];
+
+    /// The host that sends.
+    pub(crate) fn sender(self) -> Host {
+        match self {
+            Self::Put => Host::A,
+            Self::Get => Host::B,
+        }
+    }
+
+    /// Makes the source, and returns the words for source and target: `source` and `target`, at 10.77.1.2.
+    pub(crate) fn prepare(self, hosts: &Hosts, bytes: &[u8]) -> [&'static str; 2] {
+        match self {
+            Self::Put => {
+                hosts.client.write("source", bytes);
+                ["source", "10.77.1.2:target"]
+            }
+            Self::Get => {
+                hosts.server.write("source", bytes);
+                ["10.77.1.2:source", "target"]
+            }
+        }
+    }
+
+    /// Panics unless the target is what was sent.
+    #[track_caller]
+    pub(crate) fn check(self, hosts: &Hosts, bytes: &[u8], report: &serde_json::Value) {
+        match self {
+            Self::Put => hosts.server.check("target", bytes, report),
+            Self::Get => hosts.client.check("target", bytes, report),
+        }
+    }
+}
+
+/// Bytes in a MiB.
+pub(crate) const MIB: usize = 1 << 20;

@@ -1,0 +1,130 @@
+//! The kernel's IPv4 host routes, read and written without any code of the product: rtnetlink(7) by hand.
+
+use std::{io, net::Ipv4Addr};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink, recvfrom, sendto, socket_with,
+};
+
+/// A host route of the main table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KernelRoute {
+    pub(crate) destination: Ipv4Addr,
+    /// Index of the interface.
+    pub(crate) interface: u32,
+    /// Who made it: `/etc/iproute2/rt_protos`.
+    pub(crate) protocol: u8,
+}
+
+/// Reads the host routes of the main table of the calling thread's host, sorted.
+pub(crate) fn host_routes() -> Vec<KernelRoute> {
+    let mut routes = Vec::new();
+    for answer in talk(RTM_GETROUTE, NLM_F_DUMP, &route_message(0, 0, 0), &[]) {
+        let (header, attributes) = answer.split_at(ROUTE_MESSAGE);
+        let [family, bits, _, _, table, protocol, ..] = header[..] else { panic!("short message: {answer:?}") };
+        if (u16::from(family), bits, table) != (AddressFamily::INET.as_raw(), 32, RT_TABLE_MAIN) {
+            continue;
+        }
+        let (mut destination, mut interface) = (None, None);
+        for (kind, value) in attributes_of(attributes) {
+            let value = <[u8; 4]>::try_from(value).ok();
+            match kind {
+                RTA_DST => destination = value.map(Ipv4Addr::from),
+                RTA_OIF => interface = value.map(u32::from_ne_bytes),
+                _ => {}
+            }
+        }
+        routes.push(KernelRoute { destination: destination.unwrap(), interface: interface.unwrap(), protocol });
+    }
+    routes.sort();
+    routes
+}
+
+/// Adds a host route to the main table of the calling thread's host.
+pub(crate) fn add(route: KernelRoute) {
+    let mut attributes = attribute(RTA_DST, route.destination.octets());
+    attributes.extend(attribute(RTA_OIF, route.interface.to_ne_bytes()));
+    talk(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route_message(32, RT_TABLE_MAIN, route.protocol), &attributes);
+}
+
+/// Sends a request, and returns the bodies of the answers.
+fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec<Vec<u8>> {
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
+    let length = u32::try_from(HEADER + body.len() + attributes.len()).unwrap();
+    let mut request = length.to_ne_bytes().to_vec();
+    request.extend([kind.to_ne_bytes(), (flags | NLM_F_REQUEST).to_ne_bytes()].concat());
+    // Sequence number and port: one question, one socket.
+    request.extend([0; 8]);
+    request.extend(body);
+    request.extend(attributes);
+    sendto(&socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0)).unwrap();
+
+    let mut answers = Vec::new();
+    loop {
+        let mut buffer = vec![0; 1 << 16];
+        let (length, _, _) = recvfrom(&socket, &mut buffer[..], RecvFlags::empty()).unwrap();
+        let mut rest = &buffer[..length];
+        while !rest.is_empty() {
+            let length = u32::from_ne_bytes(rest[..4].try_into().unwrap()) as usize;
+            let (kind, body) = (u16::from_ne_bytes([rest[4], rest[5]]), &rest[HEADER..length]);
+            match kind {
+                NLMSG_DONE => return answers,
+                NLMSG_ERROR => {
+                    let errno = i32::from_ne_bytes(body[..4].try_into().unwrap());
+                    assert_eq!(errno, 0, "{}", io::Error::from_raw_os_error(-errno));
+                    return answers;
+                }
+                _ => answers.push(body.to_vec()),
+            }
+            rest = &rest[aligned(length).min(rest.len())..];
+        }
+    }
+}
+
+/// A `struct rtmsg`.
+fn route_message(bits: u8, table: u8, protocol: u8) -> [u8; ROUTE_MESSAGE] {
+    let family = u8::try_from(AddressFamily::INET.as_raw()).unwrap();
+    [family, bits, 0, 0, table, protocol, RT_SCOPE_LINK, RTN_UNICAST, 0, 0, 0, 0]
+}
+
+fn attribute(kind: u16, value: [u8; 4]) -> Vec<u8> {
+    let length = u16::try_from(2 * size_of::<u16>() + value.len()).unwrap();
+    [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat()
+}
+
+fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().unwrap()));
+        let (kind, value) = (u16::from_ne_bytes([bytes[2], bytes[3]]), &bytes[4..length]);
+        bytes = &bytes[aligned(length).min(bytes.len())..];
+        Some((kind, value))
+    })
+}
+
+/// Everything in netlink begins at a multiple of four.
+fn aligned(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+/// Length of a `struct nlmsghdr`.
+const HEADER: usize = 16;
+/// Length of a `struct rtmsg`.
+const ROUTE_MESSAGE: usize = 12;
+
+// linux/netlink.h
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_ACK: u16 = 0x4;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_DUMP: u16 = 0x300;
+const NLM_F_CREATE: u16 = 0x400;
+
+// linux/rtnetlink.h
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RT_TABLE_MAIN: u8 = 254;
+const RT_SCOPE_LINK: u8 = 253;
+const RTN_UNICAST: u8 = 1;

@@ -1,0 +1,84 @@
+//! The product on real cables: client and daemon on the two hosts of a lab, links that are cut, healed, slowed and lost.
+//!
+//! Run by `cargo test --test netns`, as root or where users may make namespaces; elsewhere every test is listed as ignored, with the
+//! reason. One module a subject; each lists its tests. A test fails by panicking, and has a deadline on every wait.
+#![cfg_attr(not(target_os = "linux"), allow(unused))]
+#![allow(clippy::unwrap_used)]
+#![forbid(unsafe_code)]
+
+/// A list of tests by their names.
+#[cfg(target_os = "linux")]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name)),*] };
+}
+
+#[cfg(target_os = "linux")]
+mod disks;
+#[cfg(target_os = "linux")]
+mod failures;
+#[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "shared with the tests without cables, which use more of it")]
+#[path = "../e2e/harness/mod.rs"]
+mod harness;
+#[cfg(target_os = "linux")]
+mod hosts;
+#[cfg(target_os = "linux")]
+mod kernel_routes;
+#[cfg(target_os = "linux")]
+mod permissions;
+#[cfg(target_os = "linux")]
+mod routes;
+#[cfg(target_os = "linux")]
+mod start;
+#[cfg(target_os = "linux")]
+mod striping;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // They measure rates, on a machine that may have few cores.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials(arguments.list)).exit();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn trials(_: bool) -> Vec<Trial> {
+    Vec::new()
+}
+
+#[cfg(target_os = "linux")]
+fn trials(only_listed: bool) -> Vec<Trial> {
+    // Before any thread is started, since a process with threads could not enter a user namespace.
+    let obstacle = if only_listed { None } else { nicstripe_lab::gain_access().err().map(explain) };
+    let no_mounts = obstacle.clone().or_else(|| if only_listed { None } else { disks::obstacle() });
+    let trials_of = |tests: &[(&'static str, fn())], obstacle: &Option<String>| -> Vec<Trial> {
+        tests.iter().map(|&(name, test)| trial(name, test, obstacle.clone())).collect()
+    };
+    let modules = [start::TESTS, striping::TESTS, failures::TESTS, routes::TESTS, permissions::TESTS];
+    let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
+    trials.extend(trials_of(disks::TESTS, &no_mounts));
+    trials
+}
+
+/// A test that runs, or is ignored for the reason given.
+#[cfg(target_os = "linux")]
+fn trial(name: &'static str, test: fn(), obstacle: Option<String>) -> Trial {
+    let run = move || {
+        test();
+        Completion::Completed
+    };
+    Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(run, Completion::ignored_with)))
+}
+
+/// The error and what caused it, on one line.
+#[cfg(target_os = "linux")]
+fn explain(error: impl std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}

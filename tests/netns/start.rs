@@ -1,0 +1,16 @@
+//! The program runs on a lab's hosts.
+
+use std::process::Stdio;
+
+use nicstripe_lab::{Host, Lab, LinkSpec};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![nicstripe_starts_on_both_hosts_without_any_right];
+
+fn nicstripe_starts_on_both_hosts_without_any_right() {
+    let lab = Lab::builder().link(LinkSpec::gigabit()).build().unwrap();
+    for host in Host::ALL {
+        let mut nicstripe = lab.unprivileged_command(host, env!("CARGO_BIN_EXE_nicstripe"));
+        let status = nicstripe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+        assert!(status.success(), "on host {host}: {status}");
+    }
+}
