@@ -42,7 +42,7 @@ fn hosts(options: &str) -> Hosts {
     introduce(&client, &server);
     let mut command = server.command("unshare");
     command.env("PATH", std::env::var_os("PATH").unwrap());
-    let script = "mount -t tmpfs nicstripe . && cd \"$PWD\" && mount -o remount,\"$0\" . && exec \"$@\"";
+    let script = "mount -t tmpfs -o \"$0\" nicstripe . && cd \"$PWD\" && exec \"$@\"";
     command.args(["--mount", "sh", "-c", script, options]);
     command.args([env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", "0"]);
     let daemon = Daemon::listening(Process::spawn(command));

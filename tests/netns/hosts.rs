@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nicstripe_lab::{Host, Lab, LinkCounters, LinkSpec};
+use tempfile::TempDir;
 
 use crate::harness::{Daemon, Outcome, Process, Side};
 
@@ -65,10 +66,15 @@ pub(crate) enum Rights {
 /// A side whose commands run on a host.
 pub(crate) fn side(lab: &Arc<Lab>, host: Host, rights: Rights) -> Side {
     let lab = lab.clone();
-    Side::of(move |program| match rights {
+    Side::of(folder(), move |program| match rights {
         Rights::All => lab.command(host, program),
         Rights::None => lab.unprivileged_command(host, program),
     })
+}
+
+/// A folder for files, in memory where there is such a place: rates are compared with what cables carry, not disks.
+fn folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// Makes two sides trust each other.

@@ -105,6 +105,8 @@ pub struct Path {
     last_sent: Instant,
     attempts: u32,
     pub(crate) flow: Flow,
+    /// Whether it may carry data in either direction; else control messages only.
+    pub(crate) carries_data: bool,
     /// The user's limit on this path.
     pub(crate) pace: Option<Pace>,
     /// Whether the session's close was sent on this connection.
@@ -133,6 +135,7 @@ impl Path {
             last_sent: now,
             attempts: 0,
             flow: Flow::default(),
+            carries_data: true,
             pace: None,
             close_sent: false,
             echo: None,

@@ -437,6 +437,7 @@ async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interfa
         cap: hello.cap_bps.map(nicstripe_proto::BitRate),
         named: false,
         contact_only: false,
+        no_data: false,
     };
     let established = Box::new(Established { greeted, probe, local, verified: None });
     let _ = handle.inputs.send(Input::Connected { path: PathId(hello.path), plan: Some(plan), established }).await;

@@ -116,6 +116,7 @@ impl Facts<'_> {
             cap: None,
             named,
             contact_only: false,
+            no_data: false,
         };
         self.complete(&mut plan);
         plan
@@ -158,6 +159,7 @@ pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16)
         cap: request.cap,
         named: true,
         contact_only: false,
+        no_data: false,
     }))
 }
 

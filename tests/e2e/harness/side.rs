@@ -19,14 +19,13 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Makes a side whose commands are ordinary children.
+    /// Makes a side whose commands are ordinary children, with files where temporary ones are.
     pub(crate) fn here() -> Self {
-        Self::of(|program| Command::new(program))
+        Self::of(tempfile::tempdir().unwrap(), |program| Command::new(program))
     }
 
-    /// Makes a side whose commands `start` makes.
-    pub(crate) fn of(start: impl Fn(&OsStr) -> Command + 'static) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    /// Makes a side with files in this folder, whose commands `start` makes.
+    pub(crate) fn of(folder: TempDir, start: impl Fn(&OsStr) -> Command + 'static) -> Self {
         for name in [FILES, HOME] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }

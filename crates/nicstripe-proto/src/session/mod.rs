@@ -210,6 +210,13 @@ impl Session {
         self.pace = Some(Pace::new(limit, now));
     }
 
+    /// Keeps data off a path, in both directions: it only carries what the two ends have to tell each other.
+    pub fn keep_data_off(&mut self, id: PathId) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.carries_data = false;
+        }
+    }
+
     /// Limits what is sent over one path.
     pub fn limit_path(&mut self, id: PathId, limit: Option<BitRate>, now: Instant) {
         if let Some(path) = self.paths.get_mut(&id) {
@@ -329,7 +336,9 @@ impl Session {
         if let Some((transfer, ranges)) = poll_acks(&mut self.transfers, id, now) {
             return Some(Frame::Ack { transfer, ranges });
         }
-        if let Some(frames) = path.flow.credit_due(self.config.credit_window) {
+        if path.carries_data
+            && let Some(frames) = path.flow.credit_due(self.config.credit_window)
+        {
             path.flow.on_granted(frames);
             return Some(Frame::Credit { frames });
         }

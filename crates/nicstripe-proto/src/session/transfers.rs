@@ -447,7 +447,7 @@ impl Session {
             let starved = has_work && path.flow.is_out_of_credit();
             path.on_credit_checked(starved, now);
         }
-        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open)?;
+        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && path.carries_data)?;
         let (rate, flow, paths) = (path.rate.rate(), &path.flow, &self.paths);
         let senders = || self.transfers.values().filter_map(Transfer::sender);
         let chunk_bytes = senders().map(|sender| sender.grid().chunk_size.bytes()).max()?;

@@ -100,7 +100,15 @@ impl Inner {
         let is_candidate = facts.local.iter().any(|interface| interface.name == first.interface && interface.candidate);
         if !is_candidate {
             let others = facts.paths(&PathPlan { contact_only: true, ..first.clone() });
+            let left_out = here.iter().any(|interface| {
+                interface.is_called(&first.interface) && self.settings.excluded.iter().any(|name| interface.is_called(name))
+            });
+            if left_out && others.is_empty() {
+                let why = "it is left out as asked, and no other link reaches the peer".into();
+                return Err(Error::Link { link: first.interface.clone(), why });
+            }
             first.contact_only = !others.is_empty();
+            first.no_data = left_out;
             return Ok(others);
         }
         Ok(facts.paths(first))
@@ -165,6 +173,7 @@ fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> R
         cap: None,
         named: false,
         contact_only,
+        no_data: contact_only,
     })
 }
 

@@ -249,6 +249,9 @@ impl Driver {
         self.session.handle_path_open(path, now);
         let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
         self.session.limit_path(path, cap, now);
+        if self.slots.get(&path).is_some_and(|slot| slot.plan.no_data) {
+            self.session.keep_data_off(path);
+        }
         self.retire_contacts(path, now);
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct PathPlan {
     pub(crate) named: bool,
     /// Whether it is only there to meet the peer, and goes when another path is up.
     pub(crate) contact_only: bool,
+    /// Whether it must not carry data until then, as the user named others or left it out.
+    pub(crate) no_data: bool,
 }
 
 impl PathPlan {
