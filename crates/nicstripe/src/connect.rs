@@ -80,8 +80,11 @@ impl Connector {
     }
 
     /// Makes a connection for a path of the session.
-    pub(crate) async fn join(&self, path: PathId, plan: &PathPlan) -> Result<Established, (PathLoss, Error)> {
-        let greeted = self.greet(path, plan, None, CONNECT_TIMEOUT).await;
+    ///
+    /// The first attempt at a link that was named takes as long as that at the host itself: it is not given up for one lost packet.
+    pub(crate) async fn join(&self, path: PathId, plan: &PathPlan, first: bool) -> Result<Established, (PathLoss, Error)> {
+        let timeout = if first && plan.named { FIRST_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
+        let greeted = self.greet(path, plan, None, timeout).await;
         let (mut established, welcome) = greeted.map_err(|error| (PathLoss::Unreachable, error))?;
         established.verified = arrived_rightly(plan.peer_interface.as_deref(), welcome.arrival.as_deref());
         if established.verified == Some(false) {

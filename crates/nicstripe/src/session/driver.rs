@@ -491,8 +491,9 @@ impl Driver {
             return;
         }
         let (connector, plan, inputs) = (connector.clone(), slot.plan.clone(), self.handle.inputs.clone());
+        let first = slot.generation == 0;
         tokio::spawn(async move {
-            let input = match connector.join(path, &plan).await {
+            let input = match connector.join(path, &plan, first).await {
                 Ok(established) => Input::Connected { path, plan: None, established: Box::new(established) },
                 Err((loss, error)) => Input::NotConnected { path, loss, error: Box::new(error) },
             };
