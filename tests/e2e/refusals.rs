@@ -64,10 +64,10 @@ fn a_named_link_that_is_not_here_is_an_error_with_the_choices() {
 fn a_named_link_that_cannot_connect_is_an_error_and_no_fallback_to_fewer() {
     let pair = Pair::new();
     pair.client.write("source", content(4 * MIB));
-    // 198.51.100.1 (RFC 5737) is nobody's, and the copy lasts longer than a connection may take.
+    // 198.51.100.1 (RFC 5737) is nobody's, and the copy lasts 8 s: longer than the 5 s that the first connection of a named link may take.
     let port = pair.daemon.port.to_string();
     let links = ["--link", "127.0.0.2=127.0.1.2", "--link", "127.0.0.3=198.51.100.1"];
-    let outcome = pair.client.run([&["cp", "-P", &port, "--bwlimit", "2M"][..], &links, &["source", "127.0.0.1:target"]].concat());
+    let outcome = pair.client.run([&["cp", "-P", &port, "--bwlimit", "512K"][..], &links, &["source", "127.0.0.1:target"]].concat());
     outcome.expect(10).error(&["198.51.100.1"]);
     assert!(!pair.server.has("target"));
 }

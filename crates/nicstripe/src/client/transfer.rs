@@ -170,8 +170,6 @@ impl Run {
         let ended = || Error::Ended { host: self.inner.host.clone(), why: "without an answer".into() };
         match result.unwrap_or_else(|_| Err(ended())) {
             Ok((outcome, tally)) => {
-                // The session lives on; whoever reads this transfer's events waits for the last sender to go.
-                session.route_events(None);
                 let routes = session.routes.as_ref().map_or(0, |routes| routes.count());
                 Ok(self.report(&outcome, tally, routes))
             }

@@ -15,9 +15,10 @@ use nicstripe_proto::{
 use super::{Driver, Input};
 use crate::{
     error::Error,
-    event::Event,
+    event::{Event, LinkState},
     file::{ChunkBuffer, FileError, WriteError},
     session::{
+        slot::Slot,
         tally::Tally,
         work::{Access, Outcome, WorkDone},
     },
@@ -158,6 +159,12 @@ impl Driver {
     /// Answers the owner of this session's transfer.
     pub(super) fn finish(&mut self, result: Result<Outcome, Error>) {
         let Some((transfer, reply)) = self.reply.take() else { return };
+        // A link that was asked for and had time to connect was no part of it: that is said, however well it went.
+        let had_time = self.tally.moving_since.is_some_and(|since| since.elapsed() >= Duration::from_secs(1));
+        let never = |(path, slot): (&PathId, &Slot)| (had_time && slot.plan.named && slot.generation == 0).then_some(*path);
+        for path in self.slots.iter().filter_map(never).collect::<Vec<_>>() {
+            self.tell_link(path, LinkState::LeftOut("it was still connecting when the transfer ended".into()));
+        }
         let stats = self.session.stats(transfer);
         let tally = std::mem::replace(&mut self.tally, Tally::new(Instant::now()));
         let _ = reply.send(result.map(|outcome| (outcome, tally.closed(&stats, &self.slots, &self.session))));
