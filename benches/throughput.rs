@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench throughput -- --size 256M --runs 3 --links 1,2,4,1000+100,1000+10 --direction put,get --tools nicstripe,iperf3`
 //!
-//! Source and target are in memory. Each run has hosts and cables of its own; what arrives is compared with what was sent. Needs twice
-//! `--size` times the cables of memory.
+//! Source and target are in memory. Each run has hosts and cables of its own; what arrives is compared with what was sent. Needs three
+//! times `--size` times the cables of memory.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 fn bench(arguments: Arguments) -> Result<()> {
     let contenders = Contender::installed(&arguments.tools);
     let most = arguments.links.iter().map(|cables| arguments.size_over(cables)).max().unwrap_or(0);
-    let place = Place::in_memory(2 * most)?;
+    let place = Place::in_memory(3 * most)?;
     let mut comparison = Comparison { place: &place, contenders: &contenders, runs: arguments.runs, warm_ups: 0, failures: Vec::new() };
     let mut table = Table::new(&HEADINGS);
     for cables in &arguments.links {

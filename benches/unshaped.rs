@@ -3,7 +3,8 @@
 //! `cargo bench --bench unshaped -- --size 2G --runs 3 --links 1,2 --direction put,get --tools nicstripe,iperf3,rsync,gridftp`
 //!
 //! Both hosts share this machine's CPUs, so the rate tells what one machine's worth of CPU moves, and CPU seconds per GB what a copy
-//! costs. nicstripe encrypts and hashes; the others do neither. Source and target are in memory. Needs twice `--size` of memory.
+//! costs. nicstripe encrypts and hashes; the others do neither. Source and target are in memory. Needs three times `--size` of
+//! memory.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
 
 fn bench(arguments: Arguments) -> Result<()> {
     let contenders = Contender::installed(&arguments.tools);
-    let place = Place::in_memory(2 * arguments.size)?;
+    let place = Place::in_memory(3 * arguments.size)?;
     let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
     let mut comparison = Comparison { place: &place, contenders: &contenders, runs: arguments.runs, warm_ups: 1, failures: Vec::new() };
     let mut table = Table::new(&HEADINGS);

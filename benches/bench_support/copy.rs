@@ -32,6 +32,7 @@ pub(crate) struct Copied {
 /// Its servers are started before and do not count; all of its clients' time does.
 pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied> {
     let plan = contender.plan(scene)?;
+    let ballast = if contender.copies_files() { scene.place.ballast(scene.sample.size)? } else { None };
     let servers = start_servers(contender, scene, plan.servers)?;
     let cpu_before = [cpu(&servers, scene.from)?, cpu(&servers, scene.to())?];
     let (busy_before, counters_before) = (busy()?, scene.lab.counters()?);
@@ -43,6 +44,7 @@ pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied>
     }
     clients.iter().try_for_each(|(_, client)| client.await_end(begun + time_limit(scene.sample.size)))?;
     let wall = begun.elapsed();
+    drop(ballast);
 
     let counters = scene.lab.counters()?;
     let of_clients = |host| clients.iter().filter(|(at, _)| *at == host).map(|(_, client)| client.cpu()).sum::<Result<Duration>>();

@@ -2,8 +2,7 @@
 //!
 //! [`arguments`] is what one may type, [`cables`] what joins the hosts, [`place`] where the files are and [`sample`] the file to copy;
 //! [`scene`] puts these together. [`contender`] tells how nicstripe and each rival is started, [`process`] watches over what was, and
-//! [`copy`] measures one copy and
-//! [`comparison`] many. [`spread`] and [`table`] print.
+//! [`copy`] measures one copy and [`comparison`] many. [`ballast`] keeps memory warm for them. [`spread`] and [`table`] print.
 //!
 //! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. They fail when a copy is wrong, never for speed: that is for
 //! a reader to judge, who sees the bar beside the value.
@@ -18,6 +17,7 @@
 #![allow(dead_code, unused_imports)]
 
 mod arguments;
+mod ballast;
 mod cables;
 mod comparison;
 mod contender;

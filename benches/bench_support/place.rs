@@ -9,16 +9,18 @@ use nicstripe::trust::{Home, Identity, Peers, PublicKey, PublicLine};
 use nicstripe_lab::Host;
 use tempfile::TempDir;
 
-use super::{Result, sample::gib};
+use super::{Result, ballast::Ballast, sample::gib};
 
 /// The folders of both hosts: files, and keys that trust each other. Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     base: TempDir,
+    is_in_memory: bool,
 }
 
 impl Place {
-    /// Makes the folders in memory, so that no disk is what is measured; `room` is the most bytes that will be there at a time.
+    /// Makes the folders in memory, so that no disk is what is measured; `room` is the most bytes that will be there at a time,
+    /// [ballast](Self::ballast) included.
     pub(crate) fn in_memory(room: u64) -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let available = available_memory().unwrap_or(0);
@@ -26,7 +28,7 @@ impl Place {
             let (room, available) = (gib(room + SPARE_MEMORY), gib(available));
             return Err(format!("{room} of memory are needed, {available} are available: expected a smaller --size").into());
         }
-        Self::within(memory, room)
+        Ok(Self { is_in_memory: true, ..Self::within(memory, room)? })
     }
 
     /// Makes the folders in `folder`, or where cargo lets a bench keep files, which is on a disk.
@@ -44,7 +46,7 @@ impl Place {
             return Err(format!("{room} of free space are needed, {folder} has {free}: expected a smaller --size").into());
         }
         let base = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir_in(folder)?;
-        let place = Self { base };
+        let place = Self { base, is_in_memory: false };
         fs::create_dir(place.logs())?;
         for host in Host::ALL {
             fs::create_dir_all(place.files(host))?;
@@ -67,6 +69,11 @@ impl Place {
     /// What the programs print, and their settings.
     pub(crate) fn logs(&self) -> PathBuf {
         self.base.path().join("logs")
+    }
+
+    /// Keeps `size` bytes of memory warm for a file that is about to be received; not on a disk.
+    pub(crate) fn ballast(&self, size: u64) -> Result<Option<Ballast>> {
+        Ok(if self.is_in_memory { Some(Ballast::hold(self.base.path(), size)?) } else { None })
     }
 
     /// Empties a host's folder of files.
