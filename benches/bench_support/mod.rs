@@ -66,21 +66,10 @@ pub(crate) fn run<A: clap::Args>(bench: impl FnOnce(A) -> Result<()>) -> ExitCod
     match nicstripe_lab::gain_access().map_err(Error::from).and_then(|()| bench(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", chain(error.as_ref()));
+            eprintln!("error: {}", nicstripe::chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error and what caused it, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Describes machine and programs, for the line above a table.

@@ -1,6 +1,6 @@
 //! Why a command failed.
 
-use std::{error::Error, io, path::PathBuf};
+use std::{io, path::PathBuf};
 
 use nicstripe::{
     routes::RouteError,
@@ -132,7 +132,7 @@ impl From<nicstripe::Error> for Failure {
 impl Failure {
     /// Returns the failure and its causes, joined by `: `.
     pub(crate) fn one_line(&self) -> String {
-        chain(self)
+        nicstripe::chain(self)
     }
 
     /// Tells whether running the same command again goes on from what has arrived.
@@ -143,18 +143,6 @@ impl Failure {
             _ => false,
         }
     }
-}
-
-/// Returns an error and its causes, joined by `: `.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ fn trials(_: bool) -> Vec<Trial> {
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
     // Before any thread is started, since a process with threads could not enter a user namespace.
-    let obstacle = if only_listed { None } else { nicstripe_lab::gain_access().err().map(explain) };
+    let obstacle = if only_listed { None } else { nicstripe_lab::gain_access().err().map(|error| nicstripe::chain(&error)) };
     let no_mounts = obstacle.clone().or_else(|| if only_listed { None } else { disks::obstacle() });
     let trials_of = |tests: &[(&'static str, fn())], obstacle: &Option<String>| -> Vec<Trial> {
         tests.iter().map(|&(name, test)| trial(name, test, obstacle.clone())).collect()
@@ -69,16 +69,4 @@ fn trial(name: &'static str, test: fn(), obstacle: Option<String>) -> Trial {
         Completion::Completed
     };
     Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(run, Completion::ignored_with)))
-}
-
-/// The error and what caused it, on one line.
-#[cfg(target_os = "linux")]
-fn explain(error: impl std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -7,11 +7,10 @@ use std::{
     process::Command,
 };
 
-use nicstripe::{BitRate, DEFAULT_PORT};
+use nicstripe::{BitRate, DEFAULT_PORT, chain};
 use nicstripe_lab::{Access, Host, Lab, LinkCounters, LinkSpec, access, enter_user_namespace};
 
 use super::DemoError;
-use crate::failure::chain;
 
 /// What this machine allows.
 #[derive(Debug)]

@@ -59,8 +59,13 @@ pub use tokio_util::sync::CancellationToken;
 /// Port that daemons listen on unless told otherwise; registered with nobody, free in /etc/services.
 pub const DEFAULT_PORT: u16 = 7747;
 
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+/// Returns an error and its causes in one line, joined by `: `.
+///
+/// ```
+/// let error = std::io::Error::other("no route to host");
+/// assert_eq!(nicstripe::chain(&error), "no route to host");
+/// ```
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

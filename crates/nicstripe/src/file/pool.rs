@@ -50,7 +50,11 @@ impl IoPool {
         let handle = Handle(Arc::default());
         for index in 0..count {
             let queue = handle.0.clone();
-            thread::Builder::new().name(format!("nicstripe-io-{index}")).spawn(move || while let Some(job) = queue.next() { job() })?;
+            thread::Builder::new().name(format!("nicstripe-io-{index}")).spawn(move || {
+                while let Some(job) = queue.next() {
+                    job()
+                }
+            })?;
         }
         Ok(Self(Arc::new(handle)))
     }
