@@ -126,7 +126,7 @@ impl Pairing {
         };
         let plan = self.plan(taken);
         let mut wanted: Vec<&Candidate> = self.unprobed(&plan, taken).collect();
-        wanted.sort_by_key(turn);
+        wanted.sort_by_cached_key(turn);
         wanted.into_iter().take(MOST_PROBES).cloned().collect()
     }
 
