@@ -27,12 +27,12 @@ pub(super) struct Offer<'a> {
 }
 
 impl Offer<'_> {
-    /// How much it adds to a choice in which it joins interfaces number `ours` and `theirs`.
+    /// How much it adds to a choice in which it joins interfaces number `ours` and `theirs`. Above zero at any rate, for its preference.
     pub(super) fn worth(&self, ours: usize, theirs: usize) -> Worth {
         let mut preferences = [0; Preference::COUNT];
         preferences[self.candidate.preference as usize] = 1;
         let [own_subnet, link_local, own_prefix, shared_subnet] = preferences;
-        let rate = self.rate_bps.clamp(1, MOST_RATE_BPS) as i64;
+        let rate = self.rate_bps.min(MOST_RATE_BPS) as i64;
         let (verified, reached) = (i64::from(*self.state == State::Verified), i64::from(*self.state == State::Reached));
         let askew = ours.abs_diff(theirs) as i64;
         Worth([rate, verified, own_subnet, link_local, own_prefix, shared_subnet, reached, -askew * askew])
@@ -45,8 +45,8 @@ impl Offer<'_> {
 /// 2. How many of its candidates are verified: a link that works is not taken down for another of the same rate.
 /// 3. How many are of each [`Preference`], the best first.
 /// 4. How many were reached by a probe.
-/// 5. How little it crosses over, so that equal interfaces pair in their order: minus the squares of how far apart the two ends' numbers are.
-///    Of two ways to pair two interfaces with two others, the one that does not cross always has the lesser sum of squares.
+/// 5. How little it crosses over, so that equal interfaces pair in their order: minus the squares of how far apart the two ends' numbers
+///    are. Of two ways to pair two interfaces with two others, the one that does not cross always has the lesser sum of squares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth([i64; Preference::COUNT + 4]);
 
@@ -72,7 +72,7 @@ impl Weight for Worth {
     const ZERO: Self = Self([0; Preference::COUNT + 4]);
 }
 
-/// Chooses from `candidates`, none of which anything is known of, so that the total rate is greatest beside those interfaces `taken` already.
+/// Chooses from `candidates`, none of which anything is known of, so that the total rate is greatest beside the interfaces `taken` already.
 ///
 /// Returns them in the order given. Each interface is used at most once on either side; of equal choices, the one with more of the better
 /// preferences is taken, then the one that pairs interfaces in the order of their indices and names.

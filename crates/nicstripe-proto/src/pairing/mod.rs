@@ -41,7 +41,7 @@ pub const MOST_PROBES: usize = 64;
 ///
 /// Call [`plan`](Self::plan) for the links to use, and again after [`update`](Self::update) or any verdict: [`reached`](Self::reached) for
 /// a probe that was answered, [`verified`](Self::verified) and [`failed`](Self::failed) for a connection. Candidates of the plan before
-/// that are not in the new one are to be given up once their successors carry data. It ends: each verdict takes a candidate out or keeps it.
+/// that are not in the new one are to be given up once their successors carry data. It ends: a verdict takes a candidate out or keeps it.
 #[derive(Debug, Clone)]
 pub struct Pairing {
     local: Vec<PeerInterface>,
@@ -113,8 +113,8 @@ impl Pairing {
         self.states.get(&id).unwrap_or(&State::Untried)
     }
 
-    /// Returns link-local candidates to be probed before they can be planned: untried, between interfaces that are not `taken` and neither of
-    /// which has a verified link in the plan.
+    /// Returns link-local candidates to be probed before they can be planned: untried, between interfaces that are not `taken` and neither
+    /// of which has a verified link in the plan.
     ///
     /// At most [`MOST_PROBES`], in an order in which each interface has its turn early; others when these have been told of.
     pub fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
@@ -159,8 +159,9 @@ impl Pairing {
     /// Chooses the links to use beside those interfaces `taken` already, the best first.
     ///
     /// From those that have not failed, link-local ones only if they were reached: the choice of the greatest total rate, in which each
-    /// interface is used at most once on either side. A verified link gives way only to a greater total. Of equal choices, the one with more
-    /// of the better preferences is taken, then the one with more that were reached, then the one that pairs interfaces in their order.
+    /// interface is used at most once on either side. A verified link gives way only to a greater total. Of equal choices, the one with
+    /// more of the better preferences is taken, then the one with more that were reached, then the one that pairs interfaces in
+    /// their order.
     pub fn plan(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let free = self.candidates().filter(|candidate| self.is_usable(candidate) && is_free(candidate, taken));
         let offers: Vec<Offer<'_>> = free.map(|candidate| self.offer(candidate)).collect();
@@ -210,13 +211,13 @@ fn sensible(mut interfaces: Vec<PeerInterface>) -> Vec<PeerInterface> {
 }
 
 /// Returns those interfaces whose earlier failures say nothing any more. The line rate is negotiated anew when a cable is plugged in.
+///
+/// One that was no candidate for a while needs no mention: nothing is known of it.
 fn came_back<'a>(before: &[PeerInterface], after: &'a [PeerInterface]) -> BTreeSet<&'a str> {
     let is_back = |interface: &&PeerInterface| {
         let old = before.iter().find(|old| old.name == interface.name);
         old.is_none_or(|old| {
-            (interface.candidate && !old.candidate)
-                || interface.line_rate_bps != old.line_rate_bps
-                || interface.addresses.iter().any(|address| !old.addresses.contains(address))
+            interface.line_rate_bps != old.line_rate_bps || interface.addresses.iter().any(|address| !old.addresses.contains(address))
         })
     };
     after.iter().filter(is_back).map(|interface| interface.name.as_str()).collect()

@@ -93,6 +93,16 @@ fn an_interface_too_many_is_told_that_the_peer_has_no_more() {
 }
 
 #[test]
+fn a_failure_that_made_no_difference_is_not_the_reason() {
+    let (mut local, remote) = one_subnet();
+    local.push(interface("a2", &["10.9.0.13/24"]));
+    let mut pairing = Pairing::new(local, remote);
+    let id = between(&pairing, "a2", "b0", Preference::SharedSubnet);
+    pairing.failed(id, Failure::Unreachable);
+    assert_eq!(left_out(&pairing, "a2"), LeftOut::PeerHasNoMore);
+}
+
+#[test]
 fn one_subnet_where_nothing_arrives_rightly_is_told_with_where_it_arrived() {
     let (local, remote) = one_subnet();
     let mut pairing = Pairing::new(local, remote);

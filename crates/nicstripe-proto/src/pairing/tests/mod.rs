@@ -58,7 +58,9 @@ fn between(pairing: &Pairing, ours: &str, theirs: &str, preference: Preference) 
     pairing.candidates().find(is_it).unwrap().id()
 }
 
-/// Answers every probe as the cables would that join `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`, and so on. Returns how many there were.
+/// Answers every probe as the cables would that join `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`, and so on.
+///
+/// Returns how many there were.
 fn probe_all(pairing: &mut Pairing, wiring: &[usize]) -> usize {
     let mut probes = 0;
     loop {

@@ -128,6 +128,24 @@ fn the_most_interfaces_there_can_be_are_paired_in_order() {
 }
 
 #[test]
+fn senseless_rates_are_harmless() {
+    for rate in [0, 1 << 62, u64::MAX] {
+        let side = |letter: &str, host: u32| -> Vec<PeerInterface> {
+            let one = |net| rated(&format!("{letter}{net}"), rate, &[&format!("10.{net}.0.{host}/24"), &format!("11.0.{host}.{net}/8")]);
+            (0..MOST_INTERFACES).map(one).collect()
+        };
+        let (local, remote) = (side("a", 1), side("b", 2));
+        let plan = Pairing::new(local.clone(), remote[..5].to_vec()).plan(&[]);
+        assert_eq!(plan.len(), 5);
+        let mut pairing = Pairing::new(local, remote);
+        pairing.cap("a0", 0);
+        assert_eq!(pairing.plan(&[]).len(), MOST_INTERFACES);
+    }
+    let side = |host| [1, 2].map(|net| rated(&format!("x{net}"), u64::MAX, &[&format!("10.{net}.0.{host}/24")])).to_vec();
+    assert_eq!(Pairing::new(side(1), side(2)).plan(&[]).len(), 2);
+}
+
+#[test]
 fn no_other_plan_is_worth_more() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
@@ -179,14 +197,14 @@ fn judge_at_random(pairing: &mut Pairing, rng: &mut Rng) {
     }
 }
 
-/// What the documentation of a plan says it goes by, but for the order of interfaces.
-type Score = [u64; 7];
+/// What the documentation of a plan says it goes by.
+type Score = [i64; 8];
 
 fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
     let cap = if candidate.local.interface == "a0" { pairing.caps.get("a0").copied() } else { None };
     let rate = candidate.rate_bps.unwrap_or(GIGABIT).min(cap.unwrap_or(u64::MAX));
-    let mut score = [rate, 0, 0, 0, 0, 0, 0];
-    score[1] = u64::from(*pairing.state(candidate.id()) == State::Verified);
+    let mut score = [rate as i64, 0, 0, 0, 0, 0, 0, 0];
+    score[1] = i64::from(*pairing.state(candidate.id()) == State::Verified);
     let place = match candidate.preference {
         Preference::OwnSubnet => 2,
         Preference::LinkLocal => 3,
@@ -194,13 +212,17 @@ fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
         Preference::SharedSubnet => 5,
     };
     score[place] = 1;
-    score[6] = u64::from(*pairing.state(candidate.id()) == State::Reached);
+    score[6] = i64::from(*pairing.state(candidate.id()) == State::Reached);
+    let (ours, theirs): (BTreeSet<u32>, BTreeSet<u32>) =
+        pairing.candidates().map(|candidate| (candidate.local.index, candidate.remote.index)).unzip();
+    let before = |indices: &BTreeSet<u32>, index| indices.range(..index).count() as i64;
+    score[7] = -(before(&ours, candidate.local.index) - before(&theirs, candidate.remote.index)).pow(2);
     score
 }
 
 fn sum(scores: &[Score]) -> Score {
     let add = |sum: Score, score: &Score| std::array::from_fn(|part| sum[part] + score[part]);
-    scores.iter().fold([0; 7], add)
+    scores.iter().fold([0; 8], add)
 }
 
 fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
@@ -213,7 +235,7 @@ fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
 
 /// Tries every way to pair the interfaces `ours`, beside those of the peer that are `used`.
 fn best_score(pairing: &Pairing, ours: &[String], used: &mut Vec<String>) -> Score {
-    let Some((first, rest)) = ours.split_first() else { return [0; 7] };
+    let Some((first, rest)) = ours.split_first() else { return [0; 8] };
     let mut best = best_score(pairing, rest, used);
     for candidate in pairing.candidates().filter(|candidate| candidate.local.interface == *first && may_be_planned(pairing, candidate)) {
         if !used.contains(&candidate.remote.interface) {

@@ -158,6 +158,17 @@ fn the_order_of_interfaces_does_not_depend_on_what_failed() {
 }
 
 #[test]
+fn the_interfaces_that_are_left_pair_in_their_order() {
+    let local = (0..3).map(|number| interface(&format!("a{number}"), &[&format!("10.9.0.{}/24", 10 + number)])).collect();
+    let mut pairing = Pairing::new(local, one_subnet().1);
+    for theirs in ["b0", "b1"] {
+        let id = between(&pairing, "a0", theirs, Preference::SharedSubnet);
+        pairing.failed(id, Failure::Other);
+    }
+    assert_eq!(ends(&pairing.plan(&[])), [("a1", "b0"), ("a2", "b1")]);
+}
+
+#[test]
 fn of_equal_ways_the_one_that_answered_a_probe_is_taken() {
     let (local, remote) = one_subnet();
     let mut pairing = Pairing::new(local, remote);
@@ -201,6 +212,7 @@ fn an_interface_that_goes_takes_its_verdicts_along() {
     assert_eq!(pairing.plan(&[]), []);
     // A late verdict on what is gone says nothing of what comes back.
     pairing.verified(id);
+    pairing.reached(id);
     pairing.update(local, remote);
     assert_eq!(*pairing.state(id), State::Untried);
 }
