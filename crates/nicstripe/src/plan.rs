@@ -6,7 +6,7 @@ use nicstripe_link::{Interface, InterfaceKind};
 use nicstripe_proto::{
     BitRate,
     message::{PeerAddress, PeerInterface},
-    pairing::{Candidate, candidates, choose},
+    pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, Preference, choose},
 };
 
 use crate::{
@@ -49,12 +49,11 @@ pub(crate) struct Facts<'a> {
 impl Facts<'_> {
     /// Returns the paths beside the first contact, which runs over `first`.
     pub(crate) fn paths(&self, first: &PathPlan) -> Vec<PathPlan> {
-        let found = self.candidates();
         let taken = match (&first.peer_interface, first.contact_only) {
             (Some(theirs), false) => vec![(first.interface.clone(), theirs.clone())],
             _ => Vec::new(),
         };
-        choose(&found, &taken).iter().map(|candidate| self.plan_of(candidate, false)).collect()
+        self.pairing().plan(&taken).iter().map(|candidate| self.plan_of(candidate, false)).collect()
     }
 
     /// Returns the paths that were asked for by name, in their order, beside the first contact where that was one of them.
@@ -98,12 +97,19 @@ impl Facts<'_> {
         }
     }
 
+    /// Returns the ways that need no probe.
     fn candidates(&self) -> Vec<Candidate> {
-        let mut found = candidates(self.local, self.remote);
-        if let Some(family) = self.family {
-            found.retain(|candidate| family.has(candidate.remote.address));
+        self.pairing().candidates().filter(|candidate| candidate.preference != Preference::LinkLocal).cloned().collect()
+    }
+
+    fn pairing(&self) -> Pairing {
+        let mut pairing = Pairing::new(self.local.to_vec(), self.remote.to_vec());
+        match self.family {
+            Some(Family::V4) => pairing.restrict(IpAddr::is_ipv4),
+            Some(Family::V6) => pairing.restrict(IpAddr::is_ipv6),
+            None => {}
         }
-        found
+        pairing
     }
 
     fn plan_of(&self, candidate: &Candidate, named: bool) -> PathPlan {
@@ -218,10 +224,6 @@ pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAdd
         ip => (ip, port).into(),
     }
 }
-
-/// Most interfaces told to a peer, and addresses of each: all of them fit into a greeting.
-const MOST_INTERFACES: usize = 64;
-const MOST_ADDRESSES: usize = 8;
 
 #[cfg(test)]
 mod tests {

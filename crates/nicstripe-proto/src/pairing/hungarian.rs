@@ -1,0 +1,182 @@
+//! The heaviest matching of a table: at most one cell of each row and column, so that their sum is greatest.
+//!
+//! The Hungarian method (Kuhn 1955, Munkres 1957) in its form with prices, O(n³): row by row, a shortest augmenting path is found under
+//! prices that keep every cell's reduced cost at zero or above. It only adds, subtracts and compares, so that weights may be of several
+//! parts, the most important first.
+
+use std::ops::{Add, Sub};
+
+/// A weight: an ordered group, as integers are, and tuples of integers compared from the left.
+pub(super) trait Weight: Copy + Ord + Add<Output = Self> + Sub<Output = Self> {
+    /// Weighs nothing.
+    const ZERO: Self;
+}
+
+/// Returns the column chosen for each row of a table of `rows` and `columns`, if one is.
+///
+/// `cell` says what a cell weighs, above zero, or that it cannot be chosen. Equal input gives equal output.
+pub(super) fn heaviest<W: Weight>(rows: usize, columns: usize, cell: impl Fn(usize, usize) -> Option<W>) -> Vec<Option<usize>> {
+    // A row that stays alone takes a cell that weighs nothing, in a column that may have been added for that.
+    let weight = |row: usize, column: usize| if row < rows && column < columns { cell(row, column) } else { None };
+    let mut table = Table::new(rows.max(columns), |row, column| W::ZERO - weight(row, column).unwrap_or(W::ZERO));
+    for row in 0..table.size {
+        table.place(row);
+    }
+    let mut chosen = vec![None; rows];
+    for (column, row) in table.row_of.iter().enumerate() {
+        if let Some(row) = *row
+            && weight(row, column).is_some()
+        {
+            chosen[row] = Some(column);
+        }
+    }
+    chosen
+}
+
+/// A square of costs, and the cheapest way found so far to give each of the first rows a column of its own.
+///
+/// Invariant: the cost of a cell is at least the price of its row plus that of its column, and just that where the row has the column.
+struct Table<W, F> {
+    size: usize,
+    cost: F,
+    row_price: Vec<W>,
+    column_price: Vec<W>,
+    row_of: Vec<Option<usize>>,
+}
+
+/// How a search reached a column: at what reduced cost in all, and from the row of which column (none: from the row that is placed).
+#[derive(Clone, Copy)]
+struct Reach<W> {
+    distance: W,
+    from: Option<usize>,
+}
+
+impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
+    fn new(size: usize, cost: F) -> Self {
+        Self { size, cost, row_price: vec![W::ZERO; size], column_price: vec![W::ZERO; size], row_of: vec![None; size] }
+    }
+
+    /// Gives one more row a column, moving others where that is cheaper.
+    fn place(&mut self, row: usize) {
+        let mut reached: Vec<Option<Reach<W>>> = vec![None; self.size];
+        let mut settled = vec![false; self.size];
+        let (mut at, mut from, mut distance) = (row, None, W::ZERO);
+        let free = loop {
+            self.relax(at, from, distance, &settled, &mut reached);
+            let open = (0..self.size).filter(|&column| !settled[column]);
+            let nearest = open.filter_map(|column| reached[column].map(|reach| (reach.distance, column))).min();
+            // The square has a free column for as long as a row has none, and every column is reached from every row.
+            let Some((least, column)) = nearest else { return };
+            settled[column] = true;
+            distance = least;
+            match self.row_of[column] {
+                Some(next) => (at, from) = (next, Some(column)),
+                None => break column,
+            }
+        };
+        self.reprice(row, distance, &settled, &reached);
+        self.shift(row, free, &reached);
+    }
+
+    /// Looks from row `at`, itself reached at `distance` by way of column `from`, at all columns.
+    fn relax(&self, at: usize, from: Option<usize>, distance: W, settled: &[bool], reached: &mut [Option<Reach<W>>]) {
+        for column in (0..self.size).filter(|&column| !settled[column]) {
+            let reduced = (self.cost)(at, column) - self.row_price[at] - self.column_price[column];
+            let distance = distance + reduced;
+            if reached[column].is_none_or(|reach| distance < reach.distance) {
+                reached[column] = Some(Reach { distance, from });
+            }
+        }
+    }
+
+    /// Restores the invariant along the path that is about to be shifted: what is nearer than its end by some cost is priced by that cost.
+    fn reprice(&mut self, row: usize, end: W, settled: &[bool], reached: &[Option<Reach<W>>]) {
+        self.row_price[row] = self.row_price[row] + end;
+        for column in (0..self.size).filter(|&column| settled[column]) {
+            let Some(reach) = reached[column] else { continue };
+            let slack = end - reach.distance;
+            self.column_price[column] = self.column_price[column] - slack;
+            if let Some(owner) = self.row_of[column] {
+                self.row_price[owner] = self.row_price[owner] + slack;
+            }
+        }
+    }
+
+    /// Moves each row on the path to the free column one column on.
+    fn shift(&mut self, row: usize, free: usize, reached: &[Option<Reach<W>>]) {
+        let mut column = free;
+        while let Some(before) = reached[column].and_then(|reach| reach.from) {
+            self.row_of[column] = self.row_of[before];
+            column = before;
+        }
+        self.row_of[column] = Some(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nicstripe_sim::Rng;
+
+    use super::*;
+
+    impl Weight for i64 {
+        const ZERO: Self = 0;
+    }
+
+    type Row = Vec<Option<i64>>;
+
+    fn solve(cells: &[Row], columns: usize) -> Vec<Option<usize>> {
+        heaviest(cells.len(), columns, |row, column| cells[row][column])
+    }
+
+    /// Tries all matchings of the rows from `row` on.
+    fn brute_force(cells: &[Row], row: usize, used: u32) -> i64 {
+        let Some(weights) = cells.get(row) else { return 0 };
+        let with = |(column, weight): (usize, &Option<i64>)| {
+            let weight = weight.filter(|_| used & (1 << column) == 0)?;
+            Some(weight + brute_force(cells, row + 1, used | (1 << column)))
+        };
+        let best = weights.iter().enumerate().filter_map(with).max();
+        best.unwrap_or(0).max(brute_force(cells, row + 1, used))
+    }
+
+    /// Adds up what was chosen, having checked that it may be.
+    fn total(cells: &[Row], chosen: &[Option<usize>]) -> i64 {
+        let mut used = 0_u32;
+        let mut sum = 0;
+        for (row, column) in chosen.iter().enumerate() {
+            let Some(column) = *column else { continue };
+            assert_eq!(used & (1 << column), 0, "column {column} is used twice");
+            used |= 1 << column;
+            sum += cells[row][column].expect("a cell that cannot be chosen");
+        }
+        sum
+    }
+
+    #[test]
+    fn no_matching_of_a_random_table_is_heavier() {
+        for seed in 0..3000 {
+            let mut rng = Rng::new(seed);
+            let (rows, columns) = (rng.below(7) as usize, rng.below(7) as usize);
+            let (absent, most) = (rng.below(4), 1 + rng.below(12));
+            let mut cell = || (rng.below(4) >= absent).then(|| 1 + rng.below(most) as i64);
+            let cells: Vec<Row> = (0..rows).map(|_| (0..columns).map(|_| cell()).collect()).collect();
+            let chosen = solve(&cells, columns);
+            assert_eq!(chosen.len(), rows);
+            assert_eq!(total(&cells, &chosen), brute_force(&cells, 0, 0), "seed {seed}: {cells:?}");
+        }
+    }
+
+    #[test]
+    fn the_heaviest_cell_is_left_where_two_others_weigh_more() {
+        let cells = [vec![Some(10), Some(9)], vec![Some(9), None]];
+        assert_eq!(solve(&cells, 2), [Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn empty_tables_are_harmless() {
+        assert_eq!(solve(&[], 3), []);
+        assert_eq!(solve(&[vec![], vec![]], 0), [None, None]);
+        assert_eq!(solve(&[vec![None; 2], vec![None; 2]], 2), [None, None]);
+    }
+}

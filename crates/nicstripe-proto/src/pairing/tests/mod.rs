@@ -1,0 +1,80 @@
+//! Two machines, the cables between them as a test says they are, and what becomes of the pairing.
+
+mod candidates;
+mod explanations;
+mod plans;
+mod verdicts;
+
+use super::*;
+use crate::message::PeerAddress;
+
+const GIGABIT: u64 = 1_000_000_000;
+
+/// An interface that is used unasked, with its addresses as `ip/len`. Its index is the number in its name.
+fn interface(name: &str, addresses: &[&str]) -> PeerInterface {
+    let address = |text: &&str| {
+        let (ip, len) = text.split_once('/').unwrap();
+        PeerAddress { ip: ip.parse().unwrap(), prefix_len: len.parse().unwrap() }
+    };
+    PeerInterface {
+        name: name.into(),
+        index: name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0),
+        addresses: addresses.iter().map(address).collect(),
+        mtu: 1500,
+        line_rate_bps: None,
+        egress_limit_bps: None,
+        candidate: true,
+        mac: None,
+    }
+}
+
+fn rated(name: &str, line_rate_bps: u64, addresses: &[&str]) -> PeerInterface {
+    PeerInterface { line_rate_bps: Some(line_rate_bps), ..interface(name, addresses) }
+}
+
+/// Interfaces `a0`, `a1`, … of which only a link-local address is known.
+fn bare(letter: &str, count: usize) -> Vec<PeerInterface> {
+    (0..count).map(|number| interface(&format!("{letter}{number}"), &[&format!("fe80::{letter}:{number}/64")])).collect()
+}
+
+/// `a0` and `a1` with `b0` and `b1`, all in one IPv4 subnet.
+fn one_subnet() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
+    let local = vec![interface("a0", &["10.9.0.11/24"]), interface("a1", &["10.9.0.12/24"])];
+    let remote = vec![interface("b0", &["10.9.0.21/24"]), interface("b1", &["10.9.0.22/24"])];
+    (local, remote)
+}
+
+fn ends(candidates: &[Candidate]) -> Vec<(&str, &str)> {
+    candidates.iter().map(|candidate| (candidate.local.interface.as_str(), candidate.remote.interface.as_str())).collect()
+}
+
+fn taken(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(ours, theirs)| (ours.to_string(), theirs.to_string())).collect()
+}
+
+/// The best candidate between two interfaces.
+fn between(pairing: &Pairing, ours: &str, theirs: &str, preference: Preference) -> CandidateId {
+    let is_it = |candidate: &&Candidate| ends(std::slice::from_ref(*candidate)) == [(ours, theirs)] && candidate.preference == preference;
+    pairing.candidates().find(is_it).unwrap().id()
+}
+
+/// Answers every probe as the cables would that join `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`, and so on.
+///
+/// Returns how many there were.
+fn probe_all(pairing: &mut Pairing, wiring: &[usize]) -> usize {
+    let mut probes = 0;
+    loop {
+        let wanted = pairing.to_probe(&[]);
+        assert!(wanted.len() <= MOST_PROBES);
+        if wanted.is_empty() {
+            return probes;
+        }
+        for candidate in wanted {
+            probes += 1;
+            match wiring.get(candidate.local.index as usize) {
+                Some(&number) if number == candidate.remote.index as usize => pairing.reached(candidate.id()),
+                _ => pairing.failed(candidate.id(), Failure::Unreachable),
+            }
+        }
+    }
+}
