@@ -132,8 +132,8 @@ impl Trial {
         Self {
             maps: IdMaps::of_this_process(),
             requests: [
-                (Step::Veth, netlink::encode(message::add_veth(&near, &far, None, mtu), new)),
-                (Step::Bridge, netlink::encode(message::add_bridge(&bridge, mtu), new)),
+                (Step::Veth, netlink::encode(message::add_veth((&near, mtu), (&far, mtu), None), new)),
+                (Step::Bridge, netlink::encode(message::add_bridge(&bridge), new)),
                 (Step::Tbf, netlink::encode(qdisc::tbf(near.index, qdisc::Handle::FIRST, shaping), NLM_F_ACK | qdisc::REPLACE)),
             ],
         }

@@ -5,9 +5,10 @@ use std::{panic, thread};
 use crate::{
     cable::{self, Net},
     error::LabError,
-    lab::{Lab, Nets},
-    settings,
-    spec::{LinkSpec, MAX_LINKS},
+    lab::{Host, Lab, Nets},
+    settings::{self, Setting},
+    spec::LinkSpec,
+    wiring::Wiring,
 };
 
 /// What a lab will consist of; see [`Lab::builder`].
@@ -15,6 +16,10 @@ use crate::{
 #[must_use]
 pub struct LabBuilder {
     links: Vec<LinkSpec>,
+    wiring: Wiring,
+    without_ipv6: bool,
+    /// Host, name, value.
+    sysctls: Vec<(Host, String, String)>,
 }
 
 impl LabBuilder {
@@ -29,44 +34,84 @@ impl LabBuilder {
         self
     }
 
-    /// Builds the lab, in a few milliseconds a link. When this returns all cables are plugged in and pass frames.
+    /// Has all cables end at one switch, in one subnet, as in a home: link `i` is 10.9.0.(11 + `i`)/24 on host A and 10.9.0.(21 + `i`)/24
+    /// on host B. For at most [`MAX_LINKS_IN_ONE_SUBNET`](crate::MAX_LINKS_IN_ONE_SUBNET) links.
+    ///
+    /// The hosts' settings are the kernel's, so they behave as two machines do that nobody set up: all that is not bound to an interface
+    /// leaves by `eth1`, and any interface answers for the addresses of the others. Each interface is shaped and counted by itself.
+    ///
+    /// A link is then a port of the switch for each host, and what one does to a link is done to these two: see [`Lab::cut`] and
+    /// [`Lab::drop_silently`].
+    pub fn one_subnet(self) -> Self {
+        Self { wiring: Wiring::OneSubnet, ..self }
+    }
+
+    /// Switches IPv6 off in both hosts, link-local addresses and all (`disable_ipv6`).
+    pub fn without_ipv6(self) -> Self {
+        Self { without_ipv6: true, ..self }
+    }
+
+    /// Gives a setting of a host's kernel a value, as [`Lab::set_sysctl`] does later.
+    ///
+    /// Settings are written in the order given: those of the host itself before it has interfaces, which copy what `default` says;
+    /// those of an interface, like `net/ipv4/conf/eth1/rp_filter`, when all interfaces are there.
+    pub fn sysctl(mut self, host: Host, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.sysctls.push((host, name.into(), value.into()));
+        self
+    }
+
+    /// Builds the lab, in a few milliseconds a link. When this returns all cables are plugged in that shall be, and pass frames; their
+    /// link-local IPv6 addresses are there.
     ///
     /// # Errors
     ///
-    /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`] for what was asked; [`LabError::Namespace`] where the
-    /// rights are missing ([`access`](crate::access) says why); else what the kernel refused. Nothing remains then.
+    /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`], [`LabError::SettingName`] for what was asked;
+    /// [`LabError::Namespace`] where the rights are missing ([`access`](crate::access) says why); else what the kernel refused. Nothing
+    /// remains then.
     pub fn build(self) -> Result<Lab, LabError> {
-        let links = self.links.len();
-        if links > MAX_LINKS {
-            return Err(LabError::TooManyLinks { links });
+        let (links, limit) = (self.links.len(), self.wiring.max_links());
+        if links > limit {
+            return Err(LabError::TooManyLinks { links, limit });
         }
         self.links.iter().enumerate().try_for_each(|(link, spec)| spec.check(link))?;
+        let settings = self.sysctls.iter().map(|(host, name, value)| Ok((*host, Setting::new(name, value)?)));
+        let settings = settings.collect::<Result<Vec<_>, LabError>>()?;
         // A thread of its own, because whoever makes a namespace is in it from then on.
-        let builder = thread::Builder::new().name("lab-builder".to_owned()).spawn(move || build(self.links));
+        let builder = thread::Builder::new().name("lab-builder".to_owned()).spawn(move || build(self, settings));
         builder.map_err(LabError::Thread)?.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 }
 
-/// Leaves the calling thread in the last namespace it made.
-fn build(links: Vec<LinkSpec>) -> Result<Lab, LabError> {
+/// Leaves the calling thread in one of the namespaces it made.
+fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, LabError> {
     settings::allow_congestion_control();
-    let a = host()?;
-    let b = host()?;
+    let a = host(Host::A, &plan, &mut settings)?;
+    let b = host(Host::B, &plan, &mut settings)?;
     let congestion_control = settings::congestion_control().unwrap_or_else(|_| "unknown".to_owned());
     let cables = Net::create_and_enter()?;
     settings::make_cables()?;
-    let mut nets = Nets { a, b, cables, links };
-    for (link, spec) in nets.links.clone().into_iter().enumerate() {
+    let mut nets = Nets { a, b, cables, wiring: plan.wiring, links: plan.links };
+    cable::build_middles(&mut nets)?;
+    let links = nets.links.clone();
+    for (link, &spec) in links.iter().enumerate() {
         cable::build(&mut nets, link, spec)?;
     }
-    for link in 0..nets.links.len() {
-        cable::await_carrier(&mut nets, link, true)?;
+    for (host, setting) in settings {
+        nets.host(host).namespace.enter().map_err(|source| LabError::Enter { host, source })?;
+        setting.write()?;
+    }
+    for (link, &spec) in links.iter().enumerate() {
+        cable::await_carrier(&mut nets, link, spec, !spec.starts_unplugged())?;
     }
     Ok(Lab::new(nets, congestion_control))
 }
 
-fn host() -> Result<Net, LabError> {
+/// Makes a host, and takes from the settings what is not an interface's.
+fn host(host: Host, plan: &LabBuilder, settings: &mut Vec<(Host, Setting)>) -> Result<Net, LabError> {
     let net = Net::create_and_enter()?;
-    settings::make_host()?;
+    settings::make_host(!plan.without_ipv6)?;
+    for (_, setting) in settings.extract_if(.., |(of, setting)| *of == host && setting.exists()) {
+        setting.write()?;
+    }
     Ok(net)
 }

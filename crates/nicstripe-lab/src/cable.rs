@@ -1,18 +1,19 @@
-//! One link as the kernel sees it: a veth pair from each host to a bridge in between.
+//! One link as the kernel sees it: a veth pair from each host that has it to a bridge in between.
 
 use std::{
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv6Addr},
     thread,
     time::{Duration, Instant},
 };
 
 use rtnetlink::{
     packet_core::{NLM_F_CREATE, NLM_F_EXCL},
-    packet_route::{RouteNetlinkMessage, link::LinkMessage},
+    packet_route::{RouteNetlinkMessage, address::AddressMessage, link::LinkMessage},
 };
 use rustix::io::Errno;
 
 use crate::{
+    address::Assigned,
     counters::Traffic,
     error::LabError,
     lab::{Host, Nets},
@@ -20,7 +21,8 @@ use crate::{
     namespace::Namespace,
     netlink::Netlink,
     qdisc::{self, Handle},
-    spec::LinkSpec,
+    spec::{LinkSpec, Queue},
+    wiring::{cable_end, host_end},
 };
 
 /// A namespace and the socket that changes it.
@@ -53,47 +55,99 @@ impl Net {
         self.change(message(handle), qdisc::REPLACE, action)
     }
 
+    fn set_up(&mut self, end: &End, up: bool) -> Result<(), LabError> {
+        self.change(message::set_up(end.index, up), 0, || format!("set {} {}", end.name, if up { "up" } else { "down" }))
+    }
+
     fn state(&mut self, end: &End) -> Result<LinkMessage, LabError> {
         let refused = |source| LabError::Kernel { action: format!("read the state of {}", end.name), source };
         self.netlink.link(end.index).map_err(refused)
     }
-}
 
-/// Makes a link: wire, addresses, shaping; plugged in, but not waited for.
-pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
-    let bridge = bridge(link);
-    let cables = nets.cables.namespace.clone();
-    nets.cables.change(message::add_bridge(&bridge, spec.mtu()), NEW, || format!("add bridge {}", bridge.name))?;
-    for host in Host::ALL {
-        let (near, far) = (host_end(host, link), cable_end(host, link));
-        let net = nets.host(host);
-        net.change(message::add_veth(&near, &far, Some(&cables), spec.mtu()), NEW, || format!("add veth {}", near.name))?;
-        let address = address(host, link);
-        net.change(message::add_address(near.index, address), NEW, || format!("add {address} to {}", near.name))?;
-        shape(net, host, link, spec)?;
-        net.change(message::set_up(near.index, true), 0, || format!("set {} up", near.name))?;
-        let join = || format!("put {} into {}", far.name, bridge.name);
-        nets.cables.change(message::join_bridge(far.index, bridge.index), 0, join)?;
+    /// The IPv6 addresses of one interface; none where IPv6 is switched off.
+    fn ipv6_addresses(&mut self, end: &End) -> Result<Vec<AddressMessage>, LabError> {
+        let refused = |source| LabError::Kernel { action: format!("read the addresses of {}", end.name), source };
+        let mut addresses = self.netlink.ipv6_addresses().map_err(refused)?;
+        addresses.retain(|address| address.header.index == end.index);
+        Ok(addresses)
     }
-    plug(&mut nets.cables, link, true)
 }
 
-/// Sets the cable's two ends up or down.
-pub(crate) fn plug(cables: &mut Net, link: usize, up: bool) -> Result<(), LabError> {
-    for host in Host::ALL {
-        let end = cable_end(host, link);
-        let action = || format!("set {} {}", end.name, if up { "up" } else { "down" });
-        cables.change(message::set_up(end.index, up), 0, action)?;
+/// Makes what the cables meet: a bridge for each link, or one for all.
+pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
+    for bridge in nets.wiring.middles(nets.links.len()) {
+        nets.cables.change(message::add_bridge(&bridge), NEW, || format!("add bridge {}", bridge.name))?;
     }
     Ok(())
 }
 
+/// Makes a link, once its middle is there: wire, addresses, shaping; plugged in unless it starts otherwise, but not waited for.
+pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
+    let (wiring, bridge, cables) = (nets.wiring, nets.wiring.middle(link), nets.cables.namespace.clone());
+    let keeps_packets_whole = nets.has_narrow_middle(link);
+    for host in spec.hosts() {
+        let (near, far) = (host_end(host, link), cable_end(host, link));
+        let net = nets.host(host);
+        let veth = message::add_veth((&near, spec.mtu()), (&far, spec.port_mtu()), Some(&cables));
+        net.change(veth, NEW, || format!("add veth {}", near.name))?;
+        if keeps_packets_whole {
+            net.change(message::forbid_superpackets(near.index), 0, || format!("forbid superpackets on {}", near.name))?;
+        }
+        if !spec.is_bare() {
+            add_address(net, host, link, Assigned::in_24(wiring.address(host, link)))?;
+        }
+        shape(net, host, link, spec)?;
+        set_up(net, host, link, true)?;
+        let join = || format!("put {} into {}", far.name, bridge.name);
+        nets.cables.change(message::join_bridge(far.index, bridge.index), 0, join)?;
+    }
+    if spec.starts_unplugged() { Ok(()) } else { plug(&mut nets.cables, link, spec, true) }
+}
+
+/// Sets the cable's ends up or down.
+pub(crate) fn plug(cables: &mut Net, link: usize, spec: LinkSpec, up: bool) -> Result<(), LabError> {
+    spec.hosts().try_for_each(|host| cables.set_up(&cable_end(host, link), up))
+}
+
+/// Whether the cable's end towards a host is plugged in.
+pub(crate) fn is_plugged(cables: &mut Net, host: Host, link: usize) -> Result<bool, LabError> {
+    Ok(message::is_up(&cables.state(&cable_end(host, link))?))
+}
+
+/// Sets a host's interface administratively up or down.
+pub(crate) fn set_up(net: &mut Net, host: Host, link: usize, up: bool) -> Result<(), LabError> {
+    net.set_up(&host_end(host, link), up)
+}
+
+/// Gives a host's interface an address, which it must not have yet.
+pub(crate) fn add_address(net: &mut Net, host: Host, link: usize, address: Assigned) -> Result<(), LabError> {
+    let end = host_end(host, link);
+    net.change(message::add_address(end.index, address), NEW, || format!("add {address} to {}", end.name))
+}
+
+/// Takes an address from a host's interface.
+pub(crate) fn remove_address(net: &mut Net, host: Host, link: usize, address: Assigned) -> Result<(), LabError> {
+    let end = host_end(host, link);
+    net.change(message::remove_address(end.index, address), 0, || format!("remove {address} from {}", end.name))
+}
+
+/// The link-local address that the kernel gave a host's interface, once it may be used.
+pub(crate) fn link_local(net: &mut Net, host: Host, link: usize) -> Result<Option<Ipv6Addr>, LabError> {
+    let addresses = net.ipv6_addresses(&host_end(host, link))?;
+    let mut usable = addresses.iter().filter(|address| !message::is_tentative(address)).filter_map(message::address);
+    Ok(usable.find_map(|address| match address {
+        IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
+        _ => None,
+    }))
+}
+
 /// Waits until both hosts see that their cable was plugged in, and it passes frames, or that it was cut.
 ///
-/// The kernel tells interfaces of a new carrier from a work queue, within a millisecond on an idle machine.
-pub(crate) fn await_carrier(nets: &mut Nets, link: usize, healed: bool) -> Result<(), LabError> {
+/// The kernel tells interfaces of a new carrier from a work queue, within a millisecond on an idle machine. An interface that is
+/// administratively down sees neither and is not waited for.
+pub(crate) fn await_carrier(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result<(), LabError> {
     let deadline = Instant::now() + CARRIER_TIMEOUT;
-    while !settled(nets, link, healed)? {
+    while !settled(nets, link, spec, healed)? {
         if Instant::now() > deadline {
             return Err(LabError::Carrier { link, healed, timeout_ms: CARRIER_TIMEOUT.as_millis() });
         }
@@ -121,9 +175,10 @@ pub(crate) fn pass(cables: &mut Net, destination: Host, link: usize) -> Result<(
 /// Shapes what a host sends.
 pub(crate) fn shape(net: &mut Net, host: Host, link: usize, spec: LinkSpec) -> Result<(), LabError> {
     let end = host_end(host, link);
-    match spec.shaping() {
-        Some(shaping) => net.queue(|handle| qdisc::tbf(end.index, handle, shaping), || format!("shape {}", end.name)),
-        None => unqueue(net, &end),
+    match spec.queue() {
+        Queue::Shaped(shaping) => net.queue(|handle| qdisc::tbf(end.index, handle, shaping), || format!("shape {}", end.name)),
+        Queue::Plain => net.queue(|handle| qdisc::pfifo(end.index, handle), || format!("put a queue on {}", end.name)),
+        Queue::None => unqueue(net, &end),
     }
 }
 
@@ -134,45 +189,14 @@ pub(crate) fn traffic(net: &mut Net, host: Host, link: usize) -> Result<Traffic,
     Traffic::of(&net.state(&end)?).ok_or_else(missing)
 }
 
-/// A host's address on a link. Links are fewer than 255, checked when the lab is built.
-pub(crate) fn address(host: Host, link: usize) -> Ipv4Addr {
-    let last = match host {
-        Host::A => 1,
-        Host::B => 2,
-    };
-    Ipv4Addr::new(10, 77, u8::try_from(link + 1).unwrap_or(u8::MAX), last)
-}
-
-/// The interface inside a host.
-pub(crate) fn host_end(host: Host, link: usize) -> End {
-    let base = match host {
-        Host::A => 10,
-        Host::B => 1010,
-    };
-    end("eth", base, link)
-}
-
-/// The interface that the cable shows towards a host.
-fn cable_end(host: Host, link: usize) -> End {
-    match host {
-        Host::A => end("a", 2010, link),
-        Host::B => end("b", 3010, link),
-    }
-}
-
-fn bridge(link: usize) -> End {
-    end("cable", 4010, link)
-}
-
-/// The ranges of indexes do not meet: see [`End`]. Neither do A's and B's, so that whoever mixes them up fails.
-fn end(prefix: &str, base: u32, link: usize) -> End {
-    let number = u32::try_from(link + 1).unwrap_or(u32::MAX - base);
-    End { name: format!("{prefix}{number}"), index: base + number }
-}
-
-fn settled(nets: &mut Nets, link: usize, healed: bool) -> Result<bool, LabError> {
-    for host in Host::ALL {
-        if has_carrier(nets.host(host), host, link)? != healed {
+fn settled(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result<bool, LabError> {
+    for host in spec.hosts() {
+        let (near, net) = (host_end(host, link), nets.host(host));
+        let state = net.state(&near)?;
+        if !message::is_up(&state) {
+            continue;
+        }
+        if message::is_running(&state) != healed || (healed && net.ipv6_addresses(&near)?.iter().any(message::is_tentative)) {
             return Ok(false);
         }
         if healed && !message::is_forwarding(&nets.cables.state(&cable_end(host, link))?) {
@@ -196,27 +220,3 @@ const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 /// How long a carrier may take to come or go: thousands of times what it takes, for machines that are busy.
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 const CARRIER_POLL: Duration = Duration::from_millis(1);
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-    use crate::spec::MAX_LINKS;
-
-    #[test]
-    fn no_two_interfaces_share_an_index() {
-        let ends = (0..MAX_LINKS).flat_map(|link| {
-            let hosts = Host::ALL.into_iter().flat_map(move |host| [host_end(host, link), cable_end(host, link)]);
-            hosts.chain([bridge(link)])
-        });
-        let indexes: Vec<u32> = ends.map(|end| end.index).collect();
-        assert_eq!(indexes.iter().collect::<HashSet<_>>().len(), indexes.len());
-    }
-
-    #[test]
-    fn each_link_has_a_subnet_of_its_own() {
-        assert_eq!(address(Host::A, 0), Ipv4Addr::new(10, 77, 1, 1));
-        assert_eq!(address(Host::B, MAX_LINKS - 1), Ipv4Addr::new(10, 77, 254, 2));
-    }
-}

@@ -2,20 +2,19 @@
 
 use std::io;
 
-use crate::{
-    lab::Host,
-    spec::{BitRate, MAX_LINKS},
-};
+use crate::{lab::Host, spec::BitRate};
 
 /// A lab could not be built, or one of its cables not be handled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// More links were asked for than there are subnets.
-    #[error("{links} links exceed the limit of {MAX_LINKS}")]
+    /// More links were asked for than there are addresses.
+    #[error("{links} links exceed the limit of {limit}")]
     TooManyLinks {
         /// How many were asked for.
         links: usize,
+        /// The most allowed: [`MAX_LINKS`](crate::MAX_LINKS), or [`MAX_LINKS_IN_ONE_SUBNET`](crate::MAX_LINKS_IN_ONE_SUBNET).
+        limit: usize,
     },
     /// A link was asked for with an MTU outside the bounds of [`LinkSpec`](crate::LinkSpec).
     #[error("link {link}: mtu of {mtu} bytes is outside {min} to {max}")]
@@ -47,6 +46,26 @@ pub enum LabError {
         /// How many links there are.
         links: usize,
     },
+    /// A host was named that has no interface on this link ([`LinkSpec::only_on`](crate::LinkSpec::only_on)).
+    #[error("link {link} has no interface on host {host}")]
+    NotOnHost {
+        /// Index of the link.
+        link: usize,
+        /// The host given.
+        host: Host,
+    },
+    /// What was given as an address with the length of its prefix is none.
+    #[error("invalid address \"{text}\": expected one like 10.0.9.1/24 or fd00::1/64")]
+    Address {
+        /// What was given.
+        text: String,
+    },
+    /// What was given as a setting is none that a host has for itself.
+    #[error("invalid setting \"{name}\": expected one below net, like net/ipv4/conf/all/rp_filter")]
+    SettingName {
+        /// What was given.
+        name: String,
+    },
     /// The kernel made no network namespace. [`access`](crate::access) tells why.
     #[error("cannot make a network namespace")]
     Namespace(#[source] io::Error),
@@ -64,7 +83,7 @@ pub enum LabError {
     /// A setting of a namespace could not be written; `/proc/sys` may be mounted read-only.
     #[error("cannot set {name} to \"{value}\"")]
     Sysctl {
-        /// The setting, with dots.
+        /// The setting, as it was given.
         name: String,
         /// The value it should have had.
         value: String,

@@ -20,18 +20,19 @@ use rustix::{
 use crate::{
     builder::LabBuilder,
     cable::{self, Net},
-    counters::LinkCounters,
+    counters::{LinkCounters, Traffic},
     error::LabError,
     namespace::Namespace,
     spec::{BitRate, LinkSpec},
+    wiring::{self, Wiring},
 };
 
 /// One of the two machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// 10.77.*i*.1.
+    /// 10.77.*i*.1, or 10.9.0.11 and up.
     A,
-    /// 10.77.*i*.2.
+    /// 10.77.*i*.2, or 10.9.0.21 and up.
     B,
 }
 
@@ -99,6 +100,7 @@ pub(crate) struct Nets {
     pub(crate) a: Net,
     pub(crate) b: Net,
     pub(crate) cables: Net,
+    pub(crate) wiring: Wiring,
     pub(crate) links: Vec<LinkSpec>,
 }
 
@@ -110,9 +112,22 @@ impl Nets {
         }
     }
 
-    fn check(&self, link: usize) -> Result<(), LabError> {
-        let links = self.links.len();
-        if link < links { Ok(()) } else { Err(LabError::NoSuchLink { link, links }) }
+    /// Whether frames that a host sends over this link may be lost for their size somewhere.
+    pub(crate) fn has_narrow_middle(&self, link: usize) -> bool {
+        match self.wiring {
+            Wiring::Apart => self.links.get(link).is_some_and(|spec| spec.has_narrow_middle()),
+            Wiring::OneSubnet => self.links.iter().any(|spec| spec.has_narrow_middle()),
+        }
+    }
+
+    fn check(&self, link: usize) -> Result<LinkSpec, LabError> {
+        self.links.get(link).copied().ok_or(LabError::NoSuchLink { link, links: self.links.len() })
+    }
+
+    /// The link, provided that this host is on it.
+    pub(crate) fn check_end(&self, host: Host, link: usize) -> Result<LinkSpec, LabError> {
+        let spec = self.check(link)?;
+        if spec.is_on(host) { Ok(spec) } else { Err(LabError::NotOnHost { link, host }) }
     }
 }
 
@@ -183,14 +198,15 @@ impl Lab {
         })
     }
 
-    /// A host's IPv4 address on a link: 10.77.*link + 1*.1 for A, .2 for B, in a /24.
+    /// A host's IPv4 address on a link: 10.77.*link + 1*.1 for A, .2 for B, in a /24; on [one subnet](LabBuilder::one_subnet),
+    /// 10.9.0.*link + 11* for A and *link + 21* for B. A [bare](LinkSpec::bare) link has this address for nobody.
     ///
     /// # Panics
     ///
-    /// When the lab has no such link.
+    /// When the lab has no such link, or the host no interface on it.
     pub fn address(&self, host: Host, link: usize) -> Ipv4Addr {
-        self.assert_has(link);
-        cable::address(host, link)
+        self.assert_has_end(host, link);
+        self.nets().wiring.address(host, link)
     }
 
     /// The name of a link's interface, the same on both hosts: `eth1` for link 0.
@@ -200,17 +216,17 @@ impl Lab {
     /// When the lab has no such link.
     pub fn interface(&self, link: usize) -> String {
         self.assert_has(link);
-        cable::host_end(Host::A, link).name
+        wiring::host_end(Host::A, link).name
     }
 
     /// The kernel's index of a link's interface, the scope of link-local addresses. It differs between the hosts.
     ///
     /// # Panics
     ///
-    /// When the lab has no such link.
+    /// When the lab has no such link, or the host no interface on it.
     pub fn interface_index(&self, host: Host, link: usize) -> u32 {
-        self.assert_has(link);
-        cable::host_end(host, link).index
+        self.assert_has_end(host, link);
+        wiring::host_end(host, link).index
     }
 
     /// The links as they are, after every [`Lab::set_rate`].
@@ -226,11 +242,13 @@ impl Lab {
     /// Cuts a cable: both hosts lose the carrier, and see it when this returns. Their interfaces stay administratively up, with
     /// their addresses and routes. Nothing happens to a cable that is cut already.
     ///
+    /// On [one subnet](LabBuilder::one_subnet) both hosts' cables to the switch are cut, and no others.
+    ///
     /// # Errors
     ///
     /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
     pub fn cut(&self, link: usize) -> Result<(), LabError> {
-        self.plug(link, false)
+        self.set_plugged(link, false)
     }
 
     /// Plugs a cable in again: both hosts have the carrier, and frames pass, when this returns. A silent drop stays as it was.
@@ -241,30 +259,53 @@ impl Lab {
     ///
     /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
     pub fn heal(&self, link: usize) -> Result<(), LabError> {
-        self.plug(link, true)
+        self.set_plugged(link, true)
+    }
+
+    /// Plugs in a cable that was built [unplugged](LinkSpec::unplugged), or was unplugged later: the same as [`Lab::heal`]. The hosts'
+    /// link-local IPv6 addresses, which the kernel makes with the first carrier, are there when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
+    pub fn plug(&self, link: usize) -> Result<(), LabError> {
+        self.set_plugged(link, true)
+    }
+
+    /// Unplugs a cable: the same as [`Lab::cut`].
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::Kernel`], [`LabError::Carrier`].
+    pub fn unplug(&self, link: usize) -> Result<(), LabError> {
+        self.set_plugged(link, false)
     }
 
     /// Whether a host sees a carrier on a link.
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
+    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::Kernel`].
     pub fn has_carrier(&self, host: Host, link: usize) -> Result<bool, LabError> {
         let mut nets = self.nets();
-        nets.check(link)?;
+        nets.check_end(host, link)?;
         cable::has_carrier(nets.host(host), host, link)
     }
 
     /// Makes a cable lose all frames of a direction while the carrier stays, as a switch does that hangs. A direction that is lost
     /// already stays lost.
     ///
+    /// On [one subnet](LabBuilder::one_subnet) a direction is named by where frames arrive: [`Direction::AToB`] loses all that the switch
+    /// would hand to B's interface of this link, whichever interface it came from. What this host sends by it passes.
+    ///
     /// # Errors
     ///
     /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
     pub fn drop_silently(&self, link: usize, direction: Direction) -> Result<(), LabError> {
         let mut nets = self.nets();
-        nets.check(link)?;
-        direction.destinations().iter().try_for_each(|&host| cable::lose(&mut nets.cables, host, link))
+        let spec = nets.check(link)?;
+        let mut destinations = direction.destinations().iter().filter(|&&host| spec.is_on(host));
+        destinations.try_for_each(|&host| cable::lose(&mut nets.cables, host, link))
     }
 
     /// Ends what [`Lab::drop_silently`] began, in both directions.
@@ -274,8 +315,8 @@ impl Lab {
     /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
     pub fn pass(&self, link: usize) -> Result<(), LabError> {
         let mut nets = self.nets();
-        nets.check(link)?;
-        Host::ALL.into_iter().try_for_each(|host| cable::pass(&mut nets.cables, host, link))
+        let spec = nets.check(link)?;
+        spec.hosts().try_for_each(|host| cable::pass(&mut nets.cables, host, link))
     }
 
     /// Gives a cable another line rate, in both directions, or none with `None`. Its MTU stays.
@@ -287,38 +328,35 @@ impl Lab {
     /// [`LabError::NoSuchLink`], [`LabError::Rate`], [`LabError::Kernel`].
     pub fn set_rate(&self, link: usize, line_rate: impl Into<Option<BitRate>>) -> Result<(), LabError> {
         let mut nets = self.nets();
-        nets.check(link)?;
-        let spec = nets.links[link].with_rate(line_rate);
+        let spec = nets.check(link)?.with_rate(line_rate);
         spec.check(link)?;
-        for host in Host::ALL {
+        for host in spec.hosts() {
             cable::shape(nets.host(host), host, link, spec)?;
         }
         nets.links[link] = spec;
         Ok(())
     }
 
-    /// What each link carried since the lab was built, in the order of the links.
+    /// What each link carried since the lab was built, in the order of the links. Where a host has no interface, nothing.
     ///
     /// # Errors
     ///
     /// [`LabError::Kernel`].
     pub fn counters(&self) -> Result<Vec<LinkCounters>, LabError> {
         let mut nets = self.nets();
-        let links = 0..nets.links.len();
-        links
-            .map(|link| {
-                let a = cable::traffic(&mut nets.a, Host::A, link)?;
-                let b = cable::traffic(&mut nets.b, Host::B, link)?;
-                Ok(LinkCounters { a, b })
-            })
-            .collect()
+        let links = nets.links.clone();
+        let mut traffic = |host: Host, link: usize, spec: LinkSpec| {
+            if spec.is_on(host) { cable::traffic(nets.host(host), host, link) } else { Ok(Traffic::default()) }
+        };
+        let links = links.into_iter().enumerate();
+        links.map(|(link, spec)| Ok(LinkCounters { a: traffic(Host::A, link, spec)?, b: traffic(Host::B, link, spec)? })).collect()
     }
 
-    fn plug(&self, link: usize, healed: bool) -> Result<(), LabError> {
+    fn set_plugged(&self, link: usize, plugged: bool) -> Result<(), LabError> {
         let mut nets = self.nets();
-        nets.check(link)?;
-        cable::plug(&mut nets.cables, link, healed)?;
-        cable::await_carrier(&mut nets, link, healed)
+        let spec = nets.check(link)?;
+        cable::plug(&mut nets.cables, link, spec, plugged)?;
+        cable::await_carrier(&mut nets, link, spec, plugged)
     }
 
     fn namespace(&self, host: Host) -> &Namespace {
@@ -329,13 +367,19 @@ impl Lab {
         }
     }
 
-    fn nets(&self) -> MutexGuard<'_, Nets> {
+    pub(crate) fn nets(&self) -> MutexGuard<'_, Nets> {
         // No invariant spans two requests, so a panic in another thread leaves nothing half done.
         self.nets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn assert_has(&self, link: usize) {
         if let Err(error) = self.nets().check(link) {
+            panic!("{error}");
+        }
+    }
+
+    fn assert_has_end(&self, host: Host, link: usize) {
+        if let Err(error) = self.nets().check_end(host, link) {
             panic!("{error}");
         }
     }

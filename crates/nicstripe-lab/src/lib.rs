@@ -34,6 +34,28 @@
 //! - Each cable is a subnet of its own. The kernel's settings in the hosts are Debian's, whatever this machine has chosen: cubic,
 //!   `tcp_rmem` 4096 131072 6291456, `tcp_wmem` 4096 16384 4194304, `rp_filter` 0, no metrics kept from one connection for the next.
 //!
+//! # Labs that are harder on what runs in them
+//!
+//! | what | how |
+//! | --- | --- |
+//! | all cables end at one switch, in one subnet | [`LabBuilder::one_subnet`] |
+//! | cables that nobody gave addresses to | [`LinkSpec::bare`] |
+//! | hosts without IPv6 | [`LabBuilder::without_ipv6`] |
+//! | strict `rp_filter`, other answers to ARP | [`LabBuilder::sysctl`], [`Lab::set_sysctl`] |
+//! | jumbo frames that vanish on the way | [`LinkSpec::with_middle_mtu`] |
+//! | a cable that is plugged in later | [`LinkSpec::unplugged`], [`Lab::plug`] |
+//! | addresses and interfaces that come and go | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`] |
+//! | a host with more interfaces than the other | [`LinkSpec::only_on`] |
+//!
+//! On one subnet the middle looks otherwise:
+//!
+//! ```text
+//! host A                                        host B
+//! eth1 ──veth── a1 ─┐                  ┌─ b1 ──veth── eth1      10.9.0.11/24 and 10.9.0.21/24
+//!                   ├─ bridge switch ──┤
+//! eth2 ──veth── a2 ─┘                  └─ b2 ──veth── eth2      10.9.0.12/24 and 10.9.0.22/24
+//! ```
+//!
 //! Everything is done by netlink and `/proc/sys`; no `ip`, `tc` or `sysctl` program is needed. The kernel must offer veth, bridge
 //! and tbf, which [`access`] tries out.
 //!
@@ -59,10 +81,12 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod access;
+mod address;
 mod builder;
 mod cable;
 mod counters;
 mod error;
+mod host;
 mod lab;
 mod message;
 mod namespace;
@@ -70,6 +94,7 @@ mod netlink;
 mod qdisc;
 mod settings;
 mod spec;
+mod wiring;
 
 pub use crate::{
     access::{Access, Unavailable, access, enter_user_namespace, gain_access},
@@ -77,5 +102,5 @@ pub use crate::{
     counters::{LinkCounters, Traffic},
     error::LabError,
     lab::{Direction, Host, Lab},
-    spec::{BitRate, LinkSpec, MAX_LINKS},
+    spec::{BitRate, LinkSpec, MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
 };

@@ -9,8 +9,8 @@ use std::{
 };
 
 use rtnetlink::{
-    packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload},
-    packet_route::{RouteNetlinkMessage, link::LinkMessage},
+    packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload},
+    packet_route::{AddressFamily as RouteFamily, RouteNetlinkMessage, address::AddressMessage, link::LinkMessage},
 };
 use rustix::{
     io::Errno,
@@ -19,7 +19,7 @@ use rustix::{
 
 /// An rtnetlink socket of the namespace it was opened in, whichever thread uses it later.
 ///
-/// Each request reads its one answer before it returns, so the socket is empty between calls.
+/// Each request reads all of its answer before it returns, so the socket is empty between calls.
 #[derive(Debug)]
 pub(crate) struct Netlink {
     socket: OwnedFd,
@@ -52,6 +52,38 @@ impl Netlink {
             _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
         }
     }
+
+    /// Reads the IPv6 addresses of all interfaces.
+    pub(crate) fn ipv6_addresses(&mut self) -> io::Result<Vec<AddressMessage>> {
+        let mut question = AddressMessage::default();
+        question.header.family = RouteFamily::Inet6;
+        send(&self.socket, &encode(RouteNetlinkMessage::GetAddress(question), NLM_F_DUMP), SendFlags::empty())?;
+        let mut addresses = Vec::new();
+        let mut buffer = vec![0; ANSWER_BYTES];
+        loop {
+            let (len, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
+            if read_addresses(&buffer[..len], &mut addresses)? {
+                // A kernel without IPv6 answers for all families that it knows.
+                addresses.retain(|address| address.header.family == RouteFamily::Inet6);
+                return Ok(addresses);
+            }
+        }
+    }
+}
+
+/// Adds the addresses in a part of a dump; tells whether it is the last part.
+fn read_addresses(mut part: &[u8], addresses: &mut Vec<AddressMessage>) -> io::Result<bool> {
+    while !part.is_empty() {
+        let message_bytes = NetlinkBuffer::new_checked(part).map_err(io::Error::other)?.length() as usize;
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(part).map_err(io::Error::other)?.payload {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(address)) => addresses.push(address),
+            NetlinkPayload::Done(_) => return Ok(true),
+            NetlinkPayload::Error(error) => return Err(error.to_io()),
+            _ => {}
+        }
+        part = part.get(message_bytes.next_multiple_of(NLMSG_ALIGNTO)..).unwrap_or_default();
+    }
+    Ok(false)
 }
 
 /// Lays a request out as bytes.
@@ -95,6 +127,8 @@ fn ack_code(answer: &[u8; ACK_BYTES]) -> Option<i32> {
 }
 
 const NLMSG_ERROR: u16 = 2;
+/// Messages in one buffer begin at multiples of this.
+const NLMSG_ALIGNTO: usize = 4;
 /// Header and code of an NLMSG_ERROR message.
 const ACK_BYTES: usize = 20;
 /// Room for one answer about one interface: 32 KiB, what the kernel itself fills at most for a dump (`NLMSG_GOODSIZE` and up).
@@ -127,5 +161,30 @@ mod tests {
         assert_eq!(link.header.index, 1);
         let error = Netlink::open().unwrap().link(0x7fff_fff0).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(19), "{error}"); // ENODEV
+    }
+
+    #[test]
+    fn a_dump_leaves_nothing_behind_for_the_next_request() {
+        let mut netlink = Netlink::open().unwrap();
+        for _ in 0..2 {
+            let addresses = netlink.ipv6_addresses().unwrap();
+            assert!(addresses.iter().all(|address| address.header.family == RouteFamily::Inet6), "{addresses:?}");
+            assert_eq!(netlink.link(1).unwrap().header.index, 1);
+        }
+    }
+
+    #[test]
+    fn a_dump_goes_on_until_it_says_that_it_is_done() {
+        let mut address = AddressMessage::default();
+        address.header.family = RouteFamily::Inet6;
+        let one = encode(RouteNetlinkMessage::NewAddress(address), 0);
+        let mut done = 20u32.to_ne_bytes().to_vec();
+        done.extend(3u16.to_ne_bytes());
+        done.resize(20, 0);
+        let mut addresses = Vec::new();
+        assert!(!read_addresses(&one.repeat(2), &mut addresses).unwrap());
+        assert!(read_addresses(&[one.clone(), done].concat(), &mut addresses).unwrap());
+        assert_eq!(addresses.len(), 3);
+        read_addresses(&one[..one.len() - 1], &mut addresses).unwrap_err();
     }
 }

@@ -1,4 +1,4 @@
-//! The two queueing disciplines of a lab, as netlink messages: tbf shapes, blackhole loses everything.
+//! The queueing disciplines of a lab, as netlink messages: tbf shapes, pfifo only queues, blackhole loses everything.
 
 use rtnetlink::{
     packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE},
@@ -39,6 +39,11 @@ pub(crate) fn tbf(index: u32, handle: Handle, shaping: Shaping) -> RouteNetlinkM
         options.push(TcOption::Other(DefaultNla::new(TCA_TBF_RATE64, shaping.bytes_per_second.to_ne_bytes().to_vec())));
     }
     RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "tbf", Some(options)))
+}
+
+/// Queues what leaves through an interface, and shapes nothing. To be sent with [`REPLACE`].
+pub(crate) fn pfifo(index: u32, handle: Handle) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::NewQueueDiscipline(root(index, handle, "pfifo", None))
 }
 
 /// Loses all that would leave through an interface. To be sent with [`REPLACE`].

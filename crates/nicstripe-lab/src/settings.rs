@@ -6,11 +6,46 @@ use std::{fs, io, path::PathBuf};
 
 use crate::error::LabError;
 
+/// A setting that each namespace has for itself, and the value that it shall have.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    name: String,
+    value: String,
+    path: PathBuf,
+}
+
+impl Setting {
+    /// The name is written as sysctl(8) takes it, with slashes or dots: the first that occurs separates, and the other stands for a dot.
+    pub(crate) fn new(name: &str, value: &str) -> Result<Self, LabError> {
+        let path = match name.find(['.', '/']).and_then(|first| name.get(first..=first)) {
+            Some(".") => swap_dots_and_slashes(name),
+            _ => name.to_owned(),
+        };
+        // All else below /proc/sys belongs to the machine.
+        let is_below_net = path.starts_with("net/") && path.split('/').all(|part| !["", ".", ".."].contains(&part));
+        if !is_below_net {
+            return Err(LabError::SettingName { name: name.to_owned() });
+        }
+        Ok(Self { name: name.to_owned(), value: value.to_owned(), path: PathBuf::from(PROC_SYS).join(path) })
+    }
+
+    /// Whether the calling thread's namespace has this setting; one of an interface, only when the interface is there.
+    pub(crate) fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
+    /// Writes it in the calling thread's namespace.
+    pub(crate) fn write(&self) -> Result<(), LabError> {
+        let failed = |source| LabError::Sysctl { name: self.name.clone(), value: self.value.clone(), source };
+        fs::write(&self.path, &self.value).map_err(failed)
+    }
+}
+
 /// Makes the calling thread's namespace a host, whatever this machine's own defaults are. To be called before it has interfaces.
-pub(crate) fn make_host() -> Result<(), LabError> {
+pub(crate) fn make_host(ipv6: bool) -> Result<(), LabError> {
     write_all(HOST)?;
     if has_ipv6() {
-        write_all(HOST_IPV6)?;
+        write_all(if ipv6 { HOST_IPV6 } else { NO_IPV6 })?;
     }
     match write("net.ipv4.tcp_congestion_control", CONGESTION_CONTROL) {
         // Not allowed here, or not in this kernel: the lab says which one it has.
@@ -22,7 +57,7 @@ pub(crate) fn make_host() -> Result<(), LabError> {
 /// Makes the calling thread's namespace the inside of cables: it moves frames and speaks no protocol itself.
 pub(crate) fn make_cables() -> Result<(), LabError> {
     if has_ipv6() {
-        write_all(CABLES_IPV6)?;
+        write_all(NO_IPV6)?;
     }
     for name in BRIDGE_NETFILTER {
         // Absent without br_netfilter, and then there is nothing to switch off.
@@ -60,13 +95,24 @@ fn write(name: &str, value: &str) -> Result<(), LabError> {
 }
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from("/proc/sys").join(name.replace('.', "/"))
+    PathBuf::from(PROC_SYS).join(name.replace('.', "/"))
+}
+
+fn swap_dots_and_slashes(name: &str) -> String {
+    let swap = |character| match character {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    name.chars().map(swap).collect()
 }
 
 /// False on a machine booted with `ipv6.disable=1`.
 fn has_ipv6() -> bool {
     path("net.ipv6.conf.default").exists()
 }
+
+const PROC_SYS: &str = "/proc/sys";
 
 /// Linux's own default; bbr is faster on some tbf links and slower on others, and no two machines agree on having it.
 const CONGESTION_CONTROL: &str = "cubic";
@@ -77,21 +123,52 @@ const HOST: &[(&str, &str)] = &[
     ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
     // Metrics kept from one transfer would leak into the next measurement.
     ("net.ipv4.tcp_no_metrics_save", "1"),
+    ("net.ipv4.ip_forward", "0"),
     ("net.ipv4.conf.all.rp_filter", "0"),
     ("net.ipv4.conf.default.rp_filter", "0"),
     ("net.ipv4.conf.all.arp_ignore", "0"),
+    ("net.ipv4.conf.default.arp_ignore", "0"),
     ("net.ipv4.conf.all.arp_announce", "0"),
+    ("net.ipv4.conf.default.arp_announce", "0"),
+    ("net.ipv4.conf.all.arp_filter", "0"),
+    ("net.ipv4.conf.default.arp_filter", "0"),
 ];
 
 /// `default` is copied by each interface as it is made. Link-local addresses work at once, and no host asks for routers.
 const HOST_IPV6: &[(&str, &str)] = &[
     ("net.ipv6.conf.all.disable_ipv6", "0"),
     ("net.ipv6.conf.default.disable_ipv6", "0"),
+    ("net.ipv6.conf.default.addr_gen_mode", "0"),
+    // The kernel takes the greater of the two.
+    ("net.ipv6.conf.all.accept_dad", "0"),
     ("net.ipv6.conf.default.accept_dad", "0"),
     ("net.ipv6.conf.default.accept_ra", "0"),
 ];
 
-const CABLES_IPV6: &[(&str, &str)] = &[("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv6.conf.default.disable_ipv6", "1")];
+const NO_IPV6: &[(&str, &str)] = &[("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv6.conf.default.disable_ipv6", "1")];
 
 const BRIDGE_NETFILTER: &[&str] =
     &["net.bridge.bridge-nf-call-arptables", "net.bridge.bridge-nf-call-ip6tables", "net.bridge.bridge-nf-call-iptables"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_named_with_slashes_or_dots() {
+        let path = |name| Setting::new(name, "1").unwrap().path;
+        for name in ["net/ipv4/conf/eth1.7/rp_filter", "net.ipv4.conf.eth1/7.rp_filter"] {
+            assert_eq!(path(name), PathBuf::from("/proc/sys/net/ipv4/conf/eth1.7/rp_filter"));
+        }
+    }
+
+    #[test]
+    fn what_the_machine_has_for_itself_is_no_setting_of_a_host() {
+        for name in
+            ["kernel/hostname", "kernel.hostname", "/net/ipv4/ip_forward", "net/../kernel/hostname", "net/ipv4//x", "net/", "net", ""]
+        {
+            let error = Setting::new(name, "1").unwrap_err();
+            assert!(matches!(error, LabError::SettingName { .. }), "{name}: {error}");
+        }
+    }
+}

@@ -1,11 +1,14 @@
-//! What a cable can carry: line rate and MTU, and the numbers that follow from them.
+//! What a cable can carry: line rate and MTU, and the numbers that follow from them; and how it joins the hosts.
 
 use std::fmt;
 
-use crate::error::LabError;
+use crate::{error::LabError, lab::Host};
 
 /// The most links a lab may have: link `i` uses the subnet 10.77.`i + 1`.0/24, so the third octet ends it.
 pub const MAX_LINKS: usize = 254;
+
+/// The most links a lab of [one subnet](crate::LabBuilder::one_subnet) may have: host A's addresses end where B's begin.
+pub const MAX_LINKS_IN_ONE_SUBNET: usize = 10;
 
 /// A rate in bits per second, decimal: a gigabit is 10⁹.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +57,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// One cable: its line rate, in both directions (full duplex), and its MTU.
+/// One cable: its line rate, in both directions (full duplex), its MTU, and how it joins the hosts.
 ///
 /// The line rate is what is printed on a switch: bits on the wire, with everything Ethernet adds to a frame. On a real cable a
 /// frame costs 38 bytes more than its MTU-sized packet (preamble 8, header 14, check sequence 4, gap 12; IEEE 802.3), while tbf
@@ -65,18 +68,26 @@ impl fmt::Display for BitRate {
 /// | --- | --- | --- |
 /// | line rate | given by the constructor | 8 kbit/s and up, or unshaped: as fast as the CPU moves it |
 /// | MTU | 1500 bytes | 1280 (the least IPv6 takes, RFC 8200) to 65535 (the most veth takes) bytes |
+/// | MTU of the middle | that of the hosts | the same bounds; a greater one than the hosts' changes nothing |
+/// | IPv4 addresses | one on each host | or none: [`bare`](Self::bare) |
+/// | hosts | both | or one: [`only_on`](Self::only_on) |
+/// | at the start | plugged in | or not: [`unplugged`](Self::unplugged) |
 ///
 /// Bounds are checked by [`LabBuilder::build`](crate::LabBuilder::build).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSpec {
     line_rate: Option<BitRate>,
     mtu: u32,
+    middle_mtu: Option<u32>,
+    only_on: Option<Host>,
+    bare: bool,
+    unplugged: bool,
 }
 
 impl LinkSpec {
     /// A cable of this line rate, or an unshaped one for `None`, with an MTU of 1500.
     pub fn new(line_rate: impl Into<Option<BitRate>>) -> Self {
-        Self { line_rate: line_rate.into(), mtu: ETHERNET_MTU }
+        Self { line_rate: line_rate.into(), mtu: ETHERNET_MTU, middle_mtu: None, only_on: None, bare: false, unplugged: false }
     }
 
     /// A cable of 1 Gbit/s: 941.5 Mbit/s of goodput.
@@ -94,9 +105,36 @@ impl LinkSpec {
         Self::new(None)
     }
 
-    /// The same cable with another MTU, in bytes.
+    /// The same cable with another MTU of the hosts' interfaces, in bytes.
     pub fn with_mtu(self, mtu: u32) -> Self {
         Self { mtu, ..self }
+    }
+
+    /// The same cable with a middle that passes packets of at most `middle_mtu` bytes, as a switch does that knows no jumbo frames.
+    ///
+    /// Larger ones are lost in both directions, and nobody is told: the middle speaks no IP, and sending them is no error. The hosts
+    /// send each packet as a frame of its own on such a cable, which costs CPU: superpackets would pass. What the middle loses is in no
+    /// counter of either host.
+    pub fn with_middle_mtu(self, middle_mtu: u32) -> Self {
+        Self { middle_mtu: Some(middle_mtu), ..self }
+    }
+
+    /// The same cable between interfaces that nobody configured: up, and with nothing but the link-local IPv6 address that the kernel
+    /// gives them ([`Lab::link_local`](crate::Lab::link_local)).
+    pub fn bare(self) -> Self {
+        Self { bare: true, ..self }
+    }
+
+    /// The same cable, not plugged in until [`Lab::plug`](crate::Lab::plug): both hosts have the interface, up and with its IPv4
+    /// address, but no carrier, and so no link-local IPv6 address yet.
+    pub fn unplugged(self) -> Self {
+        Self { unplugged: true, ..self }
+    }
+
+    /// The same cable with an interface on this host alone. The other host has none of this name, and the cable's other end hangs in
+    /// the air (or in the switch of a lab of [one subnet](crate::LabBuilder::one_subnet)); the carrier is there.
+    pub fn only_on(self, host: Host) -> Self {
+        Self { only_on: Some(host), ..self }
     }
 
     /// The same cable with another line rate.
@@ -109,9 +147,34 @@ impl LinkSpec {
         self.line_rate
     }
 
-    /// The largest IP packet, in bytes.
+    /// The largest IP packet that the hosts send, in bytes.
     pub fn mtu(self) -> u32 {
         self.mtu
+    }
+
+    /// The largest IP packet that comes through, in bytes: never more than [`mtu`](Self::mtu).
+    pub fn middle_mtu(self) -> u32 {
+        self.middle_mtu.map_or(self.mtu, |middle| middle.min(self.mtu))
+    }
+
+    /// Whether the hosts get no IPv4 address on this cable.
+    pub fn is_bare(self) -> bool {
+        self.bare
+    }
+
+    /// Whether the cable is not plugged in when the lab is built; says nothing about later.
+    pub fn starts_unplugged(self) -> bool {
+        self.unplugged
+    }
+
+    /// Whether a host has an interface for this cable.
+    pub fn is_on(self, host: Host) -> bool {
+        self.only_on.is_none_or(|only| only == host)
+    }
+
+    /// The hosts that have an interface for this cable.
+    pub(crate) fn hosts(self) -> impl Iterator<Item = Host> {
+        Host::ALL.into_iter().filter(move |&host| self.is_on(host))
     }
 
     /// The most TCP payload this cable carries over IPv4 with timestamps, in one direction; `None` when unshaped.
@@ -124,12 +187,35 @@ impl LinkSpec {
 
     /// Checks the bounds listed at the type; `link` is for the message only.
     pub(crate) fn check(self, link: usize) -> Result<(), LabError> {
-        if !(MIN_MTU..=MAX_MTU).contains(&self.mtu) {
-            return Err(LabError::Mtu { link, mtu: self.mtu, min: MIN_MTU, max: MAX_MTU });
+        let mtus = [self.mtu, self.middle_mtu.unwrap_or(self.mtu)];
+        if let Some(&mtu) = mtus.iter().find(|mtu| !(MIN_MTU..=MAX_MTU).contains(*mtu)) {
+            return Err(LabError::Mtu { link, mtu, min: MIN_MTU, max: MAX_MTU });
         }
         match self.line_rate {
             Some(rate) if rate < MIN_RATE => Err(LabError::Rate { link, rate, min: MIN_RATE }),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether the hosts may send packets that do not come through.
+    pub(crate) fn has_narrow_middle(self) -> bool {
+        self.middle_mtu() < self.mtu
+    }
+
+    /// The MTU of the middle's ports, which lets exactly the packets through that [`middle_mtu`](Self::middle_mtu) says.
+    ///
+    /// The kernel lets frames pass that are longer than a port's MTU by a VLAN tag (`__is_skb_forwardable`, `include/linux/netdevice.h`).
+    pub(crate) fn port_mtu(self) -> u32 {
+        if self.has_narrow_middle() { self.middle_mtu() - VLAN_TAG } else { self.mtu }
+    }
+
+    /// What the hosts send through.
+    pub(crate) fn queue(self) -> Queue {
+        match self.shaping() {
+            Some(shaping) => Queue::Shaped(shaping),
+            // Without a queue the sender would be told what the middle's port refused: veth hands its verdict back.
+            None if self.has_narrow_middle() => Queue::Plain,
+            None => Queue::None,
         }
     }
 
@@ -143,6 +229,17 @@ impl LinkSpec {
         let [burst_bytes, queue_bytes] = [burst, queue].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         Some(Shaping { bytes_per_second, burst_bytes, queue_bytes })
     }
+}
+
+/// What a host's end of a cable has in front of the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// tbf.
+    Shaped(Shaping),
+    /// A queue that is as fast as the wire.
+    Plain,
+    /// Nothing: the sender itself puts frames on the wire.
+    None,
 }
 
 /// The parameters of one tbf qdisc; all sizes count a frame with its Ethernet header.
@@ -163,6 +260,8 @@ const MAX_MTU: u32 = 65535;
 /// The least line rate: below it one frame takes more than a second and nothing useful can be measured (picked by eye).
 const MIN_RATE: BitRate = BitRate::from_bits_per_second(8_000);
 
+/// What the kernel lets a frame exceed a port's MTU by, and any MTU of ours is greater than.
+const VLAN_TAG: u32 = 4;
 /// Header of a frame as tbf counts it.
 const ETHERNET_HEADER: u32 = 14;
 /// All that a frame adds to its packet on the wire: preamble 8, header 14, check sequence 4, gap 12.
@@ -231,7 +330,25 @@ mod tests {
         assert_eq!(error.to_string(), "link 3: mtu of 576 bytes is outside 1280 to 65535");
         let error = LinkSpec::mbit(0).check(0).unwrap_err();
         assert_eq!(error.to_string(), "link 0: line rate of 0 bit/s is below the least, 8 kbit/s");
+        let error = LinkSpec::gigabit().with_middle_mtu(65536).check(1).unwrap_err();
+        assert_eq!(error.to_string(), "link 1: mtu of 65536 bytes is outside 1280 to 65535");
         LinkSpec::unshaped().with_mtu(65535).check(0).unwrap();
+    }
+
+    #[test]
+    fn a_middle_is_narrow_when_it_passes_less_than_the_hosts_send() {
+        let narrow = LinkSpec::unshaped().with_mtu(9000).with_middle_mtu(1500);
+        assert_eq!((narrow.middle_mtu(), narrow.port_mtu(), narrow.queue()), (1500, 1496, Queue::Plain));
+        for wide in [LinkSpec::unshaped(), LinkSpec::unshaped().with_middle_mtu(1500), LinkSpec::unshaped().with_middle_mtu(9000)] {
+            assert_eq!((wide.middle_mtu(), wide.port_mtu(), wide.queue()), (1500, 1500, Queue::None));
+        }
+    }
+
+    #[test]
+    fn a_cable_is_on_both_hosts_or_on_one() {
+        let hosts = |spec: LinkSpec| spec.hosts().collect::<Vec<_>>();
+        assert_eq!(hosts(LinkSpec::gigabit()), Host::ALL);
+        assert_eq!(hosts(LinkSpec::gigabit().only_on(Host::B)), [Host::B]);
     }
 
     #[test]

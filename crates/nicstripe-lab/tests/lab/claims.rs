@@ -96,6 +96,7 @@ fn link_local_ipv6_works_at_once() {
     let lab = two_links();
     for link in [0, 1] {
         let [local, remote] = Host::ALL.map(|host| link_local(&lab, host, link));
+        assert_eq!(lab.link_local(Host::A, link).unwrap(), Some(local));
         let scoped = |host, address| SocketAddrV6::new(address, 0, 0, lab.interface_index(host, link));
         let listener = lab.on(Host::B, || TcpListener::bind(scoped(Host::B, remote))).unwrap().unwrap();
         let mut target = scoped(Host::A, remote);
@@ -111,6 +112,10 @@ fn hosts_have_the_promised_settings() {
         let read = |name: &str| fs_in(&lab, host, &format!("/proc/sys/net/{name}")).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(read("ipv4/tcp_rmem"), "4096 131072 6291456");
         assert_eq!(read("ipv4/tcp_wmem"), "4096 16384 4194304");
+        for name in ["rp_filter", "arp_ignore", "arp_announce", "arp_filter", "forwarding"] {
+            let read = ["all", "default", "eth1"].map(|interface| read(&format!("ipv4/conf/{interface}/{name}")));
+            assert_eq!(read, ["0"; 3], "{name}");
+        }
         assert_eq!(read("ipv4/tcp_congestion_control"), lab.congestion_control());
         if read("ipv4/tcp_allowed_congestion_control").contains("cubic") {
             assert_eq!(lab.congestion_control(), "cubic");
@@ -209,17 +214,17 @@ fn all_of_this_holds_without_root() -> Completion {
     Completion::ignored_with("uid 65534 may not build labs here; its reason is printed above")
 }
 
-fn two_links() -> Lab {
+pub(crate) fn two_links() -> Lab {
     assert_eq!(access().unwrap(), Access::Root);
     Lab::builder().link(LinkSpec::gigabit()).link(LinkSpec::gigabit()).build().unwrap()
 }
 
 /// For each link, whether A and B see a carrier.
-fn carriers(lab: &Lab) -> Vec<[bool; 2]> {
+pub(crate) fn carriers(lab: &Lab) -> Vec<[bool; 2]> {
     (0..lab.links().len()).map(|link| Host::ALL.map(|host| lab.has_carrier(host, link).unwrap())).collect()
 }
 
-fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
+pub(crate) fn fs_in(lab: &Lab, host: Host, path: &str) -> String {
     lab.on(host, || fs::read_to_string(path)).unwrap().unwrap()
 }
 

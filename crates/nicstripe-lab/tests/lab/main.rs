@@ -16,6 +16,8 @@ mod claims;
 #[cfg(target_os = "linux")]
 mod rates;
 #[cfg(target_os = "linux")]
+mod setups;
+#[cfg(target_os = "linux")]
 mod traffic;
 
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -40,7 +42,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         let obstacle = obstacle.clone();
         Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(test, Completion::ignored_with)))
     };
-    claims::TESTS.iter().chain(rates::TESTS).map(trial).collect()
+    claims::TESTS.iter().chain(setups::TESTS).chain(rates::TESTS).map(trial).collect()
 }
 
 /// The error and what caused it, on one line.

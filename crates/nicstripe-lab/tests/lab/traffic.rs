@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,6 +12,7 @@ use std::{
 };
 
 use nicstripe_lab::{Host, Lab};
+use socket2::SockRef;
 
 /// A TCP stream that carries as much as it can over one link, until it is dropped.
 pub(crate) struct Flow {
@@ -91,8 +92,27 @@ pub(crate) struct Pair {
 impl Pair {
     /// Both hosts know each other's hardware address afterwards, so that each direction can be tried alone.
     pub(crate) fn new(lab: &Lab, link: usize) -> Self {
-        let bind = |host| lab.on(host, || UdpSocket::bind((lab.address(host, link), 0))).unwrap().unwrap();
-        let (a, b) = (bind(Host::A), bind(Host::B));
+        let [a, b] = Host::ALL.map(|host| lab.address(host, link).into());
+        Self::between(lab, a, b)
+    }
+
+    /// A pair like that of [`Pair::new`] between any two addresses of the hosts.
+    pub(crate) fn between(lab: &Lab, a: IpAddr, b: IpAddr) -> Self {
+        let bind = |host, address| lab.on(host, || UdpSocket::bind(SocketAddr::new(address, 0))).unwrap().unwrap();
+        Self::connect(bind(Host::A, a), bind(Host::B, b))
+    }
+
+    /// A pair whose sockets are bound to an interface each, by the index of its link, and to its IPv4 address.
+    pub(crate) fn pinned(lab: &Lab, a: usize, b: usize) -> Self {
+        let bind = |host, link| {
+            let socket = lab.on(host, || UdpSocket::bind((lab.address(host, link), 0))).unwrap().unwrap();
+            SockRef::from(&socket).bind_device(Some(lab.interface(link).as_bytes())).unwrap();
+            socket
+        };
+        Self::connect(bind(Host::A, a), bind(Host::B, b))
+    }
+
+    fn connect(a: UdpSocket, b: UdpSocket) -> Self {
         a.connect(b.local_addr().unwrap()).unwrap();
         b.connect(a.local_addr().unwrap()).unwrap();
         let mut pair = Self { a, b, next: 0 };
@@ -100,25 +120,41 @@ impl Pair {
         pair
     }
 
+    /// The sockets of A and B.
+    pub(crate) fn sockets(&self) -> [&UdpSocket; 2] {
+        [&self.a, &self.b]
+    }
+
     /// Fails unless what A sends, and what B sends, comes through as said.
     pub(crate) fn expect(&mut self, passes: [bool; 2]) {
         for (from, passes) in Host::ALL.into_iter().zip(passes) {
             let (attempts, said) = if passes { (PATIENT, "is lost") } else { (1, "comes through") };
-            let came = (0..attempts).any(|_| self.comes_through(from));
+            let came = (0..attempts).any(|_| {
+                // Without a carrier the kernel may refuse to send, which is an answer too.
+                let _ = self.send(from, MIN_LEN);
+                self.comes_through(from)
+            });
             assert!(came == passes, "what {from} sends {said}");
         }
     }
 
-    /// Whether a datagram from this host comes through within 300 ms; what was sent before does not count.
-    fn comes_through(&mut self, from: Host) -> bool {
-        let (sender, receiver) = match from {
-            Host::A => (&self.a, &self.b),
-            Host::B => (&self.b, &self.a),
-        };
+    /// Whether a datagram with a payload of `len` bytes, at least 8, comes through. Panics when the kernel refuses to send it.
+    pub(crate) fn passes(&mut self, from: Host, len: usize) -> bool {
+        self.send(from, len).unwrap();
+        self.comes_through(from)
+    }
+
+    fn send(&mut self, from: Host, len: usize) -> io::Result<usize> {
         self.next += 1;
-        // Without a carrier the kernel may refuse to send, which is an answer too.
-        let _ = sender.send(&self.next.to_ne_bytes());
-        let mut bytes = [0; 8];
+        let mut bytes = vec![0; len];
+        bytes[..MIN_LEN].copy_from_slice(&self.next.to_ne_bytes());
+        self.socket(from).send(&bytes)
+    }
+
+    /// Whether the last datagram came through within 300 ms from this host; what was sent before does not count.
+    fn comes_through(&self, from: Host) -> bool {
+        let receiver = self.socket(from.peer());
+        let mut bytes = [0; MIN_LEN];
         receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         while receiver.recv(&mut bytes).is_ok() {
             if u64::from_ne_bytes(bytes) == self.next {
@@ -126,6 +162,13 @@ impl Pair {
             }
         }
         false
+    }
+
+    fn socket(&self, host: Host) -> &UdpSocket {
+        match host {
+            Host::A => &self.a,
+            Host::B => &self.b,
+        }
     }
 
     /// Sends `count` datagrams of `len` bytes from A at once and tells how long B took from the first to the last.
@@ -144,6 +187,8 @@ impl Pair {
     }
 }
 
+/// A datagram's number.
+const MIN_LEN: usize = 8;
 /// Attempts of 300 ms each: a neighbour that did not answer is asked again after a second.
 const PATIENT: usize = 10;
 /// No wait in these tests is longer.

@@ -1,0 +1,113 @@
+//! The plan of a lab: which interfaces it has, what they are called, and which addresses they get. Pure.
+
+use std::net::Ipv4Addr;
+
+use crate::{
+    lab::Host,
+    message::End,
+    spec::{MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
+};
+
+/// What the cables of a lab meet in their middle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wiring {
+    /// Nothing: each is a subnet of its own.
+    #[default]
+    Apart,
+    /// One switch, which makes them one subnet.
+    OneSubnet,
+}
+
+impl Wiring {
+    /// How many links there are addresses for.
+    pub(crate) fn max_links(self) -> usize {
+        match self {
+            Self::Apart => MAX_LINKS,
+            Self::OneSubnet => MAX_LINKS_IN_ONE_SUBNET,
+        }
+    }
+
+    /// The bridges in the middle of so many links.
+    pub(crate) fn middles(self, links: usize) -> impl Iterator<Item = End> {
+        let bridges = match self {
+            Self::Apart => links,
+            Self::OneSubnet => 1,
+        };
+        (0..bridges).map(move |link| self.middle(link))
+    }
+
+    /// The bridge in the middle of a link.
+    pub(crate) fn middle(self, link: usize) -> End {
+        match self {
+            Self::Apart => end("cable", 4010, link),
+            Self::OneSubnet => End { name: "switch".to_owned(), index: 4010 },
+        }
+    }
+
+    /// A host's address on a link. Links are no more than [`Wiring::max_links`], checked when the lab is built.
+    pub(crate) fn address(self, host: Host, link: usize) -> Ipv4Addr {
+        let octet = |base: usize| u8::try_from(base + link).unwrap_or(u8::MAX);
+        match (self, host) {
+            (Self::Apart, Host::A) => Ipv4Addr::new(10, 77, octet(1), 1),
+            (Self::Apart, Host::B) => Ipv4Addr::new(10, 77, octet(1), 2),
+            (Self::OneSubnet, Host::A) => Ipv4Addr::new(10, 9, 0, octet(11)),
+            (Self::OneSubnet, Host::B) => Ipv4Addr::new(10, 9, 0, octet(21)),
+        }
+    }
+}
+
+/// The interface inside a host.
+pub(crate) fn host_end(host: Host, link: usize) -> End {
+    let base = match host {
+        Host::A => 10,
+        Host::B => 1010,
+    };
+    end("eth", base, link)
+}
+
+/// The interface that the cable shows towards a host.
+pub(crate) fn cable_end(host: Host, link: usize) -> End {
+    match host {
+        Host::A => end("a", 2010, link),
+        Host::B => end("b", 3010, link),
+    }
+}
+
+/// The ranges of indexes do not meet: see [`End`]. Neither do A's and B's, so that whoever mixes them up fails.
+fn end(prefix: &str, base: u32, link: usize) -> End {
+    let number = u32::try_from(link + 1).unwrap_or(u32::MAX - base);
+    End { name: format!("{prefix}{number}"), index: base + number }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_interfaces_share_an_index() {
+        let ends = (0..MAX_LINKS).flat_map(|link| {
+            let hosts = Host::ALL.into_iter().flat_map(move |host| [host_end(host, link), cable_end(host, link)]);
+            hosts.chain([Wiring::Apart.middle(link)])
+        });
+        let indexes: Vec<u32> = ends.chain([Wiring::OneSubnet.middle(0)]).map(|end| end.index).collect();
+        assert_eq!(indexes.iter().collect::<HashSet<_>>().len(), indexes.len());
+    }
+
+    #[test]
+    fn each_link_has_a_subnet_of_its_own() {
+        assert_eq!(Wiring::Apart.address(Host::A, 0), Ipv4Addr::new(10, 77, 1, 1));
+        assert_eq!(Wiring::Apart.address(Host::B, MAX_LINKS - 1), Ipv4Addr::new(10, 77, 254, 2));
+    }
+
+    #[test]
+    fn all_addresses_of_one_subnet_differ() {
+        let wiring = Wiring::OneSubnet;
+        assert_eq!(wiring.address(Host::A, 0), Ipv4Addr::new(10, 9, 0, 11));
+        assert_eq!(wiring.address(Host::B, 1), Ipv4Addr::new(10, 9, 0, 22));
+        let links = 0..wiring.max_links();
+        let addresses: HashSet<_> = links.flat_map(|link| Host::ALL.map(|host| wiring.address(host, link))).collect();
+        assert_eq!(addresses.len(), 2 * wiring.max_links());
+    }
+}
