@@ -1,0 +1,476 @@
+//! The asking side of discovery.
+
+use std::{
+    collections::VecDeque,
+    net::{Ipv6Addr, SocketAddrV6},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nicstripe_link::{
+    Interface, InterfaceIndex, InterfaceKind, LeftOut, interfaces, multicast_sender, receive_from_neighbour, send_to_neighbour,
+};
+use nicstripe_proto::{
+    discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
+    name::escaped,
+};
+use tokio::{io::Interest, net::UdpSocket, sync::mpsc, task::JoinSet, time::sleep_until};
+
+use super::signature::{is_by, sign};
+use crate::{
+    DEFAULT_PORT,
+    error::Error,
+    trust::{Identity, Peers, PublicKey},
+};
+
+/// Where and how long is searched.
+///
+/// Defaults: UDP port 7747, 2 s, every interface that is up, with carrier, and has an IPv6 link-local address; neither loopback nor a port
+/// of a bridge or bond.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchOptions {
+    /// Port of the daemons.
+    pub port: u16,
+    /// How long answers are waited for. Questions are sent at once, after 250 and 750 ms, and then each second.
+    pub duration: Duration,
+    /// Asks on these interfaces only, by name; empty: on all. One that cannot be asked on is an error.
+    pub interfaces: Vec<String>,
+    /// Leaves out these interfaces, by name.
+    pub excluded: Vec<String>,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        Self { port: DEFAULT_PORT, duration: Duration::from_secs(2), interfaces: Vec::new(), excluded: Vec::new() }
+    }
+}
+
+/// A daemon that proved its key, and the cable it was heard on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Heard {
+    /// The key it proved.
+    pub key: PublicKey,
+    /// Whether that key is in our list of peers.
+    pub trusted: bool,
+    /// What the key is called in our list of peers.
+    pub name: Option<String>,
+    /// What the host calls itself, escaped; may be empty. Proves nothing.
+    pub host_hint: String,
+    /// Our interface.
+    pub interface: String,
+    /// The daemon's name of its interface, escaped.
+    pub peer_interface: String,
+    /// The daemon's number of its interface.
+    pub peer_index: u32,
+    /// Where it can be connected to: link-local, with our interface as scope and the daemon's TCP port.
+    pub address: SocketAddrV6,
+    /// Time from question to answer, both signatures and both checks included.
+    pub rtt: Duration,
+}
+
+/// A search that runs, by a task for each interface. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Search {
+    interfaces: Vec<String>,
+    heard: mpsc::Receiver<Heard>,
+    told: Vec<(PublicKey, SocketAddrV6)>,
+    _tasks: JoinSet<()>,
+}
+
+impl Search {
+    /// Begins to ask. To be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Link`] for a named interface that cannot be asked on, [`Error::NoInterface`] where there is none at all.
+    pub fn start(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Self, Error> {
+        Self::for_key(identity, peers, options, None)
+    }
+
+    /// Asks for the owner of this key only.
+    pub(super) fn for_key(identity: &Identity, peers: &Peers, options: SearchOptions, only: Option<PublicKey>) -> Result<Self, Error> {
+        let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+        let ear = Arc::new(Ear { identity: identity.clone(), peers: peers.clone(), only });
+        let deadline = Instant::now() + options.duration;
+        let (sender, heard) = mpsc::channel(QUEUE);
+        let mut tasks = JoinSet::new();
+        let mut asked = Vec::new();
+        let mut failure = None;
+        for (interface, address) in askable(&here, &options)? {
+            let place = Place { index: interface.index, name: interface.name.to_string(), address };
+            match multicast_sender(interface, address).and_then(UdpSocket::from_std) {
+                Ok(socket) => {
+                    asked.push(place.name.clone());
+                    tasks.spawn(ask(ear.clone(), place, socket, options.port, deadline, sender.clone()));
+                }
+                Err(error) => failure = Some(Error::Link { link: place.name, why: error.to_string() }),
+            }
+        }
+        match failure {
+            // One that vanished between the list and the socket does not end the search on the others.
+            Some(error) if asked.is_empty() || !options.interfaces.is_empty() => Err(error),
+            _ => Ok(Self { interfaces: asked, heard, told: Vec::new(), _tasks: tasks }),
+        }
+    }
+
+    /// The interfaces that are asked on, those of cables first.
+    pub fn interfaces(&self) -> &[String] {
+        &self.interfaces
+    }
+
+    /// Waits for the next daemon, or the same on another cable; `None` when the time is up. Cancel safe.
+    pub async fn next(&mut self) -> Option<Heard> {
+        loop {
+            let heard = self.heard.recv().await?;
+            let known = (heard.key, heard.address);
+            let has_room = heard.trusted || self.told.len() < MOST_TOLD;
+            if has_room && !self.told.contains(&known) {
+                self.told.push(known);
+                return Some(heard);
+            }
+        }
+    }
+}
+
+/// Searches for as long as the options say, and returns who was heard: by name, then key, then cable.
+///
+/// # Errors
+///
+/// As [`Search::start`]. That nobody answers is none.
+pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Vec<Heard>, Error> {
+    let mut search = Search::start(identity, peers, options)?;
+    let mut all = Vec::new();
+    while let Some(heard) = search.next().await {
+        all.push(heard);
+    }
+    let place = |heard: &Heard| search.interfaces.iter().position(|name| *name == heard.interface);
+    // Those that are trusted first, and of them those with a name.
+    all.sort_by_key(|heard| (!heard.trusted, heard.name.is_none(), heard.name.clone(), heard.key, place(heard)));
+    Ok(all)
+}
+
+/// Chooses the interfaces to ask on, and the address to ask from; those of cables come first.
+fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Result<Vec<(&'a Interface, Ipv6Addr)>, Error> {
+    if !options.interfaces.is_empty() {
+        return options.interfaces.iter().map(|name| named(here, name)).collect();
+    }
+    let excluded = |interface: &Interface| options.excluded.iter().any(|name| interface.is_called(name));
+    let speaks = |interface: &Interface| !matches!(interface.candidate(here), Err(LeftOut::PortOf(_) | LeftOut::Loopback));
+    let usable = here.iter().filter(|interface| interface.usable().is_ok() && speaks(interface) && !excluded(interface));
+    let mut found: Vec<_> = usable.filter_map(|interface| Some((interface, interface.link_local()?))).collect();
+    found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
+    match found.is_empty() {
+        true => Err(Error::NoInterface { why: NO_ADDRESS }),
+        false => Ok(found),
+    }
+}
+
+fn named<'a>(here: &'a [Interface], name: &str) -> Result<(&'a Interface, Ipv6Addr), Error> {
+    let refused = |why: String| Error::Link { link: name.to_owned(), why };
+    let Some(interface) = here.iter().find(|interface| interface.is_called(name)) else {
+        let names: Vec<String> = here.iter().map(|interface| interface.name.to_string()).collect();
+        return Err(refused(format!("there is no such interface here; there are {}", names.join(", "))));
+    };
+    if interface.kind == InterfaceKind::Loopback {
+        return Err(refused("it joins this machine to itself".into()));
+    }
+    interface.usable().map_err(|reason| refused(reason.to_string()))?;
+    let address = interface.link_local().ok_or_else(|| refused("it has no IPv6 link-local address".into()))?;
+    Ok((interface, address))
+}
+
+/// Where a question is asked.
+struct Place {
+    index: InterfaceIndex,
+    name: String,
+    address: Ipv6Addr,
+}
+
+/// Asks on one interface, and tells what is answered, until the deadline or until nobody listens.
+async fn ask(ear: Arc<Ear>, place: Place, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<Heard>) {
+    let mut asked = Asked::new(Instant::now());
+    let mut pauses = PAUSES.iter();
+    let mut next = Instant::now();
+    let mut buffer = [0; DATAGRAM_LEN];
+    loop {
+        let received = tokio::select! {
+            () = sleep_until(deadline.into()) => return,
+            () = sleep_until(next.into()) => {
+                next = Instant::now() + *pauses.next().unwrap_or(&LAST_PAUSE);
+                send_question(&ear, &place, &socket, port, &mut asked);
+                continue;
+            }
+            received = socket.async_io(Interest::READABLE, || receive_from_neighbour(&socket, &mut buffer)) => received,
+        };
+        let Ok(Some((len, from))) = received else { continue };
+        let datagram = buffer.get(..len).unwrap_or_default();
+        if let Some(one) = ear.heard(datagram, from, &place, &mut asked, Instant::now())
+            && heard.send(one).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn send_question(ear: &Ear, place: &Place, socket: &UdpSocket, port: u16, asked: &mut Asked) {
+    let key = *ear.identity.public_key().as_bytes();
+    let question = Question { nonce: Nonce(crate::random_bytes()), key, address: place.address };
+    let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else { return };
+    asked.remember(question, Instant::now());
+    let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);
+    // The cable may have been pulled just now; the next question may find it back.
+    if let Err(error) = send_to_neighbour(socket, &datagram, place.address, place.index, group) {
+        tracing::debug!(interface = place.name, %error, "cannot ask");
+    }
+}
+
+/// What was asked on one interface, and what may still be checked there.
+struct Asked {
+    questions: VecDeque<(Question, Instant)>,
+    /// For keys that are trusted, so that strangers cannot use up what these need.
+    friends: Limiter,
+    strangers: Limiter,
+}
+
+impl Asked {
+    fn new(now: Instant) -> Self {
+        Self { questions: VecDeque::new(), friends: Limiter::new(now), strangers: Limiter::new(now) }
+    }
+
+    fn remember(&mut self, question: Question, now: Instant) {
+        self.questions.push_front((question, now));
+        self.questions.truncate(MOST_QUESTIONS);
+    }
+
+    /// Returns when the question of this answer was asked.
+    fn when(&self, answer: &Answer) -> Option<Instant> {
+        self.questions.iter().find(|(question, _)| answer.answers(question)).map(|(_, at)| *at)
+    }
+}
+
+/// Whom we are and whom we know.
+struct Ear {
+    identity: Identity,
+    peers: Peers,
+    only: Option<PublicKey>,
+}
+
+impl Ear {
+    /// Takes a datagram for what it proves; `None` where that is nothing.
+    fn heard(&self, datagram: &[u8], from: SocketAddrV6, place: &Place, asked: &mut Asked, now: Instant) -> Option<Heard> {
+        let answer = Answer::decode(datagram)?;
+        let key = PublicKey::from_bytes(answer.claims().key);
+        let wanted = key != self.identity.public_key() && self.only.is_none_or(|only| only == key);
+        if !wanted || answer.claims().address != *from.ip() {
+            return None;
+        }
+        let at = asked.when(answer.claims())?;
+        let peer = self.peers.find(&key);
+        let limiter = if peer.is_some() { &mut asked.friends } else { &mut asked.strangers };
+        if !limiter.admit(*from.ip(), now) {
+            return None;
+        }
+        let answer = answer.verified(is_by)?;
+        Some(Heard {
+            key,
+            trusted: peer.is_some(),
+            name: peer.and_then(|peer| peer.name.as_ref()).map(ToString::to_string),
+            host_hint: escaped(&answer.host),
+            interface: place.name.clone(),
+            peer_interface: escaped(&answer.interface),
+            peer_index: answer.index,
+            address: SocketAddrV6::new(answer.address, answer.port, 0, place.index.0),
+            rtt: now.saturating_duration_since(at),
+        })
+    }
+}
+
+/// Pauses after the first questions: what one lost, the next finds, and together they are three datagrams a second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Questions that may still be answered: those of the last 2 s.
+const MOST_QUESTIONS: usize = 4;
+
+/// Answers that wait to be taken.
+const QUEUE: usize = 64;
+
+/// Most daemons times cables of which a search tells those that are not trusted: more than any network has.
+const MOST_TOLD: usize = 1024;
+
+const NO_ADDRESS: &str = "none but the loopback is up, has a carrier and an IPv6 link-local address";
+
+#[cfg(test)]
+mod tests {
+    use nicstripe_link::InterfaceAddress;
+
+    use super::*;
+
+    const OURS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    const THEIRS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+
+    fn place() -> Place {
+        Place { index: InterfaceIndex(7), name: "eth5".into(), address: OURS }
+    }
+
+    fn from(ip: Ipv6Addr) -> SocketAddrV6 {
+        SocketAddrV6::new(ip, 7747, 0, 7)
+    }
+
+    /// One who asks and one who answers, and what was asked.
+    struct Scene {
+        ear: Ear,
+        daemon: Identity,
+        asked: Asked,
+        question: Question,
+    }
+
+    fn scene(trusted: bool) -> Scene {
+        let (identity, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let mut peers = Peers::default();
+        if trusted {
+            peers.add(&daemon.public_key().to_string().parse().unwrap(), Some("nas")).unwrap();
+        }
+        let question = Question { nonce: Nonce([4; 32]), key: *identity.public_key().as_bytes(), address: OURS };
+        let mut asked = Asked::new(Instant::now());
+        asked.remember(question.clone(), Instant::now());
+        Scene { ear: Ear { identity, peers, only: None }, daemon, asked, question }
+    }
+
+    impl Scene {
+        fn answer(&self) -> Answer {
+            Answer {
+                nonce: self.question.nonce,
+                key: *self.daemon.public_key().as_bytes(),
+                address: THEIRS,
+                port: 99,
+                index: 3,
+                interface: b"eth1".to_vec(),
+                host: b"n\x1bs".to_vec(),
+                asker_key: self.question.key,
+                asker_address: OURS,
+            }
+        }
+
+        fn hear(&mut self, answer: &Answer, signed_by: &Identity, source: Ipv6Addr) -> Option<Heard> {
+            let datagram = answer.encode(|text| sign(signed_by, text)).unwrap();
+            self.ear.heard(&datagram, from(source), &place(), &mut self.asked, Instant::now())
+        }
+    }
+
+    #[test]
+    fn an_answer_that_proves_its_key_is_told_with_its_cable() {
+        for trusted in [true, false] {
+            let mut scene = scene(trusted);
+            let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+            let heard = scene.hear(&answer, &daemon, THEIRS).unwrap();
+            assert_eq!((heard.key, heard.trusted), (daemon.public_key(), trusted));
+            assert_eq!(heard.name.as_deref(), trusted.then_some("nas"));
+            assert_eq!(heard.host_hint, "n\\u{1b}s", "a name that proves nothing reaches no terminal as it is");
+            assert_eq!((heard.interface.as_str(), heard.peer_interface.as_str(), heard.peer_index), ("eth5", "eth1", 3));
+            assert_eq!(heard.address, SocketAddrV6::new(THEIRS, 99, 0, 7));
+        }
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_not_believed() {
+        let mut scene = scene(true);
+        let daemon = scene.daemon.clone();
+        for other in [
+            Answer { nonce: Nonce([5; 32]), ..scene.answer() },
+            Answer { asker_key: [6; 32], ..scene.answer() },
+            Answer { asker_address: "fe80::9".parse().unwrap(), ..scene.answer() },
+        ] {
+            assert_eq!(scene.hear(&other, &daemon, THEIRS), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_forged_or_moved_answer_is_not_believed() {
+        let mut scene = scene(true);
+        let (answer, daemon, thief) = (scene.answer(), scene.daemon.clone(), Identity::generate().unwrap());
+        assert_eq!(scene.hear(&answer, &thief, THEIRS), None, "signed by another");
+        assert_eq!(scene.hear(&answer, &daemon, "fe80::bad".parse().unwrap()), None, "sent from elsewhere");
+        assert!(scene.hear(&answer, &daemon, THEIRS).is_some());
+    }
+
+    #[test]
+    fn only_the_wanted_key_is_heard_and_never_our_own() {
+        let mut scene = scene(true);
+        let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+        scene.ear.only = Some(PublicKey::from_bytes([1; 32]));
+        assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
+        scene.ear.only = None;
+        let own = Answer { key: *scene.ear.identity.public_key().as_bytes(), ..answer };
+        let identity = scene.ear.identity.clone();
+        assert_eq!(scene.hear(&own, &identity, THEIRS), None);
+    }
+
+    #[test]
+    fn strangers_cannot_use_up_what_a_friend_needs() {
+        let mut scene = scene(true);
+        let stranger = Identity::generate().unwrap();
+        let loud = Answer { key: *stranger.public_key().as_bytes(), ..scene.answer() };
+        let believed = (0..200_u16).filter(|number| {
+            let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 1, 0, *number);
+            scene.hear(&Answer { address, ..loud.clone() }, &stranger, address).is_some()
+        });
+        let believed = believed.count();
+        assert!(believed < 200, "{believed} of a flood were checked");
+        let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+        assert!(scene.hear(&answer, &daemon, THEIRS).is_some());
+    }
+
+    #[test]
+    fn old_questions_are_forgotten() {
+        let mut scene = scene(true);
+        let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+        for number in 0..MOST_QUESTIONS {
+            let question = Question { nonce: Nonce([100 + number as u8; 32]), ..scene.question.clone() };
+            scene.asked.remember(question, Instant::now());
+        }
+        assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
+    }
+
+    fn interface(index: u32, name: &str, kind: InterfaceKind, addresses: &[&str]) -> Interface {
+        let addresses = addresses.iter().map(|ip| InterfaceAddress::new(ip.parse().unwrap(), 64));
+        let mut interface = Interface::new(InterfaceIndex(index), name.parse().unwrap(), kind);
+        interface.addresses = addresses.collect();
+        interface
+    }
+
+    fn asked_on(here: &[Interface], options: &SearchOptions) -> Result<Vec<String>, Error> {
+        Ok(askable(here, options)?.iter().map(|(interface, _)| interface.name.to_string()).collect())
+    }
+
+    #[test]
+    fn every_interface_that_speaks_for_itself_is_asked_on_cables_first() {
+        let mut port = interface(5, "port", InterfaceKind::Ethernet, &["fe80::5"]);
+        port.master = Some(InterfaceIndex(4));
+        let mut unplugged = interface(6, "unplugged", InterfaceKind::Ethernet, &["fe80::6"]);
+        unplugged.carrier = false;
+        let here = [
+            interface(1, "lo", InterfaceKind::Loopback, &["::1", "fe80::1"]),
+            interface(2, "wlan0", InterfaceKind::WiFi, &["fe80::2"]),
+            interface(3, "eth0", InterfaceKind::Ethernet, &["10.0.0.1", "fe80::3"]),
+            interface(4, "br0", InterfaceKind::Bridge, &["fe80::4"]),
+            port,
+            unplugged,
+            interface(7, "ipv4", InterfaceKind::Ethernet, &["10.0.1.1"]),
+        ];
+        let all = SearchOptions::default();
+        assert_eq!(asked_on(&here, &all).unwrap(), ["eth0", "br0", "wlan0"]);
+        let without = SearchOptions { excluded: vec!["eth0".into()], ..all.clone() };
+        assert_eq!(asked_on(&here, &without).unwrap(), ["br0", "wlan0"]);
+        let one = |name: &str| asked_on(&here, &SearchOptions { interfaces: vec![name.into()], ..all.clone() });
+        assert_eq!(one("wlan0").unwrap(), ["wlan0"]);
+        for (name, why) in
+            [("lo", "itself"), ("nosuch0", "there are lo, wlan0"), ("unplugged", "no carrier"), ("ipv4", "no IPv6 link-local address")]
+        {
+            let error = one(name).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(why), "{error}");
+        }
+        assert!(matches!(asked_on(&here[..1], &all), Err(Error::NoInterface { .. })));
+    }
+}
