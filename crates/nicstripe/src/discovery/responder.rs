@@ -112,21 +112,28 @@ pub(crate) async fn follow(responder: Arc<Responder>, shutdown: CancellationToke
         Ok(here) => responder.update(&here),
         Err(error) => tracing::warn!(%error, "discovery does not know the interfaces"),
     };
+    // Subscribed before they are listed, so that none is missed in between.
     let changes = Changes::open();
     update();
-    let Ok(mut changes) = changes else { return };
-    loop {
-        let change = tokio::select! {
-            change = changes.next() => change,
-            () = shutdown.cancelled() => return,
-        };
-        match change {
-            // Whether there is a cable does not matter to a socket that waits for one.
-            Ok(Change::Carrier { .. }) => {}
-            Ok(_) => update(),
-            Err(_) => return,
+    let followed = async {
+        let mut changes = changes?;
+        loop {
+            match changes.next().await? {
+                // Whether there is a cable does not matter to a socket that waits for one.
+                Change::Carrier { .. } => {}
+                _ => update(),
+            }
         }
-    }
+    };
+    let failed = tokio::select! {
+        failed = followed => failed,
+        () = shutdown.cancelled() => return,
+    };
+    let _: Result<std::convert::Infallible, std::io::Error> = failed.inspect_err(|error| {
+        tracing::warn!(%error, "discovery is not told of new interfaces any more");
+    });
+    // The interfaces there are go on being answered on.
+    shutdown.cancelled().await;
 }
 
 /// Answers what is asked on one interface.

@@ -47,7 +47,6 @@ impl Default for SearchOptions {
 
 /// A daemon that proved its key, and the cable it was heard on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Heard {
     /// The key it proved.
     pub key: PublicKey,
