@@ -51,8 +51,7 @@ impl Lookup<'_> {
         let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), ..SearchOptions::default() };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
         let mut search = search.map_err(|error| crate::chain(&error))?;
-        let asked = || search.interfaces().join(", ");
-        let silence = format!("it does not answer on {}", asked());
+        let silence = format!("it does not answer on {}", search.interfaces().join(", "));
         let mut heard = vec![search.next().await.ok_or(silence)?];
         let settled = Instant::now() + SETTLING;
         while let Ok(Some(more)) = tokio::time::timeout_at(settled.into(), search.next()).await {

@@ -1,6 +1,8 @@
 //! The daemon's side of discovery: answers those who may know that it is there.
 
 use std::{
+    convert::Infallible,
+    io,
     net::{Ipv6Addr, SocketAddrV6},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -94,7 +96,7 @@ impl Responder {
         chosen && interface.up && interface.kind != InterfaceKind::Loopback
     }
 
-    fn open(&self, interface: &Interface, place: Place) -> std::io::Result<Station> {
+    fn open(&self, interface: &Interface, place: Place) -> io::Result<Station> {
         let socket = UdpSocket::from_std(multicast_listener(interface, GROUP, self.voice.port)?)?;
         tracing::debug!(interface = %place.name, address = %place.address, "answering discovery");
         let task = AbortOnDropHandle::new(tokio::spawn(answer(self.voice.clone(), place, socket)));
@@ -108,32 +110,29 @@ fn place(interface: &Interface) -> Option<Place> {
 
 /// Keeps a responder up to date with the interfaces of this machine, until `shutdown`.
 pub(crate) async fn follow(responder: Arc<Responder>, shutdown: CancellationToken) {
-    let update = || match interfaces() {
-        Ok(here) => responder.update(&here),
-        Err(error) => tracing::warn!(%error, "discovery does not know the interfaces"),
-    };
+    tokio::select! {
+        Err(error) = follow_changes(&responder) => {
+            tracing::warn!(%error, "new interfaces do not answer discovery");
+            // Those that do go on.
+            shutdown.cancelled().await;
+        }
+        () = shutdown.cancelled() => {}
+    }
+}
+
+async fn follow_changes(responder: &Responder) -> io::Result<Infallible> {
+    let update = || interfaces().map(|here| responder.update(&here)).map_err(io::Error::other);
     // Subscribed before they are listed, so that none is missed in between.
     let changes = Changes::open();
-    update();
-    let followed = async {
-        let mut changes = changes?;
-        loop {
-            match changes.next().await? {
-                // Whether there is a cable does not matter to a socket that waits for one.
-                Change::Carrier { .. } => {}
-                _ => update(),
-            }
+    update()?;
+    let mut changes = changes?;
+    loop {
+        match changes.next().await? {
+            // Whether there is a cable does not matter to a socket that waits for one.
+            Change::Carrier { .. } => {}
+            _ => update()?,
         }
-    };
-    let failed = tokio::select! {
-        failed = followed => failed,
-        () = shutdown.cancelled() => return,
-    };
-    let _: Result<std::convert::Infallible, std::io::Error> = failed.inspect_err(|error| {
-        tracing::warn!(%error, "discovery is not told of new interfaces any more");
-    });
-    // The interfaces there are go on being answered on.
-    shutdown.cancelled().await;
+    }
 }
 
 /// Answers what is asked on one interface.
