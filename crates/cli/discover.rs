@@ -74,8 +74,7 @@ impl Discover {
     async fn heard(self, home: &Home) -> Result<Vec<Heard>, Failure> {
         let identity = Identity::load_or_create(&home.identity_file())?;
         let peers = Peers::load(&home.peers_file())?;
-        let options =
-            SearchOptions { port: self.port, duration: self.timeout, interfaces: self.interface, ..SearchOptions::default() };
+        let options = SearchOptions { port: self.port, duration: self.timeout, interfaces: self.interface, ..SearchOptions::default() };
         Ok(discovery::discover(&identity, &peers, options).await?)
     }
 }
@@ -87,8 +86,7 @@ fn table(heard: &[Heard]) -> Vec<String> {
     }
     let titles = ["NAME", "FINGERPRINT", "TRUSTED", "CABLE", "ADDRESS", "RTT"].map(str::to_owned);
     let rows: Vec<[String; 6]> = [titles].into_iter().chain(heard.iter().map(row)).collect();
-    let widths: [usize; 6] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
+    let widths: [usize; 6] = std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
     let line = |row: &[String; 6]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()

@@ -23,8 +23,8 @@ mod responder;
 mod search;
 mod signature;
 
+pub use self::search::{Heard, Search, SearchOptions, discover};
 pub(crate) use self::{
     lookup::Lookup,
     responder::{Responder, ResponderConfig, follow},
 };
-pub use self::search::{Heard, Search, SearchOptions, discover};

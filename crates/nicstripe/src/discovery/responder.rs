@@ -5,7 +5,7 @@ use std::{
     io,
     net::{Ipv6Addr, SocketAddrV6},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nicstripe_link::{
@@ -186,14 +186,7 @@ impl Voice {
     /// Returns the answer to a datagram that came from this neighbour; `None` where there is nothing to be said.
     ///
     /// The cheap questions come first, so that a stranger costs no signature.
-    fn answer_to(
-        &self,
-        datagram: &[u8],
-        from: Ipv6Addr,
-        place: Place,
-        limiter: &mut Limiter,
-        now: Instant,
-    ) -> Option<[u8; DATAGRAM_LEN]> {
+    fn answer_to(&self, datagram: &[u8], from: Ipv6Addr, place: Place, limiter: &mut Limiter, now: Instant) -> Option<[u8; DATAGRAM_LEN]> {
         let question = Question::decode(datagram)?;
         let key = PublicKey::from_bytes(question.claims().key);
         let ours = self.identity.public_key();
