@@ -1,6 +1,6 @@
 //! Machines that find each other on their cables.
 
-use std::{sync::Arc, time::Instant};
+use std::{fs, sync::Arc, time::Instant};
 
 use nicstripe_lab::{Direction, Host, Lab, LinkSpec};
 use serde_json::Value;
@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_cable_that_is_cut_is_not_shown,
     a_cable_that_passes_only_questions_is_not_shown,
     a_daemon_is_heard_on_the_interfaces_that_it_listens_on,
+    a_cable_that_gets_its_address_later_is_answered_on,
     a_peers_name_is_enough_to_copy,
     a_name_that_nobody_answers_to_is_an_error_that_says_what_was_tried,
     another_daemon_with_a_trusted_key_is_not_taken_for_the_one_that_was_named,
@@ -93,6 +94,22 @@ fn a_daemon_is_heard_on_the_interfaces_that_it_listens_on() {
     assert_eq!(cables(&found["peers"][0]), [("eth2", "eth2")], "{found:#}");
     let elsewhere = discovered(&client, daemon.port, &["--interface", "eth1"]);
     assert!(peers(&elsewhere).is_empty(), "{elsewhere:#}");
+}
+
+fn a_cable_that_gets_its_address_later_is_answered_on() {
+    let lab = Arc::new(Lab::builder().links(links()).build().unwrap());
+    let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::None));
+    introduce(&client, &server);
+    let ipv6_on_eth2 = |off: &str| lab.on(Host::B, || fs::write("/proc/sys/net/ipv6/conf/eth2/disable_ipv6", off).unwrap()).unwrap();
+    ipv6_on_eth2("1");
+    let daemon = Daemon::start(&server, &[]);
+    let found = discovered(&client, daemon.port, &[]);
+    assert_eq!(cables(&found["peers"][0]), [("eth1", "eth1")], "{found:#}");
+    for (off, expected) in [("0", 2), ("1", 1), ("0", 2)] {
+        ipv6_on_eth2(off);
+        let found = discovered(&client, daemon.port, &[]);
+        assert_eq!(cables(&found["peers"][0]).len(), expected, "{found:#}");
+    }
 }
 
 fn a_peers_name_is_enough_to_copy() {
