@@ -51,14 +51,17 @@ impl Lookup<'_> {
         let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), ..SearchOptions::default() };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
         let mut search = search.map_err(|error| crate::chain(&error))?;
-        let silence = format!("it does not answer on {}", search.interfaces().join(", "));
-        let mut heard = vec![search.next().await.ok_or(silence)?];
+        let Some(first) = search.next().await else {
+            let silence = || format!("it does not answer on {}", search.interfaces().join(", "));
+            return Err(search.obstacle().map_or_else(silence, |error| crate::chain(&error)));
+        };
+        let mut heard = vec![first];
         let settled = Instant::now() + SETTLING;
         while let Ok(Some(more)) = tokio::time::timeout_at(settled.into(), search.next()).await {
             heard.push(more);
         }
-        let place = |interface: &str| search.interfaces().iter().position(|name| name == interface);
-        heard.sort_by_key(|heard| place(&heard.interface));
+        let asked = search.interfaces();
+        heard.sort_by_key(|heard| asked.iter().position(|name| *name == heard.interface));
         Ok(heard.into_iter().map(|heard| heard.address.into()).collect())
     }
 }

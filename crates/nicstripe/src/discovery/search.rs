@@ -2,19 +2,21 @@
 
 use std::{
     collections::VecDeque,
+    io,
     net::{Ipv6Addr, SocketAddrV6},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use nicstripe_link::{
-    Interface, InterfaceIndex, InterfaceKind, LeftOut, interfaces, multicast_sender, receive_from_neighbour, send_to_neighbour,
+    Changes, Interface, InterfaceIndex, InterfaceKind, LeftOut, interfaces, multicast_sender, receive_from_neighbour, send_to_neighbour,
 };
 use nicstripe_proto::{
     discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
     name::escaped,
 };
 use tokio::{io::Interest, net::UdpSocket, sync::mpsc, task::JoinSet, time::sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::signature::{is_by, sign};
 use crate::{
@@ -33,7 +35,7 @@ pub struct SearchOptions {
     pub port: u16,
     /// How long answers are waited for. Questions are sent at once, after 250 and 750 ms, and then each second.
     pub duration: Duration,
-    /// Asks on these interfaces only, by name; empty: on all. One that cannot be asked on is an error.
+    /// Asks on these interfaces only, by name; empty: on all.
     pub interfaces: Vec<String>,
     /// Leaves out these interfaces, by name.
     pub excluded: Vec<String>,
@@ -68,54 +70,68 @@ pub struct Heard {
     pub rtt: Duration,
 }
 
-/// A search that runs, by a task for each interface. Ends when it is dropped.
+/// A search that runs. Ends when it is dropped.
 #[derive(Debug)]
 pub struct Search {
-    interfaces: Vec<String>,
+    options: SearchOptions,
+    asked: Asked,
     heard: mpsc::Receiver<Heard>,
     told: Vec<(PublicKey, SocketAddrV6)>,
-    _tasks: JoinSet<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
+/// Names of the interfaces that are asked on, in the order in which that began.
+type Asked = Arc<Mutex<Vec<String>>>;
+
 impl Search {
-    /// Begins to ask. To be called within a tokio runtime.
+    /// Begins to ask, on interfaces that get carrier or address later as soon as they have both. To be called within a tokio runtime.
     ///
     /// # Errors
     ///
-    /// [`Error::Link`] for a named interface that cannot be asked on, [`Error::NoInterface`] where there is none at all.
+    /// [`Error::Link`] for a named interface that does not exist or is the loopback.
     pub fn start(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Self, Error> {
         Self::for_key(identity, peers, options, None)
     }
 
     /// Asks for the owner of this key only.
     pub(super) fn for_key(identity: &Identity, peers: &Peers, options: SearchOptions, only: Option<PublicKey>) -> Result<Self, Error> {
-        let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
-        let ear = Arc::new(Ear { identity: identity.clone(), peers: peers.clone(), only });
-        let deadline = Instant::now() + options.duration;
+        let here = listed()?;
+        options.interfaces.iter().try_for_each(|name| named(&here, name).map(drop))?;
         let (sender, heard) = mpsc::channel(QUEUE);
-        let mut tasks = JoinSet::new();
-        let mut asked = Vec::new();
-        let mut failure = None;
-        for (interface, address) in askable(&here, &options)? {
-            let place = Place { index: interface.index, name: interface.name.to_string(), address };
-            match multicast_sender(interface, address).and_then(UdpSocket::from_std) {
-                Ok(socket) => {
-                    asked.push(place.name.clone());
-                    tasks.spawn(ask(ear.clone(), place, socket, options.port, deadline, sender.clone()));
-                }
-                Err(error) => failure = Some(Error::Link { link: place.name, why: error.to_string() }),
-            }
-        }
-        match failure {
-            // One that vanished between the list and the socket does not end the search on the others.
-            Some(error) if asked.is_empty() || !options.interfaces.is_empty() => Err(error),
-            _ => Ok(Self { interfaces: asked, heard, told: Vec::new(), _tasks: tasks }),
-        }
+        let asked = Asked::default();
+        let searcher = Searcher {
+            ear: Arc::new(Ear { identity: identity.clone(), peers: peers.clone(), only }),
+            deadline: Instant::now() + options.duration,
+            options: options.clone(),
+            asked: asked.clone(),
+            heard: sender,
+            places: Vec::new(),
+            tasks: JoinSet::new(),
+        };
+        Ok(Self { options, asked, heard, told: Vec::new(), _task: AbortOnDropHandle::new(tokio::spawn(searcher.run())) })
     }
 
-    /// The interfaces that are asked on, those of cables first.
-    pub fn interfaces(&self) -> &[String] {
-        &self.interfaces
+    /// The interfaces that have been asked on so far; of those that could be from the start, cables first.
+    pub fn interfaces(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why there was no asking, on an interface that was named or on any; to be called when the search is over.
+    pub fn obstacle(&self) -> Option<Error> {
+        let asked = self.interfaces();
+        if self.options.interfaces.is_empty() {
+            return asked.is_empty().then_some(Error::NoInterface { why: NO_ADDRESS });
+        }
+        let here = listed().ok()?;
+        let obstacle = |name: &String| match named(&here, name) {
+            Ok(interface) if asked.iter().any(|asked| interface.is_called(asked)) => None,
+            Ok(interface) => {
+                let why = interface.usable().err().map_or_else(|| NO_LINK_LOCAL.to_owned(), |reason| reason.to_string());
+                Some(Error::Link { link: name.clone(), why })
+            }
+            Err(error) => Some(error),
+        };
+        self.options.interfaces.iter().find_map(obstacle)
     }
 
     /// Waits for the next daemon, or the same on another cable; `None` when the time is up. Cancel safe.
@@ -136,47 +152,102 @@ impl Search {
 ///
 /// # Errors
 ///
-/// As [`Search::start`]. That nobody answers is none.
+/// As [`Search::start`], and [`Search::obstacle`]. That nobody answers is none.
 pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Vec<Heard>, Error> {
     let mut search = Search::start(identity, peers, options)?;
     let mut all = Vec::new();
     while let Some(heard) = search.next().await {
         all.push(heard);
     }
-    let place = |heard: &Heard| search.interfaces.iter().position(|name| *name == heard.interface);
+    if let Some(error) = search.obstacle() {
+        return Err(error);
+    }
+    let asked = search.interfaces();
+    let place = |heard: &Heard| asked.iter().position(|name| *name == heard.interface);
     // Those that are trusted first, and of them those with a name.
     all.sort_by_key(|heard| (!heard.trusted, heard.name.is_none(), heard.name.clone(), heard.key, place(heard)));
     Ok(all)
 }
 
-/// Chooses the interfaces to ask on, and the address to ask from; those of cables come first.
-fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Result<Vec<(&'a Interface, Ipv6Addr)>, Error> {
-    if !options.interfaces.is_empty() {
-        return options.interfaces.iter().map(|name| named(here, name)).collect();
+/// Finds where there is somebody to ask, for as long as the search lasts.
+struct Searcher {
+    ear: Arc<Ear>,
+    options: SearchOptions,
+    deadline: Instant,
+    asked: Asked,
+    heard: mpsc::Sender<Heard>,
+    places: Vec<(InterfaceIndex, Ipv6Addr)>,
+    /// One for each place.
+    tasks: JoinSet<()>,
+}
+
+impl Searcher {
+    async fn run(mut self) {
+        // Subscribed before they are listed, so that none is missed in between.
+        let mut changes = Changes::open().ok();
+        loop {
+            self.begin_where_possible();
+            let changed = async {
+                match &mut changes {
+                    Some(changes) => changes.next().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let is_told = tokio::select! {
+                is_told = changed => is_told,
+                () = sleep_until(self.deadline.into()) => return,
+            };
+            if !is_told {
+                changes = None;
+            }
+        }
     }
-    let excluded = |interface: &Interface| options.excluded.iter().any(|name| interface.is_called(name));
-    let speaks = |interface: &Interface| !matches!(interface.candidate(here), Err(LeftOut::PortOf(_) | LeftOut::Loopback));
-    let usable = here.iter().filter(|interface| interface.usable().is_ok() && speaks(interface) && !excluded(interface));
-    let mut found: Vec<_> = usable.filter_map(|interface| Some((interface, interface.link_local()?))).collect();
-    found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
-    match found.is_empty() {
-        true => Err(Error::NoInterface { why: NO_ADDRESS }),
-        false => Ok(found),
+
+    /// Begins to ask on each interface where that is possible and has not begun.
+    fn begin_where_possible(&mut self) {
+        let Ok(here) = interfaces() else { return };
+        for (interface, address) in askable(&here, &self.options) {
+            let place = (interface.index, address);
+            if self.places.contains(&place) {
+                continue;
+            }
+            // An address may go between being listed and being used; its coming back is told.
+            let Ok(socket) = multicast_sender(interface, address).and_then(UdpSocket::from_std) else { continue };
+            self.places.push(place);
+            let place = Place { index: interface.index, name: interface.name.to_string(), address };
+            self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(place.name.clone());
+            self.tasks.spawn(ask(self.ear.clone(), place, socket, self.options.port, self.deadline, self.heard.clone()));
+        }
     }
 }
 
-fn named<'a>(here: &'a [Interface], name: &str) -> Result<(&'a Interface, Ipv6Addr), Error> {
-    let refused = |why: String| Error::Link { link: name.to_owned(), why };
-    let Some(interface) = here.iter().find(|interface| interface.is_called(name)) else {
-        let names: Vec<String> = here.iter().map(|interface| interface.name.to_string()).collect();
-        return Err(refused(format!("there is no such interface here; there are {}", names.join(", "))));
+fn listed() -> Result<Vec<Interface>, Error> {
+    interfaces().map_err(|error| Error::System { what: "list the interfaces", source: io::Error::other(error) })
+}
+
+/// Chooses the interfaces to ask on, and the address to ask from; those of cables come first.
+fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Ipv6Addr)> {
+    let called = |interface: &Interface, names: &[String]| names.iter().any(|name| interface.is_called(name));
+    let chosen = |interface: &Interface| match options.interfaces.is_empty() {
+        true => !matches!(interface.candidate(here), Err(LeftOut::PortOf(_) | LeftOut::Loopback)),
+        false => called(interface, &options.interfaces),
     };
-    if interface.kind == InterfaceKind::Loopback {
-        return Err(refused("it joins this machine to itself".into()));
+    let usable = here.iter().filter(|one| one.usable().is_ok() && chosen(one) && !called(one, &options.excluded));
+    let mut found: Vec<_> = usable.filter_map(|interface| Some((interface, interface.link_local()?))).collect();
+    found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
+    found
+}
+
+fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> {
+    let refused = |why: String| Error::Link { link: name.to_owned(), why };
+    match here.iter().find(|interface| interface.is_called(name)) {
+        Some(interface) if interface.kind == InterfaceKind::Loopback => Err(refused("it joins this machine to itself".into())),
+        Some(interface) => Ok(interface),
+        None => {
+            let names: Vec<String> = here.iter().map(|interface| interface.name.to_string()).collect();
+            Err(refused(format!("there is no such interface here; there are {}", names.join(", "))))
+        }
     }
-    interface.usable().map_err(|reason| refused(reason.to_string()))?;
-    let address = interface.link_local().ok_or_else(|| refused("it has no IPv6 link-local address".into()))?;
-    Ok((interface, address))
 }
 
 /// Where a question is asked.
@@ -188,7 +259,7 @@ struct Place {
 
 /// Asks on one interface, and tells what is answered, until the deadline or until nobody listens.
 async fn ask(ear: Arc<Ear>, place: Place, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<Heard>) {
-    let mut asked = Asked::new(Instant::now());
+    let mut questions = Questions::new(Instant::now());
     let mut pauses = PAUSES.iter();
     let mut next = Instant::now();
     let mut buffer = [0; DATAGRAM_LEN];
@@ -197,14 +268,14 @@ async fn ask(ear: Arc<Ear>, place: Place, socket: UdpSocket, port: u16, deadline
             () = sleep_until(deadline.into()) => return,
             () = sleep_until(next.into()) => {
                 next = Instant::now() + *pauses.next().unwrap_or(&LAST_PAUSE);
-                send_question(&ear, &place, &socket, port, &mut asked);
+                send_question(&ear, &place, &socket, port, &mut questions);
                 continue;
             }
             received = socket.async_io(Interest::READABLE, || receive_from_neighbour(&socket, &mut buffer)) => received,
         };
         let Ok(Some((len, from))) = received else { continue };
         let datagram = buffer.get(..len).unwrap_or_default();
-        if let Some(one) = ear.heard(datagram, from, &place, &mut asked, Instant::now())
+        if let Some(one) = ear.heard(datagram, from, &place, &mut questions, Instant::now())
             && heard.send(one).await.is_err()
         {
             return;
@@ -212,11 +283,11 @@ async fn ask(ear: Arc<Ear>, place: Place, socket: UdpSocket, port: u16, deadline
     }
 }
 
-fn send_question(ear: &Ear, place: &Place, socket: &UdpSocket, port: u16, asked: &mut Asked) {
+fn send_question(ear: &Ear, place: &Place, socket: &UdpSocket, port: u16, questions: &mut Questions) {
     let key = *ear.identity.public_key().as_bytes();
     let question = Question { nonce: Nonce(crate::random_bytes()), key, address: place.address };
     let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else { return };
-    asked.remember(question, Instant::now());
+    questions.remember(question, Instant::now());
     let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);
     // The cable may have been pulled just now; the next question may find it back.
     if let Err(error) = send_to_neighbour(socket, &datagram, place.address, place.index, group) {
@@ -225,26 +296,26 @@ fn send_question(ear: &Ear, place: &Place, socket: &UdpSocket, port: u16, asked:
 }
 
 /// What was asked on one interface, and what may still be checked there.
-struct Asked {
-    questions: VecDeque<(Question, Instant)>,
+struct Questions {
+    asked: VecDeque<(Question, Instant)>,
     /// For keys that are trusted, so that strangers cannot use up what these need.
     friends: Limiter,
     strangers: Limiter,
 }
 
-impl Asked {
+impl Questions {
     fn new(now: Instant) -> Self {
-        Self { questions: VecDeque::new(), friends: Limiter::new(now), strangers: Limiter::new(now) }
+        Self { asked: VecDeque::new(), friends: Limiter::new(now), strangers: Limiter::new(now) }
     }
 
     fn remember(&mut self, question: Question, now: Instant) {
-        self.questions.push_front((question, now));
-        self.questions.truncate(MOST_QUESTIONS);
+        self.asked.push_front((question, now));
+        self.asked.truncate(MOST_QUESTIONS);
     }
 
     /// Returns when the question of this answer was asked.
     fn when(&self, answer: &Answer) -> Option<Instant> {
-        self.questions.iter().find(|(question, _)| answer.answers(question)).map(|(_, at)| *at)
+        self.asked.iter().find(|(question, _)| answer.answers(question)).map(|(_, at)| *at)
     }
 }
 
@@ -257,16 +328,16 @@ struct Ear {
 
 impl Ear {
     /// Takes a datagram for what it proves; `None` where that is nothing.
-    fn heard(&self, datagram: &[u8], from: SocketAddrV6, place: &Place, asked: &mut Asked, now: Instant) -> Option<Heard> {
+    fn heard(&self, datagram: &[u8], from: SocketAddrV6, place: &Place, questions: &mut Questions, now: Instant) -> Option<Heard> {
         let answer = Answer::decode(datagram)?;
         let key = PublicKey::from_bytes(answer.claims().key);
         let wanted = key != self.identity.public_key() && self.only.is_none_or(|only| only == key);
         if !wanted || answer.claims().address != *from.ip() {
             return None;
         }
-        let at = asked.when(answer.claims())?;
+        let at = questions.when(answer.claims())?;
         let peer = self.peers.find(&key);
-        let limiter = if peer.is_some() { &mut asked.friends } else { &mut asked.strangers };
+        let limiter = if peer.is_some() { &mut questions.friends } else { &mut questions.strangers };
         if !limiter.admit(*from.ip(), now) {
             return None;
         }
@@ -298,6 +369,7 @@ const QUEUE: usize = 64;
 /// Most daemons times cables of which a search tells those that are not trusted: more than any network has.
 const MOST_TOLD: usize = 1024;
 
+const NO_LINK_LOCAL: &str = "it has no IPv6 link-local address";
 const NO_ADDRESS: &str = "none but the loopback is up, has a carrier and an IPv6 link-local address";
 
 #[cfg(test)]
@@ -321,7 +393,7 @@ mod tests {
     struct Scene {
         ear: Ear,
         daemon: Identity,
-        asked: Asked,
+        questions: Questions,
         question: Question,
     }
 
@@ -332,9 +404,9 @@ mod tests {
             peers.add(&daemon.public_key().to_string().parse().unwrap(), Some("nas")).unwrap();
         }
         let question = Question { nonce: Nonce([4; 32]), key: *identity.public_key().as_bytes(), address: OURS };
-        let mut asked = Asked::new(Instant::now());
-        asked.remember(question.clone(), Instant::now());
-        Scene { ear: Ear { identity, peers, only: None }, daemon, asked, question }
+        let mut questions = Questions::new(Instant::now());
+        questions.remember(question.clone(), Instant::now());
+        Scene { ear: Ear { identity, peers, only: None }, daemon, questions, question }
     }
 
     impl Scene {
@@ -354,7 +426,7 @@ mod tests {
 
         fn hear(&mut self, answer: &Answer, signed_by: &Identity, source: Ipv6Addr) -> Option<Heard> {
             let datagram = answer.encode(|text| sign(signed_by, text)).unwrap();
-            self.ear.heard(&datagram, from(source), &place(), &mut self.asked, Instant::now())
+            self.ear.heard(&datagram, from(source), &place(), &mut self.questions, Instant::now())
         }
     }
 
@@ -427,7 +499,7 @@ mod tests {
         let (answer, daemon) = (scene.answer(), scene.daemon.clone());
         for number in 0..MOST_QUESTIONS {
             let question = Question { nonce: Nonce([100 + number as u8; 32]), ..scene.question.clone() };
-            scene.asked.remember(question, Instant::now());
+            scene.questions.remember(question, Instant::now());
         }
         assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
     }
@@ -439,8 +511,8 @@ mod tests {
         interface
     }
 
-    fn asked_on(here: &[Interface], options: &SearchOptions) -> Result<Vec<String>, Error> {
-        Ok(askable(here, options)?.iter().map(|(interface, _)| interface.name.to_string()).collect())
+    fn asked_on(here: &[Interface], options: &SearchOptions) -> Vec<String> {
+        askable(here, options).iter().map(|(interface, _)| interface.name.to_string()).collect()
     }
 
     #[test]
@@ -459,17 +531,26 @@ mod tests {
             interface(7, "ipv4", InterfaceKind::Ethernet, &["10.0.1.1"]),
         ];
         let all = SearchOptions::default();
-        assert_eq!(asked_on(&here, &all).unwrap(), ["eth0", "br0", "wlan0"]);
+        assert_eq!(asked_on(&here, &all), ["eth0", "br0", "wlan0"]);
         let without = SearchOptions { excluded: vec!["eth0".into()], ..all.clone() };
-        assert_eq!(asked_on(&here, &without).unwrap(), ["br0", "wlan0"]);
-        let one = |name: &str| asked_on(&here, &SearchOptions { interfaces: vec![name.into()], ..all.clone() });
-        assert_eq!(one("wlan0").unwrap(), ["wlan0"]);
-        for (name, why) in
-            [("lo", "itself"), ("nosuch0", "there are lo, wlan0"), ("unplugged", "no carrier"), ("ipv4", "no IPv6 link-local address")]
-        {
-            let error = one(name).unwrap_err().to_string();
+        assert_eq!(asked_on(&here, &without), ["br0", "wlan0"]);
+        for (name, expected) in [("wlan0", &["wlan0"][..]), ("unplugged", &[]), ("ipv4", &[])] {
+            let options = SearchOptions { interfaces: vec![name.into()], ..all.clone() };
+            assert_eq!(asked_on(&here, &options), expected, "{name}");
+        }
+        for (name, why) in [("lo", "itself"), ("nosuch0", "there are lo, wlan0")] {
+            let error = named(&here, name).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(why), "{error}");
         }
-        assert!(matches!(asked_on(&here[..1], &all), Err(Error::NoInterface { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_search_that_could_not_ask_says_why() {
+        let (identity, peers) = (Identity::generate().unwrap(), Peers::default());
+        let all: Vec<String> = interfaces().unwrap().iter().map(|interface| interface.name.to_string()).collect();
+        let nowhere = SearchOptions { duration: Duration::from_millis(10), excluded: all, ..SearchOptions::default() };
+        assert!(matches!(discover(&identity, &peers, nowhere.clone()).await, Err(Error::NoInterface { .. })));
+        let loopback = SearchOptions { interfaces: vec!["lo".into()], ..nowhere };
+        assert!(matches!(Search::start(&identity, &peers, loopback), Err(Error::Link { .. })));
     }
 }
