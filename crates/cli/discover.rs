@@ -159,6 +159,6 @@ pub(crate) mod tests {
                 "unknown key, says it is \"x\"  AgIC-AgIC-AgIC  no       enp3s0 → eth1  [fe80::2%enp3s0]:7747  0.7 ms",
             ]
         );
-        assert_eq!(table(&[]), [String::new(); 0]);
+        assert!(table(&[]).is_empty());
     }
 }

@@ -129,8 +129,8 @@ fn a_name_that_nobody_answers_to_is_an_error_that_says_what_was_tried() {
     let begun = Instant::now();
     let outcome = hosts.cp(&["source", "b:target"]).expect(10);
     outcome.error(&["\"b\"", "eth1, eth2", "resolver"]).hint(&["discover"]);
-    // 2 s for the cables, at most 7 s for the resolver, and as much again for a busy machine.
-    assert!(begun.elapsed().as_secs() < 18, "{:?}", begun.elapsed());
+    // 3 s for the cables, at most 7 s for the resolver, and as much again for a busy machine.
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
 fn another_daemon_with_a_trusted_key_is_not_taken_for_the_one_that_was_named() {

@@ -48,7 +48,7 @@ impl Lookup<'_> {
 
     /// Asks on every cable, and takes all that answer soon after the first.
     async fn on_cables(&self) -> Result<Vec<SocketAddr>, String> {
-        let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), ..SearchOptions::default() };
+        let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), duration: PATIENCE, ..SearchOptions::default() };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
         let mut search = search.map_err(|error| crate::chain(&error))?;
         let Some(first) = search.next().await else {
@@ -93,6 +93,10 @@ async fn first_of(
 
 /// How long a peer may take to answer when the resolver knows its name already: an answer over a cable takes about 1 ms.
 const HEAD_START: Duration = Duration::from_millis(50);
+
+/// How long a peer may take to answer when nobody else knows its name: after both ends of a cable were plugged in, each takes up to 2 s to
+/// check that its address is nobody else's (RFC 4862, section 5.4), and is then asked within 1 s.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long answers on other cables are waited for after the first.
 const SETTLING: Duration = Duration::from_millis(20);
