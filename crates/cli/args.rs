@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{completions, cp, demo, failure::Failure, key, man, routes, serve, terminal::Terminal, trust};
+use crate::{completions, cp, demo, discover, failure::Failure, key, man, routes, serve, terminal::Terminal, trust};
 
 /// Copies large files between two machines over every cable that joins them, and proves that what arrived is what was sent.
 #[derive(Debug, Parser)]
@@ -20,6 +20,7 @@ pub(crate) enum Command {
     Trust(trust::Trust),
     Serve(serve::Serve),
     Cp(Box<cp::Cp>),
+    Discover(discover::Discover),
     Routes(routes::RoutesArgs),
     Completions(completions::Completions),
     Man(man::Man),
@@ -34,6 +35,7 @@ impl Command {
             Self::Trust(trust) => trust.run(terminal),
             Self::Serve(serve) => serve.run(terminal),
             Self::Cp(cp) => cp.run(terminal),
+            Self::Discover(discover) => discover.run(terminal),
             Self::Routes(routes) => routes.run(terminal),
             Self::Completions(completions) => completions.run(),
             Self::Man(man) => man.run(),

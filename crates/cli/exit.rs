@@ -75,7 +75,7 @@ impl Exit {
         match error {
             Error::Name(_) => Self::Usage,
             Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } => Self::Refused,
-            Error::Resolve { .. } | Error::Link { .. } | Error::Connect { .. } => Self::NoLink,
+            Error::Resolve { .. } | Error::Link { .. } | Error::NoInterface { .. } | Error::Connect { .. } => Self::NoLink,
             Error::Protocol { .. } => Self::Protocol,
             Error::Abandoned { .. } => Self::TimedOut,
             Error::Cancelled { .. } => Self::Interrupted,
@@ -151,6 +151,7 @@ mod tests {
         for (error, expected) in [
             (Error::Resolve { host: host(), source: io_error() }, 10),
             (Error::Link { link: "eth1".into(), why: why() }, 10),
+            (Error::NoInterface { why: "because" }, 10),
             (Error::Connect { address, source: io_error() }, 10),
             (Error::Abandoned { host: host(), waited: Duration::from_secs(600) }, 30),
             (Error::UntrustedPeer { host: host(), key }, 5),

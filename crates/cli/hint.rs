@@ -35,7 +35,10 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
 fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match error {
-        Error::Resolve { .. } => Some("check the spelling, or use an address, as in 10.0.1.2:PATH".into()),
+        Error::Resolve { .. } => {
+            Some(format!("check the spelling, or use an address, as in 10.0.1.2:PATH; who is on the cables: {program} discover"))
+        }
+        Error::NoInterface { .. } => Some("plug in a cable, and see what `ip -6 address show scope link` says of its interface".into()),
         Error::Connect { address, source } => Some(match source.kind() {
             ErrorKind::ConnectionRefused => {
                 format!("nothing listens there; start the daemon on that machine: {}", serve_on(address.port()))

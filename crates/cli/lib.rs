@@ -12,6 +12,7 @@ mod args;
 mod completions;
 mod cp;
 mod demo;
+mod discover;
 mod exit;
 mod failure;
 mod hint;

@@ -53,6 +53,10 @@ pub(crate) struct Serve {
     /// Let peers add new files but replace none
     #[arg(long, conflicts_with = "read_only")]
     append_only: bool,
+
+    /// Answer `nicstripe discover` of every machine on the same cable, not only of those that are trusted
+    #[arg(long)]
+    announce: bool,
 }
 
 impl Serve {
@@ -83,6 +87,7 @@ impl Serve {
             .interfaces(self.interface.clone())
             .read_only(self.read_only)
             .append_only(self.append_only)
+            .announce(self.announce)
             .bind()
             .await?;
 
@@ -257,8 +262,10 @@ mod tests {
 
     #[test]
     fn the_commands_own_restriction_is_the_upper_bound() {
-        let serve =
-            |read_only, append_only| Serve { root: ".".into(), listen: Vec::new(), interface: Vec::new(), port: 0, read_only, append_only };
+        let serve = |read_only, append_only| {
+            let (listen, interface) = (Vec::new(), Vec::new());
+            Serve { root: ".".into(), listen, interface, port: 0, read_only, append_only, announce: false }
+        };
         assert_eq!(serve(true, false).restricted(Access::Full), Access::ReadOnly);
         assert_eq!(serve(false, true).restricted(Access::Full), Access::AppendOnly);
         assert_eq!(serve(false, true).restricted(Access::ReadOnly), Access::ReadOnly);

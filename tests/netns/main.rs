@@ -13,6 +13,8 @@ macro_rules! tests {
 }
 
 #[cfg(target_os = "linux")]
+mod discovery;
+#[cfg(target_os = "linux")]
 mod disks;
 #[cfg(target_os = "linux")]
 mod failures;
@@ -55,7 +57,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     let trials_of = |tests: &[(&'static str, fn())], obstacle: &Option<String>| -> Vec<Trial> {
         tests.iter().map(|&(name, test)| trial(name, test, obstacle.clone())).collect()
     };
-    let modules = [start::TESTS, striping::TESTS, failures::TESTS, routes::TESTS, permissions::TESTS];
+    let modules = [start::TESTS, striping::TESTS, failures::TESTS, routes::TESTS, permissions::TESTS, discovery::TESTS];
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));
     trials

@@ -1,14 +1,16 @@
-//! What programs read of a copy: events while it runs and a document at the end, as `docs/schema` describes them.
+//! What programs read: of a copy, events while it runs and a document at the end; of a search, a document; as `docs/schema` describes them.
 //!
 //! What is unknown is absent, never 0, −1 or null. Units are in the names: `_s` seconds, `_us` microseconds, `_bps` bits a second, bytes
 //! where nothing else is said.
 
+mod discovery;
 mod document;
 mod event;
 #[cfg(test)]
 mod schema;
 
 pub(crate) use self::{
+    discovery::Discovery,
     document::Document,
     event::{EventStream, print},
 };

@@ -10,6 +10,7 @@
 //! | which interfaces are there, and which of them are cables? | [`interfaces`], [`Interface::candidate`] |
 //! | tell me when one changes | [`Changes`] |
 //! | a listener or a connection on exactly this interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
+//! | who is on this cable, before anybody has an address? | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
 //! | how is this connection doing? | [`tcp_info`], [`tune`] |
 //! | which way would the kernel send this? | [`route_to`], [`interface_for`] |
 //! | send this address by that interface | [`Routes`], [`may_install`] |
@@ -29,6 +30,7 @@ pub use crate::{
     events::{Change, Changes},
     interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName, LeftOut, LineRate, MacAddress},
     lookup::{RouteTo, interface_for, route_to},
+    multicast::{multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour},
     route_policy::{Refusal, Surroundings, may_install},
     routes::{HostRoute, MAX_ROUTES, ROUTE_PROTOCOL, RouteError, Routes},
     socket::{arrival_interface, listen, pinned_socket},
@@ -42,6 +44,7 @@ mod events;
 mod interface;
 mod line_rate;
 mod lookup;
+mod multicast;
 mod netlink;
 mod route_ledger;
 mod route_policy;

@@ -116,22 +116,29 @@ struct PacketInfo {
 }
 
 impl PacketInfo {
-    /// Walks the control messages (cmsg(3)).
-    fn index(&self, mut control: &[u8]) -> Option<u32> {
-        const WORD: usize = size_of::<usize>();
-        const HEADER: usize = size_of::<libc::cmsghdr>().next_multiple_of(WORD);
-        loop {
-            let len = usize::from_ne_bytes(*control.first_chunk()?);
-            let level = u32_at(control, WORD)?.cast_signed();
-            let kind = u32_at(control, WORD + 4)?.cast_signed();
-            let data = control.get(HEADER..len)?;
-            if level == self.level && kind == self.message {
-                return u32_at(data, self.offset);
-            }
-            control = control.get(len.next_multiple_of(WORD)..)?;
-        }
+    fn index(&self, control: &[u8]) -> Option<u32> {
+        u32_at(control_message(control, self.level, self.message)?, self.offset)
     }
 }
+
+/// Finds a control message (cmsg(3)) among those that the kernel gave, and returns its data.
+pub(crate) fn control_message(mut control: &[u8], wanted_level: libc::c_int, wanted_kind: libc::c_int) -> Option<&[u8]> {
+    loop {
+        let len = usize::from_ne_bytes(*control.first_chunk()?);
+        let level = u32_at(control, WORD)?.cast_signed();
+        let kind = u32_at(control, WORD + 4)?.cast_signed();
+        let data = control.get(CONTROL_HEADER_LEN..len)?;
+        if level == wanted_level && kind == wanted_kind {
+            return Some(data);
+        }
+        control = control.get(len.next_multiple_of(WORD)..)?;
+    }
+}
+
+const WORD: usize = size_of::<usize>();
+
+/// Bytes of a control message before its data.
+pub(crate) const CONTROL_HEADER_LEN: usize = size_of::<libc::cmsghdr>().next_multiple_of(WORD);
 
 /// `struct in_pktinfo`: the index comes first.
 const PACKET_INFO_V4: PacketInfo =

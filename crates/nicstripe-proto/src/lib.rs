@@ -6,12 +6,13 @@
 //!
 //! The way of a byte through this crate: [`sender`] lets [`stripe`] assign a chunk to a [`path`], [`frame`] lays it out, [`receiver`]
 //! keeps what [`hash_tree`] has proved, and [`journal`] lists what is durable. [`session`] holds the two ends together; [`pairing`]
-//! chooses the cables.
+//! chooses the cables, and [`discovery`] is what is said before there is a session.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod discovery;
 pub mod extent;
 mod flow;
 pub mod frame;

@@ -24,6 +24,7 @@ use crate::{
     DEFAULT_PORT,
     client::EventSlot,
     connect::{GREETING_TIMEOUT, encoded, tune_stream},
+    discovery::{self, Responder, ResponderConfig},
     error::Error,
     file::{BufferPool, FileError, IoPool, Root, Source, Target, TargetRequest},
     plan::described,
@@ -46,6 +47,7 @@ pub struct DaemonBuilder {
     listen: Vec<SocketAddr>,
     interfaces: Vec<String>,
     access: trust::Access,
+    announce: bool,
 }
 
 impl DaemonBuilder {
@@ -107,6 +109,13 @@ impl DaemonBuilder {
         self
     }
 
+    /// Answers the [discovery](crate::discovery) of everybody on the same cable, and not only of peers. They learn the key, the host's name,
+    /// and the interface; without the key being trusted they still get no further.
+    pub fn announce(mut self, announce: bool) -> Self {
+        self.announce = announce;
+        self
+    }
+
     /// Opens the root and the listening sockets.
     ///
     /// # Errors
@@ -124,6 +133,12 @@ impl DaemonBuilder {
         let addresses = listeners.iter().map(|(address, _)| address.clone()).collect();
         let trusted = self.trusted.clone();
         let accepts: KeyFilter = Arc::new(move |key| trusted.peers().find(key).is_some());
+        let chosen = !self.listen.is_empty() || !self.interfaces.is_empty();
+        let responder = listeners.first().map(|(first, _)| {
+            let (accepts, announce, port) = (accepts.clone(), self.announce, first.address.port());
+            let only = chosen.then(|| on_any_address(&listeners));
+            Arc::new(Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only }))
+        });
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
             trusted: self.trusted,
@@ -134,7 +149,7 @@ impl DaemonBuilder {
             sessions: Mutex::default(),
             greetings: Arc::new(Semaphore::new(MOST_GREETINGS)),
         };
-        Ok(Daemon { shared: Arc::new(shared), listeners, addresses })
+        Ok(Daemon { shared: Arc::new(shared), listeners, addresses, responder })
     }
 }
 
@@ -153,6 +168,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     listeners: Vec<(ListenAddress, TcpListener)>,
     addresses: Vec<ListenAddress>,
+    responder: Option<Arc<Responder>>,
 }
 
 impl Daemon {
@@ -166,6 +182,7 @@ impl Daemon {
             listen: Vec::new(),
             interfaces: Vec::new(),
             access: trust::Access::Full,
+            announce: false,
         }
     }
 
@@ -181,6 +198,9 @@ impl Daemon {
             tokio::spawn(accept(shared, address, listener, shutdown));
         }
         tokio::spawn(watch_carriers(self.shared.clone(), shutdown.clone()));
+        if let Some(responder) = self.responder {
+            tokio::spawn(discovery::follow(responder, shutdown.clone()));
+        }
         shutdown.cancelled().await;
         let sessions: Vec<SessionHandle> = self.shared.sessions().drain().map(|(_, entry)| entry.handle).collect();
         for session in &sessions {
@@ -358,6 +378,12 @@ fn open_listeners(
         }
         None => Ok(listeners),
     }
+}
+
+/// The interfaces whose link-local addresses are listened on, whatever they are.
+fn on_any_address(listeners: &[(ListenAddress, TcpListener)]) -> Vec<InterfaceName> {
+    let any = listeners.iter().map(|(listen, _)| listen).filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
+    any.filter_map(|listen| listen.interface.parse().ok()).collect()
 }
 
 fn unspecified(port: u16) -> impl Iterator<Item = SocketAddr> {

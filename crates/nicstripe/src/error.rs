@@ -27,6 +27,12 @@ pub enum Error {
         /// What stands against it, with the choices.
         why: String,
     },
+    /// There is nowhere to search for daemons. Act: plug in a cable, or let the system give its interfaces IPv6 link-local addresses.
+    #[error("no interface can be searched on: {why}")]
+    NoInterface {
+        /// What they lack.
+        why: &'static str,
+    },
     /// No link could connect. Act: check the host, its daemon, the cables.
     #[error("cannot connect to {address}")]
     Connect {

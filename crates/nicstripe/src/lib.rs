@@ -31,6 +31,7 @@
 mod client;
 mod connect;
 mod daemon;
+pub mod discovery;
 mod error;
 mod event;
 mod file;

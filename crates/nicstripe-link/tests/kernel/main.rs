@@ -21,6 +21,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 mod events;
 mod interfaces;
 mod lab;
+mod multicast;
 mod qdiscs;
 mod routes;
 mod sockets;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     }
     // A process may enter a user namespace only while it has one thread: before the harness starts its own.
     let obstacle = enter_user_namespace().and_then(|()| lab::Namespace::new().map(drop)).err();
-    let trials = [interfaces::TESTS, qdiscs::TESTS, sockets::TESTS, routes::TESTS, events::TESTS].concat();
+    let trials = [interfaces::TESTS, qdiscs::TESTS, sockets::TESTS, routes::TESTS, events::TESTS, multicast::TESTS].concat();
     let trials = trials.into_iter().map(|(name, test)| {
         let obstacle = obstacle.as_ref().map(io::Error::to_string);
         Trial::ignorable_test(name, move || match obstacle {

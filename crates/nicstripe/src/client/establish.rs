@@ -13,9 +13,10 @@ use tokio::sync::mpsc;
 use super::{EventSlot, Inner, LiveSession};
 use crate::{
     connect::{Connector, FirstContact, arrived_rightly},
+    discovery::Lookup,
     error::Error,
     event::Event,
-    link::RoutePolicy,
+    link::{Family, RoutePolicy},
     path_routes::{self, SessionRoutes},
     plan::{Facts, described, direct, local_interface, socket_address},
     session::{Access, Capacity, Command, Driver, DriverConfig, Input, PathPlan, SessionHandle},
@@ -142,13 +143,27 @@ impl Inner {
             let interface = interface.ok_or_else(|| error(std::io::Error::other(format!("there is no interface {zone} here"))))?;
             return Ok(vec![socket_address(ip, port, interface.index.0)]);
         }
-        let found = tokio::net::lookup_host((host.as_str(), port)).await.map_err(error)?;
-        let wanted = |address: &SocketAddr| self.settings.family.is_none_or(|family| family.has(address.ip()));
-        let addresses: Vec<SocketAddr> = found.filter(wanted).collect();
-        if addresses.is_empty() {
-            return Err(error(std::io::Error::other("it has no address of the wanted IP version")));
+        let resolver = async {
+            let found = tokio::net::lookup_host((host.as_str(), port)).await?;
+            let wanted = |address: &SocketAddr| self.settings.family.is_none_or(|family| family.has(address.ip()));
+            let addresses: Vec<SocketAddr> = found.filter(wanted).collect();
+            match addresses.is_empty() {
+                true => Err(std::io::Error::other("it has no address of the wanted IP version")),
+                false => Ok(addresses),
+            }
+        };
+        match self.on_cables() {
+            Some(lookup) => lookup.find(resolver).await,
+            None => resolver.await.map_err(error),
         }
-        Ok(addresses)
+    }
+
+    /// Returns how the host is looked for on the cables: by its key, so it has to be the name of a peer, and over IPv6.
+    fn on_cables(&self) -> Option<Lookup<'_>> {
+        let peer = self.peers.by_name(&self.host).filter(|_| self.host.parse::<IpAddr>().is_err())?;
+        let (port, excluded) = (self.settings.port, &self.settings.excluded[..]);
+        let lookup = Lookup { identity: &self.identity, peers: &self.peers, key: peer.key, host: &self.host, port, excluded };
+        self.settings.family.is_none_or(|family| family == Family::V6).then_some(lookup)
     }
 }
 

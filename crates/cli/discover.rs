@@ -1,0 +1,164 @@
+//! `nicstripe discover`: who is on the cables.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nicstripe::{
+    DEFAULT_PORT,
+    discovery::{self, Heard, SearchOptions},
+    trust::{Home, Identity, Peers},
+};
+
+use crate::{
+    cp::parse_port,
+    failure::Failure,
+    hint::hint,
+    invocation::{Invocation, quoted},
+    json::Discovery,
+    logging::{self, Logs},
+    places,
+    quantity::parse_time,
+    runtime, stdout,
+    terminal::Terminal,
+};
+
+/// Show which daemons are on the cables of this machine, their keys, and on which cable each was heard
+///
+/// Asks by multicast on each interface; needs no address, no name server and no right. A daemon answers only to keys that it trusts, unless
+/// it was started with --announce. Every answer is signed and was checked. That nobody answers is no error.
+#[derive(Debug, Args)]
+pub(crate) struct Discover {
+    /// How long to wait for answers: seconds, or with ms, s, m or h
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    timeout: Duration,
+
+    /// Port of the daemons
+    #[arg(short = 'P', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
+    port: u16,
+
+    /// Ask on this interface only; may be repeated [default: every interface that is up]
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+
+    /// Print one JSON document on standard output, also after a failure (docs/schema/discover.schema.json)
+    #[arg(long)]
+    json: bool,
+}
+
+impl Discover {
+    /// Searches, and prints who was heard.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let json = self.json;
+        let result = self.search(terminal);
+        if json {
+            let invocation = Invocation::of_this_process();
+            let hint = result.as_ref().err().and_then(|failure| hint(failure, &invocation));
+            let printed = Discovery::of(&result, begun.elapsed(), hint).print();
+            // That the search failed outranks that nobody heard of it.
+            return result.and(printed);
+        }
+        let heard = result?;
+        table(&heard).into_iter().try_for_each(stdout::line)?;
+        advise(&heard, terminal);
+        Ok(())
+    }
+
+    fn search(self, terminal: &Terminal) -> Result<Vec<Heard>, Failure> {
+        logging::start(Logs::Warnings, terminal)?;
+        let home = places::home()?;
+        let runtime = runtime::threaded()?;
+        runtime.block_on(self.heard(&home))
+    }
+
+    async fn heard(self, home: &Home) -> Result<Vec<Heard>, Failure> {
+        let identity = Identity::load_or_create(&home.identity_file())?;
+        let peers = Peers::load(&home.peers_file())?;
+        let options = SearchOptions { port: self.port, duration: self.timeout, interfaces: self.interface, ..SearchOptions::default() };
+        Ok(discovery::discover(&identity, &peers, options).await?)
+    }
+}
+
+/// Returns a line for each daemon and cable, under a line of titles.
+fn table(heard: &[Heard]) -> Vec<String> {
+    if heard.is_empty() {
+        return Vec::new();
+    }
+    let titles = ["NAME", "FINGERPRINT", "TRUSTED", "CABLE", "ADDRESS", "RTT"].map(str::to_owned);
+    let rows: Vec<[String; 6]> = [titles].into_iter().chain(heard.iter().map(row)).collect();
+    let widths: [usize; 6] = std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
+    let line = |row: &[String; 6]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+fn row(heard: &Heard) -> [String; 6] {
+    let trusted = if heard.trusted { "yes" } else { "no" };
+    let cable = format!("{} → {}", heard.interface, heard.peer_interface);
+    let address = format!("[{}%{}]:{}", heard.address.ip(), heard.interface, heard.address.port());
+    let rtt = format!("{:.1} ms", heard.rtt.as_secs_f64() * 1e3);
+    [name(heard), heard.key.fingerprint(), trusted.to_owned(), cable, address, rtt]
+}
+
+/// A name of ours stands alone; what a stranger calls itself is marked as such.
+fn name(heard: &Heard) -> String {
+    match &heard.name {
+        Some(name) => name.clone(),
+        None if heard.trusted => "-".to_owned(),
+        None if heard.host_hint.is_empty() => "unknown key".to_owned(),
+        // Escaped already.
+        None => format!("unknown key, says it is \"{}\"", heard.host_hint),
+    }
+}
+
+/// Says what to do about silence, and about strangers.
+fn advise(heard: &[Heard], terminal: &Terminal) {
+    if heard.is_empty() {
+        terminal.say("nobody answered");
+        terminal.hint("a daemon answers only to keys that it trusts, or to all with: nicstripe serve --announce");
+    }
+    let program = Invocation::of_this_process().program();
+    for stranger in heard.chunk_by(|one, other| one.key == other.key).filter_map(|cables| cables.first()).filter(|one| !one.trusted) {
+        let add = format!("{program} trust add {} --name NAME", quoted(stranger.key.to_string()));
+        let fingerprint = stranger.key.fingerprint();
+        terminal.hint(&format!("if {fingerprint} is what `nicstripe serve` shows as its own there: {add}"));
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use nicstripe::trust::PublicKey;
+
+    use super::*;
+
+    /// A daemon that was heard on an interface; one with a name is trusted.
+    pub(crate) fn heard(key: u8, name: Option<&str>, interface: &str) -> Heard {
+        Heard {
+            key: PublicKey::from_bytes([key; 32]),
+            trusted: name.is_some(),
+            name: name.map(str::to_owned),
+            host_hint: "x".into(),
+            interface: interface.into(),
+            peer_interface: "eth1".into(),
+            peer_index: 3,
+            address: "[fe80::2%7]:7747".parse().unwrap(),
+            rtt: Duration::from_micros(730),
+        }
+    }
+
+    #[test]
+    fn the_table_shows_each_cable_under_its_title() {
+        let lines = table(&[heard(1, Some("nas"), "eth1"), heard(2, None, "enp3s0")]);
+        assert_eq!(
+            lines,
+            [
+                "NAME                         FINGERPRINT     TRUSTED  CABLE          ADDRESS                RTT",
+                "nas                          AQEB-AQEB-AQEB  yes      eth1 → eth1    [fe80::2%eth1]:7747    0.7 ms",
+                "unknown key, says it is \"x\"  AgIC-AgIC-AgIC  no       enp3s0 → eth1  [fe80::2%enp3s0]:7747  0.7 ms",
+            ]
+        );
+        assert!(table(&[]).is_empty());
+    }
+}

@@ -1,0 +1,155 @@
+//! UDP that stays on one link: a group to listen to, and datagrams of which it is known that a neighbour sent them.
+//!
+//! Every socket here is bound to one device, speaks IPv6 between link-local addresses, and sends with a hop limit of 255. A router lowers
+//! it, so what arrives with 255 was sent by a machine on the same link, whatever its source address says (RFC 5082).
+
+use std::{
+    io::{self, IoSlice},
+    mem::MaybeUninit,
+    net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket},
+    os::fd::AsFd,
+};
+
+use socket2::{Domain, MaybeUninitSlice, MsgHdr, MsgHdrMut, Protocol, SockAddr, SockRef, Socket, Type};
+
+use crate::{
+    interface::{Interface, InterfaceIndex},
+    netlink::u32_at,
+    socket::{CONTROL_HEADER_LEN, control_message},
+};
+
+impl Interface {
+    /// Returns its first IPv6 link-local address that can be used.
+    pub fn link_local(&self) -> Option<Ipv6Addr> {
+        self.addresses.iter().find_map(|own| match own.ip {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(ip),
+            _ => None,
+        })
+    }
+}
+
+/// Opens a nonblocking socket that gets what is sent to a link-local multicast group and port on this interface, and nothing else.
+///
+/// Several share one port as long as their interfaces differ. Needs no right for ports from 1024 on.
+///
+/// Errors: `ENODEV` when there is no such interface, `EADDRINUSE`, `EACCES`, `EINVAL` when `group` is no multicast address.
+pub fn multicast_listener(interface: &Interface, group: Ipv6Addr, port: u16) -> io::Result<UdpSocket> {
+    let socket = link_socket(interface, group, port)?;
+    socket.join_multicast_v6(&group, interface.index.0)?;
+    Ok(socket.into())
+}
+
+/// Opens a nonblocking socket that sends from a link-local address of this interface, from any free port, and gets what is sent there.
+///
+/// What it sends to a group is not heard by this machine itself. Errors: `ENODEV`, and `EADDRNOTAVAIL` when the interface does not have the
+/// address.
+pub fn multicast_sender(interface: &Interface, local: Ipv6Addr) -> io::Result<UdpSocket> {
+    let socket = link_socket(interface, local, 0)?;
+    socket.set_multicast_if_v6(interface.index.0)?;
+    socket.set_multicast_loop_v6(false)?;
+    Ok(socket.into())
+}
+
+/// Reads one datagram into `buffer`: its length, and the neighbour that sent it.
+///
+/// `None` for one that is passed over: its hop limit is not 255, its source is not link-local, or it does not fit. Errors: `WouldBlock` when
+/// none is there.
+pub fn receive_from_neighbour(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddrV6)>> {
+    let mut source = SockAddr::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
+    let mut control = [0; CONTROL_LEN];
+    let mut buffers = [MaybeUninitSlice::new(as_uninit(buffer))];
+    let mut message = MsgHdrMut::new().with_addr(&mut source).with_buffers(&mut buffers).with_control(as_uninit(&mut control));
+    let len = SockRef::from(socket).recvmsg(&mut message, 0)?;
+    let (truncated, control_len) = (message.flags().is_truncated(), message.control_len());
+    let control = control.get(..control_len).unwrap_or_default();
+    let neighbour = source.as_socket_ipv6().filter(|source| source.ip().is_unicast_link_local());
+    let whole = !truncated && hop_limit(control) == Some(HOPS);
+    Ok(neighbour.filter(|_| whole).map(|neighbour| (len, neighbour)))
+}
+
+/// Sends one datagram to a neighbour from a link-local address of the socket's interface, which need not be the one it is bound to.
+///
+/// Errors: `EINVAL` when `from` is not an address of that interface, `WouldBlock`, and whatever the way there is refused with.
+pub fn send_to_neighbour(
+    socket: &impl AsFd,
+    datagram: &[u8],
+    from: Ipv6Addr,
+    interface: InterfaceIndex,
+    to: SocketAddrV6,
+) -> io::Result<()> {
+    let to = SockAddr::from(SocketAddrV6::new(*to.ip(), to.port(), 0, interface.0));
+    let control = source_message(from, interface);
+    let buffers = [IoSlice::new(datagram)];
+    let message = MsgHdr::new().with_addr(&to).with_buffers(&buffers).with_control(&control);
+    SockRef::from(socket).sendmsg(&message, 0).map(drop)
+}
+
+fn link_socket(interface: &Interface, address: Ipv6Addr, port: u16) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV6, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    socket.set_only_v6(true)?;
+    // Before bind, or the port counts as taken on all interfaces.
+    socket.bind_device(Some(interface.name.as_bytes()))?;
+    socket.set_unicast_hops_v6(HOPS)?;
+    socket.set_multicast_hops_v6(HOPS)?;
+    socket.set_recv_hoplimit_v6(true)?;
+    socket.bind(&SocketAddrV6::new(address, port, 0, interface.index.0).into())?;
+    Ok(socket)
+}
+
+/// Returns the hop limit that a datagram arrived with (`IPV6_HOPLIMIT`, an int).
+fn hop_limit(control: &[u8]) -> Option<u32> {
+    u32_at(control_message(control, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)?, 0)
+}
+
+/// Lays out the control message that names the source of a datagram (`IPV6_PKTINFO`, `struct in6_pktinfo`).
+fn source_message(from: Ipv6Addr, interface: InterfaceIndex) -> Vec<u8> {
+    let data = [&from.octets()[..], &interface.0.to_ne_bytes()].concat();
+    let mut message = (CONTROL_HEADER_LEN + data.len()).to_ne_bytes().to_vec();
+    message.extend(libc::IPPROTO_IPV6.to_ne_bytes());
+    message.extend(libc::IPV6_PKTINFO.to_ne_bytes());
+    message.resize(CONTROL_HEADER_LEN, 0);
+    message.extend(data);
+    message.resize(message.len().next_multiple_of(size_of::<usize>()), 0);
+    message
+}
+
+fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the borrow is as exclusive and as long as before. Whoever gets the slice must
+    // not write uninitialised bytes: both callers in this module hand it to recvmsg(2), where the kernel writes real ones.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
+}
+
+/// Hop limit of all that is sent, and of all that is believed to come from a neighbour.
+const HOPS: u32 = 255;
+
+/// Room for all control messages a datagram can have; one is expected, of 24 bytes.
+const CONTROL_LEN: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::{InterfaceKind, tests::interface};
+
+    #[test]
+    fn the_first_link_local_address_is_the_one_to_speak_from() {
+        let two = interface(2, "eth0", InterfaceKind::Ethernet, &["10.0.0.1/24", "fd00::1/64", "fe80::2/64", "fe80::1/64"]);
+        assert_eq!(two.link_local(), Some("fe80::2".parse().unwrap()));
+        assert_eq!(interface(3, "eth1", InterfaceKind::Ethernet, &["10.0.0.1/24", "fd00::1/64"]).link_local(), None);
+    }
+
+    #[test]
+    fn the_source_of_a_datagram_is_laid_out_as_the_kernel_reads_it() {
+        let message = source_message("fe80::1".parse().unwrap(), InterfaceIndex(7));
+        let data = control_message(&message, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO).unwrap();
+        assert_eq!(data[..16], "fe80::1".parse::<Ipv6Addr>().unwrap().octets());
+        assert_eq!(u32_at(data, 16), Some(7));
+        assert_eq!(message.len() % size_of::<usize>(), 0);
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_an_error() {
+        let nowhere = interface(9999, "nosuch0", InterfaceKind::Ethernet, &["fe80::1/64"]);
+        let error = multicast_sender(&nowhere, "fe80::1".parse().unwrap()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+}

@@ -1,0 +1,162 @@
+//! How often something costly may be done for whoever asks.
+
+use std::{
+    net::Ipv6Addr,
+    time::{Duration, Instant},
+};
+
+/// A budget that is spent at once or bit by bit and comes back with time.
+#[derive(Clone, Debug)]
+pub struct TokenBucket {
+    /// Most tokens there can be.
+    burst: f64,
+    /// Tokens that come back in a second.
+    per_second: f64,
+    tokens: f64,
+    /// When `tokens` was right.
+    at: Instant,
+}
+
+impl TokenBucket {
+    /// Makes a full bucket of `burst` tokens, of which `per_second` come back in a second.
+    pub fn new(burst: u32, per_second: u32, now: Instant) -> Self {
+        let burst = f64::from(burst);
+        Self { burst, per_second: f64::from(per_second), tokens: burst, at: now }
+    }
+
+    /// Takes a token, if there is one.
+    pub fn take(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        let there = self.tokens >= 1.0;
+        if there {
+            self.tokens -= 1.0;
+        }
+        there
+    }
+
+    /// How long until there is a token. Zero where there is one.
+    pub fn wait(&mut self, now: Instant) -> Duration {
+        self.refill(now);
+        Duration::try_from_secs_f64(((1.0 - self.tokens) / self.per_second).max(0.0)).unwrap_or(Duration::MAX)
+    }
+
+    fn is_full(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        self.tokens >= self.burst
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at);
+        self.tokens = (self.tokens + passed.as_secs_f64() * self.per_second).min(self.burst);
+        self.at = self.at.max(now);
+    }
+}
+
+/// A budget for each source address and one for all of them together; its memory is bounded.
+///
+/// One address cannot use up what the others need. Whoever has many addresses can, on the interface that this limiter is for: give each
+/// interface its own.
+#[derive(Debug)]
+pub struct Limiter {
+    total: TokenBucket,
+    /// At most [`MOST_SOURCES`].
+    sources: Vec<(Ipv6Addr, TokenBucket)>,
+}
+
+impl Limiter {
+    /// Makes a limiter of which nothing is spent.
+    pub fn new(now: Instant) -> Self {
+        Self { total: TokenBucket::new(TOTAL_BURST, TOTAL_PER_SECOND, now), sources: Vec::new() }
+    }
+
+    /// Whether it may be done once more for `source`; if so, it counts.
+    pub fn admit(&mut self, source: Ipv6Addr, now: Instant) -> bool {
+        // Without this a flood of addresses would fill the table as well.
+        if !self.total.wait(now).is_zero() {
+            return false;
+        }
+        let Some(position) = self.position(source, now) else { return false };
+        // What a source may not have any more costs the others nothing.
+        self.sources.get_mut(position).is_some_and(|(_, own)| own.take(now)) && self.total.take(now)
+    }
+
+    /// Finds the place of a source, or makes one where one has nothing spent; `None` while there is none such.
+    fn position(&mut self, source: Ipv6Addr, now: Instant) -> Option<usize> {
+        if let Some(known) = self.sources.iter().position(|(address, _)| *address == source) {
+            return Some(known);
+        }
+        if self.sources.len() >= MOST_SOURCES {
+            // A full bucket is what a stranger gets anyway.
+            self.sources.retain_mut(|(_, own)| !own.is_full(now));
+        }
+        if self.sources.len() >= MOST_SOURCES {
+            return None;
+        }
+        self.sources.push((source, TokenBucket::new(SOURCE_BURST, SOURCE_PER_SECOND, now)));
+        Some(self.sources.len() - 1)
+    }
+}
+
+/// A source asks three questions in the first second and one in each later one; several of its processes may ask at once.
+const SOURCE_BURST: u32 = 12;
+const SOURCE_PER_SECOND: u32 = 4;
+
+/// Checking a signature and making another takes some 0.2 ms of one core: 64 a second are 1.3 % of it.
+const TOTAL_BURST: u32 = 128;
+const TOTAL_PER_SECOND: u32 = 64;
+
+/// Sources that are remembered at once: 16 KiB of memory. The total admits no more of them within the 3 s that one takes to be forgotten.
+const MOST_SOURCES: usize = 320;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::disallowed_methods)]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    fn source(number: u16) -> Ipv6Addr {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number)
+    }
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let start = now();
+        let mut bucket = TokenBucket::new(3, 10, start);
+        assert_eq!((0..5).filter(|_| bucket.take(start)).count(), 3);
+        assert_eq!(bucket.wait(start), Duration::from_millis(100));
+        let later = start + Duration::from_millis(100);
+        assert_eq!(bucket.wait(later), Duration::ZERO);
+        assert!(bucket.take(later) && !bucket.take(later));
+        let much_later = start + Duration::from_secs(3600);
+        assert_eq!((0..5).filter(|_| bucket.take(much_later)).count(), 3, "it holds no more than its burst");
+        assert!(!bucket.take(start), "time that runs backwards gives nothing");
+    }
+
+    #[test]
+    fn one_source_cannot_use_up_what_others_need() {
+        let now = now();
+        let mut limiter = Limiter::new(now);
+        let admitted = (0..10_000).filter(|_| limiter.admit(source(1), now)).count();
+        assert_eq!(admitted, SOURCE_BURST as usize);
+        assert!(limiter.admit(source(2), now));
+    }
+
+    #[test]
+    fn all_sources_together_have_a_limit_and_memory_has_one() {
+        let start = now();
+        let mut limiter = Limiter::new(start);
+        // Two seconds of a question each 50 µs, each from another address.
+        let admitted = (0..40_000_u32).filter(|number| {
+            let now = start + Duration::from_micros(u64::from(*number) * 50);
+            limiter.admit(source(*number as u16), now)
+        });
+        let admitted = admitted.count();
+        assert!((128..=260).contains(&admitted), "{admitted}");
+        assert!(limiter.sources.len() <= MOST_SOURCES);
+        let later = start + Duration::from_secs(10);
+        assert!(limiter.admit(source(1), later), "whoever comes when it is over is served");
+    }
+}

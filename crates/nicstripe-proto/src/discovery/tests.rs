@@ -1,0 +1,176 @@
+use super::*;
+
+fn address(last: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last)
+}
+
+fn question() -> Question {
+    Question { nonce: Nonce([0x11; 32]), key: [0x22; 32], address: address(1) }
+}
+
+fn answer() -> Answer {
+    Answer {
+        nonce: Nonce([0x11; 32]),
+        key: [0x33; 32],
+        address: address(2),
+        port: 7747,
+        index: 3,
+        interface: b"eth1".to_vec(),
+        host: b"nas".to_vec(),
+        asker_key: [0x22; 32],
+        asker_address: address(1),
+    }
+}
+
+/// Stands for a signature: it depends on every byte of the text, and on the key.
+fn signature(key: &Key, text: &[u8]) -> Signature {
+    let mut signature = [0; SIGNATURE_LEN];
+    blake3::Hasher::new_keyed(key).update(text).finalize_xof().fill(&mut signature);
+    signature
+}
+
+fn check(key: &Key, text: &[u8], made: &Signature) -> bool {
+    signature(key, text) == *made
+}
+
+fn asked() -> [u8; DATAGRAM_LEN] {
+    question().encode(|text| Some(signature(&question().key, text))).unwrap()
+}
+
+fn answered() -> [u8; DATAGRAM_LEN] {
+    answer().encode(|text| Some(signature(&answer().key, text))).unwrap()
+}
+
+/// Whether a datagram is either message, truly signed.
+fn is_believed(datagram: &[u8]) -> bool {
+    let question = Question::decode(datagram).and_then(|question| question.verified(check));
+    let answer = Answer::decode(datagram).and_then(|answer| answer.verified(check));
+    question.is_some() || answer.is_some()
+}
+
+#[test]
+fn a_question_has_these_bytes() {
+    let datagram = question().encode(|text| {
+        assert_eq!(text.len(), DOMAIN.len() + 224);
+        assert!(text.starts_with(b"nicstripe discovery, version 1\0NICSTRD\n\x01\x01"));
+        Some([0x99; 64])
+    });
+    let mut expected = b"NICSTRD\n\x01\x01\0\0\0\0\0\0".to_vec();
+    expected.extend([0x11; 32]);
+    expected.extend([0x22; 32]);
+    expected.extend(b"\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+    expected.extend([0; 128]);
+    expected.extend([0x99; 64]);
+    assert_eq!(datagram.unwrap(), expected[..]);
+}
+
+#[test]
+fn an_answer_has_these_bytes() {
+    let datagram = answer().encode(|_| Some([0x99; 64]));
+    let mut expected = b"NICSTRD\n\x01\x02\x43\x1e\x03\0\0\0".to_vec();
+    expected.extend([0x11; 32]);
+    expected.extend([0x33; 32]);
+    expected.extend(b"\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x02");
+    expected.extend([0x22; 32]);
+    expected.extend(b"\xfe\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\x01");
+    expected.extend(b"eth1\0\0\0\0\0\0\0\0\0\0\0\0");
+    expected.extend(b"nas");
+    expected.extend([0; 61]);
+    expected.extend([0x99; 64]);
+    assert_eq!(datagram.unwrap(), expected[..]);
+}
+
+#[test]
+fn the_group_is_link_local_and_nobodys_registered_one() {
+    assert_eq!(GROUP.to_string(), "ff12::ee69:6373");
+    let [first, second, .., dynamic, _, _, _] = GROUP.octets();
+    assert_eq!((first, second >> 4, second & 0xf), (0xff, 1, 2), "multicast, transient, link-local");
+    assert!(dynamic & 0x80 != 0, "RFC 3307 keeps the numbers below 2^31 for those that are registered");
+}
+
+#[test]
+fn an_answer_is_as_long_as_its_question() {
+    assert_eq!(asked().len(), answered().len());
+    let longest = Answer { interface: vec![b'x'; 99], host: vec![b'h'; 999], ..answer() };
+    let datagram = longest.encode(|text| Some(signature(&answer().key, text))).unwrap();
+    let read = Answer::decode(&datagram).unwrap().verified(check).unwrap();
+    assert_eq!((read.interface, read.host), (vec![b'x'; 16], vec![b'h'; MOST_HOST]), "what is too long is cut, not left out");
+}
+
+#[test]
+fn what_was_signed_reads_back() {
+    assert_eq!(Question::decode(&asked()).unwrap().verified(check), Some(question()));
+    assert_eq!(Answer::decode(&answered()).unwrap().verified(check), Some(answer()));
+    assert_eq!(Question::decode(&asked()).unwrap().claims(), &question());
+}
+
+#[test]
+fn no_bit_can_be_changed() {
+    for datagram in [asked(), answered()] {
+        for bit in 0..8 * datagram.len() {
+            let mut changed = datagram;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_believed(&changed), "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn other_lengths_are_no_message() {
+    for datagram in [asked(), answered()] {
+        for len in (0..DATAGRAM_LEN).chain([DATAGRAM_LEN + 1, 1500]) {
+            let mut other = datagram.to_vec();
+            other.resize(len, 0);
+            assert!(!is_believed(&other), "{len} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_question_is_no_answer_and_the_other_way_round() {
+    assert!(Answer::decode(&asked()).is_none());
+    assert!(Question::decode(&answered()).is_none());
+}
+
+#[test]
+fn addresses_from_beyond_the_link_are_refused() {
+    for elsewhere in ["2001:db8::1", "::1", "ff12::ee69:6373", "::ffff:10.0.0.1", "fec0::1"] {
+        let elsewhere: Ipv6Addr = elsewhere.parse().unwrap();
+        let question = Question { address: elsewhere, ..question() };
+        assert!(!is_believed(&question.encode(|text| Some(signature(&question.key, text))).unwrap()), "{elsewhere}");
+        for answer in [Answer { address: elsewhere, ..answer() }, Answer { asker_address: elsewhere, ..answer() }] {
+            assert!(!is_believed(&answer.encode(|text| Some(signature(&answer.key, text))).unwrap()), "{elsewhere}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_needs_a_port_and_an_interface_and_nothing_behind_its_names() {
+    let sign = |text: &[u8]| Some(signature(&answer().key, text));
+    for wanting in [Answer { port: 0, ..answer() }, Answer { interface: Vec::new(), ..answer() }] {
+        assert!(!is_believed(&wanting.encode(sign).unwrap()), "{wanting:?}");
+    }
+    for hiding in [Answer { interface: b"eth1\0eth2".to_vec(), ..answer() }, Answer { host: b"nas\0\x1b[2J".to_vec(), ..answer() }] {
+        assert!(!is_believed(&hiding.encode(sign).unwrap()), "{hiding:?}");
+    }
+    let nameless = Answer { host: Vec::new(), ..answer() };
+    assert!(is_believed(&nameless.encode(sign).unwrap()), "a host need not have a name");
+}
+
+#[test]
+fn an_answer_belongs_to_one_question_of_one_asker_at_one_address() {
+    assert!(answer().answers(&question()));
+    for other in [
+        Question { nonce: Nonce([0x12; 32]), ..question() },
+        Question { key: [0x23; 32], ..question() },
+        Question { address: address(9), ..question() },
+    ] {
+        assert!(!answer().answers(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn whoever_cannot_sign_sends_nothing() {
+    assert_eq!(question().encode(|_| None), None);
+    assert_eq!(answer().encode(|_| None), None);
+}

@@ -1,0 +1,556 @@
+//! The asking side of discovery.
+
+use std::{
+    collections::VecDeque,
+    io,
+    net::{Ipv6Addr, SocketAddrV6},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nicstripe_link::{
+    Changes, Interface, InterfaceIndex, InterfaceKind, LeftOut, interfaces, multicast_sender, receive_from_neighbour, send_to_neighbour,
+};
+use nicstripe_proto::{
+    discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
+    name::escaped,
+};
+use tokio::{io::Interest, net::UdpSocket, sync::mpsc, task::JoinSet, time::sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::signature::{is_by, sign};
+use crate::{
+    DEFAULT_PORT,
+    error::Error,
+    trust::{Identity, Peers, PublicKey},
+};
+
+/// Where and how long is searched.
+///
+/// Defaults: UDP port 7747, 2 s, every interface that is up, with carrier, and has an IPv6 link-local address; neither loopback nor a port
+/// of a bridge or bond.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchOptions {
+    /// Port of the daemons.
+    pub port: u16,
+    /// How long answers are waited for. Questions are sent at once, after 250 and 750 ms, and then each second.
+    pub duration: Duration,
+    /// Asks on these interfaces only, by name; empty: on all.
+    pub interfaces: Vec<String>,
+    /// Leaves out these interfaces, by name.
+    pub excluded: Vec<String>,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        Self { port: DEFAULT_PORT, duration: Duration::from_secs(2), interfaces: Vec::new(), excluded: Vec::new() }
+    }
+}
+
+/// A daemon that proved its key, and the cable it was heard on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// The key it proved.
+    pub key: PublicKey,
+    /// Whether that key is in our list of peers.
+    pub trusted: bool,
+    /// What the key is called in our list of peers.
+    pub name: Option<String>,
+    /// What the host calls itself, escaped; may be empty. Proves nothing.
+    pub host_hint: String,
+    /// Our interface.
+    pub interface: String,
+    /// The daemon's name of its interface, escaped.
+    pub peer_interface: String,
+    /// The daemon's number of its interface.
+    pub peer_index: u32,
+    /// Where it can be connected to: link-local, with our interface as scope and the daemon's TCP port.
+    pub address: SocketAddrV6,
+    /// Time from question to answer, both signatures and both checks included.
+    pub rtt: Duration,
+}
+
+/// A search that runs. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Search {
+    options: SearchOptions,
+    asked: Asked,
+    heard: mpsc::Receiver<Heard>,
+    told: Vec<(PublicKey, SocketAddrV6)>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Names of the interfaces that are asked on, in the order in which that began.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+impl Search {
+    /// Begins to ask, on interfaces that get carrier or address later as soon as they have both. To be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Link`] for a named interface that does not exist or is the loopback.
+    pub fn start(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Self, Error> {
+        Self::for_key(identity, peers, options, None)
+    }
+
+    /// Asks for the owner of this key only.
+    pub(super) fn for_key(identity: &Identity, peers: &Peers, options: SearchOptions, only: Option<PublicKey>) -> Result<Self, Error> {
+        let here = listed()?;
+        options.interfaces.iter().try_for_each(|name| named(&here, name).map(drop))?;
+        let (sender, heard) = mpsc::channel(QUEUE);
+        let asked = Asked::default();
+        let searcher = Searcher {
+            ear: Arc::new(Ear { identity: identity.clone(), peers: peers.clone(), only }),
+            deadline: Instant::now() + options.duration,
+            options: options.clone(),
+            asked: asked.clone(),
+            heard: sender,
+            places: Vec::new(),
+            tasks: JoinSet::new(),
+        };
+        Ok(Self { options, asked, heard, told: Vec::new(), _task: AbortOnDropHandle::new(tokio::spawn(searcher.run())) })
+    }
+
+    /// The interfaces that have been asked on so far; of those that could be from the start, cables first.
+    pub fn interfaces(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why there was no asking, on an interface that was named or on any; to be called when the search is over.
+    pub fn obstacle(&self) -> Option<Error> {
+        let asked = self.interfaces();
+        if self.options.interfaces.is_empty() {
+            return asked.is_empty().then_some(Error::NoInterface { why: NO_ADDRESS });
+        }
+        let here = listed().ok()?;
+        let obstacle = |name: &String| match named(&here, name) {
+            Ok(interface) if asked.iter().any(|asked| interface.is_called(asked)) => None,
+            Ok(interface) => {
+                let why = interface.usable().err().map_or_else(|| NO_LINK_LOCAL.to_owned(), |reason| reason.to_string());
+                Some(Error::Link { link: name.clone(), why })
+            }
+            Err(error) => Some(error),
+        };
+        self.options.interfaces.iter().find_map(obstacle)
+    }
+
+    /// Waits for the next daemon, or the same on another cable; `None` when the time is up. Cancel safe.
+    pub async fn next(&mut self) -> Option<Heard> {
+        loop {
+            let heard = self.heard.recv().await?;
+            let known = (heard.key, heard.address);
+            let has_room = heard.trusted || self.told.len() < MOST_TOLD;
+            if has_room && !self.told.contains(&known) {
+                self.told.push(known);
+                return Some(heard);
+            }
+        }
+    }
+}
+
+/// Searches for as long as the options say, and returns who was heard: by name, then key, then cable.
+///
+/// # Errors
+///
+/// As [`Search::start`], and [`Search::obstacle`]. That nobody answers is none.
+pub async fn discover(identity: &Identity, peers: &Peers, options: SearchOptions) -> Result<Vec<Heard>, Error> {
+    let mut search = Search::start(identity, peers, options)?;
+    let mut all = Vec::new();
+    while let Some(heard) = search.next().await {
+        all.push(heard);
+    }
+    if let Some(error) = search.obstacle() {
+        return Err(error);
+    }
+    let asked = search.interfaces();
+    let place = |heard: &Heard| asked.iter().position(|name| *name == heard.interface);
+    // Those that are trusted first, and of them those with a name.
+    all.sort_by_key(|heard| (!heard.trusted, heard.name.is_none(), heard.name.clone(), heard.key, place(heard)));
+    Ok(all)
+}
+
+/// Finds where there is somebody to ask, for as long as the search lasts.
+struct Searcher {
+    ear: Arc<Ear>,
+    options: SearchOptions,
+    deadline: Instant,
+    asked: Asked,
+    heard: mpsc::Sender<Heard>,
+    places: Vec<(InterfaceIndex, Ipv6Addr)>,
+    /// One for each place.
+    tasks: JoinSet<()>,
+}
+
+impl Searcher {
+    async fn run(mut self) {
+        // Subscribed before they are listed, so that none is missed in between.
+        let mut changes = Changes::open().ok();
+        loop {
+            self.begin_where_possible();
+            let changed = async {
+                match &mut changes {
+                    Some(changes) => changes.next().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let is_told = tokio::select! {
+                is_told = changed => is_told,
+                () = sleep_until(self.deadline.into()) => return,
+            };
+            if !is_told {
+                changes = None;
+            }
+        }
+    }
+
+    /// Begins to ask on each interface where that is possible and has not begun.
+    fn begin_where_possible(&mut self) {
+        let Ok(here) = interfaces() else { return };
+        for (interface, address) in askable(&here, &self.options) {
+            let place = (interface.index, address);
+            if self.places.contains(&place) {
+                continue;
+            }
+            // An address may go between being listed and being used; its coming back is told.
+            let Ok(socket) = multicast_sender(interface, address).and_then(UdpSocket::from_std) else { continue };
+            self.places.push(place);
+            let place = Place { index: interface.index, name: interface.name.to_string(), address };
+            self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(place.name.clone());
+            self.tasks.spawn(ask(self.ear.clone(), place, socket, self.options.port, self.deadline, self.heard.clone()));
+        }
+    }
+}
+
+fn listed() -> Result<Vec<Interface>, Error> {
+    interfaces().map_err(|error| Error::System { what: "list the interfaces", source: io::Error::other(error) })
+}
+
+/// Chooses the interfaces to ask on, and the address to ask from; those of cables come first.
+fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Ipv6Addr)> {
+    let called = |interface: &Interface, names: &[String]| names.iter().any(|name| interface.is_called(name));
+    let chosen = |interface: &Interface| match options.interfaces.is_empty() {
+        true => !matches!(interface.candidate(here), Err(LeftOut::PortOf(_) | LeftOut::Loopback)),
+        false => called(interface, &options.interfaces),
+    };
+    let usable = here.iter().filter(|one| one.usable().is_ok() && chosen(one) && !called(one, &options.excluded));
+    let mut found: Vec<_> = usable.filter_map(|interface| Some((interface, interface.link_local()?))).collect();
+    found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
+    found
+}
+
+fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> {
+    let refused = |why: String| Error::Link { link: name.to_owned(), why };
+    match here.iter().find(|interface| interface.is_called(name)) {
+        Some(interface) if interface.kind == InterfaceKind::Loopback => Err(refused("it joins this machine to itself".into())),
+        Some(interface) => Ok(interface),
+        None => {
+            let names: Vec<String> = here.iter().map(|interface| interface.name.to_string()).collect();
+            Err(refused(format!("there is no such interface here; there are {}", names.join(", "))))
+        }
+    }
+}
+
+/// Where a question is asked.
+struct Place {
+    index: InterfaceIndex,
+    name: String,
+    address: Ipv6Addr,
+}
+
+/// Asks on one interface, and tells what is answered, until the deadline or until nobody listens.
+async fn ask(ear: Arc<Ear>, place: Place, socket: UdpSocket, port: u16, deadline: Instant, heard: mpsc::Sender<Heard>) {
+    let mut questions = Questions::new(Instant::now());
+    let mut pauses = PAUSES.iter();
+    let mut next = Instant::now();
+    let mut buffer = [0; DATAGRAM_LEN];
+    loop {
+        let received = tokio::select! {
+            () = sleep_until(deadline.into()) => return,
+            () = sleep_until(next.into()) => {
+                next = Instant::now() + *pauses.next().unwrap_or(&LAST_PAUSE);
+                send_question(&ear, &place, &socket, port, &mut questions);
+                continue;
+            }
+            received = socket.async_io(Interest::READABLE, || receive_from_neighbour(&socket, &mut buffer)) => received,
+        };
+        let Ok(Some((len, from))) = received else { continue };
+        let datagram = buffer.get(..len).unwrap_or_default();
+        if let Some(one) = ear.heard(datagram, from, &place, &mut questions, Instant::now())
+            && heard.send(one).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn send_question(ear: &Ear, place: &Place, socket: &UdpSocket, port: u16, questions: &mut Questions) {
+    let key = *ear.identity.public_key().as_bytes();
+    let question = Question { nonce: Nonce(crate::random_bytes()), key, address: place.address };
+    let Some(datagram) = question.encode(|text| sign(&ear.identity, text)) else { return };
+    questions.remember(question, Instant::now());
+    let group = SocketAddrV6::new(GROUP, port, 0, place.index.0);
+    // The cable may have been pulled just now; the next question may find it back.
+    if let Err(error) = send_to_neighbour(socket, &datagram, place.address, place.index, group) {
+        tracing::debug!(interface = place.name, %error, "cannot ask");
+    }
+}
+
+/// What was asked on one interface, and what may still be checked there.
+struct Questions {
+    asked: VecDeque<(Question, Instant)>,
+    /// For keys that are trusted, so that strangers cannot use up what these need.
+    friends: Limiter,
+    strangers: Limiter,
+}
+
+impl Questions {
+    fn new(now: Instant) -> Self {
+        Self { asked: VecDeque::new(), friends: Limiter::new(now), strangers: Limiter::new(now) }
+    }
+
+    fn remember(&mut self, question: Question, now: Instant) {
+        self.asked.push_front((question, now));
+        self.asked.truncate(MOST_QUESTIONS);
+    }
+
+    /// Returns when the question of this answer was asked.
+    fn when(&self, answer: &Answer) -> Option<Instant> {
+        self.asked.iter().find(|(question, _)| answer.answers(question)).map(|(_, at)| *at)
+    }
+}
+
+/// Whom we are and whom we know.
+struct Ear {
+    identity: Identity,
+    peers: Peers,
+    only: Option<PublicKey>,
+}
+
+impl Ear {
+    /// Takes a datagram for what it proves; `None` where that is nothing.
+    fn heard(&self, datagram: &[u8], from: SocketAddrV6, place: &Place, questions: &mut Questions, now: Instant) -> Option<Heard> {
+        let answer = Answer::decode(datagram)?;
+        let key = PublicKey::from_bytes(answer.claims().key);
+        let wanted = key != self.identity.public_key() && self.only.is_none_or(|only| only == key);
+        if !wanted || answer.claims().address != *from.ip() {
+            return None;
+        }
+        let at = questions.when(answer.claims())?;
+        let peer = self.peers.find(&key);
+        let limiter = if peer.is_some() { &mut questions.friends } else { &mut questions.strangers };
+        if !limiter.admit(*from.ip(), now) {
+            return None;
+        }
+        let answer = answer.verified(is_by)?;
+        Some(Heard {
+            key,
+            trusted: peer.is_some(),
+            name: peer.and_then(|peer| peer.name.as_ref()).map(ToString::to_string),
+            host_hint: escaped(&answer.host),
+            interface: place.name.clone(),
+            peer_interface: escaped(&answer.interface),
+            peer_index: answer.index,
+            address: SocketAddrV6::new(answer.address, answer.port, 0, place.index.0),
+            rtt: now.saturating_duration_since(at),
+        })
+    }
+}
+
+/// Pauses after the first questions: what one lost, the next finds, and together they are three datagrams a second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(500)];
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Questions that may still be answered: those of the last 2 s.
+const MOST_QUESTIONS: usize = 4;
+
+/// Answers that wait to be taken.
+const QUEUE: usize = 64;
+
+/// Most daemons times cables of which a search tells those that are not trusted: more than any network has.
+const MOST_TOLD: usize = 1024;
+
+const NO_LINK_LOCAL: &str = "it has no IPv6 link-local address";
+const NO_ADDRESS: &str = "none but the loopback is up, has a carrier and an IPv6 link-local address";
+
+#[cfg(test)]
+mod tests {
+    use nicstripe_link::InterfaceAddress;
+
+    use super::*;
+
+    const OURS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    const THEIRS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+
+    fn place() -> Place {
+        Place { index: InterfaceIndex(7), name: "eth5".into(), address: OURS }
+    }
+
+    fn from(ip: Ipv6Addr) -> SocketAddrV6 {
+        SocketAddrV6::new(ip, 7747, 0, 7)
+    }
+
+    /// One who asks and one who answers, and what was asked.
+    struct Scene {
+        ear: Ear,
+        daemon: Identity,
+        questions: Questions,
+        question: Question,
+    }
+
+    fn scene(trusted: bool) -> Scene {
+        let (identity, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let mut peers = Peers::default();
+        if trusted {
+            peers.add(&daemon.public_key().to_string().parse().unwrap(), Some("nas")).unwrap();
+        }
+        let question = Question { nonce: Nonce([4; 32]), key: *identity.public_key().as_bytes(), address: OURS };
+        let mut questions = Questions::new(Instant::now());
+        questions.remember(question.clone(), Instant::now());
+        Scene { ear: Ear { identity, peers, only: None }, daemon, questions, question }
+    }
+
+    impl Scene {
+        fn answer(&self) -> Answer {
+            Answer {
+                nonce: self.question.nonce,
+                key: *self.daemon.public_key().as_bytes(),
+                address: THEIRS,
+                port: 99,
+                index: 3,
+                interface: b"eth1".to_vec(),
+                host: b"n\x1bs".to_vec(),
+                asker_key: self.question.key,
+                asker_address: OURS,
+            }
+        }
+
+        fn hear(&mut self, answer: &Answer, signed_by: &Identity, source: Ipv6Addr) -> Option<Heard> {
+            let datagram = answer.encode(|text| sign(signed_by, text)).unwrap();
+            self.ear.heard(&datagram, from(source), &place(), &mut self.questions, Instant::now())
+        }
+    }
+
+    #[test]
+    fn an_answer_that_proves_its_key_is_told_with_its_cable() {
+        for trusted in [true, false] {
+            let mut scene = scene(trusted);
+            let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+            let heard = scene.hear(&answer, &daemon, THEIRS).unwrap();
+            assert_eq!((heard.key, heard.trusted), (daemon.public_key(), trusted));
+            assert_eq!(heard.name.as_deref(), trusted.then_some("nas"));
+            assert_eq!(heard.host_hint, "n\\u{1b}s", "a name that proves nothing reaches no terminal as it is");
+            assert_eq!((heard.interface.as_str(), heard.peer_interface.as_str(), heard.peer_index), ("eth5", "eth1", 3));
+            assert_eq!(heard.address, SocketAddrV6::new(THEIRS, 99, 0, 7));
+        }
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_not_believed() {
+        let mut scene = scene(true);
+        let daemon = scene.daemon.clone();
+        for other in [
+            Answer { nonce: Nonce([5; 32]), ..scene.answer() },
+            Answer { asker_key: [6; 32], ..scene.answer() },
+            Answer { asker_address: "fe80::9".parse().unwrap(), ..scene.answer() },
+        ] {
+            assert_eq!(scene.hear(&other, &daemon, THEIRS), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_forged_or_moved_answer_is_not_believed() {
+        let mut scene = scene(true);
+        let (answer, daemon, thief) = (scene.answer(), scene.daemon.clone(), Identity::generate().unwrap());
+        assert_eq!(scene.hear(&answer, &thief, THEIRS), None, "signed by another");
+        assert_eq!(scene.hear(&answer, &daemon, "fe80::bad".parse().unwrap()), None, "sent from elsewhere");
+        assert!(scene.hear(&answer, &daemon, THEIRS).is_some());
+    }
+
+    #[test]
+    fn only_the_wanted_key_is_heard_and_never_our_own() {
+        let mut scene = scene(true);
+        let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+        scene.ear.only = Some(PublicKey::from_bytes([1; 32]));
+        assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
+        scene.ear.only = None;
+        let own = Answer { key: *scene.ear.identity.public_key().as_bytes(), ..answer };
+        let identity = scene.ear.identity.clone();
+        assert_eq!(scene.hear(&own, &identity, THEIRS), None);
+    }
+
+    #[test]
+    fn strangers_cannot_use_up_what_a_friend_needs() {
+        let mut scene = scene(true);
+        let stranger = Identity::generate().unwrap();
+        let loud = Answer { key: *stranger.public_key().as_bytes(), ..scene.answer() };
+        let believed = (0..200_u16).filter(|number| {
+            let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 1, 0, *number);
+            scene.hear(&Answer { address, ..loud.clone() }, &stranger, address).is_some()
+        });
+        let believed = believed.count();
+        assert!(believed < 200, "{believed} of a flood were checked");
+        let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+        assert!(scene.hear(&answer, &daemon, THEIRS).is_some());
+    }
+
+    #[test]
+    fn old_questions_are_forgotten() {
+        let mut scene = scene(true);
+        let (answer, daemon) = (scene.answer(), scene.daemon.clone());
+        for number in 0..MOST_QUESTIONS {
+            let question = Question { nonce: Nonce([100 + number as u8; 32]), ..scene.question.clone() };
+            scene.questions.remember(question, Instant::now());
+        }
+        assert_eq!(scene.hear(&answer, &daemon, THEIRS), None);
+    }
+
+    fn interface(index: u32, name: &str, kind: InterfaceKind, addresses: &[&str]) -> Interface {
+        let addresses = addresses.iter().map(|ip| InterfaceAddress::new(ip.parse().unwrap(), 64));
+        let mut interface = Interface::new(InterfaceIndex(index), name.parse().unwrap(), kind);
+        interface.addresses = addresses.collect();
+        interface
+    }
+
+    fn asked_on(here: &[Interface], options: &SearchOptions) -> Vec<String> {
+        askable(here, options).iter().map(|(interface, _)| interface.name.to_string()).collect()
+    }
+
+    #[test]
+    fn every_interface_that_speaks_for_itself_is_asked_on_cables_first() {
+        let mut port = interface(5, "port", InterfaceKind::Ethernet, &["fe80::5"]);
+        port.master = Some(InterfaceIndex(4));
+        let mut unplugged = interface(6, "unplugged", InterfaceKind::Ethernet, &["fe80::6"]);
+        unplugged.carrier = false;
+        let here = [
+            interface(1, "lo", InterfaceKind::Loopback, &["::1", "fe80::1"]),
+            interface(2, "wlan0", InterfaceKind::WiFi, &["fe80::2"]),
+            interface(3, "eth0", InterfaceKind::Ethernet, &["10.0.0.1", "fe80::3"]),
+            interface(4, "br0", InterfaceKind::Bridge, &["fe80::4"]),
+            port,
+            unplugged,
+            interface(7, "ipv4", InterfaceKind::Ethernet, &["10.0.1.1"]),
+        ];
+        let all = SearchOptions::default();
+        assert_eq!(asked_on(&here, &all), ["eth0", "br0", "wlan0"]);
+        let without = SearchOptions { excluded: vec!["eth0".into()], ..all.clone() };
+        assert_eq!(asked_on(&here, &without), ["br0", "wlan0"]);
+        for (name, expected) in [("wlan0", &["wlan0"][..]), ("unplugged", &[]), ("ipv4", &[])] {
+            let options = SearchOptions { interfaces: vec![name.into()], ..all.clone() };
+            assert_eq!(asked_on(&here, &options), expected, "{name}");
+        }
+        for (name, why) in [("lo", "itself"), ("nosuch0", "there are lo, wlan0")] {
+            let error = named(&here, name).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(why), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_search_that_could_not_ask_says_why() {
+        let (identity, peers) = (Identity::generate().unwrap(), Peers::default());
+        let all: Vec<String> = interfaces().unwrap().iter().map(|interface| interface.name.to_string()).collect();
+        let nowhere = SearchOptions { duration: Duration::from_millis(10), excluded: all, ..SearchOptions::default() };
+        assert!(matches!(discover(&identity, &peers, nowhere.clone()).await, Err(Error::NoInterface { .. })));
+        let loopback = SearchOptions { interfaces: vec!["lo".into()], ..nowhere };
+        assert!(matches!(Search::start(&identity, &peers, loopback), Err(Error::Link { .. })));
+    }
+}
