@@ -11,6 +11,8 @@
 //! | tell me when one changes | [`Changes`] |
 //! | a listener or a connection on exactly this interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
 //! | how is this connection doing? | [`tcp_info`], [`tune`] |
+//! | what has it carried? how does a bond spread? | [`counters`], [`streams_for`] |
+//! | what keeps cables of one subnet apart, and what would help? | [`Sysctls`], [`arp_flux_remedy`], [`strict_path_remedies`] |
 //! | which way would the kernel send this? | [`route_to`], [`interface_for`] |
 //! | send this address by that interface | [`Routes`], [`may_install`] |
 //!
@@ -25,17 +27,23 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub use crate::{
+    bond::{Bond, BondMode, BondStreams, TransmitHash, streams_for},
+    counters::{Counters, counters},
     enumerate::{InterfacesError, interfaces},
     events::{Change, Changes},
     interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName, LeftOut, LineRate, MacAddress},
     lookup::{RouteTo, interface_for, route_to},
+    remedy::{Remedy, StrictPath, arp_flux_remedy, strict_path_remedies},
     route_policy::{Refusal, Surroundings, may_install},
     routes::{HostRoute, MAX_ROUTES, ROUTE_PROTOCOL, RouteError, Routes},
     socket::{arrival_interface, listen, pinned_socket},
+    sysctls::{Setting, Sysctls},
     tcp_info::{TcpInfo, tcp_info},
     tune::{Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, tune},
 };
 
+mod bond;
+mod counters;
 mod egress_limit;
 mod enumerate;
 mod events;
@@ -43,12 +51,14 @@ mod interface;
 mod line_rate;
 mod lookup;
 mod netlink;
+mod remedy;
 mod route_ledger;
 mod route_policy;
 mod route_table;
 mod routes;
 mod socket;
 mod sockopt;
+mod sysctls;
 mod sysfs;
 mod tcp_info;
 mod tune;
