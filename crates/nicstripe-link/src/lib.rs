@@ -14,7 +14,8 @@
 //! | what has it carried? how does a bond spread? | [`counters`], [`streams_for`] |
 //! | what keeps cables of one subnet apart, and what would help? | [`Sysctls`], [`arp_flux_remedy`], [`strict_path_remedies`] |
 //! | which way would the kernel send this? | [`route_to`], [`interface_for`] |
-//! | send this address by that interface | [`Routes`], [`may_install`] |
+//! | send this address by that interface | [`RouteHelper`], [`Routes`], [`may_install`] |
+//! | may this process do so? not any more | [`may_change_routes`], [`give_up_routes`] |
 //!
 //! Everything but [`Changes`] is synchronous: the kernel answers netlink requests inside the system call, so there is
 //! nothing to wait for. Linux only so far; where a feature needs a kernel newer than 4.11, its item says so.
@@ -34,7 +35,10 @@ pub use crate::{
     interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName, LeftOut, LineRate, MacAddress},
     lookup::{RouteTo, interface_for, route_to},
     remedy::{Remedy, StrictPath, arp_flux_remedy, strict_path_remedies},
+    rights::{give_up_routes, may_change_routes},
+    route_helper::RouteHelper,
     route_policy::{Refusal, Surroundings, may_install},
+    route_server::{SHARED_STATE_DIR, route_helper_main},
     routes::{HostRoute, MAX_ROUTES, ROUTE_PROTOCOL, RouteError, Routes},
     socket::{arrival_interface, listen, pinned_socket},
     sysctls::{Setting, Sysctls},
@@ -52,8 +56,12 @@ mod line_rate;
 mod lookup;
 mod netlink;
 mod remedy;
+mod rights;
+mod route_helper;
 mod route_ledger;
 mod route_policy;
+mod route_protocol;
+mod route_server;
 mod route_table;
 mod routes;
 mod socket;
