@@ -1,7 +1,8 @@
 //! The part of nicstripe that changes routes: it obeys requests of one kind over a pipe, applies the policy itself, and removes
 //! what it added when the pipe closes.
 //!
-//! It reads two things only: records of fixed size from whoever started it, and the kernel's own messages.
+//! It parses nothing that came over a network: requests are of a fixed size and from whoever started it, facts are the kernel's, and
+//! the files that it reads are the record of routes and this machine's list of name servers.
 
 use std::{collections::BTreeSet, ffi::OsString, io, os::fd::AsFd, path::Path, process::ExitCode};
 

@@ -50,8 +50,9 @@ impl HostRoute {
 ///
 /// Changing routes needs `CAP_NET_ADMIN`; listing needs nothing. A change takes 0.2 to 0.5 ms with the state directory on
 /// tmpfs and 2 to 5 ms on ext4, which starts writing a replaced file at once (`tests/kernel`, unoptimised); another process in
-/// the middle of one is waited for, at most 2 s. Each call acts on the calling thread's network namespace. Whether a route may be installed at all is [`may_install`](crate::may_install)'s
-/// question, to be asked first.
+/// the middle of one is waited for, at most 2 s. Each call acts on the calling thread's network namespace. Whether a route may
+/// be installed at all is [`may_install`](crate::may_install)'s question, to be asked first; [`RouteHelper`](crate::RouteHelper)
+/// asks it.
 #[derive(Debug)]
 pub struct Routes {
     directory: PathBuf,
