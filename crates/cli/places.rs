@@ -1,8 +1,11 @@
 //! Where configuration and state are.
 
-use std::env;
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
-use nicstripe::trust::Home;
+use nicstripe::{routes::SHARED_STATE_DIR, trust::Home};
 use rustix::process::geteuid;
 
 use crate::failure::Failure;
@@ -18,4 +21,10 @@ pub(crate) fn home() -> Result<Home, Failure> {
         Some(home) => Ok(home),
         None => Ok(Home::from_env()?),
     }
+}
+
+/// Finds where host routes are recorded: where all users of this machine do so, if there is such a place, else in the user's state.
+pub(crate) fn routes_dir(home: &Home) -> PathBuf {
+    let shared = Path::new(SHARED_STATE_DIR);
+    if shared.is_dir() { shared.to_owned() } else { home.state().to_owned() }
 }

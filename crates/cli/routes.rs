@@ -26,17 +26,17 @@ enum Action {
 impl RoutesArgs {
     /// Prints or removes them.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
-        let home = places::home()?;
+        let state_dir = places::routes_dir(&places::home()?);
         match self.action {
             Action::List => {
-                let found = routes::list(home.state())?;
-                found.iter().try_for_each(|(route, owners)| stdout::line(described(route, owners)))?;
+                let found = routes::list(&state_dir)?;
+                found.iter().try_for_each(|(route, owners)| stdout::line(described(route, owners.as_deref())))?;
                 if found.is_empty() {
                     terminal.say("no route of ours is installed");
                 }
             }
             Action::Clean => {
-                let removed = routes::clean(home.state())?;
+                let removed = routes::clean(&state_dir)?;
                 removed.iter().try_for_each(|route| stdout::line(format_args!("removed {}", place(route))))?;
                 if removed.is_empty() {
                     terminal.say("nothing to remove");
@@ -47,11 +47,14 @@ impl RoutesArgs {
     }
 }
 
-fn described(route: &HostRoute, owners: &[u32]) -> String {
-    let owners: Vec<String> = owners.iter().map(u32::to_string).collect();
-    match owners.is_empty() {
-        true => format!("{}  left over, its process is gone", place(route)),
-        false => format!("{}  in use by process {}", place(route), owners.join(", ")),
+fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {
+    match owners {
+        None => format!("{}  its processes are known to root only", place(route)),
+        Some([]) => format!("{}  left over, its process is gone", place(route)),
+        Some(owners) => {
+            let owners: Vec<String> = owners.iter().map(u32::to_string).collect();
+            format!("{}  in use by process {}", place(route), owners.join(", "))
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use std::{
 
 use clap::Args;
 use nicstripe::{
-    CancellationToken, DEFAULT_PORT, Daemon, ListenAddress, escaped,
+    CancellationToken, DEFAULT_PORT, Daemon, ListenAddress, RoutePolicy, escaped,
+    routes::RouteKeeper,
     trust::{Access, Home, Identity, PeerOptions, Peers},
 };
 
@@ -64,6 +65,8 @@ impl Serve {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(Logs::Daemon, terminal)?;
         let home = places::home()?;
+        // While there is one thread: stale routes go, and what speaks to the network shall not be able to change any.
+        let _routes = RouteKeeper::start_apart(RoutePolicy::Never, &places::routes_dir(&home));
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(self.serve(&home, terminal));
         runtime.shutdown_background();

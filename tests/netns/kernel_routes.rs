@@ -42,9 +42,21 @@ pub(crate) fn host_routes() -> Vec<KernelRoute> {
 
 /// Adds a host route to the main table of the calling thread's host.
 pub(crate) fn add(route: KernelRoute) {
+    add_prefix(route, 32);
+}
+
+/// Adds a route to the prefix of this length that the destination begins.
+pub(crate) fn add_prefix(route: KernelRoute, bits: u8) {
     let mut attributes = attribute(RTA_DST, route.destination.octets());
     attributes.extend(attribute(RTA_OIF, route.interface.to_ne_bytes()));
-    talk(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route_message(32, RT_TABLE_MAIN, route.protocol), &attributes);
+    talk(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route_message(bits, RT_TABLE_MAIN, route.protocol), &attributes);
+}
+
+/// Switches an interface of the calling thread's host on or off.
+pub(crate) fn switch(interface: u32, on: bool) {
+    let number = |value: u32| value.to_ne_bytes();
+    let body = [number(0), number(interface), number(u32::from(on)), number(IFF_UP)].concat();
+    talk(RTM_NEWLINK, NLM_F_ACK, &body, &[]);
 }
 
 /// Sends a request, and returns the bodies of the answers.
@@ -121,6 +133,7 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_CREATE: u16 = 0x400;
 
 // linux/rtnetlink.h
+const RTM_NEWLINK: u16 = 16;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
@@ -128,3 +141,6 @@ const RTA_OIF: u16 = 4;
 const RT_TABLE_MAIN: u8 = 254;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
+
+// linux/if.h
+const IFF_UP: u32 = 1;

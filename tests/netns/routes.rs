@@ -1,17 +1,31 @@
 //! Host routes: there while a copy runs that wants them, gone afterwards, and those of others never touched.
 
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
 use nicstripe_lab::{Host, LinkSpec};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    harness::{content, number},
+    harness::{Process, content, link, number},
     hosts::{Hosts, MIB, Way},
     kernel_routes::{self, KernelRoute},
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![
     routes_are_there_while_a_copy_runs_and_gone_afterwards,
-    routes_of_a_killed_copy_are_listed_and_cleaned,
-    routes_of_a_killed_copy_go_at_the_next_start,
+    routes_of_a_killed_copy_go_at_once,
+    routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned,
+    routes_of_a_copy_killed_with_its_helper_go_at_the_next_start,
+    a_copy_whose_helper_was_killed_ends_as_it_should,
+    routes_come_back_when_their_interface_does,
+    what_speaks_to_the_network_cannot_change_routes,
+    where_a_strict_filter_needs_a_route_it_is_installed_unasked,
+    where_a_needed_route_may_not_be_installed_the_other_cable_carries_all,
     an_interrupted_copy_leaves_no_route,
     a_route_that_is_not_ours_is_not_replaced,
     without_the_right_to_it_always_is_an_error,
@@ -59,7 +73,7 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     cp.await_bytes(MIB as u64);
     assert_eq!(present(&hosts), with_ours(&hosts));
     let listed = hosts.client.run(["routes", "list"]).expect(0).stdout;
-    let owner = format!("in use by process {}", cp.id());
+    let owner = format!("in use by process {}", helper_of(&cp));
     let lines: Vec<&str> = listed.lines().collect();
     assert_eq!(lines, [format!("10.77.1.2/32 dev eth1  {owner}"), format!("10.77.2.2/32 dev eth2  {owner}")]);
     // Those in use stay.
@@ -72,15 +86,132 @@ fn routes_are_there_while_a_copy_runs_and_gone_afterwards() {
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
-fn killed(hosts: &Hosts) {
+/// The process that changes routes for this one.
+fn helper_of(cp: &Process) -> u32 {
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
+    let is_helper = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // "pid (name) state parent …"; names are cut to 15 bytes.
+        let parent = stat.split_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        stat.contains("(nicstripe-route") && parent == Some(cp.id())
+    };
+    numbers.into_iter().find(is_helper).unwrap_or_else(|| panic!("process {} has no helper", cp.id()))
+}
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+}
+
+/// Starts a copy that has its routes.
+fn started(hosts: &Hosts) -> Process {
     Way::Put.prepare(hosts, &content(32 * MIB));
     let cp = hosts.start_cp(&COPY);
     cp.await_bytes(MIB as u64);
+    assert_eq!(present(hosts), with_ours(hosts));
+    cp
+}
+
+/// Leaves the routes of a copy that was killed together with its helper.
+fn killed(hosts: &Hosts) {
+    let cp = started(hosts);
+    kill(helper_of(&cp));
     cp.kill();
     assert_eq!(present(hosts), with_ours(hosts));
 }
 
-fn routes_of_a_killed_copy_are_listed_and_cleaned() {
+fn routes_of_a_killed_copy_go_at_once() {
+    let hosts = hosts();
+    // It is waited for until nobody writes to its standard error, which includes the helper.
+    started(&hosts).kill();
+    assert_eq!(present(&hosts), [decoy(&hosts)]);
+}
+
+fn a_copy_whose_helper_was_killed_ends_as_it_should() {
+    let hosts = hosts();
+    let cp = started(&hosts);
+    kill(helper_of(&cp));
+    cp.finish().expect(0);
+    // They are nobody's, and go at the next start.
+    hosts.client.run(["routes", "clean"]).expect(0);
+    assert_eq!(present(&hosts), [decoy(&hosts)]);
+}
+
+fn routes_come_back_when_their_interface_does() {
+    let hosts = hosts();
+    let cp = started(&hosts);
+    let eth2 = hosts.lab.interface_index(Host::A, 1);
+    hosts.lab.on(Host::A, || kernel_routes::switch(eth2, false)).unwrap();
+    assert_eq!(present(&hosts), with_ours(&hosts)[..1], "the kernel drops them, the decoy as well");
+    hosts.lab.on(Host::A, || kernel_routes::switch(eth2, true)).unwrap();
+    let begun = Instant::now();
+    while present(&hosts) != with_ours(&hosts)[..2] {
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", present(&hosts));
+        thread::sleep(Duration::from_millis(5));
+    }
+    cp.finish().expect(0);
+    assert_eq!(present(&hosts), []);
+}
+
+fn what_speaks_to_the_network_cannot_change_routes() {
+    let hosts = hosts();
+    let cp = started(&hosts);
+    let threads = fs::read_dir(format!("/proc/{}/task", cp.id())).unwrap();
+    let rights: Vec<u64> = threads.map(|thread| effective_rights(&thread.unwrap().path())).collect();
+    assert!(rights.len() > 1 && rights.iter().all(|rights| rights & NET_ADMIN == 0), "{rights:x?}");
+    let helper = effective_rights(Path::new(&format!("/proc/{}", helper_of(&cp))));
+    assert_eq!(helper, NET_ADMIN);
+    cp.finish().expect(0);
+}
+
+fn effective_rights(process: &Path) -> u64 {
+    let status = fs::read_to_string(process.join("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+const NET_ADMIN: u64 = 1 << 12;
+
+/// Makes host A answer 10.77.2.2 by the first cable, and drop what comes from there by the second.
+fn make_strict(hosts: &Hosts) {
+    let astray =
+        KernelRoute { destination: hosts.lab.address(Host::B, 1), interface: hosts.lab.interface_index(Host::A, 0), protocol: BOOT };
+    let prepare = || {
+        kernel_routes::add_prefix(astray, 31);
+        fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1").unwrap();
+    };
+    hosts.lab.on(Host::A, prepare).unwrap();
+}
+
+fn where_a_strict_filter_needs_a_route_it_is_installed_unasked() {
+    let hosts = hosts();
+    make_strict(&hosts);
+    let bytes = content(32 * MIB);
+    Way::Put.prepare(&hosts, &bytes);
+    let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
+    cp.await_bytes(MIB as u64);
+    // The first cable needs none.
+    let ours = KernelRoute { destination: hosts.lab.address(Host::B, 1), interface: hosts.lab.interface_index(Host::A, 1), protocol: OURS };
+    assert_eq!(present(&hosts), [ours, decoy(&hosts)]);
+    let report = cp.finish().expect(0).document();
+    assert_eq!(number(&report, "routes_installed"), 1);
+    for interface in ["eth1", "eth2"] {
+        assert!(number(link(&report, interface), "bytes") > (8 * MIB) as u64, "{report:#}");
+    }
+    assert_eq!(present(&hosts), [decoy(&hosts)]);
+}
+
+fn where_a_needed_route_may_not_be_installed_the_other_cable_carries_all() {
+    for (hosts, policy) in [(hosts(), "never"), (Hosts::joined_by(&[LinkSpec::mbit(200); 2]), "auto")] {
+        make_strict(&hosts);
+        let bytes = content(8 * MIB);
+        Way::Put.prepare(&hosts, &bytes);
+        let report = hosts.cp(&["--routes", policy, "--json", "source", "10.77.1.2:target"]).expect(0).document();
+        Way::Put.check(&hosts, &bytes, &report);
+        assert_eq!((number(&report, "routes_installed"), number(link(&report, "eth1"), "bytes")), (0, bytes.len() as u64), "{report:#}");
+    }
+}
+
+fn routes_of_a_copy_killed_with_its_helper_are_listed_and_cleaned() {
     let hosts = hosts();
     killed(&hosts);
     let listed = hosts.client.run(["routes", "list"]).expect(0).stdout;
@@ -90,7 +221,7 @@ fn routes_of_a_killed_copy_are_listed_and_cleaned() {
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }
 
-fn routes_of_a_killed_copy_go_at_the_next_start() {
+fn routes_of_a_copy_killed_with_its_helper_go_at_the_next_start() {
     let hosts = hosts();
     killed(&hosts);
     // One that installs none itself.
@@ -103,7 +234,7 @@ fn an_interrupted_copy_leaves_no_route() {
     Way::Put.prepare(&hosts, &content(32 * MIB));
     let cp = hosts.start_cp(&COPY);
     cp.await_bytes(MIB as u64);
-    cp.signal(rustix::process::Signal::INT);
+    cp.signal(Signal::INT);
     cp.finish().expect(130);
     assert_eq!(present(&hosts), [decoy(&hosts)]);
 }

@@ -15,10 +15,11 @@ pub(crate) use self::{arguments::Cp, arguments::parse_port, location::LocationEr
 #[cfg(test)]
 pub(crate) use self::{summary::tests as summary_tests, view::tests as view_tests};
 
-use std::{fs, os::unix::ffi::OsStrExt as _, time::Instant};
+use std::{fs, os::unix::ffi::OsStrExt as _, sync::Arc, time::Instant};
 
 use nicstripe::{
     Client, Error, Report, Transfer,
+    routes::RouteKeeper,
     trust::{Home, Identity, Peers},
 };
 use tokio::time::{MissedTickBehavior, interval};
@@ -64,8 +65,10 @@ impl Cp {
         let plan = Plan::of(self)?;
         check_here(&plan.way)?;
         let home = places::home()?;
+        // While there is one thread: what speaks to the network shall not be able to change routes.
+        let keeper = Arc::new(RouteKeeper::start_apart(plan.network.routes, &places::routes_dir(&home)));
         let runtime = runtime::threaded()?;
-        let result = runtime.block_on(copy(plan, &home, terminal, wishes, shown));
+        let result = runtime.block_on(copy(plan, keeper, &home, terminal, wishes, shown));
         // What the library still has to do after a close is not worth waiting for.
         runtime.shutdown_background();
         result
@@ -94,10 +97,17 @@ fn check_here(way: &Way) -> Result<(), Failure> {
 }
 
 /// Runs one copy from connecting to closing, obeying signals all the time.
-async fn copy(plan: Plan, home: &Home, terminal: &Terminal, wishes: Wishes, shown: &mut Shown) -> Result<Report, Failure> {
+async fn copy(
+    plan: Plan,
+    routes: Arc<RouteKeeper>,
+    home: &Home,
+    terminal: &Terminal,
+    wishes: Wishes,
+    shown: &mut Shown,
+) -> Result<Report, Failure> {
     let mut signals = Signals::take()?;
     let client = tokio::select! {
-        client = connect(&plan, home) => client?,
+        client = connect(&plan, routes, home) => client?,
         stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
     };
     let transfer = match &plan.way {
@@ -114,7 +124,7 @@ async fn copy(plan: Plan, home: &Home, terminal: &Terminal, wishes: Wishes, show
     result
 }
 
-async fn connect(plan: &Plan, home: &Home) -> Result<Client, Failure> {
+async fn connect(plan: &Plan, routes: Arc<RouteKeeper>, home: &Home) -> Result<Client, Failure> {
     let network = plan.network.clone();
     let builder = Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
@@ -123,8 +133,7 @@ async fn connect(plan: &Plan, home: &Home) -> Result<Client, Failure> {
         .links(network.links)
         .exclude_links(network.exclude)
         .streams(network.streams)
-        .routes(network.routes)
-        .state_dir(home.state().to_owned())
+        .route_keeper(routes)
         .bandwidth(network.bandwidth)
         .patience(network.patience)
         .family(network.family);

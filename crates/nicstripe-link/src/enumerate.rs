@@ -5,6 +5,7 @@ use std::{io, net::IpAddr};
 use thiserror::Error;
 
 use crate::{
+    bond::Bond,
     egress_limit::{egress_limits, is_limiter},
     interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, LineRate, MacAddress},
     line_rate::LineRates,
@@ -34,10 +35,22 @@ pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
             interface.egress_limit = Some(limit);
         }
     }
+    join_bonds(&mut interfaces);
     rate_bonds(&mut interfaces, &mut rates);
     rate_vlans(&mut interfaces);
     interfaces.sort_by_key(|interface| interface.index);
     Ok(interfaces)
+}
+
+/// Names the members of each bond.
+fn join_bonds(interfaces: &mut [Interface]) {
+    let ports: Vec<_> = interfaces.iter().filter_map(|port| Some((port.master?, port.name, port.carrier))).collect();
+    for interface in interfaces {
+        let Some(bond) = &mut interface.bond else { continue };
+        let members = ports.iter().filter(|(master, ..)| *master == interface.index);
+        bond.carrying = members.clone().filter(|(.., carrier)| *carrier).count();
+        bond.members = members.map(|(_, name, _)| *name).collect();
+    }
 }
 
 /// Asks for the rates of bonds, which are made of their ports' and worth as much: of invented ones nothing.
@@ -103,13 +116,15 @@ pub(crate) struct LinkMessage {
     pub(crate) name: InterfaceName,
     pub(crate) mtu: u32,
     pub(crate) master: Option<InterfaceIndex>,
-    up: bool,
+    pub(crate) up: bool,
     pub(crate) carrier: bool,
     alternative_names: Vec<String>,
     mac: Option<MacAddress>,
     lower: Option<InterfaceIndex>,
     /// Whether its root queueing discipline is one that may limit its rate.
     limited: bool,
+    /// The settings of a kernel bond; its members are other messages' masters.
+    bond: Option<Bond>,
     device: Device,
 }
 
@@ -140,6 +155,7 @@ impl LinkMessage {
             mac: attributes.find(IFLA_ADDRESS).and_then(mac),
             lower: lower.filter(|lower| *lower != 0).map(InterfaceIndex).filter(|lower| *lower != index),
             limited: attributes.find(IFLA_QDISC).is_some_and(is_limiter),
+            bond: bond(attributes),
             device: Device {
                 hardware: u16_at(header, 2)?,
                 loopback: flags & IFF_LOOPBACK != 0,
@@ -167,6 +183,7 @@ impl LinkMessage {
             addresses: Vec::new(),
             speed,
             egress_limit: None,
+            bond: (kind == InterfaceKind::Bond).then(|| self.bond.unwrap_or_else(|| Bond::new(None, None))),
         }
     }
 }
@@ -237,6 +254,12 @@ impl Device {
 fn link_kind(attributes: Attributes<'_>) -> Option<String> {
     let info = Attributes::new(attributes.find(IFLA_LINKINFO)?);
     info.find(IFLA_INFO_KIND).map(text)
+}
+
+fn bond(attributes: Attributes<'_>) -> Option<Bond> {
+    let info = Attributes::new(attributes.find(IFLA_LINKINFO)?);
+    let data = || Attributes::new(info.find(IFLA_INFO_DATA).unwrap_or_default());
+    (info.find(IFLA_INFO_KIND).map(text)? == "bond").then(|| Bond::parse(data()))
 }
 
 fn alternative_names(attributes: Attributes<'_>) -> Vec<String> {
@@ -331,6 +354,7 @@ const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
 
 // include/uapi/linux/if_addr.h
 const IFA_ADDRESS: u16 = 1;
@@ -367,7 +391,11 @@ const ARPHRD_NONE: u16 = 0xfffe;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interface::tests::interface;
+    use crate::{
+        bond::{BondMode, TransmitHash},
+        interface::tests::interface,
+        netlink::{Messages, push_attribute},
+    };
 
     fn device(hardware: u16, kind: &str, bus: Option<&str>) -> Device {
         Device { hardware, loopback: false, kind: kind.to_owned(), bus: bus.map(str::to_owned) }
@@ -425,6 +453,43 @@ mod tests {
         rate_vlans(&mut all);
         let rates = all.map(|interface| interface.speed.map(|rate| rate.0 / 1_000_000));
         assert_eq!(rates, [Some(1000), Some(1000), Some(1000), None, None, None]);
+    }
+
+    #[test]
+    fn a_bond_names_its_ports_and_counts_those_that_carry() {
+        let port = |index, name: &str, master, carrier| Interface {
+            master: Some(InterfaceIndex(master)),
+            carrier,
+            ..interface(index, name, InterfaceKind::Ethernet, &[])
+        };
+        let bond = Interface { bond: Some(Bond::new(None, None)), ..interface(9, "bond0", InterfaceKind::Bond, &["10.0.0.1/24"]) };
+        let mut all = [port(2, "eth0", 9, true), port(3, "eth1", 9, false), port(4, "eth2", 8, true), bond];
+        join_bonds(&mut all);
+        let bond = all[3].bond.as_ref().unwrap();
+        assert_eq!((bond.members.as_slice(), bond.carrying), (&[all[0].name, all[1].name][..], 1));
+        assert_eq!(all[0].bond, None);
+    }
+
+    /// A link message of `bond0` as the kernel lays it out, cut to what is read.
+    #[test]
+    fn a_link_message_of_a_bond_tells_mode_and_hash() {
+        let mut data = Vec::new();
+        push_attribute(&mut data, 1, &[4]);
+        push_attribute(&mut data, 14, &[1]);
+        let mut info = Vec::new();
+        push_attribute(&mut info, IFLA_INFO_KIND, b"bond\0");
+        push_attribute(&mut info, IFLA_INFO_DATA, &data);
+        let mut header = [0; IFINFO_LEN];
+        header[4] = 9;
+        let message = |kind: &[u8]| {
+            let mut info = info.clone();
+            info[4..4 + kind.len()].copy_from_slice(kind);
+            let request = Request::new(RTM_NEWLINK, &header).attribute(IFLA_IFNAME, b"bond0\0").attribute(IFLA_LINKINFO, &info);
+            LinkMessage::parse(&Messages::new(&request.for_test()).next().unwrap()).unwrap().bond
+        };
+        assert_eq!(message(b"bond"), Some(Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34))));
+        // What another kind means by these numbers is its own business.
+        assert_eq!(message(b"team"), None);
     }
 
     #[test]

@@ -242,9 +242,9 @@ fn events(datagram: &[u8]) -> impl Iterator<Item = Event> {
 const DRAIN_LIMIT: usize = 65_536;
 
 // include/uapi/linux/rtnetlink.h
-const RTMGRP_LINK: u32 = 0x1;
-const RTMGRP_IPV4_IFADDR: u32 = 0x10;
-const RTMGRP_IPV6_IFADDR: u32 = 0x100;
+pub(crate) const RTMGRP_LINK: u32 = 0x1;
+pub(crate) const RTMGRP_IPV4_IFADDR: u32 = 0x10;
+pub(crate) const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 
 #[cfg(test)]
 mod tests {

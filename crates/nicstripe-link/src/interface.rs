@@ -9,6 +9,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::bond::Bond;
+
 /// An interface of this machine, as the kernel reported it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -44,6 +46,9 @@ pub struct Interface {
     /// `None` is "none, or unknown". Known are tbf, and htb if all its leaf classes may send at the same rate and the default
     /// class is one of them. A limiter on the interface it sends through ([`lower`](Self::lower)), or on its ports, is theirs.
     pub egress_limit: Option<LineRate>,
+    /// What it is made of, for a bond ([`InterfaceKind::Bond`]); its [`speed`](Self::speed) is then what the kernel makes of
+    /// its members': the sum of those that carry, or that of the active one.
+    pub bond: Option<Bond>,
 }
 
 impl Interface {
@@ -65,6 +70,7 @@ impl Interface {
             addresses: Vec::new(),
             speed: None,
             egress_limit: None,
+            bond: None,
         }
     }
 

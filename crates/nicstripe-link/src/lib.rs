@@ -12,8 +12,11 @@
 //! | a listener or a connection on exactly this interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
 //! | who is on this cable, before anybody has an address? | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
 //! | how is this connection doing? | [`tcp_info`], [`tune`] |
+//! | what has it carried? how does a bond spread? | [`counters`], [`streams_for`] |
+//! | what keeps cables of one subnet apart, and what would help? | [`Sysctls`], [`arp_flux_remedy`], [`strict_path_remedies`] |
 //! | which way would the kernel send this? | [`route_to`], [`interface_for`] |
-//! | send this address by that interface | [`Routes`], [`may_install`] |
+//! | send this address by that interface | [`RouteHelper`], [`Routes`], [`may_install`] |
+//! | may this process do so? not any more | [`may_change_routes`], [`give_up_routes`] |
 //!
 //! Everything but [`Changes`] is synchronous: the kernel answers netlink requests inside the system call, so there is
 //! nothing to wait for. Linux only so far; where a feature needs a kernel newer than 4.11, its item says so.
@@ -26,18 +29,27 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub use crate::{
+    bond::{Bond, BondMode, BondStreams, TransmitHash, streams_for},
+    counters::{Counters, counters},
     enumerate::{InterfacesError, interfaces},
     events::{Change, Changes},
     interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName, LeftOut, LineRate, MacAddress},
     lookup::{RouteTo, interface_for, route_to},
     multicast::{multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour},
+    remedy::{Remedy, StrictPath, arp_flux_remedy, strict_path_remedies},
+    rights::{give_up_routes, may_change_routes},
+    route_helper::RouteHelper,
     route_policy::{Refusal, Surroundings, may_install},
+    route_server::{SHARED_STATE_DIR, route_helper_main},
     routes::{HostRoute, MAX_ROUTES, ROUTE_PROTOCOL, RouteError, Routes},
     socket::{arrival_interface, listen, pinned_socket},
+    sysctls::{Setting, Sysctls},
     tcp_info::{TcpInfo, tcp_info},
     tune::{Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, tune},
 };
 
+mod bond;
+mod counters;
 mod egress_limit;
 mod enumerate;
 mod events;
@@ -46,12 +58,18 @@ mod line_rate;
 mod lookup;
 mod multicast;
 mod netlink;
+mod remedy;
+mod rights;
+mod route_helper;
 mod route_ledger;
 mod route_policy;
+mod route_protocol;
+mod route_server;
 mod route_table;
 mod routes;
 mod socket;
 mod sockopt;
+mod sysctls;
 mod sysfs;
 mod tcp_info;
 mod tune;

@@ -293,6 +293,11 @@ fn name_timeout(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("the kernel did not answer within {ANSWER_TIMEOUT:?}"))
 }
 
+/// Reads one byte.
+pub(crate) fn u8_at(bytes: &[u8], offset: usize) -> Option<u8> {
+    bytes.get(offset).copied()
+}
+
 /// Reads two bytes in host order.
 pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
@@ -301,6 +306,11 @@ pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
 /// Reads four bytes in host order.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
+}
+
+/// Reads eight bytes in host order.
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
 fn i32_at(bytes: &[u8], offset: usize) -> Option<i32> {

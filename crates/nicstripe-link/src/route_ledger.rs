@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::{fd::OwnedFd, linux::fs::MetadataExt as _},
     path::{Path, PathBuf},
     thread,
@@ -122,17 +122,7 @@ impl<'d> Ledger<'d> {
     /// Takes the lock and reads the records.
     pub(crate) fn open(directory: &'d Path) -> Result<Self, RouteError> {
         let lock = lock(&directory.join(LOCK_FILE))?;
-        let path = directory.join(RECORDS_FILE);
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            bytes => bytes.map_err(|source| RouteError::Ledger { path: path.clone(), source })?,
-        };
-        let text = String::from_utf8_lossy(&bytes);
-        let records = text.lines().filter_map(|line| {
-            let parsed = serde_json::from_str(line);
-            parsed.inspect_err(|error| warn!(path = %path.display(), %error, "a route record cannot be read")).ok()
-        });
-        Ok(Self { directory, records: records.collect(), _lock: lock })
+        Ok(Self { directory, records: read(directory)?, _lock: lock })
     }
 
     /// Replaces the file by the records as they are.
@@ -149,16 +139,47 @@ impl<'d> Ledger<'d> {
             serde_json::to_writer(&mut text, record)?;
             text.push(b'\n');
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What a killed process left half written may belong to another user.
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::open(path, flags, FILE_MODE)?);
         file.write_all(&text)
     }
 }
 
+/// Reads the records of a directory without locking them: they are replaced as a whole. None where there is no file.
+pub(crate) fn read(directory: &Path) -> Result<Vec<Record>, RouteError> {
+    let path = directory.join(RECORDS_FILE);
+    let bytes = match read_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        bytes => bytes.map_err(|source| RouteError::Ledger { path: path.clone(), source })?,
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let records = text.lines().filter_map(|line| {
+        let parsed = serde_json::from_str(line);
+        parsed.inspect_err(|error| warn!(path = %path.display(), %error, "a route record cannot be read")).ok()
+    });
+    Ok(records.collect())
+}
+
+/// Reads a file that others than its reader may have put there: no link is followed, no pipe waited for, no end awaited that never
+/// comes.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Opens and locks a file; the lock is held for microseconds by anyone, so waiting for it long means that something is wrong.
 fn lock(path: &PathBuf) -> Result<OwnedFd, RouteError> {
     let fail = |source: Errno| RouteError::Ledger { path: path.clone(), source: source.into() };
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Reading is enough to lock, and all that a file of another member of the directory's group allows.
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, FILE_MODE).map_err(fail)?;
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
@@ -171,13 +192,16 @@ fn lock(path: &PathBuf) -> Result<OwnedFd, RouteError> {
     }
 }
 
+/// Ten times what the most records take.
+const MOST_BYTES: u64 = 1 << 20;
 const LOCK_FILE: &str = "routes.lock";
 const RECORDS_FILE: &str = "routes.jsonl";
 const NEW_RECORDS_FILE: &str = "routes.jsonl.new";
-const FILE_MODE: Mode = Mode::from_bits_truncate(0o600);
+/// Read by the group of a shared directory, less the umask.
+const FILE_MODE: Mode = Mode::from_bits_truncate(0o640);
 
 /// Picked by eye: a thousand times what a locked operation takes.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
@@ -216,6 +240,22 @@ mod tests {
         let damaged = [b"\xff{\n".as_slice(), good.as_bytes(), b"\n\n", &good.as_bytes()[..20]].concat();
         fs::write(directory.path().join(RECORDS_FILE), damaged).unwrap();
         assert_eq!(Ledger::open(directory.path()).unwrap().records, [record()]);
+    }
+
+    #[test]
+    fn what_others_put_in_the_records_place_is_not_waited_for_nor_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join(RECORDS_FILE);
+        std::os::unix::fs::symlink("/proc/self/stat", &place).unwrap();
+        assert!(matches!(read(directory.path()), Err(RouteError::Ledger { .. })));
+        fs::remove_file(&place).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &place, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(read(directory.path()).unwrap(), []);
+        // Records are written beside it and take its place.
+        Ledger { directory: directory.path(), records: vec![record()], _lock: lock(&directory.path().join(LOCK_FILE)).unwrap() }
+            .save()
+            .unwrap();
+        assert_eq!(read(directory.path()).unwrap(), [record()]);
     }
 
     #[test]

@@ -10,8 +10,10 @@ use std::{
 use thiserror::Error;
 
 use crate::{
-    interface::{Interface, InterfaceIndex, InterfaceName},
+    enumerate::interfaces,
+    interface::{Interface, InterfaceIndex, InterfaceKind, InterfaceName},
     route_table::{self, protocol_name},
+    routes::{HostRoute, RouteError},
 };
 
 /// What is around that a route must not touch.
@@ -69,13 +71,32 @@ pub fn may_install(
     if surroundings.resolvers.contains(&destination) {
         return Err(Refusal::Resolver { destination });
     }
-    if !by.is_on_link(destination) {
+    // What is on-link on loopback is this machine, whatever the prefix.
+    if by.kind == InterfaceKind::Loopback || !by.is_on_link(destination) {
         return Err(Refusal::NotOnLink { destination, interface: by.name });
     }
     if let Some(protocol) = surroundings.host_routes.get(&destination) {
         return Err(Refusal::Routed { destination, protocol: protocol_name(*protocol) });
     }
     Ok(())
+}
+
+/// Decides the same about a whole route, in the surroundings as they are.
+pub(crate) fn may_add(route: &HostRoute) -> Result<(), RouteError> {
+    let interfaces = interfaces().map_err(|error| RouteError::List(io::Error::other(error)))?;
+    let surroundings = Surroundings::read().map_err(RouteError::List)?;
+    may_install(route.destination, route.interface, &interfaces, &surroundings)?;
+    Ok(may_prefer(route, &interfaces)?)
+}
+
+/// Decides whether the source that a route prefers is one of its interface's own.
+fn may_prefer(route: &HostRoute, interfaces: &[Interface]) -> Result<(), Refusal> {
+    let HostRoute { destination, interface, prefer_source: Some(source), .. } = *route else { return Ok(()) };
+    match interfaces.iter().find(|known| known.index == interface) {
+        Some(by) if by.has_address(source) && source.is_ipv4() == destination.is_ipv4() => Ok(()),
+        Some(by) => Err(Refusal::Source { destination, interface: by.name }),
+        None => Err(Refusal::NoInterface { destination, interface }),
+    }
 }
 
 /// Why a host route is not installed.
@@ -137,6 +158,14 @@ pub enum Refusal {
         destination: IpAddr,
         /// Who installed the route that is there, as `ip route` spells it.
         protocol: String,
+    },
+    /// The source asked for is not an address of the interface.
+    #[error("no route to {destination} by {interface}: the source asked for is none of the interface's own addresses")]
+    Source {
+        /// The address asked for.
+        destination: IpAddr,
+        /// The interface asked for.
+        interface: InterfaceName,
     },
 }
 
@@ -258,6 +287,30 @@ mod tests {
     fn an_unknown_interface_is_refused() {
         let refusal = may_install("10.0.0.2".parse().unwrap(), InterfaceIndex(99), &interfaces(), &Surroundings::default());
         assert_eq!(refusal.unwrap_err().to_string(), "no route to 10.0.0.2: there is no interface 99");
+    }
+
+    #[test]
+    fn what_is_on_link_on_loopback_is_refused() {
+        let wide = [interface(3, "lo", InterfaceKind::Loopback, &["10.0.0.1/8"])];
+        let refusal = may_install("10.7.7.7".parse().unwrap(), ETH1, &wide, &Surroundings::default());
+        assert!(matches!(refusal, Err(Refusal::NotOnLink { .. })), "{refusal:?}");
+    }
+
+    #[test]
+    fn a_preferred_source_is_the_interfaces_own_and_of_the_same_family() {
+        let prefer = |source: &str| {
+            let route = HostRoute {
+                destination: "10.0.0.2".parse().unwrap(),
+                interface: ETH1,
+                prefer_source: Some(source.parse().unwrap()),
+                metric: HostRoute::DEFAULT_METRIC,
+            };
+            may_prefer(&route, &interfaces())
+        };
+        assert_eq!(prefer("10.0.0.1"), Ok(()));
+        for foreign in ["192.168.1.5", "10.0.0.3", "fd00::1"] {
+            assert!(matches!(prefer(foreign), Err(Refusal::Source { .. })), "{foreign}");
+        }
     }
 
     #[test]

@@ -80,6 +80,11 @@ pub(crate) fn protocol_name(protocol: u8) -> String {
     name.to_owned()
 }
 
+/// Returns the number that [`protocol_name`] spells so, zero if there is none.
+pub(crate) fn protocol_number(name: &str) -> u8 {
+    (0..=u8::MAX).find(|number| protocol_name(*number) == name).unwrap_or(0)
+}
+
 fn request(kind: u16, route: &HostRoute) -> Request {
     let mut header = host_header(route.destination);
     header[4] = RT_TABLE_MAIN;
@@ -278,6 +283,11 @@ mod tests {
         for route in [route("10.0.0.2", None), route("10.0.0.2", Some("10.0.0.1")), route("fd00::2", None)] {
             assert_eq!(entry(&route).as_ours(), Some(route));
         }
+    }
+
+    #[test]
+    fn every_protocol_number_has_a_name_of_its_own() {
+        assert!((0..=u8::MAX).all(|number| protocol_number(&protocol_name(number)) == number));
     }
 
     #[test]

@@ -15,6 +15,8 @@ use tracing::info;
 use crate::{
     interface::InterfaceIndex,
     route_ledger::{self, Ledger, Owner, Record},
+    route_policy::Refusal,
+    route_server::SHARED_STATE_DIR,
     route_table::{self, protocol_name},
 };
 
@@ -43,13 +45,14 @@ impl HostRoute {
 /// *before* the kernel is asked, so that whatever is killed when, [`clean`](Self::clean) finds what is left. A route that two
 /// owners want is installed once and goes with the last. Routes that are not ours are never replaced nor removed.
 ///
-/// All processes that install routes on a machine must use one state directory (`/run/nicstripe` for a daemon): a route
-/// without a record there counts as left over.
+/// All processes that install routes on a machine must use one state directory, best [`SHARED_STATE_DIR`]: a route without a
+/// record there counts as left over.
 ///
 /// Changing routes needs `CAP_NET_ADMIN`; listing needs nothing. A change takes 0.2 to 0.5 ms with the state directory on
 /// tmpfs and 2 to 5 ms on ext4, which starts writing a replaced file at once (`tests/kernel`, unoptimised); another process in
-/// the middle of one is waited for, at most 2 s. Each call acts on the calling thread's network namespace. Whether a route may be installed at all is [`may_install`](crate::may_install)'s
-/// question, to be asked first.
+/// the middle of one is waited for, at most 2 s. Each call acts on the calling thread's network namespace. Whether a route may
+/// be installed at all is [`may_install`](crate::may_install)'s question, to be asked first; [`RouteHelper`](crate::RouteHelper)
+/// asks it.
 #[derive(Debug)]
 pub struct Routes {
     directory: PathBuf,
@@ -76,7 +79,10 @@ impl Routes {
         let mut ledger = Ledger::open(&self.directory)?;
         let record = self.record(*route)?;
         let own = ledger.records.iter().filter(|known| known.owner == self.owner).count();
-        if own >= MAX_ROUTES {
+        if ledger.records.len() >= MAX_RECORDS {
+            ledger.records.retain(|record| record.owner.is_alive());
+        }
+        if own >= MAX_ROUTES || ledger.records.len() >= MAX_RECORDS {
             return Err(RouteError::TooMany { destination: route.destination });
         }
         ledger.records.push(record);
@@ -115,14 +121,16 @@ impl Routes {
 
     /// Deletes the routes of ours that no living process wants, and returns them. For the start of any nicstripe.
     ///
-    /// Only host routes with our protocol number in the calling thread's network namespace are looked at.
+    /// Only host routes with our protocol number in the calling thread's network namespace are looked at. What is recorded in
+    /// [`SHARED_STATE_DIR`] is wanted, too, whichever directory this is.
     pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
         let mut ledger = Ledger::open(&self.directory)?;
         let recorded = ledger.records.len();
         ledger.records.retain(|record| record.owner.is_alive());
+        let shared = route_ledger::read(Path::new(SHARED_STATE_DIR))?;
         let mut removed = Vec::new();
         for route in self.list_ours()? {
-            if !is_wanted(&route, &ledger.records)? && delete(&route)? {
+            if !is_wanted(&route, &ledger.records)? && !is_wanted(&route, &shared)? && delete(&route)? {
                 info!(destination = %route.destination, interface = %route.interface, "removed a route whose owner is gone");
                 removed.push(route);
             }
@@ -162,7 +170,7 @@ pub enum RouteError {
     /// The process lacks the right; the administrator can give it.
     #[error(
         "cannot change the route to {destination}: CAP_NET_ADMIN is missing, which the administrator can give \
-         (`setcap cap_net_admin+ep` on the program, or `AmbientCapabilities=CAP_NET_ADMIN` in its systemd unit)"
+         (`setcap cap_net_admin+ep` on nicstripe-routes, or `AmbientCapabilities=CAP_NET_ADMIN` in a systemd unit)"
     )]
     NotPermitted {
         /// The address of the route.
@@ -188,8 +196,8 @@ pub enum RouteError {
         /// The interface of the route that is there.
         held: InterfaceIndex,
     },
-    /// This process has all the routes one process may have.
-    #[error("cannot add a route to {destination}: this process has {MAX_ROUTES} routes, the most allowed")]
+    /// There are as many routes as there may be.
+    #[error("cannot add a route to {destination}: {MAX_ROUTES} routes a process and {MAX_RECORDS} in all are the most allowed")]
     TooMany {
         /// The address of the route.
         destination: IpAddr,
@@ -210,6 +218,15 @@ pub enum RouteError {
         /// Its interface.
         interface: InterfaceIndex,
         /// What the kernel said.
+        source: io::Error,
+    },
+    /// The policy forbids it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The helper that changes routes does not run, or has ended.
+    #[error("the helper that changes routes does not answer")]
+    Helper {
+        /// What the operating system said.
         source: io::Error,
     },
     /// The kernel's table cannot be read.
@@ -300,3 +317,6 @@ pub const ROUTE_PROTOCOL: u8 = 83;
 /// How many routes one process may have at a time, so that a hostile peer cannot fill the table (picked by eye: four
 /// sessions of four cables).
 pub const MAX_ROUTES: usize = 16;
+
+/// How many routes all processes of a machine may have together, so that no user fills the table by starting many (picked by eye).
+const MAX_RECORDS: usize = 256;

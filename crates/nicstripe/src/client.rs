@@ -23,7 +23,7 @@ use crate::{
     event::Event,
     file::{BufferPool, IoPool},
     link::{Family, LinkRequest, RoutePolicy},
-    path_routes::SessionRoutes,
+    path_routes::RouteKeeper,
     session::{Command, SessionHandle},
     trust::{Identity, Peers, PublicKey},
 };
@@ -65,6 +65,7 @@ pub struct ClientBuilder {
     family: Option<Family>,
     routes: RoutePolicy,
     state_dir: Option<PathBuf>,
+    route_keeper: Option<Arc<RouteKeeper>>,
 }
 
 impl ClientBuilder {
@@ -128,6 +129,22 @@ impl ClientBuilder {
         self
     }
 
+    /// Uses this keeper's helper and policy for host routes, which a program has [started apart](RouteKeeper::start_apart); then
+    /// [`routes`](Self::routes) does not count.
+    pub fn route_keeper(mut self, keeper: Arc<RouteKeeper>) -> Self {
+        self.route_keeper = Some(keeper);
+        self
+    }
+
+    /// A keeper for one session; `None` without a state directory.
+    fn session_routes(&self) -> Option<RouteKeeper> {
+        match (&self.route_keeper, &self.state_dir) {
+            (Some(keeper), _) => Some(keeper.another()),
+            (None, Some(state_dir)) => Some(RouteKeeper::start(self.routes, state_dir)),
+            (None, None) => None,
+        }
+    }
+
     /// Restricts the IP version.
     pub fn family(mut self, family: Option<Family>) -> Self {
         self.family = family;
@@ -182,6 +199,7 @@ impl Client {
             family: None,
             routes: RoutePolicy::default(),
             state_dir: None,
+            route_keeper: None,
         }
     }
 
@@ -234,7 +252,7 @@ struct LiveSession {
     /// Set to where events of the transfer that runs go.
     events: EventSlot,
     /// Removed with the last handle of the session.
-    routes: Option<Arc<SessionRoutes>>,
+    routes: Option<Arc<RouteKeeper>>,
 }
 
 /// Where a session's events go: to the transfer that runs.

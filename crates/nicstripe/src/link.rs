@@ -90,8 +90,8 @@ impl Family {
 /// When host routes are installed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RoutePolicy {
-    /// Where pinning a socket to its interface does not carry traffic, and the process may. Links in subnets of their own are always
-    /// carried by pinning on Linux, so for them that is nowhere.
+    /// Where pinning a socket to its interface does not carry traffic ([`needs_route`](crate::routes::needs_route)), and the process
+    /// may. Links in subnets of their own are always carried by pinning on Linux, so for them that is nowhere.
     #[default]
     Auto,
     /// For every link; it is an error if the process may not.

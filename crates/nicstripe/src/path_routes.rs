@@ -1,63 +1,304 @@
-//! Host routes of a session's links: installed when the user wants them, removed when the session goes.
+//! Host routes of a session's links: installed where they are needed or wanted, removed when the session goes.
+//!
+//! The routes themselves are the business of a helper (`nicstripe-routes`, or its code in a thread where that program is missing):
+//! it alone changes them and judges whether it may. This module decides which are asked for.
 
 use std::{
+    collections::BTreeMap,
+    io,
     net::IpAddr,
     path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
-use nicstripe_link::{HostRoute, Interface, RouteError, Routes, Surroundings, may_install};
+use nicstripe_link::{
+    HostRoute, Interface, InterfaceIndex, RouteError, RouteHelper, Routes, Sysctls, give_up_routes, interfaces, may_change_routes, route_to,
+};
 
-use crate::{error::Error, session::PathPlan};
+use crate::{error::Error, link::RoutePolicy, routes, session::PathPlan};
 
-/// Routes that this session has installed. They go when it is dropped; after a kill, at the next start of any nicstripe.
+/// Keeps the host routes of one session, and removes them when it is dropped; after a kill the helper does, or the next start of
+/// any nicstripe.
+///
+/// The helper is started when the first route is needed, unless it was [before](Self::start_apart). A keeper that is dropped waits
+/// for its routes to be removed: milliseconds, or seconds where another process has the records of routes locked.
 #[derive(Debug)]
-pub(crate) struct SessionRoutes {
-    state_dir: PathBuf,
-    installed: Vec<HostRoute>,
+pub struct RouteKeeper {
+    policy: RoutePolicy,
+    shared: Arc<Shared>,
+    held: Mutex<Vec<HostRoute>>,
+    count: AtomicU32,
 }
 
-impl SessionRoutes {
-    /// Installs a route to the peer's address of each plan by the plan's interface.
+impl RouteKeeper {
+    /// Starts to keep routes; removes what a process that was killed has left, where it may.
+    ///
+    /// `state_dir` is where routes are recorded. With [`RoutePolicy::Never`] nothing else happens, ever.
+    pub fn start(policy: RoutePolicy, state_dir: &Path) -> Self {
+        sweep(state_dir);
+        Self::sharing(policy, Arc::new(Shared { state_dir: state_dir.to_owned(), state: Mutex::default() }))
+    }
+
+    /// The same, for a process that has the right to change routes and should not have it when it speaks to the network: the helper
+    /// is started at once, and the right given up.
+    ///
+    /// To be called while the process has one thread. Where the helper's program is missing and the policy allows routes, the
+    /// process keeps the right, and the work is done in a thread.
+    pub fn start_apart(policy: RoutePolicy, state_dir: &Path) -> Self {
+        let keeper = Self::start(policy, state_dir);
+        if !may_change_routes() {
+            return keeper;
+        }
+        if policy != RoutePolicy::Never
+            && let Err(error) = keeper.shared.start_process()
+        {
+            tracing::debug!(%error, "routes are changed by this process itself");
+            return keeper;
+        }
+        if let Err(error) = give_up_routes() {
+            tracing::warn!(%error, "the right to change routes cannot be given up");
+        }
+        keeper
+    }
+
+    /// Returns a keeper for another session, with the same policy and the same helper.
+    pub(crate) fn another(&self) -> Self {
+        Self::sharing(self.policy, self.shared.clone())
+    }
+
+    fn sharing(policy: RoutePolicy, shared: Arc<Shared>) -> Self {
+        Self { policy, shared, held: Mutex::default(), count: AtomicU32::new(0) }
+    }
+
+    /// Has a route to `destination` by `interface`, where the policy wants one. Twice is once.
+    ///
+    /// Under [`RoutePolicy::Auto`] that is where [`needs_route`] says so. Cancel safe, but a call that is given up may install the
+    /// route all the same; it goes with the keeper, or at the latest with the process.
     ///
     /// # Errors
     ///
-    /// The process may not, or a route would not be ours to install; what was installed before is removed.
-    pub(crate) fn install(state_dir: &Path, plans: &[&PathPlan], here: &[Interface]) -> Result<Self, Error> {
-        let failed = |error: RouteError| Error::System { what: "install a host route", source: std::io::Error::other(error) };
-        let routes = Routes::open(state_dir).map_err(failed)?;
-        routes.clean().map_err(failed)?;
-        let surroundings = Surroundings::read().map_err(|source| Error::System { what: "read the routing table", source })?;
-        let mut session = Self { state_dir: state_dir.to_owned(), installed: Vec::new() };
-        for plan in plans.iter().filter(|plan| is_routable(plan.remote.ip())) {
-            let Some(interface) = here.iter().find(|interface| interface.is_called(&plan.interface)) else { continue };
-            let destination = plan.remote.ip();
-            may_install(destination, interface.index, here, &surroundings)
-                .map_err(|refusal| Error::Link { link: plan.interface.clone(), why: refusal.to_string() })?;
-            let route = HostRoute { destination, interface: interface.index, prefer_source: plan.local, metric: HostRoute::DEFAULT_METRIC };
-            if session.installed.contains(&route) {
-                continue;
-            }
-            routes.add(&route).map_err(failed)?;
-            session.installed.push(route);
+    /// The process and its helper may not, the address is not one to which routes of ours may go, or another route is in the way.
+    pub async fn hold(&self, destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>) -> Result<(), RouteError> {
+        if self.policy == RoutePolicy::Never || !is_routable(destination) || self.find(destination, interface).is_some() {
+            return Ok(());
         }
-        Ok(session)
+        let interface = InterfaceIndex(interface);
+        if self.policy == RoutePolicy::Auto && !needs_route(&RouteFacts::read(destination, interface)) {
+            return Ok(());
+        }
+        let route = HostRoute { destination, interface, prefer_source, metric: HostRoute::DEFAULT_METRIC };
+        // Noted before it is asked for, so that the keeper's end removes it whatever becomes of this call.
+        self.held().push(route);
+        let added = self.shared.call(move |shared| shared.add(&route)).await;
+        match added {
+            Ok(()) => self.count.store(self.held().len() as u32, Ordering::Relaxed),
+            Err(_) => self.held().retain(|held| *held != route),
+        }
+        added
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> u32 {
-        self.installed.len() as u32
+    /// Gives up the route to `destination` by `interface`. Nothing happens if there is none.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be removed; the helper's end or the next start will do it.
+    pub async fn release(&self, destination: IpAddr, interface: u32) -> Result<(), RouteError> {
+        let Some(route) = self.find(destination, interface) else { return Ok(()) };
+        self.held().retain(|held| *held != route);
+        self.count.store(self.held().len() as u32, Ordering::Relaxed);
+        self.shared.call(move |shared| shared.remove(&route)).await
+    }
+
+    /// Puts back what the kernel dropped of an interface's routes when it went down. The helper sees to it by itself; this makes
+    /// sure of it before a connection is tried.
+    ///
+    /// # Errors
+    ///
+    /// The interface is down again, or a route is not allowed any more.
+    pub async fn interface_up(&self, index: u32) -> Result<(), RouteError> {
+        let interface = InterfaceIndex(index);
+        if !self.held().iter().any(|route| route.interface == interface) {
+            return Ok(());
+        }
+        self.shared.call(move |shared| shared.restore(interface)).await
+    }
+
+    /// How many routes it has.
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Holds a route for each of these plans.
+    ///
+    /// # Errors
+    ///
+    /// Under [`RoutePolicy::Always`] the first that cannot be had. Else none: a link that needs a route and has none will not connect,
+    /// which its own state tells.
+    pub(crate) async fn hold_all(&self, plans: &[&PathPlan], here: &[Interface]) -> Result<(), Error> {
+        for plan in plans {
+            let Some(interface) = here.iter().find(|interface| interface.is_called(&plan.interface)) else { continue };
+            let held = self.hold(plan.remote.ip(), interface.index.0, plan.local).await;
+            match (held, self.policy) {
+                (Ok(()), _) => {}
+                (Err(RouteError::Refused(refusal)), RoutePolicy::Always) => {
+                    return Err(Error::Link { link: plan.interface.clone(), why: refusal.to_string() });
+                }
+                (Err(error), RoutePolicy::Always) => {
+                    return Err(Error::System { what: "install a host route", source: io::Error::other(error) });
+                }
+                (Err(error), _) => tracing::info!(interface = plan.interface, error = %crate::chain(&error), "no host route"),
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, destination: IpAddr, interface: u32) -> Option<HostRoute> {
+        let held = self.held();
+        held.iter().find(|route| route.destination == destination && route.interface == InterfaceIndex(interface)).copied()
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<HostRoute>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for SessionRoutes {
+impl Drop for RouteKeeper {
     fn drop(&mut self) {
-        let Ok(routes) = Routes::open(&self.state_dir) else { return };
-        for route in &self.installed {
-            if let Err(error) = routes.remove(route) {
+        for route in self.held.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Err(error) = self.shared.remove(&route) {
                 tracing::warn!(destination = %route.destination, error = %crate::chain(&error), "a host route was not removed");
             }
         }
     }
+}
+
+/// What the keepers of a process share: one helper.
+#[derive(Debug)]
+struct Shared {
+    state_dir: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Dropped before the records of it are, which removes what it has.
+    helper: Option<RouteHelper>,
+    /// How many keepers hold a route.
+    holders: BTreeMap<HostRoute, u32>,
+}
+
+impl Shared {
+    /// Runs `work` where it may block.
+    async fn call(self: &Arc<Self>, work: impl FnOnce(&Self) -> Result<(), RouteError> + Send + 'static) -> Result<(), RouteError> {
+        let shared = self.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
+        worked.unwrap_or_else(|error| Err(RouteError::Helper { source: io::Error::other(error) }))
+    }
+
+    fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
+        let mut state = self.state();
+        state.ask(&self.state_dir, |helper| helper.add(route))?;
+        *state.holders.entry(*route).or_default() += 1;
+        Ok(())
+    }
+
+    fn remove(&self, route: &HostRoute) -> Result<(), RouteError> {
+        let mut state = self.state();
+        let Some(holders) = state.holders.get_mut(route) else { return Ok(()) };
+        *holders -= 1;
+        if *holders > 0 {
+            return Ok(());
+        }
+        state.holders.remove(route);
+        match &mut state.helper {
+            Some(helper) => helper.remove(route).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn restore(&self, interface: InterfaceIndex) -> Result<(), RouteError> {
+        self.state().ask(&self.state_dir, |helper| helper.restore(interface))
+    }
+
+    fn start_process(&self) -> io::Result<()> {
+        self.state().start_process(&self.state_dir)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Asks the helper, which is started if it does not run. One that has ended, because somebody killed it, is replaced once, and
+    /// the new one gets all routes.
+    fn ask(&mut self, state_dir: &Path, question: impl Fn(&mut RouteHelper) -> Result<(), RouteError>) -> Result<(), RouteError> {
+        let is_new = self.helper.is_none();
+        match question(self.helper(state_dir)?) {
+            Err(error @ RouteError::Helper { .. }) => {
+                self.helper = None;
+                if is_new {
+                    return Err(error);
+                }
+                let held: Vec<HostRoute> = self.holders.keys().copied().collect();
+                let helper = self.helper(state_dir)?;
+                held.iter().try_for_each(|route| helper.add(route))?;
+                question(helper)
+            }
+            answer => answer,
+        }
+    }
+
+    fn helper(&mut self, state_dir: &Path) -> Result<&mut RouteHelper, RouteError> {
+        if self.helper.is_none() && self.start_process(state_dir).is_err() {
+            self.helper = Some(RouteHelper::in_process(state_dir).map_err(|source| RouteError::Helper { source })?);
+        }
+        self.helper.as_mut().ok_or_else(|| RouteError::Helper { source: io::ErrorKind::NotFound.into() })
+    }
+
+    fn start_process(&mut self, state_dir: &Path) -> io::Result<()> {
+        let program = RouteHelper::program().ok_or(io::ErrorKind::NotFound)?;
+        self.helper = Some(RouteHelper::spawn(&program, state_dir)?);
+        Ok(())
+    }
+}
+
+/// What decides whether a link needs a host route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteFacts {
+    /// Whether the interface drops what the kernel would not answer by it; `None` where that is not known.
+    pub reverse_path_strict: Option<bool>,
+    /// The interface of the link.
+    pub interface: u32,
+    /// The interface by which the kernel would send to the peer's address; `None` without a route.
+    pub kernel_takes: Option<u32>,
+}
+
+impl RouteFacts {
+    /// Reads them. IPv6 has no reverse path filter in the kernel's settings.
+    pub fn read(destination: IpAddr, interface: InterfaceIndex) -> Self {
+        let strict = || {
+            let here = interfaces().ok()?;
+            let name = here.iter().find(|known| known.index == interface)?.name;
+            Sysctls::read(&name).is_reverse_path_strict()
+        };
+        Self {
+            reverse_path_strict: if destination.is_ipv4() { strict() } else { Some(false) },
+            interface: interface.0,
+            kernel_takes: route_to(destination).ok().map(|route| route.interface.0),
+        }
+    }
+}
+
+/// Whether pinning a socket to its interface alone does not carry traffic: the interface's reverse path filter is strict, and the
+/// kernel's own way to the address is another.
+///
+/// Measured on Linux 6.18 with two cables in one subnet: without the route the connection times out, with it both cables carry.
+pub fn needs_route(facts: &RouteFacts) -> bool {
+    facts.reverse_path_strict == Some(true) && facts.kernel_takes != Some(facts.interface)
 }
 
 /// Removes what a process that was killed has left, where we may. Nothing is left in most cases, which costs one look at the table.
@@ -68,6 +309,12 @@ pub(crate) fn sweep(state_dir: &Path) {
     }
     match routes.clean() {
         Ok(removed) => removed.iter().for_each(|route| tracing::info!(destination = %route.destination, "stale host route removed")),
+        // A helper that may cleans when it starts, and one that may not says the same. Else there is nothing to be done: they are
+        // another user's.
+        Err(error @ (RouteError::NotPermitted { .. } | RouteError::Ledger { .. })) => match routes::clean_by_helper(state_dir) {
+            Some(Ok(_)) => {}
+            _ => tracing::debug!(error = %crate::chain(&error), "host routes are not looked after"),
+        },
         Err(error) => tracing::warn!(error = %crate::chain(&error), "stale host routes stay"),
     }
 }
@@ -75,4 +322,49 @@ pub(crate) fn sweep(state_dir: &Path) {
 /// A link-local address is on its interface without any route.
 fn is_routable(ip: IpAddr) -> bool {
     !ip.is_loopback() && !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_needed_where_a_strict_filter_meets_another_way() {
+        let needs = |reverse_path_strict, kernel_takes| needs_route(&RouteFacts { reverse_path_strict, interface: 3, kernel_takes });
+        assert!(needs(Some(true), Some(2)));
+        assert!(needs(Some(true), None));
+        assert!(!needs(Some(true), Some(3)), "the kernel's own way is right");
+        assert!(!needs(Some(false), Some(2)), "pinning alone carries it");
+        assert!(!needs(None, Some(2)), "what is not known is not acted on");
+    }
+
+    #[tokio::test]
+    async fn never_is_never() {
+        let state = tempfile::tempdir().unwrap();
+        let keeper = RouteKeeper::start(RoutePolicy::Never, state.path());
+        keeper.hold("10.0.0.2".parse().unwrap(), 1, None).await.unwrap();
+        keeper.interface_up(1).await.unwrap();
+        keeper.release("10.0.0.2".parse().unwrap(), 1).await.unwrap();
+        assert_eq!(keeper.count(), 0);
+        assert!(keeper.shared.state().helper.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_address_that_needs_no_route_starts_no_helper() {
+        let state = tempfile::tempdir().unwrap();
+        let keeper = RouteKeeper::start(RoutePolicy::Auto, state.path());
+        for address in ["127.0.0.1", "fe80::1", "fd00::1"] {
+            keeper.hold(address.parse().unwrap(), 1, None).await.unwrap();
+        }
+        assert!(keeper.count() == 0 && keeper.shared.state().helper.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_is_not_counted_and_says_why() {
+        let state = tempfile::tempdir().unwrap();
+        let keeper = RouteKeeper::start(RoutePolicy::Always, state.path());
+        let refused = keeper.hold("224.0.0.1".parse().unwrap(), 1, None).await.unwrap_err();
+        assert_eq!(refused.to_string(), "no route to 224.0.0.1: not a unicast address of one machine");
+        assert_eq!(keeper.another().count() + keeper.count(), 0);
+    }
 }

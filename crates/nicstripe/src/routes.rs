@@ -1,17 +1,42 @@
 //! The host routes that nicstripe has installed, for whoever looks after them.
 
-use std::path::Path;
+use std::{io, path::Path};
 
-use nicstripe_link::Routes;
-pub use nicstripe_link::{HostRoute, RouteError};
+pub use nicstripe_link::{HostRoute, RouteError, SHARED_STATE_DIR};
+use nicstripe_link::{RouteHelper, Routes};
 
-/// Returns our routes (protocol 83) in the kernel's table, each with the processes that still want it.
-pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Vec<u32>)>, RouteError> {
+pub use crate::path_routes::{RouteFacts, RouteKeeper, needs_route};
+
+/// Returns our routes (protocol 83) in the kernel's table, each with the processes that still want it; `None` where the record of
+/// that may not be read.
+#[expect(clippy::type_complexity, reason = "a list of pairs")]
+pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, RouteError> {
     let routes = Routes::open(state_dir)?;
-    routes.list_ours()?.into_iter().map(|route| Ok((route, routes.owners(&route)?))).collect()
+    let owners = |route| match routes.owners(&route) {
+        Err(RouteError::Ledger { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok((route, None)),
+        owners => owners.map(|owners| (route, Some(owners))),
+    };
+    routes.list_ours()?.into_iter().map(owners).collect()
 }
 
 /// Removes those of our routes that no living process wants; returns them.
+///
+/// Where this process may not, the helper is asked (`nicstripe-routes`, which may have been given the right).
 pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
-    Routes::open(state_dir)?.clean()
+    let routes = Routes::open(state_dir)?;
+    match routes.clean() {
+        Err(refused @ RouteError::NotPermitted { .. }) => {
+            let before = routes.list_ours()?;
+            clean_by_helper(state_dir).unwrap_or(Err(refused))?;
+            let left = routes.list_ours()?;
+            Ok(before.into_iter().filter(|route| !left.contains(route)).collect())
+        }
+        cleaned => cleaned,
+    }
+}
+
+/// Has the helper clean; `None` where there is none.
+pub(crate) fn clean_by_helper(state_dir: &Path) -> Option<Result<u32, RouteError>> {
+    let program = RouteHelper::program()?;
+    Some(RouteHelper::spawn(&program, state_dir).map_err(|source| RouteError::Helper { source }).and_then(|mut helper| helper.clean()))
 }

@@ -19,6 +19,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 mod events;
+mod helper;
 mod interfaces;
 mod lab;
 mod multicast;
@@ -27,12 +28,13 @@ mod routes;
 mod sockets;
 
 fn main() -> ExitCode {
-    if let Some(code) = routes::act_as_owner() {
+    if let Some(code) = helper::act().or_else(routes::act_as_owner) {
         return code;
     }
     // A process may enter a user namespace only while it has one thread: before the harness starts its own.
     let obstacle = enter_user_namespace().and_then(|()| lab::Namespace::new().map(drop)).err();
-    let trials = [interfaces::TESTS, qdiscs::TESTS, sockets::TESTS, routes::TESTS, events::TESTS, multicast::TESTS].concat();
+    let lists = [interfaces::TESTS, qdiscs::TESTS, sockets::TESTS, routes::TESTS, helper::TESTS, events::TESTS, multicast::TESTS];
+    let trials = lists.concat();
     let trials = trials.into_iter().map(|(name, test)| {
         let obstacle = obstacle.as_ref().map(io::Error::to_string);
         Trial::ignorable_test(name, move || match obstacle {

@@ -1,7 +1,7 @@
 //! Host routes: whose they are, who may touch them, and what is left when their owner is killed.
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead as _, BufReader, Read as _},
     net::{IpAddr, Ipv4Addr},
     path::Path,
@@ -17,6 +17,7 @@ use rtnetlink::{
     packet_route::route::{RouteMessage, RouteProtocol, RouteScope},
 };
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::lab::Lab;
@@ -31,6 +32,7 @@ crate::tests![
     a_route_is_restored_after_the_interface_was_down,
     without_the_right_the_error_names_it,
     a_process_has_a_limited_number_of_routes,
+    all_processes_together_have_a_limited_number_of_routes,
     records_of_another_namespace_do_not_count,
     a_missing_interface_is_named_and_leaves_no_record,
     the_surroundings_are_read_from_the_kernel,
@@ -196,6 +198,28 @@ fn a_process_has_a_limited_number_of_routes() {
     });
 }
 
+fn all_processes_together_have_a_limited_number_of_routes() {
+    let bench = Bench::new();
+    let (first, second) = (bench.route("10.9.9.1", "a1"), bench.route("10.9.9.2", "a1"));
+    bench.run(|routes| routes.add(&first).unwrap());
+    let records = bench.state.path().join("routes.jsonl");
+    let mut record: Value = serde_json::from_str(fs::read_to_string(&records).unwrap().trim()).unwrap();
+    let mut fill_with = |pid: u32, start_time: u64| {
+        (record["owner"]["pid"], record["owner"]["start_time"]) = (pid.into(), start_time.into());
+        fs::write(&records, format!("{record}\n").repeat(256)).unwrap();
+    };
+    // Process 1 lives as long as the machine does.
+    let stat = fs::read_to_string("/proc/1/stat").unwrap();
+    fill_with(1, stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap());
+    bench.run(|routes| assert!(matches!(routes.add(&second), Err(RouteError::TooMany { .. }))));
+    // Above the largest number Linux gives.
+    fill_with(5_000_000, 1);
+    bench.run(|routes| {
+        routes.add(&second).unwrap();
+        assert_eq!(routes.clean().unwrap(), [first], "its record was among those of the dead");
+    });
+}
+
 fn records_of_another_namespace_do_not_count() {
     let bench = Bench::new();
     let route = bench.route("10.9.9.9", "a1");
@@ -240,26 +264,26 @@ fn the_surroundings_are_read_from_the_kernel() {
 }
 
 /// A lab of two cables and a state directory.
-struct Bench {
-    lab: Lab,
-    state: TempDir,
+pub(crate) struct Bench {
+    pub(crate) lab: Lab,
+    pub(crate) state: TempDir,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { lab: Lab::two_cables(), state: tempfile::tempdir().unwrap() }
     }
 
     /// Runs `body` in the near namespace.
-    fn run<T: Send>(&self, body: impl FnOnce(&Routes) -> T + Send) -> T {
+    pub(crate) fn run<T: Send>(&self, body: impl FnOnce(&Routes) -> T + Send) -> T {
         self.lab.near.run(|| body(&Routes::open(self.state.path()).unwrap()))
     }
 
-    fn index(&self, interface: &str) -> InterfaceIndex {
+    pub(crate) fn index(&self, interface: &str) -> InterfaceIndex {
         self.lab.near.index(interface)
     }
 
-    fn route(&self, destination: &str, interface: &str) -> HostRoute {
+    pub(crate) fn route(&self, destination: &str, interface: &str) -> HostRoute {
         HostRoute {
             destination: destination.parse().unwrap(),
             interface: self.index(interface),
@@ -269,7 +293,7 @@ impl Bench {
     }
 
     /// Adds a route behind the crate's back.
-    fn add_foreign(&self, to: &str, prefix_len: u8, interface: &str, protocol: RouteProtocol, metric: u32) {
+    pub(crate) fn add_foreign(&self, to: &str, prefix_len: u8, interface: &str, protocol: RouteProtocol, metric: u32) {
         let route = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(to.parse().unwrap(), prefix_len)
             .output_interface(self.index(interface).0)
@@ -281,7 +305,7 @@ impl Bench {
     }
 
     /// The whole IPv4 table, as another program reads it.
-    fn table(&self) -> Vec<RouteMessage> {
+    pub(crate) fn table(&self) -> Vec<RouteMessage> {
         self.lab.near.netlink(|handle| async move {
             let all = RouteMessageBuilder::<Ipv4Addr>::new().build();
             handle.route().get(all).execute().try_collect().await.unwrap()
@@ -358,7 +382,7 @@ pub(crate) fn act_as_owner() -> Option<ExitCode> {
 /// Waits until a killed child is a zombie.
 fn wait_for_death(pid: u32) {
     let start = Instant::now();
-    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
+    while !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
         assert!(start.elapsed().as_secs() < 5, "process {pid} does not die");
         thread::sleep(Duration::from_millis(1));
     }

@@ -16,17 +16,15 @@ use crate::{
     discovery::Lookup,
     error::Error,
     event::Event,
-    link::{Family, RoutePolicy},
-    path_routes::{self, SessionRoutes},
+    link::Family,
+    path_routes::RouteKeeper,
     plan::{Facts, described, direct, local_interface, socket_address},
     session::{Access, Capacity, Command, Driver, DriverConfig, Input, PathPlan, SessionHandle},
 };
 
 impl Inner {
     pub(super) async fn establish(&self, wanted: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
-        if let Some(state_dir) = &self.settings.state_dir {
-            path_routes::sweep(state_dir);
-        }
+        let routes = self.settings.session_routes();
         let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
         let local = described(&here, &self.settings.excluded);
         let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host));
@@ -38,7 +36,7 @@ impl Inner {
         let rest = self.plan_rest(&facts, &here, &mut first)?;
         established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
 
-        let routes = self.install_routes(&first, &rest, &here)?;
+        let routes = hold_routes(routes, &first, &rest, &here).await?;
         let events = EventSlot::new(std::sync::Mutex::new(wanted.cloned()));
         let session = SessionConfig { patience: self.settings.patience, rate_limit: self.settings.bandwidth, ..SessionConfig::default() };
         let handle = Driver::start(DriverConfig {
@@ -115,14 +113,6 @@ impl Inner {
         Ok(facts.paths(first))
     }
 
-    fn install_routes(&self, first: &PathPlan, rest: &[PathPlan], here: &[Interface]) -> Result<Option<Arc<SessionRoutes>>, Error> {
-        let Some(state_dir) = self.settings.state_dir.as_ref().filter(|_| self.settings.routes == RoutePolicy::Always) else {
-            return Ok(None);
-        };
-        let plans: Vec<&PathPlan> = std::iter::once(first).filter(|first| !first.contact_only).chain(rest).collect();
-        Ok(Some(Arc::new(SessionRoutes::install(state_dir, &plans, here)?)))
-    }
-
     /// Gives each connection of each link a path number.
     fn numbered(&self, first: &PathPlan, rest: Vec<PathPlan>) -> Vec<(PathId, PathPlan)> {
         let streams = usize::from(self.settings.streams);
@@ -165,6 +155,19 @@ impl Inner {
         let lookup = Lookup { identity: &self.identity, peers: &self.peers, key: peer.key, host: &self.host, port, excluded };
         self.settings.family.is_none_or(|family| family == Family::V6).then_some(lookup)
     }
+}
+
+/// Has the host routes that the policy wants, for as long as the session lives.
+async fn hold_routes(
+    keeper: Option<RouteKeeper>,
+    first: &PathPlan,
+    rest: &[PathPlan],
+    here: &[Interface],
+) -> Result<Option<Arc<RouteKeeper>>, Error> {
+    let Some(keeper) = keeper else { return Ok(None) };
+    let plans: Vec<&PathPlan> = std::iter::once(first).filter(|first| !first.contact_only).chain(rest).collect();
+    keeper.hold_all(&plans, here).await?;
+    Ok(Some(Arc::new(keeper)))
 }
 
 /// Plans the first contact: pinned to the interface that the kernel would take.

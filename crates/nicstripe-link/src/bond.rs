@@ -1,0 +1,217 @@
+//! Kernel bonds: what one is made of, and how many connections it takes to use all of it.
+
+use crate::{
+    interface::InterfaceName,
+    netlink::{Attributes, u8_at},
+};
+
+/// A bond's members and how it spreads what it sends over them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Bond {
+    /// Its ports, by index, whatever state they are in.
+    pub members: Vec<InterfaceName>,
+    /// How many of them are up with carrier. At most `members.len()`.
+    pub carrying: usize,
+    /// How it works; `None` for team and HSR, and for modes newer than this code.
+    pub mode: Option<BondMode>,
+    /// What decides which member a packet takes; `None` where the kernel does not tell.
+    pub hash: Option<TransmitHash>,
+}
+
+impl Bond {
+    /// Describes a bond of which only the settings are known.
+    ///
+    /// For tests and simulations; [`interfaces`](crate::interfaces) reads the real ones.
+    pub fn new(mode: Option<BondMode>, hash: Option<TransmitHash>) -> Self {
+        Self { members: Vec::new(), carrying: 0, mode, hash }
+    }
+
+    /// Reads the mode and the hash from the attributes of a link message of kind `bond`.
+    pub(crate) fn parse(data: Attributes<'_>) -> Self {
+        let number = |kind| data.find(kind).and_then(|value| u8_at(value, 0));
+        Self::new(
+            number(IFLA_BOND_MODE).and_then(|number| BondMode::ALL.get(usize::from(number)).copied()),
+            number(IFLA_BOND_XMIT_HASH_POLICY).and_then(|number| TransmitHash::ALL.get(usize::from(number)).copied()),
+        )
+    }
+}
+
+/// The mode of a bond; names as `ip link` and the kernel's `Documentation/networking/bonding.rst` spell them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BondMode {
+    /// `balance-rr`: one packet after the other to the next member.
+    BalanceRoundRobin,
+    /// `active-backup`: one member works, the others wait.
+    ActiveBackup,
+    /// `balance-xor`: by hash.
+    BalanceXor,
+    /// `broadcast`: everything to every member.
+    Broadcast,
+    /// `802.3ad` (LACP): by hash.
+    Lacp,
+    /// `balance-tlb`: each hash value to the member that had least to do when it came up. Only one member receives.
+    BalanceTlb,
+    /// `balance-alb`: by the destination's address.
+    BalanceAlb,
+}
+
+impl BondMode {
+    /// By the kernel's numbers, `BOND_MODE_*` (include/uapi/linux/if_bonding.h).
+    const ALL: [Self; 7] =
+        [Self::BalanceRoundRobin, Self::ActiveBackup, Self::BalanceXor, Self::Broadcast, Self::Lacp, Self::BalanceTlb, Self::BalanceAlb];
+}
+
+/// What a bond's `xmit_hash_policy` looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TransmitHash {
+    /// `layer2`: hardware addresses.
+    Layer2,
+    /// `layer3+4`: IP addresses and ports.
+    Layer34,
+    /// `layer2+3`: hardware and IP addresses.
+    Layer23,
+    /// `encap2+3`: as `layer2+3`, of what a tunnel carries.
+    Encap23,
+    /// `encap3+4`: as `layer3+4`, of what a tunnel carries.
+    Encap34,
+    /// `vlan+srcmac`: VLAN and the source's hardware address.
+    VlanSourceMac,
+}
+
+impl TransmitHash {
+    /// By the kernel's numbers, `BOND_XMIT_POLICY_*` (include/uapi/linux/if_bonding.h).
+    const ALL: [Self; 6] = [Self::Layer2, Self::Layer34, Self::Layer23, Self::Encap23, Self::Encap34, Self::VlanSourceMac];
+
+    /// Whether two connections between the same two addresses can get different members.
+    fn looks_at_ports(self) -> bool {
+        matches!(self, Self::Layer34 | Self::Encap34)
+    }
+}
+
+/// How many connections a bond needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BondStreams {
+    /// So many, with random ports, use all members with a probability of at least 99 %; 1 where more would change nothing.
+    Enough(u8),
+    /// All connections to one address take the same member, however many there are.
+    NoNumberHelps,
+}
+
+/// Returns how many connections to one address use all carrying members of a bond, for what this end sends.
+///
+/// Where the hash looks at ports, a connection with a random port takes each of the *n* members with equal probability. After
+/// *k* connections all are used with probability Σᵢ (−1)ⁱ · C(n, i) · (1 − i/n)ᵏ (the coupon collector's problem, by inclusion
+/// and exclusion; W. Feller, *An Introduction to Probability Theory and Its Applications*, vol. 1, ch. IV.2): 8 for two
+/// members, 15 for three, 21 for four. A bond of unknown mode or hash is taken for one that looks at ports. What the bond
+/// *receives* is spread by the switch or the peer's bond, which this end cannot see.
+pub fn streams_for(bond: &Bond) -> BondStreams {
+    match bond.mode {
+        // One packet after the other: a single connection uses all. One working member, or the same on all: nothing to spread.
+        Some(BondMode::BalanceRoundRobin | BondMode::ActiveBackup | BondMode::Broadcast) => BondStreams::Enough(1),
+        _ if bond.carrying < 2 => BondStreams::Enough(1),
+        Some(BondMode::BalanceAlb) => BondStreams::NoNumberHelps,
+        Some(BondMode::BalanceXor | BondMode::Lacp | BondMode::BalanceTlb) | None => match bond.hash {
+            Some(hash) if !hash.looks_at_ports() => BondStreams::NoNumberHelps,
+            _ => BondStreams::Enough(draws_for_all(bond.carrying)),
+        },
+    }
+}
+
+/// The least number of draws after which all of `kinds` equally likely kinds were drawn with probability [`ENOUGH`].
+fn draws_for_all(kinds: usize) -> u8 {
+    let all_drawn = |draws: &u8| probability_of_all(kinds, *draws) >= ENOUGH;
+    (1..u8::MAX).find(all_drawn).unwrap_or(u8::MAX)
+}
+
+fn probability_of_all(kinds: usize, draws: u8) -> f64 {
+    let n = kinds as f64;
+    let mut choose = 1.0;
+    let mut sum = 0.0;
+    for missing in 0..kinds {
+        let i = missing as f64;
+        let sign = if missing % 2 == 0 { 1.0 } else { -1.0 };
+        sum += sign * choose * (1.0 - i / n).powi(draws.into());
+        choose *= (n - i) / (i + 1.0);
+    }
+    sum
+}
+
+const ENOUGH: f64 = 0.99;
+
+// include/uapi/linux/if_link.h
+const IFLA_BOND_MODE: u16 = 1;
+const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::push_attribute;
+
+    fn bond(mode: BondMode, hash: TransmitHash, carrying: usize) -> Bond {
+        Bond { carrying, ..Bond::new(Some(mode), Some(hash)) }
+    }
+
+    #[test]
+    fn a_hash_of_ports_needs_as_many_as_the_coupon_collector() {
+        for (members, expected) in [(1, 1), (2, 8), (3, 15), (4, 21)] {
+            assert_eq!(streams_for(&bond(BondMode::Lacp, TransmitHash::Layer34, members)), BondStreams::Enough(expected), "{members}");
+        }
+        // 2 · (1/2)^7 = 1.6 % are missed with 7 draws of two, 0.8 % with 8.
+        assert!(probability_of_all(2, 7) < ENOUGH && probability_of_all(2, 8) >= ENOUGH);
+    }
+
+    #[test]
+    fn the_number_holds_in_a_million_seeded_trials() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut draw = |kinds: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % kinds
+        };
+        for members in [2, 3, 4, 8] {
+            let draws = draws_for_all(members as usize);
+            let trials = 100_000;
+            let all = (1_u64 << members) - 1;
+            let complete = (0..trials).filter(|_| (0..draws).fold(0, |seen, _| seen | 1 << draw(members)) == all).count();
+            // Three standard deviations of a share of 0.99 in 100,000 trials are 0.001.
+            assert!(complete as f64 / f64::from(trials) > ENOUGH - 0.001, "{members}: {complete}");
+        }
+    }
+
+    #[test]
+    fn a_hash_of_addresses_is_helped_by_no_number() {
+        for hash in [TransmitHash::Layer2, TransmitHash::Layer23, TransmitHash::Encap23, TransmitHash::VlanSourceMac] {
+            assert_eq!(streams_for(&bond(BondMode::Lacp, hash, 4)), BondStreams::NoNumberHelps, "{hash:?}");
+        }
+        assert_eq!(streams_for(&bond(BondMode::BalanceAlb, TransmitHash::Layer34, 2)), BondStreams::NoNumberHelps);
+    }
+
+    #[test]
+    fn one_connection_is_enough_where_more_change_nothing() {
+        for mode in [BondMode::ActiveBackup, BondMode::BalanceRoundRobin, BondMode::Broadcast] {
+            assert_eq!(streams_for(&bond(mode, TransmitHash::Layer2, 4)), BondStreams::Enough(1), "{mode:?}");
+        }
+        assert_eq!(streams_for(&bond(BondMode::Lacp, TransmitHash::Layer2, 1)), BondStreams::Enough(1), "one cable is left of it");
+    }
+
+    #[test]
+    fn what_is_unknown_is_taken_for_a_hash_of_ports() {
+        assert_eq!(streams_for(&Bond { carrying: 2, ..Bond::new(None, None) }), BondStreams::Enough(8));
+    }
+
+    #[test]
+    fn mode_and_hash_are_read_from_the_kernels_attributes() {
+        let parse = |mode: u8, hash: u8| {
+            let mut bytes = Vec::new();
+            push_attribute(&mut bytes, IFLA_BOND_MODE, &[mode]);
+            push_attribute(&mut bytes, 3, &100_u32.to_ne_bytes());
+            push_attribute(&mut bytes, IFLA_BOND_XMIT_HASH_POLICY, &[hash]);
+            Bond::parse(Attributes::new(&bytes))
+        };
+        assert_eq!(parse(4, 1), Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34)));
+        assert_eq!(parse(1, 0), Bond::new(Some(BondMode::ActiveBackup), Some(TransmitHash::Layer2)));
+        assert_eq!(parse(6, 5), Bond::new(Some(BondMode::BalanceAlb), Some(TransmitHash::VlanSourceMac)));
+        assert_eq!(parse(99, 99), Bond::new(None, None), "a newer kernel's");
+        assert_eq!(Bond::parse(Attributes::new(&[])), Bond::new(None, None));
+    }
+}

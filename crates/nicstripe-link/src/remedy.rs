@@ -1,0 +1,181 @@
+//! What an administrator can do about several cables in one subnet: exact commands, and those that take them back.
+//!
+//! Facts in, text out; nothing is run here.
+
+use std::net::IpAddr;
+
+use crate::{
+    interface::InterfaceName,
+    sysctls::{ARP_ANNOUNCE, ARP_IGNORE, RP_FILTER, Setting, Sysctls},
+};
+
+/// A fault and its cure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Remedy {
+    /// What is wrong, in one sentence for the user.
+    pub problem: String,
+    /// The commands that cure it, to be run as root on the machine that the facts are of, in this order.
+    pub apply: Vec<String>,
+    /// The commands that restore what was, in this order.
+    pub undo: Vec<String>,
+}
+
+/// Returns the cure for a machine that answers for one card's address on another's cable (ARP flux): each interface answers for
+/// its own addresses only (`arp_ignore` 1) and asks in its own name (`arp_announce` 2).
+///
+/// `interfaces` are those of the machine that share a subnet. It is the machine that packets arrive at wrongly whose settings
+/// decide; with the answers to them in mind both machines should have them. Only values that are too small are changed, and only
+/// the interfaces' own. Neighbours forget what they learned wrongly within a minute, or at once when their caches are flushed.
+/// `None` where nothing is left to change, or nothing can be read.
+pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy> {
+    let (mut apply, mut undo) = (Vec::new(), Vec::new());
+    for (name, sysctls) in interfaces {
+        for (key, setting, wanted) in [(ARP_IGNORE, sysctls.arp_ignore, 1), (ARP_ANNOUNCE, sysctls.arp_announce, 2)] {
+            change(name, key, setting, wanted, &mut apply, &mut undo);
+        }
+    }
+    if apply.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = interfaces.iter().map(|(name, _)| name.to_string()).collect();
+    apply.extend(names.iter().map(|name| format!("ip neigh flush dev {name}")));
+    let problem = format!("{} are in one subnet, and this machine answers on any of them for the addresses of all", listed(&names));
+    Some(Remedy { problem, apply, undo })
+}
+
+/// What is known about an address whose packets the reverse path filter drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrictPath {
+    /// The interface that the packets arrive by.
+    pub interface: InterfaceName,
+    /// Where they come from.
+    pub remote: IpAddr,
+    /// The interface that this machine would answer by, where it has a route at all.
+    pub kernel_takes: Option<InterfaceName>,
+    /// The settings of `interface`.
+    pub sysctls: Sysctls,
+}
+
+/// Returns the cures for a strict reverse path filter, best first: a route to the address by its own interface, which also keeps
+/// ARP answers off the wrong cable, and a loose filter (2), which does not.
+///
+/// Empty where the filter is not strict, or the kernel takes that interface anyway.
+pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
+    let StrictPath { interface, remote, kernel_takes, sysctls } = facts;
+    if sysctls.is_reverse_path_strict() != Some(true) || *kernel_takes == Some(*interface) || !remote.is_ipv4() {
+        return Vec::new();
+    }
+    let way = kernel_takes.map_or_else(|| "there is no route back to it".to_owned(), |other| format!("the route back to it is by {other}"));
+    let problem = format!("{interface} drops what comes from {remote}: rp_filter is strict, and {way}");
+    let route = format!("{remote}/32 dev {interface}");
+    let by_route = Remedy {
+        problem: problem.clone(),
+        apply: vec![format!("ip route add {route} scope link")],
+        undo: vec![format!("ip route del {route}")],
+    };
+    let (mut apply, mut undo) = (Vec::new(), Vec::new());
+    change(interface, RP_FILTER, sysctls.rp_filter, 2, &mut apply, &mut undo);
+    vec![by_route, Remedy { problem, apply, undo }]
+}
+
+/// Adds the commands that raise an interface's setting to `wanted` and that restore it, unless it is that high or unknown.
+fn change(name: &InterfaceName, key: &str, setting: Setting, wanted: u8, apply: &mut Vec<String>, undo: &mut Vec<String>) {
+    let (Some(own), Some(effective)) = (setting.own, setting.effective()) else { return };
+    if effective < wanted {
+        let command = |value: u8| format!("sysctl -w {}={value}", path(name, key));
+        apply.push(command(wanted));
+        undo.push(command(own));
+    }
+}
+
+/// Spells a setting for sysctl(8), which takes a dot in a name for a separator unless slashes are used throughout.
+fn path(name: &InterfaceName, key: &str) -> String {
+    let name = name.to_string();
+    let separator = if name.contains('.') { "/" } else { "." };
+    ["net", "ipv4", "conf", &name, key].join(separator)
+}
+
+fn listed(names: &[String]) -> String {
+    match names {
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        names => names.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(own: u8, all: u8) -> Setting {
+        Setting { own: Some(own), all: Some(all) }
+    }
+
+    fn name(text: &str) -> InterfaceName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn arp_flux_is_cured_by_two_settings_an_interface_and_undone_to_what_was() {
+        let untouched = Sysctls { arp_ignore: setting(0, 0), arp_announce: setting(1, 0), ..Sysctls::default() };
+        let remedy = arp_flux_remedy(&[(name("eth1"), untouched), (name("eth2.5"), untouched)]).unwrap();
+        assert_eq!(remedy.problem, "eth1 and eth2.5 are in one subnet, and this machine answers on any of them for the addresses of all");
+        assert_eq!(
+            remedy.apply,
+            [
+                "sysctl -w net.ipv4.conf.eth1.arp_ignore=1",
+                "sysctl -w net.ipv4.conf.eth1.arp_announce=2",
+                "sysctl -w net/ipv4/conf/eth2.5/arp_ignore=1",
+                "sysctl -w net/ipv4/conf/eth2.5/arp_announce=2",
+                "ip neigh flush dev eth1",
+                "ip neigh flush dev eth2.5",
+            ]
+        );
+        assert_eq!(
+            remedy.undo,
+            [
+                "sysctl -w net.ipv4.conf.eth1.arp_ignore=0",
+                "sysctl -w net.ipv4.conf.eth1.arp_announce=1",
+                "sysctl -w net/ipv4/conf/eth2.5/arp_ignore=0",
+                "sysctl -w net/ipv4/conf/eth2.5/arp_announce=1",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_right_already_or_unknown_is_not_changed() {
+        let right = Sysctls { arp_ignore: setting(0, 1), arp_announce: setting(2, 0), ..Sysctls::default() };
+        assert_eq!(arp_flux_remedy(&[(name("eth1"), right), (name("eth2"), Sysctls::default())]), None);
+        let half = Sysctls { arp_announce: setting(0, 0), ..right };
+        let remedy = arp_flux_remedy(&[(name("eth1"), right), (name("eth2"), half)]).unwrap();
+        assert_eq!(remedy.undo, ["sysctl -w net.ipv4.conf.eth2.arp_announce=0"]);
+    }
+
+    fn strict(all: u8, kernel_takes: Option<&str>) -> StrictPath {
+        StrictPath {
+            interface: name("eth2"),
+            remote: "10.9.0.22".parse().unwrap(),
+            kernel_takes: kernel_takes.map(name),
+            sysctls: Sysctls { rp_filter: setting(0, all), ..Sysctls::default() },
+        }
+    }
+
+    #[test]
+    fn a_strict_filter_is_cured_by_a_route_or_by_a_loose_one() {
+        let [route, loose] = &strict_path_remedies(&strict(1, Some("eth1")))[..] else { panic!("two cures") };
+        assert_eq!(route.problem, "eth2 drops what comes from 10.9.0.22: rp_filter is strict, and the route back to it is by eth1");
+        assert_eq!(route.apply, ["ip route add 10.9.0.22/32 dev eth2 scope link"]);
+        assert_eq!(route.undo, ["ip route del 10.9.0.22/32 dev eth2"]);
+        assert_eq!(loose.apply, ["sysctl -w net.ipv4.conf.eth2.rp_filter=2"]);
+        assert_eq!(loose.undo, ["sysctl -w net.ipv4.conf.eth2.rp_filter=0"]);
+        assert!(strict_path_remedies(&strict(1, None))[0].problem.ends_with("there is no route back to it"));
+    }
+
+    #[test]
+    fn a_filter_that_lets_it_pass_needs_no_cure() {
+        assert_eq!(strict_path_remedies(&strict(1, Some("eth2"))), []);
+        assert_eq!(strict_path_remedies(&strict(2, Some("eth1"))), []);
+        assert_eq!(strict_path_remedies(&strict(0, Some("eth1"))), []);
+        assert_eq!(strict_path_remedies(&StrictPath { remote: "fd00::1".parse().unwrap(), ..strict(1, Some("eth1")) }), []);
+    }
+}

@@ -1,0 +1,451 @@
+//! What the program and its route helper say to each other: one request of 44 bytes, one answer of 28, in turn.
+//!
+//! Numbers are little-endian. Bytes that a record does not use are zero, and a record where one of them is not is refused, so that
+//! each thing can be said in one way only.
+//!
+//! | offset | request | answer |
+//! | --- | --- | --- |
+//! | 0 | version, 1 | version, 1 |
+//! | 1 | operation: 1 add, 2 remove, 3 restore, 4 clean | [`Status`] |
+//! | 2 | family of the destination: 4, 6, or 0 for none | family of the address: 4, 6, or 0 for none |
+//! | 3 | family of the source: 4, 6, or 0 for none | 0 |
+//! | 4 | interface, u32 | detail, u32: see [`Status`] |
+//! | 8 | metric, u32 | interface that an error is about, u32 |
+//! | 12 | destination, 16 bytes; IPv4 takes the first four | address that an error is about, 16 bytes |
+//! | 28 | source, 16 bytes | |
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    num::NonZeroU32,
+    path::Path,
+};
+
+use crate::{
+    enumerate::interfaces,
+    interface::{InterfaceIndex, InterfaceName},
+    route_ledger::LOCK_TIMEOUT,
+    route_policy::Refusal,
+    route_table::{protocol_name, protocol_number},
+    routes::{HostRoute, RouteError},
+};
+
+/// What a helper is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// Install a route, unless the policy forbids it. Twice is once.
+    Add(HostRoute),
+    /// Remove one that this helper installed. Nothing happens to others.
+    Remove(HostRoute),
+    /// Put back what the kernel dropped of this interface's routes.
+    Restore(InterfaceIndex),
+    /// Remove what dead processes have left.
+    Clean,
+}
+
+/// Length of a request.
+pub(crate) const REQUEST_LEN: usize = 44;
+
+impl Request {
+    pub(crate) fn encode(&self) -> [u8; REQUEST_LEN] {
+        let mut bytes = [0; REQUEST_LEN];
+        bytes[0] = VERSION;
+        match self {
+            Self::Add(route) => put_route(&mut bytes, ADD, route),
+            Self::Remove(route) => put_route(&mut bytes, REMOVE, route),
+            Self::Restore(interface) => {
+                bytes[1] = RESTORE;
+                bytes[4..8].copy_from_slice(&interface.0.to_le_bytes());
+            }
+            Self::Clean => bytes[1] = CLEAN,
+        }
+        bytes
+    }
+
+    /// `None` for everything that [`encode`](Self::encode) does not write.
+    pub(crate) fn decode(bytes: &[u8; REQUEST_LEN]) -> Option<Self> {
+        let request = match bytes[1] {
+            ADD => Self::Add(route(bytes)?),
+            REMOVE => Self::Remove(route(bytes)?),
+            RESTORE => Self::Restore(InterfaceIndex(number(bytes, 4))),
+            CLEAN => Self::Clean,
+            _ => return None,
+        };
+        (request.encode() == *bytes).then_some(request)
+    }
+}
+
+fn put_route(bytes: &mut [u8; REQUEST_LEN], operation: u8, route: &HostRoute) {
+    bytes[1] = operation;
+    bytes[2] = put_address(&mut bytes[12..28], Some(route.destination));
+    bytes[3] = put_address(&mut bytes[28..44], route.prefer_source);
+    bytes[4..8].copy_from_slice(&route.interface.0.to_le_bytes());
+    bytes[8..12].copy_from_slice(&route.metric.get().to_le_bytes());
+}
+
+fn route(bytes: &[u8; REQUEST_LEN]) -> Option<HostRoute> {
+    Some(HostRoute {
+        destination: address(bytes[2], bytes, 12)??,
+        interface: InterfaceIndex(number(bytes, 4)),
+        prefer_source: address(bytes[3], bytes, 28)?,
+        metric: NonZeroU32::new(number(bytes, 8))?,
+    })
+}
+
+/// Lays an address down and returns its family.
+fn put_address(place: &mut [u8], address: Option<IpAddr>) -> u8 {
+    match address {
+        None => 0,
+        Some(IpAddr::V4(address)) => {
+            place[..4].copy_from_slice(&address.octets());
+            4
+        }
+        Some(IpAddr::V6(address)) => {
+            place[..16].copy_from_slice(&address.octets());
+            6
+        }
+    }
+}
+
+/// Reads an address of this family; the outer `None` is an unknown family.
+fn address(family: u8, bytes: &[u8], offset: usize) -> Option<Option<IpAddr>> {
+    let place: [u8; 16] = *bytes.get(offset..)?.first_chunk()?;
+    match family {
+        0 => Some(None),
+        4 => Some(Some(Ipv4Addr::from(*place.first_chunk()?).into())),
+        6 => Some(Some(Ipv6Addr::from(place).into())),
+        _ => None,
+    }
+}
+
+fn number<const N: usize>(bytes: &[u8; N], offset: usize) -> u32 {
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u32::from_le_bytes(*chunk))
+}
+
+/// What a helper answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) detail: u32,
+    pub(crate) interface: u32,
+    pub(crate) address: Option<IpAddr>,
+}
+
+/// Length of an answer.
+pub(crate) const ANSWER_LEN: usize = 28;
+
+/// How a request ended. The detail is: of `Done` how many routes were added, removed or are there; of `Occupied` and `Routed` the
+/// protocol number of the route in the way; of `Kernel`, `List` and `Ledger` an errno; else zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    Done = 0,
+    NotPermitted = 1,
+    Occupied = 2,
+    HeldElsewhere = 3,
+    TooMany = 4,
+    NoInterface = 5,
+    Kernel = 6,
+    List = 7,
+    Ledger = 8,
+    Locked = 9,
+    NotUnicast = 10,
+    UnknownInterface = 11,
+    Own = 12,
+    Broadcast = 13,
+    Gateway = 14,
+    Resolver = 15,
+    NotOnLink = 16,
+    Routed = 17,
+    Source = 18,
+    Malformed = 19,
+}
+
+impl Status {
+    /// In the order of their numbers.
+    const ALL: [Self; 20] = [
+        Self::Done,
+        Self::NotPermitted,
+        Self::Occupied,
+        Self::HeldElsewhere,
+        Self::TooMany,
+        Self::NoInterface,
+        Self::Kernel,
+        Self::List,
+        Self::Ledger,
+        Self::Locked,
+        Self::NotUnicast,
+        Self::UnknownInterface,
+        Self::Own,
+        Self::Broadcast,
+        Self::Gateway,
+        Self::Resolver,
+        Self::NotOnLink,
+        Self::Routed,
+        Self::Source,
+        Self::Malformed,
+    ];
+}
+
+impl Answer {
+    pub(crate) const MALFORMED: Self = Self { status: Status::Malformed, detail: 0, interface: 0, address: None };
+
+    /// Says how a request ended.
+    pub(crate) fn of(result: Result<u32, RouteError>) -> Self {
+        match result {
+            Ok(detail) => Self { status: Status::Done, detail, interface: 0, address: None },
+            Err(error) => Self::of_error(&error),
+        }
+    }
+
+    fn of_error(error: &RouteError) -> Self {
+        let answer = |status, address| Self { status, detail: 0, interface: 0, address };
+        let about = |status, destination: &IpAddr| answer(status, Some(*destination));
+        let errno = |source: &io::Error| source.raw_os_error().and_then(|errno| u32::try_from(errno).ok()).unwrap_or(0);
+        match error {
+            RouteError::NotPermitted { destination } => about(Status::NotPermitted, destination),
+            RouteError::Occupied { destination, protocol, .. } => {
+                Self { detail: protocol_number(protocol).into(), ..about(Status::Occupied, destination) }
+            }
+            RouteError::HeldElsewhere { destination, held, .. } => Self { interface: held.0, ..about(Status::HeldElsewhere, destination) },
+            RouteError::TooMany { destination } => about(Status::TooMany, destination),
+            RouteError::NoInterface { destination, interface } => {
+                Self { interface: interface.0, ..about(Status::NoInterface, destination) }
+            }
+            RouteError::Kernel { destination, interface, source } => {
+                Self { detail: errno(source), interface: interface.0, ..about(Status::Kernel, destination) }
+            }
+            RouteError::List(source) | RouteError::Helper { source } => Self { detail: errno(source), ..answer(Status::List, None) },
+            RouteError::Ledger { source, .. } => Self { detail: errno(source), ..answer(Status::Ledger, None) },
+            RouteError::Locked { .. } => answer(Status::Locked, None),
+            RouteError::Refused(refusal) => Self::of_refusal(refusal),
+        }
+    }
+
+    fn of_refusal(refusal: &Refusal) -> Self {
+        let about = |status, destination: &IpAddr| Self { status, detail: 0, interface: 0, address: Some(*destination) };
+        let by = |status, destination, name: &InterfaceName| Self { interface: index_of(name), ..about(status, destination) };
+        match refusal {
+            Refusal::NotUnicast { destination } => about(Status::NotUnicast, destination),
+            Refusal::NoInterface { destination, interface } => {
+                Self { interface: interface.0, ..about(Status::UnknownInterface, destination) }
+            }
+            Refusal::Own { destination, interface } => by(Status::Own, destination, interface),
+            Refusal::Broadcast { destination } => about(Status::Broadcast, destination),
+            Refusal::Gateway { destination } => about(Status::Gateway, destination),
+            Refusal::Resolver { destination } => about(Status::Resolver, destination),
+            Refusal::NotOnLink { destination, interface } => by(Status::NotOnLink, destination, interface),
+            Refusal::Routed { destination, protocol } => {
+                Self { detail: protocol_number(protocol).into(), ..about(Status::Routed, destination) }
+            }
+            Refusal::Source { destination, interface } => by(Status::Source, destination, interface),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> [u8; ANSWER_LEN] {
+        let mut bytes = [0; ANSWER_LEN];
+        bytes[0] = VERSION;
+        bytes[1] = self.status as u8;
+        bytes[2] = put_address(&mut bytes[12..28], self.address);
+        bytes[4..8].copy_from_slice(&self.detail.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.interface.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for everything that [`encode`](Self::encode) does not write.
+    pub(crate) fn decode(bytes: &[u8; ANSWER_LEN]) -> Option<Self> {
+        let answer = Self {
+            status: *Status::ALL.get(usize::from(bytes[1]))?,
+            detail: number(bytes, 4),
+            interface: number(bytes, 8),
+            address: address(bytes[2], bytes, 12)?,
+        };
+        (answer.encode() == *bytes).then_some(answer)
+    }
+
+    /// Turns the answer to `request` back into what the helper meant; `directory` is where it keeps its records.
+    pub(crate) fn into_result(self, request: &Request, directory: &Path) -> Result<u32, RouteError> {
+        let destination = self.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let held = InterfaceIndex(self.interface);
+        let interface = || name_of(held);
+        let protocol = || protocol_name(u8::try_from(self.detail).unwrap_or(0));
+        let source = || io::Error::from_raw_os_error(self.detail.cast_signed());
+        let (wanted, metric) = match request {
+            Request::Add(route) | Request::Remove(route) => (route.interface, route.metric),
+            Request::Restore(interface) => (*interface, HostRoute::DEFAULT_METRIC),
+            Request::Clean => (held, HostRoute::DEFAULT_METRIC),
+        };
+        let path = || directory.to_owned();
+        Err(match self.status {
+            Status::Done => return Ok(self.detail),
+            Status::NotPermitted => RouteError::NotPermitted { destination },
+            Status::Occupied => RouteError::Occupied { destination, metric, protocol: protocol() },
+            Status::HeldElsewhere => RouteError::HeldElsewhere { destination, wanted, held },
+            Status::TooMany => RouteError::TooMany { destination },
+            Status::NoInterface => RouteError::NoInterface { destination, interface: held },
+            Status::Kernel => RouteError::Kernel { destination, interface: held, source: source() },
+            Status::List => RouteError::List(source()),
+            Status::Ledger => RouteError::Ledger { path: path(), source: source() },
+            Status::Locked => RouteError::Locked { path: path(), waited: LOCK_TIMEOUT },
+            Status::NotUnicast => Refusal::NotUnicast { destination }.into(),
+            Status::UnknownInterface => Refusal::NoInterface { destination, interface: held }.into(),
+            Status::Own => Refusal::Own { destination, interface: interface() }.into(),
+            Status::Broadcast => Refusal::Broadcast { destination }.into(),
+            Status::Gateway => Refusal::Gateway { destination }.into(),
+            Status::Resolver => Refusal::Resolver { destination }.into(),
+            Status::NotOnLink => Refusal::NotOnLink { destination, interface: interface() }.into(),
+            Status::Routed => Refusal::Routed { destination, protocol: protocol() }.into(),
+            Status::Source => Refusal::Source { destination, interface: interface() }.into(),
+            Status::Malformed => RouteError::Helper { source: io::Error::other("the helper does not understand this program's requests") },
+        })
+    }
+}
+
+/// The number of an interface that was just seen; zero, which none has, if it went meanwhile.
+fn index_of(name: &InterfaceName) -> u32 {
+    let all = interfaces().unwrap_or_default();
+    all.iter().find(|interface| interface.name == *name).map_or(0, |interface| interface.index.0)
+}
+
+/// The name of an interface; its number, if it went meanwhile.
+fn name_of(index: InterfaceIndex) -> InterfaceName {
+    let all = interfaces().unwrap_or_default();
+    let name = all.iter().find(|interface| interface.index == index).map(|interface| interface.name);
+    name.unwrap_or_else(|| index.to_string().parse().expect("at most ten digits are a valid name"))
+}
+
+const VERSION: u8 = 1;
+const ADD: u8 = 1;
+const REMOVE: u8 = 2;
+const RESTORE: u8 = 3;
+const CLEAN: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v4() -> HostRoute {
+        HostRoute {
+            destination: "10.1.2.3".parse().unwrap(),
+            interface: InterfaceIndex(0x0102_0304),
+            prefer_source: None,
+            metric: HostRoute::DEFAULT_METRIC,
+        }
+    }
+
+    fn v6() -> HostRoute {
+        HostRoute { destination: "fd00::2".parse().unwrap(), prefer_source: Some("fd00::1".parse().unwrap()), ..v4() }
+    }
+
+    #[test]
+    fn requests_are_pinned_byte_for_byte() {
+        let mut add = [0; REQUEST_LEN];
+        add[..16].copy_from_slice(&[1, 1, 4, 0, 4, 3, 2, 1, 50, 0, 0, 0, 10, 1, 2, 3]);
+        assert_eq!(Request::Add(v4()).encode(), add);
+
+        let mut remove = [0; REQUEST_LEN];
+        remove[..14].copy_from_slice(&[1, 2, 6, 6, 4, 3, 2, 1, 50, 0, 0, 0, 0xfd, 0]);
+        (remove[27], remove[28], remove[43]) = (2, 0xfd, 1);
+        assert_eq!(Request::Remove(v6()).encode(), remove);
+
+        let mut restore = [0; REQUEST_LEN];
+        restore[..8].copy_from_slice(&[1, 3, 0, 0, 7, 0, 0, 0]);
+        assert_eq!(Request::Restore(InterfaceIndex(7)).encode(), restore);
+
+        let mut clean = [0; REQUEST_LEN];
+        clean[..2].copy_from_slice(&[1, 4]);
+        assert_eq!(Request::Clean.encode(), clean);
+    }
+
+    #[test]
+    fn answers_are_pinned_byte_for_byte() {
+        let answer = Answer::of(Err(Refusal::Routed { destination: v4().destination, protocol: "static".to_owned() }.into()));
+        let mut bytes = [0; ANSWER_LEN];
+        bytes[..16].copy_from_slice(&[1, 17, 4, 0, 4, 0, 0, 0, 0, 0, 0, 0, 10, 1, 2, 3]);
+        assert_eq!(answer.encode(), bytes);
+        let done = Answer::of(Ok(3)).encode();
+        assert_eq!(done[..8], [1, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(done[8..], [0; 20]);
+    }
+
+    #[test]
+    fn every_request_is_read_back() {
+        for request in [Request::Add(v4()), Request::Add(v6()), Request::Remove(v4()), Request::Restore(InterfaceIndex(7)), Request::Clean]
+        {
+            assert_eq!(Request::decode(&request.encode()), Some(request));
+        }
+    }
+
+    /// Each byte of each request takes each value: what is read must be what would be written.
+    #[test]
+    fn nothing_is_said_in_two_ways_and_nothing_panics() {
+        let mut refused = 0;
+        for request in [Request::Add(v4()), Request::Add(v6()), Request::Remove(v6()), Request::Restore(InterfaceIndex(7)), Request::Clean]
+        {
+            for position in 0..REQUEST_LEN {
+                for value in 0..=u8::MAX {
+                    let mut bytes = request.encode();
+                    bytes[position] = value;
+                    match Request::decode(&bytes) {
+                        Some(read) => assert_eq!(read.encode(), bytes),
+                        None => refused += 1,
+                    }
+                }
+            }
+        }
+        assert!(refused > 10_000, "{refused}");
+        let unused = |edit: fn(&mut [u8; REQUEST_LEN])| {
+            let mut bytes = Request::Add(v4()).encode();
+            edit(&mut bytes);
+            Request::decode(&bytes)
+        };
+        assert_eq!(unused(|bytes| bytes[0] = 2), None, "another version");
+        assert_eq!(unused(|bytes| bytes[16] = 1), None, "a fifth byte of an IPv4 address");
+        assert_eq!(unused(|bytes| bytes[8] = 0), None, "metric zero");
+        assert_eq!(unused(|bytes| bytes[2] = 0), None, "no destination");
+    }
+
+    #[test]
+    fn the_numbers_of_the_statuses_are_their_places() {
+        for (place, status) in Status::ALL.into_iter().enumerate() {
+            assert_eq!(status as usize, place);
+        }
+        assert_eq!(Answer::decode(&[99; ANSWER_LEN]), None);
+    }
+
+    #[test]
+    fn an_error_says_the_same_on_both_sides() {
+        let destination = v4().destination;
+        let (lo, route) = (InterfaceIndex(1), Request::Add(HostRoute { interface: InterfaceIndex(1), ..v4() }));
+        let name: InterfaceName = "lo".parse().unwrap();
+        let denied = || io::Error::from_raw_os_error(libc::EACCES);
+        let errors = [
+            RouteError::NotPermitted { destination },
+            RouteError::Occupied { destination, metric: HostRoute::DEFAULT_METRIC, protocol: "bird".to_owned() },
+            RouteError::Occupied { destination, metric: HostRoute::DEFAULT_METRIC, protocol: "77".to_owned() },
+            RouteError::HeldElsewhere { destination, wanted: lo, held: InterfaceIndex(2) },
+            RouteError::TooMany { destination },
+            RouteError::NoInterface { destination, interface: lo },
+            RouteError::Kernel { destination, interface: lo, source: denied() },
+            RouteError::List(denied()),
+            RouteError::Ledger { path: "/run/x".into(), source: denied() },
+            RouteError::Locked { path: "/run/x".into(), waited: LOCK_TIMEOUT },
+            Refusal::NotUnicast { destination }.into(),
+            Refusal::NoInterface { destination, interface: lo }.into(),
+            Refusal::Own { destination, interface: name }.into(),
+            Refusal::Broadcast { destination }.into(),
+            Refusal::Gateway { destination }.into(),
+            Refusal::Resolver { destination }.into(),
+            Refusal::NotOnLink { destination, interface: name }.into(),
+            Refusal::Routed { destination, protocol: "dhcp".to_owned() }.into(),
+            Refusal::Source { destination, interface: name }.into(),
+        ];
+        for error in errors {
+            let text = format!("{error} {error:?}");
+            let answer = Answer::decode(&Answer::of(Err(error)).encode()).unwrap();
+            let told = answer.into_result(&route, Path::new("/run/x")).unwrap_err();
+            assert_eq!(format!("{told} {told:?}"), text);
+        }
+        assert_eq!(Answer::of(Ok(5)).into_result(&Request::Clean, Path::new("")).unwrap(), 5);
+    }
+}

@@ -1,0 +1,224 @@
+//! The part of nicstripe that changes routes: it obeys requests of one kind over a pipe, applies the policy itself, and removes
+//! what it added when the pipe closes.
+//!
+//! It parses nothing that came over a network: requests are of a fixed size and from whoever started it, facts are the kernel's, and
+//! the files that it reads are the record of routes and this machine's list of name servers.
+
+use std::{collections::BTreeSet, ffi::OsString, io, os::fd::AsFd, path::Path, process::ExitCode};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::{Errno, retry_on_intr},
+    net::SocketFlags,
+};
+
+use crate::{
+    enumerate::{AddressMessage, LinkMessage, RTM_NEWADDR, RTM_NEWLINK},
+    events::{RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR, RTMGRP_LINK},
+    interface::InterfaceIndex,
+    netlink::{BUFFER_LEN, Messages, NetlinkSocket},
+    rights,
+    route_policy::may_add,
+    route_protocol::{Answer, REQUEST_LEN, Request},
+    routes::{HostRoute, MAX_ROUTES, RouteError, Routes},
+};
+
+/// Is the program `nicstripe-routes`: obeys requests on standard input until it closes, then removes the routes that it added.
+///
+/// The only argument is the state directory, an absolute path. A program that has rights its caller lacks (file capabilities,
+/// set-group-ID) does not ask the caller: it takes [`SHARED_STATE_DIR`]. Of the rights that it has it keeps `CAP_NET_ADMIN` alone.
+/// Signals that are sent to a whole group of processes are ignored: the end of the input, which comes with the end of the process
+/// that writes it, is what ends this one, and only then are the routes taken back.
+pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let argument = arguments.nth(1);
+    let state_dir = match &argument {
+        _ if rights::gained_by_execution() => Path::new(SHARED_STATE_DIR),
+        Some(argument) if Path::new(argument).is_absolute() => Path::new(argument),
+        _ => {
+            eprintln!("nicstripe-routes is started by nicstripe, with the absolute path of a state directory");
+            return ExitCode::from(2);
+        }
+    };
+    if rights::gained_by_execution() && !state_dir.is_dir() {
+        eprintln!("nicstripe-routes: {SHARED_STATE_DIR} is missing, where routes are recorded; see \"Host routes\" in the manual");
+        return ExitCode::FAILURE;
+    }
+    rights::ignore_signals();
+    rights::share_directory(state_dir);
+    if let Err(error) = rights::keep_routes_only() {
+        eprintln!("nicstripe-routes: cannot give up rights: {error}");
+        return ExitCode::FAILURE;
+    }
+    match serve(&io::stdin(), &io::stdout(), state_dir) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nicstripe-routes: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where the records of routes are that all users of a machine share. Made by the administrator or the package, with a group that
+/// the helper is in.
+pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
+
+/// Obeys requests from `input` until it closes or says what is none, and answers on `output`. Then removes what was added.
+///
+/// An error means that requests could not be waited for; what was added is removed then, too.
+pub(crate) fn serve(input: &impl AsFd, output: &impl AsFd, state_dir: &Path) -> io::Result<()> {
+    let mut server = Server { state_dir, held: Vec::new(), lost: BTreeSet::new() };
+    server.sweep();
+    let ended = server.obey(input, output);
+    server.release();
+    ended
+}
+
+struct Server<'d> {
+    state_dir: &'d Path,
+    /// What this server has added and not removed. At most [`MAX_ROUTES`].
+    held: Vec<HostRoute>,
+    /// Interfaces that went down, and with them their routes.
+    lost: BTreeSet<InterfaceIndex>,
+}
+
+impl Server<'_> {
+    fn obey(&mut self, input: &impl AsFd, output: &impl AsFd) -> io::Result<()> {
+        let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+        let changes = NetlinkSocket::open(None, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, groups)?;
+        let mut buffer = vec![0; BUFFER_LEN];
+        let mut bytes = [0; REQUEST_LEN];
+        let mut filled = 0;
+        loop {
+            let (asked, changed) = wait(input, &changes)?;
+            if changed {
+                self.on_changes(&changes, &mut buffer);
+            }
+            if !asked {
+                continue;
+            }
+            filled += match rustix::io::read(input, &mut bytes[filled..]) {
+                Err(Errno::INTR) => continue,
+                // A reset is an end like another.
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(len) => len,
+            };
+            if filled == REQUEST_LEN {
+                filled = 0;
+                let request = Request::decode(&bytes);
+                let answer = request.map_or(Answer::MALFORMED, |request| Answer::of(self.carry_out(&request)));
+                if !write_all(output, &answer.encode()) || request.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<u32, RouteError> {
+        match request {
+            Request::Add(route) => self.add(route),
+            Request::Remove(route) => self.remove(route),
+            Request::Restore(interface) => self.restore(*interface),
+            Request::Clean => Routes::open(self.state_dir)?.clean().map(|removed| removed.len() as u32),
+        }
+    }
+
+    fn add(&mut self, route: &HostRoute) -> Result<u32, RouteError> {
+        if self.held.contains(route) {
+            return Ok(0);
+        }
+        if self.held.len() >= MAX_ROUTES {
+            return Err(RouteError::TooMany { destination: route.destination });
+        }
+        may_add(route)?;
+        Routes::open(self.state_dir)?.add(route)?;
+        self.held.push(*route);
+        Ok(1)
+    }
+
+    fn remove(&mut self, route: &HostRoute) -> Result<u32, RouteError> {
+        let Some(position) = self.held.iter().position(|held| held == route) else { return Ok(0) };
+        let deleted = Routes::open(self.state_dir)?.remove(route)?;
+        self.held.remove(position);
+        Ok(deleted.into())
+    }
+
+    /// Puts the routes by an interface back, where the policy still allows them. Returns how many are there.
+    fn restore(&mut self, interface: InterfaceIndex) -> Result<u32, RouteError> {
+        let routes = Routes::open(self.state_dir)?;
+        let mut present = 0;
+        for route in self.held.iter().filter(|route| route.interface == interface) {
+            may_add(route)?;
+            present += u32::from(routes.restore(route)?);
+        }
+        self.lost.remove(&interface);
+        Ok(present)
+    }
+
+    /// Reads what the kernel says about interfaces, and puts back what it dropped as soon as it can be.
+    fn on_changes(&mut self, changes: &NetlinkSocket, buffer: &mut [u8]) {
+        loop {
+            match changes.receive(buffer) {
+                Ok(datagram) => Messages::new(datagram).for_each(|message| match message.kind {
+                    RTM_NEWLINK => LinkMessage::parse(&message).into_iter().for_each(|link| self.on_link(link.index, link.up)),
+                    // Routes with a source, and the policy, need the interface's addresses, which come back later.
+                    RTM_NEWADDR => AddressMessage::parse(&message).into_iter().for_each(|address| self.retry(address.interface)),
+                    _ => {}
+                }),
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    self.lost.extend(self.held.iter().map(|route| route.interface));
+                    self.lost.clone().into_iter().for_each(|interface| self.retry(interface));
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn on_link(&mut self, interface: InterfaceIndex, up: bool) {
+        if up {
+            self.retry(interface);
+        } else if self.held.iter().any(|route| route.interface == interface) {
+            self.lost.insert(interface);
+        }
+    }
+
+    /// What does not succeed is tried again at the next change of that interface.
+    fn retry(&mut self, interface: InterfaceIndex) {
+        if self.lost.contains(&interface) {
+            let _ = self.restore(interface);
+        }
+    }
+
+    /// Removes what dead processes have left. Whoever asks for a route will hear what keeps this from working.
+    fn sweep(&self) {
+        let left = |routes: &Routes| routes.list_ours().is_ok_and(|ours| !ours.is_empty());
+        if let Some(routes) = Routes::open(self.state_dir).ok().filter(left) {
+            let _ = routes.clean();
+        }
+    }
+
+    /// Removes all that is held. What cannot be removed is left to the next start, which finds its owner dead.
+    fn release(&mut self) {
+        while let Some(route) = self.held.pop() {
+            let _ = Routes::open(self.state_dir).and_then(|routes| routes.remove(&route));
+        }
+    }
+}
+
+/// Waits for a request or a change; tells which there is.
+fn wait(input: &impl AsFd, changes: &NetlinkSocket) -> io::Result<(bool, bool)> {
+    let mut waiting = [PollFd::new(input, PollFlags::IN), PollFd::new(changes, PollFlags::IN)];
+    retry_on_intr(|| poll(&mut waiting, None))?;
+    let [asked, changed] = waiting.map(|one| !one.revents().is_empty());
+    Ok((asked, changed))
+}
+
+fn write_all(output: &impl AsFd, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match rustix::io::write(output, bytes) {
+            Err(Errno::INTR) => {}
+            Ok(0) | Err(_) => return false,
+            Ok(len) => bytes = bytes.get(len..).unwrap_or_default(),
+        }
+    }
+    true
+}

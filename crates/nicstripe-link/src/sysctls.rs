@@ -1,0 +1,89 @@
+//! The kernel settings that decide whether a cable of several in one subnet can be used by itself.
+
+use std::{fs, path::PathBuf};
+
+use crate::interface::InterfaceName;
+
+/// The IPv4 settings of one interface that matter to several cables in one subnet, as they are in the calling thread's network
+/// namespace. IPv6 has none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sysctls {
+    /// Whether packets are dropped whose source is not routed back by this interface: 0 no, 1 strict, 2 only those that are
+    /// routed nowhere.
+    pub rp_filter: Setting,
+    /// Which ARP requests are answered: 0 for any address of this machine, 1 only for those of the interface asked.
+    pub arp_ignore: Setting,
+    /// Which address ARP requests carry: 0 any, 2 the best of the interface they leave by.
+    pub arp_announce: Setting,
+    /// Whether ARP requests are answered only by the interface that the asker is routed by: 0 no, 1 yes.
+    pub arp_filter: Setting,
+}
+
+impl Sysctls {
+    /// Reads them from `/proc/sys`. Needs no rights, where that is mounted.
+    pub fn read(interface: &InterfaceName) -> Self {
+        let read = |key| Setting { own: value(interface.as_bytes(), key), all: value(b"all", key) };
+        Self { rp_filter: read(RP_FILTER), arp_ignore: read(ARP_IGNORE), arp_announce: read(ARP_ANNOUNCE), arp_filter: read(ARP_FILTER) }
+    }
+
+    /// Whether the reverse path is checked strictly; `None` where it is not known.
+    pub fn is_reverse_path_strict(&self) -> Option<bool> {
+        self.rp_filter.effective().map(|mode| mode == 1)
+    }
+}
+
+/// One setting: an interface's own value, and that of `all`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// `net.ipv4.conf.INTERFACE.…`; `None` where it cannot be read.
+    pub own: Option<u8>,
+    /// `net.ipv4.conf.all.…`; `None` where it cannot be read.
+    pub all: Option<u8>,
+}
+
+impl Setting {
+    /// What counts: the greater of the two, as the kernel takes it for each of these settings (`IN_DEV_MAXCONF` and
+    /// `IN_DEV_ORCONF`, include/linux/inetdevice.h). `None` where one of them cannot be read.
+    pub fn effective(&self) -> Option<u8> {
+        Some(self.own?.max(self.all?))
+    }
+}
+
+pub(crate) const RP_FILTER: &str = "rp_filter";
+pub(crate) const ARP_IGNORE: &str = "arp_ignore";
+pub(crate) const ARP_ANNOUNCE: &str = "arp_announce";
+const ARP_FILTER: &str = "arp_filter";
+
+fn value(section: &[u8], key: &str) -> Option<u8> {
+    // A valid interface name holds no slash and is neither "." nor "..".
+    let section = str::from_utf8(section).ok()?;
+    let path = PathBuf::from("/proc/sys/net/ipv4/conf").join(section).join(key);
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greater_of_the_two_values_counts() {
+        let effective = |own, all| Setting { own, all }.effective();
+        assert_eq!(effective(Some(0), Some(1)), Some(1));
+        assert_eq!(effective(Some(2), Some(1)), Some(2));
+        assert_eq!(effective(None, Some(1)), None);
+        assert_eq!(effective(Some(1), None), None);
+    }
+
+    #[test]
+    fn loopbacks_settings_are_read_and_those_of_nobody_are_unknown() {
+        assert!(Sysctls::read(&"lo".parse().unwrap()).rp_filter.effective().is_some());
+        let nobody = Sysctls::read(&"nosuch0".parse().unwrap());
+        assert_eq!((nobody.rp_filter.own, nobody.is_reverse_path_strict()), (None, None));
+    }
+
+    #[test]
+    fn loose_is_not_strict() {
+        let strict = |mode| Sysctls { rp_filter: Setting { own: Some(mode), all: Some(0) }, ..Sysctls::default() }.is_reverse_path_strict();
+        assert_eq!([0, 1, 2].map(strict), [Some(false), Some(true), Some(false)]);
+    }
+}
