@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{completions, cp, demo, discover, failure::Failure, key, man, routes, serve, terminal::Terminal, trust};
+use crate::{completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve, terminal::Terminal, trust};
 
 /// Copies large files between two machines over every cable that joins them, and proves that what arrived is what was sent.
 #[derive(Debug, Parser)]
@@ -20,6 +20,7 @@ pub(crate) enum Command {
     Trust(trust::Trust),
     Serve(serve::Serve),
     Cp(Box<cp::Cp>),
+    Links(links::Links),
     Discover(discover::Discover),
     Routes(routes::RoutesArgs),
     Completions(completions::Completions),
@@ -35,6 +36,7 @@ impl Command {
             Self::Trust(trust) => trust.run(terminal),
             Self::Serve(serve) => serve.run(terminal),
             Self::Cp(cp) => cp.run(terminal),
+            Self::Links(links) => links.run(terminal),
             Self::Discover(discover) => discover.run(terminal),
             Self::Routes(routes) => routes.run(terminal),
             Self::Completions(completions) => completions.run(),
@@ -50,6 +52,7 @@ First steps:
   nicstripe trust add LINE --name NAME on both machines: with the other's line
   nicstripe serve --root DIR           on the one
   nicstripe cp FILE HOST:              on the other
+  nicstripe links HOST                 which cables that uses, and why
 
 Environment:
   NICSTRIPE_HOME  folder for the key, the trusted peers and all state [default: nicstripe

@@ -75,7 +75,9 @@ impl Exit {
         match error {
             Error::Name(_) => Self::Usage,
             Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } => Self::Refused,
-            Error::Resolve { .. } | Error::Link { .. } | Error::NoInterface { .. } | Error::Connect { .. } => Self::NoLink,
+            Error::Resolve { .. } | Error::Link { .. } | Error::NoInterface { .. } | Error::Connect { .. } | Error::Astray { .. } => {
+                Self::NoLink
+            }
             Error::Protocol { .. } => Self::Protocol,
             Error::Abandoned { .. } => Self::TimedOut,
             Error::Cancelled { .. } => Self::Interrupted,

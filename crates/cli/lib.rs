@@ -1,7 +1,7 @@
 //! The command line of nicstripe: what is typed becomes settings, the library does the work, and everything that is drawn is drawn here.
 //!
 //! One file or folder a subcommand. What they share: `quantity` reads and writes sizes, rates and times; `failure` says what went wrong,
-//! `exit` which code that is and `hint` what to do about it; `terminal` is standard error, with or without bars; `json` is what programs
+//! `exit` which code that is and `hint` what to do about it; `terminal` is standard error, with or without bars; `table` lines up columns; `json` is what programs
 //! read. Nothing here decides how bytes move.
 
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod hint;
 mod invocation;
 mod json;
 mod key;
+mod links;
 mod logging;
 mod man;
 mod places;
@@ -28,6 +29,7 @@ mod runtime;
 mod serve;
 mod signals;
 mod stdout;
+mod table;
 mod terminal;
 mod trust;
 

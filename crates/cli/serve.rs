@@ -5,17 +5,18 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use clap::Args;
 use nicstripe::{
-    CancellationToken, DEFAULT_PORT, Daemon, ListenAddress, RoutePolicy, escaped,
+    CancellationToken, DEFAULT_PORT, Daemon, ListenAddress, escaped,
     routes::RouteKeeper,
     trust::{Access, Home, Identity, PeerOptions, Peers},
 };
 
 use crate::{
-    cp::parse_port,
+    cp::{Routes, parse_port},
     failure::Failure,
     logging::{self, Logs},
     places, runtime,
@@ -55,6 +56,10 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "read_only")]
     append_only: bool,
 
+    /// When to install host routes to peers, which are removed with their session: where their packets would be dropped, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    routes: Routes,
+
     /// Answer `nicstripe discover` of every machine on the same cable, not only of those that are trusted
     #[arg(long)]
     announce: bool,
@@ -66,14 +71,14 @@ impl Serve {
         logging::start(Logs::Daemon, terminal)?;
         let home = places::home()?;
         // While there is one thread: stale routes go, and what speaks to the network shall not be able to change any.
-        let _routes = RouteKeeper::start_apart(RoutePolicy::Never, &places::routes_dir(&home));
+        let routes = Arc::new(RouteKeeper::start_apart(self.routes.into(), &places::routes_dir(&home)));
         let runtime = runtime::threaded()?;
-        let result = runtime.block_on(self.serve(&home, terminal));
+        let result = runtime.block_on(self.serve(routes, &home, terminal));
         runtime.shutdown_background();
         result
     }
 
-    async fn serve(self, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
+    async fn serve(self, routes: Arc<RouteKeeper>, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
         let mut signals = Signals::take()?;
         let identity = Identity::load_or_create(&home.identity_file())?;
         let key = identity.public_key();
@@ -90,6 +95,7 @@ impl Serve {
             .interfaces(self.interface.clone())
             .read_only(self.read_only)
             .append_only(self.append_only)
+            .route_keeper(routes)
             .announce(self.announce)
             .bind()
             .await?;
@@ -267,7 +273,7 @@ mod tests {
     fn the_commands_own_restriction_is_the_upper_bound() {
         let serve = |read_only, append_only| {
             let (listen, interface) = (Vec::new(), Vec::new());
-            Serve { root: ".".into(), listen, interface, port: 0, read_only, append_only, announce: false }
+            Serve { root: ".".into(), listen, interface, port: 0, read_only, append_only, announce: false, routes: Routes::Never }
         };
         assert_eq!(serve(true, false).restricted(Access::Full), Access::ReadOnly);
         assert_eq!(serve(false, true).restricted(Access::Full), Access::AppendOnly);

@@ -59,9 +59,10 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "NAME")]
     pub(crate) exclude_link: Vec<String>,
 
-    /// TCP connections a link; more than 1 helps where packets are lost over long distances
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
-    pub(crate) streams: u8,
+    /// TCP connections a link; more than 1 helps where packets are lost over long distances [default: 1, and as many as its members need over
+    /// a bond]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) streams: Option<u8>,
 
     /// When to install host routes to the peer, which are removed at the end: where a link needs one, always, or never
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -142,7 +143,7 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
 }
 
 /// Reads a link. The rate means what it means to `--bwlimit`, so that one letter has one meaning within a command.
-fn parse_link(text: &str) -> Result<LinkRequest, String> {
+pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
     let (ends, cap) = match text.rsplit_once('@') {
         Some((ends, rate)) => (ends, Some(parse_rate(rate).map_err(|error| error.to_string())?)),
         None => (text, None),
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn the_defaults_are_the_documented_ones() {
         let cp = parse(&["a", "nas:"]).unwrap();
-        assert_eq!((cp.streams, cp.timeout, cp.routes, cp.progress), (1, Duration::from_secs(600), Routes::Auto, Progress::Auto));
+        assert_eq!((cp.streams, cp.timeout, cp.routes, cp.progress), (None, Duration::from_secs(600), Routes::Auto, Progress::Auto));
         assert!(!cp.force && !cp.no_resume && !cp.preserve && !cp.verify && cp.port.is_none() && cp.bwlimit.is_none());
     }
 }

@@ -8,10 +8,15 @@ mod bars;
 mod location;
 mod plan;
 mod show;
-mod summary;
+pub(crate) mod summary;
 mod view;
 
-pub(crate) use self::{arguments::Cp, arguments::parse_port, location::LocationError, plan::PlanError, view::View};
+pub(crate) use self::{
+    arguments::{Cp, Routes, parse_link, parse_port},
+    location::LocationError,
+    plan::PlanError,
+    view::View,
+};
 #[cfg(test)]
 pub(crate) use self::{summary::tests as summary_tests, view::tests as view_tests};
 
@@ -132,11 +137,14 @@ async fn connect(plan: &Plan, routes: Arc<RouteKeeper>, home: &Home) -> Result<C
         .port(plan.port)
         .links(network.links)
         .exclude_links(network.exclude)
-        .streams(network.streams)
         .route_keeper(routes)
         .bandwidth(network.bandwidth)
         .patience(network.patience)
         .family(network.family);
+    let builder = match network.streams {
+        Some(streams) => builder.streams(streams),
+        None => builder,
+    };
     Ok(builder.connect(&plan.host).await?)
 }
 
@@ -187,5 +195,7 @@ fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
     if wishes.stats {
         summary::stats(report).iter().for_each(|line| terminal.say(line));
     }
+    summary::warnings(report).iter().for_each(|warning| terminal.warning(warning));
+    summary::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
     terminal.say(summary::last_line(report));
 }

@@ -56,8 +56,8 @@ pub(crate) struct Network {
     pub(crate) links: Vec<LinkRequest>,
     /// Interfaces to leave out.
     pub(crate) exclude: Vec<String>,
-    /// Connections a link.
-    pub(crate) streams: u8,
+    /// Connections a link, where the user said how many.
+    pub(crate) streams: Option<u8>,
     /// When host routes are installed.
     pub(crate) routes: RoutePolicy,
     /// Most that is sent over all links.

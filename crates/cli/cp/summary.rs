@@ -2,9 +2,13 @@
 
 use std::fmt::Write as _;
 
-use nicstripe::{LinkReport, LinkState, Report, escaped};
+use nicstripe::{LinkRemedy, LinkReport, LinkState, Report, escaped};
 
-use crate::quantity::{Grouped, Size, Speed};
+use crate::{
+    links::narrow_text,
+    quantity::{Grouped, Size, Speed},
+    table::aligned,
+};
 
 /// Returns the last line: what was expected and got, and what limited it.
 pub(crate) fn last_line(report: &Report) -> String {
@@ -76,19 +80,27 @@ fn state(link: &LinkReport) -> String {
     }
 }
 
-/// Pads columns to their widest cell: the first and last to the left, numbers to the right.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let mut line = String::from(" ");
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-            let left = column == 0 || column == N - 1;
-            let _ = if left { write!(line, " {cell:<width$} ") } else { write!(line, " {cell:>width$} ") };
-        }
-        line.trim_end().to_owned()
+/// Returns what the user should know of the links although the copy went well: those that did not work, and those that carry small packets.
+pub(crate) fn warnings(report: &Report) -> Vec<String> {
+    // What the peer's interfaces lack is told by ours that they were to be paired with.
+    let ours = report.failed.iter().filter(|failed| !failed.is_peers);
+    let failed = ours.map(|failed| format!("{} was not used: {}", escaped(failed.interface.as_bytes()), escaped(failed.why.as_bytes())));
+    let narrow = report.links.iter().filter_map(|link| {
+        let text = narrow_text(link.path_mtu?);
+        Some(format!("{}: {text}", escaped(link.link.interface.as_bytes())))
+    });
+    failed.chain(narrow).collect()
+}
+
+/// Returns what could be done about links that did not work, a line a machine.
+pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
+    let line = |remedy: &LinkRemedy| {
+        let place = if remedy.is_peers { "on the peer" } else { "here" };
+        let commands = |commands: &[String]| escaped(commands.join("; ").as_bytes());
+        let problem = escaped(remedy.problem.as_bytes());
+        format!("{place} ({problem}), as root: {}; to undo: {}", commands(&remedy.apply), commands(&remedy.undo))
     };
-    rows.iter().map(line).collect()
+    remedies.iter().map(line).collect()
 }
 
 /// Returns totals in rsync's manner, a line each.
@@ -118,7 +130,7 @@ pub(crate) fn stats(report: &Report) -> Vec<String> {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use nicstripe::{BitRate, Digest, KernelView, Limit};
+    use nicstripe::{BitRate, Digest, KernelView, Limit, UnusedInterface};
 
     use super::*;
     use crate::cp::view::tests::link;
@@ -131,6 +143,7 @@ pub(crate) mod tests {
             theory: Some(BitRate(941_482_000)),
             state: LinkState::Up,
             verified: Some(true),
+            path_mtu: None,
             failures: 0,
             kernel: KernelView {
                 retransmitted_bytes: Some(0),
@@ -152,6 +165,8 @@ pub(crate) mod tests {
             expected: Some(BitRate(1_882_964_000)),
             limited_by: Limit::Cables,
             links: vec![link_report("eth1"), link_report("eth2")],
+            failed: Vec::new(),
+            remedies: Vec::new(),
         }
     }
 
@@ -188,6 +203,22 @@ pub(crate) mod tests {
                 "  eth2 → enp5s0  117.5 MB/s           ?  256.0 MiB         0 B  1.2 ms  up, lost 2 times",
             ]
         );
+    }
+
+    #[test]
+    fn a_link_that_did_not_work_and_one_of_small_packets_are_told() {
+        let mut report = report();
+        assert!(warnings(&report).is_empty());
+        report.failed.push(UnusedInterface {
+            is_peers: false,
+            interface: "eth3".into(),
+            why: "nobody answers over it".into(),
+            failed: true,
+        });
+        report.links[0].path_mtu = Some(1500);
+        let warnings = warnings(&report);
+        assert_eq!(warnings[0], "eth3 was not used: nobody answers over it");
+        assert!(warnings[1].starts_with("eth1: packets above 1500 bytes vanish on the way"), "{}", warnings[1]);
     }
 
     #[test]

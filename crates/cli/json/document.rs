@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nicstripe::{LinkProgress, LinkReport, Report};
+use nicstripe::{LinkProgress, LinkReport, Report, UnusedInterface};
 use serde::Serialize;
 
 use super::{LinkEnds, State, micros, seconds};
@@ -50,6 +50,15 @@ pub(crate) struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     limited_by: Option<&'static str>,
     links: Vec<LinkDocument<'a>>,
+    failed: Vec<FailedDocument<'a>>,
+}
+
+/// An interface that was to be a link and did not work as one.
+#[derive(Debug, Serialize)]
+struct FailedDocument<'a> {
+    side: &'static str,
+    interface: &'a str,
+    reason: &'a str,
 }
 
 /// What one link did.
@@ -70,6 +79,8 @@ struct LinkDocument<'a> {
     state: State<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_mtu: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +123,7 @@ impl<'a> Document<'a> {
             routes_installed: None,
             limited_by: None,
             links: Vec::new(),
+            failed: Vec::new(),
         };
         match result {
             Ok(report) => document.with_report(report),
@@ -136,6 +148,7 @@ impl<'a> Document<'a> {
             routes_installed: Some(report.routes_installed),
             limited_by: Some(report.limited_by.word()),
             links: report.links.iter().map(LinkDocument::from).collect(),
+            failed: report.failed.iter().map(FailedDocument::from).collect(),
             ..self
         }
     }
@@ -166,12 +179,19 @@ impl<'a> From<&'a LinkReport> for LinkDocument<'a> {
             rtt_us: kernel.rtt.map(micros),
             state: (&report.state).into(),
             verified: report.verified,
+            path_mtu: report.path_mtu,
             failures: Some(report.failures),
             busy_us: kernel.busy.map(micros),
             rwnd_limited_us: kernel.rwnd_limited.map(micros),
             sndbuf_limited_us: kernel.sndbuf_limited.map(micros),
             starved_us: kernel.starved.map(micros),
         }
+    }
+}
+
+impl<'a> From<&'a UnusedInterface> for FailedDocument<'a> {
+    fn from(failed: &'a UnusedInterface) -> Self {
+        Self { side: if failed.is_peers { "peer" } else { "here" }, interface: &failed.interface, reason: &failed.why }
     }
 }
 
@@ -187,6 +207,7 @@ impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
             rtt_us: None,
             state: (&link.state).into(),
             verified: None,
+            path_mtu: None,
             failures: None,
             busy_us: None,
             rwnd_limited_us: None,

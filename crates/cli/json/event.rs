@@ -54,6 +54,11 @@ pub(crate) fn print(document: &Document<'_>, stream: Option<EventStream>) -> Res
     }
 }
 
+/// Prints a document on a line of its own. Errors: standard output took not everything.
+pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
+    write_line(document).map_err(Failure::Output)
+}
+
 fn write_line(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');

@@ -12,7 +12,7 @@ mod schema;
 pub(crate) use self::{
     discovery::Discovery,
     document::Document,
-    event::{EventStream, print},
+    event::{EventStream, print, print_document},
 };
 
 use std::{net::IpAddr, time::Duration};

@@ -24,6 +24,9 @@ pub const VERSION: u32 = 1;
 /// names the largest; what it does not name is sent again.
 pub const MAX_HAVE: usize = 1400;
 
+/// Most padding of a greeting, in bytes: a packet of 9000 and a little.
+pub const MAX_PADDING: usize = 9216;
+
 /// Body of [`crate::Frame::Hello`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
@@ -49,6 +52,10 @@ pub struct Hello {
     /// Most that the daemon may send on this path, in bit/s.
     #[n(6)]
     pub cap_bps: Option<u64>,
+    /// Bytes that mean nothing, at most [`MAX_PADDING`]: they fill a packet of the interface's MTU, to see whether it gets through. The daemon
+    /// answers with as many.
+    #[cbor(n(7), with = "minicbor::bytes")]
+    pub padding: Option<Vec<u8>>,
 }
 
 /// Body of [`crate::Frame::Welcome`].
@@ -64,6 +71,9 @@ pub struct Welcome {
     /// The daemon's interfaces; with a new session only.
     #[n(2)]
     pub interfaces: Option<Vec<PeerInterface>>,
+    /// As many bytes of padding as the hello had.
+    #[cbor(n(3), with = "minicbor::bytes")]
+    pub padding: Option<Vec<u8>>,
 }
 
 /// Body of [`crate::Frame::Refuse`].
@@ -153,6 +163,31 @@ pub struct PeerInterface {
     /// Its hardware address, if it has one.
     #[cbor(n(7), with = "minicbor::bytes")]
     pub mac: Option<[u8; 6]>,
+    /// The names of its cables, where it is a bond.
+    #[n(8)]
+    pub members: Option<Vec<String>>,
+    /// Connections that it takes until its members are all used, if more than one.
+    #[n(9)]
+    pub streams: Option<u8>,
+    /// What its kernel does with IPv4 packets that may be another interface's, if known.
+    #[n(10)]
+    pub settings: Option<Ipv4Settings>,
+}
+
+/// Settings of Linux for an interface, each the greater of its own and that of all interfaces
+/// (`Documentation/networking/ip-sysctl.rst`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Ipv4Settings {
+    /// Which ARP requests are answered: 0 those for any address of the machine, 1 those for an address of the interface.
+    #[n(0)]
+    pub arp_ignore: u8,
+    /// Which address ARP requests carry: 0 any, 2 the best of the interface.
+    #[n(1)]
+    pub arp_announce: u8,
+    /// Whether packets are dropped that would be answered by another interface: 1 strictly so.
+    #[n(2)]
+    pub rp_filter: u8,
 }
 
 /// An address of a [`PeerInterface`].
@@ -191,6 +226,48 @@ pub enum Message {
     /// Either side: the transfer failed here.
     #[n(6)]
     Fail(#[n(0)] Fail),
+    /// Daemon: my interfaces have changed, and are these now.
+    #[n(7)]
+    Interfaces(#[n(0)] Interfaces),
+    /// Client: connections will come like this; let them in.
+    #[n(8)]
+    Expect(#[n(0)] Expect),
+}
+
+/// Body of [`Message::Interfaces`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Interfaces {
+    /// All of them, as in [`Welcome`].
+    #[n(0)]
+    pub interfaces: Vec<PeerInterface>,
+}
+
+/// Body of [`Message::Expect`].
+///
+/// A daemon whose kernel would drop the first packet of such a connection (strict `rp_filter`) may install a host route to its source, if its
+/// own rules let it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Expect {
+    /// The connections, at most [`MAX_EXPECTED`].
+    #[n(0)]
+    pub connections: Vec<Expected>,
+}
+
+/// Most connections in one [`Expect`]; a daemon ignores those beyond.
+pub const MAX_EXPECTED: usize = 64;
+
+/// A connection that is about to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Expected {
+    /// The address that it comes from, one of the client's own.
+    #[n(0)]
+    pub from: IpAddr,
+    /// Index of the daemon's interface that it is aimed at.
+    #[n(1)]
+    pub interface: u32,
 }
 
 /// Body of [`Message::Put`].
@@ -426,8 +503,24 @@ mod tests {
         assert_eq!(hex(&minicbor::to_vec(&get).unwrap()), "820181a2000101814161");
         let committed = Message::Committed(Committed { transfer: TransferId(2), digest: Digest([3; 32]) });
         assert_eq!(hex(&minicbor::to_vec(committed).unwrap()), format!("820581a20002015820{}", "03".repeat(32)));
-        let hello = Hello { version: 1, session: SessionId([4; 16]), new: true, path: 0, interface: None, interfaces: None, cap_bps: None };
+        let hello = Hello {
+            version: 1,
+            session: SessionId([4; 16]),
+            new: true,
+            path: 0,
+            interface: None,
+            interfaces: None,
+            cap_bps: None,
+            padding: None,
+        };
         assert_eq!(hex(&minicbor::to_vec(hello).unwrap()), format!("a400010150{}02f50300", "04".repeat(16)));
+        let expected = Expected { from: IpAddr::from([10, 9, 0, 12]), interface: 3 };
+        let expect = Message::Expect(Expect { connections: vec![expected] });
+        assert_eq!(hex(&minicbor::to_vec(expect).unwrap()), "820881a10081a2008200440a09000c0103");
+        let interfaces = Message::Interfaces(Interfaces { interfaces: Vec::new() });
+        assert_eq!(hex(&minicbor::to_vec(interfaces).unwrap()), "820781a10080");
+        let welcome = Welcome { version: 1, arrival: None, interfaces: None, padding: Some(vec![0; 2]) };
+        assert_eq!(hex(&minicbor::to_vec(welcome).unwrap()), "a2000103420000");
         let refusal = Refusal { code: RefusalCode::UnknownSession, version: 1 };
         assert_eq!(hex(&minicbor::to_vec(refusal).unwrap()), "a200010101");
     }

@@ -1,22 +1,30 @@
 //! The client: makes sessions and moves files over them.
 
 mod establish;
+mod linker;
+mod survey;
 mod transfer;
 
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicU32},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nicstripe_proto::{
     BitRate, Name, SessionConfig,
     message::{CloseCode, PutOptions},
 };
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
-use self::transfer::Job;
-pub use self::transfer::Transfer;
+use self::{
+    linker::{MOST_STREAMS, SurveyRequest},
+    transfer::Job,
+};
+pub use self::{
+    survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface},
+    transfer::Transfer,
+};
 use crate::{
     DEFAULT_PORT,
     error::Error,
@@ -50,7 +58,7 @@ impl From<CopyOptions> for PutOptions {
 
 /// Sets up a [`Client`].
 ///
-/// Defaults: port 7747, every usable link, one connection a link, routes as [`RoutePolicy::Auto`], no limit, 10 minutes of patience
+/// Defaults: port 7747, every usable link, one connection a link and more over bonds, routes as [`RoutePolicy::Auto`], no limit, 10 minutes of patience
 /// without any link. Identity and peers have to be given.
 #[derive(Debug, Clone)]
 pub struct ClientBuilder {
@@ -59,7 +67,7 @@ pub struct ClientBuilder {
     port: u16,
     links: Vec<LinkRequest>,
     excluded: Vec<String>,
-    streams: u8,
+    streams: Option<u8>,
     bandwidth: Option<BitRate>,
     patience: Duration,
     family: Option<Family>,
@@ -99,9 +107,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Connections a link, 1 to 16. One is enough on a LAN; more help where loss meets a long round trip.
+    /// Connections a link, 1 to 16. One is enough on a LAN, and the default but for bonds, whose members it takes more to use; more also help
+    /// where loss meets a long round trip.
     pub fn streams(mut self, streams: u8) -> Self {
-        self.streams = streams.clamp(1, MOST_STREAMS);
+        self.streams = Some(streams.clamp(1, MOST_STREAMS));
         self
     }
 
@@ -193,7 +202,7 @@ impl Client {
             port: DEFAULT_PORT,
             links: Vec::new(),
             excluded: Vec::new(),
-            streams: 1,
+            streams: None,
             bandwidth: None,
             patience: SessionConfig::default().patience,
             family: None,
@@ -216,6 +225,30 @@ impl Client {
     /// Has to be called within a tokio runtime.
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
         self.start(Job::Get { name, target: target.to_owned() }, options)
+    }
+
+    /// The daemon's key, and its name in the peers file.
+    pub async fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
+        let key = self.inner.session(None).await?.key;
+        Ok((key, self.inner.name_of(&key)))
+    }
+
+    /// Returns the links of the session, and why other interfaces are none. Links that still connect are waited for, at most 2 s.
+    ///
+    /// # Errors
+    ///
+    /// The daemon cannot be reached any more.
+    pub async fn links(&self) -> Result<LinkSurvey, Error> {
+        let session = self.inner.session(None).await?;
+        let gone = || Error::Ended { host: self.inner.host.clone(), why: "before its links were known".into() };
+        let deadline = Instant::now() + SURVEY_TIMEOUT;
+        loop {
+            let survey = session.survey().await.ok_or_else(gone)?;
+            if survey.is_settled() || Instant::now() >= deadline {
+                return Ok(survey);
+            }
+            tokio::time::sleep(SURVEY_PAUSE).await;
+        }
     }
 
     /// Ends the session in order. Transfers that run are interrupted and can be resumed.
@@ -251,8 +284,10 @@ struct LiveSession {
     key: PublicKey,
     /// Set to where events of the transfer that runs go.
     events: EventSlot,
-    /// Removed with the last handle of the session.
+    /// Its host routes; they are removed with the last handle of the session.
     routes: Option<Arc<RouteKeeper>>,
+    /// Where its linker takes questions.
+    survey: mpsc::Sender<SurveyRequest>,
 }
 
 /// Where a session's events go: to the transfer that runs.
@@ -271,6 +306,11 @@ impl Inner {
         Ok(session)
     }
 
+    /// The name of a key in the peers file.
+    fn name_of(&self, key: &PublicKey) -> Option<String> {
+        self.peers.find(key).and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
+    }
+
     async fn forget(&self, session: &LiveSession) {
         session.handle.command(Command::Close(CloseCode::Cancelled)).await;
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
@@ -279,13 +319,23 @@ impl Inner {
 }
 
 impl LiveSession {
+    /// Returns what is known of the links; nothing where the session has ended.
+    async fn survey(&self) -> Option<LinkSurvey> {
+        let (request, answer) = oneshot::channel();
+        self.survey.send(request).await.ok()?;
+        answer.await.ok()
+    }
+
     fn route_events(&self, events: Option<&mpsc::Sender<Event>>) {
         *self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = events.cloned();
     }
 }
 
-/// Most connections a link.
-const MOST_STREAMS: u8 = 16;
-
 /// How long an ended session may take to make durable what was written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long links may take to connect before they are told as they are.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Pause between two looks at them.
+const SURVEY_PAUSE: Duration = Duration::from_millis(20);

@@ -1,17 +1,18 @@
 //! Making a connection: pinned socket, TCP, TLS, greeting. The client's side; the daemon's mirror image is in [`crate::daemon`].
 
 use std::{
+    collections::HashSet,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::AsFd,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, tune};
+use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, tcp_info, tune};
 use nicstripe_proto::{
     BitRate, Frame, PathId, PathLoss, SessionId,
-    message::{Hello, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
+    message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
 };
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -41,6 +42,8 @@ pub(crate) struct Connector {
     session: SessionId,
     /// The peer's key, once it has proved it: the only one accepted afterwards.
     pinned: Arc<OnceLock<PublicKey>>,
+    /// Interfaces and the peer's addresses between which packets above [`SMALL_MTU`] vanish.
+    narrow: Mutex<HashSet<(String, IpAddr)>>,
 }
 
 /// The first connection of a session.
@@ -67,6 +70,7 @@ impl Connector {
             host: host.to_owned(),
             session: SessionId(crate::random_bytes()),
             pinned,
+            narrow: Mutex::default(),
         }
     }
 
@@ -88,16 +92,13 @@ impl Connector {
         let (mut established, welcome) = greeted.map_err(|error| (PathLoss::Unreachable, error))?;
         established.verified = arrived_rightly(plan.peer_interface.as_deref(), welcome.arrival.as_deref());
         if established.verified == Some(false) {
-            let why = format!(
-                "its packets arrive at the peer's {} instead of {}: the peer answers ARP for one cable on the other",
-                welcome.arrival.unwrap_or_default(),
-                plan.peer_interface.as_deref().unwrap_or_default()
-            );
-            return Err((PathLoss::WrongInterface, Error::Link { link: plan.interface.clone(), why }));
+            let (arrived, aimed_at) = (welcome.arrival.unwrap_or_default(), plan.peer_interface.clone().unwrap_or_default());
+            return Err((PathLoss::WrongInterface, Error::Astray { aimed_at, arrived }));
         }
         Ok(established)
     }
 
+    /// Connects and greets. Where packets of the interface's size vanish on the way, it does so with smaller ones.
     async fn greet(
         &self,
         path: PathId,
@@ -105,22 +106,46 @@ impl Connector {
         interfaces: Option<Vec<PeerInterface>>,
         timeout: Duration,
     ) -> Result<(Established, Welcome), Error> {
-        let remote = plan.remote;
-        let tcp = connect_tcp(plan, timeout).await.map_err(|source| Error::Connect { address: remote, source })?;
-        let local = tcp.local_addr().ok().map(|address| address.ip());
-        let probe = tcp.as_fd().try_clone_to_owned().ok();
-        let deadline = Instant::now() + GREETING_TIMEOUT;
-        let mut tls = TlsStream::connect(tcp, &self.tls, deadline).await.map_err(|error| self.tls_error(error, remote))?;
-
-        let hello = Hello {
+        let hello = |padding| Hello {
             version: VERSION,
             session: self.session,
             new: interfaces.is_some(),
             path: path.0,
             interface: Some(plan.interface.clone()),
-            interfaces,
+            interfaces: interfaces.clone(),
             cap_bps: plan.cap.map(|BitRate(bps)| bps),
+            padding,
         };
+        let connect = async |segment| {
+            let connected = connect_tcp(plan, timeout, segment).await;
+            connected.map_err(|source| Error::Connect { address: plan.remote, source })
+        };
+        let narrow = self.is_narrow(plan);
+        let tcp = connect(narrow.then(|| small_segment(plan.remote))).await?;
+        let Some(probe) = PacketProbe::of(&tcp, plan).filter(|_| !narrow) else {
+            let (mut established, welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
+            established.path_mtu = narrow.then_some(SMALL_MTU);
+            return Ok((established, welcome));
+        };
+        match self.greet_on(tcp, plan, hello(Some(vec![0; probe.padding])), probe.timeout).await {
+            Err(Error::Connect { source, .. }) if source.kind() == io::ErrorKind::TimedOut => {}
+            greeted => return greeted,
+        }
+        let tcp = connect(Some(small_segment(plan.remote))).await?;
+        let (mut established, welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
+        tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes vanish on the way");
+        self.narrow.lock().unwrap_or_else(PoisonError::into_inner).insert((plan.interface.clone(), plan.remote.ip()));
+        established.path_mtu = Some(SMALL_MTU);
+        Ok((established, welcome))
+    }
+
+    /// Does TLS and the greeting on a new connection.
+    async fn greet_on(&self, tcp: TcpStream, plan: &PathPlan, hello: Hello, timeout: Duration) -> Result<(Established, Welcome), Error> {
+        let remote = plan.remote;
+        let local = tcp.local_addr().ok().map(|address| address.ip());
+        let probe = tcp.as_fd().try_clone_to_owned().ok();
+        let deadline = Instant::now() + timeout;
+        let mut tls = TlsStream::connect(tcp, &self.tls, deadline).await.map_err(|error| self.tls_error(error, remote))?;
         let hello = Frame::Hello(encoded(&hello));
         let exchange = async {
             send_frame(&mut tls, &hello).await?;
@@ -131,7 +156,13 @@ impl Connector {
             Err(_) => return Err(Error::Connect { address: remote, source: io::ErrorKind::TimedOut.into() }),
         };
         let welcome = self.welcome(frame, remote)?;
-        Ok((Established { greeted, probe, local, verified: None }, welcome))
+        Ok((Established { greeted, probe, local, verified: None, path_mtu: None }, welcome))
+    }
+
+    /// Whether large packets were found to vanish on this link.
+    fn is_narrow(&self, plan: &PathPlan) -> bool {
+        let known = self.narrow.lock().unwrap_or_else(PoisonError::into_inner);
+        known.contains(&(plan.interface.clone(), plan.remote.ip()))
     }
 
     fn welcome(&self, frame: Frame, address: SocketAddr) -> Result<Welcome, Error> {
@@ -174,23 +205,68 @@ pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> 
     Some(aimed_at? == arrived?)
 }
 
-async fn connect_tcp(plan: &PathPlan, timeout: Duration) -> io::Result<TcpStream> {
+/// Opens a TCP connection as planned; `segment` is the largest that either end may send, where that is not left to the kernel.
+async fn connect_tcp(plan: &PathPlan, timeout: Duration, segment: Option<u32>) -> io::Result<TcpStream> {
     let interface: InterfaceName = plan.interface.parse().map_err(io::Error::other)?;
     let socket = pinned_socket(Some(&interface), plan.local, plan.remote)?;
+    tune_stream(&socket, segment);
     let socket = TcpSocket::from_std_stream(socket.into());
-    let tcp = tokio::time::timeout(timeout, socket.connect(plan.remote)).await??;
-    tune_stream(&tcp);
-    Ok(tcp)
+    tokio::time::timeout(timeout, socket.connect(plan.remote)).await?
 }
+
+/// Whether somebody answers at a link-local address by this interface, which says that one cable joins the two. Nothing is sent but
+/// TCP's own packets.
+pub(crate) async fn answers(interface: &str, remote: SocketAddr, timeout: Duration) -> bool {
+    let connected = async {
+        let interface: InterfaceName = interface.parse().map_err(io::Error::other)?;
+        let socket = pinned_socket(Some(&interface), None, remote)?;
+        TcpSocket::from_std_stream(socket.into()).connect(remote).await
+    };
+    matches!(tokio::time::timeout(timeout, connected).await, Ok(Ok(_)))
+}
+
+/// How to find out whether packets of an interface's full size get through.
+#[derive(Debug)]
+struct PacketProbe {
+    /// More than one segment, with all that stands around it.
+    padding: usize,
+    /// After this the packets are taken for lost.
+    timeout: Duration,
+}
+
+impl PacketProbe {
+    /// Says how, for a connection whose packets are larger than any switch passes.
+    fn of(tcp: &TcpStream, plan: &PathPlan) -> Option<Self> {
+        let info = tcp_info(tcp).ok()?;
+        let is_large = info.mss > small_segment(plan.remote) && !plan.remote.ip().is_loopback();
+        let padding = (info.mss as usize + PROBE_MARGIN).min(MAX_PADDING);
+        is_large.then(|| Self { padding, timeout: PROBE_TIMEOUT + 4 * info.rtt })
+    }
+}
+
+/// Largest packet of an Ethernet without jumbo frames.
+const SMALL_MTU: u32 = 1500;
+
+/// The segment that fits into such a packet, timestamps included in it: less 40 bytes of IPv4 and TCP, or 60 of IPv6 and TCP.
+fn small_segment(remote: SocketAddr) -> u32 {
+    if remote.is_ipv6() { SMALL_MTU - 60 } else { SMALL_MTU - 40 }
+}
+
+/// Bytes beyond one segment: the rest of the record may fill up a smaller one before.
+const PROBE_MARGIN: usize = 256;
+
+/// Longest wait for an answer to a padded hello, beside the round trips: TCP sends a lost packet twice in that time, at 0.2 and 0.6 s.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Unsent bytes that the kernel may hold: what is committed to a slow link stays small (10 Mbit/s: 0.1 s), a fast one does not starve
 /// between two wake-ups (measured without loss at LAN round trips down to 16 KiB).
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
 /// Sets what every connection has, at both ends. What this kernel does not have is done without.
-pub(crate) fn tune_stream(tcp: &TcpStream) {
+pub(crate) fn tune_stream(tcp: &impl AsFd, max_segment: Option<u32>) {
     let options = StreamOptions {
         no_delay: true,
+        max_segment,
         notsent_lowat: Some(NOTSENT_LOWAT),
         user_timeout: UserTimeout::new(Duration::from_secs(60)).ok(),
         ..StreamOptions::default()

@@ -27,6 +27,14 @@ pub enum Error {
         /// What stands against it, with the choices.
         why: String,
     },
+    /// Packets for one interface of the peer arrive at another. Act: whoever administers the peer; the remedy is in the text of the link.
+    #[error("its packets arrive at the peer's {arrived} instead of {aimed_at}: the peer answers ARP for one cable on the other")]
+    Astray {
+        /// The peer's interface that the connection was meant for.
+        aimed_at: String,
+        /// The one that it came to.
+        arrived: String,
+    },
     /// There is nowhere to search for daemons. Act: plug in a cable, or let the system give its interfaces IPv6 link-local addresses.
     #[error("no interface can be searched on: {why}")]
     NoInterface {

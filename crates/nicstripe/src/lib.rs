@@ -36,6 +36,7 @@ mod error;
 mod event;
 mod file;
 mod link;
+pub mod links;
 mod path_routes;
 mod plan;
 mod report;
@@ -46,7 +47,7 @@ mod tls;
 pub mod trust;
 
 pub use self::{
-    client::{Client, ClientBuilder, CopyOptions, Transfer},
+    client::{Client, ClientBuilder, CopyOptions, LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, Transfer, UnusedInterface},
     daemon::{Daemon, DaemonBuilder, ListenAddress},
     error::Error,
     event::{Event, LinkName, LinkProgress, LinkState, Progress},

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use nicstripe_link::{Interface, InterfaceKind};
+use nicstripe_link::{BondStreams, Interface, InterfaceKind, Sysctls, streams_for};
 use nicstripe_proto::{
     BitRate,
-    message::{PeerAddress, PeerInterface},
-    pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, Preference, choose},
+    message::{Ipv4Settings, PeerAddress, PeerInterface},
+    pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, choose},
 };
 
 use crate::{
@@ -35,7 +35,22 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
         egress_limit_bps: interface.egress_limit.map(|rate| rate.0),
         candidate: interface.candidate(all).is_ok() && !is_excluded,
         mac: interface.mac.map(|mac| mac.0),
+        members: interface.bond.as_ref().map(|bond| bond.members.iter().map(ToString::to_string).collect()),
+        streams: interface.bond.as_ref().and_then(|bond| match streams_for(bond) {
+            BondStreams::Enough(streams) if streams > 1 => Some(streams),
+            _ => None,
+        }),
+        settings: settings(interface),
     }
+}
+
+fn settings(interface: &Interface) -> Option<Ipv4Settings> {
+    let found = Sysctls::read(&interface.name);
+    Some(Ipv4Settings {
+        arp_ignore: found.arp_ignore.effective()?,
+        arp_announce: found.arp_announce.effective()?,
+        rp_filter: found.rp_filter.effective()?,
+    })
 }
 
 /// What is known when paths are planned.
@@ -47,20 +62,17 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Returns the paths beside the first contact, which runs over `first`.
-    pub(crate) fn paths(&self, first: &PathPlan) -> Vec<PathPlan> {
-        let taken = match (&first.peer_interface, first.contact_only) {
-            (Some(theirs), false) => vec![(first.interface.clone(), theirs.clone())],
-            _ => Vec::new(),
-        };
-        self.pairing().plan(&taken).iter().map(|candidate| self.plan_of(candidate, false)).collect()
-    }
-
     /// Returns the paths that were asked for by name, in their order, beside the first contact where that was one of them.
     ///
-    /// Where both ends are given, that is the plan; else each of the peer's interfaces is taken once.
-    pub(crate) fn named(&self, requests: &[LinkRequest], here: &[Interface], first: &PathPlan) -> Result<Vec<PathPlan>, Error> {
-        let all = self.candidates();
+    /// Where both ends are given, that is the plan; else each of the peer's interfaces is taken once, by one of the candidates that were
+    /// `reached`.
+    pub(crate) fn named(
+        &self,
+        requests: &[LinkRequest],
+        here: &[Interface],
+        first: &PathPlan,
+        reached: &[Candidate],
+    ) -> Result<Vec<PathPlan>, Error> {
         let ends = |plan: &PathPlan| Some((plan.interface.clone(), plan.peer_interface.clone()?));
         let mut taken: Vec<(String, String)> = ends(first).filter(|_| first.named).into_iter().collect();
         let mut plans = Vec::new();
@@ -75,7 +87,7 @@ impl Facts<'_> {
                 is_end(&request.local, &candidate.local.interface, candidate.local.address)
                     && request.remote.as_ref().is_none_or(|end| is_end(end, &candidate.remote.interface, candidate.remote.address))
             };
-            let matching: Vec<Candidate> = all.iter().filter(wanted).cloned().collect();
+            let matching: Vec<Candidate> = reached.iter().filter(wanted).cloned().collect();
             let Some(candidate) = choose(&matching, &taken).into_iter().next() else {
                 return Err(self.no_pair(request));
             };
@@ -97,12 +109,13 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the ways that need no probe.
-    fn candidates(&self) -> Vec<Candidate> {
-        self.pairing().candidates().filter(|candidate| candidate.preference != Preference::LinkLocal).cloned().collect()
+    /// Returns the ways to the peer that may work, best first.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        self.pairing().candidates().cloned().collect()
     }
 
-    fn pairing(&self) -> Pairing {
+    /// Returns the two machines' interfaces, to be paired.
+    pub(crate) fn pairing(&self) -> Pairing {
         let mut pairing = Pairing::new(self.local.to_vec(), self.remote.to_vec());
         match self.family {
             Some(Family::V4) => pairing.restrict(IpAddr::is_ipv4),
@@ -112,7 +125,7 @@ impl Facts<'_> {
         pairing
     }
 
-    fn plan_of(&self, candidate: &Candidate, named: bool) -> PathPlan {
+    pub(crate) fn plan_of(&self, candidate: &Candidate, named: bool) -> PathPlan {
         let mut plan = PathPlan {
             interface: candidate.local.interface.clone(),
             local: Some(candidate.local.address),
@@ -139,7 +152,7 @@ impl Facts<'_> {
             if text.is_empty() { "none".into() } else { text.join(", ") }
         };
         let why = format!(
-            "no interface of the peer is in one subnet with it; here: {}; at the peer: {}; name both ends as {}=ADDRESS if they reach each other anyway",
+            "no interface of the peer is in one subnet with it, and none answers at its link-local address; here: {}; at the peer: {}; name both ends as {}=ADDRESS if they reach each other anyway",
             list(self.local),
             list(self.remote),
             request.local
@@ -239,6 +252,9 @@ mod tests {
             egress_limit_bps: limit,
             candidate: true,
             mac: None,
+            members: None,
+            streams: None,
+            settings: None,
         }
     }
 

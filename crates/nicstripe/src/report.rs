@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 use nicstripe_proto::{BitRate, Digest};
 
-use crate::event::{LinkName, LinkState};
+use crate::{
+    client::{LinkRemedy, UnusedInterface},
+    event::{LinkName, LinkState},
+};
 
 /// The outcome of a transfer.
 #[derive(Debug, Clone)]
@@ -31,6 +34,10 @@ pub struct Report {
     pub limited_by: Limit,
     /// Each link.
     pub links: Vec<LinkReport>,
+    /// Interfaces that were to be links and do not work as such.
+    pub failed: Vec<UnusedInterface>,
+    /// What an administrator could do about them.
+    pub remedies: Vec<LinkRemedy>,
 }
 
 impl Report {
@@ -61,6 +68,8 @@ pub struct LinkReport {
     pub state: LinkState,
     /// Whether each connection arrived at the peer's interface that it was aimed at.
     pub verified: Option<bool>,
+    /// Largest packet that gets through, in bytes, where that is less than the interface's MTU.
+    pub path_mtu: Option<u32>,
     /// Times that it was lost.
     pub failures: u32,
     /// What the sender's kernel says.

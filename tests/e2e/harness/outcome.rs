@@ -60,6 +60,14 @@ impl Outcome {
         document
     }
 
+    /// The document that another command than `cp` prints, checked against its schema.
+    #[track_caller]
+    pub(crate) fn document_of(&self, schema: &str) -> Value {
+        let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}\n{self}"));
+        Schema::load(schema).check(&document);
+        document
+    }
+
     /// The events of `--json-stream`, each checked against its schema.
     #[track_caller]
     pub(crate) fn events(&self) -> Vec<Value> {

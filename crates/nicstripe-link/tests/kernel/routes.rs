@@ -380,7 +380,7 @@ pub(crate) fn act_as_owner() -> Option<ExitCode> {
 }
 
 /// Waits until a killed child is a zombie.
-fn wait_for_death(pid: u32) {
+pub(crate) fn wait_for_death(pid: u32) {
     let start = Instant::now();
     while !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
         assert!(start.elapsed().as_secs() < 5, "process {pid} does not die");

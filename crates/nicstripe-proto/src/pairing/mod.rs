@@ -156,6 +156,15 @@ impl Pairing {
         self.set(id, State::Failed(why));
     }
 
+    /// Forgets of link-local candidates that nothing answered, so that they are probed again: the two ends of a cable learn of it, give
+    /// themselves addresses, and begin to listen at their own pace.
+    pub fn forgive(&mut self) {
+        let candidates = &self.candidates;
+        let is_link_local =
+            |id: &CandidateId| candidates.iter().any(|candidate| candidate.id() == *id && candidate.preference == Preference::LinkLocal);
+        self.states.retain(|id, state| !(*state == State::Failed(Failure::Unreachable) && is_link_local(id)));
+    }
+
     /// Chooses the links to use beside those interfaces `taken` already, the best first.
     ///
     /// From those that have not failed, link-local ones only if they were reached: the choice of the greatest total rate, in which each

@@ -5,7 +5,7 @@ use crate::{
     frame::Frame,
     hash_tree::Digest,
     hash_tree::Subtree,
-    message::{CloseCode, Complete, Fail, Get, Offer, Put},
+    message::{CloseCode, Complete, Expected, Fail, Get, Offer, PeerInterface, Put},
     path::{PathId, PathLoss, PathState},
     session::TransferId,
 };
@@ -104,6 +104,10 @@ pub enum Event {
     },
     /// The transfer failed at the peer.
     Failed(Fail),
+    /// Client only: the daemon's interfaces have changed.
+    PeerInterfaces(Vec<PeerInterface>),
+    /// Daemon only: connections will come from these addresses.
+    Expected(Vec<Expected>),
     /// No path has had a connection for as long as the session may wait.
     Abandoned,
     /// The peer has closed the session.

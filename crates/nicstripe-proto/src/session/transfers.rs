@@ -5,13 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Event, PathError, Reason, Session, TransferId, Transmit};
+use super::{Event, PathError, Reason, Role, Session, TransferId, Transmit};
 use crate::{
     extent::{ChunkId, ChunkRange},
     frame::DataHeader,
     grid::{ChunkSize, Grid},
     hash_tree::{ChainingValue, Subtree},
-    message::{Accept, Committed, Complete, Fail, FailCode, Get, MAX_HAVE, Message, Offer, Put, StreamReport},
+    message::{
+        Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, Interfaces, MAX_EXPECTED, MAX_HAVE, Message, Offer,
+        PeerInterface, Put, StreamReport,
+    },
     path::{PathId, PathState},
     receiver::{Arrival, Receiver},
     sender::Sender,
@@ -197,6 +200,17 @@ impl Session {
         }
     }
 
+    /// Daemon: tells the client that these are our interfaces now.
+    pub fn tell_interfaces(&mut self, interfaces: Vec<PeerInterface>) {
+        self.send(&Message::Interfaces(Interfaces { interfaces }));
+    }
+
+    /// Client: tells the daemon which connections will come, at most [`MAX_EXPECTED`].
+    pub fn expect_connections(&mut self, mut connections: Vec<Expected>) {
+        connections.truncate(MAX_EXPECTED);
+        self.send(&Message::Expect(Expect { connections }));
+    }
+
     /// What a transfer has moved; nothing for one that is unknown.
     pub fn stats(&self, transfer: TransferId) -> TransferStats {
         self.transfers.get(&transfer).map(Transfer::stats).unwrap_or_default()
@@ -366,6 +380,15 @@ impl Session {
                     self.events.push_back(Event::Failed(fail));
                 }
             }
+            Message::Interfaces(Interfaces { interfaces }) if self.role == Role::Client => {
+                self.events.push_back(Event::PeerInterfaces(interfaces));
+            }
+            Message::Expect(Expect { mut connections }) if self.role == Role::Daemon => {
+                connections.truncate(MAX_EXPECTED);
+                self.events.push_back(Event::Expected(connections));
+            }
+            Message::Interfaces(_) => return Err(PathError::Unexpected("its interfaces to a daemon")),
+            Message::Expect(_) => return Err(PathError::Unexpected("what a client tells")),
         }
         Ok(())
     }

@@ -5,26 +5,31 @@ use std::{
     sync::Arc,
 };
 
-use nicstripe_link::{Change, Changes, Interface, interfaces, route_to};
-use nicstripe_proto::{PathId, Role, SessionConfig, message::PeerInterface};
+use nicstripe_link::{Interface, interfaces, route_to};
+use nicstripe_proto::{
+    Role, SessionConfig,
+    message::PeerInterface,
+    pairing::{Candidate, PathEnd, Preference},
+};
+use tokio::{sync::mpsc, task::JoinSet};
 
-use tokio::sync::mpsc;
-
-use super::{EventSlot, Inner, LiveSession};
+use super::{
+    EventSlot, Inner, LiveSession,
+    linker::{FIRST_PATH, Linker, LinkerConfig, PROBE_TIMEOUT},
+};
 use crate::{
-    connect::{Connector, FirstContact, arrived_rightly},
+    connect::{Connector, FirstContact, answers, arrived_rightly},
     discovery::Lookup,
     error::Error,
     event::Event,
-    link::Family,
-    path_routes::RouteKeeper,
+    link::{Family, LinkEnd, LinkRequest},
     plan::{Facts, described, direct, local_interface, socket_address},
-    session::{Access, Capacity, Command, Driver, DriverConfig, Input, PathPlan, SessionHandle},
+    session::{Access, Capacity, Driver, DriverConfig, Input, PathPlan},
 };
 
 impl Inner {
     pub(super) async fn establish(&self, wanted: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
-        let routes = self.settings.session_routes();
+        let routes = self.settings.session_routes().map(Arc::new);
         let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
         let local = described(&here, &self.settings.excluded);
         let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host));
@@ -33,12 +38,13 @@ impl Inner {
         let FirstContact { mut established, remote_interfaces, key, arrival } = contact;
         let facts = Facts { local: &local, remote: &remote_interfaces, port: self.settings.port, family: self.settings.family };
         facts.complete(&mut first);
-        let rest = self.plan_rest(&facts, &here, &mut first)?;
         established.verified = arrived_rightly(first.peer_interface.as_deref(), arrival.as_deref());
+        let named = self.named(&facts, &here, &first).await?;
+        self.judge_contact(&facts, &here, established.verified, &mut first)?;
 
-        let routes = hold_routes(routes, &first, &rest, &here).await?;
         let events = EventSlot::new(std::sync::Mutex::new(wanted.cloned()));
         let session = SessionConfig { patience: self.settings.patience, rate_limit: self.settings.bandwidth, ..SessionConfig::default() };
+        let (planner, news) = mpsc::channel(NEWS);
         let handle = Driver::start(DriverConfig {
             role: Role::Client,
             access: Access::Client,
@@ -47,13 +53,25 @@ impl Inner {
             pool: self.pool.clone(),
             buffers: self.buffers.clone(),
             connector: Some(connector),
+            planner: Some(planner),
             events: events.clone(),
         });
+        let (verified, path_mtu) = (established.verified, established.path_mtu);
         let one = Input::Connected { path: FIRST_PATH, plan: Some(first.clone()), established: Box::new(established) };
         let _ = handle.inputs.send(one).await;
-        handle.command(Command::AddPaths(self.numbered(&first, rest))).await;
-        watch_carriers(handle.clone(), &here);
-        Ok(LiveSession { handle, key, events, routes })
+        let config = LinkerConfig {
+            port: self.settings.port,
+            family: self.settings.family,
+            excluded: self.settings.excluded.clone(),
+            streams: self.settings.streams,
+            automatic: self.settings.links.is_empty(),
+            routes: routes.clone(),
+        };
+        let mut linker = Linker::new(config, handle.clone(), here, remote_interfaces);
+        linker.begin(&first, verified, path_mtu, named).await?;
+        let (survey, requests) = mpsc::channel(1);
+        tokio::spawn(linker.run(news, requests));
+        Ok(LiveSession { handle, key, events, routes, survey })
     }
 
     /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go.
@@ -91,35 +109,56 @@ impl Inner {
         Err(failure.unwrap_or_else(|| Error::Resolve { host: self.host.clone(), source: std::io::ErrorKind::NotFound.into() }))
     }
 
-    /// Plans the paths beside the first; may find that the first was only good to meet the peer.
-    fn plan_rest(&self, facts: &Facts<'_>, here: &[Interface], first: &mut PathPlan) -> Result<Vec<PathPlan>, Error> {
-        if !self.settings.links.is_empty() {
-            return facts.named(&self.settings.links[usize::from(first.named)..], here, first);
+    /// Plans the links that were asked for by name, beside the first contact where that was one of them.
+    async fn named(&self, facts: &Facts<'_>, here: &[Interface], first: &PathPlan) -> Result<Vec<PathPlan>, Error> {
+        let requests = self.settings.links.get(usize::from(first.named)..).unwrap_or_default();
+        if requests.is_empty() {
+            return Ok(Vec::new());
         }
-        let is_candidate = facts.local.iter().any(|interface| interface.name == first.interface && interface.candidate);
-        if !is_candidate {
-            let others = facts.paths(&PathPlan { contact_only: true, ..first.clone() });
-            let left_out = here.iter().any(|interface| {
-                interface.is_called(&first.interface) && self.settings.excluded.iter().any(|name| interface.is_called(name))
-            });
-            if left_out && others.is_empty() {
-                let why = "it is left out as asked, and no other link reaches the peer".into();
-                return Err(Error::Link { link: first.interface.clone(), why });
-            }
-            first.contact_only = !others.is_empty();
-            first.no_data = left_out;
-            return Ok(others);
-        }
-        Ok(facts.paths(first))
+        let reached = self.reached(facts, requests).await;
+        facts.named(requests, here, first, &reached)
     }
 
-    /// Gives each connection of each link a path number.
-    fn numbered(&self, first: &PathPlan, rest: Vec<PathPlan>) -> Vec<(PathId, PathPlan)> {
-        let streams = usize::from(self.settings.streams);
-        let more_of_first = if first.contact_only { 0 } else { streams - 1 };
-        let more_of_first = std::iter::repeat_n(first.clone(), more_of_first);
-        let plans = more_of_first.chain(rest.into_iter().flat_map(|plan| std::iter::repeat_n(plan, streams)));
-        plans.take(MOST_PATHS).enumerate().map(|(index, plan)| (PathId(index as u16 + 1), plan)).collect()
+    /// Returns the candidates for links that were named, without those of which only a probe can tell and did not.
+    async fn reached(&self, facts: &Facts<'_>, requests: &[LinkRequest]) -> Vec<Candidate> {
+        let is_wanted = |candidate: &Candidate| requests.iter().any(|request| is_end(&request.local, &candidate.local));
+        let mut probes = JoinSet::new();
+        let candidates: Vec<Candidate> = facts.candidates().into_iter().filter(is_wanted).collect();
+        for (index, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| candidate.preference == Preference::LinkLocal) {
+            let remote = socket_address(candidate.remote.address, self.settings.port, candidate.local.index);
+            let interface = candidate.local.interface.clone();
+            probes.spawn(async move { (index, answers(&interface, remote, PROBE_TIMEOUT).await) });
+        }
+        let answered: Vec<usize> = probes.join_all().await.into_iter().filter(|(_, answered)| *answered).map(|(index, _)| index).collect();
+        let is_known = |index: usize, candidate: &Candidate| candidate.preference != Preference::LinkLocal || answered.contains(&index);
+        candidates
+            .into_iter()
+            .enumerate()
+            .filter(|(index, candidate)| is_known(*index, candidate))
+            .map(|(_, candidate)| candidate)
+            .collect()
+    }
+
+    /// Decides whether the first connection is a link, or was only good to meet the peer.
+    fn judge_contact(&self, facts: &Facts<'_>, here: &[Interface], verified: Option<bool>, first: &mut PathPlan) -> Result<(), Error> {
+        if first.named || !self.settings.links.is_empty() {
+            return Ok(());
+        }
+        let is_candidate = facts.local.iter().any(|interface| interface.name == first.interface && interface.candidate);
+        if is_candidate && verified != Some(false) {
+            return Ok(());
+        }
+        let left_out = here
+            .iter()
+            .any(|interface| interface.is_called(&first.interface) && self.settings.excluded.iter().any(|name| interface.is_called(name)));
+        let has_others = !facts.candidates().is_empty();
+        if left_out && !has_others {
+            let why = "it is left out as asked, and no other link reaches the peer".into();
+            return Err(Error::Link { link: first.interface.clone(), why });
+        }
+        first.contact_only = has_others;
+        first.no_data = left_out;
+        Ok(())
     }
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
@@ -157,19 +196,6 @@ impl Inner {
     }
 }
 
-/// Has the host routes that the policy wants, for as long as the session lives.
-async fn hold_routes(
-    keeper: Option<RouteKeeper>,
-    first: &PathPlan,
-    rest: &[PathPlan],
-    here: &[Interface],
-) -> Result<Option<Arc<RouteKeeper>>, Error> {
-    let Some(keeper) = keeper else { return Ok(None) };
-    let plans: Vec<&PathPlan> = std::iter::once(first).filter(|first| !first.contact_only).chain(rest).collect();
-    keeper.hold_all(&plans, here).await?;
-    Ok(Some(Arc::new(keeper)))
-}
-
 /// Plans the first contact: pinned to the interface that the kernel would take.
 fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> Result<PathPlan, Error> {
     let scope = match remote {
@@ -195,28 +221,12 @@ fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> R
     })
 }
 
-/// Tells the session when one of the interfaces loses or gets its carrier, as long as the session lives.
-fn watch_carriers(handle: SessionHandle, here: &[Interface]) {
-    let names: Vec<(u32, String)> = here.iter().map(|interface| (interface.index.0, interface.name.to_string())).collect();
-    tokio::spawn(async move {
-        let Ok(mut changes) = Changes::open() else { return };
-        loop {
-            let change = tokio::select! {
-                change = changes.next() => change,
-                () = handle.ended.cancelled() => return,
-            };
-            let Ok(change) = change else { return };
-            let Change::Carrier { index, up, .. } = change else { continue };
-            let Some((_, interface)) = names.iter().find(|(known, _)| *known == index.0) else { continue };
-            if handle.inputs.send(Input::Carrier { interface: interface.clone(), up }).await.is_err() {
-                return;
-            }
-        }
-    });
+fn is_end(end: &LinkEnd, candidate: &PathEnd) -> bool {
+    match end {
+        LinkEnd::Interface(name) => *name == candidate.interface,
+        LinkEnd::Address(address) => *address == candidate.address,
+    }
 }
 
-/// Path number of a session's first connection.
-const FIRST_PATH: PathId = PathId(0);
-
-/// Most paths of a session beside its first.
-const MOST_PATHS: usize = 63;
+/// News of paths that may wait for their planner.
+const NEWS: usize = 1024;

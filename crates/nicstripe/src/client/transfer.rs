@@ -152,7 +152,7 @@ impl Run {
             session = self.inner.session(Some(&self.events)) => session?,
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
-        let name = self.inner.peers.find(&session.key).and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()));
+        let name = self.inner.name_of(&session.key);
         let _ = self.events.try_send(Event::Connected { key: session.key, name });
         let (reply, mut answer) = oneshot::channel();
         let command = self.command(&session, reply).await?;
@@ -170,8 +170,12 @@ impl Run {
         let ended = || Error::Ended { host: self.inner.host.clone(), why: "without an answer".into() };
         match result.unwrap_or_else(|_| Err(ended())) {
             Ok((outcome, tally)) => {
-                let routes = session.routes.as_ref().map_or(0, |routes| routes.count());
-                Ok(self.report(&outcome, tally, routes))
+                let mut report = self.report(&outcome, tally, session.routes.as_ref().map_or(0, |routes| routes.count()));
+                if let Some(survey) = session.survey().await {
+                    report.failed = survey.unused.into_iter().filter(|unused| unused.failed).collect();
+                    report.remedies = survey.remedies;
+                }
+                Ok(report)
             }
             Err(error) => {
                 self.inner.forget(&session).await;
@@ -232,6 +236,8 @@ impl Run {
             expected: all_known.then(|| BitRate(links.iter().filter_map(|link| link.theory).map(|rate| rate.0).sum())),
             limited_by: Limit::Unknown,
             links,
+            failed: Vec::new(),
+            remedies: Vec::new(),
         };
         report.limited_by = limit(&report, self.limit());
         report

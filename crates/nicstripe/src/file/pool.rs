@@ -52,7 +52,7 @@ impl IoPool {
             let queue = handle.0.clone();
             thread::Builder::new().name(format!("nicstripe-io-{index}")).spawn(move || {
                 while let Some(job) = queue.next() {
-                    job()
+                    job();
                 }
             })?;
         }

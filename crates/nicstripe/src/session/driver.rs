@@ -13,11 +13,11 @@ use std::{
 
 use nicstripe_proto::{
     BitRate, Event as Wanted, FailCode, Grid, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig, TransferId, Transmit,
-    message::{CloseCode, Get, Put},
+    message::{CloseCode, Expected, Get, PeerInterface, Put},
     session::failure,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     slot::{Established, PathPlan, Slot},
@@ -63,6 +63,25 @@ pub(crate) enum Command {
     Close(CloseCode),
     /// Daemon: end if there is no connection.
     GiveWay,
+    /// Client: end a path for good.
+    Retire(PathId),
+    /// Client: tell the daemon which connections will come.
+    Expect(Vec<Expected>),
+    /// Daemon: tell the client that these are our interfaces now.
+    TellInterfaces(Vec<PeerInterface>),
+}
+
+/// What happens to a client's paths, for whoever plans them.
+#[derive(Debug)]
+pub(crate) enum LinkNews {
+    /// A path has a connection, which arrived where it was aimed at if that could be told.
+    Opened { path: PathId, verified: Option<bool>, path_mtu: Option<u32> },
+    /// A path could not be connected, or lost its connection.
+    Lost { path: PathId, why: String },
+    /// A path's packets arrived at another interface of the peer than they were aimed at; it is ended.
+    Astray { path: PathId, arrived: String, why: String },
+    /// The peer's interfaces have changed.
+    PeerInterfaces(Vec<PeerInterface>),
 }
 
 pub(crate) type Reply = oneshot::Sender<Result<(Outcome, Tally), Error>>;
@@ -94,6 +113,8 @@ pub(crate) struct DriverConfig {
     pub(crate) buffers: BufferPool,
     /// Client: makes connections.
     pub(crate) connector: Option<Arc<Connector>>,
+    /// Client: who plans the paths.
+    pub(crate) planner: Option<mpsc::Sender<LinkNews>>,
     /// Where events go.
     pub(crate) events: EventSlot,
 }
@@ -120,6 +141,7 @@ pub(crate) struct Driver {
     inputs: mpsc::Receiver<Input>,
     handle: SessionHandle,
     slots: BTreeMap<PathId, Slot>,
+    streams: TaskTracker,
     works: Works,
     tally: Tally,
     reply: Option<(TransferId, Reply)>,
@@ -142,6 +164,7 @@ impl Driver {
             inputs,
             handle: handle.clone(),
             slots: BTreeMap::new(),
+            streams: TaskTracker::new(),
             tally: Tally::new(now),
             reply: None,
             local_target: None,
@@ -223,6 +246,9 @@ impl Driver {
                 self.session.get(*get);
             }
             Command::Close(code) => self.closing = Some(code),
+            Command::Retire(path) => self.retire(path, PathLoss::Reset, now),
+            Command::Expect(connections) => self.session.expect_connections(connections),
+            Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
             Command::GiveWay => {
                 if !self.session.is_connected() {
                     self.closing = Some(CloseCode::Cancelled);
@@ -240,11 +266,11 @@ impl Driver {
         slot.connecting = false;
         self.next_generation += 1;
         slot.generation = self.next_generation;
-        slot.verified = established.verified;
+        (slot.verified, slot.path_mtu) = (established.verified, established.path_mtu);
         slot.plan.local = established.local.or(slot.plan.local);
         let (outgoing, queue) = Slot::queue();
         let sink = PathSink { path, generation: slot.generation, inputs: self.handle.inputs.clone() };
-        let task = tokio::spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, sink).run());
+        let task = self.streams.spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, sink).run());
         slot.open(outgoing, task.abort_handle(), established.probe);
         self.session.handle_path_open(path, now);
         let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
@@ -253,6 +279,7 @@ impl Driver {
             self.session.keep_data_off(path);
         }
         self.retire_contacts(path, now);
+        self.plan(LinkNews::Opened { path, verified: established.verified, path_mtu: established.path_mtu });
     }
 
     /// A path that only served to meet the peer goes when another is up.
@@ -260,12 +287,22 @@ impl Driver {
         if self.slots.get(&opened).is_none_or(|slot| slot.plan.contact_only) {
             return;
         }
-        for (path, slot) in &mut self.slots {
-            if slot.plan.contact_only && !slot.retired {
-                slot.retired = true;
-                slot.release();
-                self.session.retire_path(*path, PathLoss::Reset, now);
-            }
+        let contacts: Vec<PathId> = self.slots.iter().filter(|(_, slot)| slot.plan.contact_only).map(|(path, _)| *path).collect();
+        contacts.into_iter().for_each(|path| self.retire(path, PathLoss::Reset, now));
+    }
+
+    /// Ends a path for good; what it has queued is sent.
+    fn retire(&mut self, path: PathId, loss: PathLoss, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
+        slot.retired = true;
+        slot.release();
+        self.session.retire_path(path, loss, now);
+    }
+
+    /// Tells whoever plans the paths. One that does not keep up plans with what it knows.
+    fn plan(&self, news: LinkNews) {
+        if let Some(planner) = &self.config.planner {
+            let _ = planner.try_send(news);
         }
     }
 
@@ -279,18 +316,20 @@ impl Driver {
             self.finish(Err(Error::Link { link, why: reason }));
             return;
         }
-        if loss == PathLoss::WrongInterface {
-            slot.retired = true;
-            self.tell_link(path, LinkState::LeftOut(reason));
-            self.session.retire_path(path, loss, now);
+        if let Error::Astray { arrived, .. } = &error {
+            let arrived = arrived.clone();
+            self.tell_link(path, LinkState::LeftOut(reason.clone()));
+            self.retire(path, loss, now);
+            self.plan(LinkNews::Astray { path, arrived, why: reason });
         } else if matches!(error, Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }) {
             // The daemon has forgotten the session: it was restarted. Whoever owns this session makes a new one.
             let host = self.config.host.clone();
             self.finish(Err(Error::Ended { host, why: reason }));
         } else {
-            let state = if first { LinkState::LeftOut(reason) } else { LinkState::Down(reason) };
+            let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
             self.tell_link(path, state);
             self.session.handle_path_lost(path, loss, now);
+            self.plan(LinkNews::Lost { path, why: reason });
         }
     }
 
@@ -329,6 +368,7 @@ impl Driver {
             slot.close();
         }
         self.session.handle_path_lost(path, loss, now);
+        self.plan(LinkNews::Lost { path, why: loss_text(loss).into() });
     }
 
     fn on_carrier(&mut self, interface: &str, up: bool, now: Instant) {
@@ -441,6 +481,12 @@ impl Driver {
                 self.finish(Err(error));
                 self.closing = Some(CloseCode::Cancelled);
             }
+            Wanted::PeerInterfaces(interfaces) => self.plan(LinkNews::PeerInterfaces(interfaces)),
+            Wanted::Expected(connections) => {
+                if let Access::Daemon(service) = &self.config.access {
+                    service.expect(connections, self.handle.clone());
+                }
+            }
             Wanted::Closed(code) => {
                 let error = Error::Ended { host: self.config.host.clone(), why: format!("{code:?}").to_lowercase() };
                 self.finish(Err(error));
@@ -509,10 +555,19 @@ impl Driver {
         self.slots.values_mut().for_each(Slot::release);
         self.settle().await;
         self.finish(Err(Error::Cancelled { resumable: true }));
-        // The streams end when they have sent what they had; they are not waited for longer than a moment.
+        // The streams end when they have sent what they had; they are not waited for longer than a moment. What they still tell is taken
+        // from them, so that none waits for room.
+        self.streams.close();
+        let sent = async {
+            loop {
+                tokio::select! {
+                    () = self.streams.wait() => break,
+                    _ = self.inputs.recv() => {}
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LINGER, sent).await;
         self.inputs.close();
-        let drained = async { while self.inputs.recv().await.is_some() {} };
-        let _ = tokio::time::timeout(LINGER, drained).await;
         self.handle.connected.store(false, Ordering::Release);
         self.handle.ended.cancel();
     }

@@ -9,7 +9,7 @@ mod tally;
 mod work;
 
 pub(crate) use self::{
-    driver::{Command, Driver, DriverConfig, Input, Reply, SessionHandle},
+    driver::{Command, Driver, DriverConfig, Input, LinkNews, Reply, SessionHandle},
     slot::{Capacity, Established, PathPlan},
     tally::Tally,
     work::{Access, LocalTarget, Outcome, offer_of},

@@ -68,6 +68,8 @@ pub(crate) struct Established {
     pub(crate) local: Option<IpAddr>,
     /// Whether it arrived where it was aimed at; `None` where nobody could tell.
     pub(crate) verified: Option<bool>,
+    /// Largest packet that gets through, where that is less than the interface's MTU.
+    pub(crate) path_mtu: Option<u32>,
 }
 
 /// One path's connections.
@@ -76,6 +78,7 @@ pub(super) struct Slot {
     pub(super) plan: PathPlan,
     pub(super) state: LinkState,
     pub(super) verified: Option<bool>,
+    pub(super) path_mtu: Option<u32>,
     /// Number of the connection; what an older one still says is ignored.
     pub(super) generation: u64,
     pub(super) retired: bool,
@@ -103,6 +106,7 @@ impl Slot {
             plan,
             state: LinkState::Connecting,
             verified: None,
+            path_mtu: None,
             generation: 0,
             retired: false,
             connecting: false,

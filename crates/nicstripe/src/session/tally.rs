@@ -127,6 +127,7 @@ impl Tally {
                 theory,
                 state: slot.state.clone(),
                 verified: slot.verified,
+                path_mtu: slot.path_mtu,
                 failures,
                 kernel,
             }),

@@ -25,6 +25,9 @@ fn interface(name: &str, addresses: &[&str]) -> PeerInterface {
         egress_limit_bps: None,
         candidate: true,
         mac: None,
+        members: None,
+        streams: None,
+        settings: None,
     }
 }
 

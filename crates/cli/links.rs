@@ -1,0 +1,343 @@
+//! `nicstripe links`: which cables join this machine with another, and why others do not.
+
+use std::net::IpAddr;
+
+use clap::Args;
+use nicstripe::{
+    BitRate, Client, DEFAULT_PORT, Family, LinkReason, LinkRequest, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface,
+    escaped,
+    links::{LocalInterface, local_interfaces},
+    trust::{Identity, Peers},
+};
+use serde::Serialize;
+
+use crate::{
+    cp::{parse_link, parse_port, summary::remedies},
+    failure::Failure,
+    json::{self, LinkEnds, State},
+    logging::{self, Logs},
+    places,
+    quantity::Speed,
+    runtime, stdout,
+    table::aligned,
+    terminal::Terminal,
+};
+
+/// Show which cables a copy to a machine would use, why, and why others not; without HOST, the interfaces of this machine
+///
+/// Connects over each link as a copy would, and copies nothing. No route is installed, nothing is changed.
+#[derive(Debug, Args)]
+pub(crate) struct Links {
+    /// The machine that runs `nicstripe serve`, by name or address
+    #[arg(value_name = "HOST")]
+    host: Option<String>,
+
+    /// TCP port of the daemon
+    #[arg(short = 'P', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
+    port: u16,
+
+    /// Use IPv4 only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    ipv4: bool,
+
+    /// Use IPv6 only
+    #[arg(short = '6', long)]
+    ipv6: bool,
+
+    /// Look at this link, and only those given so; may be repeated
+    #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
+    link: Vec<LinkRequest>,
+
+    /// Leave this interface out; may be repeated
+    #[arg(long, value_name = "NAME")]
+    exclude_link: Vec<String>,
+
+    /// Print one JSON document on standard output (docs/schema/links.schema.json)
+    #[arg(long)]
+    json: bool,
+}
+
+impl Links {
+    /// Looks, and prints what is there.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        logging::start(Logs::Warnings, terminal)?;
+        let Some(host) = self.host.clone() else {
+            let interfaces = local_interfaces()?;
+            return if self.json { json::print_document(&HereDocument::of(&interfaces)) } else { print_here(&interfaces) };
+        };
+        let runtime = runtime::threaded()?;
+        let result = runtime.block_on(self.look(&host));
+        runtime.shutdown_background();
+        let (peer, survey) = result?;
+        if self.json { json::print_document(&Document::of(&host, &peer, &survey)) } else { print_survey(&host, &peer, &survey) }
+    }
+
+    async fn look(&self, host: &str) -> Result<(Peer, LinkSurvey), Failure> {
+        let home = places::home()?;
+        let family = match (self.ipv4, self.ipv6) {
+            (true, _) => Some(Family::V4),
+            (_, true) => Some(Family::V6),
+            _ => None,
+        };
+        let builder = Client::builder()
+            .identity(Identity::load_or_create(&home.identity_file())?)
+            .peers(Peers::load(&home.peers_file())?)
+            .port(self.port)
+            .links(self.link.clone())
+            .exclude_links(self.exclude_link.clone())
+            .family(family)
+            .routes(RoutePolicy::Never);
+        let client = builder.connect(host).await?;
+        let (key, name) = client.peer().await?;
+        let survey = client.links().await?;
+        client.close().await;
+        Ok((Peer { key: key.to_string(), fingerprint: key.fingerprint(), name }, survey))
+    }
+}
+
+/// Whom the links lead to.
+struct Peer {
+    key: String,
+    fingerprint: String,
+    name: Option<String>,
+}
+
+fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Failure> {
+    let name = peer.name.as_deref().unwrap_or(host);
+    stdout::line(format_args!("{} ({})", escaped(name.as_bytes()), peer.fingerprint))?;
+    let mut rows = vec![["link", "address", "why", "MTU", "speed", "expected", "state"].map(str::to_owned)];
+    rows.extend(survey.links.iter().map(row));
+    for line in aligned(&rows) {
+        stdout::line(line)?;
+    }
+    for note in survey.links.iter().flat_map(notes) {
+        stdout::line(format_args!("  {note}"))?;
+    }
+    if !survey.unused.is_empty() {
+        stdout::line("not used:")?;
+    }
+    for UnusedInterface { is_peers, interface, why, .. } in &survey.unused {
+        let side = if *is_peers { "there" } else { "here" };
+        stdout::line(format_args!("  {side} {}: {}", escaped(interface.as_bytes()), escaped(why.as_bytes())))?;
+    }
+    for remedy in remedies(&survey.remedies) {
+        stdout::line(format_args!("  remedy {remedy}"))?;
+    }
+    let count = survey.links.len();
+    let expected = survey.expected.map_or_else(|| "expected rate unknown".to_owned(), |rate| format!("{} expected", Speed(rate)));
+    stdout::line(format_args!("{count} link{}, {expected}", if count == 1 { "" } else { "s" }))
+}
+
+fn row(link: &SurveyedLink) -> [String; 7] {
+    let unknown = || "?".to_owned();
+    let mut name = escaped(link.link.interface.as_bytes());
+    if let Some(peer) = &link.link.peer_interface {
+        name.push_str(&format!(" → {}", escaped(peer.as_bytes())));
+    }
+    let speed = match (link.line_rate, link.peer_line_rate) {
+        (Some(ours), Some(theirs)) => ours.min(theirs).to_string(),
+        (Some(rate), None) | (None, Some(rate)) => rate.to_string(),
+        (None, None) => unknown(),
+    };
+    let mtu = link.path_mtu.map_or_else(|| link.mtu.to_string(), |through| format!("{} ({through})", link.mtu));
+    let expected = link.theory.map_or_else(unknown, |rate| Speed(rate).to_string());
+    [name, link.link.remote.to_string(), reason_text(link.reason).to_owned(), mtu, speed, expected, state_text(link)]
+}
+
+fn state_text(link: &SurveyedLink) -> String {
+    match (&link.state, link.verified) {
+        (LinkState::Up, Some(true)) => "verified".to_owned(),
+        (LinkState::Up, Some(false)) => "arrives at another interface".to_owned(),
+        (LinkState::Up, None) => "up, not verified".to_owned(),
+        (LinkState::Connecting, _) => "connecting".to_owned(),
+        (LinkState::Suspect, _) => "not heard of".to_owned(),
+        (LinkState::Down(why) | LinkState::LeftOut(why), _) => format!("down: {}", escaped(why.as_bytes())),
+        _ => "?".to_owned(),
+    }
+}
+
+fn reason_text(reason: LinkReason) -> &'static str {
+    match reason {
+        LinkReason::Named => "named",
+        LinkReason::Contact => "the way to the host",
+        LinkReason::OwnSubnet => "IPv4 subnet of its own",
+        LinkReason::LinkLocal => "IPv6 link-local",
+        LinkReason::OwnPrefix => "IPv6 prefix of its own",
+        LinkReason::SharedSubnet => "subnet shared with others",
+        _ => "?",
+    }
+}
+
+/// What does not fit into the table.
+fn notes(link: &SurveyedLink) -> Vec<String> {
+    let name = escaped(link.link.interface.as_bytes());
+    let mut notes = Vec::new();
+    for (side, members) in [("here", &link.members), ("there", &link.peer_members)] {
+        if !members.is_empty() {
+            let members: Vec<String> = members.iter().map(|member| escaped(member.as_bytes())).collect();
+            notes.push(format!("{name}: a bond {side} of {}, used by {} connections", members.join(", "), link.streams));
+        }
+    }
+    notes.extend(link.path_mtu.map(|through| format!("{name}: {}", narrow_text(through))));
+    notes.extend(link.route.map(|route| format!("{name}: a copy would install a host route to {route}, where it may (--routes)")));
+    notes
+}
+
+/// Says that large packets vanish, and what to do.
+pub(crate) fn narrow_text(through: u32) -> String {
+    format!(
+        "packets above {through} bytes vanish on the way, and are not used: let the switch pass jumbo frames, or set the MTU of both ends to {through}"
+    )
+}
+
+fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {
+    let mut rows = vec![["interface", "addresses", "MTU", "speed", "use"].map(str::to_owned)];
+    rows.extend(interfaces.iter().map(|interface| {
+        let addresses: Vec<String> = interface.addresses.iter().map(|(ip, len)| format!("{ip}/{len}")).collect();
+        [
+            escaped(interface.name.as_bytes()),
+            if addresses.is_empty() { "none".to_owned() } else { addresses.join(" ") },
+            interface.mtu.to_string(),
+            interface.line_rate.map_or_else(|| "?".to_owned(), |rate| rate.to_string()),
+            interface.left_out.as_ref().map_or_else(|| "a link".to_owned(), |why| format!("no link: {why}")),
+        ]
+    }));
+    aligned(&rows).into_iter().try_for_each(stdout::line)
+}
+
+/// `docs/schema/links.schema.json`, with a host.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    host: &'a str,
+    peer_key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    theory_bps: Option<u64>,
+    links: Vec<LinkDocument<'a>>,
+    unused: Vec<UnusedDocument<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct LinkDocument<'a> {
+    #[serde(flatten)]
+    ends: LinkEnds<'a>,
+    chosen_for: &'static str,
+    #[serde(flatten)]
+    state: State<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
+    family: &'static str,
+    mtu: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line_rate_bps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_line_rate_bps: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    theory_bps: Option<u64>,
+    streams: u32,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    members: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    peer_members: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<IpAddr>,
+}
+
+#[derive(Debug, Serialize)]
+struct UnusedDocument<'a> {
+    side: &'static str,
+    interface: &'a str,
+    why: &'a str,
+    failed: bool,
+}
+
+impl<'a> Document<'a> {
+    fn of(host: &'a str, peer: &'a Peer, survey: &'a LinkSurvey) -> Self {
+        let bps = |rate: Option<BitRate>| rate.map(|rate| rate.0);
+        let link = |link: &'a SurveyedLink| LinkDocument {
+            ends: LinkEnds::from(&link.link),
+            chosen_for: reason_word(link.reason),
+            state: State::from(&link.state),
+            verified: link.verified,
+            family: if link.link.remote.is_ipv4() { "ipv4" } else { "ipv6" },
+            mtu: link.mtu,
+            path_mtu: link.path_mtu,
+            line_rate_bps: bps(link.line_rate),
+            peer_line_rate_bps: bps(link.peer_line_rate),
+            theory_bps: bps(link.theory),
+            streams: link.streams,
+            members: &link.members,
+            peer_members: &link.peer_members,
+            route: link.route,
+        };
+        let unused = |unused: &'a UnusedInterface| UnusedDocument {
+            side: if unused.is_peers { "peer" } else { "here" },
+            interface: &unused.interface,
+            why: &unused.why,
+            failed: unused.failed,
+        };
+        Self {
+            schema: SCHEMA,
+            host,
+            peer_key: &peer.key,
+            peer_name: peer.name.as_deref(),
+            theory_bps: bps(survey.expected),
+            links: survey.links.iter().map(link).collect(),
+            unused: survey.unused.iter().map(unused).collect(),
+        }
+    }
+}
+
+fn reason_word(reason: LinkReason) -> &'static str {
+    match reason {
+        LinkReason::Named => "named",
+        LinkReason::Contact => "contact",
+        LinkReason::OwnSubnet => "own_subnet",
+        LinkReason::LinkLocal => "link_local",
+        LinkReason::OwnPrefix => "own_prefix",
+        LinkReason::SharedSubnet => "shared_subnet",
+        _ => "unknown",
+    }
+}
+
+/// `docs/schema/links.schema.json`, without a host.
+#[derive(Debug, Serialize)]
+struct HereDocument<'a> {
+    schema: &'static str,
+    interfaces: Vec<HereInterface<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct HereInterface<'a> {
+    interface: &'a str,
+    addresses: Vec<String>,
+    mtu: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line_rate_bps: Option<u64>,
+    is_link: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    members: &'a [String],
+}
+
+impl<'a> HereDocument<'a> {
+    fn of(interfaces: &'a [LocalInterface]) -> Self {
+        let one = |interface: &'a LocalInterface| HereInterface {
+            interface: &interface.name,
+            addresses: interface.addresses.iter().map(|(ip, len)| format!("{ip}/{len}")).collect(),
+            mtu: interface.mtu,
+            line_rate_bps: interface.line_rate.map(|rate| rate.0),
+            is_link: interface.left_out.is_none(),
+            why: interface.left_out.as_deref(),
+            members: &interface.members,
+        };
+        Self { schema: SCHEMA, interfaces: interfaces.iter().map(one).collect() }
+    }
+}
+
+const SCHEMA: &str = "nicstripe-links/1";

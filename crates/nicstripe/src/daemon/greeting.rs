@@ -1,0 +1,130 @@
+//! The greeting: who has connected, and which session it means.
+
+use std::{
+    net::SocketAddr,
+    os::fd::AsFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nicstripe_link::{arrival_interface, interfaces};
+use nicstripe_proto::{
+    Frame, PathId, Role, SessionConfig,
+    message::{Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome},
+};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use super::{Entry, Service, Shared};
+use crate::{
+    client::EventSlot,
+    connect::{GREETING_TIMEOUT, encoded, tune_stream},
+    plan::described,
+    session::{Access, Capacity, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
+    stream::{Greeted, StreamEnd},
+    tls::TlsStream,
+    trust::PublicKey,
+};
+
+/// Finds out who has connected and which session it means.
+pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: String) -> Result<(), StreamEnd> {
+    tune_stream(&tcp, None);
+    let arrival = arrival_interface(&tcp).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
+    let local = tcp.local_addr().ok().map(|address| address.ip());
+    let probe = tcp.as_fd().try_clone_to_owned().ok();
+    let tls = TlsStream::accept(tcp, &shared.tls, Instant::now() + GREETING_TIMEOUT).await?;
+    let key = tls.peer_key()?;
+    let (frame, mut greeted) = Greeted::first_frame(tls).await?;
+    let hello: Hello = match frame {
+        Frame::Hello(body) => minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?,
+        _ => return Err(StreamEnd::Greeting("its first frame is no hello".into())),
+    };
+    let (handle, service) = match session_of(shared, &hello, key) {
+        Ok(found) => found,
+        Err(code) => {
+            tracing::info!(%remote, ?code, "session refused");
+            greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION }))).await?;
+            greeted.finish().await;
+            return Ok(());
+        }
+    };
+    let here = if hello.new { interfaces().ok() } else { None };
+    let welcome = Welcome {
+        version: VERSION,
+        arrival: Some(arrival.clone()),
+        interfaces: here.map(|here| described(&here, &[])),
+        padding: hello.padding.map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
+    };
+    greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
+    let plan = PathPlan {
+        interface: arrival,
+        local,
+        remote,
+        peer_interface: hello.interface,
+        capacity: Capacity::default(),
+        cap: hello.cap_bps.map(nicstripe_proto::BitRate),
+        named: false,
+        contact_only: false,
+        no_data: false,
+    };
+    service.on_arrival(remote.ip(), &plan.interface);
+    let established = Box::new(Established { greeted, probe, local, verified: None, path_mtu: None });
+    let _ = handle.inputs.send(Input::Connected { path: PathId(hello.path), plan: Some(plan), established }).await;
+    Ok(())
+}
+
+/// Returns the session that a hello means: a new one, or one of the same key.
+fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), RefusalCode> {
+    if hello.version != VERSION {
+        return Err(RefusalCode::Version);
+    }
+    if hello.path > LAST_PATH {
+        return Err(RefusalCode::Path);
+    }
+    let mut sessions = shared.sessions();
+    match sessions.get(&hello.session) {
+        Some(entry) if entry.key == key => return Ok((entry.handle.clone(), entry.service.clone())),
+        Some(_) => return Err(RefusalCode::UnknownSession),
+        None if !hello.new => return Err(RefusalCode::UnknownSession),
+        None if sessions.len() >= MOST_SESSIONS => return Err(RefusalCode::TooManySessions),
+        None => {}
+    }
+    let service = Arc::new(Service::new(shared, key, hello).map_err(|error| {
+        tracing::error!(%key, error = %crate::chain(&error), "cannot serve this peer");
+        RefusalCode::Storage
+    })?);
+    let peers = shared.trusted.peers();
+    let peer = peers.find(&key);
+    let host = peer.and_then(|peer| peer.name.as_ref()).map_or_else(|| key.fingerprint(), |name| name.as_str().to_owned());
+    tracing::info!(peer = %host, "session");
+    let handle = Driver::start(DriverConfig {
+        role: Role::Daemon,
+        access: Access::Daemon(service.clone()),
+        host,
+        session: SessionConfig { rate_limit: peer.and_then(|peer| peer.options.rate), patience: PATIENCE, ..SessionConfig::default() },
+        pool: shared.pool.clone(),
+        buffers: shared.buffers.clone(),
+        connector: None,
+        planner: None,
+        events: EventSlot::default(),
+    });
+    tokio::spawn(forget(shared.clone(), handle.ended.clone()));
+    sessions.insert(hello.session, Entry { key, handle: handle.clone(), service: service.clone() });
+    Ok((handle, service))
+}
+
+/// Lets go of a session, and of its host routes, when it has ended.
+async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
+    ended.cancelled().await;
+    shared.sessions().retain(|_, entry| !entry.handle.ended.is_cancelled());
+}
+
+/// Sessions at once.
+const MOST_SESSIONS: usize = 64;
+
+/// Greatest path number; with 64 paths of 8 MiB each a peer can make us hold 512 MiB at most.
+const LAST_PATH: u16 = 63;
+
+/// How long a session without any connection is kept. A client that comes back later makes a new one and goes on from what is durable, so
+/// this only saves it that; and a peer that comes and goes cannot fill [`MOST_SESSIONS`] for long.
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,222 @@
+//! The listening sockets: one per interface and IP version, as long as the interface is there.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use nicstripe_link::{Interface, InterfaceIndex, InterfaceKind, InterfaceName, listen};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{Shared, greeting::greet};
+use crate::{connect::GREETING_TIMEOUT, error::Error, stream::StreamEnd, tls::TlsError};
+
+/// Where a daemon listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// The interface.
+    pub interface: String,
+    /// Address and port; unspecified where all addresses of the interface are meant.
+    pub address: SocketAddr,
+}
+
+/// Where the user wants it to listen; on every interface, if nothing is named.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) interfaces: Vec<String>,
+    /// 0 takes a free one, the same everywhere.
+    pub(super) port: u16,
+}
+
+/// A place to listen at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    interface: InterfaceName,
+    index: InterfaceIndex,
+    address: SocketAddr,
+}
+
+/// The open listening sockets.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    wanted: Wanted,
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    place: Place,
+    /// Taken by the task that accepts on it.
+    listener: Option<TcpListener>,
+    /// Ends that task.
+    stop: CancellationToken,
+}
+
+impl Listeners {
+    /// Opens all, each pinned before it listens.
+    ///
+    /// # Errors
+    ///
+    /// What was named is not there, or an address cannot be listened on. IPv6 may be missing where it was not named.
+    pub(super) fn open(mut wanted: Wanted, here: &[Interface]) -> Result<Self, Error> {
+        wanted.check(here)?;
+        let mut open = Vec::new();
+        for mut place in wanted.places(here) {
+            place.address.set_port(if place.address.port() == 0 { wanted.port } else { place.address.port() });
+            match open_listener(&place) {
+                Ok((bound, listener)) => {
+                    // All others are to have the port that was free for the first.
+                    wanted.port = bound.port();
+                    let place = Place { address: bound, ..place };
+                    open.push(Open { place, listener: Some(listener), stop: CancellationToken::new() });
+                }
+                // A machine without IPv6 has no IPv6 sockets.
+                Err(error) if place.address.is_ipv6() && place.address.ip().is_unspecified() => {
+                    tracing::debug!(interface = %place.interface, %error, "not listening on IPv6");
+                }
+                Err(source) => {
+                    let source = std::io::Error::new(source.kind(), format!("{}: {source}", place.address));
+                    return Err(Error::System { what: "listen", source });
+                }
+            }
+        }
+        Ok(Self { wanted, open })
+    }
+
+    pub(super) fn addresses(&self) -> Vec<ListenAddress> {
+        self.open.iter().map(|open| ListenAddress { interface: open.place.interface.to_string(), address: open.place.address }).collect()
+    }
+
+    /// Begins to accept on those that nobody accepts on yet.
+    pub(super) fn accept(&mut self, shared: &Arc<Shared>) {
+        for open in &mut self.open {
+            if let Some(listener) = open.listener.take() {
+                tokio::spawn(accept(shared.clone(), open.place.interface.to_string(), listener, open.stop.clone()));
+            }
+        }
+    }
+
+    /// Opens what has appeared, and closes what is gone.
+    pub(super) fn follow(&mut self, here: &[Interface]) {
+        self.open.retain(|open| {
+            let is_there = here.iter().any(|interface| interface.index == open.place.index);
+            if !is_there {
+                tracing::info!(interface = %open.place.interface, address = %open.place.address, "no longer listening: the interface is gone");
+            }
+            is_there
+        });
+        for mut place in self.wanted.places(here) {
+            place.address.set_port(if place.address.port() == 0 { self.wanted.port } else { place.address.port() });
+            if self.open.iter().any(|open| open.place == place) {
+                continue;
+            }
+            match open_listener(&place) {
+                Ok((_, listener)) => {
+                    tracing::info!(interface = %place.interface, address = %place.address, "listening");
+                    self.open.push(Open { place, listener: Some(listener), stop: CancellationToken::new() });
+                }
+                Err(error) => tracing::debug!(interface = %place.interface, address = %place.address, %error, "cannot listen"),
+            }
+        }
+    }
+}
+
+impl Drop for Open {
+    /// Ends the task that accepts.
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Wanted {
+    /// Makes sure that what was named is there.
+    fn check(&self, here: &[Interface]) -> Result<(), Error> {
+        for name in &self.interfaces {
+            if !here.iter().any(|interface| interface.is_called(name)) {
+                let all: Vec<String> = here.iter().map(|interface| interface.name.to_string()).collect();
+                let why = format!("there is no such interface here; there are {}", all.join(", "));
+                return Err(Error::Link { link: name.clone(), why });
+            }
+        }
+        for address in &self.addresses {
+            if !here.iter().any(|interface| has(interface, address.ip())) {
+                return Err(Error::Link { link: address.ip().to_string(), why: "no interface here has this address".into() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where to listen on the interfaces that are there. Port 0 stands for the common one.
+    fn places(&self, here: &[Interface]) -> Vec<Place> {
+        let place = |interface: &Interface, address| Place { interface: interface.name, index: interface.index, address };
+        let mut places = Vec::new();
+        for name in &self.interfaces {
+            let named = here.iter().filter(|interface| interface.is_called(name));
+            places.extend(named.flat_map(|interface| unspecified().map(move |address| place(interface, address))));
+        }
+        for address in &self.addresses {
+            places.extend(here.iter().find(|interface| has(interface, address.ip())).map(|interface| place(interface, *address)));
+        }
+        if self.interfaces.is_empty() && self.addresses.is_empty() {
+            // Ports of a bridge or bond are left out by the kernel itself: their packets arrive at the master.
+            let up = here.iter().filter(|interface| interface.up && interface.master.is_none());
+            places.extend(up.flat_map(|interface| unspecified().map(move |address| place(interface, address))));
+        }
+        places
+    }
+}
+
+fn unspecified() -> impl Iterator<Item = SocketAddr> {
+    [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)].into_iter().map(|ip| SocketAddr::new(ip, 0))
+}
+
+/// All of 127.0.0.0/8 is on the loopback interface without being listed.
+fn has(interface: &Interface, ip: IpAddr) -> bool {
+    interface.has_address(ip) || (ip.is_loopback() && interface.kind == InterfaceKind::Loopback)
+}
+
+fn open_listener(place: &Place) -> std::io::Result<(SocketAddr, TcpListener)> {
+    let listener = TcpListener::from_std(listen(Some(&place.interface), place.address, BACKLOG)?)?;
+    Ok((listener.local_addr()?, listener))
+}
+
+async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, stop: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((tcp, remote)) => {
+                // Beyond the limit a stranger is turned away at once, without a byte.
+                let Ok(permit) = shared.greetings.clone().try_acquire_owned() else { continue };
+                let (shared, interface) = (shared.clone(), interface.clone());
+                tokio::spawn(async move {
+                    let greeted = tokio::time::timeout(GREETING_TIMEOUT, greet(&shared, tcp, remote, interface)).await;
+                    drop(permit);
+                    match greeted {
+                        Ok(Ok(())) => {}
+                        // A client that only asks whether a cable leads here.
+                        Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
+                        Ok(Err(end)) => tracing::info!(%remote, reason = %crate::chain(&end), "connection turned away"),
+                        Err(_) => tracing::info!(%remote, "connection turned away: it did not greet within 5 s"),
+                    }
+                });
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: those in use will be given back.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Connections that the kernel holds until they are accepted.
+const BACKLOG: u32 = 1024;
+
+/// Pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

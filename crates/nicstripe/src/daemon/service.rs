@@ -1,0 +1,186 @@
+//! What one peer may have of the daemon.
+
+use std::{
+    collections::HashSet,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nicstripe_link::{Interface, interfaces};
+use nicstripe_proto::{
+    FailCode, Name, Subtree,
+    message::{Expected, Hello, Put, PutOptions},
+};
+
+use super::Shared;
+use crate::{
+    file::{FileError, Root, Source, Target, TargetRequest},
+    path_routes::RouteKeeper,
+    plan::described,
+    session::{Command, SessionHandle},
+    trust::{self, PublicKey},
+};
+
+/// What one peer may have of the daemon.
+#[derive(Debug)]
+pub(crate) struct Service {
+    shared: Arc<Shared>,
+    key: PublicKey,
+    root: Arc<Root>,
+    access: trust::Access,
+    /// Host routes of this session.
+    routes: Option<RouteKeeper>,
+    /// Addresses that the peer says are its own.
+    claimed: Vec<IpAddr>,
+    /// Where connections of this session came from, and by which interface.
+    arrivals: Mutex<HashSet<(IpAddr, String)>>,
+}
+
+impl Service {
+    pub(super) fn new(shared: &Arc<Shared>, key: PublicKey, hello: &Hello) -> Result<Self, FileError> {
+        let peers = shared.trusted.peers();
+        let options = peers.find(&key).map(|peer| peer.options.clone()).unwrap_or_default();
+        let root = match &options.root {
+            Some(root) => Arc::new(Root::open(root)?),
+            None => shared.root.clone(),
+        };
+        let interfaces = hello.interfaces.iter().flatten();
+        Ok(Self {
+            shared: shared.clone(),
+            key,
+            root,
+            access: shared.access.max(options.access),
+            routes: shared.routes.as_ref().map(|routes| routes.another()),
+            claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
+            arrivals: Mutex::default(),
+        })
+    }
+
+    /// Opens a file for the peer to read.
+    pub(crate) fn open_source(&self, name: &Name) -> Result<Source, FileError> {
+        Source::open_beneath(&self.root, name)
+    }
+
+    /// Opens a file for the peer to write. Waits a while for an earlier session of the same peer to let go of it.
+    pub(crate) async fn open_target(self: Arc<Self>, put: Put) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
+        self.check_allowed(&put)?;
+        let started = Instant::now();
+        loop {
+            self.shared.give_way(&self.key).await;
+            let (service, put) = (self.clone(), put.clone());
+            let opened = self.shared.pool.call(move || service.open_target_now(&put)).await;
+            match opened {
+                Some(Err(error)) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                Some(result) => return result.map(|(target, have)| (Arc::new(target), have)),
+                None => return Err(FileError::new("open", "the target", std::io::Error::other("the I/O threads have ended"))),
+            }
+        }
+    }
+
+    fn open_target_now(&self, put: &Put) -> Result<(Target, Vec<Subtree>), FileError> {
+        let name = match &put.into {
+            Some(own) if self.root.is_directory(&put.name) => put
+                .name
+                .join(own.file_name())
+                .map_err(|error| FileError::new("receive", &put.name, std::io::Error::other(error)).with_code(FailCode::Refused))?,
+            _ => put.name.clone(),
+        };
+        let dir = self.root.open_parent(&name).map_err(|error| FileError::new("open the directory of", &name, error))?;
+        let append_only = self.access == trust::Access::AppendOnly;
+        let options = PutOptions { replace: put.options.replace && !append_only, ..put.options };
+        let request = TargetRequest {
+            dir,
+            name: std::os::unix::ffi::OsStrExt::from_bytes(name.file_name()),
+            offer: &put.offer,
+            options,
+            peer_key: *self.key.as_bytes(),
+            journal_id: crate::random_bytes(),
+        };
+        Target::open(request).map_err(|error| match error.code {
+            FailCode::Exists if append_only && put.options.replace => error.with_code(FailCode::Refused),
+            _ => error,
+        })
+    }
+
+    fn check_allowed(&self, put: &Put) -> Result<(), FileError> {
+        if self.access != trust::Access::ReadOnly {
+            return Ok(());
+        }
+        let why = "this peer may only read here";
+        Err(FileError::new("receive", &put.name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why))
+            .with_code(FailCode::Refused))
+    }
+
+    /// A connection of this session came from there, by that interface of ours.
+    pub(super) fn on_arrival(&self, from: IpAddr, interface: &str) {
+        self.arrivals().insert((from, interface.to_owned()));
+    }
+
+    /// Installs the host routes without which the kernel would drop the first packets of connections that are announced.
+    /// The peer is answered when they may be made.
+    pub(crate) fn expect(self: &Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
+        let service = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let Some(held) = async { Some(service.upgrade()?.let_in(connections).await) }.await else { return };
+            let here = interfaces().unwrap_or_default();
+            session.command(Command::TellInterfaces(described(&here, &[]))).await;
+            tokio::time::sleep(ARRIVAL_TIMEOUT).await;
+            let Some(service) = service.upgrade() else { return };
+            for (from, interface) in held {
+                if !service.arrivals().contains(&(from, interface.name.to_string())) {
+                    service.let_go(from, interface.index.0).await;
+                }
+            }
+        });
+    }
+
+    async fn let_in(&self, connections: Vec<Expected>) -> Vec<(IpAddr, Interface)> {
+        let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else { return Vec::new() };
+        let mut held = Vec::new();
+        for Expected { from, interface } in connections {
+            let Some(by) = here.iter().find(|known| known.index.0 == interface) else { continue };
+            if !self.claimed.contains(&from) {
+                continue;
+            }
+            match routes.hold(from, interface, None).await {
+                Ok(()) => held.push((from, by.clone())),
+                Err(error) => tracing::warn!(%from, interface = %by.name, error = %crate::chain(&error), "no host route"),
+            }
+        }
+        held
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, HashSet<(IpAddr, String)>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn let_go(&self, from: IpAddr, interface: u32) {
+        let Some(routes) = &self.routes else { return };
+        if let Err(error) = routes.release(from, interface).await {
+            tracing::warn!(%from, error = %crate::chain(&error), "a host route was not removed");
+        }
+    }
+
+    /// An interface is up again, and its routes may be gone.
+    pub(super) async fn interface_up(&self, index: u32) {
+        let Some(routes) = &self.routes else { return };
+        if let Err(error) = routes.interface_up(index).await {
+            tracing::warn!(error = %crate::chain(&error), "host routes were not put back");
+        }
+    }
+}
+
+/// Addresses of the peer that are remembered: of 64 interfaces, 8 each.
+const MOST_CLAIMED: usize = 512;
+
+/// How long a connection that was announced is waited for, until its route goes.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a new session waits for an earlier one to let go of a file: a silent path is noticed after 1.5 s.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Pause between attempts at it.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);

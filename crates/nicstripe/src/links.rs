@@ -1,0 +1,43 @@
+//! The interfaces of this machine, as far as they may be links.
+
+use std::net::IpAddr;
+
+use nicstripe_link::interfaces;
+use nicstripe_proto::BitRate;
+
+use crate::error::Error;
+
+/// An interface of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalInterface {
+    /// Its name.
+    pub name: String,
+    /// Its addresses, each with the bits of its prefix.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Largest packet that it sends, in bytes.
+    pub mtu: u32,
+    /// Its line rate, if known.
+    pub line_rate: Option<BitRate>,
+    /// Why it is no link unless it is named; `None` where it is one.
+    pub left_out: Option<String>,
+    /// The names of its cables, where it is a bond.
+    pub members: Vec<String>,
+}
+
+/// Returns the interfaces of this machine. Needs no rights.
+///
+/// # Errors
+///
+/// The kernel does not list them.
+pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
+    let all = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+    let described = all.iter().map(|interface| LocalInterface {
+        name: interface.name.to_string(),
+        addresses: interface.addresses.iter().map(|address| (address.ip, address.prefix_len)).collect(),
+        mtu: interface.mtu,
+        line_rate: interface.speed.map(|rate| BitRate(rate.0)),
+        left_out: interface.candidate(&all).err().map(|why| why.to_string()),
+        members: interface.bond.as_ref().map(|bond| bond.members.iter().map(ToString::to_string).collect()).unwrap_or_default(),
+    });
+    Ok(described.collect())
+}
