@@ -8,6 +8,7 @@
 mod copies;
 mod harness;
 mod interruptions;
+mod links;
 mod memory;
 mod names;
 mod options;

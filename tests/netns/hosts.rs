@@ -27,8 +27,13 @@ impl Hosts {
     }
 
     fn with(links: &[LinkSpec], client: Rights) -> Self {
-        let lab = Arc::new(Lab::builder().links(links.iter().copied()).build().unwrap());
-        let (client, server) = (side(&lab, Host::A, client), side(&lab, Host::B, Rights::None));
+        Self::in_lab(Lab::builder().links(links.iter().copied()).build().unwrap(), client, Rights::None)
+    }
+
+    /// Starts the daemon in this lab.
+    pub(crate) fn in_lab(lab: Lab, client: Rights, server: Rights) -> Self {
+        let lab = Arc::new(lab);
+        let (client, server) = (side(&lab, Host::A, client), side(&lab, Host::B, server));
         introduce(&client, &server);
         let daemon = Daemon::start(&server, &[]);
         Self { lab, client, server, daemon }

@@ -27,6 +27,8 @@ mod hosts;
 #[cfg(target_os = "linux")]
 mod kernel_routes;
 #[cfg(target_os = "linux")]
+mod links;
+#[cfg(target_os = "linux")]
 mod permissions;
 #[cfg(target_os = "linux")]
 mod routes;
@@ -57,7 +59,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     let trials_of = |tests: &[(&'static str, fn())], obstacle: &Option<String>| -> Vec<Trial> {
         tests.iter().map(|&(name, test)| trial(name, test, obstacle.clone())).collect()
     };
-    let modules = [start::TESTS, striping::TESTS, failures::TESTS, routes::TESTS, permissions::TESTS, discovery::TESTS];
+    let modules = [start::TESTS, striping::TESTS, links::TESTS, failures::TESTS, routes::TESTS, permissions::TESTS, discovery::TESTS];
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));
     trials

@@ -1,0 +1,262 @@
+//! Links that set themselves up: one subnet, no addresses, cables that come later, packets that vanish.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Host, Lab, LinkSpec};
+use serde_json::Value;
+
+use crate::{
+    harness::{Outcome, content, link, number, text},
+    hosts::{Hosts, MIB, Rights},
+    kernel_routes::{self, KernelRoute},
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    one_subnet_on_a_switch_uses_both_cables_by_link_local,
+    without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work,
+    a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards,
+    bare_cables_need_no_addresses,
+    packets_that_vanish_are_found_and_told,
+    a_cable_that_is_plugged_in_joins_the_running_copy,
+    an_address_that_is_given_later_makes_a_link,
+    an_interface_on_one_side_only_is_told,
+    links_shows_the_plan_and_changes_nothing,
+    links_without_a_host_lists_the_interfaces,
+];
+
+const RATE: u64 = 200;
+
+fn in_one_subnet() -> nicstripe_lab::LabBuilder {
+    Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet()
+}
+
+/// Copies there and back, and returns both reports.
+fn both_ways(hosts: &Hosts, address: &str, bytes: &[u8]) -> [Value; 2] {
+    hosts.client.write("there", bytes);
+    hosts.server.write("back", bytes);
+    let put = hosts.cp(&["--json", "there", &format!("{address}:")]).expect(0).document();
+    hosts.server.check("there", bytes, &put);
+    let get = hosts.cp(&["--json", &format!("{address}:back"), "."]).expect(0).document();
+    hosts.client.check("back", bytes, &get);
+    std::fs::remove_file(hosts.server.path("there")).unwrap();
+    std::fs::remove_file(hosts.client.path("back")).unwrap();
+    [put, get]
+}
+
+/// Panics unless each of these links is verified and carried about an equal share.
+#[track_caller]
+fn shared(report: &Value, interfaces: &[&str]) {
+    let size = number(report, "bytes") as f64;
+    for interface in interfaces {
+        let link = link(report, interface);
+        assert_eq!((text(link, "state"), &link["verified"]), ("up", &Value::Bool(true)), "{report:#}");
+        assert_eq!(text(link, "peer_interface"), *interface, "{report:#}");
+        let part = number(link, "bytes") as f64 / size * interfaces.len() as f64;
+        assert!((0.8..1.2).contains(&part), "{interface} carried {part} of its share: {report:#}");
+    }
+}
+
+fn one_subnet_on_a_switch_uses_both_cables_by_link_local() {
+    let hosts = Hosts::in_lab(in_one_subnet().build().unwrap(), Rights::None, Rights::None);
+    let bytes = content(64 * MIB);
+    let (reports, carried) = hosts.carried(|| both_ways(&hosts, "10.9.0.21", &bytes));
+    for report in &reports {
+        shared(report, &["eth1", "eth2"]);
+        for interface in ["eth1", "eth2"] {
+            assert!(text(link(report, interface), "remote").starts_with("fe80::"), "{report:#}");
+        }
+    }
+    // By the counters of both hosts, each cable carried half of what went there and half of what came back.
+    for counters in &carried {
+        for host in Host::ALL {
+            let part = counters.at(host).sent_bytes as f64 / (bytes.len() as f64 / 2.0);
+            assert!((0.8..1.3).contains(&part), "{carried:#?}");
+        }
+    }
+}
+
+fn without_ipv6_the_flux_is_told_and_its_remedy_makes_both_cables_work() {
+    let bytes = content(24 * MIB);
+    // Which card's answer to an ARP request comes first is a race, won now and then.
+    let (hosts, outcome) = (0..10)
+        .map(|_| {
+            let hosts = Hosts::in_lab(in_one_subnet().without_ipv6().build().unwrap(), Rights::None, Rights::None);
+            hosts.client.write("source", &bytes);
+            let outcome = hosts.cp(&["--json", "source", "10.9.0.21:first"]).expect(0);
+            (hosts, outcome)
+        })
+        .find(|(_, outcome)| outcome.document()["links"].as_array().unwrap().len() < 2)
+        .expect("no ARP flux in ten labs");
+    let report = outcome.document();
+    assert!(!report["failed"].as_array().unwrap().is_empty(), "{outcome}");
+    let told = outcome.labelled("warning:", &["ARP"]);
+    assert!(told.contains("was not used"), "{told}");
+    let hints: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("hint: ")).collect();
+    assert_eq!(hints.len(), 2, "one for each machine: {outcome}");
+    let commands =
+        ["net.ipv4.conf.eth1.arp_ignore=1", "net.ipv4.conf.eth2.arp_announce=2", "to undo: sysctl -w net.ipv4.conf.eth1.arp_ignore=0"];
+    for (place, hint) in ["on the peer", "here"].iter().zip(&hints) {
+        for part in [&[*place], &commands[..]].concat() {
+            assert!(hint.contains(part), "{part}: {hint}");
+        }
+    }
+
+    for host in Host::ALL {
+        for interface in ["eth1", "eth2"] {
+            hosts.lab.set_sysctl(host, &format!("net/ipv4/conf/{interface}/arp_ignore"), "1").unwrap();
+            hosts.lab.set_sysctl(host, &format!("net/ipv4/conf/{interface}/arp_announce"), "2").unwrap();
+        }
+    }
+    flush_neighbours(&hosts);
+    for report in both_ways(&hosts, "10.9.0.21", &bytes) {
+        shared(&report, &["eth1", "eth2"]);
+    }
+}
+
+/// What was learnt by ARP before the settings changed is forgotten with the interface's address.
+fn flush_neighbours(hosts: &Hosts) {
+    for host in Host::ALL {
+        for link in 0..2 {
+            hosts.lab.set_up(host, link, false).unwrap();
+            hosts.lab.set_up(host, link, true).unwrap();
+        }
+    }
+}
+
+fn a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards() {
+    let strict = in_one_subnet().without_ipv6();
+    let strict = Host::ALL.into_iter().fold(strict, |lab, host| lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1"));
+    let hosts = Hosts::in_lab(strict.build().unwrap(), Rights::All, Rights::All);
+    let bytes = content(64 * MIB);
+    let before = [Host::A, Host::B].map(|host| ours(&hosts.lab, host).len());
+    hosts.client.write("source", &bytes);
+    let cp = hosts.start_cp(&["--json", "source", "10.9.0.21:target"]);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while ours(&hosts.lab, Host::A).is_empty() || ours(&hosts.lab, Host::B).is_empty() {
+        assert!(Instant::now() < deadline, "no routes at both ends within 5 s");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let report = cp.finish().expect(0).document();
+    hosts.server.check("target", &bytes, &report);
+    shared(&report, &["eth1", "eth2"]);
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while [Host::A, Host::B].map(|host| ours(&hosts.lab, host).len()) != before {
+        assert!(Instant::now() < deadline, "routes stay: {:?}", Host::ALL.map(|host| ours(&hosts.lab, host)));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn bare_cables_need_no_addresses() {
+    let lab = Lab::builder().links([LinkSpec::mbit(RATE).bare(); 3]).build().unwrap();
+    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+    let bytes = content(48 * MIB);
+    for report in both_ways(&hosts, "b", &bytes) {
+        shared(&report, &["eth1", "eth2", "eth3"]);
+    }
+}
+
+fn packets_that_vanish_are_found_and_told() {
+    let jumbo = LinkSpec::mbit(RATE).with_mtu(9000).with_middle_mtu(1500);
+    let hosts = Hosts::in_lab(Lab::builder().link(jumbo).link(LinkSpec::mbit(RATE)).build().unwrap(), Rights::None, Rights::None);
+    let bytes = content(32 * MIB);
+    hosts.client.write("source", &bytes);
+    let outcome = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0);
+    let report = outcome.document();
+    hosts.server.check("target", &bytes, &report);
+    assert_eq!(number(link(&report, "eth1"), "path_mtu"), 1500, "{report:#}");
+    assert!(link(&report, "eth2").get("path_mtu").is_none(), "{report:#}");
+    outcome.labelled("warning:", &["eth1", "1500", "jumbo"]);
+    // Where nothing vanishes nothing is told.
+    let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE).with_mtu(9000)]);
+    hosts.client.write("source", &bytes);
+    let report = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0).document();
+    assert!(link(&report, "eth1").get("path_mtu").is_none(), "{report:#}");
+}
+
+fn a_cable_that_is_plugged_in_joins_the_running_copy() {
+    let plain = LinkSpec::mbit(RATE);
+    let hosts = Hosts::in_lab(Lab::builder().links([plain, plain, plain.unplugged()]).build().unwrap(), Rights::None, Rights::None);
+    // 3.9 s on two cables.
+    let bytes = content(184 * MIB);
+    hosts.client.write("source", &bytes);
+    let cp = hosts.start_cp(&["--json", "source", "10.77.1.2:target"]);
+    thread::sleep(Duration::from_secs(1));
+    let before = hosts.lab.counters().unwrap();
+    hosts.lab.plug(2).unwrap();
+    thread::sleep(Duration::from_secs(2));
+    let after = hosts.lab.counters().unwrap();
+    let carried = after[2].since(&before[2]).at(Host::B).received_bytes;
+    let report = cp.finish().expect(0).document();
+    hosts.server.check("target", &bytes, &report);
+    assert!(carried as usize > MIB, "{carried} bytes within 2 s\n{report:#}");
+    assert_eq!(&link(&report, "eth3")["verified"], &Value::Bool(true), "{report:#}");
+}
+
+fn an_address_that_is_given_later_makes_a_link() {
+    let plain = LinkSpec::mbit(RATE);
+    let lab = Lab::builder().links([plain, plain.bare()]).without_ipv6().build().unwrap();
+    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+    let bytes = content(96 * MIB);
+    hosts.client.write("source", &bytes);
+    let cp = hosts.start_cp(&["--json", "source", "10.77.1.2:target"]);
+    thread::sleep(Duration::from_secs(1));
+    hosts.lab.add_address(Host::A, 1, "10.88.0.1/24").unwrap();
+    hosts.lab.add_address(Host::B, 1, "10.88.0.2/24").unwrap();
+    let report = cp.finish().expect(0).document();
+    hosts.server.check("target", &bytes, &report);
+    assert!(number(link(&report, "eth2"), "bytes") as usize > MIB, "{report:#}");
+}
+
+fn an_interface_on_one_side_only_is_told() {
+    let plain = LinkSpec::mbit(RATE);
+    let hosts = Hosts::in_lab(Lab::builder().links([plain, plain.only_on(Host::A)]).build().unwrap(), Rights::None, Rights::None);
+    let survey = links(&hosts, &["10.77.1.2", "--json"]).expect(0).document_of("links");
+    assert_eq!(survey["links"].as_array().unwrap().len(), 1, "{survey:#}");
+    let unused = survey["unused"].as_array().unwrap();
+    let eth2 = unused.iter().find(|unused| text(unused, "interface") == "eth2" && text(unused, "side") == "here");
+    assert!(!text(eth2.unwrap(), "why").is_empty(), "{survey:#}");
+}
+
+fn links_shows_the_plan_and_changes_nothing() {
+    let hosts = Hosts::in_lab(in_one_subnet().build().unwrap(), Rights::All, Rights::None);
+    let survey = links(&hosts, &["10.9.0.21", "--json"]).expect(0).document_of("links");
+    assert_eq!(text(&survey, "peer_name"), "b", "{survey:#}");
+    let found = survey["links"].as_array().unwrap();
+    assert_eq!(found.len(), 2, "{survey:#}");
+    for link in found {
+        assert_eq!((text(link, "chosen_for"), text(link, "family")), ("link_local", "ipv6"), "{survey:#}");
+        assert_eq!((&link["verified"], text(link, "interface")), (&Value::Bool(true), text(link, "peer_interface")), "{survey:#}");
+        assert_eq!(number(link, "mtu"), 1500, "{survey:#}");
+    }
+    let theory: u64 = found.iter().map(|link| number(link, "theory_bps")).sum();
+    assert_eq!(number(&survey, "theory_bps"), theory, "{survey:#}");
+    assert!(ours(&hosts.lab, Host::A).is_empty());
+
+    let outcome = links(&hosts, &["10.9.0.21"]).expect(0);
+    let text = &outcome.stdout;
+    for part in ["eth1 → eth1", "eth2 → eth2", "IPv6 link-local", "verified", "2 links,"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+fn links_without_a_host_lists_the_interfaces() {
+    let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE)]);
+    let outcome = hosts.client.run(["links"]).expect(0);
+    let text = &outcome.stdout;
+    assert!(text.contains("eth1") && text.contains("10.77.1.1/24") && text.contains("no link: loopback"), "{text}");
+}
+
+/// The host routes of nicstripe on a host.
+fn ours(lab: &Lab, host: Host) -> Vec<KernelRoute> {
+    let routes = lab.on(host, kernel_routes::host_routes).unwrap();
+    routes.into_iter().filter(|route| route.protocol == 83).collect()
+}
+
+/// Runs `nicstripe links`; `--port` is added.
+fn links(hosts: &Hosts, arguments: &[&str]) -> Outcome {
+    let port = hosts.daemon.port.to_string();
+    hosts.client.run([&["links", "--port", &port], arguments].concat())
+}
