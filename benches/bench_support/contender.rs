@@ -194,6 +194,7 @@ pub(crate) struct LinkReport {
     pub(crate) interface: String,
     pub(crate) peer_interface: Option<String>,
     pub(crate) remote: String,
+    pub(crate) bytes: u64,
     pub(crate) verified: Option<bool>,
     pub(crate) path_mtu: Option<u32>,
 }
