@@ -184,11 +184,10 @@ pub(crate) struct CpReport {
     pub(crate) blake3: Option<String>,
     pub(crate) resumed_bytes: Option<u64>,
     pub(crate) resent_bytes: Option<u64>,
-    pub(crate) routes_installed: Option<u32>,
     pub(crate) links: Vec<LinkReport>,
 }
 
-/// One of its links.
+/// What is there of one link.
 #[derive(Debug, Deserialize)]
 pub(crate) struct LinkReport {
     pub(crate) interface: String,
