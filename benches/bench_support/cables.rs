@@ -12,6 +12,11 @@ pub(crate) struct Cables {
 }
 
 impl Cables {
+    /// Cables that one cannot type.
+    pub(crate) fn of(name: impl Into<String>, specs: impl Into<Vec<LinkSpec>>) -> Self {
+        Self { name: name.into(), specs: specs.into() }
+    }
+
     /// So many cables that carry whatever the CPU can move.
     pub(crate) fn unshaped(count: usize) -> Self {
         Self { name: count.to_string(), specs: vec![LinkSpec::unshaped(); count] }

@@ -9,7 +9,7 @@ use std::{
 use nicstripe_lab::Host;
 use serde::Deserialize;
 
-use super::{Result, Sample, Scene};
+use super::{Result, Rights, Sample, Scene};
 
 /// A program that moves bytes between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -94,13 +94,14 @@ impl Contender {
         self != Self::Iperf3
     }
 
-    /// Checks what a client printed.
-    pub(super) fn check_report(self, output: &str, sample: &Sample) -> Result<()> {
+    /// Checks what a client printed, and returns it where it is ours.
+    pub(super) fn check_report(self, output: &str, sample: &Sample) -> Result<Option<CpReport>> {
         if self != Self::Nicstripe {
-            return Ok(());
+            return Ok(None);
         }
         let report = CpReport::parse(output)?;
-        sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")
+        sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        Ok(Some(report))
     }
 
     /// Prepares a copy of the scene's file.
@@ -160,7 +161,7 @@ pub(crate) fn serve(scene: &Scene<'_>) -> Command {
 pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
     let mut command = nicstripe(scene, Host::A, "cp");
     command.arg("--quiet");
-    let remote = format!("{}:{}", scene.lab.address(Host::B, 0), scene.sample.name()?);
+    let remote = format!("{}:{}", scene.peer, scene.sample.name()?);
     match scene.from {
         Host::A => command.arg(&scene.sample.path).arg(remote),
         Host::B => command.arg(remote).arg(scene.received()?),
@@ -169,7 +170,10 @@ pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
 }
 
 fn nicstripe(scene: &Scene<'_>, host: Host, subcommand: &str) -> Command {
-    let mut command = scene.lab.command(host, NICSTRIPE);
+    let mut command = match scene.rights {
+        Rights::All => scene.lab.command(host, NICSTRIPE),
+        Rights::None => scene.lab.unprivileged_command(host, NICSTRIPE),
+    };
     command.arg(subcommand).env("NICSTRIPE_HOME", scene.place.home(host).config()).env_remove("RUST_LOG");
     command
 }
@@ -180,6 +184,18 @@ pub(crate) struct CpReport {
     pub(crate) blake3: Option<String>,
     pub(crate) resumed_bytes: Option<u64>,
     pub(crate) resent_bytes: Option<u64>,
+    pub(crate) links: Vec<LinkReport>,
+}
+
+/// What is there of one link.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LinkReport {
+    pub(crate) interface: String,
+    pub(crate) peer_interface: Option<String>,
+    pub(crate) remote: String,
+    pub(crate) bytes: u64,
+    pub(crate) verified: Option<bool>,
+    pub(crate) path_mtu: Option<u32>,
 }
 
 impl CpReport {

@@ -1,11 +1,14 @@
 //! One copy, measured.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
 use nicstripe_lab::{Host, LinkCounters};
 
 use super::{
-    Contender, Result, Scene, Spread,
+    Contender, CpReport, Result, Scene, Spread,
     contender::{Plan, Ready},
     process::{Process, busy},
 };
@@ -25,12 +28,36 @@ pub(crate) struct Copied {
     pub(crate) cables: Vec<LinkCounters>,
     /// Bytes of the file.
     pub(crate) size: u64,
+    /// What nicstripe said of it.
+    pub(crate) report: Option<CpReport>,
 }
+
+/// What a bench does and sees besides a copy; `()` does nothing.
+pub(crate) trait Watch {
+    /// Called every few milliseconds from the start of the command, at `begun`, until it ends or this has seen enough.
+    ///
+    /// Errors end the copy.
+    fn during(&mut self, _scene: &Scene<'_>, _begun: Instant) -> Result<ControlFlow<()>> {
+        Ok(ControlFlow::Break(()))
+    }
+
+    /// Called when the command has ended and the daemon has not.
+    fn after(&mut self, _scene: &Scene<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Watch for () {}
 
 /// Lets a contender copy the scene's file once, and checks what arrived.
 ///
 /// Its servers are started before and do not count; all of its clients' time does.
 pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied> {
+    measure_watched(contender, scene, &mut ())
+}
+
+/// The same with a watch on it.
+pub(crate) fn measure_watched(contender: Contender, scene: &Scene<'_>, watch: &mut impl Watch) -> Result<Copied> {
     let plan = contender.plan(scene)?;
     let ballast = if contender.copies_files() { scene.place.ballast(scene.sample.size)? } else { None };
     let servers = start_servers(contender, scene, plan.servers)?;
@@ -42,7 +69,9 @@ pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied>
     for (index, (host, command)) in plan.clients.into_iter().enumerate() {
         clients.push((host, Process::spawn(command, &format!("{contender}-client-{index}"), &scene.place.logs())?));
     }
-    clients.iter().try_for_each(|(_, client)| client.await_end(begun + time_limit(scene.sample.size)))?;
+    let deadline = begun + time_limit(scene.sample.size);
+    while watch.during(scene, begun)?.is_continue() && !has_ended(&clients)? && Instant::now() < deadline {}
+    clients.iter().try_for_each(|(_, client)| client.await_end(deadline))?;
     let wall = begun.elapsed();
     drop(ballast);
 
@@ -53,15 +82,18 @@ pub(crate) fn measure(contender: Contender, scene: &Scene<'_>) -> Result<Copied>
     let others_cpu = busy()?.saturating_sub(busy_before).saturating_sub(sender_cpu + receiver_cpu);
     clients.iter_mut().try_for_each(|(_, client)| client.succeeded())?;
 
+    watch.after(scene)?;
+
+    let mut report = None;
     for (_, client) in &clients {
-        contender.check_report(&client.output()?, scene.sample)?;
+        report = contender.check_report(&client.output()?, scene.sample)?;
     }
     if contender.copies_files() {
         scene.sample.check(&scene.received()?)?;
         scene.discard()?;
     }
     let cables = counters.iter().zip(&counters_before).map(|(after, before)| after.since(before)).collect();
-    Ok(Copied { wall, sender_cpu, receiver_cpu, others_cpu, cables, size: scene.sample.size })
+    Ok(Copied { wall, sender_cpu, receiver_cpu, others_cpu, cables, size: scene.sample.size, report })
 }
 
 impl Copied {
@@ -111,6 +143,13 @@ fn start_servers(contender: Contender, scene: &Scene<'_>, servers: Vec<super::co
     Ok(started)
 }
 
+/// Whether all have ended; waits a little for it.
+fn has_ended(clients: &[(Host, Process)]) -> Result<bool> {
+    let until = Instant::now() + INTERVAL;
+    let mut left = clients.iter().map(|(_, client)| client.has_ended_within(until.saturating_duration_since(Instant::now())));
+    left.try_fold(true, |all, ended| Ok(all && ended?))
+}
+
 fn cpu(processes: &[(Host, Process)], host: Host) -> Result<Duration> {
     processes.iter().filter(|(at, _)| *at == host).map(|(_, process)| process.cpu()).sum()
 }
@@ -119,3 +158,6 @@ fn cpu(processes: &[(Host, Process)], host: Host) -> Result<Duration> {
 pub(crate) fn time_limit(size: u64) -> Duration {
     (Duration::from_secs(60) + Duration::from_secs(size / 1_000_000)).min(Duration::from_secs(600))
 }
+
+/// How often a watch looks.
+const INTERVAL: Duration = Duration::from_millis(2);

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use nicstripe_lab::{Host, Lab};
+use nicstripe_lab::{Host, Lab, LabBuilder};
 
 use super::{Cables, Place, Result, Sample};
 
@@ -15,15 +15,33 @@ pub(crate) struct Scene<'a> {
     pub(crate) sample: &'a Sample,
     /// The host that has the file.
     pub(crate) from: Host,
+    /// What nicstripe's client calls the daemon's host: an address, or a name.
+    pub(crate) peer: String,
+    pub(crate) rights: Rights,
+}
+
+/// What nicstripe may do to the hosts that it runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// Whatever root may.
+    All,
+    /// What any user may.
+    None,
 }
 
 impl<'a> Scene<'a> {
     /// Builds the lab and empties the receiver's folder.
     pub(crate) fn build(cables: &'a Cables, place: &'a Place, sample: &'a mut Sample, from: Host) -> Result<Self> {
+        Self::in_lab(Lab::builder().links(cables.specs.iter().copied()), cables, place, sample, from)
+    }
+
+    /// The same in a lab that has more to it than its cables.
+    pub(crate) fn in_lab(lab: LabBuilder, cables: &'a Cables, place: &'a Place, sample: &'a mut Sample, from: Host) -> Result<Self> {
         sample.move_to(&place.files(from))?;
         place.clear(from.peer())?;
-        let lab = Lab::builder().links(cables.specs.iter().copied()).build()?;
-        Ok(Self { lab, cables, place, sample, from })
+        let lab = lab.build()?;
+        let peer = lab.address(Host::B, 0).to_string();
+        Ok(Self { lab, cables, place, sample, from, peer, rights: Rights::All })
     }
 
     /// The host that gets the file.
