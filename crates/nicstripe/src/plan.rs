@@ -10,9 +10,10 @@ use nicstripe_proto::{
 };
 
 use crate::{
+    connect::SMALL_MTU,
     error::Error,
     link::{Family, LinkEnd, LinkRequest},
-    session::{Capacity, PathPlan},
+    session::{Capacities, Capacity, PathPlan},
 };
 
 /// What this machine tells a peer of its interfaces.
@@ -105,7 +106,7 @@ impl Facts<'_> {
         let ours = self.local.iter().find(|interface| interface.name == plan.interface);
         if let Some(theirs) = theirs {
             plan.peer_interface = Some(theirs.name.clone());
-            plan.capacity = ours.map_or_else(Capacity::default, |ours| capacity(ours, theirs, remote.is_ipv6()));
+            plan.capacity = ours.map_or_else(Capacities::default, |ours| capacities(ours, theirs, remote.is_ipv6()));
         }
     }
 
@@ -131,7 +132,7 @@ impl Facts<'_> {
             local: Some(candidate.local.address),
             remote: socket_address(candidate.remote.address, self.port, candidate.local.index),
             peer_interface: Some(candidate.remote.interface.clone()),
-            capacity: Capacity::default(),
+            capacity: Capacities::default(),
             cap: None,
             named,
             contact_only: false,
@@ -174,7 +175,7 @@ pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16)
         local: address,
         remote: socket_address(remote, port, local.index.0),
         peer_interface: None,
-        capacity: Capacity::default(),
+        capacity: Capacities::default(),
         cap: request.cap,
         named: true,
         contact_only: false,
@@ -203,12 +204,19 @@ pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interf
     Err(Error::Link { link: request.to_string(), why })
 }
 
+/// Returns most goodput over a link with packets of its full size, and with small ones.
+fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacities {
+    let with = |mtu: u32| capacity(ours, theirs, mtu, ipv6);
+    let full = ours.mtu.min(theirs.mtu);
+    Capacities { full: with(full), narrow: with(full.min(SMALL_MTU)) }
+}
+
 /// Returns most goodput over a link: the line rate of its slower end, what a shaper at the sending end lets out, less all headers.
 ///
 /// Per packet of `mtu` bytes, IP (20 or 40) and TCP with timestamps (32) take their share of the MTU, and Ethernet 38 bytes beside it (14 header, 4
 /// checksum, 8 preamble, 12 gap), of which a shaper sees the 14. 1 GbE: 10⁹ × 1448 / 1538 = 941.5 Mbit/s.
-fn capacity(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacity {
-    let mtu = u64::from(ours.mtu.min(theirs.mtu).min(65_536));
+fn capacity(ours: &PeerInterface, theirs: &PeerInterface, mtu: u32, ipv6: bool) -> Capacity {
+    let mtu = u64::from(mtu.min(65_536));
     let payload = mtu.saturating_sub(if ipv6 { 72 } else { 52 });
     let share = |rate: u64, overhead: u64| (u128::from(rate) * u128::from(payload) / u128::from(mtu + overhead)) as u64;
     let line = ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps).min().map(|rate| share(rate, 38));
@@ -261,7 +269,7 @@ mod tests {
     #[test]
     fn a_gigabit_cable_carries_941_5_mbit() {
         let end = interface(1500, Some(1_000_000_000), None);
-        let capacity = capacity(&end, &end, false);
+        let capacity = capacities(&end, &end, false).full;
         assert_eq!(capacity.outgoing, Some(BitRate(941_482_444)));
         assert_eq!(capacity.incoming, capacity.outgoing);
     }
@@ -269,14 +277,22 @@ mod tests {
     #[test]
     fn a_shaper_limits_the_direction_in_which_it_sends() {
         let (ours, theirs) = (interface(1500, None, Some(984_396_000)), interface(9000, None, None));
-        let capacity = capacity(&ours, &theirs, false);
+        let capacity = capacities(&ours, &theirs, false).full;
         assert_eq!(capacity.outgoing, Some(BitRate(941_483_096)));
         assert_eq!(capacity.incoming, None);
     }
 
     #[test]
+    fn where_jumbo_frames_vanish_a_link_is_expected_to_carry_what_small_ones_do() {
+        let (jumbo, small) = (interface(9000, Some(1_000_000_000), None), interface(1500, Some(1_000_000_000), None));
+        let capacities = capacities(&jumbo, &jumbo, false);
+        assert_eq!(capacities.through(None).outgoing, Some(BitRate(990_042_044)));
+        assert_eq!(capacities.through(Some(1500)), super::capacities(&small, &small, false).full);
+    }
+
+    #[test]
     fn ipv6_takes_twenty_bytes_more() {
         let end = interface(1500, Some(1_000_000_000), None);
-        assert_eq!(capacity(&end, &end, true).outgoing, Some(BitRate(928_478_543)));
+        assert_eq!(capacities(&end, &end, true).full.outgoing, Some(BitRate(928_478_543)));
     }
 }

@@ -142,7 +142,7 @@ pub(super) fn of(known: &Known<'_>) -> LinkSurvey {
         match links.iter_mut().find(|other| other.link.interface == link.interface && other.link.remote == link.remote) {
             Some(other) => {
                 other.streams += 1;
-                other.verified = other.verified.and(linked.verified);
+                other.verified = crate::session::all_verified(other.verified, linked.verified);
             }
             None => links.push(surveyed(linked, link, known.here, known.local, known.remote)),
         }
@@ -199,7 +199,7 @@ fn surveyed(linked: &Linked, link: LinkName, here: &[Interface], local: &[PeerIn
         path_mtu: linked.path_mtu,
         line_rate: rate(ours),
         peer_line_rate: rate(theirs),
-        theory: linked.plan.capacity.outgoing,
+        theory: linked.plan.capacity.through(linked.path_mtu).outgoing,
         streams: 1,
         members: members(ours),
         peer_members: members(theirs),
@@ -240,7 +240,7 @@ fn failure_text(failure: &Failure) -> String {
         Failure::WrongInterface { arrived } => {
             format!("its packets arrive at the peer's {arrived}: the peer answers ARP for one cable on the other")
         }
-        Failure::Other => "it could not be connected".to_owned(),
+        Failure::Other => "another machine answers over it".to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@ mod work;
 
 pub(crate) use self::{
     driver::{Command, Driver, DriverConfig, Input, LinkNews, Reply, SessionHandle},
-    slot::{Capacity, Established, PathPlan},
-    tally::Tally,
+    slot::{Capacities, Capacity, Established, PathPlan},
+    tally::{Tally, all_verified},
     work::{Access, LocalTarget, Outcome, offer_of},
 };
