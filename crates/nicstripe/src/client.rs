@@ -2,6 +2,7 @@
 
 mod establish;
 mod linker;
+mod probes;
 mod survey;
 mod transfer;
 

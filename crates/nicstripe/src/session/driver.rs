@@ -78,8 +78,8 @@ pub(crate) enum LinkNews {
     Opened { path: PathId, verified: Option<bool>, path_mtu: Option<u32> },
     /// A path could not be connected, or lost its connection.
     Lost { path: PathId, why: String },
-    /// A path's packets arrived at another interface of the peer than they were aimed at; it is ended.
-    Astray { path: PathId, arrived: String, why: String },
+    /// A path's packets arrived at another interface of the peer than they were aimed at, or, without one, at another machine; it is ended.
+    Astray { path: PathId, arrived: Option<String>, why: String },
     /// The peer's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
 }
@@ -316,8 +316,13 @@ impl Driver {
             self.finish(Err(Error::Link { link, why: reason }));
             return;
         }
-        if let Error::Astray { arrived, .. } = &error {
-            let arrived = arrived.clone();
+        let arrived = match &error {
+            Error::Astray { arrived, .. } => Some(Some(arrived.clone())),
+            // Somebody else has that address, which says nothing of the peer while that is heard over other links.
+            Error::UntrustedPeer { .. } if self.session.is_connected() => Some(None),
+            _ => None,
+        };
+        if let Some(arrived) = arrived {
             self.tell_link(path, LinkState::LeftOut(reason.clone()));
             self.retire(path, loss, now);
             self.plan(LinkNews::Astray { path, arrived, why: reason });
