@@ -1,5 +1,6 @@
 //! The client: makes sessions and moves files over them.
 
+mod carried;
 mod establish;
 mod linker;
 mod probes;

@@ -134,6 +134,7 @@ impl Tally {
                 theory,
                 state: slot.state.clone(),
                 verified: slot.verified,
+                interface_bytes: None,
                 path_mtu: slot.path_mtu,
                 failures,
                 kernel,
