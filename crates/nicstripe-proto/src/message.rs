@@ -491,6 +491,8 @@ pub enum FailCode {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, option, prelude::*};
+
     use super::*;
 
     fn hex(bytes: &[u8]) -> String {
@@ -553,5 +555,105 @@ mod tests {
             garbled[index] ^= 1 << bit;
             let _ = minicbor::decode::<Message>(&garbled);
         }
+    }
+
+    /// Any interface that a peer may describe.
+    fn any_interface() -> impl Strategy<Value = PeerInterface> {
+        let address = (any::<IpAddr>(), any::<u8>()).prop_map(|(ip, prefix_len)| PeerAddress { ip, prefix_len });
+        let settings =
+            any::<[u8; 3]>().prop_map(|[arp_ignore, arp_announce, rp_filter]| Ipv4Settings { arp_ignore, arp_announce, rp_filter });
+        let seen = (".{0,20}", any::<u32>(), vec(address, 0..4), any::<u32>(), any::<bool>());
+        let known = (
+            any::<[Option<u64>; 2]>(),
+            any::<Option<[u8; 6]>>(),
+            option::of(vec(".{0,9}", 0..3)),
+            any::<Option<u8>>(),
+            option::of(settings),
+        );
+        (seen, known).prop_map(|((name, index, addresses, mtu, candidate), (rates, mac, members, streams, settings))| PeerInterface {
+            name,
+            index,
+            addresses,
+            mtu,
+            line_rate_bps: rates[0],
+            egress_limit_bps: rates[1],
+            candidate,
+            mac,
+            members,
+            streams,
+            settings,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_of_interfaces_and_connections_comes_back_as_it_was(
+            interfaces in vec(any_interface(), 0..4),
+            connections in vec((any::<IpAddr>(), any::<u32>()), 0..4),
+        ) {
+            let connections = connections.into_iter().map(|(from, interface)| Expected { from, interface }).collect();
+            for message in [Message::Interfaces(Interfaces { interfaces }), Message::Expect(Expect { connections })] {
+                let bytes = minicbor::to_vec(&message).unwrap();
+                prop_assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+            }
+        }
+
+        #[test]
+        fn greetings_come_back_as_they_were(
+            interfaces in option::of(vec(any_interface(), 0..3)),
+            words in any::<([u8; 16], bool, u16, Option<u64>)>(),
+            name in option::of(".{0,20}"),
+            padding in option::of(vec(any::<u8>(), 0..40)),
+        ) {
+            let (session, new, path, cap_bps) = words;
+            let hello = Hello {
+                version: VERSION,
+                session: SessionId(session),
+                new,
+                path,
+                interface: name.clone(),
+                interfaces: interfaces.clone(),
+                cap_bps,
+                padding: padding.clone(),
+            };
+            prop_assert_eq!(minicbor::decode::<Hello>(&minicbor::to_vec(&hello).unwrap()).unwrap(), hello);
+            let welcome = Welcome { version: VERSION, arrival: name, interfaces, padding };
+            prop_assert_eq!(minicbor::decode::<Welcome>(&minicbor::to_vec(&welcome).unwrap()).unwrap(), welcome);
+        }
+    }
+
+    #[test]
+    fn an_interface_with_everything_is_pinned_and_the_most_of_them_fit_in_a_message() {
+        let interface = PeerInterface {
+            name: "eth1".into(),
+            index: 2,
+            addresses: vec![PeerAddress { ip: IpAddr::from([10, 0, 0, 1]), prefix_len: 24 }],
+            mtu: 1500,
+            line_rate_bps: Some(1),
+            egress_limit_bps: Some(2),
+            candidate: true,
+            mac: Some([2; 6]),
+            members: Some(vec!["a".into()]),
+            streams: Some(4),
+            settings: Some(Ipv4Settings { arp_ignore: 0, arp_announce: 1, rp_filter: 2 }),
+        };
+        assert_eq!(
+            hex(&minicbor::to_vec(&interface).unwrap()),
+            "ab00646574683101020281a2008200440a000001011818031905dc0401050206f507460202020202020881616109040aa3000001010202"
+        );
+        let long = PeerAddress { ip: IpAddr::from([0xff; 16]), prefix_len: 128 };
+        let largest = PeerInterface {
+            name: "fifteen_letters".into(),
+            index: u32::MAX,
+            addresses: vec![long; crate::pairing::MOST_ADDRESSES],
+            mtu: u32::MAX,
+            line_rate_bps: Some(u64::MAX),
+            egress_limit_bps: Some(u64::MAX),
+            members: Some(vec!["fifteen_letters".into(); 8]),
+            ..interface
+        };
+        let message = Message::Interfaces(Interfaces { interfaces: vec![largest; crate::pairing::MOST_INTERFACES] });
+        let len = minicbor::to_vec(message).unwrap().len();
+        assert!(len <= crate::frame::MAX_CONTROL, "{len}");
     }
 }
