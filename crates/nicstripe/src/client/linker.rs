@@ -63,6 +63,8 @@ pub(super) struct Linker {
     /// When those that did not answer are asked again, and how often that was done since the last change.
     again: Option<Instant>,
     rounds: usize,
+    /// Whether a path other than the first has had a connection.
+    has_worked: bool,
 }
 
 /// A path, and what is known of it.
@@ -107,6 +109,7 @@ impl Linker {
             answer_by: None,
             again: None,
             rounds: 0,
+            has_worked: false,
         }
     }
 
@@ -172,6 +175,10 @@ impl Linker {
             {
                 tracing::warn!(error = %crate::chain(&error), "a link was not made");
             }
+            if let Some(error) = self.given_up() {
+                self.session.command(Command::GiveUp(Box::new(error))).await;
+                return;
+            }
         }
         self.session.command(Command::Close(CloseCode::Done)).await;
     }
@@ -179,6 +186,7 @@ impl Linker {
     fn on_news(&mut self, news: LinkNews) {
         match news {
             LinkNews::Opened { path, verified, path_mtu } => {
+                self.has_worked |= path != FIRST_PATH;
                 let Some(linked) = self.paths.get_mut(&path) else { return };
                 (linked.state, linked.opened, linked.verified, linked.path_mtu) = (LinkState::Up, true, verified, path_mtu);
                 if let Some(candidate) = &linked.candidate {
@@ -355,6 +363,17 @@ impl Linker {
     /// Path numbers that are left. A number is used once: what is on its way of the path that had it must not be taken for the new one's.
     fn free_paths(&self) -> usize {
         usize::from((LAST_PATH.0 + 1).saturating_sub(self.next)).saturating_sub(self.awaiting.len())
+    }
+
+    /// Returns what ends the session: the peer was met over an interface that is left out, and all else was tried in vain.
+    fn given_up(&self) -> Option<Error> {
+        let contact = self.paths.get(&FIRST_PATH).filter(|contact| contact.plan.no_data)?;
+        let is_trying = self.again.is_some() || !self.probes.is_empty() || !self.awaiting.is_empty();
+        if !self.config.automatic || self.has_worked || is_trying || !self.pairing.plan(&self.taken()).is_empty() {
+            return None;
+        }
+        let why = "it is left out as asked, and no other link reaches the peer".into();
+        Some(Error::Link { link: contact.plan.interface.clone(), why })
     }
 
     /// Whether a path that is not planned any more uses an interface of one that is, and does not work or is not needed for it to.

@@ -286,6 +286,33 @@ async fn more_named_connections_than_a_session_has_are_an_error() {
 }
 
 #[tokio::test]
+async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
+    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let made = bench.made();
+    assert!(bench.linker.given_up().is_none(), "a path is being connected");
+    bench.lost(made[0]);
+    assert!(matches!(bench.linker.given_up(), Some(Error::Link { link, .. }) if link == "wlan0"));
+    bench.linker.probe();
+    assert!(bench.linker.given_up().is_none(), "cables are asked at again in a while");
+}
+
+#[tokio::test]
+async fn a_session_that_has_had_a_link_waits_for_it() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
+    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let made = bench.made();
+    bench.opened(made[0], Some(true));
+    bench.linker.paths.remove(&made[0]);
+    bench.linker.pairing = Pairing::new(Vec::new(), Vec::new());
+    assert!(bench.linker.given_up().is_none());
+}
+
+#[tokio::test]
 async fn a_session_that_nobody_holds_any_more_is_ended() {
     let (local, remote) = cable();
     let mut bench = Bench::new(local, remote);
