@@ -266,6 +266,90 @@ mod tests {
         }
     }
 
+    fn with_address(name: &str, index: u32, address: &str) -> PeerInterface {
+        let addresses = vec![PeerAddress { ip: address.parse().unwrap(), prefix_len: 24 }];
+        PeerInterface { name: name.into(), index, addresses, ..interface(1500, Some(1_000_000_000), None) }
+    }
+
+    fn here(name: &str, index: u32) -> Interface {
+        Interface::new(nicstripe_link::InterfaceIndex(index), name.parse().unwrap(), InterfaceKind::Ethernet)
+    }
+
+    /// Two machines with two cables, and what is planned for the links named so.
+    fn named(requests: &[&str], first: Option<&str>) -> Result<Vec<PathPlan>, Error> {
+        let local = [with_address("eth1", 1, "10.0.1.1"), with_address("eth2", 2, "10.0.2.1")];
+        let remote = [with_address("enp1", 1, "10.0.1.2"), with_address("enp2", 2, "10.0.2.2")];
+        let facts = Facts { local: &local, remote: &remote, port: 7747, family: None };
+        let here = [here("eth1", 1), here("eth2", 2)];
+        let requests: Vec<LinkRequest> = requests.iter().map(|request| request.parse().unwrap()).collect();
+        let mut contact = direct(&"eth1=10.0.1.2".parse().unwrap(), &here, 7747).unwrap().unwrap();
+        contact.peer_interface = first.map(Into::into);
+        facts.named(&requests, &here, &contact, &facts.candidates())
+    }
+
+    fn ends(plans: &[PathPlan]) -> Vec<(&str, Option<&str>)> {
+        plans.iter().map(|plan| (plan.interface.as_str(), plan.peer_interface.as_deref())).collect()
+    }
+
+    #[test]
+    fn a_link_named_by_one_end_gets_the_other_from_its_subnet() {
+        let plans = named(&["eth2", "eth1"], None).unwrap();
+        assert_eq!(ends(&plans), [("eth2", Some("enp2")), ("eth1", Some("enp1"))]);
+        assert!(plans.iter().all(|plan| plan.named && plan.local.is_some()));
+    }
+
+    #[test]
+    fn a_link_of_both_ends_is_made_as_it_was_named() {
+        let plans = named(&["eth2=10.0.1.2"], None).unwrap();
+        assert_eq!(ends(&plans), [("eth2", Some("enp1"))]);
+    }
+
+    #[test]
+    fn what_the_first_contact_uses_is_not_named_again() {
+        assert!(matches!(named(&["eth1"], Some("enp1")), Err(Error::Link { link, .. }) if link == "eth1"));
+    }
+
+    #[test]
+    fn a_named_link_that_reaches_nothing_says_what_there_is() {
+        let Err(Error::Link { why, .. }) = named(&["eth2=enp1"], None) else { panic!("eth2 is not in a subnet with enp1") };
+        assert!(why.contains("eth2 (10.0.2.1/24)") && why.contains("enp2 (10.0.2.2/24)"), "{why}");
+    }
+
+    #[test]
+    fn a_link_without_carrier_and_one_that_is_down_are_errors() {
+        let request: LinkRequest = "eth1".parse().unwrap();
+        let (mut unplugged, mut down) = (here("eth1", 1), here("eth1", 1));
+        (unplugged.carrier, down.up) = (false, false);
+        for (interface, text) in [(unplugged, "carrier"), (down, "down")] {
+            assert!(matches!(local_interface(&request, &[interface]), Err(Error::Link { why, .. }) if why.contains(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_peer_whose_loopback_is_spoken_to_is_known_by_its_loopback_interface() {
+        let lo = |index| PeerInterface { candidate: false, ..with_address("lo", index, "127.0.0.1") };
+        let (local, remote) = ([lo(1)], [lo(1)]);
+        let facts = Facts { local: &local, remote: &remote, port: 7747, family: None };
+        let here = Interface::new(nicstripe_link::InterfaceIndex(1), "lo".parse().unwrap(), InterfaceKind::Loopback);
+        let mut plan = direct(&"127.0.0.2=127.0.0.3".parse().unwrap(), &[here], 7747).unwrap().unwrap();
+        facts.complete(&mut plan);
+        assert_eq!(plan.peer_interface.as_deref(), Some("lo"));
+    }
+
+    #[test]
+    fn a_machine_tells_at_most_64_interfaces_and_8_addresses_of_each() {
+        let mut many = here("eth1", 1);
+        many.addresses = (0..20).map(|host| nicstripe_link::InterfaceAddress::new([10, 0, 0, host].into(), 24)).collect();
+        let told = described(&vec![many; 100], &["eth1".to_owned()]);
+        assert_eq!((told.len(), told[0].addresses.len(), told[0].candidate), (MOST_INTERFACES, MOST_ADDRESSES, false));
+    }
+
+    #[test]
+    fn a_link_local_address_goes_by_its_interface_and_no_other_does() {
+        assert!(matches!(socket_address("fe80::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 3));
+        assert!(matches!(socket_address("fd00::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 0));
+    }
+
     #[test]
     fn a_gigabit_cable_carries_941_5_mbit() {
         let end = interface(1500, Some(1_000_000_000), None);

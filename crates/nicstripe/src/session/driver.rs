@@ -248,13 +248,7 @@ impl Driver {
             self.finish(Err(Error::Link { link, why: reason }));
             return;
         }
-        let arrived = match &error {
-            Error::Astray { arrived, .. } => Some(Some(arrived.clone())),
-            // Somebody else has that address, which says nothing of the peer while that is heard over other links.
-            Error::UntrustedPeer { .. } if self.session.is_connected() => Some(None),
-            _ => None,
-        };
-        if let Some(arrived) = arrived {
+        if let Some(arrived) = stray(&error, self.session.is_connected()) {
             self.tell_link(path, LinkState::LeftOut(reason.clone()));
             self.retire(path, loss, now);
             self.plan(LinkNews::Astray { path, arrived, why: reason });
@@ -530,6 +524,17 @@ async fn sleep_until(at: Option<tokio::time::Instant>) {
     }
 }
 
+/// Returns where a path led that does not lead where it should: to an interface of the peer, or, without one, to another machine.
+///
+/// That somebody else has an address says nothing of the peer while that is heard over other paths; without any, the peer may be another now.
+fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
+    match error {
+        Error::Astray { arrived, .. } => Some(Some(arrived.clone())),
+        Error::UntrustedPeer { .. } if is_connected => Some(None),
+        _ => None,
+    }
+}
+
 fn loss_text(loss: PathLoss) -> &'static str {
     match loss {
         PathLoss::Unreachable => "could not connect",
@@ -539,5 +544,27 @@ fn loss_text(loss: PathLoss) -> &'static str {
         PathLoss::Protocol => "peer sent what makes no sense",
         PathLoss::WrongInterface => "arrives at another interface of the peer",
         _ => "lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::Identity;
+
+    #[test]
+    fn another_machine_at_one_address_costs_a_path_and_not_the_session() {
+        let key = Identity::generate().unwrap().public_key();
+        let error = Error::UntrustedPeer { host: "nas".into(), key };
+        assert_eq!(stray(&error, true), Some(None));
+        assert_eq!(stray(&error, false), None, "with no path left, the peer itself is another");
+        let refused = Error::Refused { host: "nas".into(), why: "it does not know the session".into() };
+        assert_eq!(stray(&refused, true), None, "a daemon that was restarted has forgotten the session");
+    }
+
+    #[test]
+    fn a_wrong_interface_is_named() {
+        let error = Error::Astray { aimed_at: "enp2".into(), arrived: "enp1".into() };
+        assert_eq!(stray(&error, true), Some(Some("enp1".into())));
     }
 }

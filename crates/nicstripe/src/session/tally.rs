@@ -170,3 +170,16 @@ fn sum(a: &KernelView, b: &KernelView) -> KernelView {
         starved: a.starved.max(b.starved),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_verified_if_each_of_its_connections_is() {
+        let [yes, no, unknown] = [Some(true), Some(false), None];
+        assert_eq!(all_verified(yes, yes), yes);
+        assert_eq!([all_verified(yes, no), all_verified(no, yes), all_verified(no, unknown), all_verified(unknown, no)], [no; 4]);
+        assert_eq!([all_verified(yes, unknown), all_verified(unknown, yes)], [unknown; 2]);
+    }
+}
