@@ -89,7 +89,17 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
         let text = narrow_text(link.path_mtu?);
         Some(format!("{}: {text}", escaped(link.link.interface.as_bytes())))
     });
-    failed.chain(narrow).collect()
+    failed.chain(narrow).chain(report.links.iter().filter_map(|link| doubt(link, report))).collect()
+}
+
+/// Says why a link is not verified where the counters of its interface speak against it.
+fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
+    let carried = link.interface_bytes.filter(|_| link.verified == Some(false))?;
+    let on_it = report.links.iter().filter(|other| other.link.interface == link.link.interface);
+    let delivered: u64 = on_it.map(|other| other.bytes).sum();
+    let name = escaped(link.link.interface.as_bytes());
+    (carried < delivered)
+        .then(|| format!("{name} carried {} while {} were delivered over it: the rest took another way", Size(carried), Size(delivered)))
 }
 
 /// Returns what could be done about links that did not work, a line a machine.
@@ -143,6 +153,7 @@ pub(crate) mod tests {
             theory: Some(BitRate(941_482_000)),
             state: LinkState::Up,
             verified: Some(true),
+            interface_bytes: Some(268_900_000),
             path_mtu: None,
             failures: 0,
             kernel: KernelView {
@@ -219,6 +230,13 @@ pub(crate) mod tests {
         let warnings = warnings(&report);
         assert_eq!(warnings[0], "eth3 was not used: nobody answers over it");
         assert!(warnings[1].starts_with("eth1: packets above 1500 bytes vanish on the way"), "{}", warnings[1]);
+    }
+
+    #[test]
+    fn a_link_whose_interface_carried_too_little_is_told_with_both_numbers() {
+        let mut report = report();
+        (report.links[1].verified, report.links[1].interface_bytes) = (Some(false), Some(1_048_576));
+        assert_eq!(warnings(&report), ["eth2 carried 1.0 MiB while 256.0 MiB were delivered over it: the rest took another way"]);
     }
 
     #[test]

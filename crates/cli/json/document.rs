@@ -80,6 +80,8 @@ struct LinkDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    interface_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     path_mtu: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<u32>,
@@ -179,6 +181,7 @@ impl<'a> From<&'a LinkReport> for LinkDocument<'a> {
             rtt_us: kernel.rtt.map(micros),
             state: (&report.state).into(),
             verified: report.verified,
+            interface_bytes: report.interface_bytes,
             path_mtu: report.path_mtu,
             failures: Some(report.failures),
             busy_us: kernel.busy.map(micros),
@@ -207,6 +210,7 @@ impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
             rtt_us: None,
             state: (&link.state).into(),
             verified: None,
+            interface_bytes: None,
             path_mtu: None,
             failures: None,
             busy_us: None,

@@ -1,7 +1,9 @@
 //! The client: makes sessions and moves files over them.
 
+mod carried;
 mod establish;
 mod linker;
+mod probes;
 mod survey;
 mod transfer;
 

@@ -127,12 +127,23 @@ impl Connector {
             established.path_mtu = narrow.then_some(SMALL_MTU);
             return Ok((established, welcome));
         };
-        match self.greet_on(tcp, plan, hello(Some(vec![0; probe.padding])), probe.timeout).await {
-            Err(Error::Connect { source, .. }) if source.kind() == io::ErrorKind::TimedOut => {}
+        let padded = |tcp, timeout| self.greet_on(tcp, plan, hello(Some(vec![0; probe.padding])), timeout);
+        match padded(tcp, probe.timeout).await {
+            Err(error) if is_timeout(&error) => {}
             greeted => return greeted,
         }
+        let started = Instant::now();
         let tcp = connect(Some(small_segment(plan.remote))).await?;
-        let (mut established, welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
+        let (mut established, mut welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
+        if let Some(timeout) = probe.second_timeout(started.elapsed()) {
+            drop(established);
+            match padded(connect(None).await?, timeout).await {
+                Err(error) if is_timeout(&error) => {}
+                greeted => return greeted,
+            }
+            let tcp = connect(Some(small_segment(plan.remote))).await?;
+            (established, welcome) = self.greet_on(tcp, plan, hello(None), GREETING_TIMEOUT).await?;
+        }
         tracing::warn!(interface = %plan.interface, remote = %plan.remote, "packets above {SMALL_MTU} bytes vanish on the way");
         self.narrow.lock().unwrap_or_else(PoisonError::into_inner).insert((plan.interface.clone(), plan.remote.ip()));
         established.path_mtu = Some(SMALL_MTU);
@@ -200,6 +211,10 @@ impl Connector {
     }
 }
 
+fn is_timeout(error: &Error) -> bool {
+    matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)
+}
+
 /// Compares where a connection arrived with where it was aimed at.
 pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> Option<bool> {
     Some(aimed_at? == arrived?)
@@ -242,10 +257,16 @@ impl PacketProbe {
         let padding = (info.mss as usize + PROBE_MARGIN).min(MAX_PADDING);
         is_large.then(|| Self { padding, timeout: PROBE_TIMEOUT + 4 * info.rtt })
     }
+
+    /// Returns how long a second padded greeting is to be waited for, where a small one took so long that the first may only have come too
+    /// early; `None` where it was fast: then it was the size. A false verdict would cost speed for as long as the session lasts.
+    fn second_timeout(&self, small_took: Duration) -> Option<Duration> {
+        (small_took * 2 > self.timeout).then(|| (small_took * 3 + self.timeout).min(GREETING_TIMEOUT))
+    }
 }
 
 /// Largest packet of an Ethernet without jumbo frames.
-const SMALL_MTU: u32 = 1500;
+pub(crate) const SMALL_MTU: u32 = 1500;
 
 /// The segment that fits into such a packet, timestamps included in it: less 40 bytes of IPv4 and TCP, or 60 of IPv6 and TCP.
 fn small_segment(remote: SocketAddr) -> u32 {
@@ -255,7 +276,7 @@ fn small_segment(remote: SocketAddr) -> u32 {
 /// Bytes beyond one segment: the rest of the record may fill up a smaller one before.
 const PROBE_MARGIN: usize = 256;
 
-/// Longest wait for an answer to a padded hello, beside the round trips: TCP sends a lost packet twice in that time, at 0.2 and 0.6 s.
+/// Longest wait for an answer to a padded hello, beside the round trips: TCP sends a lost packet again in that time, after 0.2 s.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Unsent bytes that the kernel may hold: what is committed to a slow link stays small (10 Mbit/s: 0.1 s), a fast one does not starve
@@ -289,5 +310,25 @@ fn refusal_text(code: RefusalCode) -> &'static str {
         RefusalCode::ShuttingDown => "it is shutting down",
         RefusalCode::Path => "the path's number is above 63",
         RefusalCode::Storage => "the directory that it serves to us cannot be opened",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_daemon_is_asked_again_before_its_link_is_taken_for_narrow() {
+        let probe = PacketProbe { padding: 9000, timeout: Duration::from_millis(500) };
+        assert_eq!(probe.second_timeout(Duration::from_millis(3)), None, "who answers a small greeting at once has not seen the large one");
+        assert_eq!(probe.second_timeout(Duration::from_millis(400)), Some(Duration::from_millis(1700)));
+        assert_eq!(probe.second_timeout(Duration::from_secs(4)), Some(GREETING_TIMEOUT));
+    }
+
+    #[test]
+    fn only_time_running_out_speaks_of_packets_that_vanish() {
+        let error = |kind: io::ErrorKind| Error::Connect { address: ([10, 0, 0, 1], 7747).into(), source: kind.into() };
+        assert!(is_timeout(&error(io::ErrorKind::TimedOut)));
+        assert!(!is_timeout(&error(io::ErrorKind::ConnectionReset)));
     }
 }

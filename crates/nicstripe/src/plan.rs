@@ -10,9 +10,10 @@ use nicstripe_proto::{
 };
 
 use crate::{
+    connect::SMALL_MTU,
     error::Error,
     link::{Family, LinkEnd, LinkRequest},
-    session::{Capacity, PathPlan},
+    session::{Capacities, Capacity, PathPlan},
 };
 
 /// What this machine tells a peer of its interfaces.
@@ -105,7 +106,7 @@ impl Facts<'_> {
         let ours = self.local.iter().find(|interface| interface.name == plan.interface);
         if let Some(theirs) = theirs {
             plan.peer_interface = Some(theirs.name.clone());
-            plan.capacity = ours.map_or_else(Capacity::default, |ours| capacity(ours, theirs, remote.is_ipv6()));
+            plan.capacity = ours.map_or_else(Capacities::default, |ours| capacities(ours, theirs, remote.is_ipv6()));
         }
     }
 
@@ -131,7 +132,7 @@ impl Facts<'_> {
             local: Some(candidate.local.address),
             remote: socket_address(candidate.remote.address, self.port, candidate.local.index),
             peer_interface: Some(candidate.remote.interface.clone()),
-            capacity: Capacity::default(),
+            capacity: Capacities::default(),
             cap: None,
             named,
             contact_only: false,
@@ -174,7 +175,7 @@ pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16)
         local: address,
         remote: socket_address(remote, port, local.index.0),
         peer_interface: None,
-        capacity: Capacity::default(),
+        capacity: Capacities::default(),
         cap: request.cap,
         named: true,
         contact_only: false,
@@ -203,12 +204,19 @@ pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interf
     Err(Error::Link { link: request.to_string(), why })
 }
 
+/// Returns most goodput over a link with packets of its full size, and with small ones.
+fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacities {
+    let with = |mtu: u32| capacity(ours, theirs, mtu, ipv6);
+    let full = ours.mtu.min(theirs.mtu);
+    Capacities { full: with(full), narrow: with(full.min(SMALL_MTU)) }
+}
+
 /// Returns most goodput over a link: the line rate of its slower end, what a shaper at the sending end lets out, less all headers.
 ///
 /// Per packet of `mtu` bytes, IP (20 or 40) and TCP with timestamps (32) take their share of the MTU, and Ethernet 38 bytes beside it (14 header, 4
 /// checksum, 8 preamble, 12 gap), of which a shaper sees the 14. 1 GbE: 10⁹ × 1448 / 1538 = 941.5 Mbit/s.
-fn capacity(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacity {
-    let mtu = u64::from(ours.mtu.min(theirs.mtu).min(65_536));
+fn capacity(ours: &PeerInterface, theirs: &PeerInterface, mtu: u32, ipv6: bool) -> Capacity {
+    let mtu = u64::from(mtu.min(65_536));
     let payload = mtu.saturating_sub(if ipv6 { 72 } else { 52 });
     let share = |rate: u64, overhead: u64| (u128::from(rate) * u128::from(payload) / u128::from(mtu + overhead)) as u64;
     let line = ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps).min().map(|rate| share(rate, 38));
@@ -258,10 +266,94 @@ mod tests {
         }
     }
 
+    fn with_address(name: &str, index: u32, address: &str) -> PeerInterface {
+        let addresses = vec![PeerAddress { ip: address.parse().unwrap(), prefix_len: 24 }];
+        PeerInterface { name: name.into(), index, addresses, ..interface(1500, Some(1_000_000_000), None) }
+    }
+
+    fn here(name: &str, index: u32) -> Interface {
+        Interface::new(nicstripe_link::InterfaceIndex(index), name.parse().unwrap(), InterfaceKind::Ethernet)
+    }
+
+    /// Two machines with two cables, and what is planned for the links named so.
+    fn named(requests: &[&str], first: Option<&str>) -> Result<Vec<PathPlan>, Error> {
+        let local = [with_address("eth1", 1, "10.0.1.1"), with_address("eth2", 2, "10.0.2.1")];
+        let remote = [with_address("enp1", 1, "10.0.1.2"), with_address("enp2", 2, "10.0.2.2")];
+        let facts = Facts { local: &local, remote: &remote, port: 7747, family: None };
+        let here = [here("eth1", 1), here("eth2", 2)];
+        let requests: Vec<LinkRequest> = requests.iter().map(|request| request.parse().unwrap()).collect();
+        let mut contact = direct(&"eth1=10.0.1.2".parse().unwrap(), &here, 7747).unwrap().unwrap();
+        contact.peer_interface = first.map(Into::into);
+        facts.named(&requests, &here, &contact, &facts.candidates())
+    }
+
+    fn ends(plans: &[PathPlan]) -> Vec<(&str, Option<&str>)> {
+        plans.iter().map(|plan| (plan.interface.as_str(), plan.peer_interface.as_deref())).collect()
+    }
+
+    #[test]
+    fn a_link_named_by_one_end_gets_the_other_from_its_subnet() {
+        let plans = named(&["eth2", "eth1"], None).unwrap();
+        assert_eq!(ends(&plans), [("eth2", Some("enp2")), ("eth1", Some("enp1"))]);
+        assert!(plans.iter().all(|plan| plan.named && plan.local.is_some()));
+    }
+
+    #[test]
+    fn a_link_of_both_ends_is_made_as_it_was_named() {
+        let plans = named(&["eth2=10.0.1.2"], None).unwrap();
+        assert_eq!(ends(&plans), [("eth2", Some("enp1"))]);
+    }
+
+    #[test]
+    fn what_the_first_contact_uses_is_not_named_again() {
+        assert!(matches!(named(&["eth1"], Some("enp1")), Err(Error::Link { link, .. }) if link == "eth1"));
+    }
+
+    #[test]
+    fn a_named_link_that_reaches_nothing_says_what_there_is() {
+        let Err(Error::Link { why, .. }) = named(&["eth2=enp1"], None) else { panic!("eth2 is not in a subnet with enp1") };
+        assert!(why.contains("eth2 (10.0.2.1/24)") && why.contains("enp2 (10.0.2.2/24)"), "{why}");
+    }
+
+    #[test]
+    fn a_link_without_carrier_and_one_that_is_down_are_errors() {
+        let request: LinkRequest = "eth1".parse().unwrap();
+        let (mut unplugged, mut down) = (here("eth1", 1), here("eth1", 1));
+        (unplugged.carrier, down.up) = (false, false);
+        for (interface, text) in [(unplugged, "carrier"), (down, "down")] {
+            assert!(matches!(local_interface(&request, &[interface]), Err(Error::Link { why, .. }) if why.contains(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_peer_whose_loopback_is_spoken_to_is_known_by_its_loopback_interface() {
+        let lo = |index| PeerInterface { candidate: false, ..with_address("lo", index, "127.0.0.1") };
+        let (local, remote) = ([lo(1)], [lo(1)]);
+        let facts = Facts { local: &local, remote: &remote, port: 7747, family: None };
+        let here = Interface::new(nicstripe_link::InterfaceIndex(1), "lo".parse().unwrap(), InterfaceKind::Loopback);
+        let mut plan = direct(&"127.0.0.2=127.0.0.3".parse().unwrap(), &[here], 7747).unwrap().unwrap();
+        facts.complete(&mut plan);
+        assert_eq!(plan.peer_interface.as_deref(), Some("lo"));
+    }
+
+    #[test]
+    fn a_machine_tells_at_most_64_interfaces_and_8_addresses_of_each() {
+        let mut many = here("eth1", 1);
+        many.addresses = (0..20).map(|host| nicstripe_link::InterfaceAddress::new([10, 0, 0, host].into(), 24)).collect();
+        let told = described(&vec![many; 100], &["eth1".to_owned()]);
+        assert_eq!((told.len(), told[0].addresses.len(), told[0].candidate), (MOST_INTERFACES, MOST_ADDRESSES, false));
+    }
+
+    #[test]
+    fn a_link_local_address_goes_by_its_interface_and_no_other_does() {
+        assert!(matches!(socket_address("fe80::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 3));
+        assert!(matches!(socket_address("fd00::1".parse().unwrap(), 7, 3), SocketAddr::V6(address) if address.scope_id() == 0));
+    }
+
     #[test]
     fn a_gigabit_cable_carries_941_5_mbit() {
         let end = interface(1500, Some(1_000_000_000), None);
-        let capacity = capacity(&end, &end, false);
+        let capacity = capacities(&end, &end, false).full;
         assert_eq!(capacity.outgoing, Some(BitRate(941_482_444)));
         assert_eq!(capacity.incoming, capacity.outgoing);
     }
@@ -269,14 +361,22 @@ mod tests {
     #[test]
     fn a_shaper_limits_the_direction_in_which_it_sends() {
         let (ours, theirs) = (interface(1500, None, Some(984_396_000)), interface(9000, None, None));
-        let capacity = capacity(&ours, &theirs, false);
+        let capacity = capacities(&ours, &theirs, false).full;
         assert_eq!(capacity.outgoing, Some(BitRate(941_483_096)));
         assert_eq!(capacity.incoming, None);
     }
 
     #[test]
+    fn where_jumbo_frames_vanish_a_link_is_expected_to_carry_what_small_ones_do() {
+        let (jumbo, small) = (interface(9000, Some(1_000_000_000), None), interface(1500, Some(1_000_000_000), None));
+        let capacities = capacities(&jumbo, &jumbo, false);
+        assert_eq!(capacities.through(None).outgoing, Some(BitRate(990_042_044)));
+        assert_eq!(capacities.through(Some(1500)), super::capacities(&small, &small, false).full);
+    }
+
+    #[test]
     fn ipv6_takes_twenty_bytes_more() {
         let end = interface(1500, Some(1_000_000_000), None);
-        assert_eq!(capacity(&end, &end, true).outgoing, Some(BitRate(928_478_543)));
+        assert_eq!(capacities(&end, &end, true).full.outgoing, Some(BitRate(928_478_543)));
     }
 }

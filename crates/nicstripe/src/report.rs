@@ -62,12 +62,15 @@ pub struct LinkReport {
     pub bytes: u64,
     /// Those per second of [`Report::elapsed`].
     pub goodput: BitRate,
-    /// Most that it can carry.
+    /// Most that it can carry, with packets of the size that gets through.
     pub theory: Option<BitRate>,
     /// Its state at the end.
     pub state: LinkState,
-    /// Whether each connection arrived at the peer's interface that it was aimed at.
+    /// Whether each connection arrived at the peer's interface that it was aimed at, and our interface carried at least what all links on it
+    /// delivered; `None` where one of these could not be told.
     pub verified: Option<bool>,
+    /// Bytes that our interface carried in the direction of the data while the transfer ran, by the kernel's count and with all headers.
+    pub interface_bytes: Option<u64>,
     /// Largest packet that gets through, in bytes, where that is less than the interface's MTU.
     pub path_mtu: Option<u32>,
     /// Times that it was lost.

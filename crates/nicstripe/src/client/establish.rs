@@ -24,7 +24,7 @@ use crate::{
     event::Event,
     link::{Family, LinkEnd, LinkRequest},
     plan::{Facts, described, direct, local_interface, socket_address},
-    session::{Access, Capacity, Driver, DriverConfig, Input, PathPlan},
+    session::{Access, Capacities, Driver, DriverConfig, Input, PathPlan},
 };
 
 impl Inner {
@@ -213,7 +213,7 @@ fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> R
         local: None,
         remote,
         peer_interface: None,
-        capacity: Capacity::default(),
+        capacity: Capacities::default(),
         cap: None,
         named: false,
         contact_only,

@@ -7,23 +7,24 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::{
     PathId,
-    message::{Expected, PeerInterface},
+    message::{CloseCode, Expected, PeerInterface},
     pairing::{Candidate, CandidateId, Failure, Pairing, Preference},
 };
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinSet,
     time::{Instant, sleep_until},
 };
 
-use super::survey::{self, LinkSurvey};
+use super::{
+    probes::Probes,
+    survey::{self, LinkSurvey},
+};
 use crate::{
-    connect::answers,
     error::Error,
     event::LinkState,
     link::Family,
     path_routes::RouteKeeper,
-    plan::{Facts, described, socket_address},
+    plan::{Facts, described},
     session::{Command, Input, LinkNews, PathPlan, SessionHandle},
 };
 
@@ -51,13 +52,19 @@ pub(super) struct Linker {
     paths: BTreeMap<PathId, Linked>,
     /// Number of the next path.
     next: u16,
-    probes: JoinSet<(CandidateId, bool)>,
+    probes: Probes,
+    /// What the peer has told of its interfaces and is not yet planned with, and when it will be.
+    told: Option<Vec<PeerInterface>>,
+    apply_told: Option<Instant>,
+    last_applied: Option<Instant>,
     /// Announced to the peer, which answers when they may be made; and when they are made anyway.
     awaiting: Vec<(PathPlan, Option<Candidate>)>,
     answer_by: Option<Instant>,
     /// When those that did not answer are asked again, and how often that was done since the last change.
     again: Option<Instant>,
     rounds: usize,
+    /// Whether a path other than the first has had a connection.
+    has_worked: bool,
 }
 
 /// A path, and what is known of it.
@@ -67,6 +74,8 @@ pub(super) struct Linked {
     /// What it was made from, where links are found.
     pub(super) candidate: Option<Candidate>,
     pub(super) state: LinkState,
+    /// Whether it had a connection once.
+    pub(super) opened: bool,
     pub(super) verified: Option<bool>,
     pub(super) path_mtu: Option<u32>,
 }
@@ -84,6 +93,7 @@ impl Linker {
             None => {}
         }
         Self {
+            probes: Probes::new(config.port, Instant::now()),
             config,
             session,
             here,
@@ -92,11 +102,14 @@ impl Linker {
             pairing,
             paths: BTreeMap::new(),
             next: FIRST_PATH.0 + 1,
-            probes: JoinSet::new(),
+            told: None,
+            apply_told: None,
+            last_applied: None,
             awaiting: Vec::new(),
             answer_by: None,
             again: None,
             rounds: 0,
+            has_worked: false,
         }
     }
 
@@ -112,13 +125,17 @@ impl Linker {
         if let Some(candidate) = &candidate {
             self.pairing.verified(candidate.id());
         }
-        let linked = Linked { plan: first.clone(), candidate, state: LinkState::Up, verified, path_mtu };
-        self.paths.insert(FIRST_PATH, linked);
         let more = if first.contact_only { 0 } else { usize::from(self.streams_of(first)) - 1 };
-        let mut plans: Vec<(PathPlan, Option<Candidate>)> = std::iter::repeat_n((first.clone(), None), more).collect();
+        let mut plans: Vec<(PathPlan, Option<Candidate>)> = std::iter::repeat_n((first.clone(), candidate.clone()), more).collect();
+        let linked = Linked { plan: first.clone(), candidate, state: LinkState::Up, opened: true, verified, path_mtu };
+        self.paths.insert(FIRST_PATH, linked);
         for plan in named {
             let streams = usize::from(self.streams_of(&plan));
             plans.extend(std::iter::repeat_n((plan, None), streams));
+        }
+        if let Some((beyond, _)) = plans.get(self.free_paths()) {
+            let why = format!("a session has {} connections at most, and these would be {}", LAST_PATH.0 + 1, plans.len() + 1);
+            return Err(Error::Link { link: beyond.interface.clone(), why });
         }
         if let Some(routes) = self.config.routes.as_ref().filter(|_| !first.contact_only) {
             routes.hold_all(&[first], &self.here).await?;
@@ -127,67 +144,95 @@ impl Linker {
         if self.config.automatic { self.replan().await } else { Ok(()) }
     }
 
-    /// Runs as long as the session.
+    /// Runs as long as the session, and ends it when nobody can ask for it any more: every handle of it is gone.
     pub(super) async fn run(mut self, mut news: mpsc::Receiver<LinkNews>, mut requests: mpsc::Receiver<SurveyRequest>) {
-        let mut changes = Changes::open().ok();
-        self.probe();
+        let mut changes = open_changes();
+        self.catch_up().await;
         loop {
-            let again = self.again;
             tokio::select! {
                 () = self.session.ended.cancelled() => return,
-                Some(news) = news.recv() => {
-                    let answered = matches!(news, LinkNews::PeerInterfaces(_));
-                    self.on_news(news);
-                    if answered {
+                Some(news) = news.recv() => match news {
+                    LinkNews::PeerInterfaces(interfaces) => {
+                        self.on_told(interfaces, Instant::now());
                         self.connect_awaiting().await;
+                        continue;
                     }
-                }
+                    news => self.on_news(news),
+                },
+                () = sleep_until_some(self.apply_told) => self.take_told(Instant::now()),
                 () = sleep_until_some(self.answer_by) => self.connect_awaiting().await,
-                Some(request) = requests.recv() => {
+                request = requests.recv() => {
+                    let Some(request) = request else { break };
                     let _ = request.send(self.survey());
                     continue;
                 }
                 change = next_change(&mut changes) => self.on_change(change).await,
-                Some(Ok((candidate, answered))) = self.probes.join_next() => self.on_probed(candidate, answered),
-                () = sleep_until_some(again) => self.probe_again(),
+                Some((candidate, answered)) = self.probes.next() => self.on_probed(candidate, answered),
+                () = sleep_until_some(self.again) => self.probe_again(),
             }
             if self.config.automatic
                 && let Err(error) = self.replan().await
             {
                 tracing::warn!(error = %crate::chain(&error), "a link was not made");
             }
+            if let Some(error) = self.given_up() {
+                self.session.command(Command::GiveUp(Box::new(error))).await;
+                return;
+            }
         }
+        self.session.command(Command::Close(CloseCode::Done)).await;
     }
 
     fn on_news(&mut self, news: LinkNews) {
         match news {
             LinkNews::Opened { path, verified, path_mtu } => {
+                self.has_worked |= path != FIRST_PATH;
                 let Some(linked) = self.paths.get_mut(&path) else { return };
-                (linked.state, linked.verified, linked.path_mtu) = (LinkState::Up, verified, path_mtu);
+                (linked.state, linked.opened, linked.verified, linked.path_mtu) = (LinkState::Up, true, verified, path_mtu);
                 if let Some(candidate) = &linked.candidate {
                     self.pairing.verified(candidate.id());
                 }
             }
             LinkNews::Lost { path, why } => {
                 let Some(linked) = self.paths.get_mut(&path) else { return };
-                let had_worked = linked.verified.is_some() || linked.state == LinkState::Up;
                 linked.state = LinkState::Down(why);
-                // One that has worked is tried again by the session, for as long as it takes.
-                if let Some(candidate) = linked.candidate.as_ref().filter(|_| !had_worked) {
-                    self.pairing.failed(candidate.id(), Failure::Unreachable);
+                let candidate = linked.candidate.as_ref().map(Candidate::id);
+                // A link that has worked, be it by another of its connections, is tried again by the session for as long as it takes.
+                if let Some(candidate) = candidate.filter(|id| !self.streams_over(*id).any(|linked| linked.opened)) {
+                    self.pairing.failed(candidate, Failure::Unreachable);
                 }
             }
             LinkNews::Astray { path, arrived, why } => {
+                let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface { arrived });
                 let Some(linked) = self.paths.remove(&path) else { return };
                 tracing::info!(interface = %linked.plan.interface, %why, "not a link");
                 if let Some(candidate) = &linked.candidate {
-                    self.pairing.failed(candidate.id(), Failure::WrongInterface { arrived });
+                    self.pairing.failed(candidate.id(), failure);
                 }
             }
-            LinkNews::PeerInterfaces(interfaces) => {
-                self.remote = interfaces;
-                self.changed();
-            }
+            LinkNews::PeerInterfaces(interfaces) => self.on_told(interfaces, Instant::now()),
+        }
+    }
+
+    /// The paths that were made from a candidate.
+    fn streams_over(&self, id: CandidateId) -> impl Iterator<Item = &Linked> {
+        self.paths.values().filter(move |linked| linked.candidate.as_ref().is_some_and(|candidate| candidate.id() == id))
+    }
+
+    /// The peer tells its interfaces. Only what it told last counts, and that ten times a second at most: a plan takes time, and this is
+    /// for the peer to ask for.
+    fn on_told(&mut self, interfaces: Vec<PeerInterface>, now: Instant) {
+        self.told = Some(interfaces).filter(|interfaces| *interfaces != self.remote);
+        let earliest = self.last_applied.map_or(now, |last| last + TOLD_PAUSE);
+        self.apply_told = self.told.as_ref().map(|_| earliest.max(now));
+    }
+
+    fn take_told(&mut self, now: Instant) {
+        self.apply_told = None;
+        if let Some(interfaces) = self.told.take() {
+            self.remote = interfaces;
+            self.last_applied = Some(now);
+            self.changed();
         }
     }
 
@@ -202,6 +247,18 @@ impl Linker {
             }
         }
         let Ok(here) = interfaces() else { return };
+        self.look(here).await;
+    }
+
+    /// Takes in what has changed here since the first contact was planned, before changes were listened to.
+    async fn catch_up(&mut self) {
+        match interfaces() {
+            Ok(here) if here != self.here => self.look(here).await,
+            _ => self.changed(),
+        }
+    }
+
+    async fn look(&mut self, here: Vec<Interface>) {
         self.here = here;
         self.local = described(&self.here, &self.config.excluded);
         self.changed();
@@ -224,33 +281,50 @@ impl Linker {
         }
     }
 
-    /// Asks at all link-local addresses that may be at the other end of one of our cables.
+    /// Asks at the link-local addresses that may be at the other end of one of our cables, as many as may be asked at once.
     fn probe(&mut self) {
         if !self.config.automatic {
             return;
         }
-        for candidate in self.pairing.to_probe(&self.taken()) {
-            let remote = socket_address(candidate.remote.address, self.config.port, candidate.local.index);
-            self.probes.spawn(async move {
-                let answered = answers(&candidate.local.interface, remote, PROBE_TIMEOUT).await;
-                (candidate.id(), answered)
-            });
-        }
-        self.again = PROBE_PAUSES.get(self.rounds).map(|pause| Instant::now() + *pause);
+        let now = Instant::now();
+        let wanted = self.pairing.to_probe(&self.taken());
+        let asked = wanted.iter().filter(|candidate| self.probes.start(candidate, now)).count();
+        // Those that had to wait are asked when an answer is there, at the latest in a while.
+        let pause = if asked < wanted.len() { Some(&BUSY_PAUSE) } else { PROBE_PAUSES.get(self.rounds) };
+        self.again = pause.map(|pause| now + *pause);
     }
 
     /// The two ends of a cable learn of it, give themselves addresses and begin to listen at their own pace.
     fn probe_again(&mut self) {
-        self.rounds += 1;
-        self.pairing.forgive();
+        // A round ends when all were asked: with many interfaces that takes more than one look.
+        if self.pairing.to_probe(&self.taken()).is_empty() {
+            self.rounds += 1;
+            self.pairing.forgive();
+        }
         self.probe();
     }
 
     fn on_probed(&mut self, candidate: CandidateId, answered: bool) {
+        self.judge_probe(candidate, answered);
+        while let Some((candidate, answered)) = self.probes.next_now() {
+            self.judge_probe(candidate, answered);
+        }
+        self.probe_rest();
+    }
+
+    fn judge_probe(&mut self, candidate: CandidateId, answered: bool) {
         if answered {
             self.pairing.reached(candidate);
         } else {
             self.pairing.failed(candidate, Failure::Unreachable);
+        }
+    }
+
+    /// Asks those that had to wait.
+    fn probe_rest(&mut self) {
+        let now = Instant::now();
+        for candidate in self.pairing.to_probe(&self.taken()) {
+            self.probes.start(&candidate, now);
         }
     }
 
@@ -261,15 +335,17 @@ impl Linker {
         for path in losers {
             self.retire(path).await;
         }
+        // What was announced for a plan that is no more is not made.
+        self.awaiting.retain(|(_, candidate)| candidate.as_ref().is_none_or(|candidate| has(&wanted, candidate)));
         let made = self.paths.values().map(|linked| &linked.candidate);
-        let known: Vec<&Candidate> = made.chain(self.awaiting.iter().map(|(_, candidate)| candidate)).flatten().collect();
-        let has = |candidate: &Candidate| known.contains(&candidate);
-        let new: Vec<Candidate> = wanted.into_iter().filter(|candidate| !has(candidate)).collect();
-        if new.is_empty() {
+        let known: Vec<Candidate> = made.chain(self.awaiting.iter().map(|(_, candidate)| candidate)).flatten().cloned().collect();
+        let new: Vec<Candidate> = wanted.into_iter().filter(|candidate| !has(&known, candidate)).collect();
+        let free = self.free_paths();
+        if new.is_empty() || free == 0 {
             return Ok(());
         }
         let facts = self.facts();
-        let plans: Vec<(PathPlan, Option<Candidate>)> = new
+        let mut plans: Vec<(PathPlan, Option<Candidate>)> = new
             .into_iter()
             .flat_map(|candidate| {
                 let plan = facts.plan_of(&candidate, false);
@@ -277,22 +353,43 @@ impl Linker {
                 std::iter::repeat_n((plan, Some(candidate)), streams)
             })
             .collect();
+        if plans.len() > free {
+            plans.truncate(free);
+            tracing::warn!("this session can have no more than these links: it has had {} connections", LAST_PATH.0 + 1);
+        }
         self.add(plans).await
+    }
+
+    /// Path numbers that are left. A number is used once: what is on its way of the path that had it must not be taken for the new one's.
+    fn free_paths(&self) -> usize {
+        usize::from((LAST_PATH.0 + 1).saturating_sub(self.next)).saturating_sub(self.awaiting.len())
+    }
+
+    /// Returns what ends the session: the peer was met over an interface that is left out, and all else was tried in vain.
+    fn given_up(&self) -> Option<Error> {
+        let contact = self.paths.get(&FIRST_PATH).filter(|contact| contact.plan.no_data)?;
+        let is_trying = self.again.is_some() || !self.probes.is_empty() || !self.awaiting.is_empty();
+        if !self.config.automatic || self.has_worked || is_trying || !self.pairing.plan(&self.taken()).is_empty() {
+            return None;
+        }
+        let why = "it is left out as asked, and no other link reaches the peer".into();
+        Some(Error::Link { link: contact.plan.interface.clone(), why })
     }
 
     /// Whether a path that is not planned any more uses an interface of one that is, and does not work or is not needed for it to.
     fn loses(&self, linked: &Linked, wanted: &[Candidate]) -> bool {
-        let Some(own) = linked.candidate.as_ref().filter(|own| !wanted.contains(own)) else { return false };
+        let Some(own) = linked.candidate.as_ref().filter(|own| !has(wanted, own)) else { return false };
         let is_up = |linked: &Linked| matches!(linked.state, LinkState::Up | LinkState::Suspect);
-        let works = |candidate: &Candidate| self.paths.values().any(|other| other.candidate.as_ref() == Some(candidate) && is_up(other));
+        let works = |candidate: &Candidate| self.streams_over(candidate.id()).any(is_up);
         let shares = |other: &&Candidate| other.local.interface == own.local.interface || other.remote.interface == own.remote.interface;
         wanted.iter().filter(shares).any(|other| !is_up(linked) || works(other))
     }
 
-    /// Pairs of interfaces that paths outside of the pairing use: those made from names or from the first contact.
+    /// Pairs of interfaces that paths outside of the pairing use: those made from names or from the first contact. The peer's has no name
+    /// where it did not say, or not that the address is its own (behind a router that rewrites addresses): ours is taken all the same.
     fn taken(&self) -> Vec<(String, String)> {
         let outside = self.paths.values().filter(|linked| linked.candidate.is_none() && !linked.plan.contact_only);
-        outside.filter_map(|linked| Some((linked.plan.interface.clone(), linked.plan.peer_interface.clone()?))).collect()
+        outside.map(|linked| (linked.plan.interface.clone(), linked.plan.peer_interface.clone().unwrap_or_default())).collect()
     }
 
     /// Makes these paths, with the host routes that they need.
@@ -326,13 +423,10 @@ impl Linker {
     async fn connect(&mut self, plans: Vec<(PathPlan, Option<Candidate>)>) {
         let mut numbered = Vec::new();
         for (plan, candidate) in plans {
-            if self.next > LAST_PATH.0 {
-                tracing::warn!(interface = %plan.interface, "no more paths in this session: it has had 64");
-                break;
-            }
             let path = PathId(self.next);
             self.next += 1;
-            let linked = Linked { plan: plan.clone(), candidate, state: LinkState::Connecting, verified: None, path_mtu: None };
+            let linked =
+                Linked { plan: plan.clone(), candidate, state: LinkState::Connecting, opened: false, verified: None, path_mtu: None };
             self.paths.insert(path, linked);
             numbered.push((path, plan));
         }
@@ -395,6 +489,15 @@ fn is_plan_of(candidate: &Candidate, plan: &PathPlan) -> bool {
     candidate.local.interface == plan.interface && candidate.remote.address == plan.remote.ip()
 }
 
+/// Whether a candidate is in a list. What it would carry and how good it is may have changed: it is the same way all the same.
+fn has(list: &[Candidate], candidate: &Candidate) -> bool {
+    list.iter().any(|other| other.id() == candidate.id())
+}
+
+fn open_changes() -> Option<Changes> {
+    Changes::open().inspect_err(|error| tracing::warn!(%error, "changes of interfaces are not seen")).ok()
+}
+
 /// Returns the next change; waits for ever where the kernel tells none.
 async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
     match changes {
@@ -429,9 +532,18 @@ pub(super) const MOST_STREAMS: u8 = 16;
 /// How long an answer over a cable may take; on a LAN it is there within a millisecond.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Least time between two plans for what the peer tells.
+const TOLD_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pause until addresses are asked at which had to wait.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long the peer may take to let in what was announced; it changes a route or two.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pauses after which those that did not answer are asked again: duplicate address detection takes the kernel 1 to 2 s.
 const PROBE_PAUSES: [Duration; 4] =
     [Duration::from_millis(700), Duration::from_millis(700), Duration::from_millis(1500), Duration::from_secs(5)];
+
+#[cfg(test)]
+mod tests;

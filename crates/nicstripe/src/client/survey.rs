@@ -1,8 +1,13 @@
 //! What a session's links are and why: for people who want to see the plan.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
-use nicstripe_link::{Interface, InterfaceAddress, Remedy, Setting, StrictPath, Sysctls, arp_flux_remedy, strict_path_remedies};
+use nicstripe_link::{
+    Interface, InterfaceAddress, InterfaceName, Remedy, Setting, StrictPath, Sysctls, arp_flux_remedy, strict_path_remedies,
+};
 use nicstripe_proto::{
     BitRate, PathId,
     message::PeerInterface,
@@ -142,7 +147,7 @@ pub(super) fn of(known: &Known<'_>) -> LinkSurvey {
         match links.iter_mut().find(|other| other.link.interface == link.interface && other.link.remote == link.remote) {
             Some(other) => {
                 other.streams += 1;
-                other.verified = other.verified.and(linked.verified);
+                other.verified = crate::session::all_verified(other.verified, linked.verified);
             }
             None => links.push(surveyed(linked, link, known.here, known.local, known.remote)),
         }
@@ -199,7 +204,7 @@ fn surveyed(linked: &Linked, link: LinkName, here: &[Interface], local: &[PeerIn
         path_mtu: linked.path_mtu,
         line_rate: rate(ours),
         peer_line_rate: rate(theirs),
-        theory: linked.plan.capacity.outgoing,
+        theory: linked.plan.capacity.through(linked.path_mtu).outgoing,
         streams: 1,
         members: members(ours),
         peer_members: members(theirs),
@@ -214,13 +219,13 @@ fn unused(explanation: Explanation, known: &Known<'_>, failures: &[(&Candidate, 
     let is_peers = side == Side::Remote;
     let is_end =
         |candidate: &Candidate| if is_peers { candidate.remote.interface == interface } else { candidate.local.interface == interface };
-    let mut tried: Vec<String> =
-        failures.iter().filter(|(candidate, _)| is_end(candidate)).map(|(_, failure)| failure_text(failure)).collect();
-    tried.dedup();
-    let failed = known.config.automatic && !tried.is_empty();
+    let tried = || failures.iter().filter(|(candidate, _)| is_end(candidate));
+    let texts: BTreeSet<String> = tried().map(|(_, failure)| failure_text(failure)).collect();
+    let texts: Vec<String> = texts.into_iter().collect();
+    let failed = known.config.automatic && tried().any(|(candidate, failure)| was_meant(candidate, failure));
     let why = match why {
         _ if !known.config.automatic => "others were named".to_owned(),
-        _ if failed => tried.join("; "),
+        _ if !texts.is_empty() => texts.join("; "),
         LeftOut::NoCandidateHere => "not used unasked".to_owned(),
         LeftOut::NothingInCommon => "no subnet in common with the peer, and no link-local address at both ends".to_owned(),
         LeftOut::NotPermitted => "no address of the wanted IP version".to_owned(),
@@ -228,10 +233,16 @@ fn unused(explanation: Explanation, known: &Known<'_>, failures: &[(&Candidate, 
         LeftOut::PeerHasNoMore | LeftOut::Failed(_) => "the interfaces at the other end that it reaches are used by others".to_owned(),
     };
     let mut unused = UnusedInterface { is_peers, interface, why, failed };
-    if !is_peers && !failed {
+    if !is_peers && texts.is_empty() {
         refine(&mut unused, known.here, &known.config.excluded);
     }
     Some(unused)
+}
+
+/// Whether the two ends were to be a link: they share a subnet, or somebody answered. Link-local addresses are on every interface, and that
+/// nobody answers at one only says that no cable joins these two.
+fn was_meant(candidate: &Candidate, failure: &Failure) -> bool {
+    candidate.preference != Preference::LinkLocal || *failure != Failure::Unreachable
 }
 
 fn failure_text(failure: &Failure) -> String {
@@ -240,7 +251,7 @@ fn failure_text(failure: &Failure) -> String {
         Failure::WrongInterface { arrived } => {
             format!("its packets arrive at the peer's {arrived}: the peer answers ARP for one cable on the other")
         }
-        Failure::Other => "it could not be connected".to_owned(),
+        Failure::Other => "another machine answers over it".to_owned(),
     }
 }
 
@@ -278,7 +289,7 @@ fn flux_remedy(is_peers: bool, side: &[PeerInterface], other: &[PeerInterface]) 
         let settings = interface.settings?;
         let of = |value| Setting { own: Some(value), all: Some(value) };
         let sysctls = Sysctls { arp_ignore: of(settings.arp_ignore), arp_announce: of(settings.arp_announce), ..Sysctls::default() };
-        Some((interface.name.parse().ok()?, sysctls))
+        Some((plain_name(&interface.name)?, sysctls))
     });
     let Remedy { problem, apply, undo, .. } = arp_flux_remedy(&sharing.collect::<Vec<_>>())?;
     Some(LinkRemedy { is_peers, problem, apply, undo })
@@ -289,16 +300,27 @@ fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
     let (end, from) = if is_peers { (&candidate.remote, &candidate.local) } else { (&candidate.local, &candidate.remote) };
     let strict = Setting { own: Some(1), all: Some(1) };
     let facts = StrictPath {
-        interface: end.interface.parse().ok()?,
+        interface: plain_name(&end.interface)?,
         remote: from.address,
         kernel_takes: None,
         sysctls: Sysctls { rp_filter: strict, ..Sysctls::default() },
     };
-    let Remedy { problem, apply, undo, .. } = strict_path_remedies(&facts).into_iter().next()?;
+    let Remedy { apply, undo, .. } = strict_path_remedies(&facts).into_iter().next()?;
+    let problem =
+        format!("{} drops what comes from {}: rp_filter is strict, and its own way there is another", end.interface, from.address);
     Some(LinkRemedy { is_peers, problem, apply, undo })
+}
+
+/// Reads a name that goes into a command for an administrator. It may be the peer's word, so that it must mean nothing to a shell.
+fn plain_name(name: &str) -> Option<InterfaceName> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (name.bytes().all(is_plain) && !name.starts_with('-')).then(|| name.parse().ok())?
 }
 
 fn has_common_subnet(ours: &PeerInterface, theirs: &PeerInterface) -> bool {
     let pairs = ours.addresses.iter().flat_map(|our| theirs.addresses.iter().map(move |their| (our, their)));
     pairs.into_iter().any(|(our, their)| our.ip.is_ipv4() && InterfaceAddress::new(our.ip, our.prefix_len).is_on_link(their.ip))
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,10 @@ use nicstripe_proto::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{CopyOptions, Inner, LiveSession};
+use super::{
+    CopyOptions, Inner, LiveSession,
+    carried::{self, Carried},
+};
 use crate::{
     error::Error,
     event::Event,
@@ -156,6 +159,7 @@ impl Run {
         let _ = self.events.try_send(Event::Connected { key: session.key, name });
         let (reply, mut answer) = oneshot::channel();
         let command = self.command(&session, reply).await?;
+        let before = Carried::read();
         if !session.handle.command(command).await {
             return Err(Error::Ended { host: self.inner.host.clone(), why: "before the transfer began".into() });
         }
@@ -171,6 +175,7 @@ impl Run {
         match result.unwrap_or_else(|_| Err(ended())) {
             Ok((outcome, tally)) => {
                 let mut report = self.report(&outcome, tally, session.routes.as_ref().map_or(0, |routes| routes.count()));
+                carried::verify(&mut report.links, &before, matches!(self.job, Job::Get { .. })).await;
                 if let Some(survey) = session.survey().await {
                     report.failed = survey.unused.into_iter().filter(|unused| unused.failed).collect();
                     report.remedies = survey.remedies;

@@ -64,12 +64,15 @@ impl Listeners {
     pub(super) fn open(mut wanted: Wanted, here: &[Interface]) -> Result<Self, Error> {
         wanted.check(here)?;
         let mut open = Vec::new();
-        for mut place in wanted.places(here) {
-            place.address.set_port(if place.address.port() == 0 { wanted.port } else { place.address.port() });
+        for place in wanted.places(here) {
+            let is_free = place.address.port() == 0;
+            let place = wanted.with_port(place);
             match open_listener(&place) {
                 Ok((bound, listener)) => {
-                    // All others are to have the port that was free for the first.
-                    wanted.port = bound.port();
+                    // All others that are to have any are to have the port that was free for the first.
+                    if is_free {
+                        wanted.port = bound.port();
+                    }
                     let place = Place { address: bound, ..place };
                     open.push(Open { place, listener: Some(listener), stop: CancellationToken::new() });
                 }
@@ -108,8 +111,7 @@ impl Listeners {
             }
             is_there
         });
-        for mut place in self.wanted.places(here) {
-            place.address.set_port(if place.address.port() == 0 { self.wanted.port } else { place.address.port() });
+        for place in self.wanted.places(here).into_iter().map(|place| self.wanted.with_port(place)) {
             if self.open.iter().any(|open| open.place == place) {
                 continue;
             }
@@ -132,6 +134,14 @@ impl Drop for Open {
 }
 
 impl Wanted {
+    /// Gives a place without a port of its own the one for all.
+    fn with_port(&self, mut place: Place) -> Place {
+        if place.address.port() == 0 {
+            place.address.set_port(self.port);
+        }
+        place
+    }
+
     /// Makes sure that what was named is there.
     fn check(&self, here: &[Interface]) -> Result<(), Error> {
         for name in &self.interfaces {
@@ -220,3 +230,78 @@ const BACKLOG: u32 = 1024;
 
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The machine's loopback interface alone.
+    fn loopback() -> Vec<Interface> {
+        let all = nicstripe_link::interfaces().unwrap();
+        all.into_iter().filter(|interface| interface.kind == InterfaceKind::Loopback).collect()
+    }
+
+    fn wanted(addresses: &[&str], port: u16) -> Wanted {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        Wanted { addresses, interfaces: Vec::new(), port }
+    }
+
+    fn ports(listeners: &Listeners) -> Vec<u16> {
+        listeners.addresses().iter().map(|listen| listen.address.port()).collect()
+    }
+
+    /// A port that was free a moment ago.
+    fn free_port() -> u16 {
+        std::net::TcpListener::bind("127.0.0.9:0").unwrap().local_addr().unwrap().port()
+    }
+
+    #[tokio::test]
+    async fn an_address_with_a_port_of_its_own_does_not_give_it_to_the_others() {
+        let (own, general) = (free_port(), free_port());
+        let own_address = format!("127.0.0.9:{own}");
+        let listeners = Listeners::open(wanted(&[&own_address, "127.0.0.8:0"], general), &loopback()).unwrap();
+        assert_eq!(ports(&listeners), [own, general]);
+    }
+
+    #[tokio::test]
+    async fn a_free_port_is_the_same_for_all() {
+        let listeners = Listeners::open(wanted(&["127.0.0.8:0", "127.0.0.9:0"], 0), &loopback()).unwrap();
+        let ports = ports(&listeners);
+        assert!(ports[0] != 0 && ports[0] == ports[1], "{ports:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_open_already_is_not_opened_again() {
+        let here = loopback();
+        let mut listeners = Listeners::open(wanted(&["127.0.0.8:0"], 0), &here).unwrap();
+        let before = listeners.addresses();
+        listeners.follow(&here);
+        assert_eq!(listeners.addresses(), before);
+    }
+
+    #[tokio::test]
+    async fn an_interface_that_comes_back_is_listened_on_at_the_same_port_again() {
+        let here = loopback();
+        let mut listeners = Listeners::open(wanted(&["127.0.0.8:0"], 0), &here).unwrap();
+        let before = listeners.addresses();
+        listeners.follow(&[]);
+        assert!(listeners.addresses().is_empty());
+        listeners.follow(&here);
+        assert_eq!(listeners.addresses(), before);
+    }
+
+    #[test]
+    fn what_is_named_and_not_there_is_an_error() {
+        let missing = Wanted { interfaces: vec!["none0".into()], ..wanted(&[], 0) };
+        assert!(matches!(Listeners::open(missing, &loopback()), Err(Error::Link { link, .. }) if link == "none0"));
+        assert!(Listeners::open(wanted(&["192.0.2.1:0"], 0), &loopback()).is_err());
+    }
+
+    #[test]
+    fn without_a_wish_every_interface_that_is_up_is_listened_on_but_those_under_a_master() {
+        let mut here = loopback();
+        assert_eq!(wanted(&[], 7).places(&here).len(), 2, "IPv4 and IPv6");
+        here[0].up = false;
+        assert_eq!(wanted(&[], 7).places(&here), []);
+    }
+}

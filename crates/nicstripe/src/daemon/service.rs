@@ -12,6 +12,7 @@ use nicstripe_proto::{
     FailCode, Name, Subtree,
     message::{Expected, Hello, Put, PutOptions},
 };
+use tokio::sync::Semaphore;
 
 use super::Shared;
 use crate::{
@@ -35,6 +36,8 @@ pub(crate) struct Service {
     claimed: Vec<IpAddr>,
     /// Where connections of this session came from, and by which interface.
     arrivals: Mutex<HashSet<(IpAddr, String)>>,
+    /// One permit for each announcement whose connections are waited for.
+    announcements: Arc<Semaphore>,
 }
 
 impl Service {
@@ -54,6 +57,7 @@ impl Service {
             routes: shared.routes.as_ref().map(|routes| routes.another()),
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
+            announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
         })
     }
 
@@ -114,16 +118,24 @@ impl Service {
             .with_code(FailCode::Refused))
     }
 
-    /// A connection of this session came from there, by that interface of ours.
+    /// A connection of this session came from there, by that interface of ours. Only what can be announced is remembered.
     pub(super) fn on_arrival(&self, from: IpAddr, interface: &str) {
+        if !self.claimed.contains(&from) {
+            return;
+        }
         self.arrivals().insert((from, interface.to_owned()));
     }
 
     /// Installs the host routes without which the kernel would drop the first packets of connections that are announced.
-    /// The peer is answered when they may be made.
+    /// The peer is answered when they may be made, unless it announces too much at once.
     pub(crate) fn expect(self: &Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
+        let Ok(permit) = self.announcements.clone().try_acquire_owned() else {
+            tracing::debug!("an announcement is ignored: too many others are waited for");
+            return;
+        };
         let service = Arc::downgrade(self);
         tokio::spawn(async move {
+            let _permit = permit;
             let Some(held) = async { Some(service.upgrade()?.let_in(connections).await) }.await else { return };
             let here = interfaces().unwrap_or_default();
             session.command(Command::TellInterfaces(described(&here, &[]))).await;
@@ -175,6 +187,9 @@ impl Service {
 
 /// Addresses of the peer that are remembered: of 64 interfaces, 8 each.
 const MOST_CLAIMED: usize = 512;
+
+/// Announcements at once whose connections are waited for. An honest client makes one a change of its plan.
+const MOST_ANNOUNCEMENTS: usize = 16;
 
 /// How long a connection that was announced is waited for, until its route goes.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);

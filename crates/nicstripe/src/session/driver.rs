@@ -4,103 +4,31 @@ mod transfers;
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::{
     BitRate, Event as Wanted, FailCode, Grid, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig, TransferId, Transmit,
-    message::{CloseCode, Expected, Get, PeerInterface, Put},
-    session::failure,
+    message::CloseCode, session::failure,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    input::{Command, Input, LinkNews, Reply, SessionHandle},
     slot::{Established, PathPlan, Slot},
     tally::Tally,
-    work::{Access, LocalTarget, Outcome, WorkDone, Works},
+    work::{Access, LocalTarget, Works},
 };
 use crate::{
     client::EventSlot,
     connect::Connector,
     error::Error,
     event::{Event, LinkState},
-    file::{BufferPool, IoPool, Source},
+    file::{BufferPool, IoPool},
     stream::{EventSink, Stream, StreamEnd, StreamEvent},
 };
-
-/// What the loop is told.
-#[derive(Debug)]
-pub(crate) enum Input {
-    /// A path has a connection.
-    Connected { path: PathId, plan: Option<PathPlan>, established: Box<Established> },
-    /// A path could not be connected.
-    NotConnected { path: PathId, loss: PathLoss, error: Box<Error> },
-    /// A connection has something to tell.
-    Stream { path: PathId, generation: u64, events: Vec<StreamEvent> },
-    /// The I/O threads have done something.
-    Work(WorkDone),
-    /// The session's owner wants something.
-    Command(Command),
-    /// An interface has lost or got its carrier.
-    Carrier { interface: String, up: bool },
-}
-
-/// What a session's owner may want.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// Client: add these paths and connect them.
-    AddPaths(Vec<(PathId, PathPlan)>),
-    /// Client: tell the daemon to take a file.
-    Put { source: Arc<Source>, put: Box<Put>, reply: Reply },
-    /// Client: ask the daemon for a file.
-    Get { get: Box<Get>, target: LocalTarget, reply: Reply },
-    /// End, telling the peer why.
-    Close(CloseCode),
-    /// Daemon: end if there is no connection.
-    GiveWay,
-    /// Client: end a path for good.
-    Retire(PathId),
-    /// Client: tell the daemon which connections will come.
-    Expect(Vec<Expected>),
-    /// Daemon: tell the client that these are our interfaces now.
-    TellInterfaces(Vec<PeerInterface>),
-}
-
-/// What happens to a client's paths, for whoever plans them.
-#[derive(Debug)]
-pub(crate) enum LinkNews {
-    /// A path has a connection, which arrived where it was aimed at if that could be told.
-    Opened { path: PathId, verified: Option<bool>, path_mtu: Option<u32> },
-    /// A path could not be connected, or lost its connection.
-    Lost { path: PathId, why: String },
-    /// A path's packets arrived at another interface of the peer than they were aimed at; it is ended.
-    Astray { path: PathId, arrived: String, why: String },
-    /// The peer's interfaces have changed.
-    PeerInterfaces(Vec<PeerInterface>),
-}
-
-pub(crate) type Reply = oneshot::Sender<Result<(Outcome, Tally), Error>>;
-
-/// The way to a running session.
-#[derive(Debug, Clone)]
-pub(crate) struct SessionHandle {
-    pub(crate) inputs: mpsc::Sender<Input>,
-    /// Whether some path has a connection.
-    pub(crate) connected: Arc<AtomicBool>,
-    /// Cancelled when the session has ended and let go of its files.
-    pub(crate) ended: CancellationToken,
-}
-
-impl SessionHandle {
-    pub(crate) async fn command(&self, command: Command) -> bool {
-        self.inputs.send(Input::Command(command)).await.is_ok()
-    }
-}
 
 /// What a session is made of.
 pub(crate) struct DriverConfig {
@@ -246,6 +174,10 @@ impl Driver {
                 self.session.get(*get);
             }
             Command::Close(code) => self.closing = Some(code),
+            Command::GiveUp(error) => {
+                self.finish(Err(*error));
+                self.closing = Some(CloseCode::Cancelled);
+            }
             Command::Retire(path) => self.retire(path, PathLoss::Reset, now),
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
@@ -316,8 +248,7 @@ impl Driver {
             self.finish(Err(Error::Link { link, why: reason }));
             return;
         }
-        if let Error::Astray { arrived, .. } = &error {
-            let arrived = arrived.clone();
+        if let Some(arrived) = stray(&error, self.session.is_connected()) {
             self.tell_link(path, LinkState::LeftOut(reason.clone()));
             self.retire(path, loss, now);
             self.plan(LinkNews::Astray { path, arrived, why: reason });
@@ -593,6 +524,17 @@ async fn sleep_until(at: Option<tokio::time::Instant>) {
     }
 }
 
+/// Returns where a path led that does not lead where it should: to an interface of the peer, or, without one, to another machine.
+///
+/// That somebody else has an address says nothing of the peer while that is heard over other paths; without any, the peer may be another now.
+fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
+    match error {
+        Error::Astray { arrived, .. } => Some(Some(arrived.clone())),
+        Error::UntrustedPeer { .. } if is_connected => Some(None),
+        _ => None,
+    }
+}
+
 fn loss_text(loss: PathLoss) -> &'static str {
     match loss {
         PathLoss::Unreachable => "could not connect",
@@ -602,5 +544,27 @@ fn loss_text(loss: PathLoss) -> &'static str {
         PathLoss::Protocol => "peer sent what makes no sense",
         PathLoss::WrongInterface => "arrives at another interface of the peer",
         _ => "lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::Identity;
+
+    #[test]
+    fn another_machine_at_one_address_costs_a_path_and_not_the_session() {
+        let key = Identity::generate().unwrap().public_key();
+        let error = Error::UntrustedPeer { host: "nas".into(), key };
+        assert_eq!(stray(&error, true), Some(None));
+        assert_eq!(stray(&error, false), None, "with no path left, the peer itself is another");
+        let refused = Error::Refused { host: "nas".into(), why: "it does not know the session".into() };
+        assert_eq!(stray(&refused, true), None, "a daemon that was restarted has forgotten the session");
+    }
+
+    #[test]
+    fn a_wrong_interface_is_named() {
+        let error = Error::Astray { aimed_at: "enp2".into(), arrived: "enp1".into() };
+        assert_eq!(stray(&error, true), Some(Some("enp1".into())));
     }
 }

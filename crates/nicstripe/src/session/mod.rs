@@ -1,16 +1,18 @@
 //! A session at work: one task owns its state and applies what streams, disks and commands tell it.
 //!
-//! `nicstripe-proto` decides; this module asks it and does what it says. [`driver`] is the loop, [`work`] the files of a transfer, [`slot`] the
+//! `nicstripe-proto` decides; this module asks it and does what it says. [`driver`] is the loop, [`input`] what it is told, [`work`] the files of a transfer, [`slot`] the
 //! connections of a path.
 
 mod driver;
+mod input;
 mod slot;
 mod tally;
 mod work;
 
 pub(crate) use self::{
-    driver::{Command, Driver, DriverConfig, Input, LinkNews, Reply, SessionHandle},
-    slot::{Capacity, Established, PathPlan},
-    tally::Tally,
+    driver::{Driver, DriverConfig},
+    input::{Command, Input, LinkNews, Reply, SessionHandle},
+    slot::{Capacities, Capacity, Established, PathPlan},
+    tally::{Tally, all_verified},
     work::{Access, LocalTarget, Outcome, offer_of},
 };

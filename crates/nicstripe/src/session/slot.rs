@@ -29,7 +29,7 @@ pub(crate) struct PathPlan {
     /// The peer's interface at which it must arrive, where that is known.
     pub(crate) peer_interface: Option<String>,
     /// Most that it can carry from us and to us, if known.
-    pub(crate) capacity: Capacity,
+    pub(crate) capacity: Capacities,
     /// The user's limit for this link.
     pub(crate) cap: Option<BitRate>,
     /// Whether the user named it: then it is an error that it does not connect.
@@ -56,6 +56,20 @@ impl PathPlan {
 pub(crate) struct Capacity {
     pub(crate) outgoing: Option<BitRate>,
     pub(crate) incoming: Option<BitRate>,
+}
+
+/// The same, with packets of the interfaces' size and with those of an Ethernet without jumbo frames.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Capacities {
+    pub(crate) full: Capacity,
+    pub(crate) narrow: Capacity,
+}
+
+impl Capacities {
+    /// What counts where packets above `path_mtu` do not get through, if that is known of it.
+    pub(crate) fn through(&self, path_mtu: Option<u32>) -> Capacity {
+        if path_mtu.is_some() { self.narrow } else { self.full }
+    }
 }
 
 /// A connection that is authenticated and said hello.

@@ -9,7 +9,7 @@ use nicstripe_proto::{BitRate, PathId, Session, TransferStats, message::StreamRe
 
 use super::slot::{Slot, view_of};
 use crate::{
-    event::{LinkName, LinkProgress, Progress},
+    event::{LinkName, LinkProgress, LinkState, Progress},
     report::{KernelView, LinkReport},
 };
 
@@ -98,7 +98,7 @@ impl Tally {
     /// Returns the final numbers.
     pub(super) fn closed(mut self, stats: &TransferStats, slots: &BTreeMap<PathId, Slot>, session: &Session) -> Self {
         self.stats = stats.clone();
-        for (path, slot) in slots.iter().filter(|(_, slot)| !slot.retired || slot.verified.is_some()) {
+        for (path, slot) in slots {
             let bytes = stats.by_path.get(path).copied().unwrap_or(0);
             if slot.retired && bytes == 0 {
                 continue;
@@ -113,12 +113,19 @@ impl Tally {
     fn add_link(&mut self, slot: &Slot, bytes: u64, kernel: KernelView, failures: u32) {
         let link = slot.plan.link();
         let receiving = !self.peer_streams.is_empty();
-        let theory = if receiving { slot.plan.capacity.incoming } else { slot.plan.capacity.outgoing };
+        let theory = slot.plan.capacity.through(slot.path_mtu);
+        let theory = if receiving { theory.incoming } else { theory.outgoing };
         match self.links.iter_mut().find(|other| is_one_link(&other.link, &link)) {
             Some(other) => {
                 other.bytes += bytes;
                 other.failures += failures;
                 other.kernel = sum(&other.kernel, &kernel);
+                other.theory = other.theory.min(theory);
+                other.path_mtu = [other.path_mtu, slot.path_mtu].into_iter().flatten().min();
+                other.verified = all_verified(other.verified, slot.verified);
+                if slot.state == LinkState::Up {
+                    other.state = LinkState::Up;
+                }
             }
             None => self.links.push(LinkReport {
                 link,
@@ -127,11 +134,21 @@ impl Tally {
                 theory,
                 state: slot.state.clone(),
                 verified: slot.verified,
+                interface_bytes: None,
                 path_mtu: slot.path_mtu,
                 failures,
                 kernel,
             }),
         }
+    }
+}
+
+/// Whether all connections of a link are verified: not if one is known not to be, and unknown if one is.
+pub(crate) fn all_verified(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        (None, _) | (_, None) => None,
     }
 }
 
@@ -151,5 +168,18 @@ fn sum(a: &KernelView, b: &KernelView) -> KernelView {
         rwnd_limited: add(a.rwnd_limited, b.rwnd_limited),
         sndbuf_limited: add(a.sndbuf_limited, b.sndbuf_limited),
         starved: a.starved.max(b.starved),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_verified_if_each_of_its_connections_is() {
+        let [yes, no, unknown] = [Some(true), Some(false), None];
+        assert_eq!(all_verified(yes, yes), yes);
+        assert_eq!([all_verified(yes, no), all_verified(no, yes), all_verified(no, unknown), all_verified(unknown, no)], [no; 4]);
+        assert_eq!([all_verified(yes, unknown), all_verified(unknown, yes)], [unknown; 2]);
     }
 }

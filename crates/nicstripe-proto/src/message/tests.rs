@@ -1,0 +1,159 @@
+use proptest::{collection::vec, option, prelude::*};
+
+use super::*;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn messages_are_pinned_byte_for_byte() {
+    let get = Message::Get(Get { transfer: TransferId(1), name: Name::new(["a"]).unwrap(), limit_bps: None });
+    assert_eq!(hex(&minicbor::to_vec(&get).unwrap()), "820181a2000101814161");
+    let committed = Message::Committed(Committed { transfer: TransferId(2), digest: Digest([3; 32]) });
+    assert_eq!(hex(&minicbor::to_vec(committed).unwrap()), format!("820581a20002015820{}", "03".repeat(32)));
+    let hello = Hello {
+        version: 1,
+        session: SessionId([4; 16]),
+        new: true,
+        path: 0,
+        interface: None,
+        interfaces: None,
+        cap_bps: None,
+        padding: None,
+    };
+    assert_eq!(hex(&minicbor::to_vec(hello).unwrap()), format!("a400010150{}02f50300", "04".repeat(16)));
+    let expected = Expected { from: IpAddr::from([10, 9, 0, 12]), interface: 3 };
+    let expect = Message::Expect(Expect { connections: vec![expected] });
+    assert_eq!(hex(&minicbor::to_vec(expect).unwrap()), "820881a10081a2008200440a09000c0103");
+    let interfaces = Message::Interfaces(Interfaces { interfaces: Vec::new() });
+    assert_eq!(hex(&minicbor::to_vec(interfaces).unwrap()), "820781a10080");
+    let welcome = Welcome { version: 1, arrival: None, interfaces: None, padding: Some(vec![0; 2]) };
+    assert_eq!(hex(&minicbor::to_vec(welcome).unwrap()), "a2000103420000");
+    let refusal = Refusal { code: RefusalCode::UnknownSession, version: 1 };
+    assert_eq!(hex(&minicbor::to_vec(refusal).unwrap()), "a200010101");
+}
+
+#[test]
+fn a_map_with_a_key_from_the_future_is_read() {
+    // {0: 2 (code), 1: 1 (version), 9: "new"}
+    let bytes = [0xa3, 0x00, 0x02, 0x01, 0x01, 0x09, 0x63, b'n', b'e', b'w'];
+    let refusal: Refusal = minicbor::decode(&bytes).unwrap();
+    assert_eq!(refusal.code, RefusalCode::TooManySessions);
+}
+
+#[test]
+fn the_longest_accept_fits_in_a_control_message() {
+    let have = Have { first: u64::MAX, level: 63, value: [0xff; 32] };
+    let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE] });
+    let len = minicbor::to_vec(accept).unwrap().len();
+    assert!(len <= crate::frame::MAX_CONTROL, "{len}");
+}
+
+#[test]
+fn cut_or_garbled_messages_are_errors_not_panics() {
+    let name = Name::new(["dir", "file"]).unwrap();
+    let bytes = minicbor::to_vec(Message::Get(Get { transfer: TransferId(1), name, limit_bps: None })).unwrap();
+    for len in 0..bytes.len() {
+        assert!(minicbor::decode::<Message>(&bytes[..len]).is_err());
+    }
+    for (index, bit) in (0..bytes.len()).flat_map(|index| (0..8).map(move |bit| (index, bit))) {
+        let mut garbled = bytes.clone();
+        garbled[index] ^= 1 << bit;
+        let _ = minicbor::decode::<Message>(&garbled);
+    }
+}
+
+/// Any interface that a peer may describe.
+fn any_interface() -> impl Strategy<Value = PeerInterface> {
+    let address = (any::<IpAddr>(), any::<u8>()).prop_map(|(ip, prefix_len)| PeerAddress { ip, prefix_len });
+    let settings = any::<[u8; 3]>().prop_map(|[arp_ignore, arp_announce, rp_filter]| Ipv4Settings { arp_ignore, arp_announce, rp_filter });
+    let seen = (".{0,20}", any::<u32>(), vec(address, 0..4), any::<u32>(), any::<bool>());
+    let known =
+        (any::<[Option<u64>; 2]>(), any::<Option<[u8; 6]>>(), option::of(vec(".{0,9}", 0..3)), any::<Option<u8>>(), option::of(settings));
+    (seen, known).prop_map(|((name, index, addresses, mtu, candidate), (rates, mac, members, streams, settings))| PeerInterface {
+        name,
+        index,
+        addresses,
+        mtu,
+        line_rate_bps: rates[0],
+        egress_limit_bps: rates[1],
+        candidate,
+        mac,
+        members,
+        streams,
+        settings,
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_told_of_interfaces_and_connections_comes_back_as_it_was(
+        interfaces in vec(any_interface(), 0..4),
+        connections in vec((any::<IpAddr>(), any::<u32>()), 0..4),
+    ) {
+        let connections = connections.into_iter().map(|(from, interface)| Expected { from, interface }).collect();
+        for message in [Message::Interfaces(Interfaces { interfaces }), Message::Expect(Expect { connections })] {
+            let bytes = minicbor::to_vec(&message).unwrap();
+            prop_assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn greetings_come_back_as_they_were(
+        interfaces in option::of(vec(any_interface(), 0..3)),
+        words in any::<([u8; 16], bool, u16, Option<u64>)>(),
+        name in option::of(".{0,20}"),
+        padding in option::of(vec(any::<u8>(), 0..40)),
+    ) {
+        let (session, new, path, cap_bps) = words;
+        let hello = Hello {
+            version: VERSION,
+            session: SessionId(session),
+            new,
+            path,
+            interface: name.clone(),
+            interfaces: interfaces.clone(),
+            cap_bps,
+            padding: padding.clone(),
+        };
+        prop_assert_eq!(minicbor::decode::<Hello>(&minicbor::to_vec(&hello).unwrap()).unwrap(), hello);
+        let welcome = Welcome { version: VERSION, arrival: name, interfaces, padding };
+        prop_assert_eq!(minicbor::decode::<Welcome>(&minicbor::to_vec(&welcome).unwrap()).unwrap(), welcome);
+    }
+}
+
+#[test]
+fn an_interface_with_everything_is_pinned_and_the_most_of_them_fit_in_a_message() {
+    let interface = PeerInterface {
+        name: "eth1".into(),
+        index: 2,
+        addresses: vec![PeerAddress { ip: IpAddr::from([10, 0, 0, 1]), prefix_len: 24 }],
+        mtu: 1500,
+        line_rate_bps: Some(1),
+        egress_limit_bps: Some(2),
+        candidate: true,
+        mac: Some([2; 6]),
+        members: Some(vec!["a".into()]),
+        streams: Some(4),
+        settings: Some(Ipv4Settings { arp_ignore: 0, arp_announce: 1, rp_filter: 2 }),
+    };
+    assert_eq!(
+        hex(&minicbor::to_vec(&interface).unwrap()),
+        "ab00646574683101020281a2008200440a000001011818031905dc0401050206f507460202020202020881616109040aa3000001010202"
+    );
+    let long = PeerAddress { ip: IpAddr::from([0xff; 16]), prefix_len: 128 };
+    let largest = PeerInterface {
+        name: "fifteen_letters".into(),
+        index: u32::MAX,
+        addresses: vec![long; crate::pairing::MOST_ADDRESSES],
+        mtu: u32::MAX,
+        line_rate_bps: Some(u64::MAX),
+        egress_limit_bps: Some(u64::MAX),
+        members: Some(vec!["fifteen_letters".into(); 8]),
+        ..interface
+    };
+    let message = Message::Interfaces(Interfaces { interfaces: vec![largest; crate::pairing::MOST_INTERFACES] });
+    let len = minicbor::to_vec(message).unwrap().len();
+    assert!(len <= crate::frame::MAX_CONTROL, "{len}");
+}

@@ -1,0 +1,146 @@
+//! Whether the interfaces carried what the links delivered, by the kernel's own count.
+//!
+//! A connection that arrived at the right interface once may still be answered over another card (a switch, `arp_announce` of 0): the
+//! handshake does not see that, the counters do.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use nicstripe_link::{Counters, InterfaceIndex, counters, interfaces};
+
+use crate::report::LinkReport;
+
+/// What each interface had carried at some moment.
+#[derive(Debug, Default)]
+pub(super) struct Carried(BTreeMap<String, (InterfaceIndex, Counters)>);
+
+impl Carried {
+    /// Reads the counters of all interfaces; those that cannot be read are not in it.
+    pub(super) fn read() -> Self {
+        let read =
+            |interface: nicstripe_link::Interface| Some((interface.name.to_string(), (interface.index, counters(interface.index).ok()?)));
+        Self(interfaces().unwrap_or_default().into_iter().filter_map(read).collect())
+    }
+
+    /// Returns what an interface carried since `earlier`: since it was made, where it was not there then.
+    fn since(&self, earlier: &Self, interface: &str) -> Option<Counters> {
+        let (index, now) = self.0.get(interface)?;
+        let then = earlier.0.get(interface).filter(|(then, _)| then == index);
+        Some(then.map_or(*now, |(_, then)| now.since(then)))
+    }
+}
+
+/// Says of each link what its interface carried since `before`, and takes back that it is verified where that is less than it delivered.
+///
+/// Some drivers count once a second (tg3, bnxt): where it looks too little they are given that time.
+pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiving: bool) {
+    for _ in 0..COUNTING_LOOKS {
+        judge(links, before, &Carried::read(), is_receiving);
+        if links.iter().all(|link| link.interface_bytes.is_none_or(|carried| carried >= delivered(links, link))) {
+            break;
+        }
+        tokio::time::sleep(COUNTING_PAUSE).await;
+    }
+    withdraw(links);
+}
+
+/// Takes back what the counters do not bear out.
+fn withdraw(links: &mut [LinkReport]) {
+    for index in 0..links.len() {
+        let lacks = links.get(index).is_some_and(|link| link.interface_bytes.is_none_or(|carried| carried < delivered(links, link)));
+        if let Some(link) = links.get_mut(index).filter(|link| lacks && link.verified == Some(true)) {
+            // What nobody counted is not known.
+            link.verified = link.interface_bytes.map(|_| false);
+        }
+    }
+}
+
+fn judge(links: &mut [LinkReport], before: &Carried, now: &Carried, is_receiving: bool) {
+    for link in links {
+        let carried = now.since(before, &link.link.interface);
+        link.interface_bytes = carried.map(|carried| if is_receiving { carried.received } else { carried.sent });
+    }
+}
+
+/// Returns what all links on the interface of `link` delivered.
+fn delivered(links: &[LinkReport], link: &LinkReport) -> u64 {
+    links.iter().filter(|other| other.link.interface == link.link.interface).map(|other| other.bytes).sum()
+}
+
+/// Looks at the counters, and the pause between two: somewhat more than a second in all.
+const COUNTING_LOOKS: u32 = 6;
+const COUNTING_PAUSE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use nicstripe_proto::BitRate;
+
+    use super::*;
+    use crate::{
+        event::{LinkName, LinkState},
+        report::KernelView,
+    };
+
+    fn link(interface: &str, remote: u8, bytes: u64) -> LinkReport {
+        LinkReport {
+            link: LinkName { interface: interface.into(), peer_interface: None, local: None, remote: [10, 0, 0, remote].into() },
+            bytes,
+            goodput: BitRate(0),
+            theory: None,
+            state: LinkState::Up,
+            verified: Some(true),
+            interface_bytes: None,
+            path_mtu: None,
+            failures: 0,
+            kernel: KernelView::default(),
+        }
+    }
+
+    fn carried(index: u32, received: u64, sent: u64) -> Carried {
+        Carried([("eth1".to_owned(), (InterfaceIndex(index), Counters { received, sent }))].into())
+    }
+
+    #[test]
+    fn each_direction_is_counted_by_itself_from_the_start_of_the_transfer() {
+        let mut links = [link("eth1", 1, 100)];
+        judge(&mut links, &carried(3, 50, 1000), &carried(3, 60, 1200), false);
+        assert_eq!(links[0].interface_bytes, Some(200));
+        judge(&mut links, &carried(3, 50, 1000), &carried(3, 60, 1200), true);
+        assert_eq!(links[0].interface_bytes, Some(10));
+    }
+
+    #[test]
+    fn an_interface_that_was_made_since_counts_from_its_making() {
+        let mut links = [link("eth1", 1, 100)];
+        judge(&mut links, &carried(3, 0, 5000), &carried(4, 0, 120), false);
+        assert_eq!(links[0].interface_bytes, Some(120));
+    }
+
+    #[test]
+    fn two_links_on_one_interface_have_to_share_what_it_carried() {
+        let links = [link("eth1", 1, 100), link("eth1", 2, 50), link("eth2", 3, 7)];
+        assert_eq!([delivered(&links, &links[0]), delivered(&links, &links[2])], [150, 7]);
+    }
+
+    #[test]
+    fn a_link_whose_interface_carried_less_than_it_delivered_is_not_verified() {
+        let counted = |bytes, interface_bytes| {
+            let mut links = [LinkReport { interface_bytes, ..link("eth1", 1, bytes) }];
+            withdraw(&mut links);
+            links[0].verified
+        };
+        assert_eq!(counted(100, Some(100)), Some(true));
+        assert_eq!(counted(100, Some(99)), Some(false));
+        assert_eq!(counted(100, None), None, "nobody counted");
+    }
+
+    #[tokio::test]
+    async fn what_went_over_an_interface_of_this_machine_is_counted() {
+        let before = Carried::read();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(&[0; 1000], socket.local_addr().unwrap()).unwrap();
+        let mut links = [link("lo", 1, 1000)];
+        verify(&mut links, &before, true).await;
+        assert_eq!(links[0].verified, Some(true));
+        assert!(links[0].interface_bytes.is_some_and(|bytes| bytes >= 1000));
+    }
+}

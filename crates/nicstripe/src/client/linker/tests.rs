@@ -1,0 +1,326 @@
+use nicstripe_proto::message::PeerAddress;
+
+use super::*;
+use crate::session::{Capacities, SessionHandle};
+
+const GBIT: u64 = 1_000_000_000;
+
+/// A linker between two machines that say this of themselves, and what it tells its session.
+struct Bench {
+    linker: Linker,
+    inputs: mpsc::Receiver<Input>,
+}
+
+impl Bench {
+    fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
+        Self::with_streams(local, remote, None)
+    }
+
+    fn with_streams(local: Vec<PeerInterface>, remote: Vec<PeerInterface>, streams: Option<u8>) -> Self {
+        let (sender, inputs) = mpsc::channel(1000);
+        let session = SessionHandle { inputs: sender, connected: Arc::default(), ended: tokio_util::sync::CancellationToken::new() };
+        let config = LinkerConfig { port: 7747, family: None, excluded: Vec::new(), streams, automatic: true, routes: None };
+        let mut linker = Linker::new(config, session, Vec::new(), remote.clone());
+        linker.pairing = Pairing::new(local.clone(), remote);
+        linker.local = local;
+        Self { linker, inputs }
+    }
+
+    /// Plans anew, and returns the paths that were made.
+    async fn replan(&mut self) -> Vec<PathId> {
+        self.linker.replan().await.unwrap();
+        self.made()
+    }
+
+    fn made(&mut self) -> Vec<PathId> {
+        self.commands().into_iter().filter_map(made_by).flatten().collect()
+    }
+
+    fn commands(&mut self) -> Vec<Command> {
+        let command = |input| match input {
+            Input::Command(command) => command,
+            other => panic!("{other:?}"),
+        };
+        std::iter::from_fn(|| self.inputs.try_recv().ok()).map(command).collect()
+    }
+
+    fn opened(&mut self, path: PathId, verified: Option<bool>) {
+        self.linker.on_news(LinkNews::Opened { path, verified, path_mtu: None });
+    }
+
+    fn lost(&mut self, path: PathId) {
+        self.linker.on_news(LinkNews::Lost { path, why: "connection closed".into() });
+    }
+
+    fn interfaces(&self) -> Vec<&str> {
+        self.linker.paths.values().map(|linked| linked.plan.interface.as_str()).collect()
+    }
+}
+
+fn made_by(command: Command) -> Option<Vec<PathId>> {
+    match command {
+        Command::AddPaths(paths) => Some(paths.into_iter().map(|(path, _)| path).collect()),
+        _ => None,
+    }
+}
+
+fn interface(name: &str, index: u32, addresses: &[&str]) -> PeerInterface {
+    let address = |text: &&str| {
+        let (ip, prefix_len) = text.split_once('/').unwrap();
+        PeerAddress { ip: ip.parse().unwrap(), prefix_len: prefix_len.parse().unwrap() }
+    };
+    PeerInterface {
+        name: name.into(),
+        index,
+        addresses: addresses.iter().map(address).collect(),
+        mtu: 1500,
+        line_rate_bps: Some(GBIT),
+        egress_limit_bps: None,
+        candidate: true,
+        mac: None,
+        members: None,
+        streams: None,
+        settings: None,
+    }
+}
+
+/// Two machines with one cable.
+fn cable() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
+    (vec![interface("eth1", 1, &["10.0.1.1/24"])], vec![interface("enp1", 1, &["10.0.1.2/24"])])
+}
+
+/// Two machines with `count` cables without addresses, but those that IPv6 gives them.
+fn bare(count: u32) -> (Vec<PeerInterface>, Vec<PeerInterface>) {
+    let side = |name: &str, host: u32| {
+        (1..=count).map(|index| interface(&format!("{name}{index}"), index, &[&format!("fe80::{host}:{index}/64")])).collect()
+    };
+    (side("eth", 1), side("enp", 2))
+}
+
+#[tokio::test]
+async fn a_link_whose_line_rate_changes_is_not_made_anew() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local.clone(), remote);
+    let made = bench.replan().await;
+    assert_eq!(made.len(), 1);
+    bench.opened(made[0], Some(true));
+    bench.linker.local = vec![PeerInterface { line_rate_bps: Some(GBIT / 10), ..local[0].clone() }];
+    bench.linker.changed();
+    bench.linker.replan().await.unwrap();
+    assert!(bench.commands().is_empty());
+}
+
+#[tokio::test]
+async fn a_link_whose_subnet_gets_another_member_is_not_made_anew() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local.clone(), remote.clone());
+    let made = bench.replan().await;
+    bench.opened(made[0], Some(true));
+    bench.linker.remote = vec![remote[0].clone(), interface("enp2", 2, &["10.0.1.3/24"])];
+    bench.linker.changed();
+    bench.linker.replan().await.unwrap();
+    assert!(bench.commands().is_empty());
+}
+
+#[tokio::test]
+async fn one_stream_that_does_not_connect_does_not_end_a_link_that_works() {
+    let (local, mut remote) = cable();
+    remote.push(interface("enp2", 2, &["10.0.2.2/24"]));
+    let local = vec![PeerInterface {
+        addresses: [local[0].addresses.clone(), interface("", 0, &["10.0.2.1/24"]).addresses].concat(),
+        ..local[0].clone()
+    }];
+    let mut bench = Bench::with_streams(local, remote, Some(2));
+    let made = bench.replan().await;
+    assert_eq!(made.len(), 2);
+    bench.opened(made[0], Some(true));
+    bench.lost(made[1]);
+    bench.linker.replan().await.unwrap();
+    assert!(bench.commands().is_empty());
+}
+
+#[tokio::test]
+async fn a_link_whose_arrival_nobody_told_is_waited_for_like_any_other() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    let made = bench.replan().await;
+    bench.opened(made[0], None);
+    bench.lost(made[0]);
+    bench.lost(made[0]);
+    let failed = bench.linker.pairing.candidates().filter(|candidate| bench.linker.pairing.state(candidate.id()).failure().is_some());
+    assert_eq!(failed.count(), 0);
+}
+
+#[tokio::test]
+async fn a_link_that_never_connected_is_replaced_by_another() {
+    let (local, mut remote) = cable();
+    remote.push(interface("enp2", 2, &["10.0.1.3/24"]));
+    let mut bench = Bench::new(local, remote);
+    let first = bench.replan().await;
+    bench.lost(first[0]);
+    bench.linker.replan().await.unwrap();
+    let commands = bench.commands();
+    assert!(matches!(&commands[..], [Command::Retire(path), Command::AddPaths(_)] if *path == first[0]), "{commands:?}");
+}
+
+#[tokio::test]
+async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_again() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    let made = bench.replan().await;
+    bench.linker.on_news(LinkNews::Astray { path: made[0], arrived: None, why: "another key".into() });
+    assert_eq!(bench.replan().await, []);
+    assert!(bench.interfaces().is_empty());
+}
+
+#[tokio::test]
+async fn what_a_peer_tells_in_a_flood_is_planned_with_ten_times_a_second() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote.clone());
+    let told = |number: u32| vec![remote[0].clone(), interface("x", 9, &[&format!("10.7.0.{number}/24")])];
+    let now = Instant::now();
+    bench.linker.on_told(told(1), now);
+    assert_eq!(bench.linker.apply_told, Some(now), "the first at once");
+    bench.linker.take_told(now);
+    bench.linker.on_told(told(2), now);
+    bench.linker.on_told(told(3), now);
+    assert_eq!(bench.linker.apply_told, Some(now + TOLD_PAUSE));
+    bench.linker.take_told(now + TOLD_PAUSE);
+    assert_eq!(bench.linker.remote, told(3));
+    bench.linker.on_told(told(3), now + TOLD_PAUSE);
+    assert_eq!(bench.linker.apply_told, None, "that is no news");
+}
+
+#[tokio::test]
+async fn all_pairs_of_many_bare_cables_are_asked_at_not_only_the_first_64() {
+    let (local, remote) = bare(9);
+    let mut bench = Bench::new(local, remote);
+    bench.linker.probe();
+    while let Some((candidate, _)) = bench.linker.probes.next().await {
+        bench.linker.on_probed(candidate, false);
+    }
+    let states = bench.linker.pairing.candidates().map(|candidate| bench.linker.pairing.state(candidate.id()));
+    assert_eq!(states.filter(|state| state.failure().is_some()).count(), 81);
+}
+
+#[tokio::test]
+async fn changes_in_quick_succession_do_not_ask_twice() {
+    let (local, remote) = bare(8);
+    let mut bench = Bench::new(local, remote);
+    (0..10).for_each(|_| bench.linker.changed());
+    let mut asked = 0;
+    while bench.linker.probes.next().await.is_some() {
+        asked += 1;
+    }
+    assert_eq!(asked, 64);
+}
+
+#[tokio::test]
+async fn a_session_out_of_path_numbers_asks_nothing_of_its_peer() {
+    let (mut local, mut remote) = cable();
+    local.push(interface("eth2", 2, &["10.0.1.3/24"]));
+    let strict = nicstripe_proto::message::Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 1 };
+    remote[0].settings = Some(strict);
+    let mut bench = Bench::new(local, remote);
+    bench.linker.next = LAST_PATH.0 + 1;
+    bench.linker.replan().await.unwrap();
+    bench.linker.connect_awaiting().await;
+    bench.linker.replan().await.unwrap();
+    assert!(bench.commands().is_empty());
+}
+
+#[tokio::test]
+async fn what_was_announced_for_a_plan_that_is_no_more_is_not_connected() {
+    let (mut local, mut remote) = cable();
+    local.push(interface("eth2", 2, &["10.0.1.3/24"]));
+    let strict = nicstripe_proto::message::Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 1 };
+    remote[0].settings = Some(strict);
+    let mut bench = Bench::new(local, remote);
+    bench.linker.replan().await.unwrap();
+    assert!(matches!(&bench.commands()[..], [Command::Expect(_)]));
+    bench.linker.local.clear();
+    bench.linker.changed();
+    bench.linker.replan().await.unwrap();
+    bench.linker.connect_awaiting().await;
+    assert!(bench.commands().is_empty());
+}
+
+fn contact(interface: &str, remote: &str, peer_interface: Option<&str>) -> PathPlan {
+    PathPlan {
+        interface: interface.into(),
+        local: None,
+        remote: (remote.parse::<IpAddr>().unwrap(), 7747).into(),
+        peer_interface: peer_interface.map(Into::into),
+        capacity: Capacities::default(),
+        cap: None,
+        named: false,
+        contact_only: false,
+        no_data: false,
+    }
+}
+
+#[tokio::test]
+async fn an_interface_whose_first_contact_goes_to_an_address_the_peer_does_not_know_is_not_used_twice() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    bench.linker.begin(&contact("eth1", "198.51.100.7", None), None, None, Vec::new()).await.unwrap();
+    assert_eq!(bench.made(), []);
+}
+
+#[tokio::test]
+async fn further_streams_of_the_first_contact_belong_to_its_link() {
+    let (local, remote) = cable();
+    let mut bench = Bench::with_streams(local, remote, Some(3));
+    bench.linker.begin(&contact("eth1", "10.0.1.2", Some("enp1")), Some(true), None, Vec::new()).await.unwrap();
+    assert_eq!(bench.made().len(), 2);
+    assert!(bench.linker.paths.values().all(|linked| linked.candidate.is_some()));
+}
+
+#[tokio::test]
+async fn more_named_connections_than_a_session_has_are_an_error() {
+    let (local, remote) = cable();
+    let mut bench = Bench::with_streams(local, remote, Some(MOST_STREAMS));
+    let named: Vec<PathPlan> = (1..=4).map(|_| PathPlan { named: true, ..contact("eth1", "10.0.1.2", Some("enp1")) }).collect();
+    let begun = bench.linker.begin(&contact("eth1", "10.0.1.2", Some("enp1")), Some(true), None, named).await;
+    assert!(matches!(begun, Err(Error::Link { .. })), "{begun:?}");
+}
+
+#[tokio::test]
+async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
+    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let made = bench.made();
+    assert!(bench.linker.given_up().is_none(), "a path is being connected");
+    bench.lost(made[0]);
+    assert!(matches!(bench.linker.given_up(), Some(Error::Link { link, .. }) if link == "wlan0"));
+    bench.linker.probe();
+    assert!(bench.linker.given_up().is_none(), "cables are asked at again in a while");
+}
+
+#[tokio::test]
+async fn a_session_that_has_had_a_link_waits_for_it() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
+    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let made = bench.made();
+    bench.opened(made[0], Some(true));
+    bench.linker.paths.remove(&made[0]);
+    bench.linker.pairing = Pairing::new(Vec::new(), Vec::new());
+    assert!(bench.linker.given_up().is_none());
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_holds_any_more_is_ended() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    bench.linker.config.automatic = false;
+    let (_news, receiver) = mpsc::channel(1);
+    let (survey, requests) = mpsc::channel(1);
+    drop(survey);
+    let ran = tokio::time::timeout(Duration::from_secs(10), bench.linker.run(receiver, requests)).await;
+    assert!(ran.is_ok());
+    assert!(matches!(bench.inputs.recv().await, Some(Input::Command(Command::Close(CloseCode::Done)))));
+}

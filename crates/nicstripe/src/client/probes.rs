@@ -1,0 +1,126 @@
+//! Probes of cables: how many are under way at once, and how many are made in a second.
+//!
+//! Which addresses are asked comes from the peer, so that it must not decide how much is sent.
+
+use std::collections::BTreeSet;
+
+use nicstripe_proto::{
+    discovery::TokenBucket,
+    pairing::{Candidate, CandidateId, MOST_PROBES},
+};
+use tokio::{task::JoinSet, time::Instant};
+
+use super::linker::PROBE_TIMEOUT;
+use crate::{connect::answers, plan::socket_address};
+
+/// The probes of one session.
+pub(super) struct Probes {
+    port: u16,
+    tasks: JoinSet<(CandidateId, bool)>,
+    under_way: BTreeSet<CandidateId>,
+    budget: TokenBucket,
+}
+
+impl Probes {
+    pub(super) fn new(port: u16, now: Instant) -> Self {
+        let budget = TokenBucket::new(PROBE_BURST, PROBES_PER_SECOND, now.into_std());
+        Self { port, tasks: JoinSet::new(), under_way: BTreeSet::new(), budget }
+    }
+
+    /// Asks at the candidate's address, unless that is done already. Says whether it is; if not, it was too much at once.
+    pub(super) fn start(&mut self, candidate: &Candidate, now: Instant) -> bool {
+        let id = candidate.id();
+        if self.under_way.contains(&id) {
+            return true;
+        }
+        if self.under_way.len() >= MOST_PROBES || !self.budget.take(now.into_std()) {
+            return false;
+        }
+        let remote = socket_address(candidate.remote.address, self.port, candidate.local.index);
+        let interface = candidate.local.interface.clone();
+        self.under_way.insert(id);
+        self.tasks.spawn(async move { (id, answers(&interface, remote, PROBE_TIMEOUT).await) });
+        true
+    }
+
+    /// Waits for the next answer, or for one to be given up; `None` at once where nothing is asked. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<(CandidateId, bool)> {
+        let (id, answered) = self.tasks.join_next().await?.ok()?;
+        self.under_way.remove(&id);
+        Some((id, answered))
+    }
+
+    /// Returns another answer that is there already.
+    pub(super) fn next_now(&mut self) -> Option<(CandidateId, bool)> {
+        let (id, answered) = self.tasks.try_join_next()?.ok()?;
+        self.under_way.remove(&id);
+        Some((id, answered))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+}
+
+/// Probes at once beyond what comes back with time: sixteen interfaces with sixteen, twice.
+const PROBE_BURST: u32 = 512;
+
+/// A probe is one packet of TCP, and two more where it is answered: 64 a second are some 50 kbit/s.
+const PROBES_PER_SECOND: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv6Addr};
+
+    use nicstripe_proto::pairing::{PathEnd, Preference};
+
+    use super::*;
+
+    fn candidate(number: u16) -> Candidate {
+        // No interface has this name, so that nothing is sent.
+        let end = |address: IpAddr| PathEnd { interface: "none0".into(), index: 1, address };
+        let remote = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number);
+        Candidate {
+            local: end(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1).into()),
+            remote: end(remote.into()),
+            preference: Preference::LinkLocal,
+            rate_bps: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_already_is_not_asked_twice() {
+        let now = Instant::now();
+        let mut probes = Probes::new(7747, now);
+        assert!(probes.start(&candidate(1), now) && probes.start(&candidate(1), now));
+        assert_eq!(probes.next().await, Some((candidate(1).id(), false)));
+        assert_eq!(probes.next().await, None);
+        assert!(probes.is_empty());
+    }
+
+    #[tokio::test]
+    async fn no_more_than_64_are_under_way() {
+        let now = Instant::now();
+        let mut probes = Probes::new(7747, now);
+        let started = (0..1000).filter(|number| probes.start(&candidate(*number), now)).count();
+        assert_eq!(started, MOST_PROBES);
+        probes.next().await;
+        assert!(probes.start(&candidate(999), now));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_names_ever_new_addresses_gets_64_probes_a_second() {
+        let now = Instant::now();
+        let mut probes = Probes::new(7747, now);
+        let mut spent = 0;
+        for number in 0..2000 {
+            spent += u32::from(probes.start(&candidate(number), now));
+            probes.next().await;
+        }
+        assert_eq!(spent, PROBE_BURST);
+        let later = now + std::time::Duration::from_secs(1);
+        assert_eq!((0..PROBES_PER_SECOND as u16).filter(|number| probes.start(&candidate(*number), later)).count(), MOST_PROBES);
+        while probes.next().await.is_some() {}
+        assert!(!probes.start(&candidate(3000), later));
+    }
+}
