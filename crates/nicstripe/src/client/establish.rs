@@ -145,13 +145,14 @@ impl Inner {
             return Ok(());
         }
         let is_candidate = facts.local.iter().any(|interface| interface.name == first.interface && interface.candidate);
-        if is_candidate && verified != Some(false) {
+        let candidates = facts.candidates();
+        if is_candidate && verified != Some(false) && !has_better(first, &candidates) {
             return Ok(());
         }
         let left_out = here
             .iter()
             .any(|interface| interface.is_called(&first.interface) && self.settings.excluded.iter().any(|name| interface.is_called(name)));
-        let has_others = !facts.candidates().is_empty();
+        let has_others = !candidates.is_empty();
         if left_out && !has_others {
             let why = "it is left out as asked, and no other link reaches the peer".into();
             return Err(Error::Link { link: first.interface.clone(), why });
@@ -219,6 +220,17 @@ fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> R
         contact_only,
         no_data: contact_only,
     })
+}
+
+/// Whether the interfaces of the first contact have addresses that are preferred to those that it used: a name that was found on a cable is
+/// an IPv6 address, and an address in a shared subnet may work by chance.
+fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
+    let is_same_pair = |candidate: &&Candidate| {
+        candidate.local.interface == first.interface && Some(&candidate.remote.interface) == first.peer_interface.as_ref()
+    };
+    let mut same_pair = candidates.iter().filter(is_same_pair);
+    let own = same_pair.clone().find(|candidate| candidate.remote.address == first.remote.ip());
+    own.is_some_and(|own| same_pair.any(|other| other.preference < own.preference))
 }
 
 fn is_end(end: &LinkEnd, candidate: &PathEnd) -> bool {

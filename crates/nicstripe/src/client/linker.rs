@@ -141,6 +141,7 @@ impl Linker {
             routes.hold_all(&[first], &self.here).await?;
         }
         self.add(plans).await?;
+        self.probe();
         if self.config.automatic { self.replan().await } else { Ok(()) }
     }
 
@@ -339,7 +340,9 @@ impl Linker {
         self.awaiting.retain(|(_, candidate)| candidate.as_ref().is_none_or(|candidate| has(&wanted, candidate)));
         let made = self.paths.values().map(|linked| &linked.candidate);
         let known: Vec<Candidate> = made.chain(self.awaiting.iter().map(|(_, candidate)| candidate)).flatten().cloned().collect();
-        let new: Vec<Candidate> = wanted.into_iter().filter(|candidate| !has(&known, candidate)).collect();
+        // Over link-local addresses a shared subnet is no gamble: whether they answer is known in a moment.
+        let may_be_made = |candidate: &Candidate| candidate.preference != Preference::SharedSubnet || self.probes.is_empty();
+        let new: Vec<Candidate> = wanted.into_iter().filter(|candidate| !has(&known, candidate) && may_be_made(candidate)).collect();
         let free = self.free_paths();
         if new.is_empty() || free == 0 {
             return Ok(());
@@ -439,6 +442,8 @@ impl Linker {
     /// has to be told to let them in.
     fn expected(&self, (plan, candidate): &(PathPlan, Option<Candidate>)) -> Option<Expected> {
         let candidate = candidate.as_ref().filter(|candidate| candidate.preference == Preference::SharedSubnet)?;
+        // Who may install no routes here, or shall not, asks for none there.
+        self.config.routes.as_ref()?;
         let is_strict = |interface: &PeerInterface| interface.settings.is_some_and(|settings| settings.rp_filter == 1);
         let strict = self.local.iter().chain(&self.remote).any(is_strict);
         strict.then_some(Expected { from: plan.local?, interface: candidate.remote.index })
@@ -481,7 +486,7 @@ impl Linker {
             paths: &self.paths,
             config: &self.config,
         });
-        LinkSurvey { is_probing: !self.probes.is_empty(), ..survey }
+        LinkSurvey { is_probing: !self.probes.is_empty() || !self.awaiting.is_empty(), ..survey }
     }
 }
 

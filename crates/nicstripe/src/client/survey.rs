@@ -142,7 +142,7 @@ pub(super) struct Known<'a> {
 /// Describes what a linker knows.
 pub(super) fn of(known: &Known<'_>) -> LinkSurvey {
     let mut links: Vec<SurveyedLink> = Vec::new();
-    for linked in known.paths.values() {
+    for linked in known.paths.values().filter(|linked| !never_worked(linked, known.pairing)) {
         let link = linked.plan.link();
         match links.iter_mut().find(|other| other.link.interface == link.interface && other.link.remote == link.remote) {
             Some(other) => {
@@ -173,6 +173,12 @@ fn is_used(links: &[SurveyedLink], unused: &UnusedInterface) -> bool {
         false => link.link.interface == unused.interface,
     };
     links.iter().any(is_end)
+}
+
+/// Whether it was tried in vain and never had a connection, though it is tried again: it is told among what does not work.
+fn never_worked(linked: &Linked, pairing: &Pairing) -> bool {
+    let failed = |candidate: &Candidate| pairing.state(candidate.id()).failure().is_some();
+    !linked.opened && linked.candidate.as_ref().is_some_and(failed)
 }
 
 /// Returns the ways between interfaces that no link uses which were tried in vain: those are links that are missing.

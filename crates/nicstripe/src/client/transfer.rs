@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    event::Event,
+    event::{Event, LinkState},
     file::Source,
     report::{Limit, Report, limit},
     session::{Command, LocalTarget, Outcome, Reply, Tally, offer_of},
@@ -228,7 +228,9 @@ impl Run {
         for link in &mut links {
             link.goodput = BitRate::from_bytes_over(link.bytes, elapsed);
         }
-        let all_known = !links.is_empty() && links.iter().all(|link| link.theory.is_some());
+        // What was left out was not expected to carry anything.
+        let expected = || links.iter().filter(|link| !matches!(link.state, LinkState::LeftOut(_)));
+        let all_known = expected().count() > 0 && expected().all(|link| link.theory.is_some());
         let mut report = Report {
             size: outcome.size,
             digest: outcome.digest,
@@ -238,7 +240,7 @@ impl Run {
             resent_bytes: tally.stats.repeated_bytes,
             failovers: tally.failovers,
             routes_installed,
-            expected: all_known.then(|| BitRate(links.iter().filter_map(|link| link.theory).map(|rate| rate.0).sum())),
+            expected: all_known.then(|| BitRate(expected().filter_map(|link| link.theory).map(|rate| rate.0).sum())),
             limited_by: Limit::Unknown,
             links,
             failed: Vec::new(),

@@ -220,7 +220,10 @@ impl Driver {
             return;
         }
         let contacts: Vec<PathId> = self.slots.iter().filter(|(_, slot)| slot.plan.contact_only).map(|(path, _)| *path).collect();
-        contacts.into_iter().for_each(|path| self.retire(path, PathLoss::Reset, now));
+        for path in contacts {
+            self.tell_link(path, LinkState::LeftOut("it only served to meet the peer".into()));
+            self.retire(path, PathLoss::Reset, now);
+        }
     }
 
     /// Ends a path for good; what it has queued is sent.
