@@ -65,6 +65,8 @@ pub(crate) enum Command {
     GiveWay,
     /// Client: end a path for good.
     Retire(PathId),
+    /// Client: the same, because its interface is not there any more.
+    Gone(PathId),
     /// Client: tell the daemon which connections will come.
     Expect(Vec<Expected>),
     /// Daemon: tell the client that these are our interfaces now.
@@ -247,6 +249,11 @@ impl Driver {
             }
             Command::Close(code) => self.closing = Some(code),
             Command::Retire(path) => self.retire(path, PathLoss::Reset, now),
+            Command::Gone(path) => {
+                // Whether the kernel says first that the carrier is lost is a matter of luck.
+                self.on_path_changed(path, PathState::Failed { retry_at: None }, Some(PathLoss::CarrierLost));
+                self.retire(path, PathLoss::CarrierLost, now);
+            }
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
             Command::GiveWay => {
