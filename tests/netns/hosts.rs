@@ -32,10 +32,19 @@ impl Hosts {
 
     /// Starts the daemon in this lab.
     pub(crate) fn in_lab(lab: Lab, client: Rights, server: Rights) -> Self {
+        Self::set_up(lab, client, server, &[])
+    }
+
+    /// Starts the daemon with these options, and both ends without rights.
+    pub(crate) fn serving_with(lab: Lab, options: &[&str]) -> Self {
+        Self::set_up(lab, Rights::None, Rights::None, options)
+    }
+
+    fn set_up(lab: Lab, client: Rights, server: Rights, options: &[&str]) -> Self {
         let lab = Arc::new(lab);
         let (client, server) = (side(&lab, Host::A, client), side(&lab, Host::B, server));
         introduce(&client, &server);
-        let daemon = Daemon::start(&server, &[]);
+        let daemon = Daemon::start(&server, options);
         Self { lab, client, server, daemon }
     }
 

@@ -1,9 +1,9 @@
 //! The kernel's IPv4 host routes, read and written without any code of the product: rtnetlink(7) by hand.
 
-use std::{io, net::Ipv4Addr};
+use std::{io, net::Ipv4Addr, os::fd::OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink, recvfrom, sendto, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink::SocketAddrNetlink, recvfrom, sendto, socket_with,
 };
 
 /// A host route of the main table.
@@ -18,24 +18,63 @@ pub(crate) struct KernelRoute {
 
 /// Reads the host routes of the main table of the calling thread's host, sorted.
 pub(crate) fn host_routes() -> Vec<KernelRoute> {
-    let mut routes = Vec::new();
-    for answer in talk(RTM_GETROUTE, NLM_F_DUMP, &route_message(0, 0, 0), &[]) {
-        let (header, attributes) = answer.split_at(ROUTE_MESSAGE);
-        let [family, bits, _, _, table, protocol, ..] = header[..] else { panic!("short message: {answer:?}") };
-        if (u16::from(family), bits, table) != (AddressFamily::INET.as_raw(), 32, RT_TABLE_MAIN) {
-            continue;
+    let answers = talk(RTM_GETROUTE, NLM_F_DUMP, &route_message(0, 0, 0), &[]);
+    let mut routes: Vec<KernelRoute> = answers.iter().filter_map(|answer| host_route(answer)).collect();
+    routes.sort();
+    routes
+}
+
+/// Reads what the kernel says of a route, if it is a host route of the main table.
+fn host_route(body: &[u8]) -> Option<KernelRoute> {
+    let (header, attributes) = body.split_at(ROUTE_MESSAGE);
+    let [family, bits, _, _, table, protocol, ..] = header[..] else { panic!("short message: {body:?}") };
+    if (u16::from(family), bits, table) != (AddressFamily::INET.as_raw(), 32, RT_TABLE_MAIN) {
+        return None;
+    }
+    let (mut destination, mut interface) = (None, None);
+    for (kind, value) in attributes_of(attributes) {
+        let value = <[u8; 4]>::try_from(value).ok();
+        match kind {
+            RTA_DST => destination = value.map(Ipv4Addr::from),
+            RTA_OIF => interface = value.map(u32::from_ne_bytes),
+            _ => {}
         }
-        let (mut destination, mut interface) = (None, None);
-        for (kind, value) in attributes_of(attributes) {
-            let value = <[u8; 4]>::try_from(value).ok();
-            match kind {
-                RTA_DST => destination = value.map(Ipv4Addr::from),
-                RTA_OIF => interface = value.map(u32::from_ne_bytes),
-                _ => {}
+    }
+    Some(KernelRoute { destination: destination.unwrap(), interface: interface.unwrap(), protocol })
+}
+
+/// Hears of every change of a host's IPv4 routes, however short it lasts.
+pub(crate) struct Watch(OwnedFd);
+
+impl Watch {
+    /// Begins to watch the calling thread's host.
+    pub(crate) fn begin() -> Self {
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&socket, &SocketAddrNetlink::new(0, RTMGRP_IPV4_ROUTE)).unwrap();
+        Self(socket)
+    }
+
+    /// The host routes that were added to the main table since the last call.
+    pub(crate) fn added(&self) -> Vec<KernelRoute> {
+        let mut added = Vec::new();
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok((length, _, _)) = recvfrom(&self.0, &mut buffer[..], RecvFlags::DONTWAIT) {
+            let mut rest = &buffer[..length];
+            while !rest.is_empty() {
+                let length = u32::from_ne_bytes(rest[..4].try_into().unwrap()) as usize;
+                if u16::from_ne_bytes([rest[4], rest[5]]) == RTM_NEWROUTE {
+                    added.extend(host_route(&rest[HEADER..length]));
+                }
+                rest = &rest[aligned(length).min(rest.len())..];
             }
         }
-        routes.push(KernelRoute { destination: destination.unwrap(), interface: interface.unwrap(), protocol });
+        added
     }
+}
+
+/// Reads all IPv4 routes of all tables of the calling thread's host as the kernel lays them out, sorted.
+pub(crate) fn tables() -> Vec<Vec<u8>> {
+    let mut routes = talk(RTM_GETROUTE, NLM_F_DUMP, &route_message(0, 0, 0), &[]);
     routes.sort();
     routes
 }
@@ -47,9 +86,17 @@ pub(crate) fn add(route: KernelRoute) {
 
 /// Adds a route to the prefix of this length that the destination begins.
 pub(crate) fn add_prefix(route: KernelRoute, bits: u8) {
-    let mut attributes = attribute(RTA_DST, route.destination.octets());
-    attributes.extend(attribute(RTA_OIF, route.interface.to_ne_bytes()));
+    let mut attributes = attribute(RTA_DST, &route.destination.octets());
+    attributes.extend(attribute(RTA_OIF, &route.interface.to_ne_bytes()));
     talk(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route_message(bits, RT_TABLE_MAIN, route.protocol), &attributes);
+}
+
+/// Makes an address the next hop of a prefix.
+pub(crate) fn add_gateway(prefix: Ipv4Addr, bits: u8, gateway: Ipv4Addr) {
+    let attributes = [attribute(RTA_DST, &prefix.octets()), attribute(RTA_GATEWAY, &gateway.octets())].concat();
+    let mut body = route_message(bits, RT_TABLE_MAIN, RTPROT_BOOT);
+    body[SCOPE] = RT_SCOPE_UNIVERSE;
+    talk(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &body, &attributes);
 }
 
 /// Switches an interface of the calling thread's host on or off.
@@ -60,7 +107,7 @@ pub(crate) fn switch(interface: u32, on: bool) {
 }
 
 /// Sends a request, and returns the bodies of the answers.
-fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec<Vec<u8>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
     let length = u32::try_from(HEADER + body.len() + attributes.len()).unwrap();
     let mut request = length.to_ne_bytes().to_vec();
@@ -99,9 +146,12 @@ fn route_message(bits: u8, table: u8, protocol: u8) -> [u8; ROUTE_MESSAGE] {
     [family, bits, 0, 0, table, protocol, RT_SCOPE_LINK, RTN_UNICAST, 0, 0, 0, 0]
 }
 
-fn attribute(kind: u16, value: [u8; 4]) -> Vec<u8> {
-    let length = u16::try_from(2 * size_of::<u16>() + value.len()).unwrap();
-    [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat()
+/// An attribute, with what follows its value up to where the next one may begin.
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = 2 * size_of::<u16>() + value.len();
+    let mut bytes = [&u16::try_from(length).unwrap().to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(aligned(length), 0);
+    bytes
 }
 
 fn attributes_of(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
@@ -122,22 +172,28 @@ fn aligned(length: usize) -> usize {
 const HEADER: usize = 16;
 /// Length of a `struct rtmsg`.
 const ROUTE_MESSAGE: usize = 12;
+/// Where a `struct rtmsg` has its scope.
+const SCOPE: usize = 6;
 
 // linux/netlink.h
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 0x1;
-const NLM_F_ACK: u16 = 0x4;
-const NLM_F_EXCL: u16 = 0x200;
+pub(crate) const NLM_F_ACK: u16 = 0x4;
+pub(crate) const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_DUMP: u16 = 0x300;
-const NLM_F_CREATE: u16 = 0x400;
+pub(crate) const NLM_F_CREATE: u16 = 0x400;
 
 // linux/rtnetlink.h
-const RTM_NEWLINK: u16 = 16;
+pub(crate) const RTM_NEWLINK: u16 = 16;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTMGRP_IPV4_ROUTE: u32 = 0x40;
+const RTPROT_BOOT: u8 = 3;
+const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_TABLE_MAIN: u8 = 254;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;

@@ -13,6 +13,8 @@ macro_rules! tests {
 }
 
 #[cfg(target_os = "linux")]
+mod choices;
+#[cfg(target_os = "linux")]
 mod discovery;
 #[cfg(target_os = "linux")]
 mod disks;
@@ -25,9 +27,17 @@ mod harness;
 #[cfg(target_os = "linux")]
 mod hosts;
 #[cfg(target_os = "linux")]
+mod hotplug;
+#[cfg(target_os = "linux")]
+mod kernel_links;
+#[cfg(target_os = "linux")]
 mod kernel_routes;
 #[cfg(target_os = "linux")]
+mod kills;
+#[cfg(target_os = "linux")]
 mod links;
+#[cfg(target_os = "linux")]
+mod offers;
 #[cfg(target_os = "linux")]
 mod permissions;
 #[cfg(target_os = "linux")]
@@ -59,7 +69,19 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     let trials_of = |tests: &[(&'static str, fn())], obstacle: &Option<String>| -> Vec<Trial> {
         tests.iter().map(|&(name, test)| trial(name, test, obstacle.clone())).collect()
     };
-    let modules = [start::TESTS, striping::TESTS, links::TESTS, failures::TESTS, routes::TESTS, permissions::TESTS, discovery::TESTS];
+    let modules = [
+        start::TESTS,
+        striping::TESTS,
+        links::TESTS,
+        failures::TESTS,
+        routes::TESTS,
+        kills::TESTS,
+        offers::TESTS,
+        hotplug::TESTS,
+        choices::TESTS,
+        permissions::TESTS,
+        discovery::TESTS,
+    ];
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));
     trials

@@ -192,9 +192,15 @@ pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interf
             interface.has_address(*address) || (address.is_loopback() && interface.kind == InterfaceKind::Loopback)
         }
     });
+    let instead = || {
+        let usable = interfaces.iter().filter(|interface| interface.candidate(interfaces).is_ok());
+        let names: Vec<String> = usable.map(|interface| interface.name.to_string()).collect();
+        if names.is_empty() { "no interface here can be used now".to_string() } else { format!("usable now: {}", names.join(", ")) }
+    };
     let why = match found {
-        Some(interface) if !interface.up => "it is down".to_string(),
-        Some(interface) if !interface.carrier => "it has no carrier: is the cable plugged in?".to_string(),
+        Some(interface) if !interface.up => format!("it is down; {}", instead()),
+        Some(interface) if !interface.carrier => format!("it has no carrier: is the cable plugged in? {}", instead()),
+        Some(interface) if interface.addresses.is_empty() => format!("it has no address; {}", instead()),
         Some(interface) => return Ok(interface),
         None => {
             let names: Vec<String> = interfaces.iter().map(|interface| interface.name.to_string()).collect();

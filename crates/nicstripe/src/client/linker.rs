@@ -278,7 +278,8 @@ impl Linker {
         let is_gone = |linked: &Linked| !self.here.iter().any(|interface| interface.is_called(&linked.plan.interface));
         let gone: Vec<PathId> = self.paths.iter().filter(|(_, linked)| is_gone(linked)).map(|(path, _)| *path).collect();
         for path in gone {
-            self.retire(path).await;
+            self.paths.remove(&path);
+            self.session.command(Command::Gone(path)).await;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     os::fd::AsFd,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use crate::{
     client::EventSlot,
     connect::{GREETING_TIMEOUT, encoded, tune_stream},
     plan::described,
-    session::{Access, Capacities, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
+    session::{Access, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
     stream::{Greeted, StreamEnd},
     tls::TlsStream,
     trust::PublicKey,
@@ -109,6 +109,10 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         events: EventSlot::default(),
     });
     tokio::spawn(forget(shared.clone(), handle.ended.clone()));
+    let earlier: Vec<SessionHandle> = sessions.values().filter(|entry| entry.key == key).map(|entry| entry.handle.clone()).collect();
+    if !earlier.is_empty() {
+        tokio::spawn(replace(earlier));
+    }
     sessions.insert(hello.session, Entry { key, handle: handle.clone(), service: service.clone() });
     Ok((handle, service))
 }
@@ -118,6 +122,25 @@ async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
     ended.cancelled().await;
     shared.sessions().retain(|_, entry| !entry.handle.ended.is_cancelled());
 }
+
+/// Has a peer's earlier sessions end that turn out to have no connection: it has come back with a new one. Host routes and files that they
+/// hold are free then, and not only when [`PATIENCE`] ends. A client that still wants such a session goes on with a new one.
+async fn replace(earlier: Vec<SessionHandle>) {
+    let begun = Instant::now();
+    while begun.elapsed() < SILENCE_TIMEOUT {
+        // First of all, since a session that is as new as this one may not have its first connection yet.
+        tokio::time::sleep(SILENCE_PAUSE).await;
+        for session in earlier.iter().filter(|session| !session.connected.load(Ordering::Acquire)) {
+            session.command(Command::GiveWay).await;
+        }
+    }
+}
+
+/// How long earlier sessions of a peer that is back are watched: that it was killed may show by silence alone, noticed within 4 s.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Pause between looks at them.
+const SILENCE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Sessions at once.
 const MOST_SESSIONS: usize = 64;

@@ -153,7 +153,9 @@ impl Wanted {
         }
         for address in &self.addresses {
             if !here.iter().any(|interface| has(interface, address.ip())) {
-                return Err(Error::Link { link: address.ip().to_string(), why: "no interface here has this address".into() });
+                let all = here.iter().flat_map(|interface| &interface.addresses).map(|own| own.ip.to_string()).collect::<Vec<_>>();
+                let why = format!("no interface here has this address; there are {}", all.join(", "));
+                return Err(Error::Link { link: address.ip().to_string(), why });
             }
         }
         Ok(())

@@ -179,6 +179,11 @@ impl Driver {
                 self.closing = Some(CloseCode::Cancelled);
             }
             Command::Retire(path) => self.retire(path, PathLoss::Reset, now),
+            Command::Gone(path) => {
+                // Whether the kernel says first that the carrier is lost is a matter of luck.
+                self.on_path_changed(path, PathState::Failed { retry_at: None }, Some(PathLoss::CarrierLost));
+                self.retire(path, PathLoss::CarrierLost, now);
+            }
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
             Command::GiveWay => {

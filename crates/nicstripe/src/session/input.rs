@@ -48,6 +48,8 @@ pub(crate) enum Command {
     GiveWay,
     /// Client: end a path for good.
     Retire(PathId),
+    /// Client: the same, because its interface is not there any more.
+    Gone(PathId),
     /// Client: tell the daemon which connections will come.
     Expect(Vec<Expected>),
     /// Client: end because of this; no link that may be used works.

@@ -1,0 +1,196 @@
+//! What a user is told who names interfaces that cannot be used, and what `nicstripe links HOST` says of those that can.
+
+use nicstripe_lab::{Host, Lab, LinkSpec};
+use serde_json::Value;
+
+use crate::{
+    harness::{Outcome, content, text},
+    hosts::{Hosts, MIB, Rights, side},
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    a_link_that_is_not_there_is_an_error_that_names_those_that_are,
+    a_link_that_is_down_is_an_error_that_names_those_that_are_up,
+    a_link_without_an_address_is_an_error_that_says_so,
+    a_link_to_where_nobody_is_is_an_error_that_names_it,
+    serve_refuses_interfaces_and_addresses_that_are_not_there,
+    serve_listens_on_an_interface_that_comes_up_later,
+    links_of_a_host_that_does_not_trust_us_are_refused,
+    links_of_a_host_where_nobody_serves_are_an_error,
+    a_cable_that_is_cut_is_shown_as_not_used,
+    an_excluded_interface_is_shown_as_left_out,
+    the_version_of_ip_may_be_chosen,
+];
+
+fn cables() -> [LinkSpec; 2] {
+    [LinkSpec::mbit(200); 2]
+}
+
+/// What `cp` and `links` say when these links are named.
+fn both(hosts: &Hosts, named: &[&str]) -> [Outcome; 2] {
+    hosts.client.write("source", b"bytes");
+    let options: Vec<&str> = named.iter().flat_map(|link| ["--link", link]).collect();
+    let outcomes = [hosts.cp(&[&options[..], &["source", "10.77.1.2:"]].concat()), links(hosts, &[&options[..], &["10.77.1.2"]].concat())];
+    assert!(!hosts.server.has("source"), "{outcomes:?}");
+    outcomes
+}
+
+fn a_link_that_is_not_there_is_an_error_that_names_those_that_are() {
+    let hosts = Hosts::joined_by(&cables());
+    // One that is nowhere, the peer's own address, and an address of nobody; alone and beside one that is right.
+    for wrong in ["nosuch0", "10.77.2.2", "10.99.0.1"] {
+        for named in [&[wrong][..], &["eth1", wrong]] {
+            for outcome in both(&hosts, named) {
+                outcome.expect(10).error(&[&format!("link {wrong} "), "no such interface or address", "lo, eth1, eth2"]);
+            }
+        }
+    }
+}
+
+fn a_link_that_is_down_is_an_error_that_names_those_that_are_up() {
+    let hosts = Hosts::joined_by(&cables());
+    hosts.lab.set_up(Host::A, 1, false).unwrap();
+    for named in [&["eth2"][..], &["eth1", "eth2"], &["10.77.2.1"]] {
+        for outcome in both(&hosts, named) {
+            outcome.expect(10).error(&[named[named.len() - 1], "it is down", "usable now: eth1"]);
+        }
+    }
+    hosts.lab.set_up(Host::A, 0, false).unwrap();
+    for outcome in both(&hosts, &["eth2"]) {
+        outcome.expect(10).error(&["eth2", "it is down", "no interface here can be used now"]);
+    }
+}
+
+fn a_link_without_an_address_is_an_error_that_says_so() {
+    let lab = Lab::builder().links([LinkSpec::mbit(200), LinkSpec::mbit(200).bare()]).without_ipv6().build().unwrap();
+    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+    for outcome in both(&hosts, &["eth2"]) {
+        outcome.expect(10).error(&["eth2", "it has no address", "usable now: eth1"]);
+    }
+}
+
+fn a_link_to_where_nobody_is_is_an_error_that_names_it() {
+    let hosts = Hosts::joined_by(&cables());
+    for (named, part) in [(&["eth2=10.77.2.99"][..], "10.77.2.99"), (&["eth2=nosuch0"], "nosuch0"), (&["eth1", "eth2=nosuch0"], "nosuch0")]
+    {
+        for outcome in both(&hosts, named) {
+            outcome.expect(10).error(&["eth2", part]);
+        }
+    }
+    // Beside one that works it shows when the kernel gives up asking for that address, after 3 s; this copy takes 5.7 s.
+    hosts.client.write("large", content(128 * MIB));
+    let outcome = hosts.cp(&["--link", "eth1", "--link", "eth2=10.77.2.99", "large", "10.77.1.2:"]).expect(10);
+    outcome.error(&["eth2"]);
+    assert!(!hosts.server.has("large"));
+}
+
+fn serve_refuses_interfaces_and_addresses_that_are_not_there() {
+    let hosts = Hosts::joined_by(&cables());
+    for (options, parts) in [
+        (["--interface", "nosuch0"], ["link nosuch0 ", "lo, eth1, eth2"]),
+        // Of the other host.
+        (["--listen", "10.77.1.1"], ["link 10.77.1.1 ", "10.77.1.2"]),
+        (["--listen", "10.99.0.1"], ["link 10.99.0.1 ", "10.77.2.2"]),
+    ] {
+        for beside in [&[][..], &["--interface", "eth1"]] {
+            let serve = hosts.server.run([&["serve", "--port", "0"], beside, &options].concat());
+            serve.expect(10).error(&parts);
+        }
+    }
+}
+
+fn serve_listens_on_an_interface_that_comes_up_later() {
+    let lab = Lab::builder().links(cables()).build().unwrap();
+    lab.set_up(Host::B, 1, false).unwrap();
+    let hosts = Hosts::serving_with(lab, &["--interface", "eth2"]);
+    hosts.client.write("source", b"bytes");
+    hosts.cp(&["source", "10.77.2.2:"]).expect(10).error(&["10.77.2.2"]);
+    hosts.lab.set_up(Host::B, 1, true).unwrap();
+    hosts.cp(&["source", "10.77.2.2:"]).expect(0);
+    hosts.cp(&["-f", "source", "10.77.1.2:"]).expect(10).error(&["10.77.1.2"]);
+}
+
+fn links_of_a_host_that_does_not_trust_us_are_refused() {
+    let hosts = Hosts::joined_by(&cables());
+    let stranger = side(&hosts.lab, Host::A, Rights::None);
+    let look = || stranger.run(["links", "--port", &hosts.daemon.port.to_string(), "10.77.1.2"]).expect(5);
+    // Neither knows the other, and then only the daemon is known.
+    look().error(&["trust"]);
+    stranger.trust(&hosts.server, "b", "");
+    look().error(&["does not trust our key"]);
+}
+
+fn links_of_a_host_where_nobody_serves_are_an_error() {
+    let hosts = Hosts::joined_by(&cables());
+    links(&hosts, &["10.77.1.99"]).expect(10).error(&["10.77.1.99"]);
+    let port = hosts.daemon.port.to_string();
+    hosts.daemon.process.kill();
+    let outcome = hosts.client.run(["links", "--port", &port, "10.77.1.2"]).expect(10);
+    assert!(outcome.stdout.is_empty(), "{outcome}");
+    outcome.error(&[&format!("10.77.1.2:{port}")]);
+}
+
+fn a_cable_that_is_cut_is_shown_as_not_used() {
+    let hosts = Hosts::joined_by(&cables());
+    hosts.lab.cut(1).unwrap();
+    let survey = survey(&hosts, &["10.77.1.2"]);
+    assert_eq!(interfaces(&survey), ["eth1"], "{survey:#}");
+    assert!(why(&survey, "here", "eth2").contains("carrier"), "{survey:#}");
+    assert!(!why(&survey, "peer", "eth2").is_empty(), "{survey:#}");
+    let shown = links(&hosts, &["10.77.1.2"]).expect(0).stdout;
+    assert!(shown.contains("here eth2: no carrier") && shown.lines().last().unwrap().starts_with("1 link,"), "{shown}");
+    // With the cable to that address cut, the other is what leads there.
+    hosts.lab.heal(1).unwrap();
+    hosts.lab.cut(0).unwrap();
+    links(&hosts, &["10.77.1.2"]).expect(10).error(&["10.77.1.2"]);
+}
+
+fn an_excluded_interface_is_shown_as_left_out() {
+    let hosts = Hosts::joined_by(&cables());
+    for (excluded, used) in [("eth2", "eth1"), ("eth1", "eth2")] {
+        // The first contact is made by an interface that may be an excluded one.
+        let survey = survey(&hosts, &["--exclude-link", excluded, "10.77.1.2"]);
+        assert_eq!(interfaces(&survey), [used], "{survey:#}");
+        assert_eq!(why(&survey, "here", excluded), "left out as asked", "{survey:#}");
+    }
+}
+
+fn the_version_of_ip_may_be_chosen() {
+    let hosts = Hosts::joined_by(&cables());
+    for (option, host, family) in [("-4", "10.77.1.2", "ipv4"), ("-6", "b", "ipv6")] {
+        let survey = survey(&hosts, &[option, host]);
+        assert_eq!(interfaces(&survey), ["eth1", "eth2"], "{option} {host}: {survey:#}");
+        for link in survey["links"].as_array().unwrap() {
+            assert_eq!(text(link, "family"), family, "{option} {host}: {survey:#}");
+            assert_eq!(text(link, "remote").contains(':'), family == "ipv6", "{option} {host}: {survey:#}");
+        }
+    }
+    links(&hosts, &["-6", "10.77.1.2"]).expect(10).error(&["10.77.1.2", "IP version"]);
+    let port = hosts.daemon.port.to_string();
+    hosts.client.run(["links", "--port", &port, "-4", "-6", "b"]).expect(2);
+}
+
+/// The interfaces of the links of a survey.
+fn interfaces(survey: &Value) -> Vec<&str> {
+    let mut interfaces: Vec<&str> = survey["links"].as_array().unwrap().iter().map(|link| text(link, "interface")).collect();
+    interfaces.sort();
+    interfaces
+}
+
+/// Why a survey does not use an interface.
+#[track_caller]
+fn why<'a>(survey: &'a Value, side: &str, interface: &str) -> &'a str {
+    let mut unused = survey["unused"].as_array().unwrap().iter();
+    let found = unused.find(|unused| text(unused, "interface") == interface && text(unused, "side") == side);
+    text(found.unwrap_or_else(|| panic!("{interface} is not unused: {survey:#}")), "why")
+}
+
+fn survey(hosts: &Hosts, arguments: &[&str]) -> Value {
+    links(hosts, &[&["--json"], arguments].concat()).expect(0).document_of("links")
+}
+
+/// Runs `nicstripe links`; `--port` is added.
+fn links(hosts: &Hosts, arguments: &[&str]) -> Outcome {
+    let port = hosts.daemon.port.to_string();
+    hosts.client.run([&["links", "--port", &port], arguments].concat())
+}
