@@ -39,6 +39,7 @@ fn both_links_carry_data_both_ways() {
         let links = report["links"].as_array().unwrap();
         assert_eq!(links.len(), 2, "{report:#}");
         assert!(links.iter().all(|link| number(link, "bytes") > 0 && link["verified"] == true), "{report:#}");
+        assert!(links.iter().all(|link| number(link, "interface_bytes") >= number(link, "bytes")), "{report:#}");
         assert_eq!(links.iter().map(|link| number(link, "bytes")).sum::<u64>(), bytes.len() as u64);
     }
 }

@@ -161,7 +161,7 @@ const OF_A_REPORT: [&str; 14] = [
     "limited_by",
 ];
 
-const OF_A_LINK: [&str; 13] = [
+const OF_A_LINK: [&str; 14] = [
     "interface",
     "peer_interface",
     "local",
@@ -172,6 +172,7 @@ const OF_A_LINK: [&str; 13] = [
     "rtt_us",
     "state",
     "verified",
+    "interface_bytes",
     "busy_us",
     "rwnd_limited_us",
     "sndbuf_limited_us",

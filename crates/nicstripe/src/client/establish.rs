@@ -8,7 +8,7 @@ use std::{
 use nicstripe_link::{Interface, interfaces, route_to};
 use nicstripe_proto::{
     Role, SessionConfig,
-    message::PeerInterface,
+    message::{CloseCode, PeerInterface},
     pairing::{Candidate, PathEnd, Preference},
 };
 use tokio::{sync::mpsc, task::JoinSet};
@@ -24,7 +24,7 @@ use crate::{
     event::Event,
     link::{Family, LinkEnd, LinkRequest},
     plan::{Facts, described, direct, local_interface, socket_address},
-    session::{Access, Capacities, Driver, DriverConfig, Input, PathPlan},
+    session::{Access, Capacities, Command, Driver, DriverConfig, Input, PathPlan},
 };
 
 impl Inner {
@@ -68,7 +68,10 @@ impl Inner {
             routes: routes.clone(),
         };
         let mut linker = Linker::new(config, handle.clone(), here, remote_interfaces);
-        linker.begin(&first, verified, path_mtu, named).await?;
+        if let Err(error) = linker.begin(&first, verified, path_mtu, named).await {
+            handle.command(Command::Close(CloseCode::Cancelled)).await;
+            return Err(error);
+        }
         let (survey, requests) = mpsc::channel(1);
         tokio::spawn(linker.run(news, requests));
         Ok(LiveSession { handle, key, events, routes, survey })
