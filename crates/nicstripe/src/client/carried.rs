@@ -21,11 +21,14 @@ impl Carried {
         Self(interfaces().unwrap_or_default().into_iter().filter_map(read).collect())
     }
 
-    /// Returns what an interface carried since `earlier`: since it was made, where it was not there then.
+    /// Returns what an interface carried since `earlier`: since it was made, where it was not there then. Nobody knows of one that was removed
+    /// and came back: its count went with it.
     fn since(&self, earlier: &Self, interface: &str) -> Option<Counters> {
         let (index, now) = self.0.get(interface)?;
-        let then = earlier.0.get(interface).filter(|(then, _)| then == index);
-        Some(then.map_or(*now, |(_, then)| now.since(then)))
+        match earlier.0.get(interface) {
+            Some((then, _)) if then != index => None,
+            then => Some(then.map_or(*now, |(_, then)| now.since(then))),
+        }
     }
 }
 
