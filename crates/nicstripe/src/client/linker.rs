@@ -382,7 +382,9 @@ impl Linker {
         let is_up = |linked: &Linked| matches!(linked.state, LinkState::Up | LinkState::Suspect);
         let works = |candidate: &Candidate| self.streams_over(candidate.id()).any(is_up);
         let shares = |other: &&Candidate| other.local.interface == own.local.interface || other.remote.interface == own.remote.interface;
-        wanted.iter().filter(shares).any(|other| !is_up(linked) || works(other))
+        // One that connects may be up by the time it is ended, and what it replaced be gone: it has to fail first.
+        let is_down = matches!(linked.state, LinkState::Down(_) | LinkState::LeftOut(_));
+        wanted.iter().filter(shares).any(|other| is_down || works(other))
     }
 
     /// Pairs of interfaces that paths outside of the pairing use: those made from names or from the first contact. The peer's has no name

@@ -164,6 +164,19 @@ async fn a_link_that_never_connected_is_replaced_by_another() {
 }
 
 #[tokio::test]
+async fn a_path_that_connects_is_not_given_up_before_another_works() {
+    let (local, mut remote) = cable();
+    remote.push(interface("enp2", 2, &["10.0.1.3/24"]));
+    let mut bench = Bench::new(local, remote);
+    let first = bench.replan().await;
+    let own = bench.linker.paths[&first[0]].candidate.as_ref().unwrap().id();
+    bench.linker.pairing.failed(own, Failure::Other);
+    bench.linker.replan().await.unwrap();
+    let commands = bench.commands();
+    assert!(matches!(&commands[..], [Command::AddPaths(_)]), "{commands:?}");
+}
+
+#[tokio::test]
 async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_again() {
     let (local, remote) = cable();
     let mut bench = Bench::new(local, remote);
