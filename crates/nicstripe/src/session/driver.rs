@@ -210,17 +210,7 @@ impl Driver {
         if self.slots.get(&path).is_some_and(|slot| slot.plan.no_data) {
             self.session.keep_data_off(path);
         }
-        self.retire_contacts(path, now);
         self.plan(LinkNews::Opened { path, verified: established.verified, path_mtu: established.path_mtu });
-    }
-
-    /// A path that only served to meet the peer goes when another is up.
-    fn retire_contacts(&mut self, opened: PathId, now: Instant) {
-        if self.slots.get(&opened).is_none_or(|slot| slot.plan.contact_only) {
-            return;
-        }
-        let contacts: Vec<PathId> = self.slots.iter().filter(|(_, slot)| slot.plan.contact_only).map(|(path, _)| *path).collect();
-        contacts.into_iter().for_each(|path| self.retire(path, PathLoss::Reset, now));
     }
 
     /// Ends a path for good; what it has queued is sent.

@@ -164,16 +164,20 @@ async fn a_link_that_never_connected_is_replaced_by_another() {
 }
 
 #[tokio::test]
-async fn a_path_that_connects_is_not_given_up_before_another_works() {
-    let (local, mut remote) = cable();
-    remote.push(interface("enp2", 2, &["10.0.1.3/24"]));
+async fn the_first_contact_is_kept_for_a_path_that_opens_when_it_was_given_up_already() {
+    let (local, remote) = cable();
     let mut bench = Bench::new(local, remote);
-    let first = bench.replan().await;
-    let own = bench.linker.paths[&first[0]].candidate.as_ref().unwrap().id();
-    bench.linker.pairing.failed(own, Failure::Other);
-    bench.linker.replan().await.unwrap();
-    let commands = bench.commands();
-    assert!(matches!(&commands[..], [Command::AddPaths(_)]), "{commands:?}");
+    let first = PathPlan { contact_only: true, ..contact("wlan0", "198.51.100.7", None) };
+    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let made = bench.made();
+    let kept = bench.linker.paths.remove(&made[0]).unwrap();
+    bench.opened(made[0], Some(true));
+    bench.linker.retire_contact().await;
+    assert!(bench.commands().is_empty());
+    bench.linker.paths.insert(made[0], kept);
+    bench.opened(made[0], Some(true));
+    bench.linker.retire_contact().await;
+    assert!(matches!(&bench.commands()[..], [Command::Retire(FIRST_PATH)]));
 }
 
 #[tokio::test]
