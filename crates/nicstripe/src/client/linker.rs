@@ -158,7 +158,10 @@ impl Linker {
                         self.connect_awaiting().await;
                         continue;
                     }
-                    news => self.on_news(news),
+                    news => {
+                        self.on_news(news);
+                        self.retire_contact().await;
+                    }
                 },
                 () = sleep_until_some(self.apply_told) => self.take_told(Instant::now()),
                 () = sleep_until_some(self.answer_by) => self.connect_awaiting().await,
@@ -387,6 +390,16 @@ impl Linker {
         let works = |candidate: &Candidate| self.streams_over(candidate.id()).any(is_up);
         let shares = |other: &&Candidate| other.local.interface == own.local.interface || other.remote.interface == own.remote.interface;
         wanted.iter().filter(shares).any(|other| !is_up(linked) || works(other))
+    }
+
+    /// Ends the path that only served to meet the peer when another is up. That is for the linker to do, which alone knows whether it keeps
+    /// the other.
+    async fn retire_contact(&mut self) {
+        let is_contact = |linked: &Linked| linked.plan.contact_only;
+        let is_replaced = self.paths.values().any(|linked| linked.state == LinkState::Up && !is_contact(linked));
+        if is_replaced && self.paths.get(&FIRST_PATH).is_some_and(is_contact) {
+            self.retire(FIRST_PATH).await;
+        }
     }
 
     /// Pairs of interfaces that paths outside of the pairing use: those made from names or from the first contact. The peer's has no name

@@ -178,7 +178,12 @@ impl Driver {
                 self.finish(Err(*error));
                 self.closing = Some(CloseCode::Cancelled);
             }
-            Command::Retire(path) => self.retire(path, PathLoss::Reset, now),
+            Command::Retire(path) => {
+                let contact_only = self.slots.get(&path).is_some_and(|slot| slot.plan.contact_only);
+                let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };
+                self.tell_link(path, LinkState::LeftOut(why.into()));
+                self.retire(path, PathLoss::Reset, now);
+            }
             Command::Gone(path) => {
                 // Whether the kernel says first that the carrier is lost is a matter of luck.
                 self.on_path_changed(path, PathState::Failed { retry_at: None }, Some(PathLoss::CarrierLost));
@@ -215,20 +220,7 @@ impl Driver {
         if self.slots.get(&path).is_some_and(|slot| slot.plan.no_data) {
             self.session.keep_data_off(path);
         }
-        self.retire_contacts(path, now);
         self.plan(LinkNews::Opened { path, verified: established.verified, path_mtu: established.path_mtu });
-    }
-
-    /// A path that only served to meet the peer goes when another is up.
-    fn retire_contacts(&mut self, opened: PathId, now: Instant) {
-        if self.slots.get(&opened).is_none_or(|slot| slot.plan.contact_only) {
-            return;
-        }
-        let contacts: Vec<PathId> = self.slots.iter().filter(|(_, slot)| slot.plan.contact_only).map(|(path, _)| *path).collect();
-        for path in contacts {
-            self.tell_link(path, LinkState::LeftOut("it only served to meet the peer".into()));
-            self.retire(path, PathLoss::Reset, now);
-        }
     }
 
     /// Ends a path for good; what it has queued is sent.

@@ -164,6 +164,23 @@ async fn a_link_that_never_connected_is_replaced_by_another() {
 }
 
 #[tokio::test]
+async fn the_first_contact_is_kept_for_a_path_that_opens_when_it_was_given_up_already() {
+    let (local, remote) = cable();
+    let mut bench = Bench::new(local, remote);
+    let first = PathPlan { contact_only: true, ..contact("wlan0", "198.51.100.7", None) };
+    bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
+    let made = bench.made();
+    let kept = bench.linker.paths.remove(&made[0]).unwrap();
+    bench.opened(made[0], Some(true));
+    bench.linker.retire_contact().await;
+    assert!(bench.commands().is_empty());
+    bench.linker.paths.insert(made[0], kept);
+    bench.opened(made[0], Some(true));
+    bench.linker.retire_contact().await;
+    assert!(matches!(&bench.commands()[..], [Command::Retire(FIRST_PATH)]));
+}
+
+#[tokio::test]
 async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_again() {
     let (local, remote) = cable();
     let mut bench = Bench::new(local, remote);
