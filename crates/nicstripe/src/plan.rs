@@ -254,6 +254,8 @@ pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAdd
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_link::InterfaceAddress;
+
     use super::*;
 
     fn interface(mtu: u32, line: Option<u64>, limit: Option<u64>) -> PeerInterface {
@@ -278,7 +280,13 @@ mod tests {
     }
 
     fn here(name: &str, index: u32) -> Interface {
-        Interface::new(nicstripe_link::InterfaceIndex(index), name.parse().unwrap(), InterfaceKind::Ethernet)
+        on(InterfaceKind::Ethernet, name, index, &format!("10.0.{index}.1"))
+    }
+
+    fn on(kind: InterfaceKind, name: &str, index: u32, address: &str) -> Interface {
+        let mut interface = Interface::new(nicstripe_link::InterfaceIndex(index), name.parse().unwrap(), kind);
+        interface.addresses.push(InterfaceAddress::new(address.parse().unwrap(), 24));
+        interface
     }
 
     /// Two machines with two cables, and what is planned for the links named so.
@@ -336,7 +344,7 @@ mod tests {
         let lo = |index| PeerInterface { candidate: false, ..with_address("lo", index, "127.0.0.1") };
         let (local, remote) = ([lo(1)], [lo(1)]);
         let facts = Facts { local: &local, remote: &remote, port: 7747, family: None };
-        let here = Interface::new(nicstripe_link::InterfaceIndex(1), "lo".parse().unwrap(), InterfaceKind::Loopback);
+        let here = on(InterfaceKind::Loopback, "lo", 1, "127.0.0.1");
         let mut plan = direct(&"127.0.0.2=127.0.0.3".parse().unwrap(), &[here], 7747).unwrap().unwrap();
         facts.complete(&mut plan);
         assert_eq!(plan.peer_interface.as_deref(), Some("lo"));

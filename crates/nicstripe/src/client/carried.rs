@@ -114,8 +114,15 @@ mod tests {
     #[test]
     fn an_interface_that_was_made_since_counts_from_its_making() {
         let mut links = [link("eth1", 1, 100)];
-        judge(&mut links, &carried(3, 0, 5000), &carried(4, 0, 120), false);
+        judge(&mut links, &Carried::default(), &carried(4, 0, 120), false);
         assert_eq!(links[0].interface_bytes, Some(120));
+    }
+
+    #[test]
+    fn of_an_interface_that_was_removed_and_came_back_nothing_is_said() {
+        let mut links = [link("eth1", 1, 100)];
+        judge(&mut links, &carried(3, 0, 5000), &carried(4, 0, 120), false);
+        assert_eq!(links[0].interface_bytes, None);
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl Inner {
             excluded: self.settings.excluded.clone(),
             streams: self.settings.streams,
             automatic: self.settings.links.is_empty(),
+            announces: routes.is_some(),
             routes: routes.clone(),
         };
         let mut linker = Linker::new(config, handle.clone(), here, remote_interfaces);

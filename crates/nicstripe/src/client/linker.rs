@@ -38,6 +38,8 @@ pub(super) struct LinkerConfig {
     pub(super) streams: Option<u8>,
     /// Whether links are found; otherwise those that the session begins with are all.
     pub(super) automatic: bool,
+    /// Whether the peer is told of connections that it may need routes for.
+    pub(super) announces: bool,
     pub(super) routes: Option<Arc<RouteKeeper>>,
 }
 
@@ -457,7 +459,9 @@ impl Linker {
     fn expected(&self, (plan, candidate): &(PathPlan, Option<Candidate>)) -> Option<Expected> {
         let candidate = candidate.as_ref().filter(|candidate| candidate.preference == Preference::SharedSubnet)?;
         // Who may install no routes here, or shall not, asks for none there.
-        self.config.routes.as_ref()?;
+        if !self.config.announces {
+            return None;
+        }
         let is_strict = |interface: &PeerInterface| interface.settings.is_some_and(|settings| settings.rp_filter == 1);
         let strict = self.local.iter().chain(&self.remote).any(is_strict);
         strict.then_some(Expected { from: plan.local?, interface: candidate.remote.index })
