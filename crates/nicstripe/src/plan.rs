@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_machine_tells_at_most_64_interfaces_and_8_addresses_of_each() {
         let mut many = here("eth1", 1);
-        many.addresses = (0..20).map(|host| nicstripe_link::InterfaceAddress::new([10, 0, 0, host].into(), 24)).collect();
+        many.addresses = (0..20).map(|host| InterfaceAddress::new([10, 0, 0, host].into(), 24)).collect();
         let told = described(&vec![many; 100], &["eth1".to_owned()]);
         assert_eq!((told.len(), told[0].addresses.len(), told[0].candidate), (MOST_INTERFACES, MOST_ADDRESSES, false));
     }
