@@ -1,6 +1,8 @@
 //! Links that set themselves up: one subnet, no addresses, cables that come later, packets that vanish.
 
 use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -20,6 +22,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_strict_reverse_path_filter_is_met_with_routes_that_go_afterwards,
     bare_cables_need_no_addresses,
     packets_that_vanish_are_found_and_told,
+    a_connection_that_does_not_look_for_them_hangs,
     a_cable_that_is_plugged_in_joins_the_running_copy,
     an_address_that_is_given_later_makes_a_link,
     an_interface_on_one_side_only_is_told,
@@ -174,6 +177,18 @@ fn packets_that_vanish_are_found_and_told() {
     hosts.client.write("source", &bytes);
     let report = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0).document();
     assert!(link(&report, "eth1").get("path_mtu").is_none(), "{report:#}");
+}
+
+/// The control of the test above: an ordinary connection over the same cable.
+fn a_connection_that_does_not_look_for_them_hangs() {
+    let jumbo = LinkSpec::mbit(RATE).with_mtu(9000).with_middle_mtu(1500);
+    let lab = Lab::builder().link(jumbo).build().unwrap();
+    let listener = lab.on(Host::B, || TcpListener::bind("10.77.1.2:7001").unwrap()).unwrap();
+    let mut client = lab.on(Host::A, || TcpStream::connect("10.77.1.2:7001").unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(&[7; 20_000]).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+    assert!(server.read(&mut [0]).is_err(), "large packets get through");
 }
 
 fn a_cable_that_is_plugged_in_joins_the_running_copy() {
