@@ -118,7 +118,7 @@ impl SourceIdentity {
 }
 
 /// Time of a file, as stat(2) gives it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Encode, Decode)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Timestamp {
     /// Whole seconds since 1970, negative before.
     #[n(0)]

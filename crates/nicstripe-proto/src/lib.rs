@@ -29,6 +29,7 @@ pub mod reliable;
 pub mod sender;
 pub mod session;
 pub mod stripe;
+pub mod tree;
 pub mod units;
 
 pub use self::{

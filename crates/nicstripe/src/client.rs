@@ -2,6 +2,7 @@
 
 mod carried;
 mod establish;
+mod jobs;
 mod linker;
 mod probes;
 mod survey;
@@ -20,6 +21,7 @@ use nicstripe_proto::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use self::{
+    jobs::{PipeJob, TreeJob},
     linker::{MOST_STREAMS, SurveyRequest},
     transfer::Job,
 };
@@ -35,6 +37,7 @@ use crate::{
     link::{Family, LinkRequest, RoutePolicy},
     path_routes::RouteKeeper,
     session::{Command, SessionHandle},
+    tree::TreeOptions,
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -49,11 +52,19 @@ pub struct CopyOptions {
     pub preserve: bool,
     /// Read back what was written, from the disk, and compare before the file gets its name.
     pub verify: bool,
+    /// Where a file of the name exists, send only the chunks of 256 KiB that differ from it; implies `replace` for that file.
+    pub delta: bool,
+    /// Write into the existing file rather than into a new one that takes its place; implies `delta`. What is interrupted leaves it mixed.
+    pub in_place: bool,
+    /// Compress chunks with zstd where that pays.
+    pub compress: bool,
+    /// Do not fail when the source changes while it is read: what is sent is what was read, up to the size that it had at first.
+    pub allow_changing: bool,
 }
 
 impl From<CopyOptions> for PutOptions {
     fn from(options: CopyOptions) -> Self {
-        let CopyOptions { replace, restart, preserve, verify } = options;
+        let CopyOptions { replace, restart, preserve, verify, .. } = options;
         Self { replace, restart, preserve, verify }
     }
 }
@@ -229,6 +240,38 @@ impl Client {
         self.start(Job::Get { name, target: target.to_owned() }, options)
     }
 
+    /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for the root itself: each source goes into it
+    /// under its own name, or, where the source's path ends in a slash, what is in it. With `as_name` and one source the source gets `name`
+    /// itself, unless that is a directory.
+    ///
+    /// Has to be called within a tokio runtime.
+    pub fn put_tree(&self, sources: Vec<PathBuf>, name: Option<Name>, as_name: bool, options: TreeOptions) -> Transfer {
+        Transfer::start_tree(self.inner.clone(), TreeJob::Put { sources, name, as_name }, options)
+    }
+
+    /// Fetches files and trees into the directory `target`, as [`Client::put_tree`] sends them. Of each source the second part says that what
+    /// is in it is meant, not itself; a source without a name is the daemon's root, whose content is meant.
+    ///
+    /// Has to be called within a tokio runtime.
+    pub fn get_tree(&self, sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, options: TreeOptions) -> Transfer {
+        Transfer::start_tree(self.inner.clone(), TreeJob::Get { sources, target: target.to_owned(), as_name }, options)
+    }
+
+    /// Sends what a reader gives until its end, as the file `name` of the daemon's root.
+    ///
+    /// Nothing appears under the name before the end. A reader that fails ends the transfer, and nothing is left. Has to be called within a
+    /// tokio runtime; the reader is read on a thread of its own.
+    pub fn put_pipe(&self, reader: impl std::io::Read + Send + 'static, name: Name, options: CopyOptions) -> Transfer {
+        Transfer::start_pipe(self.inner.clone(), PipeJob::Put { reader: Box::new(reader), name }, options)
+    }
+
+    /// Fetches the file `name` of the daemon's root into a writer, in order. What is written is at most [`PIPE_WINDOW`] bytes behind what has
+    /// arrived: a writer that is slow holds back the sender and no link. Has to be called within a tokio runtime; the writer is written to on a
+    /// thread of its own.
+    pub fn get_pipe(&self, name: Name, writer: impl std::io::Write + Send + 'static, options: CopyOptions) -> Transfer {
+        Transfer::start_pipe(self.inner.clone(), PipeJob::Get { name, writer: Box::new(writer) }, options)
+    }
+
     /// The daemon's key, and its name in the peers file.
     pub async fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
         let key = self.inner.session(None).await?.key;
@@ -341,3 +384,6 @@ const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pause between two looks at them.
 const SURVEY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Most bytes that have arrived for the writer of [`Client::get_pipe`] and are not written yet: 16 MiB, 10 Gbit/s for 13 ms.
+pub const PIPE_WINDOW: u64 = 16 << 20;

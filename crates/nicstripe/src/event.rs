@@ -2,9 +2,9 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use nicstripe_proto::BitRate;
+use nicstripe_proto::{BitRate, Name};
 
-use crate::trust::PublicKey;
+use crate::{tree::EntryOutcome, trust::PublicKey};
 
 /// Something that a transfer's owner may want to show.
 ///
@@ -39,6 +39,13 @@ pub enum Event {
     Waiting {
         /// Since when.
         since: Duration,
+    },
+    /// What became of one thing in a tree, where [`TreeOptions::list`](crate::TreeOptions::list) asks for it.
+    Entry {
+        /// Its place beneath the target.
+        name: Name,
+        /// What became of it.
+        outcome: EntryOutcome,
     },
     /// It starts again from nothing, as what was received is not what was sent.
     Restarted,
@@ -78,8 +85,12 @@ pub enum LinkState {
 pub struct Progress {
     /// Bytes of the file that are at the receiver, those of earlier attempts included.
     pub bytes: u64,
-    /// Bytes of the file.
+    /// Bytes of the file; of a tree, those found so far; 0 where the length is unknown.
     pub size: u64,
+    /// Whether `size` can still grow.
+    pub open: bool,
+    /// Files that are in place, of those found so far; of a single file absent.
+    pub files: Option<(u64, u64)>,
     /// Bytes of earlier attempts.
     pub resumed: u64,
     /// Goodput of the last second or so.

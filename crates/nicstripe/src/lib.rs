@@ -15,7 +15,7 @@
 //!     .connect("backup.lan")
 //!     .await?;
 //! let report = client.put("disk.img".as_ref(), None, CopyOptions::default()).finish().await?;
-//! println!("{} {}", report.digest, report.goodput());
+//! println!("{} bytes at {}", report.size, report.goodput());
 //! # Ok(())
 //! # }
 //! ```
@@ -44,18 +44,22 @@ pub mod routes;
 mod session;
 mod stream;
 mod tls;
+mod tree;
 pub mod trust;
 
 pub use self::{
-    client::{Client, ClientBuilder, CopyOptions, LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, Transfer, UnusedInterface},
+    client::{
+        Client, ClientBuilder, CopyOptions, LinkReason, LinkRemedy, LinkSurvey, PIPE_WINDOW, SurveyedLink, Transfer, UnusedInterface,
+    },
     daemon::{Daemon, DaemonBuilder, ListenAddress},
     error::Error,
     event::{Event, LinkName, LinkProgress, LinkState, Progress},
     file::FileError,
     link::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
     report::{KernelView, Limit, LinkReport, Report},
+    tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
 };
-pub use nicstripe_proto::{BitRate, Digest, FailCode, Name, NameError, name::escaped};
+pub use nicstripe_proto::{BitRate, Digest, FailCode, Name, NameError, name::escaped, tree::Verdict};
 pub use tokio_util::sync::CancellationToken;
 
 /// Port that daemons listen on unless told otherwise; registered with nobody, free in /etc/services.

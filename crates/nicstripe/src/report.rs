@@ -7,6 +7,7 @@ use nicstripe_proto::{BitRate, Digest};
 use crate::{
     client::{LinkRemedy, UnusedInterface},
     event::{LinkName, LinkState},
+    tree::TreeReport,
 };
 
 /// The outcome of a transfer.
@@ -14,8 +15,12 @@ use crate::{
 pub struct Report {
     /// Bytes of the file.
     pub size: u64,
-    /// BLAKE3 of the file, the same at both ends.
-    pub digest: Digest,
+    /// BLAKE3 of the file, the same at both ends; a tree has none.
+    pub digest: Option<Digest>,
+    /// What became of a tree.
+    pub tree: Option<TreeReport>,
+    /// Bytes of payload that were put on the wire: less than `size` where chunks were holes, the same as before, or compressed.
+    pub wire_bytes: u64,
     /// From the call until the file was durable.
     pub elapsed: Duration,
     /// From the first byte of the file until it was durable.

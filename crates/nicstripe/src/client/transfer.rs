@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     CopyOptions, Inner, LiveSession,
     carried::{self, Carried},
+    jobs::{PipeJob, TreeJob},
 };
 use crate::{
     error::Error,
@@ -24,6 +25,7 @@ use crate::{
     file::Source,
     report::{Limit, Report, limit},
     session::{Command, LocalTarget, Outcome, Reply, Tally, offer_of},
+    tree::TreeOptions,
 };
 
 /// A transfer that runs. Dropping it interrupts it; it can be resumed.
@@ -40,6 +42,20 @@ impl Transfer {
         let cancel = CancellationToken::new();
         let run = Run { inner, job, options, events, cancel: cancel.clone(), started: Instant::now() };
         Self { events: receiver, cancel, task: tokio::spawn(run.run()) }
+    }
+
+    pub(super) fn start_tree(inner: Arc<Inner>, job: TreeJob, options: TreeOptions) -> Self {
+        Self::unbuilt(format!("{inner:?} {job:?} {options:?}"))
+    }
+
+    pub(super) fn start_pipe(inner: Arc<Inner>, job: PipeJob, options: CopyOptions) -> Self {
+        Self::unbuilt(format!("{inner:?} {job:?} {options:?}"))
+    }
+
+    fn unbuilt(what: String) -> Self {
+        let (_, events) = mpsc::channel(1);
+        let task = tokio::spawn(async { Err(Error::System { what: "start this transfer", source: std::io::Error::other(what) }) });
+        Self { events, cancel: CancellationToken::new(), task }
     }
 
     /// Returns the next event, or `None` when the transfer has ended. Cancel safe.
@@ -233,7 +249,9 @@ impl Run {
         let all_known = expected().count() > 0 && expected().all(|link| link.theory.is_some());
         let mut report = Report {
             size: outcome.size,
-            digest: outcome.digest,
+            digest: Some(outcome.digest),
+            tree: None,
+            wire_bytes: tally.stats.delivered_bytes + tally.stats.repeated_bytes,
             elapsed,
             moving: tally.moving_since.map_or(Duration::ZERO, |since| since.elapsed()),
             resumed_bytes: tally.stats.resumed_bytes,

@@ -87,6 +87,8 @@ impl Tally {
         let progress = Progress {
             bytes: self.resumed + sample.total,
             size: self.size,
+            open: false,
+            files: None,
             resumed: self.resumed,
             rate: rate_since(sample.total.saturating_sub(first.total), first.at),
             links,

@@ -1,0 +1,103 @@
+//! One thing in a tree, as its sender describes it.
+
+use minicbor::{Decode, Encode, bytes::ByteVec};
+
+use crate::{hash_tree::Digest, journal::Timestamp, name::Name};
+
+/// Number of an entry in its transfer, from 0 in the order of the walk: a directory before what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub struct EntryId(#[n(0)] pub u64);
+
+/// One thing in a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Entry {
+    /// Its number; one more than that of the entry before.
+    #[n(0)]
+    pub id: EntryId,
+    /// The directory that it is in, whose end was not told yet; `None` for what goes into the target itself.
+    #[n(1)]
+    pub parent: Option<EntryId>,
+    /// Its name in that directory, one component; `None` for a directory whose content goes into the target itself, without a parent.
+    #[n(2)]
+    pub name: Option<Name>,
+    /// What it is.
+    #[n(3)]
+    pub content: Content,
+    /// Permission bits (0o7777).
+    #[n(4)]
+    pub mode: u32,
+    /// When its content changed last.
+    #[n(5)]
+    pub mtime: Timestamp,
+    /// Its owner, where owners are kept.
+    #[n(6)]
+    pub owner: Option<Owner>,
+    /// Its extended attributes, ACLs among them, where these are kept; at most [`MOST_XATTR_BYTES`] in all.
+    #[n(7)]
+    pub xattrs: Option<Vec<Xattr>>,
+}
+
+/// Most bytes of all names and values of one entry's extended attributes: what fits into a parcel with room to spare.
+pub const MOST_XATTR_BYTES: usize = 128 * 1024;
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum Content {
+    /// A regular file.
+    #[n(0)]
+    File {
+        /// Its size in bytes.
+        #[n(0)]
+        size: u64,
+        /// Whether it becomes a transfer of its own, if it is wanted: it is large, or has holes.
+        #[n(1)]
+        alone: bool,
+        /// Its BLAKE3, where files are compared by that.
+        #[n(2)]
+        digest: Option<Digest>,
+    },
+    /// A directory; its end is told when all in it was.
+    #[n(1)]
+    Directory,
+    /// A symbolic link.
+    #[n(2)]
+    Symlink {
+        /// What it says.
+        #[cbor(n(0), with = "minicbor::bytes")]
+        target: Vec<u8>,
+    },
+    /// Another name of a file that was told before.
+    #[n(3)]
+    HardLink {
+        /// That file.
+        #[n(0)]
+        to: EntryId,
+        /// Its place beneath the target.
+        #[n(1)]
+        path: Name,
+    },
+}
+
+/// Numbers of a file's user and group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Owner {
+    /// The user.
+    #[n(0)]
+    pub uid: u32,
+    /// The group.
+    #[n(1)]
+    pub gid: u32,
+}
+
+/// One extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Xattr {
+    /// Its name, with the namespace: `user.x`, `system.posix_acl_access`.
+    #[n(0)]
+    pub name: ByteVec,
+    /// Its value.
+    #[n(1)]
+    pub value: ByteVec,
+}

@@ -1,0 +1,206 @@
+//! A tree's chunk: records one after the other.
+//!
+//! Each record is a header of 16 bytes and a body.
+//!
+//! | offset | size | field |
+//! | --- | --- | --- |
+//! | 0 | 1 | kind: 1 entry, 2 end of a directory, 3 piece of a file, 4 abandoned file |
+//! | 1 | 1 | flags; see the kinds |
+//! | 2 | 2 | 0 |
+//! | 4 | 4 | bytes of the body, at most what the parcel has left |
+//! | 8 | 8 | number of the entry |
+//!
+//! An entry's body is its CBOR. An end has none; flag 1 says that all in the directory could be read. A piece's body is its offset in the file,
+//! 8 bytes, and the bytes; flag 1 says that it is the last. An abandoned file has none: its content will not come, as it cannot be read or
+//! changed meanwhile; what came of it is to be dropped.
+
+use super::{Entry, EntryId};
+
+/// One thing in a parcel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// The walk has found this.
+    Entry(Box<Entry>),
+    /// The walk has left a directory.
+    EndDirectory {
+        /// The directory.
+        id: EntryId,
+        /// Whether everything in it could be read: only then what else is at the target is surplus.
+        complete: bool,
+    },
+    /// Bytes of a file that was wanted. Pieces of a file come in order and without gaps.
+    Piece {
+        /// The file.
+        id: EntryId,
+        /// Where they belong.
+        offset: u64,
+        /// Whether the file ends with them.
+        last: bool,
+        /// The bytes; none but for an empty file.
+        bytes: &'a [u8],
+    },
+    /// A file that was wanted will not come.
+    Abandoned {
+        /// The file.
+        id: EntryId,
+    },
+}
+
+/// Bytes of a record's header.
+pub const RECORD_HEADER: usize = 16;
+
+/// Bytes that a piece takes besides its own.
+pub const PIECE_HEADER: usize = RECORD_HEADER + 8;
+
+/// Lays out records in a buffer of fixed size.
+#[derive(Debug)]
+pub struct ParcelWriter<'a> {
+    buffer: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> ParcelWriter<'a> {
+    /// Goes on behind the first `len` bytes of `buffer`.
+    pub fn new(buffer: &'a mut [u8], len: usize) -> Self {
+        let len = len.min(buffer.len());
+        Self { buffer, len }
+    }
+
+    /// Bytes that are laid out.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is laid out.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that are left.
+    pub fn room(&self) -> usize {
+        self.buffer.len() - self.len
+    }
+
+    /// Lays out a record; says whether it fitted.
+    pub fn push(&mut self, record: &Record<'_>) -> bool {
+        match record {
+            Record::Entry(entry) => {
+                // Writing to a vector cannot fail.
+                let body = minicbor::to_vec(entry).unwrap_or_default();
+                self.put(KIND_ENTRY, 0, entry.id, &[&body])
+            }
+            Record::EndDirectory { id, complete } => self.put(KIND_END, u8::from(*complete), *id, &[]),
+            Record::Piece { id, offset, last, bytes } => self.put(KIND_PIECE, u8::from(*last), *id, &[&offset.to_le_bytes(), bytes]),
+            Record::Abandoned { id } => self.put(KIND_ABANDONED, 0, *id, &[]),
+        }
+    }
+
+    fn put(&mut self, kind: u8, flags: u8, id: EntryId, body: &[&[u8]]) -> bool {
+        let len: usize = body.iter().map(|part| part.len()).sum();
+        if RECORD_HEADER + len > self.room() {
+            return false;
+        }
+        self.append(&[kind, flags, 0, 0]);
+        self.append(&(len as u32).to_le_bytes());
+        self.append(&id.0.to_le_bytes());
+        body.iter().for_each(|part| self.append(part));
+        true
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.buffer[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// Reads the records of a parcel.
+#[derive(Debug)]
+pub struct ParcelReader<'a>(&'a [u8]);
+
+impl<'a> ParcelReader<'a> {
+    /// Begins with the first.
+    pub fn new(parcel: &'a [u8]) -> Self {
+        Self(parcel)
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], ParcelError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(ParcelError::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn record(&mut self) -> Result<Record<'a>, ParcelError> {
+        let header = self.take(RECORD_HEADER)?;
+        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let id = EntryId(u64::from(word(8)) | u64::from(word(12)) << 32);
+        let (kind, flags) = (header[0], header[1]);
+        if header[2..4] != [0, 0] || flags > u8::from(matches!(kind, KIND_END | KIND_PIECE)) {
+            return Err(ParcelError::Reserved);
+        }
+        let body = self.take(word(4) as usize)?;
+        match kind {
+            KIND_ENTRY => {
+                let entry: Entry = minicbor::decode(body).map_err(|error| ParcelError::Entry(error.to_string()))?;
+                if entry.id != id {
+                    return Err(ParcelError::Number { header: id.0, body: entry.id.0 });
+                }
+                Ok(Record::Entry(Box::new(entry)))
+            }
+            KIND_PIECE => {
+                let (offset, bytes) = body.split_first_chunk().ok_or(ParcelError::Short)?;
+                Ok(Record::Piece { id, offset: u64::from_le_bytes(*offset), last: flags == 1, bytes })
+            }
+            KIND_END if body.is_empty() => Ok(Record::EndDirectory { id, complete: flags == 1 }),
+            KIND_ABANDONED if body.is_empty() => Ok(Record::Abandoned { id }),
+            KIND_END | KIND_ABANDONED => Err(ParcelError::Reserved),
+            kind => Err(ParcelError::Kind(kind)),
+        }
+    }
+}
+
+/// Ends after the last record, or after the first error.
+impl<'a> Iterator for ParcelReader<'a> {
+    type Item = Result<Record<'a>, ParcelError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let record = self.record();
+        if record.is_err() {
+            self.0 = &[];
+        }
+        Some(record)
+    }
+}
+
+/// A parcel cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParcelError {
+    /// A record goes beyond its end.
+    #[error("peer sent a parcel whose last record is cut off")]
+    Short,
+    /// A flag, a reserved byte or a body that the kind does not have.
+    #[error("peer sent a parcel with reserved bits set")]
+    Reserved,
+    /// A kind of record that does not exist.
+    #[error("peer sent a parcel with a record of kind {0}, expected 1 to 4")]
+    Kind(u8),
+    /// An entry that cannot be read.
+    #[error("peer sent a parcel with an entry that cannot be read: {0}")]
+    Entry(String),
+    /// An entry with two numbers.
+    #[error("peer sent entry {body} under number {header}")]
+    Number {
+        /// In the record's header.
+        header: u64,
+        /// In the entry.
+        body: u64,
+    },
+}
+
+const KIND_ENTRY: u8 = 1;
+const KIND_END: u8 = 2;
+const KIND_PIECE: u8 = 3;
+const KIND_ABANDONED: u8 = 4;
