@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_link::{InterfaceName, interfaces};
+use nicstripe_link::InterfaceName;
 use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,7 @@ use crate::{
     discovery::{self, Responder, ResponderConfig},
     error::Error,
     file::{BufferPool, IoPool, Root},
+    here,
     path_routes::RouteKeeper,
     session::{Command, SessionHandle},
     tls::{KeyFilter, ServerTls},
@@ -137,7 +138,7 @@ impl DaemonBuilder {
     pub async fn bind(self) -> Result<Daemon, Error> {
         let system = |what| move |source| Error::System { what, source };
         let root = Root::open(&self.root)?;
-        let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+        let here = here::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
             None => Identity::generate().map_err(|error| Error::System { what: "make a key", source: std::io::Error::other(error) })?,

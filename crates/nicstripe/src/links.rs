@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
-use nicstripe_link::interfaces;
 use nicstripe_proto::BitRate;
 
-use crate::error::Error;
+use crate::{error::Error, here};
 
 /// An interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +29,7 @@ pub struct LocalInterface {
 ///
 /// The kernel does not list them.
 pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
-    let all = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+    let all = here::listed()?;
     let described = all.iter().map(|interface| LocalInterface {
         name: interface.name.to_string(),
         addresses: interface.addresses.iter().map(|address| (address.ip, address.prefix_len)).collect(),

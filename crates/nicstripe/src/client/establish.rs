@@ -9,7 +9,7 @@ use nicstripe_link::{Interface, interfaces, route_to};
 use nicstripe_proto::{
     Role, SessionConfig,
     message::{CloseCode, PeerInterface},
-    pairing::{Candidate, PathEnd, Preference},
+    pairing::{Candidate, Preference},
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -22,15 +22,16 @@ use crate::{
     discovery::Lookup,
     error::Error,
     event::Event,
-    link::{Family, LinkEnd, LinkRequest},
-    plan::{Facts, described, direct, local_interface, socket_address},
+    here,
+    link::{Family, LinkRequest},
+    plan::{Facts, described, direct, is_end, local_interface, socket_address},
     session::{Access, Capacities, Command, Driver, DriverConfig, Input, PathPlan},
 };
 
 impl Inner {
     pub(super) async fn establish(&self, wanted: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
         let routes = self.settings.session_routes().map(Arc::new);
-        let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+        let here = here::listed()?;
         let local = described(&here, &self.settings.excluded);
         let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host));
 
@@ -235,13 +236,6 @@ fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     let mut same_pair = candidates.iter().filter(is_same_pair);
     let own = same_pair.clone().find(|candidate| candidate.remote.address == first.remote.ip());
     own.is_some_and(|own| same_pair.any(|other| other.preference < own.preference))
-}
-
-fn is_end(end: &LinkEnd, candidate: &PathEnd) -> bool {
-    match end {
-        LinkEnd::Interface(name) => *name == candidate.interface,
-        LinkEnd::Address(address) => *address == candidate.address,
-    }
 }
 
 /// News of paths that may wait for their planner.
