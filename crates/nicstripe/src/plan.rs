@@ -84,10 +84,7 @@ impl Facts<'_> {
                 plans.push(plan);
                 continue;
             }
-            let wanted = |candidate: &&Candidate| {
-                is_end(&request.local, &candidate.local) && request.remote.as_ref().is_none_or(|end| is_end(end, &candidate.remote))
-            };
-            let matching: Vec<Candidate> = reached.iter().filter(wanted).cloned().collect();
+            let matching: Vec<Candidate> = reached.iter().filter(|candidate| is_meant(request, candidate)).cloned().collect();
             let Some(candidate) = choose(&matching, &taken).into_iter().next() else {
                 return Err(self.no_pair(request));
             };
@@ -226,8 +223,12 @@ fn capacity(ours: &PeerInterface, theirs: &PeerInterface, mtu: u32, ipv6: bool) 
     Capacity { outgoing: from(ours), incoming: from(theirs) }
 }
 
-/// Whether a user means this end of a candidate.
-pub(crate) fn is_end(wanted: &LinkEnd, end: &PathEnd) -> bool {
+/// Whether a user means this candidate.
+pub(crate) fn is_meant(request: &LinkRequest, candidate: &Candidate) -> bool {
+    is_end(&request.local, &candidate.local) && request.remote.as_ref().is_none_or(|end| is_end(end, &candidate.remote))
+}
+
+fn is_end(wanted: &LinkEnd, end: &PathEnd) -> bool {
     match wanted {
         LinkEnd::Interface(name) => *name == end.interface,
         LinkEnd::Address(address) => *address == end.address,
