@@ -27,10 +27,11 @@ pub(crate) use self::service::Service;
 use self::{
     listeners::{Listeners, Wanted},
     trusted::{PeersFile, Trusted},
+    watch::Watch,
 };
 use crate::{
     DEFAULT_PORT,
-    discovery::{self, Responder, ResponderConfig},
+    discovery::{Responder, ResponderConfig},
     error::Error,
     file::{BufferPool, IoPool, Root},
     here,
@@ -152,7 +153,7 @@ impl DaemonBuilder {
         let responder = addresses.first().map(|first| {
             let (accepts, announce, port) = (accepts.clone(), self.announce, first.address.port());
             let only = chosen.then(|| on_any_address(&addresses));
-            Arc::new(Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only }))
+            Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only })
         });
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
@@ -175,7 +176,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     listeners: Listeners,
     addresses: Vec<ListenAddress>,
-    responder: Option<Arc<Responder>>,
+    responder: Option<Responder>,
 }
 
 impl Daemon {
@@ -200,15 +201,11 @@ impl Daemon {
     }
 
     /// Serves until `shutdown` is cancelled; then ends all sessions in order, so that what was received can be resumed.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
-        self.listeners.accept(&self.shared);
-        if let Some(responder) = self.responder {
-            tokio::spawn(discovery::follow(responder, shutdown.clone()));
-        }
-        let watch = watch::watch(self.shared.clone(), self.listeners);
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let watch = Watch::new(self.shared.clone(), self.listeners, self.responder);
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = watch => {}
+            () = watch.run() => {}
         }
         let sessions: Vec<SessionHandle> = self.shared.sessions().drain().map(|(_, entry)| entry.handle).collect();
         for session in &sessions {
