@@ -104,7 +104,7 @@ pub enum RefusalCode {
     /// The daemon is shutting down.
     #[n(3)]
     ShuttingDown,
-    /// A path number above 63.
+    /// A path number above [`LAST_PATH`](crate::LAST_PATH).
     #[n(4)]
     Path,
     /// The directory that the peer is to see cannot be opened.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::{
-    PathId,
+    LAST_PATH, PathId,
     message::{CloseCode, Expected, PeerInterface},
     pairing::{Candidate, CandidateId, Failure, Pairing, Preference},
 };
@@ -545,9 +545,6 @@ async fn sleep_until_some(at: Option<Instant>) {
 
 /// Path number of a session's first connection.
 pub(super) const FIRST_PATH: PathId = PathId(0);
-
-/// Greatest path number.
-const LAST_PATH: PathId = PathId(63);
 
 /// Most connections a link.
 pub(super) const MOST_STREAMS: u8 = 16;
