@@ -12,7 +12,7 @@ use nicstripe_proto::{
 };
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
@@ -25,7 +25,7 @@ use crate::{
     link::Family,
     path_routes::RouteKeeper,
     plan::{Facts, described},
-    session::{Command, Input, LinkNews, PathPlan, SessionHandle},
+    session::{Command, Input, LinkNews, PathPlan, SessionHandle, sleep_until},
 };
 
 /// What a session's paths are planned from.
@@ -165,8 +165,8 @@ impl Linker {
                         self.retire_contact().await;
                     }
                 },
-                () = sleep_until_some(self.apply_told) => self.take_told(Instant::now()),
-                () = sleep_until_some(self.answer_by) => self.connect_awaiting().await,
+                () = sleep_until(self.apply_told) => self.take_told(Instant::now()),
+                () = sleep_until(self.answer_by) => self.connect_awaiting().await,
                 request = requests.recv() => {
                     let Some(request) = request else { break };
                     let _ = request.send(self.survey());
@@ -174,7 +174,7 @@ impl Linker {
                 }
                 change = next_change(&mut changes) => self.on_change(change).await,
                 Some((candidate, answered)) = self.probes.next() => self.on_probed(candidate, answered),
-                () = sleep_until_some(self.again) => self.probe_again(),
+                () = sleep_until(self.again) => self.probe_again(),
             }
             if self.config.automatic
                 && let Err(error) = self.replan().await
@@ -532,13 +532,6 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
                 None
             }
         },
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until_some(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
