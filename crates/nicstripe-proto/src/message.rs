@@ -174,6 +174,25 @@ pub struct PeerInterface {
     pub settings: Option<Ipv4Settings>,
 }
 
+impl PeerInterface {
+    /// Returns an interface that its machine would use unasked, with Ethernet's MTU of 1500 bytes, of which nothing else is known.
+    pub fn new(name: impl Into<String>, index: u32) -> Self {
+        Self {
+            name: name.into(),
+            index,
+            addresses: Vec::new(),
+            mtu: 1500,
+            line_rate_bps: None,
+            egress_limit_bps: None,
+            candidate: true,
+            mac: None,
+            members: None,
+            streams: None,
+            settings: None,
+        }
+    }
+}
+
 /// Settings of Linux for an interface, each the greater of its own and that of all interfaces
 /// (`Documentation/networking/ip-sysctl.rst`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -254,24 +254,12 @@ mod tests {
     use super::*;
 
     fn interface(mtu: u32, line: Option<u64>, limit: Option<u64>) -> PeerInterface {
-        PeerInterface {
-            name: "x".into(),
-            index: 1,
-            addresses: Vec::new(),
-            mtu,
-            line_rate_bps: line,
-            egress_limit_bps: limit,
-            candidate: true,
-            mac: None,
-            members: None,
-            streams: None,
-            settings: None,
-        }
+        PeerInterface { mtu, line_rate_bps: line, egress_limit_bps: limit, ..PeerInterface::new("x", 1) }
     }
 
     fn with_address(name: &str, index: u32, address: &str) -> PeerInterface {
         let addresses = vec![PeerAddress { ip: address.parse().unwrap(), prefix_len: 24 }];
-        PeerInterface { name: name.into(), index, addresses, ..interface(1500, Some(1_000_000_000), None) }
+        PeerInterface { addresses, line_rate_bps: Some(1_000_000_000), ..PeerInterface::new(name, index) }
     }
 
     fn here(name: &str, index: u32) -> Interface {

@@ -70,19 +70,7 @@ fn interface(name: &str, index: u32, addresses: &[&str]) -> PeerInterface {
         let (ip, prefix_len) = text.split_once('/').unwrap();
         PeerAddress { ip: ip.parse().unwrap(), prefix_len: prefix_len.parse().unwrap() }
     };
-    PeerInterface {
-        name: name.into(),
-        index,
-        addresses: addresses.iter().map(address).collect(),
-        mtu: 1500,
-        line_rate_bps: Some(GBIT),
-        egress_limit_bps: None,
-        candidate: true,
-        mac: None,
-        members: None,
-        streams: None,
-        settings: None,
-    }
+    PeerInterface { addresses: addresses.iter().map(address).collect(), line_rate_bps: Some(GBIT), ..PeerInterface::new(name, index) }
 }
 
 /// Two machines with one cable.
