@@ -154,17 +154,11 @@ impl Linker {
         loop {
             tokio::select! {
                 () = self.session.ended.cancelled() => return,
-                Some(news) = news.recv() => match news {
-                    LinkNews::PeerInterfaces(interfaces) => {
-                        self.on_told(interfaces, Instant::now());
-                        self.connect_awaiting().await;
+                Some(news) = news.recv() => {
+                    if !self.on_news(news).await {
                         continue;
                     }
-                    news => {
-                        self.on_news(news);
-                        self.retire_contact().await;
-                    }
-                },
+                }
                 () = sleep_until(self.apply_told) => self.take_told(Instant::now()),
                 () = sleep_until(self.answer_by) => self.connect_awaiting().await,
                 request = requests.recv() => {
@@ -189,34 +183,48 @@ impl Linker {
         self.session.command(Command::Close(CloseCode::Done)).await;
     }
 
-    fn on_news(&mut self, news: LinkNews) {
+    /// Says whether there may be something to plan.
+    async fn on_news(&mut self, news: LinkNews) -> bool {
         match news {
-            LinkNews::Opened { path, verified, path_mtu } => {
-                self.has_worked |= path != FIRST_PATH;
-                let Some(linked) = self.paths.get_mut(&path) else { return };
-                (linked.state, linked.opened, linked.verified, linked.path_mtu) = (LinkState::Up, true, verified, path_mtu);
-                if let Some(candidate) = &linked.candidate {
-                    self.pairing.verified(candidate.id());
-                }
+            LinkNews::Opened { path, verified, path_mtu } => self.on_opened(path, verified, path_mtu),
+            LinkNews::Lost { path, why } => self.on_lost(path, why),
+            LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why),
+            LinkNews::PeerInterfaces(interfaces) => {
+                self.on_told(interfaces, Instant::now());
+                // It is also the answer to what was announced.
+                self.connect_awaiting().await;
+                return false;
             }
-            LinkNews::Lost { path, why } => {
-                let Some(linked) = self.paths.get_mut(&path) else { return };
-                linked.state = LinkState::Down(why);
-                let candidate = linked.candidate.as_ref().map(Candidate::id);
-                // A link that has worked, be it by another of its connections, is tried again by the session for as long as it takes.
-                if let Some(candidate) = candidate.filter(|id| !self.streams_over(*id).any(|linked| linked.opened)) {
-                    self.pairing.failed(candidate, Failure::Unreachable);
-                }
-            }
-            LinkNews::Astray { path, arrived, why } => {
-                let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface { arrived });
-                let Some(linked) = self.paths.remove(&path) else { return };
-                tracing::info!(interface = %linked.plan.interface, %why, "not a link");
-                if let Some(candidate) = &linked.candidate {
-                    self.pairing.failed(candidate.id(), failure);
-                }
-            }
-            LinkNews::PeerInterfaces(interfaces) => self.on_told(interfaces, Instant::now()),
+        }
+        self.retire_contact().await;
+        true
+    }
+
+    fn on_opened(&mut self, path: PathId, verified: Option<bool>, path_mtu: Option<u32>) {
+        self.has_worked |= path != FIRST_PATH;
+        let Some(linked) = self.paths.get_mut(&path) else { return };
+        (linked.state, linked.opened, linked.verified, linked.path_mtu) = (LinkState::Up, true, verified, path_mtu);
+        if let Some(candidate) = &linked.candidate {
+            self.pairing.verified(candidate.id());
+        }
+    }
+
+    fn on_lost(&mut self, path: PathId, why: String) {
+        let Some(linked) = self.paths.get_mut(&path) else { return };
+        linked.state = LinkState::Down(why);
+        let candidate = linked.candidate.as_ref().map(Candidate::id);
+        // A link that has worked, be it by another of its connections, is tried again by the session for as long as it takes.
+        if let Some(candidate) = candidate.filter(|id| !self.streams_over(*id).any(|linked| linked.opened)) {
+            self.pairing.failed(candidate, Failure::Unreachable);
+        }
+    }
+
+    fn on_astray(&mut self, path: PathId, arrived: Option<String>, why: &str) {
+        let Some(linked) = self.paths.remove(&path) else { return };
+        tracing::info!(interface = %linked.plan.interface, why, "not a link");
+        let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface { arrived });
+        if let Some(candidate) = &linked.candidate {
+            self.pairing.failed(candidate.id(), failure);
         }
     }
 

@@ -46,11 +46,11 @@ impl Bench {
     }
 
     fn opened(&mut self, path: PathId, verified: Option<bool>) {
-        self.linker.on_news(LinkNews::Opened { path, verified, path_mtu: None });
+        self.linker.on_opened(path, verified, None);
     }
 
     fn lost(&mut self, path: PathId) {
-        self.linker.on_news(LinkNews::Lost { path, why: "connection closed".into() });
+        self.linker.on_lost(path, "connection closed".into());
     }
 
     fn interfaces(&self) -> Vec<&str> {
@@ -174,7 +174,7 @@ async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_agai
     let (local, remote) = cable();
     let mut bench = Bench::new(local, remote);
     let made = bench.replan().await;
-    bench.linker.on_news(LinkNews::Astray { path: made[0], arrived: None, why: "another key".into() });
+    bench.linker.on_astray(made[0], None, "another key");
     assert_eq!(bench.replan().await, []);
     assert!(bench.interfaces().is_empty());
 }
