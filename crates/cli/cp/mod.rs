@@ -8,7 +8,7 @@ mod bars;
 mod location;
 mod plan;
 mod show;
-pub(crate) mod summary;
+mod summary;
 mod view;
 
 pub(crate) use self::{
@@ -38,6 +38,7 @@ use crate::{
     hint::hint,
     invocation::Invocation,
     json::{self, Document, EventStream},
+    link_text,
     logging::{self, Logs},
     places, runtime,
     signals::{Signals, Stop, Told},
@@ -196,6 +197,6 @@ fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
         summary::stats(report).iter().for_each(|line| terminal.say(line));
     }
     summary::warnings(report).iter().for_each(|warning| terminal.warning(warning));
-    summary::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
+    link_text::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
     terminal.say(summary::last_line(report));
 }
