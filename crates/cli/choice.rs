@@ -1,7 +1,9 @@
 //! What commands that choose links have in common.
 
 use clap::Args;
-use nicstripe::Family;
+use nicstripe::{Family, escaped, links::local_interfaces};
+
+use crate::failure::Failure;
 
 /// The version of IP that a command is to use.
 #[derive(Debug, Clone, Copy, Args)]
@@ -23,5 +25,21 @@ impl IpVersion {
             (_, true) => Some(Family::V6),
             _ => None,
         }
+    }
+}
+
+/// Makes sure that the interfaces that are to be left out are there: with a name that is mistyped the one that was meant would be used.
+pub(crate) fn check_excluded(names: &[String]) -> Result<(), Failure> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let here = local_interfaces()?;
+    let is_missing = |name: &&String| !here.iter().any(|interface| interface.is_called(name));
+    match names.iter().find(is_missing) {
+        Some(name) => {
+            let here: Vec<String> = here.iter().map(|interface| escaped(interface.name.as_bytes())).collect();
+            Err(Failure::Excluded { name: name.clone(), here: here.join(", ") })
+        }
+        None => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use nicstripe::{
 use serde::Serialize;
 
 use crate::{
-    choice::IpVersion,
+    choice::{IpVersion, check_excluded},
     cp::{parse_link, parse_port},
     failure::Failure,
     json::{self, LinkEnds, State},
@@ -57,6 +57,7 @@ impl Links {
     /// Looks, and prints what is there.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(Logs::Warnings, terminal)?;
+        check_excluded(&self.exclude_link)?;
         let Some(host) = self.host.clone() else {
             let interfaces = local_interfaces()?;
             return if self.json { json::print_document(&HereDocument::of(&interfaces)) } else { print_here(&interfaces) };
