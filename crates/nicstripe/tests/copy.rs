@@ -300,3 +300,99 @@ async fn transfers_on_clones_of_one_client_follow_each_other() {
         put(&client.clone(), &here.path().join("source"), &format!("target-{round}")).await.unwrap();
     }
 }
+
+/// A writer whose bytes can be looked at, and which can be told to be slow or to break.
+#[derive(Clone, Default)]
+struct Sink {
+    bytes: Arc<std::sync::Mutex<Vec<u8>>>,
+    pause: Duration,
+    breaks_at: Option<usize>,
+}
+
+impl std::io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::thread::sleep(self.pause);
+        let mut written = self.bytes.lock().unwrap();
+        if self.breaks_at.is_some_and(|most| written.len() + bytes.len() > most) {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        }
+        written.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A reader that gives small pieces and then fails.
+struct Failing(usize);
+
+impl std::io::Read for Failing {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let len = self.0.min(bytes.len()).min(1000);
+        self.0 -= len;
+        if len == 0 { Err(std::io::Error::other("the tape is torn")) } else { Ok(len) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipes_of_every_awkward_length_arrive_whole_over_three_links_both_ways() {
+    let served = Served::start().await;
+    let client = within(served.connect(3)).await.unwrap();
+    const CHUNK: usize = 256 * 1024;
+    for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 200 * CHUNK + 4097] {
+        let bytes = content(size);
+        let remote = format!("piped-{size}");
+        let reader = std::io::Cursor::new(bytes.clone());
+        let report = within(client.put_pipe(reader, name(&remote), CopyOptions::default()).finish()).await.unwrap();
+        assert_eq!((report.digest, report.size), (Some(digest(&bytes)), size as u64), "{size} bytes");
+        assert!(std::fs::read(served.path(&remote)).unwrap() == bytes, "{size} bytes");
+
+        let sink = Sink::default();
+        let report = within(client.get_pipe(name(&remote), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+        assert_eq!((report.digest, report.size), (Some(digest(&bytes)), size as u64), "{size} bytes");
+        assert!(*sink.bytes.lock().unwrap() == bytes, "{size} bytes");
+    }
+    assert_eq!(leftovers(served.root.path()), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_fails_leaves_nothing_and_the_session_goes_on() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    for size in [0, 1000, 3_000_000] {
+        let error = within(client.put_pipe(Failing(size), name("torn"), CopyOptions::default()).finish()).await.unwrap_err();
+        assert!(nicstripe::chain(&error).contains("the tape is torn") && !error.is_resumable(), "{error:?}");
+    }
+    let report = within(client.put_pipe(&b"whole"[..], name("whole"), CopyOptions::default()).finish()).await.unwrap();
+    assert_eq!(report.size, 5);
+    assert_eq!(std::fs::read_dir(served.root.path()).unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_breaks_ends_the_transfer_and_not_the_session() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let bytes = content(20 << 20);
+    std::fs::write(served.path("file"), &bytes).unwrap();
+    let sink = Sink { breaks_at: Some(1 << 20), ..Sink::default() };
+    let error = within(client.get_pipe(name("file"), sink, CopyOptions::default()).finish()).await.unwrap_err();
+    assert!(nicstripe::chain(&error).contains("roken pipe"), "{error:?}");
+    let sink = Sink::default();
+    within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+    assert!(*sink.bytes.lock().unwrap() == bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_writer_holds_back_the_sender_and_no_link() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let bytes = content(40 << 20);
+    std::fs::write(served.path("file"), &bytes).unwrap();
+    let sink = Sink { pause: Duration::from_millis(20), ..Sink::default() };
+    let report = within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+    assert!(*sink.bytes.lock().unwrap() == bytes);
+    assert!(report.elapsed >= Duration::from_millis(160 * 20));
+    assert_eq!(report.failovers, 0);
+}

@@ -5,7 +5,6 @@
 //! waits for the loop but where the loop has promised room.
 
 mod options;
-#[allow(dead_code, reason = "the threads are not joined to the session yet")]
-mod port;
+pub(crate) mod port;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
