@@ -17,6 +17,10 @@ pub(crate) trait SenderPort: Send {
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a parcel when there is room.
     fn send(&mut self, parcel: ChunkBuffer) -> bool;
+    /// No parcel follows: the receiver is to be told, so that it waits for no more before it makes durable what it has. Results still come.
+    fn last(&mut self) -> bool {
+        true
+    }
     /// A file that is wanted becomes a transfer of its own. Only a client's port does something: it starts the transfer.
     fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
     /// Tells the owner what became of an entry; a daemon's port ignores it.
