@@ -7,5 +7,7 @@
 mod options;
 #[allow(dead_code, reason = "the threads are not joined to the session yet")]
 mod port;
+#[allow(dead_code, reason = "the threads are not joined to the session yet")]
+mod receiver;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
