@@ -102,6 +102,7 @@ impl Service {
             options,
             peer_key: *self.key.as_bytes(),
             journal_id: crate::random_bytes(),
+            attributes: None,
         };
         Target::open(request).map_err(|error| match error.code {
             FailCode::Exists if append_only && put.options.replace => error.with_code(FailCode::Refused),

@@ -41,7 +41,7 @@ use rustix::fs::{
     openat, renameat, renameat_with, unlinkat,
 };
 
-use super::{ChunkBuffer, FileError, journal::JournalFile, root::exists};
+use super::{Attributes, ChunkBuffer, FileError, attributes::umask, journal::JournalFile, root::exists};
 
 /// What a receiver knows when it opens a target.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub(crate) struct TargetRequest<'a> {
     pub(crate) peer_key: [u8; 32],
     /// Random, for a new journal.
     pub(crate) journal_id: [u8; 16],
+    /// What else it gets, where it is part of a tree; otherwise the offer and the options say so.
+    pub(crate) attributes: Option<Attributes>,
 }
 
 /// A target that is being received.
@@ -75,6 +77,7 @@ pub(crate) struct Target {
     grid: Grid,
     offer: Offer,
     options: PutOptions,
+    attributes: Option<Attributes>,
     /// Set when a sync failed: nothing more is believed of this part file.
     poisoned: AtomicBool,
     /// Chunks that wait for the thread that is writing; `None` when none is.
@@ -157,6 +160,7 @@ impl Target {
             grid,
             offer: request.offer.clone(),
             options: request.options,
+            attributes: request.attributes,
             poisoned: AtomicBool::new(false),
             writer: Mutex::default(),
             shown,
@@ -313,6 +317,9 @@ impl Target {
     }
 
     fn set_mode_and_times(&self) -> io::Result<()> {
+        if let Some(attributes) = &self.attributes {
+            return attributes.apply(&self.part);
+        }
         let mode = if self.options.preserve { self.offer.mode & 0o777 } else { self.offer.mode & 0o777 & !umask() };
         rustix::fs::fchmod(&self.part, Mode::from_raw_mode(mode))?;
         if self.options.preserve {
@@ -378,7 +385,7 @@ fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File) -> Option<File> {
 }
 
 /// `.NAME.<8 hex digits>.nicstripe-KIND`; a name too long for that is replaced by its hash.
-fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
+pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut hidden = OsString::from(".");
     if name.len() > nicstripe_proto::name::MAX_COMPONENT - ROOM_FOR_SUFFIX {
@@ -390,11 +397,9 @@ fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     hidden
 }
 
-/// The process's file creation mask, read without changing it for other threads; 0o022 where /proc is missing.
-fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+/// Whether a name may be one of [`hidden_name`].
+pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
+    name.starts_with(b".") && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
 }
 
 /// Bytes that a name grows by: two dots, 8 digits, `.nicstripe-journal`.
@@ -407,7 +412,7 @@ const DIRECT_ALIGNMENT: usize = 4096;
 const VERIFY_LEN: usize = 1 << 20;
 
 /// `TMPFS_MAGIC` of linux/magic.h.
-const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+pub(crate) const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// Opens the directory of a path of our user, and returns the name in it.
 pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {

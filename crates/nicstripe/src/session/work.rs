@@ -278,7 +278,7 @@ impl Works {
             let transfer = offer.transfer;
             let opened = open_parent(&wanted.path).and_then(|(dir, name)| {
                 let LocalTarget { options, peer_key, .. } = wanted;
-                Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id })
+                Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: None })
             });
             WorkDone::TargetOpened { transfer, result: opened.map(|(target, have)| (Arc::new(target), have)) }
         });

@@ -4,12 +4,13 @@
 //! leave reads and writes of files to the I/O threads. The session's loop carries parcels and messages between them, and neither thread ever
 //! waits for the loop but where the loop has promised room.
 
-mod anchor;
-mod filter;
+pub(crate) mod anchor;
+pub(crate) mod filter;
 mod metadata;
 mod options;
 pub(crate) mod port;
-mod sender;
+pub(crate) mod receiver;
+pub(crate) mod sender;
 mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
