@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern_is_refused_by_name() {
-        let error = Filters::new(&["a".into(), "[z".into()]).unwrap_err();
-        assert_eq!((error.code, error.to_string()), (FailCode::Refused, "cannot use the filter \"[z\"".into()));
+        let error = Filters::new(&["a".into(), "[z-a]".into()]).unwrap_err();
+        assert_eq!((error.code, error.to_string()), (FailCode::Refused, "cannot use the filter \"[z-a]\"".into()));
     }
 }

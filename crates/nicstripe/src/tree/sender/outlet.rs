@@ -31,6 +31,7 @@ const MOST_TEXT: usize = 1024;
 pub(super) struct Outlet {
     port: Box<dyn SenderPort>,
     parcel: Option<(ChunkBuffer, usize)>,
+    parcel_begun: Instant,
     list: bool,
     is_dry_run: bool,
     report: TreeReport,
@@ -42,12 +43,15 @@ pub(super) struct Outlet {
 impl Outlet {
     pub(super) fn new(port: Box<dyn SenderPort>, list: bool, is_dry_run: bool) -> Self {
         let (report, progress) = (TreeReport::default(), WalkProgress::default());
-        Self { port, parcel: None, list, is_dry_run, report, progress, is_told: true, told_at: None }
+        Self { port, parcel: None, parcel_begun: Instant::now(), list, is_dry_run, report, progress, is_told: true, told_at: None }
     }
 
     /// Puts a record into the parcel, if it fits.
     pub(super) fn try_push(&mut self, record: &Record<'_>) -> bool {
-        let (mut buffer, len) = self.parcel.take().unwrap_or_else(|| (self.port.buffer(), 0));
+        let (mut buffer, len) = self.parcel.take().unwrap_or_else(|| {
+            self.parcel_begun = Instant::now();
+            (self.port.buffer(), 0)
+        });
         let mut writer = ParcelWriter::new(buffer.bytes_mut(MAX_PAYLOAD), len);
         let fits = writer.push(record);
         let len = writer.len();
@@ -60,9 +64,9 @@ impl Outlet {
         MAX_PAYLOAD - self.parcel.as_ref().map_or(0, |(_, len)| *len)
     }
 
-    /// Whether there is something to send.
-    pub(super) fn has_parcel(&self) -> bool {
-        self.parcel.as_ref().is_some_and(|(_, len)| *len > 0)
+    /// How long the parcel has been filled; `None` if there is nothing in it.
+    pub(super) fn parcel_age(&self) -> Option<Duration> {
+        self.parcel.as_ref().filter(|(_, len)| *len > 0).map(|_| self.parcel_begun.elapsed())
     }
 
     /// Sends the parcel.

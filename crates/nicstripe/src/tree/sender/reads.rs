@@ -74,6 +74,11 @@ impl Reads {
         self.waiting.is_empty() && self.files == 0
     }
 
+    /// Whether something will be read or reckoned soon.
+    pub(super) fn is_reading(&self) -> bool {
+        self.files > self.ready.len() || self.digests > 0
+    }
+
     /// Whether another digest may be begun.
     pub(super) fn has_room_for_digest(&self) -> bool {
         self.digests < MOST_DIGESTS
