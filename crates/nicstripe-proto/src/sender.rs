@@ -267,7 +267,9 @@ impl Sender {
         }
         // Also those that were to be sent again, as their path was lost.
         result.released = self.lens.range(range.first..range.end()).map(|(chunk, _)| *chunk).collect();
-        result.released.iter().for_each(|chunk| drop(self.lens.remove(chunk)));
+        for chunk in &result.released {
+            self.lens.remove(chunk);
+        }
         result
     }
 

@@ -2,88 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod harness;
+
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use harness::{Served, content, digest, leftovers, name, within};
 use nicstripe::{
     CancellationToken, Client, CopyOptions, Daemon, Digest, Error, FailCode, Name, Report,
     trust::{Identity, Peers, PublicLine},
 };
-use tempfile::TempDir;
-
-/// A daemon that serves a temporary directory, and who may talk to it.
-struct Served {
-    root: TempDir,
-    port: u16,
-    client: Identity,
-    trusted: Peers,
-    shutdown: CancellationToken,
-}
-
-impl Served {
-    async fn start() -> Self {
-        Self::start_in(tempfile::tempdir().unwrap()).await
-    }
-
-    async fn start_in(root: TempDir) -> Self {
-        let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let trusting = |identity: &Identity, name: &str| {
-            let mut peers = Peers::default();
-            peers.add(&PublicLine::new(identity.public_key(), name), Some(name)).unwrap();
-            peers
-        };
-        let bound = Daemon::builder()
-            .peers(trusting(&client, "client"))
-            .root(root.path().to_owned())
-            .port(0)
-            .interfaces(vec!["lo".into()])
-            .identity(daemon.clone());
-        let bound = bound.bind().await.unwrap();
-        let port = bound.addresses()[0].address.port();
-        let shutdown = CancellationToken::new();
-        tokio::spawn(bound.run(shutdown.clone()));
-        Self { root, port, client, trusted: trusting(&daemon, "daemon"), shutdown }
-    }
-
-    async fn connect(&self, links: usize) -> Result<Client, Error> {
-        let named = (1..=links).map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap()).collect();
-        let builder = Client::builder().identity(self.client.clone()).peers(self.trusted.clone()).port(self.port).links(named);
-        builder.connect("127.0.0.1").await
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.root.path().join(name)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
-    }
-}
-
-fn name(text: &str) -> Name {
-    Name::parse(text.as_bytes()).unwrap()
-}
-
-/// Bytes that repeat nowhere.
-fn content(len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
-    bytes
-}
-
-fn digest(bytes: &[u8]) -> Digest {
-    Digest(*blake3::hash(bytes).as_bytes())
-}
-
-fn leftovers(dir: &Path) -> Vec<String> {
-    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.contains("nicstripe")).collect()
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
-}
 
 async fn put(client: &Client, source: &Path, target: &str) -> Result<Report, Error> {
     within(client.put(source, Some(name(target)), CopyOptions::default()).finish()).await

@@ -18,7 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{CopyOptions, Inner, LiveSession};
+use super::{CopyOptions, Inner, LiveSession, trees};
 use crate::{
     error::Error,
     file::Source,
@@ -50,6 +50,15 @@ pub(super) enum TreeJob {
 pub(super) enum PipeJob {
     Put { reader: Box<dyn io::Read + Send>, name: Name },
     Get { name: Name, writer: Box<dyn io::Write + Send> },
+}
+
+/// What every transfer of a tree is asked with.
+pub(super) struct Asked {
+    pub(super) transfer: TransferId,
+    pub(super) peer_key: [u8; 32],
+    pub(super) limit_bps: Option<u64>,
+    pub(super) alone: Alone,
+    pub(super) reply: Reply,
 }
 
 impl Job {
@@ -119,10 +128,12 @@ impl Job {
                 None => return Err(Error::Cancelled { resumable: false }),
             },
             Self::Tree(TreeJob::Put { sources, name, as_name }, options) => {
-                super::trees::put(inner, transfer, sources, name.clone(), *as_name, options, alone, reply)?
+                let asked = Asked { transfer, peer_key, limit_bps, alone, reply };
+                trees::put(asked, sources, name.clone(), *as_name, options)
             }
             Self::Tree(TreeJob::Get { sources, target, as_name }, options) => {
-                super::trees::get(inner, transfer, peer_key, sources, target, *as_name, options, limit_bps, alone, reply)?
+                let asked = Asked { transfer, peer_key, limit_bps, alone, reply };
+                trees::get(asked, sources, target, *as_name, options)?
             }
         })
     }

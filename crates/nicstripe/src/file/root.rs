@@ -41,7 +41,7 @@ impl Root {
     }
 
     /// Opens a directory beneath the root, or the root itself, as a place for further names.
-    pub(crate) fn open_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
+    pub(crate) fn locate_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
         let path = name.map_or_else(|| PathBuf::from("."), path_of);
         self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)
     }

@@ -11,6 +11,6 @@ mod options;
 pub(crate) mod port;
 pub(crate) mod receiver;
 pub(crate) mod sender;
-mod walk;
+pub(crate) mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};

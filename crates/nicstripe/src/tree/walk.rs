@@ -110,8 +110,14 @@ struct Level {
     /// `None` while the walk is far below.
     dir: Option<Arc<OwnedFd>>,
     identity: (u64, u64),
-    names: vec::IntoIter<(Box<[u8]>, Selection)>,
+    children: vec::IntoIter<Child>,
     complete: bool,
+}
+
+/// A name in a directory, and what of it is walked.
+struct Child {
+    leaf: Box<[u8]>,
+    selection: Selection,
 }
 
 /// The first name of a file that has several.
@@ -119,7 +125,7 @@ struct FirstName {
     id: EntryId,
     path: Name,
     /// Names that were not come upon yet.
-    left: u64,
+    left: usize,
 }
 
 /// Something that was looked at.
@@ -157,8 +163,8 @@ impl Walk {
 
     fn step(&mut self) -> Option<()> {
         match self.stack.last_mut() {
-            Some(level) => match level.names.next() {
-                Some((leaf, selection)) => self.visit(&leaf, selection),
+            Some(level) => match level.children.next() {
+                Some(Child { leaf, selection }) => self.visit(&leaf, selection),
                 None => self.leave(),
             },
             None => {
@@ -221,8 +227,10 @@ impl Walk {
         let alone = is_large || (may_have_holes(&stat) && file.is_some_and(|file| has_hole(file, &stat)));
         let name = looked.name.clone();
         let id = self.tell(looked, Content::File { size: stat.st_size as u64, alone, digest: None }, xattrs);
-        if let (true, Some(path)) = (self.options.hard_links && stat.st_nlink > 1, name) {
-            self.names_of_files.insert((stat.st_dev, stat.st_ino), FirstName { id, path, left: stat.st_nlink as u64 - 1 });
+        // The field's type differs between architectures.
+        let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
+        if let (true, Some(path)) = (self.options.hard_links && names > 1, name) {
+            self.names_of_files.insert((stat.st_dev, stat.st_ino), FirstName { id, path, left: names - 1 });
         }
     }
 
@@ -282,7 +290,7 @@ impl Walk {
         match reopen(&directory, level.identity) {
             Ok(dir) => Some((id, level.dir.insert(Arc::new(dir)).clone(), directory)),
             Err(error) => {
-                level.names = Vec::new().into_iter();
+                level.children = Vec::new().into_iter();
                 let location = Location { directory, leaf: Box::default() };
                 self.fail_in_level(&location, FailCode::SourceChanged, error);
                 None

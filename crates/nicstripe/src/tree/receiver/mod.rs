@@ -48,7 +48,7 @@ use self::{
     surplus::ToldNames,
     writing::Writing,
 };
-use super::port::{ReceiverInput, ReceiverPort};
+use super::port::{ReceiverInput, ReceiverPort, ReceiverRun};
 use crate::file::{FileError, IoPool, Root, umask};
 
 /// What a tree's receiver is to do.
@@ -76,10 +76,17 @@ pub(crate) struct ReceiverRequest {
 /// Says whether filters leave out a path beneath the source, which is a directory or not.
 pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 
+impl ReceiverRequest {
+    /// Gets it ready for a thread.
+    pub(crate) fn into_run(self) -> ReceiverRun {
+        ReceiverRun::new(|inputs, pool, port| run(self, inputs.receiver, inputs.sender, pool, port))
+    }
+}
+
 /// Receives a tree, on a thread of its own, until its end is told to `port`.
 ///
 /// `self_handle` is the other end of `inputs`: what the I/O threads have done comes by it.
-pub(crate) fn run(
+fn run(
     request: ReceiverRequest,
     inputs: mpsc::Receiver<ReceiverInput>,
     self_handle: mpsc::Sender<ReceiverInput>,

@@ -243,3 +243,48 @@ fn unread(wanted: &Wanted, error: io::Error) -> FileError {
 
 /// Not blocking, so that what became a FIFO meanwhile is not waited for.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::anchor::{Anchor, Base};
+
+    fn wanted(id: u64, size: u64) -> Wanted {
+        let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
+        let location = Location::beneath_anchor(anchor, b"nicstripe does not exist");
+        Wanted { id: EntryId(id), location, identity: SourceIdentity { size, ..SourceIdentity::default() } }
+    }
+
+    #[test]
+    fn no_more_is_read_ahead_than_may_be_and_a_larger_file_alone() {
+        let (done, jobs) = mpsc::channel();
+        let mut reads = Reads::new(IoPool::start().unwrap(), done, false);
+        (0..100).for_each(|id| reads.want(wanted(id, 1 << 20)));
+        assert!(reads.begin(|_| true).is_empty());
+        assert_eq!((reads.files, reads.bytes), (16, MOST_READ_BYTES));
+        for _ in 0..100 {
+            let Ok(SenderInput::Job(job)) = jobs.recv() else { panic!("no job") };
+            let Done::Content { id, size, content } = *job.downcast().unwrap() else { panic!("no content") };
+            assert_eq!(content.as_ref().unwrap_err().code, FailCode::SourceChanged);
+            reads.arrived(id, size, content);
+            assert!(reads.next().is_some());
+            reads.begin(|_| true);
+            assert!(reads.bytes <= MOST_READ_BYTES);
+        }
+        assert!(reads.is_empty() && !reads.is_reading());
+        (0..100).for_each(|id| reads.want(wanted(id, 1)));
+        reads.want(wanted(100, 2 * MOST_READ_BYTES));
+        reads.begin(|_| true);
+        assert_eq!(reads.files, MOST_READS);
+        assert_eq!(reads.begin(|_| false), [0; 0].map(EntryId));
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_is_not_read() {
+        let (done, _jobs) = mpsc::channel();
+        let mut reads = Reads::new(IoPool::start().unwrap(), done, false);
+        (0..4).for_each(|id| reads.want(wanted(id, 1)));
+        assert_eq!(reads.begin(|id| id.0 == 2), [0, 1, 3].map(EntryId));
+        assert_eq!(reads.files, 1);
+    }
+}

@@ -584,3 +584,40 @@ fn progress_is_not_told_more_often_than_asked() {
     assert!(told <= 2 + begun.elapsed().as_millis() as u32 / 50, "{told} in {:?}", begun.elapsed());
     assert_eq!(last, WalkProgress { files: 2000, bytes: 2000, skipped_bytes: 0, files_done: 2000, complete: true });
 }
+
+#[test]
+fn whoever_swaps_a_directory_for_a_link_gets_nothing_out_from_beyond_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (t, outside) = (dir.path().join("t"), dir.path().join("outside"));
+    for (path, content) in [(t.join("d/e"), "mine"), (outside.join("e"), "hers")] {
+        fs::create_dir_all(&path).unwrap();
+        (0..50).for_each(|index| fs::write(path.join(format!("f{index}")), content).unwrap());
+        fs::write(path.join(content), content).unwrap();
+    }
+    std::os::unix::fs::symlink(&outside, t.join("link")).unwrap();
+    let seconds = std::env::var("NICSTRIPE_RACE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let racer = thread::spawn({
+        let t = t.clone();
+        move || {
+            let (here, flags) = (fs::File::open(&t).unwrap(), rustix::fs::RenameFlags::EXCHANGE);
+            let mut swaps = 0;
+            while Instant::now() < until {
+                rustix::fs::renameat_with(&here, "d", &here, "link", flags).unwrap();
+                swaps += 1;
+            }
+            swaps
+        }
+    });
+    let (mut sent, mut changed) = (0, 0);
+    while Instant::now() < until {
+        let mut peer = Peer::start(SenderRequest { allow_changing: true, ..request(&t) });
+        let report = peer.serve(create);
+        assert!(peer.contents.values().all(|content| content == b"mine"), "something from outside was sent");
+        let is_from_outside = |entry: &Entry| entry.name.as_ref().is_some_and(|name| name.file_name() == b"hers");
+        assert!(!peer.entries.iter().any(is_from_outside), "something from outside was told");
+        (sent, changed) = (sent + report.files, changed + report.failed);
+    }
+    eprintln!("{sent} files sent, {changed} changed, {} swaps", racer.join().unwrap());
+    assert!(sent > 0);
+}

@@ -9,17 +9,11 @@ impl Walk {
     /// Begins with a source.
     pub(super) fn begin(&mut self, source: SendSource) {
         let contents = means_contents(&source);
-        match place_of(source, contents) {
-            Ok((base, leaf)) => match self.anchor(base.clone(), false) {
-                Ok(anchor) if contents => self.begin_contents(anchor),
-                Ok(anchor) => self.begin_named(anchor, &leaf),
-                Err(error) => {
-                    let label = Location::label_of(&base, &leaf);
-                    let code = code_of_source(&error);
-                    self.fail_source(label, code, error);
-                }
-            },
-            Err((label, error)) => self.fail_source(label, FailCode::Refused, error),
+        let (base, leaf) = place_of(source, contents);
+        match self.anchor(base.clone(), false) {
+            Ok(anchor) if contents => self.begin_contents(anchor),
+            Ok(anchor) => self.begin_named(anchor, &leaf),
+            Err(error) => self.fail_source(Location::label_of(&base, &leaf), code_of_source(&error), error),
         }
     }
 
@@ -130,11 +124,11 @@ impl Walk {
     }
 
     fn descend(&mut self, looked: Looked, dir: OwnedFd, selection: Selection) {
-        let (names, mut complete, error) = match selection {
-            Selection::Listed(listed) => (listed.children().collect(), false, None),
+        let (children, mut complete, error) = match selection {
+            Selection::Listed(listed) => (listed.children().map(|(leaf, selection)| Child { leaf, selection }).collect(), false, None),
             Selection::All => {
-                let (names, error) = names_in(&dir);
-                (names, error.is_none(), error)
+                let (children, error) = children_of(&dir);
+                (children, error.is_none(), error)
             }
         };
         let xattrs = self.options.xattrs.then(|| xattrs_of(&dir));
@@ -145,7 +139,7 @@ impl Walk {
             self.found.push_back(Found::Failed { name, failure: failure("read", &location, FailCode::Io, error) });
         }
         let (identity, directory) = ((stat.st_dev, stat.st_ino), location.as_directory());
-        self.stack.push(Level { id, directory, dir: Some(Arc::new(dir)), identity, names: names.into_iter(), complete });
+        self.stack.push(Level { id, directory, dir: Some(Arc::new(dir)), identity, children: children.into_iter(), complete });
         if let Some(above) = self.stack.len().checked_sub(MOST_OPEN_LEVELS + 1) {
             self.stack[above].dir = None;
         }
@@ -153,23 +147,23 @@ impl Walk {
 }
 
 /// Names in a directory, sorted, and what stopped reading them.
-fn names_in(dir: &OwnedFd) -> (Vec<(Box<[u8]>, Selection)>, Option<io::Error>) {
-    let mut names: Vec<(Box<[u8]>, Selection)> = Vec::new();
+fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
+    let mut children = Vec::new();
     let mut failed = None;
     match Dir::read_from(dir) {
         Ok(entries) => {
             for entry in entries {
                 match entry {
                     Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
-                    Ok(entry) => names.push((entry.file_name().to_bytes().into(), Selection::All)),
+                    Ok(entry) => children.push(Child { leaf: entry.file_name().to_bytes().into(), selection: Selection::All }),
                     Err(error) => failed = Some(error.into()),
                 }
             }
         }
         Err(error) => failed = Some(error.into()),
     }
-    names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    (names, failed)
+    children.sort_unstable_by(|a, b| a.leaf.cmp(&b.leaf));
+    (children, failed)
 }
 
 /// Whether what is in a source is meant, not itself.
@@ -180,22 +174,21 @@ pub(super) fn means_contents(source: &SendSource) -> bool {
     }
 }
 
-/// Where a source begins, and its name there; in vain with the source for people.
-fn place_of(source: SendSource, contents: bool) -> Result<(Base, Box<[u8]>), (String, io::Error)> {
+/// Where a source begins, and its name there.
+fn place_of(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
     match source {
-        SendSource::Path(path) if path.as_os_str().is_empty() => Err((String::new(), io::Error::other("a path is missing"))),
-        SendSource::Path(path) if contents => Ok((Base::Path(path), Box::default())),
+        SendSource::Path(path) if contents => (Base::Path(path), Box::default()),
         SendSource::Path(path) => {
             let (parent, leaf) = split(path.as_os_str().as_bytes());
             let parent = if parent.is_empty() { b"." } else { parent };
-            Ok((Base::Path(path_of_bytes(parent).to_owned()), leaf.into()))
+            (Base::Path(path_of_bytes(parent).to_owned()), leaf.into())
         }
-        SendSource::Beneath { root, name, .. } if contents => Ok((Base::Beneath(BeneathRoot(root), name), Box::default())),
+        SendSource::Beneath { root, name, .. } if contents => (Base::Beneath(BeneathRoot(root), name), Box::default()),
         SendSource::Beneath { root, name, .. } => {
             let leaf = name.as_ref().map_or(&[][..], Name::file_name).into();
             let components = name.iter().flat_map(Name::components);
             let above = name.as_ref().map_or(0, |name| name.components().len() - 1);
-            Ok((Base::Beneath(BeneathRoot(root), Name::new(components.take(above)).ok()), leaf))
+            (Base::Beneath(BeneathRoot(root), Name::new(components.take(above)).ok()), leaf)
         }
     }
 }

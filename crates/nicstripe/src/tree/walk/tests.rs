@@ -244,7 +244,7 @@ fn a_directory_that_cannot_be_read_is_told_and_not_complete() {
     let dir = tree();
     let t = contents(&dir.path().join("t"));
     let closed = dir.path().join("t/d");
-    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
     let found = walk_of(&[&t], RECURSIVE, &["z"], None);
     fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     assert_eq!(found, ["d ", "f a 3", "d d", "! d Io", "e d incomplete", "e "]);
