@@ -309,7 +309,6 @@ impl Driver {
     }
 
     pub(super) fn on_tree_said(&mut self, transfer: TransferId, said: TreeSaid) {
-        eprintln!("SAID {transfer:?} {}", format!("{said:?}").chars().take(300).collect::<String>());
         match said {
             TreeSaid::Message(message) => self.session.tell_tree(TreeBody { transfer, message }),
             TreeSaid::Walked(progress) => self.tally.on_walked(progress),
@@ -329,7 +328,6 @@ impl Driver {
 
     /// The receiver of a tree tells its sender, which is here.
     pub(super) fn on_tree_told(&mut self, transfer: TransferId, message: TreeMessage) {
-        eprintln!("TOLD {transfer:?} {}", format!("{message:?}").chars().take(300).collect::<String>());
         if let Some(TreeThread::Sender(sender)) = self.ends.trees.get(&transfer) {
             // A thread that is gone has said why.
             drop(sender.send(SenderInput::Message(message)));

@@ -360,13 +360,11 @@ impl Receiver {
         if !self.request.rules.dry_run {
             if let Err(error) = self.set_directory_attributes(place, &directory.attributes) {
                 let name = shown.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
-                self.out.fail(is_new.then_some(id), shown, &FileError::new("set the attributes of", name, error))?;
+                self.out.fail(Some(id), shown, &FileError::new("set the attributes of", name, error))?;
                 return Ok(true);
             }
-            if is_new {
-                self.out.done(id);
-            }
         }
+        self.out.done(id);
         if !is_new {
             self.out.tell(shown, EntryOutcome::Skipped(Verdict::Same))?;
             return Ok(false);
