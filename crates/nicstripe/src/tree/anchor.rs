@@ -50,7 +50,7 @@ impl Base {
     fn open(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Path(path) => Ok(openat(CWD, path, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
-            Self::Beneath(root, name) => root.0.open_directory(name.as_ref()),
+            Self::Beneath(root, name) => root.0.locate_directory(name.as_ref()),
         }
     }
 

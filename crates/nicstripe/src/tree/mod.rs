@@ -4,18 +4,13 @@
 //! leave reads and writes of files to the I/O threads. The session's loop carries parcels and messages between them, and neither thread ever
 //! waits for the loop but where the loop has promised room.
 
-#[allow(dead_code, reason = "the threads are not joined to the session yet")]
-mod anchor;
-#[allow(dead_code, reason = "the threads are not joined to the session yet")]
-mod filter;
-#[allow(dead_code, reason = "the threads are not joined to the session yet")]
+pub(crate) mod anchor;
+pub(crate) mod filter;
 mod metadata;
 mod options;
-#[allow(dead_code, reason = "the threads are not joined to the session yet")]
-mod port;
-#[allow(dead_code, reason = "the threads are not joined to the session yet")]
-mod sender;
-#[allow(dead_code, reason = "the threads are not joined to the session yet")]
-mod walk;
+pub(crate) mod port;
+pub(crate) mod receiver;
+pub(crate) mod sender;
+pub(crate) mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};

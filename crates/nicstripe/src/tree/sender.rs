@@ -30,7 +30,7 @@ use self::{
 };
 use super::{
     filter::Filters,
-    port::{Answer, EntryError, SenderInput, SenderPort},
+    port::{Answer, EntryError, SenderInput, SenderPort, SenderRun},
     walk::{Found, FoundEntry, SendSource, Walk, WalkOptions},
 };
 use crate::file::{FileError, IoPool, Source};
@@ -62,10 +62,17 @@ pub(crate) struct SenderRequest {
     pub(crate) list: bool,
 }
 
+impl SenderRequest {
+    /// Gets it ready for a thread.
+    pub(crate) fn into_run(self) -> SenderRun {
+        SenderRun::new(|inputs, pool, port| run(self, inputs.receiver, inputs.sender, pool, port))
+    }
+}
+
 /// Sends a tree and returns when it has ended; the port learns how, unless it has said no or [`SenderInput::Stop`] came.
 ///
 /// `self_handle` leads to `inputs`: the I/O threads answer through it.
-pub(crate) fn run(
+fn run(
     request: SenderRequest,
     inputs: Receiver<SenderInput>,
     self_handle: InputSender<SenderInput>,
