@@ -113,6 +113,8 @@ pub(crate) enum TreeSaid {
     Message(TreeMessage),
     /// How far it is.
     Walked(WalkProgress),
+    /// Its sender gives no more parcels.
+    Last,
     /// It has done all it can.
     Finished(Result<TreeReport, FileError>),
 }

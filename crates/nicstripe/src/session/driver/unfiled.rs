@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, sync::mpsc as threads};
 
 use nicstripe_proto::{
-    ChunkSize, FailCode, Name, Offer, SourceIdentity, TransferId,
+    ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, TransferId,
     message::{Committed, EntryRef, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody},
     sender::NO_DIGEST,
     session::failure,
@@ -313,16 +313,23 @@ impl Driver {
             TreeSaid::Message(message) => self.session.tell_tree(TreeBody { transfer, message }),
             TreeSaid::Walked(progress) => self.tally.on_walked(progress),
             TreeSaid::Finished(Err(error)) => self.fail(transfer, error),
+            TreeSaid::Last => self.session.close_source(transfer),
             TreeSaid::Finished(Ok(report)) => {
-                let is_sender = matches!(self.ends.trees.get(&transfer), Some(TreeThread::Sender(_)));
                 self.ends.reports.insert(transfer, report);
-                if is_sender {
-                    self.session.close_source(transfer);
-                } else {
+                if matches!(self.ends.trees.get(&transfer), Some(TreeThread::Receiver(_))) {
                     self.session.committed(Committed { transfer, digest: NO_DIGEST });
-                    self.on_committed(transfer, NO_DIGEST);
                 }
+                self.on_committed(transfer, NO_DIGEST);
             }
+        }
+    }
+
+    /// The peer has committed a transfer. A tree's sender, which is here, ends it when it has taken in all that was told before.
+    pub(super) fn on_peer_committed(&mut self, transfer: TransferId, digest: Digest) {
+        match self.ends.trees.get(&transfer) {
+            // A thread that is gone has said why.
+            Some(TreeThread::Sender(sender)) => drop(sender.send(SenderInput::Committed)),
+            _ => self.on_committed(transfer, digest),
         }
     }
 
