@@ -259,7 +259,7 @@ impl Receiver {
     }
 
     /// What a directory gets when it is done. One that exists keeps what was not asked for, and everything if its sender may only add.
-    fn directory_attributes(&mut self, entry: &Entry, place: &Arc<Place>, verdict: Verdict) -> Attributes {
+    fn directory_attributes(&self, entry: &Entry, place: &Arc<Place>, verdict: Verdict) -> Attributes {
         let rules = &self.request.rules;
         if verdict == Verdict::Create {
             let mut attributes = Attributes::of_new(entry, rules, self.umask);

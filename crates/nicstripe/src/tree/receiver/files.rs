@@ -22,9 +22,10 @@ use rustix::{
 };
 
 use super::{
-    Halt, Job, Leaf, MOST_WEIGHT, Receiver, batch,
+    Halt, Job, Leaf, MOST_WEIGHT, Receiver,
+    batch::{self, Committed},
     part::Part,
-    writing::{self, Parcel, Piece},
+    writing::{self, Parcel, Piece, Wrote},
 };
 use crate::{
     file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of},
@@ -281,9 +282,9 @@ impl Receiver {
         }
     }
 
-    pub(super) fn on_wrote(&mut self, pieces: Vec<(EntryId, bool, io::Result<()>)>) -> Result<(), Halt> {
+    pub(super) fn on_wrote(&mut self, pieces: Vec<Wrote>) -> Result<(), Halt> {
         self.writing.finished();
-        for (id, last, result) in pieces {
+        for Wrote { id, last, result } in pieces {
             let Some(file) = self.files.get_mut(&id) else { continue };
             let Way::Packed { part, is_busy, queue, is_abandoned, .. } = &mut file.way else { continue };
             *is_busy = false;
@@ -315,9 +316,9 @@ impl Receiver {
         self.run(move || Job::Committed(batch::commit(parts)));
     }
 
-    pub(super) fn on_committed(&mut self, results: Vec<(EntryId, Result<(), (&'static str, io::Error)>)>) -> Result<(), Halt> {
+    pub(super) fn on_committed(&mut self, results: Vec<Committed>) -> Result<(), Halt> {
         self.is_committing = false;
-        for (id, result) in results {
+        for Committed { id, result } in results {
             match result {
                 Ok(()) => self.finish_file(id)?,
                 Err((operation, error)) => self.fail_file(id, operation, error)?,

@@ -39,14 +39,14 @@ use nicstripe_proto::{
 };
 
 use self::{
-    batch::Batch,
+    batch::{Batch, Committed},
     directories::{Directory, Spot, Top},
     files::{Arriving, Candidate},
     links::Link,
     outbox::Outbox,
     place::Place,
     surplus::ToldNames,
-    writing::Writing,
+    writing::{Writing, Wrote},
 };
 use super::port::{ReceiverInput, ReceiverPort};
 use crate::file::{FileError, IoPool, Root, umask};
@@ -126,10 +126,10 @@ impl Halt {
 enum Job {
     /// An existing file was read; `None` where it cannot be.
     Hashed(EntryId, Option<Digest>),
-    /// Pieces were written: of which file, whether it was the last, and how it went.
-    Wrote(Vec<(EntryId, bool, io::Result<()>)>),
+    /// Pieces were written, or not.
+    Wrote(Vec<Wrote>),
     /// A batch got its names, or did not.
-    Committed(Vec<(EntryId, Result<(), (&'static str, io::Error)>)>),
+    Committed(Vec<Committed>),
 }
 
 struct Receiver {

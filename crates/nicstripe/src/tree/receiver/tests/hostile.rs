@@ -16,7 +16,7 @@ fn eager() -> TreeRules {
 
 /// A root with links that lead out of it, made by somebody else.
 fn trapped() -> Ground {
-    let ground = Ground::new();
+    let ground = Ground::quick();
     fs::create_dir(ground.at("real")).unwrap();
     fs::write(ground.at("real/file"), "inside").unwrap();
     link_to("../outside/dir", ground.at("out")).unwrap();
@@ -175,7 +175,7 @@ fn no_directory_is_entered_through_a_symbolic_link() {
 
 #[test]
 fn a_directory_that_becomes_a_link_is_not_written_through() {
-    let ground = Ground::new();
+    let ground = Ground::quick();
     let before = ground.snapshot();
     let mut sending = ground.start(eager());
     let directory = sending.directory(None, "d");
@@ -320,7 +320,7 @@ const BREACHES: &[(&str, Breach)] = &[
 #[test]
 fn a_breach_of_the_protocol_ends_the_transfer() {
     for (what, breach) in BREACHES {
-        let ground = Ground::new();
+        let ground = Ground::quick();
         let before = ground.snapshot();
         let mut sending = ground.start(eager());
         let directory = sending.directory(None, "d");
@@ -338,7 +338,7 @@ fn a_breach_of_the_protocol_ends_the_transfer() {
 
 #[test]
 fn a_parcel_that_cannot_be_read_ends_the_transfer() {
-    let ground = Ground::new();
+    let ground = Ground::quick();
     for parcel in [&b"\x01"[..], &[9; 16], &[1, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0], &[0xff; 200]] {
         let mut sending = ground.start(eager());
         let mut buffer = crate::file::BufferPool::default().take();
@@ -351,7 +351,7 @@ fn a_parcel_that_cannot_be_read_ends_the_transfer() {
 
 #[test]
 fn a_path_deeper_than_a_name_may_be_is_refused() {
-    let ground = Ground::new();
+    let ground = Ground::quick();
     let mut sending = ground.start(TreeRules::default());
     let mut directories = vec![sending.directory(None, &"d".repeat(200))];
     for _ in 0..30 {
@@ -367,7 +367,7 @@ fn a_path_deeper_than_a_name_may_be_is_refused() {
 
 #[test]
 fn a_name_that_is_being_received_does_not_come_twice() {
-    let ground = Ground::new();
+    let ground = Ground::quick();
     let mut sending = ground.start(TreeRules { replace: true, ..TreeRules::default() });
     let first = sending.entry(None, "f", file(3));
     let second = sending.entry(None, "f", file(3));
@@ -388,7 +388,7 @@ fn a_name_that_is_being_received_does_not_come_twice() {
 
 #[test]
 fn odd_owners_and_times_end_nothing() {
-    let ground = Ground::new();
+    let ground = Ground::quick();
     let mut sending = ground.start(eager());
     for (index, (mode, seconds, nanoseconds, owner)) in
         [(u32::MAX, i64::MAX, u32::MAX, u32::MAX), (0, i64::MIN, 0, 0), (0o100_644, -1, 999_999_999, u32::MAX - 1)].into_iter().enumerate()

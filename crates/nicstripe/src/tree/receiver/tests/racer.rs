@@ -61,7 +61,7 @@ fn send(sending: &mut Sending, round: u64) {
 #[test]
 fn no_race_leads_out() {
     let seconds = std::env::var("NICSTRIPE_RACE_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(3);
-    let ground = Ground::new();
+    let ground = Ground::quick();
     fs::create_dir_all(ground.at("d/victim")).unwrap();
     fs::create_dir(ground.outside().join("dir/inner")).unwrap();
     let before = ground.snapshot();
