@@ -1,13 +1,12 @@
 //! Files and symbolic links: whether they are wanted, and what becomes of them.
 
-use std::ffi::{OsStr, OsString};
 use std::{
     collections::VecDeque,
+    ffi::OsStr,
     fs::File,
     io::{self, Read},
     ops::Range,
-    os::{fd::OwnedFd, unix::ffi::OsStringExt},
-    path::PathBuf,
+    os::fd::OwnedFd,
     sync::Arc,
 };
 
@@ -17,7 +16,7 @@ use nicstripe_proto::{
     tree::{Content, Entry, EntryId, Existing, PACKED_MOST, Verdict, decide},
 };
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, renameat, statat, symlinkat, unlinkat},
+    fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, statat},
     io::Errno,
 };
 
@@ -91,11 +90,6 @@ impl Receiver {
         let Content::File { size, alone, digest } = &entry.content else { return Ok(()) };
         if !alone && *size > PACKED_MOST {
             return Err(Halt::protocol(format!("peer packs a file of {size} bytes, allowed are {PACKED_MOST}")));
-        }
-        self.note_told(&entry, Some(&leaf));
-        if self.busy_names.contains(&leaf.key()) {
-            let error = leaf.error("receive", io::Error::other("another file of this name is being received")).with_code(FailCode::Busy);
-            return self.refuse(entry, leaf.shown(), error);
         }
         let existing = match self.look(&leaf) {
             Ok(existing) => existing,
@@ -422,65 +416,6 @@ impl Receiver {
         self.out.fail(Some(id), file.leaf.shown(), &error)?;
         self.resume_links(id)?;
         self.settle(file.parent, true)
-    }
-
-    pub(super) fn on_symlink(&mut self, entry: Entry, leaf: Leaf, target: &[u8]) -> Result<(), Halt> {
-        self.note_told(&entry, Some(&leaf));
-        let existing = match self.look(&leaf) {
-            Ok(existing) => existing,
-            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
-        };
-        let verdict = match decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing)) {
-            Verdict::Exists => return self.leave(entry, &leaf),
-            Verdict::Same => {
-                self.out.report.unchanged += 1;
-                return self.skip(entry, &leaf, Verdict::Same);
-            }
-            verdict => verdict,
-        };
-        let objection = if self.busy_names.contains(&leaf.key()) {
-            Some(leaf.error("receive", io::Error::other("a file of this name is being received")).with_code(FailCode::Busy))
-        } else {
-            self.objection(&entry, &leaf, verdict)
-        };
-        let error = match objection {
-            None if self.request.rules.dry_run => None,
-            None => self.link_symbolically(&entry, &leaf, target, verdict).err().map(|error| leaf.error("make symbolic link", error)),
-            objection => objection,
-        };
-        if let Some(error) = error {
-            return self.refuse(entry, leaf.shown(), error);
-        }
-        self.out.decide(entry.id, verdict);
-        self.out.report.symlinks += 1;
-        if !self.request.rules.dry_run {
-            self.out.done(entry.id);
-        }
-        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
-        self.settle(entry.parent, false)
-    }
-
-    fn link_symbolically(&mut self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
-        self.has_changed = true;
-        let dir = leaf.place.open()?;
-        let target = PathBuf::from(OsString::from_vec(target.to_vec()));
-        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
-        if verdict == Verdict::Create {
-            symlinkat(&target, &dir, &leaf.name)?;
-            return attributes.apply_to_link(&dir, &leaf.name);
-        }
-        let hidden = hidden_name(&leaf.name, &self.request.peer_key, "part");
-        let make = || symlinkat(&target, &dir, &hidden);
-        match make() {
-            // Left by an attempt that was killed.
-            Err(Errno::EXIST) => unlinkat(&dir, &hidden, AtFlags::empty()).and_then(|()| make())?,
-            made => made?,
-        }
-        let replaced = attributes.apply_to_link(&dir, &hidden).and_then(|()| Ok(renameat(&dir, &hidden, &dir, &leaf.name)?));
-        if replaced.is_err() {
-            let _ = unlinkat(&dir, &hidden, AtFlags::empty());
-        }
-        replaced
     }
 }
 

@@ -579,7 +579,7 @@ fn a_client_gets_only_what_it_asked_for() {
 
 #[test]
 fn parcels_are_consumed_while_thousands_of_files_are_written() {
-    let ground = Ground::new();
+    let ground = Ground::quick();
     let mut sending = ground.start(TreeRules::default());
     let mut left = 6_000;
     let content = [3; 3_000];
