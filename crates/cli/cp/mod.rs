@@ -190,7 +190,9 @@ async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
 fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
     if wishes.verbose > 0 {
         summary::link_table(report).iter().for_each(|line| terminal.say(line));
-        terminal.say(format_args!("  blake3 {}", report.digest));
+        if let Some(digest) = report.digest {
+            terminal.say(format_args!("  blake3 {digest}"));
+        }
     }
     if wishes.stats {
         summary::stats(report).iter().for_each(|line| terminal.say(line));

@@ -81,7 +81,7 @@ impl Plan {
             (Some(option), Some(url)) if option != url => return Err(PlanError::Ports { option, url }.into()),
             (option, url) => option.or(url).unwrap_or(DEFAULT_PORT),
         };
-        let options = CopyOptions { replace: cp.force, restart: cp.no_resume, preserve: cp.preserve, verify: cp.verify };
+        let options = CopyOptions { replace: cp.force, restart: cp.no_resume, preserve: cp.preserve, verify: cp.verify, ..CopyOptions::default() };
         Ok(Self { host: remote.host, port, way, options, network: Network::of(cp) })
     }
 }

@@ -131,8 +131,8 @@ pub(crate) fn stats(report: &Report) -> Vec<String> {
     lines.extend([
         format!("Links lost: {}", report.failovers),
         format!("Host routes installed: {}", report.routes_installed),
-        format!("BLAKE3: {}", report.digest),
     ]);
+    lines.extend(report.digest.map(|digest| format!("BLAKE3: {digest}")));
     lines
 }
 
@@ -166,7 +166,9 @@ pub(crate) mod tests {
         };
         Report {
             size: 536_870_912,
-            digest: Digest([0xab; 32]),
+            digest: Some(Digest([0xab; 32])),
+            tree: None,
+            wire_bytes: 536_870_912,
             elapsed: Duration::from_millis(2_284),
             moving: Duration::from_millis(2_270),
             resumed_bytes: 0,

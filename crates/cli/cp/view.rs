@@ -67,6 +67,8 @@ impl View {
         self.on_progress(&Progress {
             bytes: report.size,
             size: report.size,
+            open: false,
+            files: None,
             resumed: report.resumed_bytes,
             rate: report.goodput(),
             links: report.links.iter().map(of).collect(),
@@ -194,7 +196,7 @@ pub(crate) mod tests {
     fn progress(bytes: u64, links: &[(&str, u64)]) -> Event {
         let rate = BitRate::from_mbit(8);
         let of = |(interface, bytes): &(&str, u64)| LinkProgress { link: link(interface), bytes: *bytes, rate, state: LinkState::Up };
-        Event::Progress(Progress { bytes, size: 4_000_000, resumed: 0, rate, links: links.iter().map(of).collect() })
+        Event::Progress(Progress { bytes, size: 4_000_000, open: false, files: None, resumed: 0, rate, links: links.iter().map(of).collect() })
     }
 
     fn state(interface: &str, state: LinkState) -> Event {

@@ -143,7 +143,7 @@ impl<'a> Document<'a> {
             goodput_bps: Some(report.goodput().0),
             theory_bps: report.expected.map(|rate| rate.0),
             efficiency: report.efficiency().map(|part| (part * 1e4).round() / 1e4),
-            blake3: Some(report.digest.to_string()),
+            blake3: report.digest.map(|digest| digest.to_string()),
             resumed_bytes: Some(report.resumed_bytes),
             resent_bytes: Some(report.resent_bytes),
             failovers: Some(report.failovers),

@@ -175,7 +175,7 @@ mod tests {
     fn every_event_is_as_the_schema_says() {
         let schema = Schema::load("cp-event");
         let link_progress = LinkProgress { link: link("eth1"), bytes: 3, rate: BitRate(8), state: LinkState::LeftOut("by name".into()) };
-        let progress = Progress { bytes: 5, size: 10, resumed: 2, rate: BitRate(8), links: vec![link_progress] };
+        let progress = Progress { bytes: 5, size: 10, open: false, files: None, resumed: 2, rate: BitRate(8), links: vec![link_progress] };
         for (event, name) in [
             (Event::Connected { key: PublicKey::from_bytes([1; 32]), name: None }, "connected"),
             (Event::Connected { key: PublicKey::from_bytes([1; 32]), name: Some("nas".into()) }, "connected"),
