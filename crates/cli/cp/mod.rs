@@ -13,7 +13,7 @@ mod location;
 mod plan;
 mod shortfall;
 mod show;
-pub(crate) mod summary;
+mod summary;
 mod tree_arguments;
 mod tree_summary;
 mod view;
@@ -52,10 +52,12 @@ use self::{
     way::Way,
 };
 use crate::{
+    choice::check_excluded,
     failure::Failure,
     hint::hint,
     invocation::Invocation,
     json::{self, Document, EventStream},
+    link_text,
     logging::{self, Logs},
     places, runtime,
     signals::{Signals, Stop, Told},
@@ -119,6 +121,7 @@ struct Shown {
 ///
 /// Of several sources each is looked at when it is its turn: the others are copied although one is missing.
 fn check_here(plan: &Plan) -> Result<(), Failure> {
+    check_excluded(&plan.network.exclude)?;
     match &plan.way {
         Way::Put { source, .. } => check_source(source, fs::metadata(source), false),
         Way::PutTree { sources, .. } => match &sources[..] {
@@ -271,7 +274,7 @@ fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
         summary::stats(report).iter().for_each(|line| terminal.say(line));
     }
     summary::warnings(report).iter().for_each(|warning| terminal.warning(warning));
-    summary::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
+    link_text::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
     if let Some(tree) = &report.tree {
         terminal.say(tree_summary::counts(tree, wishes.dry_run));
     }

@@ -104,7 +104,7 @@ pub enum RefusalCode {
     /// The daemon is shutting down.
     #[n(3)]
     ShuttingDown,
-    /// A path number above 63.
+    /// A path number above [`LAST_PATH`](crate::LAST_PATH).
     #[n(4)]
     Path,
     /// The directory that the peer is to see cannot be opened.
@@ -172,6 +172,25 @@ pub struct PeerInterface {
     /// What its kernel does with IPv4 packets that may be another interface's, if known.
     #[n(10)]
     pub settings: Option<Ipv4Settings>,
+}
+
+impl PeerInterface {
+    /// Returns an interface that its machine would use unasked, with Ethernet's MTU of 1500 bytes, of which nothing else is known.
+    pub fn new(name: impl Into<String>, index: u32) -> Self {
+        Self {
+            name: name.into(),
+            index,
+            addresses: Vec::new(),
+            mtu: 1500,
+            line_rate_bps: None,
+            egress_limit_bps: None,
+            candidate: true,
+            mac: None,
+            members: None,
+            streams: None,
+            settings: None,
+        }
+    }
 }
 
 /// Settings of Linux for an interface, each the greater of its own and that of all interfaces
