@@ -31,3 +31,6 @@ pub const MOST_UNDECIDED: usize = 8192;
 
 /// Most wanted entries that a sender lets be without a result.
 pub const MOST_PENDING: usize = 16_384;
+
+#[cfg(test)]
+mod tests;
