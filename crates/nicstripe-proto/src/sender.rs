@@ -143,7 +143,7 @@ impl Sender {
         self.given += 1;
         self.lens.insert(chunk, len);
         if chunk < self.window {
-            self.striper.push(chunk)
+            self.striper.push(chunk);
         } else {
             self.held.insert(chunk);
         }
@@ -433,7 +433,7 @@ mod tests {
     fn what_the_receiver_has_no_room_for_is_not_sent() {
         let grid = Grid::new(10 * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT);
         let (mut sender, now) = (Sender::new(Shape::File(grid), &[], Some(3)), origin());
-        let mut sendable = |sender: &mut Sender| std::iter::from_fn(|| sender.next_chunk(A, None, 1, now)).count();
+        let sendable = |sender: &mut Sender| std::iter::from_fn(|| sender.next_chunk(A, None, 1, now)).count();
         assert_eq!(sendable(&mut sender), 3);
         sender.on_window(2);
         assert_eq!(sendable(&mut sender), 0);

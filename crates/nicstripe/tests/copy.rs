@@ -8,8 +8,8 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use harness::{Served, content, digest, leftovers, name, within};
 use nicstripe::{
-    CancellationToken, Client, CopyOptions, Daemon, Digest, Error, FailCode, Name, Report,
-    trust::{Identity, Peers, PublicLine},
+    Client, CopyOptions, Error, FailCode, Report,
+    trust::{Identity, Peers},
 };
 
 async fn put(client: &Client, source: &Path, target: &str) -> Result<Report, Error> {

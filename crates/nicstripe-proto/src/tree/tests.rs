@@ -24,6 +24,10 @@ fn entry(content: Content) -> Entry {
     }
 }
 
+fn reason(text: &str) -> Reason {
+    Reason { code: FailCode::Io, text: text.into() }
+}
+
 fn parcel_of(record: &Record<'_>) -> Vec<u8> {
     let mut buffer = vec![0xee; 4096];
     let mut writer = ParcelWriter::new(&mut buffer, 0);
@@ -52,7 +56,14 @@ fn records_other_than_entries_are_pinned() {
             "0400000000000000",
             "0000000000000000",
         ),
-        (Record::Abandoned { id: EntryId(5) }, "04000000", "00000000", "0500000000000000", ""),
+        (Record::Abandoned { id: EntryId(5), reason: reason("x") }, "04000000", "06000000", "0500000000000000", "a20003016178"),
+        (
+            Record::Trouble(Box::new(Trouble { name: Some(name("a")), reason: reason("x") })),
+            "05000000",
+            "0c000000",
+            "0000000000000000",
+            "a20081416101a20003016178",
+        ),
     ];
     for (record, kind, len, id, body) in cases {
         assert_eq!(hex(&parcel_of(&record)), format!("{kind}{len}{id}{body}"), "{record:?}");
@@ -129,7 +140,7 @@ fn a_parcel_goes_on_where_it_was_left_and_takes_nothing_that_does_not_fit() {
     assert!(!writer.push(&record) && writer.len() == len);
     let empty = Record::Piece { id: EntryId(2), offset: 3, last: false, bytes: b"" };
     assert!(writer.push(&empty) && writer.room() == 0);
-    assert!(!writer.push(&Record::Abandoned { id: EntryId(3) }));
+    assert!(!writer.push(&Record::Abandoned { id: EntryId(3), reason: reason("") }));
     assert_eq!(ParcelReader::new(&buffer).collect::<Result<Vec<_>, _>>().unwrap(), [record, empty]);
 }
 
@@ -144,10 +155,10 @@ fn what_a_parcel_must_not_have_is_refused() {
     assert_eq!(changed(&[]), Ok(()));
     // A kind that there is not, an entry that is none, kinds without a body.
     assert_eq!(changed(&[(0, 0)]), Err(ParcelError::Kind(0)));
-    assert_eq!(changed(&[(0, 5)]), Err(ParcelError::Kind(5)));
+    assert_eq!(changed(&[(0, 6)]), Err(ParcelError::Kind(6)));
     assert!(matches!(changed(&[(0, 1)]), Err(ParcelError::Entry(_))));
     assert_eq!(changed(&[(0, 2)]), Err(ParcelError::Reserved));
-    assert_eq!(changed(&[(0, 4)]), Err(ParcelError::Reserved));
+    assert!(matches!(changed(&[(0, 4)]), Err(ParcelError::Entry(_))));
     // Flags that a kind does not have, and reserved bytes.
     for bad in [&[(1, 2)][..], &[(0, 1), (1, 1)], &[(0, 4), (1, 1)], &[(2, 1)], &[(3, 1)]] {
         assert_eq!(changed(bad), Err(ParcelError::Reserved), "{bad:?}");
@@ -219,7 +230,8 @@ enum Owned {
     Entry(Box<Entry>),
     End(u64, bool),
     Piece(u64, u64, bool, Vec<u8>),
-    Abandoned(u64),
+    Abandoned(u64, String),
+    Trouble(Option<Name>, String),
 }
 
 impl Owned {
@@ -228,7 +240,8 @@ impl Owned {
             Self::Entry(entry) => Record::Entry(entry.clone()),
             Self::End(id, complete) => Record::EndDirectory { id: EntryId(*id), complete: *complete },
             Self::Piece(id, offset, last, bytes) => Record::Piece { id: EntryId(*id), offset: *offset, last: *last, bytes },
-            Self::Abandoned(id) => Record::Abandoned { id: EntryId(*id) },
+            Self::Abandoned(id, text) => Record::Abandoned { id: EntryId(*id), reason: reason(text) },
+            Self::Trouble(name, text) => Record::Trouble(Box::new(Trouble { name: name.clone(), reason: reason(text) })),
         }
     }
 }
@@ -238,7 +251,8 @@ fn any_record() -> impl Strategy<Value = Owned> {
         any_entry().prop_map(|entry| Owned::Entry(Box::new(entry))),
         any::<(u64, bool)>().prop_map(|(id, complete)| Owned::End(id, complete)),
         (any::<(u64, u64, bool)>(), vec(any::<u8>(), 0..50)).prop_map(|((id, offset, last), bytes)| Owned::Piece(id, offset, last, bytes)),
-        any::<u64>().prop_map(Owned::Abandoned),
+        (any::<u64>(), ".{0,20}").prop_map(|(id, text)| Owned::Abandoned(id, text)),
+        (option::of(any_name()), ".{0,20}").prop_map(|(name, text)| Owned::Trouble(name, text)),
     ]
 }
 

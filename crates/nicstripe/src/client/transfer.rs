@@ -97,7 +97,7 @@ impl Run {
             match self.attempt(&mut begun).await {
                 Ok(report) => return Ok(report),
                 Err(error) if error.fail_code() == Some(FailCode::Digest) && !restarted && self.job.can_be_tried_again() => {
-                    restarted = true
+                    restarted = true;
                 }
                 // The daemon went away in the middle: perhaps it comes back, and what is durable is still there.
                 Err(error) if begun && self.job.can_be_tried_again() && self.may_wait(&error, &mut lost_since) => {

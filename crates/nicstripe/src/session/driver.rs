@@ -407,12 +407,7 @@ impl Driver {
                 }
             }
             Wanted::Sync { transfer, subtrees } => self.works.sync(transfer, subtrees),
-            Wanted::SourceRead { transfer, .. } => {
-                // What was given cannot be looked at again.
-                if !self.works.check(transfer) {
-                    self.complete(transfer);
-                }
-            }
+            Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
             Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
             Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),
             Wanted::Mismatch { transfer, received, sent } => {
@@ -423,7 +418,7 @@ impl Driver {
                 self.session.fail(failure(transfer, FailCode::Digest, error.to_string(), false));
                 self.end_transfer(transfer, Err(error));
             }
-            Wanted::Committed { transfer, digest } => self.on_committed(transfer, digest),
+            Wanted::Committed { transfer, digest } => self.on_durable(transfer, digest),
             Wanted::Failed(fail) => {
                 let error = Error::Peer { host: self.config.host.clone(), code: fail.code, text: fail.text, resumable: fail.resumable };
                 self.end_transfer(fail.transfer, Err(error));

@@ -83,7 +83,7 @@ impl Giver {
         self.say(Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place }))
     }
 
-    pub(crate) fn end(&mut self, result: Result<(), FileError>) -> bool {
+    pub(crate) fn end(&self, result: Result<(), FileError>) -> bool {
         self.say(result.map_or_else(Given::Failed, |()| Given::End))
     }
 

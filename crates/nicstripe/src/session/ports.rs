@@ -78,6 +78,10 @@ impl SenderPort for Sending {
         self.giver.give(parcel, false)
     }
 
+    fn last(&mut self) -> bool {
+        self.giver.end(Ok(()))
+    }
+
     fn start_alone(&mut self, id: EntryId, size: u64) -> bool {
         self.line.start_alone(id, size)
     }

@@ -99,12 +99,12 @@ pub struct TreeReport {
     pub special: u64,
     /// How many things failed.
     pub failed: u64,
-    /// The first [`MOST_FAILURES`] of them.
+    /// The first 1000 of them.
     pub failures: Vec<FailedEntry>,
 }
 
 /// Most failures that a report keeps; the count goes on.
-pub const MOST_FAILURES: usize = 1000;
+pub(crate) const MOST_FAILURES: usize = 1000;
 
 impl TreeOptions {
     /// What the receiver is asked to do.

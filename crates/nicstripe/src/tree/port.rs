@@ -18,9 +18,7 @@ pub(crate) trait SenderPort: Send {
     /// Sends a parcel when there is room.
     fn send(&mut self, parcel: ChunkBuffer) -> bool;
     /// No parcel follows: the receiver is to be told, so that it waits for no more before it makes durable what it has. Results still come.
-    fn last(&mut self) -> bool {
-        true
-    }
+    fn last(&mut self) -> bool;
     /// A file that is wanted becomes a transfer of its own. Only a client's port does something: it starts the transfer.
     fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
     /// Tells the owner what became of an entry; a daemon's port ignores it.
@@ -104,10 +102,12 @@ pub(crate) struct EntryError {
 }
 
 /// A tree's sender that waits for its session: what its thread runs.
-pub(crate) struct SenderRun(Box<dyn FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderPort>) + Send>);
+pub(crate) struct SenderRun(Run<SenderInput, dyn SenderPort>);
 
 /// A tree's receiver that waits for its session.
-pub(crate) struct ReceiverRun(Box<dyn FnOnce(Inputs<ReceiverInput>, IoPool, Box<dyn ReceiverPort>) + Send>);
+pub(crate) struct ReceiverRun(Run<ReceiverInput, dyn ReceiverPort>);
+
+type Run<I, P> = Box<dyn FnOnce(Inputs<I>, IoPool, Box<P>) + Send>;
 
 /// Both ends of the channel that a tree's thread is told by: its jobs tell it as well.
 pub(crate) struct Inputs<T> {

@@ -20,7 +20,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     frame::MAX_PAYLOAD,
-    tree::{Content, EntryFailure, EntryId, Record, TreeMessage, TreeRules, Verdict, parcel::PIECE_HEADER},
+    tree::{Content, EntryFailure, EntryId, Reason, Record, TreeMessage, TreeRules, Trouble, Verdict, parcel::PIECE_HEADER},
 };
 
 use self::{
@@ -221,7 +221,11 @@ impl Sender {
             Some(Found::Entry(found)) => self.found(found),
             Some(Found::EndDirectory { id, complete }) => self.outgoing.push_back(Outgoing::EndDirectory { id, complete }),
             Some(Found::Special) => self.outlet.special(),
-            Some(Found::Failed { name, failure }) => self.outlet.fail(name, failure)?,
+            Some(Found::Failed { name, failure }) => {
+                let reason = reason(failure.code, &failure.text);
+                self.outlet.fail(name.clone(), failure)?;
+                self.push(&Record::Trouble(Box::new(Trouble { name, reason })))?;
+            }
             None => {
                 self.walk = None;
                 self.outlet.complete();
@@ -265,7 +269,7 @@ impl Sender {
     /// Has small files that are wanted read.
     fn begin_reads(&mut self) -> Result<(), Ended> {
         let unwanted = self.reads.begin(|id| self.ledger.is_pending(id));
-        unwanted.into_iter().try_for_each(|id| self.push(&Record::Abandoned { id }))
+        unwanted.into_iter().try_for_each(|id| self.push(&Record::Abandoned { id, reason: given_up() }))
     }
 
     /// Packs a file that was read; says whether there was one.
@@ -273,7 +277,7 @@ impl Sender {
         let Some((id, content)) = self.reads.next() else { return Ok(false) };
         match content {
             Err(error) => self.abandon(id, error.code, error.one_line())?,
-            Ok(_) if !self.ledger.is_pending(id) => self.push(&Record::Abandoned { id })?,
+            Ok(_) if !self.ledger.is_pending(id) => self.push(&Record::Abandoned { id, reason: given_up() })?,
             Ok(bytes) => self.push_pieces(id, &bytes)?,
         }
         Ok(true)
@@ -326,11 +330,24 @@ impl Sender {
     fn abandon(&mut self, id: EntryId, code: FailCode, text: String) -> Result<(), Ended> {
         if let Some(pending) = self.ledger.end(id) {
             self.outlet.will_not_be_sent(&pending.told);
-            self.outlet.failed(Some(&pending.told), code, text)?;
+            self.outlet.failed(Some(&pending.told), code, text.clone())?;
         }
-        self.push(&Record::Abandoned { id })
+        self.push(&Record::Abandoned { id, reason: reason(code, &text) })
     }
 }
+
+/// Why something does not come, cut to what a record may have.
+fn reason(code: FailCode, text: &str) -> Reason {
+    Reason { code, text: text.chars().take(MOST_REASON).collect() }
+}
+
+/// What is said of a file that the receiver gave up itself.
+fn given_up() -> Reason {
+    reason(FailCode::Io, "the receiver gave it up")
+}
+
+/// Most characters of a reason: at most 1 KiB.
+const MOST_REASON: usize = 256;
 
 fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Ended {
     let error = io::Error::other(error);

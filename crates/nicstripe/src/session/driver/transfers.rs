@@ -94,6 +94,13 @@ impl Driver {
         }
     }
 
+    /// All was read, and what can be looked at again is; what was given cannot be.
+    pub(super) fn on_source_read(&mut self, transfer: TransferId) {
+        if !self.works.check(transfer) {
+            self.complete(transfer);
+        }
+    }
+
     /// The sender has read all: tells the receiver.
     pub(super) fn complete(&mut self, transfer: TransferId) {
         let streams = self.slots.iter().map(|(id, slot)| slot.stream_report(*id, self.session.path(*id))).collect();
@@ -154,7 +161,7 @@ impl Driver {
         let size = self.session.stats(transfer).size;
         match (&tree, digest) {
             (Some(tree), _) => {
-                tracing::info!(transfer = transfer.0, files = tree.files, bytes = tree.bytes, failed = tree.failed, "tree done")
+                tracing::info!(transfer = transfer.0, files = tree.files, bytes = tree.bytes, failed = tree.failed, "tree done");
             }
             (None, Some(digest)) => tracing::info!(transfer = transfer.0, size, %digest, "file committed"),
             (None, None) => {}

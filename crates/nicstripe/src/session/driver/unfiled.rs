@@ -1,9 +1,13 @@
 //! What a session's loop does for transfers that are no single file: trees, their entries, and pipes.
 
-use std::{collections::BTreeMap, io, sync::mpsc as threads};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::mpsc as threads,
+};
 
 use nicstripe_proto::{
-    ChunkSize, FailCode, Name, Offer, SourceIdentity, TransferId,
+    ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, TransferId,
     message::{Committed, EntryRef, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody},
     sender::NO_DIGEST,
     session::failure,
@@ -38,8 +42,10 @@ pub(super) struct Ends {
     trees: BTreeMap<TransferId, TreeThread>,
     /// The transfers that are entries of trees.
     entries: BTreeMap<TransferId, EntryRef>,
-    /// What became of trees whose parcels are all given.
+    /// What became of trees, as their threads say.
     reports: BTreeMap<TransferId, TreeReport>,
+    /// Trees that are durable at the receiver, whose sender here has not said yet what became of them.
+    durable: BTreeSet<TransferId>,
 }
 
 enum Start {
@@ -317,7 +323,9 @@ impl Driver {
                 let is_sender = matches!(self.ends.trees.get(&transfer), Some(TreeThread::Sender(_)));
                 self.ends.reports.insert(transfer, report);
                 if is_sender {
-                    self.session.close_source(transfer);
+                    if self.ends.durable.remove(&transfer) {
+                        self.on_committed(transfer, NO_DIGEST);
+                    }
                 } else {
                     self.session.committed(Committed { transfer, digest: NO_DIGEST });
                     self.on_committed(transfer, NO_DIGEST);
@@ -327,7 +335,7 @@ impl Driver {
     }
 
     /// The receiver of a tree tells its sender, which is here.
-    pub(super) fn on_tree_told(&mut self, transfer: TransferId, message: TreeMessage) {
+    pub(super) fn on_tree_told(&self, transfer: TransferId, message: TreeMessage) {
         if let Some(TreeThread::Sender(sender)) = self.ends.trees.get(&transfer) {
             // A thread that is gone has said why.
             drop(sender.send(SenderInput::Message(message)));
@@ -338,12 +346,23 @@ impl Driver {
     pub(super) fn forget_ends(&mut self, transfer: TransferId, result: &Result<Outcome, Error>) {
         self.ends.starting.remove(&transfer);
         self.ends.awaited.remove(&transfer);
+        self.ends.durable.remove(&transfer);
         if let Some(tree) = self.ends.trees.remove(&transfer) {
             tree.stop();
         }
         let Some(entry) = self.ends.entries.remove(&transfer) else { return };
         if let Some(tree) = self.ends.trees.get(&entry.tree) {
             tree.alone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
+        }
+    }
+
+    /// The receiver has made a transfer durable. The thread of a tree, which has heard all results by now, may still have to say so.
+    pub(super) fn on_durable(&mut self, transfer: TransferId, digest: Digest) {
+        let is_tree = matches!(self.ends.trees.get(&transfer), Some(TreeThread::Sender(_)));
+        if is_tree && !self.ends.reports.contains_key(&transfer) {
+            self.ends.durable.insert(transfer);
+        } else {
+            self.on_committed(transfer, digest);
         }
     }
 

@@ -35,7 +35,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     name::escaped,
-    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Verdict},
+    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Trouble, Verdict},
 };
 
 use self::{
@@ -43,7 +43,7 @@ use self::{
     directories::{Directory, Spot, Top},
     files::{Arriving, Candidate},
     links::Link,
-    outbox::Outbox,
+    outbox::{Outbox, told},
     place::Place,
     surplus::ToldNames,
     writing::Writing,
@@ -320,7 +320,11 @@ impl Receiver {
                     let start = bytes.as_ptr() as usize - parcel.bytes().as_ptr() as usize;
                     self.on_piece(id, offset, last, &parcel, start..start + bytes.len())?;
                 }
-                Record::Abandoned { id } => self.on_abandoned(id)?,
+                Record::Abandoned { id, reason } => self.on_abandoned(id, &reason)?,
+                Record::Trouble(trouble) => {
+                    let Trouble { name, reason } = *trouble;
+                    self.out.note_failure(name, reason.code, told(&reason))?;
+                }
             }
         }
         self.owed += 1;

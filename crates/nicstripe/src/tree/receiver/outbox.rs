@@ -7,7 +7,8 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
-    tree::{EntryFailure, EntryId, TreeMessage, Verdict, message::MOST_MESSAGE},
+    name::printable,
+    tree::{EntryFailure, EntryId, Reason, TreeMessage, Verdict, message::MOST_MESSAGE},
 };
 
 use super::Halt;
@@ -265,4 +266,9 @@ mod tests {
         assert_eq!(cut("ä".repeat(600)).len(), 1024);
         assert_eq!(cut("a".to_owned() + &"ä".repeat(600)).len(), 1023);
     }
+}
+
+/// What the sender says of a failure, for people.
+pub(super) fn told(reason: &Reason) -> String {
+    cut(printable(reason.text.as_bytes()))
 }

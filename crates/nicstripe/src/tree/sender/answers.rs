@@ -79,7 +79,7 @@ impl Sender {
                 self.ledger.started_alone(id);
                 self.outlet.start_alone(id, size)
             }
-            Kind::File { .. } if is_failed => self.push(&Record::Abandoned { id }),
+            Kind::File { .. } if is_failed => self.push(&Record::Abandoned { id, reason: given_up() }),
             // As it was when the walk saw it: there is nothing to read.
             Kind::File { size: 0, .. } => self.push_pieces(id, &[]),
             Kind::File { identity, .. } => {

@@ -39,10 +39,6 @@ impl Kind {
     pub(super) fn is_file(self) -> bool {
         matches!(self, Self::File { .. })
     }
-
-    pub(super) fn is_alone(self) -> bool {
-        matches!(self, Self::File { alone: true, .. })
-    }
 }
 
 impl Told {

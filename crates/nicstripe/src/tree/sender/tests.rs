@@ -145,7 +145,8 @@ impl Peer {
                 }
                 Record::Piece { id, offset, last, bytes } => self.take_piece(id, offset, last, bytes),
                 Record::EndDirectory { id, .. } => assert!(self.ended.insert(id)),
-                Record::Abandoned { id } => {
+                Record::Trouble(_) => {}
+                Record::Abandoned { id, .. } => {
                     assert!(self.ended.insert(id));
                     self.abandoned.push(id);
                 }
