@@ -179,7 +179,7 @@ fn a_stream_has_an_event_for_each_thing_when_asked_for() {
     age(&pair.client.path("src/a"), 1_000_000_000);
     let events = pair.cp(&["-rv", "--json-stream", "src/", "127.0.0.1:copy"]).expect(0).events();
     let copied = |name: &str| events.iter().any(|event| event["event"] == "entry" && event["name"] == name && event["outcome"] == "copied");
-    for name in ["copy/a", "copy/dir", "copy/dir/b"] {
+    for name in ["a", "dir", "dir/b"] {
         assert!(copied(name), "{name}: {events:#?}");
     }
     let quiet = pair.cp(&["-r", "--json-stream", "src/", "127.0.0.1:again"]).expect(0).events();
