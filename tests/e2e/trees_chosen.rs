@@ -140,6 +140,16 @@ fn patterns_are_those_of_gitignore_and_the_last_that_matches_counts() {
 }
 
 #[test]
+fn what_is_no_pattern_is_a_usage_error() {
+    let pair = Pair::new();
+    plant_all(&pair.client, &["src/a"]);
+    for options in [&["--exclude", "[z-a]"][..], &["--exclude", ""], &["--include", "*.c", "--exclude", "*"]] {
+        pair.cp(&[&["-r"], options, &["src", "127.0.0.1:"]].concat()).expect(2).error(&["\""]);
+    }
+    assert!(paths(&pair.server).is_empty());
+}
+
+#[test]
 fn a_list_names_what_is_copied_with_the_directories_that_lead_there() {
     for way in Way::BOTH {
         for (list, from0, expected) in [

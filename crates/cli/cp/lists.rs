@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nicstripe::{Name, NameError};
+use ignore::gitignore::GitignoreBuilder;
+use nicstripe::{Name, NameError, escaped};
 
 use super::filters::{Filter, Filters};
 
@@ -56,8 +57,15 @@ impl Filters {
                 filter => patterns.extend(filter.line()),
             }
         }
+        patterns.iter().try_for_each(|pattern| check(pattern))?;
         Ok(patterns)
     }
+}
+
+/// Refuses here what either end would refuse later, as the pattern and not as somebody's right.
+fn check(pattern: &str) -> Result<(), ListError> {
+    let wrong = |source| ListError::Pattern { pattern: escaped(pattern.as_bytes()), source };
+    GitignoreBuilder::new("").add_line(None, pattern).map(drop).map_err(wrong)
 }
 
 fn patterns_of(path: &Path) -> Result<Vec<String>, ListError> {
@@ -99,6 +107,14 @@ pub(crate) enum ListError {
         /// What is wrong with it.
         source: NameError,
     },
+    /// A pattern that is none.
+    #[error("\"{pattern}\" is no pattern of .gitignore")]
+    Pattern {
+        /// The pattern, escaped.
+        pattern: String,
+        /// What is wrong with it.
+        source: ignore::Error,
+    },
     /// Patterns are text.
     #[error("{path:?} is not UTF-8: expected a pattern a line")]
     NotText {
@@ -134,6 +150,12 @@ mod tests {
             let error = nicstripe::chain(&names(bytes, false).unwrap_err());
             assert!(error.starts_with(&format!("\"list\", name {number}: ")), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        let error = Filters(vec![Filter::Exclude("a".into()), Filter::Exclude("[z-a]".into())]).read().unwrap_err();
+        assert!(error.to_string().starts_with("\"[z-a]\" is no pattern"), "{error}");
     }
 
     #[test]

@@ -103,9 +103,9 @@ fn lines(tree: &TreeReport, shown: usize) -> Vec<String> {
     lines
 }
 
-/// A text that names the thing is not preceded by its name.
+/// A text that names the thing is not preceded by its name; what cannot be sent at all may have no other.
 fn line(failure: &FailedEntry) -> String {
-    match failure.text.contains(&format!("\"{}\"", failure.name)) {
+    match failure.name.is_empty() || failure.text.contains(&format!("\"{}\"", failure.name)) {
         true => failure.text.clone(),
         false => format!("\"{}\": {}", failure.name, failure.text),
     }
@@ -170,6 +170,7 @@ pub(crate) mod tests {
     fn a_text_that_has_the_name_is_not_preceded_by_it() {
         let failure = FailedEntry { name: "a/b".into(), code: FailCode::Io, text: "cannot open \"a/b\": denied".into() };
         assert_eq!(line(&failure), "cannot open \"a/b\": denied");
+        assert_eq!(line(&FailedEntry { name: String::new(), ..failure }), "cannot open \"a/b\": denied");
     }
 
     #[test]
