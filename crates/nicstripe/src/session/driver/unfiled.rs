@@ -42,6 +42,13 @@ pub(super) struct Ends {
     reports: BTreeMap<TransferId, TreeReport>,
 }
 
+impl Ends {
+    /// Whether a transfer is a tree whose thread runs here.
+    pub(super) fn is_tree(&self, transfer: TransferId) -> bool {
+        self.trees.contains_key(&transfer)
+    }
+}
+
 enum Start {
     Pipe(Box<dyn io::Read + Send>),
     Tree(SenderRun, Option<Alone>),
