@@ -123,29 +123,31 @@ pub struct DataHeader {
     pub value: ChainingValue,
     /// Payload bytes that follow, 1 to [`MAX_PAYLOAD`].
     pub len: u32,
+    /// Whether nothing follows this chunk; only told where the length of the whole is not known.
+    pub last: bool,
 }
+
+/// Bit of [`DataHeader::last`] in the second field of a data frame's body.
+const LAST: u32 = 1 << 31;
 
 impl DataHeader {
     /// Appends the frame's header and the fixed part of its body; the payload of `len` bytes must follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.transfer.0.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&if self.last { LAST } else { 0 }.to_le_bytes());
         out.extend_from_slice(&self.chunk.0.to_le_bytes());
         out.extend_from_slice(&self.value.0);
     }
 
     fn decode(body: &[u8; DATA_HEADER_LEN], len: u32) -> Result<Self, FrameError> {
         let mut fields = Fields::new(FrameType::Data, body);
-        let header = Self {
-            transfer: TransferId(fields.u32()?),
-            chunk: {
-                fields.zero_u32()?;
-                ChunkId(fields.u64()?)
-            },
-            value: ChainingValue(fields.array()?),
-            len,
-        };
+        let transfer = TransferId(fields.u32()?);
+        let flags = fields.u32()?;
+        if flags & !LAST != 0 {
+            return Err(FrameError::Reserved(flags & !LAST));
+        }
+        let header = Self { transfer, chunk: ChunkId(fields.u64()?), value: ChainingValue(fields.array()?), len, last: flags & LAST != 0 };
         fields.end()?;
         Ok(header)
     }
@@ -516,7 +518,7 @@ mod tests {
 
     #[test]
     fn a_data_frame_is_pinned_byte_for_byte() {
-        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2 };
+        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2, last: false };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         let mut expected = vec![6, 0, 0, 0, 50, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];

@@ -112,6 +112,29 @@ pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingV
     Ok(ChainingValue(Hasher::new().set_input_offset(extent.offset).update(bytes).finalize_non_root()))
 }
 
+/// Returns the chaining value of one chunk of a transfer whose length may not be known; `last` says that nothing follows.
+///
+/// The only chunk of a file has the file's digest for a value, so whoever sends the first must know whether it is the last as well.
+///
+/// # Errors
+///
+/// As [`chunk_value`]; where the length is not known, a chunk may be shorter than the full size.
+pub fn piece_value(grid: Grid, chunk: ChunkId, bytes: &[u8], last: bool) -> Result<ChainingValue, ChunkError> {
+    let len = bytes.len() as u64;
+    match grid.extent_of(chunk) {
+        Some(extent) if grid.is_open() && len > 0 && len <= extent.len => {
+            // A grid that ends with this chunk, or somewhere behind it.
+            let size = extent.offset + if last { len } else { extent.len + 1 };
+            let bytes_of = Grid::new(size, grid.chunk_size);
+            match last || len == extent.len {
+                true => chunk_value(bytes_of, chunk, bytes),
+                false => Ok(ChainingValue(Hasher::new().set_input_offset(extent.offset).update(bytes).finalize_non_root())),
+            }
+        }
+        _ => chunk_value(grid, chunk, bytes),
+    }
+}
+
 /// Why bytes are no chunk of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -239,7 +262,8 @@ pub enum SubtreeError {
 pub struct HashTree {
     grid: Grid,
     /// First chunk → subtree from there on.
-    /// Invariant: disjoint subtrees of the file, each at the lowest level that covers its chunks, no two of them siblings.
+    /// Invariant: disjoint subtrees of the file, each at the lowest level that covers its chunks, no two of them siblings,
+    /// but for the first in an open grid.
     nodes: BTreeMap<u64, Node>,
     /// Chunks covered by all nodes.
     covered: u64,
@@ -297,6 +321,18 @@ impl HashTree {
         }
         self.add(chunks, subtree.value);
         Ok(self.covered - before)
+    }
+
+    /// The file's length is known: what was of an open grid is of this one.
+    ///
+    /// # Errors
+    ///
+    /// [`SubtreeError`] if the tree has a subtree that the file does not have. The tree is then as it was before.
+    pub fn close(&mut self, grid: Grid) -> Result<(), SubtreeError> {
+        let mut closed = HashTree::new(grid);
+        self.subtrees().try_for_each(|subtree| closed.insert(subtree))?;
+        *self = closed;
+        Ok(())
     }
 
     /// Returns the digest of the file once all chunks are in the tree; that of an empty file at once.
@@ -369,6 +405,10 @@ impl HashTree {
             return None;
         }
         let sibling = first ^ (1 << level);
+        // The two may be all there is: then they have to be joined as the root, which shows when the length is known.
+        if self.grid.is_open() && first.min(sibling) == 0 {
+            return None;
+        }
         if sibling >= chunk_count {
             return Some(Sibling::Absent);
         }

@@ -40,7 +40,7 @@ pub use self::{
     journal::SourceIdentity,
     message::{FailCode, Message, Offer},
     name::{Name, NameError},
-    path::{PathId, PathLoss, PathState},
+    path::{LAST_PATH, PathId, PathLoss, PathState},
     session::{Event, Incoming, PathError, Role, Session, SessionConfig, SessionId, TransferId, TransferStats, Transmit},
     units::BitRate,
 };

@@ -101,6 +101,11 @@ impl Striper {
         Self { queue: chunks, ..Self::default() }
     }
 
+    /// Adds chunks to the queue that were never in it.
+    pub fn push(&mut self, chunks: impl Into<ChunkRange>) {
+        self.queue.insert(chunks);
+    }
+
     /// Gives `path` the next run of at most `most` chunks from the queue.
     pub fn assign(&mut self, path: PathId, most: u64, now: Instant) -> Option<ChunkRange> {
         let range = self.queue.take_first(most)?;

@@ -8,7 +8,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn messages_are_pinned_byte_for_byte() {
-    let get = Message::Get(Get { transfer: TransferId(1), name: Name::new(["a"]).unwrap(), limit_bps: None });
+    let get = Message::Get(Get { transfer: TransferId(1), name: Name::new(["a"]).unwrap(), limit_bps: None, entry: None });
     assert_eq!(hex(&minicbor::to_vec(&get).unwrap()), "820181a2000101814161");
     let committed = Message::Committed(Committed { transfer: TransferId(2), digest: Digest([3; 32]) });
     assert_eq!(hex(&minicbor::to_vec(committed).unwrap()), format!("820581a20002015820{}", "03".repeat(32)));
@@ -45,7 +45,7 @@ fn a_map_with_a_key_from_the_future_is_read() {
 #[test]
 fn the_longest_accept_fits_in_a_control_message() {
     let have = Have { first: u64::MAX, level: 63, value: [0xff; 32] };
-    let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE] });
+    let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE], window: None });
     let len = minicbor::to_vec(accept).unwrap().len();
     assert!(len <= crate::frame::MAX_CONTROL, "{len}");
 }
@@ -53,7 +53,7 @@ fn the_longest_accept_fits_in_a_control_message() {
 #[test]
 fn cut_or_garbled_messages_are_errors_not_panics() {
     let name = Name::new(["dir", "file"]).unwrap();
-    let bytes = minicbor::to_vec(Message::Get(Get { transfer: TransferId(1), name, limit_bps: None })).unwrap();
+    let bytes = minicbor::to_vec(Message::Get(Get { transfer: TransferId(1), name, limit_bps: None, entry: None })).unwrap();
     for len in 0..bytes.len() {
         assert!(minicbor::decode::<Message>(&bytes[..len]).is_err());
     }

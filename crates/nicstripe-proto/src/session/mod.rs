@@ -20,6 +20,7 @@ use self::transfers::Transfer;
 pub use self::transfers::{Incoming, MAX_OPEN_TRANSFERS, TransferStats, failure};
 use crate::{
     frame::Frame,
+    grid::MOST_SIZE,
     message::{CloseCode, Message},
     pace::Pace,
     path::{Path, PathId, PathLoss, PathState, Verdict},
@@ -121,6 +122,9 @@ pub enum PathError {
     /// A file or chunk size that the protocol does not have.
     #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]
     ChunkSize(u8),
+    /// A file of a size that no file has.
+    #[error("peer offered a file of {0} bytes, the limit is {MOST_SIZE}")]
+    FileSize(u64),
 }
 
 /// Why the next timeout is set.

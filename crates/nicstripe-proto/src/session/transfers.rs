@@ -9,11 +9,11 @@ use super::{Event, PathError, Reason, Role, Session, TransferId, Transmit};
 use crate::{
     extent::{ChunkId, ChunkRange},
     frame::DataHeader,
-    grid::{ChunkSize, Grid},
+    grid::{ChunkSize, Grid, MOST_SIZE, Shape},
     hash_tree::{ChainingValue, Subtree},
     message::{
-        Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, Interfaces, MAX_EXPECTED, MAX_HAVE, Message, Offer,
-        PeerInterface, Put, StreamReport,
+        Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, GetTree, Interfaces, MAX_EXPECTED, MAX_HAVE, Message, Offer,
+        OfferKind, PeerInterface, Put, PutTree, StreamReport, TreeBody, Window,
     },
     path::{PathId, PathState},
     receiver::{Arrival, Receiver},
@@ -28,9 +28,9 @@ pub(super) enum Transfer {
     /// Get, at the sender: asked for, the driver opens the source. To: `Offered`, `Ended`.
     Requested,
     /// At the receiver: offered, the driver opens the target. To: `Receiving`, `Ended`.
-    Deciding(Grid),
+    Deciding(Shape),
     /// At the sender: offered. To: `Sending`, `Ended`.
-    Offered(Grid),
+    Offered(Shape),
     /// To: `Ended`.
     Sending {
         sender: Sender,
@@ -55,12 +55,14 @@ impl Transfer {
     fn stats(&self) -> TransferStats {
         match self {
             Self::Sending { sender, .. } => TransferStats {
+                size: size_of(sender.grid()),
                 resumed_bytes: sender.resumed_bytes(),
                 delivered_bytes: sender.acknowledged_bytes(),
                 repeated_bytes: sender.resent_bytes(),
                 by_path: sender.delivered_by_path().collect(),
             },
             Self::Receiving(receiver) => TransferStats {
+                size: size_of(receiver.grid()),
                 resumed_bytes: receiver.resumed_bytes(),
                 delivered_bytes: receiver.written_bytes(),
                 repeated_bytes: receiver.duplicate_bytes(),
@@ -107,6 +109,8 @@ impl Transfer {
 /// What a transfer has moved so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TransferStats {
+    /// Bytes of the whole, as far as it is known.
+    pub size: u64,
     /// Bytes that were durable at the receiver before this session.
     pub resumed_bytes: u64,
     /// Bytes that arrived, each counted once.
@@ -115,6 +119,24 @@ pub struct TransferStats {
     pub repeated_bytes: u64,
     /// The delivered bytes by path.
     pub by_path: BTreeMap<PathId, u64>,
+}
+
+impl TransferStats {
+    /// Adds what another transfer has moved.
+    pub fn add(&mut self, other: &Self) {
+        self.size += other.size;
+        self.resumed_bytes += other.resumed_bytes;
+        self.delivered_bytes += other.delivered_bytes;
+        self.repeated_bytes += other.repeated_bytes;
+        for (path, bytes) in &other.by_path {
+            *self.by_path.entry(*path).or_default() += bytes;
+        }
+    }
+}
+
+/// The size of a grid, 0 while it is not known.
+fn size_of(grid: Grid) -> u64 {
+    if grid.is_open() { 0 } else { grid.size }
 }
 
 /// What is to be done with a chunk that arrived.
@@ -135,8 +157,8 @@ pub enum Incoming {
 impl Session {
     /// Client: asks the daemon to take a file.
     pub fn put(&mut self, put: Put) -> Result<(), PathError> {
-        let grid = grid_of(&put.offer)?;
-        self.insert(put.offer.transfer, Transfer::Offered(grid));
+        let shape = shape_of(&put.offer)?;
+        self.insert(put.offer.transfer, Transfer::Offered(shape));
         self.send(&Message::Put(put));
         Ok(())
     }
@@ -147,11 +169,54 @@ impl Session {
         self.send(&Message::Get(get));
     }
 
-    /// Sender, in answer to [`Event::GetRequested`]: offers the file.
+    /// Client: asks the daemon to take a tree, whose parcels it [gives](Self::give).
+    pub fn put_tree(&mut self, put: PutTree) {
+        self.insert(put.transfer, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
+        self.send(&Message::PutTree(put));
+    }
+
+    /// Client: asks the daemon for trees.
+    pub fn get_tree(&mut self, get: GetTree) {
+        self.insert(get.transfer, Transfer::Asked);
+        self.send(&Message::GetTree(get));
+    }
+
+    /// Receiver of a tree: tells its sender something.
+    pub fn tell_tree(&mut self, body: TreeBody) {
+        if self.is_under_way(body.transfer) {
+            self.send(&Message::Tree(body));
+        }
+    }
+
+    /// Sender: the source has the next chunk, of `len` bytes and this value, and keeps it until it is acknowledged; `last` says that it knows of
+    /// nothing behind it. Returns its number.
+    pub fn give(&mut self, transfer: TransferId, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
+        let chunk = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?.give(len, value, last);
+        self.poll_read(transfer);
+        chunk
+    }
+
+    /// Sender: the source has given all it has.
+    pub fn close_source(&mut self, transfer: TransferId) {
+        if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
+            sender.close();
+            self.poll_read(transfer);
+        }
+    }
+
+    /// Receiver: `chunks` more of what is kept in memory were taken, so that others may come.
+    pub fn taken(&mut self, transfer: TransferId, chunks: u64) {
+        let granted = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut).and_then(|receiver| receiver.on_taken(chunks));
+        if let Some(chunks) = granted {
+            self.send(&Message::Window(Window { transfer, chunks }));
+        }
+    }
+
+    /// Sender, in answer to [`Event::GetRequested`] or [`Event::TreeRequested`]: offers the file or tree.
     pub fn offer(&mut self, offer: Offer) -> Result<(), PathError> {
-        let grid = grid_of(&offer)?;
+        let shape = shape_of(&offer)?;
         if matches!(self.transfers.get(&offer.transfer), Some(Transfer::Requested)) {
-            self.insert(offer.transfer, Transfer::Offered(grid));
+            self.insert(offer.transfer, Transfer::Offered(shape));
             self.send(&Message::Offer(offer));
         }
         Ok(())
@@ -160,18 +225,19 @@ impl Session {
     /// Receiver, in answer to [`Event::PutRequested`] or [`Event::Offered`]: wants the file, all but `have`.
     ///
     /// Of more than [`MAX_HAVE`] subtrees, siblings joined, the largest are kept. What does not fit together is left out.
-    pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>) {
-        let Some(Transfer::Deciding(grid)) = self.transfers.get(&transfer) else { return };
-        let mut receiver = Receiver::new(*grid, &have);
+    /// With `room` what arrives is kept in memory, at most so many chunks that were not [taken](Self::taken).
+    pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, room: Option<u64>) {
+        let Some(Transfer::Deciding(shape)) = self.transfers.get(&transfer) else { return };
+        let mut receiver = Receiver::new(*shape, &have, room);
         let mut have: Vec<Subtree> = receiver.subtrees().collect();
         if have.len() > MAX_HAVE {
             have.sort_by_key(|subtree| std::cmp::Reverse(subtree.level));
             have.truncate(MAX_HAVE);
-            receiver = Receiver::new(*grid, &have);
+            receiver = Receiver::new(*shape, &have, room);
         }
         self.insert(transfer, Transfer::Receiving(receiver));
         // What the peer is told is what the receiver took: a chunk that only one of them counts on would never come.
-        self.send(&Message::Accept(Accept { transfer, have: have.iter().map(Into::into).collect() }));
+        self.send(&Message::Accept(Accept { transfer, have: have.iter().map(Into::into).collect(), window: room }));
         self.poll_finished(transfer);
     }
 
@@ -180,7 +246,8 @@ impl Session {
         if let Some(Transfer::Sending { sender, .. }) = self.transfers.get(&transfer)
             && let Some(digest) = sender.digest()
         {
-            self.send(&Message::Complete(Complete { transfer, digest, streams }));
+            let end = sender.end();
+            self.send(&Message::Complete(Complete { transfer, digest, streams, end }));
         }
     }
 
@@ -267,9 +334,9 @@ impl Session {
         } else if asked {
             sender.on_not_sent(id, chunk);
         }
-        let len = sender.grid().extent_of(chunk).map_or(0, |extent| extent.len as u32);
+        let (len, last) = (sender.chunk_bytes(chunk) as u32, sender.is_last(chunk));
         self.poll_read(transfer);
-        wanted.then_some(DataHeader { transfer, chunk, value, len })
+        wanted.then_some(DataHeader { transfer, chunk, value, len, last })
     }
 
     /// The kernel has taken a data frame wholly.
@@ -293,7 +360,7 @@ impl Session {
             None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
             _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
         };
-        match receiver.on_arrival(id, header.chunk, header.len, now)? {
+        match receiver.on_arrival(id, header.chunk, header.len, header.last, now)? {
             Arrival::Write(extent) => {
                 path.flow.on_held();
                 Ok(Incoming::Write { grid: receiver.grid(), offset: extent.offset })
@@ -302,17 +369,18 @@ impl Session {
         }
     }
 
-    /// A chunk was verified and written.
-    pub fn handle_chunk_written(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId, value: ChainingValue, now: Instant) {
+    /// A chunk was verified and written. Where what arrives is kept in memory: says whether it is to be kept, or there already.
+    pub fn handle_chunk_written(&mut self, id: PathId, header: &DataHeader, now: Instant) -> bool {
+        let DataHeader { transfer, chunk, value, .. } = *header;
         let ack_on = self.paths.get_mut(&id).and_then(|path| {
             path.flow.on_released();
             path.state().is_connected().then_some(id)
         });
-        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
-            receiver.on_written(id, ack_on, chunk, value, now);
-            self.poll_finished(transfer);
-            self.poll_syncs(now);
-        }
+        let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return false };
+        let news = receiver.on_written(id, ack_on, chunk, header.len.into(), value, now);
+        self.poll_finished(transfer);
+        self.poll_syncs(now);
+        news
     }
 
     /// A chunk did not have the value of its header: the path on which it came has to be given up, and the chunk comes again.
@@ -347,18 +415,43 @@ impl Session {
     pub(super) fn handle_message(&mut self, message: Message) -> Result<(), PathError> {
         match message {
             Message::Put(put) => {
-                let grid = grid_of(&put.offer)?;
-                self.fresh(put.offer.transfer, "put", Transfer::Deciding(grid))?;
+                let shape = shape_of(&put.offer)?;
+                self.fresh(put.offer.transfer, "put", Transfer::Deciding(shape))?;
                 self.events.push_back(Event::PutRequested(put));
             }
             Message::Get(get) => {
                 self.fresh(get.transfer, "get", Transfer::Requested)?;
                 self.events.push_back(Event::GetRequested(get));
             }
+            Message::PutTree(put) => {
+                self.fresh(put.transfer, "put tree", Transfer::Deciding(Shape::Parcels(ChunkSize::DEFAULT)))?;
+                self.events.push_back(Event::TreePutRequested(put));
+            }
+            Message::GetTree(get) => {
+                self.fresh(get.transfer, "get tree", Transfer::Requested)?;
+                self.events.push_back(Event::TreeRequested(get));
+            }
+            Message::Tree(TreeBody { transfer, message }) => {
+                if self.expect(
+                    transfer,
+                    "what becomes of a tree",
+                    "a tree being sent",
+                    |transfer| matches!(transfer, Transfer::Sending { sender, .. } if !sender.has_digest()),
+                )? {
+                    self.events.push_back(Event::TreeTold { transfer, message });
+                }
+            }
+            Message::Window(Window { transfer, chunks }) => {
+                if self.expect(transfer, "a window", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))?
+                    && let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)
+                {
+                    sender.on_window(chunks);
+                }
+            }
             Message::Offer(offer) => {
-                let grid = grid_of(&offer)?;
+                let shape = shape_of(&offer)?;
                 if self.expect(offer.transfer, "an offer", "asked for", |transfer| matches!(transfer, Transfer::Asked))? {
-                    self.insert(offer.transfer, Transfer::Deciding(grid));
+                    self.insert(offer.transfer, Transfer::Deciding(shape));
                     self.events.push_back(Event::Offered(offer));
                 }
             }
@@ -369,6 +462,9 @@ impl Session {
                     && let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut)
                     && receiver.on_complete(complete.digest)
                 {
+                    if let Some(end) = complete.end {
+                        receiver.on_end(end)?;
+                    }
                     self.events.push_back(Event::Completed(complete));
                     self.poll_finished(transfer);
                 }
@@ -417,11 +513,11 @@ impl Session {
     }
 
     fn handle_accept(&mut self, accept: Accept) -> Result<(), PathError> {
-        let Some(Transfer::Offered(grid)) = self.transfers.get(&accept.transfer) else {
+        let Some(Transfer::Offered(shape)) = self.transfers.get(&accept.transfer) else {
             return self.expect(accept.transfer, "an acceptance", "offered", |_| false).map(|_| ());
         };
         let have: Vec<Subtree> = accept.have.into_iter().map(Into::into).collect();
-        let sender = Sender::new(*grid, &have);
+        let sender = Sender::new(*shape, &have, accept.window);
         let resumed_bytes = sender.resumed_bytes();
         self.insert(accept.transfer, Transfer::Sending { sender, read: false });
         self.events.push_back(Event::Accepted { transfer: accept.transfer, resumed_bytes });
@@ -444,6 +540,7 @@ impl Session {
                     path.rate.on_acknowledged(bytes, now);
                 }
             }
+            self.events.extend(acknowledged.released.into_iter().map(|chunk| Event::Released { transfer, chunk }));
             let superseded = acknowledged.superseded.into_iter();
             self.events.extend(superseded.map(|(path, chunk)| Event::Superseded { path, transfer, chunk }));
         }
@@ -574,11 +671,16 @@ impl Session {
     }
 }
 
-/// Returns the grid of an offered file, whose chunks must fit into a frame.
-fn grid_of(offer: &Offer) -> Result<Grid, PathError> {
+/// Returns the shape of an offer, whose chunks must fit into a frame.
+fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
     let chunk_size = ChunkSize::from_log2(offer.chunk_log2).ok().filter(|size| size.bytes() <= crate::frame::MAX_PAYLOAD as u64);
     let chunk_size = chunk_size.ok_or(PathError::ChunkSize(offer.chunk_log2))?;
-    Ok(Grid::new(offer.source.size, chunk_size))
+    match offer.kind.unwrap_or_default() {
+        OfferKind::File if offer.source.size < MOST_SIZE => Ok(Shape::File(Grid::new(offer.source.size, chunk_size))),
+        OfferKind::File => Err(PathError::FileSize(offer.source.size)),
+        OfferKind::Pipe => Ok(Shape::Pipe(chunk_size)),
+        OfferKind::Parcels => Ok(Shape::Parcels(chunk_size)),
+    }
 }
 
 /// Returns the failure to tell a peer whose transfer cannot go on for a reason of ours.

@@ -107,7 +107,7 @@ impl Lab {
                 let have = self.lie.take().unwrap_or_else(|| self.peer(end).disk.journal.clone());
                 let peer = self.peer_mut(end);
                 peer.open.insert(transfer);
-                peer.session.accept(transfer, have);
+                peer.session.accept(transfer, have, None);
             }
             Work::OpenSource(transfer) => {
                 let offer = self.offer(transfer);
@@ -179,7 +179,7 @@ impl Lab {
             if peer.open.contains(&header.transfer) {
                 peer.disk.written.insert(header.chunk, content);
             }
-            peer.session.handle_chunk_written(path, header.transfer, header.chunk, header.value, now);
+            peer.session.handle_chunk_written(path, &header, now);
         }
     }
 

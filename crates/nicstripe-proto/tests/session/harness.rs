@@ -164,17 +164,17 @@ impl Lab {
         let (transfer, name) = (self.transfer, Name::new(["file"]).unwrap());
         match self.direction {
             Direction::Put => {
-                let put = Put { name, offer: self.offer(transfer), options: PutOptions::default(), into: None };
+                let put = Put { name, offer: self.offer(transfer), options: PutOptions::default(), into: None, entry: None };
                 self.peers[0].open.insert(transfer);
                 self.peers[0].session.put(put).unwrap();
             }
-            Direction::Get => self.peers[0].session.get(Get { transfer, name, limit_bps: None }),
+            Direction::Get => self.peers[0].session.get(Get { transfer, name, limit_bps: None, entry: None }),
         }
     }
 
     pub(crate) fn offer(&self, transfer: TransferId) -> Offer {
         let source = SourceIdentity { size: self.contents.grid.size, ..SourceIdentity::default() };
-        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644 }
+        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind: None }
     }
 
     /// Both processes begin anew, after one of them was killed; what the receiver had not made durable is lost if it was the one.

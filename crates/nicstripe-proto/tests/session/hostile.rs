@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use nicstripe_proto::{
     ChainingValue, ChunkId, ChunkRange, DataHeader, Digest, Event, FailCode, Frame, Grid, Incoming, Message, Name, Offer, PathError,
     PathId, PathState, Role, Session, SessionConfig, SourceIdentity, Subtree, TransferId, Transmit,
+    grid::MOST_SIZE,
     message::{Accept, Committed, Complete, Fail, Get, Put, PutOptions},
 };
 use nicstripe_sim::Rng;
@@ -41,7 +42,7 @@ impl Victim {
     }
 
     fn data(&mut self, chunk: u64, len: u32) -> Result<Incoming, PathError> {
-        let header = DataHeader { transfer: T, chunk: ChunkId(chunk), value: ChainingValue([0; 32]), len };
+        let header = DataHeader { transfer: T, chunk: ChunkId(chunk), value: ChainingValue([0; 32]), len, last: false };
         self.session.handle_chunk(P, &header, self.now)
     }
 
@@ -55,7 +56,7 @@ impl Victim {
     fn receiving() -> Self {
         let mut victim = Self::new(Role::Daemon);
         victim.say(&Message::Put(put(T))).unwrap();
-        victim.session.accept(T, Vec::new());
+        victim.session.accept(T, Vec::new(), None);
         victim.drain();
         victim
     }
@@ -84,15 +85,15 @@ impl Victim {
 }
 
 fn offer(transfer: TransferId) -> Offer {
-    Offer { transfer, source: SourceIdentity { size: SIZE, ..SourceIdentity::default() }, chunk_log2: 18, mode: 0o600 }
+    Offer { transfer, source: SourceIdentity { size: SIZE, ..SourceIdentity::default() }, chunk_log2: 18, mode: 0o600, kind: None }
 }
 
 fn put(transfer: TransferId) -> Put {
-    Put { name: Name::new(["a"]).unwrap(), offer: offer(transfer), options: PutOptions::default(), into: None }
+    Put { name: Name::new(["a"]).unwrap(), offer: offer(transfer), options: PutOptions::default(), into: None, entry: None }
 }
 
 fn accept(transfer: TransferId) -> Message {
-    Message::Accept(Accept { transfer, have: Vec::new() })
+    Message::Accept(Accept { transfer, have: Vec::new(), window: None })
 }
 
 fn ack(first: u64, count: u64) -> Frame {
@@ -150,8 +151,8 @@ fn acknowledgements_towards_a_receiver_end_the_path() {
 #[test]
 fn messages_that_do_not_fit_the_state_end_the_path() {
     let unknown = TransferId(99);
-    let get = Message::Get(Get { transfer: T, name: Name::new(["a"]).unwrap(), limit_bps: None });
-    let complete = |transfer| Message::Complete(Complete { transfer, digest: Digest([1; 32]), streams: Vec::new() });
+    let get = Message::Get(Get { transfer: T, name: Name::new(["a"]).unwrap(), limit_bps: None, entry: None });
+    let complete = |transfer| Message::Complete(Complete { transfer, digest: Digest([1; 32]), streams: Vec::new(), end: None });
     let committed = |transfer| Message::Committed(Committed { transfer, digest: Digest([1; 32]) });
     let cases = [
         (Victim::sending(), accept(T)),
@@ -179,7 +180,7 @@ fn messages_that_do_not_fit_the_state_end_the_path() {
 fn a_second_digest_does_not_count() {
     let mut victim = Victim::receiving();
     for byte in [1, 2] {
-        victim.say(&Message::Complete(Complete { transfer: T, digest: Digest([byte; 32]), streams: Vec::new() })).unwrap();
+        victim.say(&Message::Complete(Complete { transfer: T, digest: Digest([byte; 32]), streams: Vec::new(), end: None })).unwrap();
     }
     let events = victim.drain().0;
     assert!(matches!(&events[..], [Event::Completed(complete)] if complete.digest == Digest([1; 32])), "{events:?}");
@@ -222,9 +223,13 @@ fn chunk_sizes_that_do_not_fit_a_frame_are_refused() {
 #[test]
 fn the_largest_file_there_is_costs_no_memory() {
     let mut victim = Victim::new(Role::Daemon);
-    let huge = SourceIdentity { size: u64::MAX, ..SourceIdentity::default() };
-    victim.say(&Message::Put(Put { offer: Offer { source: huge, chunk_log2: 12, ..offer(T) }, ..put(T) })).unwrap();
-    victim.session.accept(T, vec![Subtree { first: ChunkId(0), level: 51, value: ChainingValue([0; 32]) }]);
+    let of =
+        |size| Put { offer: Offer { source: SourceIdentity { size, ..SourceIdentity::default() }, chunk_log2: 12, ..offer(T) }, ..put(T) };
+    for beyond in [MOST_SIZE, u64::MAX] {
+        assert_eq!(victim.say(&Message::Put(of(beyond))), Err(PathError::FileSize(beyond)));
+    }
+    victim.say(&Message::Put(of(MOST_SIZE - 1))).unwrap();
+    victim.session.accept(T, vec![Subtree { first: ChunkId(0), level: 49, value: ChainingValue([0; 32]) }], None);
     victim.drain();
     assert!(victim.session.receiver(T).unwrap().resumed_bytes() > 0);
 }

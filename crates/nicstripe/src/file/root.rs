@@ -40,6 +40,12 @@ impl Root {
         self.open_beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)
     }
 
+    /// Opens a directory beneath the root, or the root itself, as a place for further names.
+    pub(crate) fn locate_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
+        let path = name.map_or_else(|| PathBuf::from("."), path_of);
+        self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)
+    }
+
     /// Whether `name` is a directory.
     pub(crate) fn is_directory(&self, name: &Name) -> bool {
         self.open_beneath(&path_of(name), OFlags::DIRECTORY | OFlags::PATH).is_ok()

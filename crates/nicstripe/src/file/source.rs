@@ -30,7 +30,8 @@ impl Source {
         Self::of(file.into(), name.to_string())
     }
 
-    fn of(file: File, name: String) -> Result<Self, FileError> {
+    /// Takes an open file; `name` is for people.
+    pub(crate) fn of(file: File, name: String) -> Result<Self, FileError> {
         let stat = fstat(&file).map_err(|error| FileError::new("stat", &name, error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             let what = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory { "a directory" } else { "not a regular file" };

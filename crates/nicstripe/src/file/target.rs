@@ -31,9 +31,9 @@ use std::{
 
 use nicstripe_proto::{
     ChunkSize, DataHeader, Digest, FailCode, Grid, Offer, PathId, Subtree,
-    hash_tree::chunk_value,
+    hash_tree::piece_value,
     journal::{Header, JournalId, Replayed},
-    message::PutOptions,
+    message::{OfferKind, PutOptions},
     name::escaped,
 };
 use rustix::fs::{
@@ -122,7 +122,8 @@ impl Target {
         })?;
         let earlier = JournalFile::replay(&file).map_err(error("read the journal of"))?;
         let earlier_part = earlier.as_ref().map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
-        let usable = earlier.filter(|replayed| !request.options.restart && is_same(replayed, grid, &request));
+        // What has no known length cannot be read again either.
+        let usable = earlier.filter(|replayed| !request.options.restart && !grid.is_open() && is_same(replayed, grid, &request));
 
         let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
             let part = open_part(&request.dir, &name, OFlags::empty()).ok()?;
@@ -140,7 +141,9 @@ impl Target {
                 let id = JournalId(request.journal_id);
                 let name = hidden_name(request.name, &id.0, "part");
                 let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
-                part.set_len(grid.size).map_err(error("size"))?;
+                if !grid.is_open() {
+                    part.set_len(grid.size).map_err(error("size"))?;
+                }
                 let header = Header { grid, source: request.offer.source, peer_key: request.peer_key, id };
                 (part, name, JournalFile::start(file, header).map_err(error("write the journal of"))?, Vec::new())
             }
@@ -162,7 +165,8 @@ impl Target {
             writer: Mutex::default(),
             shown,
         };
-        target.reserve(grid.size.saturating_sub(durable)).map_err(|error| {
+        let needed = if grid.is_open() { 0 } else { grid.size.saturating_sub(durable) };
+        target.reserve(needed).map_err(|error| {
             if durable > 0 {
                 return error.resumable();
             }
@@ -172,9 +176,14 @@ impl Target {
         Ok((target, have))
     }
 
-    /// The file's grid.
-    pub(crate) fn grid(&self) -> Grid {
-        self.grid
+    /// Whether its length is not known before its end.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        self.grid.is_open()
+    }
+
+    /// Bytes that it is to have; 0 where that is not known.
+    pub(crate) fn size(&self) -> u64 {
+        if self.grid.is_open() { 0 } else { self.grid.size }
     }
 
     /// Verifies a chunk against its header, writes it, and reports it; and with it chunks that came to other threads meanwhile.
@@ -209,7 +218,7 @@ impl Target {
     }
 
     fn verify_chunk(&self, arrived: &Arrived) -> Option<bool> {
-        let value = chunk_value(self.grid, arrived.header.chunk, arrived.buffer.bytes()).ok()?;
+        let value = piece_value(self.grid, arrived.header.chunk, arrived.buffer.bytes(), arrived.header.last).ok()?;
         Some(value == arrived.header.value)
     }
 
@@ -261,7 +270,7 @@ impl Target {
 
     /// Whether a rerun can go on from what is durable.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.poisoned.load(Ordering::Acquire)
+        !self.is_open_ended() && !self.poisoned.load(Ordering::Acquire)
     }
 
     /// Refuses at once what cannot fit; takes the space where that costs nothing.
@@ -274,7 +283,7 @@ impl Target {
         }
         let kind = fstatfs(&self.part).map_err(|cause| self.error("find the file system of", cause.into()))?.f_type;
         // A tmpfs would fill and clear every page at once: 0.3 s a GiB before the first byte is sent.
-        if kind == TMPFS_MAGIC || self.grid.size == 0 {
+        if kind == TMPFS_MAGIC || self.size() == 0 {
             return Ok(());
         }
         match fallocate(&self.part, FallocateFlags::empty(), 0, self.grid.size) {
@@ -291,7 +300,8 @@ impl Target {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; VERIFY_LEN];
         let mut offset = 0;
-        while offset < self.grid.size {
+        let size = self.part.metadata().map_err(|cause| self.error("read back", cause))?.len();
+        while offset < size {
             let len = self.part.read_at(&mut buffer, offset).map_err(|cause| self.error("read back", cause))?;
             if len == 0 {
                 return Err(self.error("read back", io::ErrorKind::UnexpectedEof.into()));
@@ -351,7 +361,11 @@ fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool
 
 /// The session has checked the offer's chunk size; another value cannot come here.
 fn grid_of(offer: &Offer) -> Grid {
-    Grid::new(offer.source.size, ChunkSize::from_log2(offer.chunk_log2).unwrap_or(ChunkSize::DEFAULT))
+    let chunk_size = ChunkSize::from_log2(offer.chunk_log2).unwrap_or(ChunkSize::DEFAULT);
+    match offer.kind {
+        Some(OfferKind::Pipe) => Grid::open(chunk_size),
+        _ => Grid::new(offer.source.size, chunk_size),
+    }
 }
 
 fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {

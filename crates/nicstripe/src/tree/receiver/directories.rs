@@ -357,16 +357,12 @@ impl Receiver {
         }
         let shown = Name::new(place.told()).ok();
         let is_new = directory.verdict == Verdict::Create;
-        if !self.request.rules.dry_run {
-            if let Err(error) = self.set_directory_attributes(place, &directory.attributes) {
-                let name = shown.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
-                self.out.fail(is_new.then_some(id), shown, &FileError::new("set the attributes of", name, error))?;
-                return Ok(true);
-            }
-            if is_new {
-                self.out.done(id);
-            }
+        if let Err(error) = self.set_directory_attributes(place, &directory.attributes) {
+            let name = shown.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
+            self.out.fail(Some(id), shown, &FileError::new("set the attributes of", name, error))?;
+            return Ok(true);
         }
+        self.out.done(id);
         if !is_new {
             self.out.tell(shown, EntryOutcome::Skipped(Verdict::Same))?;
             return Ok(false);
@@ -377,6 +373,9 @@ impl Receiver {
     }
 
     fn set_directory_attributes(&mut self, place: &Arc<Place>, attributes: &Attributes) -> io::Result<()> {
+        if self.request.rules.dry_run {
+            return Ok(());
+        }
         let dir = place.open()?;
         if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
             return Ok(());

@@ -13,7 +13,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Offer, Subtree,
     message::PutOptions,
-    tree::{Content, Entry, EntryId, Existing, PACKED_MOST, Verdict, decide},
+    tree::{Content, Entry, EntryId, Existing, PACKED_MOST, Reason, Verdict, decide},
 };
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, statat},
@@ -23,6 +23,7 @@ use rustix::{
 use super::{
     Halt, Job, Leaf, MOST_WEIGHT, Receiver,
     batch::{self, Committed},
+    outbox::told,
     part::Part,
     writing::{self, Parcel, Piece, Wrote},
 };
@@ -353,7 +354,7 @@ impl Receiver {
     }
 
     /// The sender cannot send a file after all, and has counted that.
-    pub(super) fn on_abandoned(&mut self, id: EntryId) -> Result<(), Halt> {
+    pub(super) fn on_abandoned(&mut self, id: EntryId, reason: &Reason) -> Result<(), Halt> {
         if self.dropped.remove(&id).is_some() || self.failed.contains(&id) {
             return Ok(());
         }
@@ -378,8 +379,7 @@ impl Receiver {
             }
         }
         self.failed.insert(id);
-        let cause = io::Error::other("its sender could not read it to its end");
-        self.out.note_failure(leaf.shown(), FailCode::SourceChanged, leaf.error("receive", cause).one_line())?;
+        self.out.note_failure(leaf.shown(), reason.code, told(reason))?;
         self.resume_links(id)?;
         self.settle(parent, true)
     }

@@ -35,7 +35,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     name::escaped,
-    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Verdict},
+    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Trouble, Verdict},
 };
 
 use self::{
@@ -43,12 +43,12 @@ use self::{
     directories::{Directory, Spot, Top},
     files::{Arriving, Candidate},
     links::Link,
-    outbox::Outbox,
+    outbox::{Outbox, told},
     place::Place,
     surplus::ToldNames,
     writing::{Writing, Wrote},
 };
-use super::port::{ReceiverInput, ReceiverPort};
+use super::port::{ReceiverInput, ReceiverPort, ReceiverRun};
 use crate::file::{FileError, IoPool, Root, umask};
 
 /// What a tree's receiver is to do.
@@ -76,10 +76,17 @@ pub(crate) struct ReceiverRequest {
 /// Says whether filters leave out a path beneath the source, which is a directory or not.
 pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 
+impl ReceiverRequest {
+    /// Gets it ready for a thread.
+    pub(crate) fn into_run(self) -> ReceiverRun {
+        ReceiverRun::new(|inputs, pool, port| run(self, inputs.receiver, inputs.sender, pool, port))
+    }
+}
+
 /// Receives a tree, on a thread of its own, until its end is told to `port`.
 ///
 /// `self_handle` is the other end of `inputs`: what the I/O threads have done comes by it.
-pub(crate) fn run(
+fn run(
     request: ReceiverRequest,
     inputs: mpsc::Receiver<ReceiverInput>,
     self_handle: mpsc::Sender<ReceiverInput>,
@@ -313,7 +320,11 @@ impl Receiver {
                     let start = bytes.as_ptr() as usize - parcel.bytes().as_ptr() as usize;
                     self.on_piece(id, offset, last, &parcel, start..start + bytes.len())?;
                 }
-                Record::Abandoned { id } => self.on_abandoned(id)?,
+                Record::Abandoned { id, reason } => self.on_abandoned(id, &reason)?,
+                Record::Trouble(trouble) => {
+                    let Trouble { name, reason } = *trouble;
+                    self.out.note_failure(name, reason.code, told(&reason))?;
+                }
             }
         }
         self.owed += 1;

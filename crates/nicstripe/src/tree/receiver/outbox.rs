@@ -7,7 +7,8 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
-    tree::{EntryFailure, EntryId, TreeMessage, Verdict, message::MOST_MESSAGE},
+    name::printable,
+    tree::{EntryFailure, EntryId, Reason, TreeMessage, Verdict, message::MOST_MESSAGE},
 };
 
 use super::Halt;
@@ -225,6 +226,11 @@ fn cut(mut text: String) -> String {
         text.truncate(end);
     }
     text
+}
+
+/// What the sender says of a failure, for people.
+pub(super) fn told(reason: &Reason) -> String {
+    cut(printable(reason.text.as_bytes()))
 }
 
 /// Verdicts in one message: a byte each, and room for what is around them.

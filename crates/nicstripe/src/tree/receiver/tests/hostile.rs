@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::symlink as link_to, path::Path};
 
 use nicstripe_proto::{
     FailCode,
-    tree::{Content, Entry, EntryId, Owner, PACKED_MOST, Record, TreeRules, Verdict, Xattr},
+    tree::{Content, Entry, EntryId, Owner, PACKED_MOST, TreeRules, Verdict, Xattr},
 };
 
 use super::harness::{Ground, RawContent, RawName, Sending, file, name, symlink};
@@ -285,15 +285,15 @@ const BREACHES: &[(&str, Breach)] = &[
         let link = s.entry(None, "l", symlink("x"));
         s.piece(link, 0, true, b"x");
     }),
-    ("a directory is abandoned", |s| s.push(&Record::Abandoned { id: D })),
-    ("what does not exist is abandoned", |s| s.push(&Record::Abandoned { id: EntryId(77) })),
+    ("a directory is abandoned", |s| s.abandon(D)),
+    ("what does not exist is abandoned", |s| s.abandon(EntryId(77))),
     ("a whole file is abandoned", |s| {
         s.piece(F, 0, true, b"123456");
-        s.push(&Record::Abandoned { id: F });
+        s.abandon(F);
     }),
     ("a piece comes of an abandoned file", |s| {
         s.piece(F, 0, false, b"1");
-        s.push(&Record::Abandoned { id: F });
+        s.abandon(F);
         s.piece(F, 1, false, b"2");
     }),
     ("a directory does not end", |s| {

@@ -14,7 +14,7 @@ use nicstripe_proto::{
     hash_tree::chunk_value,
     journal::Timestamp,
     message::PutOptions,
-    tree::{Content, Entry, EntryId, Owner, Record, TreeRules, Verdict, Xattr},
+    tree::{Content, Entry, EntryId, Owner, Reason, Record, TreeRules, Trouble, Verdict, Xattr},
 };
 
 use self::harness::{Ground, MTIME, Sending, file, name, symlink};
@@ -96,7 +96,8 @@ fn what_is_there_already_is_not_wanted_again() {
     let report = sending.report();
     assert!(ids.iter().all(|id| sending.verdict(*id) == Verdict::Same), "{:?}", sending.verdicts);
     assert_eq!((report.files, report.unchanged, report.hard_links, report.directories, report.failed), (0, 4, 1, 0, 0));
-    assert!(sending.done.is_empty() && sending.failed.is_empty());
+    // Directories have a result whatever their verdict.
+    assert_eq!((sending.done, sending.failed.len()), ([ids[0].0, ids[3].0].into(), 0));
     assert_eq!(sending.progress.skipped_bytes, 700_005);
 }
 
@@ -331,7 +332,8 @@ fn a_dry_run_decides_and_changes_nothing() {
     assert_eq!([top, small, sub].map(|id| sending.verdict(id)), [Verdict::Same, Verdict::Replace, Verdict::Create]);
     assert!([inner, hard, alone, symbolic].iter().all(|id| sending.verdict(*id) == Verdict::Create));
     assert_eq!((report.files, report.directories, report.symlinks, report.hard_links, report.deleted), (3, 1, 1, 1, 1));
-    assert_eq!((sending.deleted.clone(), sending.done.len(), sending.alone.len()), (vec!["top/surplus".to_owned()], 0, 0));
+    assert_eq!((sending.deleted.clone(), sending.alone.len()), (vec!["top/surplus".to_owned()], 0));
+    assert_eq!(sending.done, [top.0, sub.0].into());
     assert_eq!((ground.names(), fs::metadata(ground.at("top")).unwrap().mtime()), before);
 }
 
@@ -436,7 +438,7 @@ fn two_sources_in_one_target_are_no_surplus_of_each_other() {
 
 fn offer(size: u64) -> Offer {
     let source = SourceIdentity { size, mtime: MTIME, ..SourceIdentity::default() };
-    Offer { transfer: TransferId(9), source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0o600 }
+    Offer { transfer: TransferId(9), source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0o600, kind: None }
 }
 
 /// Opens the target of a file that is a transfer of its own, as a session does.
@@ -469,7 +471,7 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
     buffer.bytes_mut(5).copy_from_slice(b"alone");
     let chunk = nicstripe_proto::ChunkId(0);
     let value = chunk_value(grid, chunk, b"alone").unwrap();
-    let header = DataHeader { transfer: TransferId(9), chunk, value, len: 5 };
+    let header = DataHeader { transfer: TransferId(9), chunk, value, len: 5, last: false };
     target.write_chunk(Arrived { path: PathId(0), header, buffer }, |_, result| result.unwrap());
     target.commit(Digest(*blake3::hash(b"alone").as_bytes())).unwrap();
     sending.inputs.send(ReceiverInput::AloneEnded { id, result: Ok(()) }).unwrap();
@@ -502,6 +504,17 @@ fn a_stop_leaves_nothing_half_written() {
 }
 
 #[test]
+fn what_the_sender_cannot_send_is_told_here_too() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules::default());
+    let reason = Reason { code: FailCode::Io, text: "no\u{1b}[31m".into() };
+    sending.push(&Record::Trouble(Box::new(Trouble { name: Some(name("a/b")), reason })));
+    let report = sending.report();
+    let failed = EntryOutcome::Failed { code: FailCode::Io, text: "no\\u{1b}[31m".into() };
+    assert_eq!((report.failed, sending.listed.as_slice(), sending.failed.len()), (1, &[("a/b".to_owned(), failed)][..], 0));
+}
+
+#[test]
 fn an_abandoned_file_fails_and_the_rest_arrives() {
     let ground = Ground::new();
     let mut sending = ground.start(TreeRules::default());
@@ -513,7 +526,7 @@ fn an_abandoned_file_fails_and_the_rest_arrives() {
     sending.piece(begun, 0, false, &[1; 100_000]);
     sending.flush();
     for id in [begun, not_begun] {
-        sending.push(&Record::Abandoned { id });
+        sending.abandon(id);
     }
     sending.content(whole, &[2; 500_000]);
     let report = sending.report();
