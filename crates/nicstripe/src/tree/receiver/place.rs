@@ -125,7 +125,12 @@ impl Place {
             is_source,
             state: Mutex::default(),
         };
-        (depth < MAX_COMPONENTS && len < MAX_NAME).then(|| Arc::new(place()))
+        self.has_room_for(name).then(|| Arc::new(place()))
+    }
+
+    /// Whether a name in it, and one more in that, is within what a [`nicstripe_proto::Name`] may have.
+    pub(super) fn has_room_for(&self, name: &OsStr) -> bool {
+        self.depth + 1 < MAX_COMPONENTS && self.len + name.len() + 1 < MAX_NAME
     }
 
     /// Its path beneath the ground.
