@@ -25,7 +25,8 @@ use rustix::{
 /// What is to be set on something that was received; `None` leaves what is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    /// Permission bits (0o7777). Set-user-ID and set-group-ID are left out where they would lend the rights of another owner than the sender's.
+    /// Permission bits (0o7777). Set-user-ID and set-group-ID are left out where they would lend the rights of another owner than the
+    /// sender's.
     pub(crate) mode: Option<u32>,
     /// When the content changed last.
     pub(crate) mtime: Option<Timestamp>,

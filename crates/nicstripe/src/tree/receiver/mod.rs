@@ -7,9 +7,9 @@
 //! Nothing that a peer says leads out of the target: directories are opened beneath it by the kernel without following symbolic links
 //! ([`place`]), and whatever is done to a name is done to that one component in an open directory.
 //!
-//! Memory is bounded: by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_PARCELS`] parcels, [`MOST_OPEN_DIRECTORIES`] open directories, and
-//! [`MOST_WEIGHT`] bytes of attributes; a peer that exceeds them breaks the protocol. Only where surplus is deleted, a directory that is not
-//! done takes some 16 bytes for each name in it, and only where many files fail, each takes as many.
+//! Memory is bounded: by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_OPEN_DIRECTORIES`] open directories and [`MOST_WEIGHT`]
+//! bytes of attributes, which a peer that keeps to the protocol does not exceed, and by [`MOST_PARCELS`] parcels. Only where surplus is
+//! deleted, a directory that is not done takes some 16 bytes for each name in it, and only where many files fail, each takes as many.
 
 mod batch;
 mod directories;
