@@ -1,8 +1,9 @@
 //! Receiving a tree: what the sender tells is compared with what is there, and what is wanted is written.
 //!
 //! One thread has all the state. It reads parcels, looks at what is at the place of each entry, makes directories and links, and leaves
-//! contents to the I/O threads: small files are hashed, written and, many at a time, made durable there ([`batch`]); a file that is a transfer
-//! of its own is opened as a [`Target`](crate::file::Target). Nothing has its name before its content is durable. The end is told when all is.
+//! contents to the I/O threads: small files are hashed, written and, many at a time, made durable there ([`batch`]); a file that is a
+//! transfer of its own is opened as a [`Target`](crate::file::Target). Nothing has its name before its content is durable. The end is told
+//! when all is.
 //!
 //! Nothing that a peer says leads out of the target: directories are opened beneath it by the kernel without following symbolic links
 //! ([`place`]), and whatever is done to a name is done to that one component in an open directory.
@@ -495,7 +496,8 @@ impl Leaf {
 /// Inputs that are taken in before results of them are told.
 const MOST_INPUTS: usize = 64;
 
-/// Pause without inputs after which a batch is not kept waiting: the sender waits for results, and a gap in a stream is shorter (picked by eye).
+/// Pause without inputs after which a batch is not kept waiting: the sender waits for results, and a gap in a stream is shorter (picked by
+/// eye).
 const IDLE_COMMIT: Duration = Duration::from_millis(10);
 
 /// Most parcels whose pieces wait for the I/O threads: 63 × 260 KiB are less than 16 MiB.

@@ -201,6 +201,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// No way out, and no symbolic link on the way.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Most directories that are kept open. With those in use by the I/O threads, the parents of deep surplus directories, and files, well below
-/// the 1024 descriptors that a process usually has.
+/// Most directories that are kept open. With those in use by the I/O threads, the parents of deep surplus directories, and files, well
+/// below the 1024 descriptors that a process usually has.
 const MOST_OPEN: usize = 128;
