@@ -357,15 +357,19 @@ impl Receiver {
         }
         let shown = Name::new(place.told()).ok();
         let is_new = directory.verdict == Verdict::Create;
-        if let Err(error) = self.set_directory_attributes(place, &directory.attributes) {
+        if !self.request.rules.dry_run
+            && let Err(error) = self.set_directory_attributes(place, &directory.attributes)
+        {
             let name = shown.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
-            self.out.fail(Some(id), shown, &FileError::new("set the attributes of", name, error))?;
+            self.out.fail(is_new.then_some(id), shown, &FileError::new("set the attributes of", name, error))?;
             return Ok(true);
         }
-        self.out.done(id);
         if !is_new {
             self.out.tell(shown, EntryOutcome::Skipped(Verdict::Same))?;
             return Ok(false);
+        }
+        if !self.request.rules.dry_run {
+            self.out.done(id);
         }
         self.out.report.directories += 1;
         self.out.tell(shown, EntryOutcome::Copied { verdict: Verdict::Create, bytes: 0 })?;
@@ -373,9 +377,6 @@ impl Receiver {
     }
 
     fn set_directory_attributes(&mut self, place: &Arc<Place>, attributes: &Attributes) -> io::Result<()> {
-        if self.request.rules.dry_run {
-            return Ok(());
-        }
         let dir = place.open()?;
         if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
             return Ok(());

@@ -228,11 +228,6 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// What the sender says of a failure, for people.
-pub(super) fn told(reason: &Reason) -> String {
-    cut(printable(reason.text.as_bytes()))
-}
-
 /// Verdicts in one message: a byte each, and room for what is around them.
 const MOST_VERDICTS: usize = MOST_MESSAGE - MESSAGE_LEN;
 
@@ -256,6 +251,11 @@ const MOST_UNTOLD_DELETED: usize = 256;
 
 /// Least time between two tellings of progress.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the sender says of a failure, for people.
+pub(super) fn told(reason: &Reason) -> String {
+    cut(printable(reason.text.as_bytes()))
+}
 
 #[cfg(test)]
 mod tests {

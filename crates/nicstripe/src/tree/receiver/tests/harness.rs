@@ -18,7 +18,7 @@ use nicstripe_proto::{
     frame::MAX_PAYLOAD,
     journal::Timestamp,
     tree::{
-        Content, Entry, EntryFailure, EntryId, ParcelWriter, Reason, Record, TreeMessage, TreeRules, Verdict, message::MOST_MESSAGE,
+        Content, Entry, EntryFailure, EntryId, ParcelWriter, Record, TreeMessage, TreeRules, Verdict, message::MOST_MESSAGE,
         parcel::RECORD_HEADER,
     },
 };
@@ -86,7 +86,6 @@ pub(super) struct Sending {
     len: usize,
     next: u64,
     parcels: usize,
-    directories: BTreeSet<u64>,
     pub(super) consumed: usize,
     pub(super) verdicts: BTreeMap<u64, Verdict>,
     pub(super) done: BTreeSet<u64>,
@@ -208,7 +207,6 @@ impl Sending {
             len: 0,
             next: 0,
             parcels: 0,
-            directories: BTreeSet::new(),
             consumed: 0,
             verdicts: BTreeMap::new(),
             done: BTreeSet::new(),
@@ -241,9 +239,6 @@ impl Sending {
     pub(super) fn tell(&mut self, entry: Entry) -> EntryId {
         let id = entry.id;
         self.next = id.0 + 1;
-        if entry.content == Content::Directory {
-            self.directories.insert(id.0);
-        }
         self.push(&Record::Entry(Box::new(entry)));
         id
     }
@@ -254,11 +249,6 @@ impl Sending {
 
     pub(super) fn piece(&mut self, id: EntryId, offset: u64, last: bool, bytes: &[u8]) {
         self.push(&Record::Piece { id, offset, last, bytes });
-    }
-
-    pub(super) fn abandon(&mut self, id: EntryId) {
-        let reason = Reason { code: FailCode::SourceChanged, text: "it changed".into() };
-        self.push(&Record::Abandoned { id, reason });
     }
 
     /// Sends a whole content.
@@ -340,8 +330,7 @@ impl Sending {
             Told::Message(TreeMessage::Results { done, failed, deleted }) => {
                 for (first, count) in done {
                     for id in first.0..first.0 + count {
-                        let has_result = self.verdicts[&id].is_wanted() || self.directories.contains(&id);
-                        assert!(has_result, "entry {id} is not wanted and has a result");
+                        assert!(self.verdicts[&id].is_wanted(), "entry {id} is not wanted and has a result");
                         assert!(self.done.insert(id), "entry {id} has two results");
                     }
                 }

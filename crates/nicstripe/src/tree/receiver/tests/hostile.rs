@@ -7,6 +7,7 @@ use nicstripe_proto::{
     tree::{Content, Entry, EntryId, Owner, PACKED_MOST, TreeRules, Verdict, Xattr},
 };
 
+use super::abandoned;
 use super::harness::{Ground, RawContent, RawName, Sending, file, name, symlink};
 
 /// Replaces and deletes as much as a sender can ask for.
@@ -286,15 +287,15 @@ const BREACHES: &[(&str, Breach)] = &[
         let link = s.entry(None, "l", symlink("x"));
         s.piece(link, 0, true, b"x");
     }),
-    ("a directory is abandoned", |s| s.abandon(D)),
-    ("what does not exist is abandoned", |s| s.abandon(EntryId(77))),
+    ("a directory is abandoned", |s| s.push(&abandoned(D))),
+    ("what does not exist is abandoned", |s| s.push(&abandoned(EntryId(77)))),
     ("a whole file is abandoned", |s| {
         s.piece(F, 0, true, b"123456");
-        s.abandon(F);
+        s.push(&abandoned(F));
     }),
     ("a piece comes of an abandoned file", |s| {
         s.piece(F, 0, false, b"1");
-        s.abandon(F);
+        s.push(&abandoned(F));
         s.piece(F, 1, false, b"2");
     }),
     ("a directory does not end", |s| {
