@@ -25,7 +25,8 @@ use rustix::{
 /// What is to be set on something that was received; `None` leaves what is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    /// Permission bits (0o7777). Set-user-ID and set-group-ID are left out where they would lend the rights of another owner than the sender's.
+    /// Permission bits (0o7777). Set-user-ID and set-group-ID are left out where they would lend the rights of another owner than the
+    /// sender's.
     pub(crate) mode: Option<u32>,
     /// When the content changed last.
     pub(crate) mtime: Option<Timestamp>,
@@ -42,8 +43,8 @@ impl Attributes {
         Self { mode: Some(mode), mtime: Some(entry.mtime), ..Self::of_owner(entry, rules) }
     }
 
-    /// What `rules` keep of an entry whose content is at the receiver. Its time differs only where contents were compared by their BLAKE3, or
-    /// where it is a directory.
+    /// What `rules` keep of an entry whose content is at the receiver. Its time differs only where contents were compared by their BLAKE3,
+    /// or where it is a directory: `with_time`.
     pub(crate) fn of_same(entry: &Entry, rules: &TreeRules, with_time: bool) -> Self {
         let mode = rules.modes.then_some(entry.mode & ALL_BITS);
         Self { mode, mtime: with_time.then_some(entry.mtime), ..Self::of_owner(entry, rules) }

@@ -162,7 +162,7 @@ impl Receiver {
         let refused = |text: &str| Some(leaf.error("receive", io::Error::other(text.to_owned())).with_code(FailCode::Refused));
         let error = if is_hidden_name(leaf.name.as_bytes()) {
             refused("names of this kind are used for partial files")
-        } else if leaf.place.child(&leaf.name, None, false).is_none() {
+        } else if !leaf.place.has_room_for(&leaf.name) {
             refused("its path is too long or too deep")
         } else {
             None

@@ -1,15 +1,16 @@
 //! Receiving a tree: what the sender tells is compared with what is there, and what is wanted is written.
 //!
 //! One thread has all the state. It reads parcels, looks at what is at the place of each entry, makes directories and links, and leaves
-//! contents to the I/O threads: small files are hashed, written and, many at a time, made durable there ([`batch`]); a file that is a transfer
-//! of its own is opened as a [`Target`](crate::file::Target). Nothing has its name before its content is durable. The end is told when all is.
+//! contents to the I/O threads: small files are hashed, written and, many at a time, made durable there ([`batch`]); a file that is a
+//! transfer of its own is opened as a [`Target`](crate::file::Target). Nothing has its name before its content is durable. The end is told
+//! when all is.
 //!
 //! Nothing that a peer says leads out of the target: directories are opened beneath it by the kernel without following symbolic links
 //! ([`place`]), and whatever is done to a name is done to that one component in an open directory.
 //!
-//! Memory is bounded: by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_PARCELS`] parcels, [`MOST_DIRECTORIES`] directories, and
-//! [`MOST_WEIGHT`] bytes of attributes; a peer that exceeds them breaks the protocol. Only where surplus is deleted, a directory that is not
-//! done takes some 16 bytes for each name in it, and only where many files fail, each takes as many.
+//! Memory is bounded: by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_OPEN_DIRECTORIES`] open directories and [`MOST_WEIGHT`]
+//! bytes of attributes, which a peer that keeps to the protocol does not exceed, and by [`MOST_PARCELS`] parcels. Only where surplus is
+//! deleted, a directory that is not done takes some 16 bytes for each name in it, and only where many files fail, each takes as many.
 
 mod batch;
 mod directories;
@@ -336,9 +337,8 @@ impl Receiver {
             return Err(Halt::protocol(format!("peer sent entry {}, expected {}", entry.id.0, self.next)));
         }
         // Twice what an honest sender lets be undecided: what is decided here may not have reached it.
-        let pending = self.files.len() + self.waiting_links;
-        let has_too_many = pending >= MOST_PENDING + 2 * MOST_UNDECIDED || self.directories.len() >= MOST_DIRECTORIES;
-        if has_too_many || self.out.untold() >= 2 * MOST_UNDECIDED {
+        let pending = self.files.len() + self.waiting_links + self.directories.len();
+        if pending >= MOST_PENDING + 2 * MOST_UNDECIDED || self.out.untold() >= 2 * MOST_UNDECIDED {
             return Err(Halt::protocol("peer sent more entries than may wait"));
         }
         self.next += 1;
@@ -496,7 +496,8 @@ impl Leaf {
 /// Inputs that are taken in before results of them are told.
 const MOST_INPUTS: usize = 64;
 
-/// Pause without inputs after which a batch is not kept waiting: the sender waits for results, and a gap in a stream is shorter (picked by eye).
+/// Pause without inputs after which a batch is not kept waiting: the sender waits for results, and a gap in a stream is shorter (picked by
+/// eye).
 const IDLE_COMMIT: Duration = Duration::from_millis(10);
 
 /// Most parcels whose pieces wait for the I/O threads: 63 × 260 KiB are less than 16 MiB.
@@ -504,9 +505,6 @@ const MOST_PARCELS: usize = 63;
 
 /// Most directories that were told and have not ended. A walk in depth has as many as a name has components.
 const MOST_OPEN_DIRECTORIES: usize = 1024;
-
-/// Most directories that are not done. A sender does not count those that are there already, and each pending file may keep several waiting.
-const MOST_DIRECTORIES: usize = 8 * MOST_PENDING;
 
 /// Most bytes of extended attributes that are kept of entries that are not done.
 const MOST_WEIGHT: usize = 32 << 20;

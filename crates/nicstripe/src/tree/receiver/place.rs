@@ -125,7 +125,12 @@ impl Place {
             is_source,
             state: Mutex::default(),
         };
-        (depth < MAX_COMPONENTS && len < MAX_NAME).then(|| Arc::new(place()))
+        self.has_room_for(name).then(|| Arc::new(place()))
+    }
+
+    /// Whether a name in it, and one more in that, is within what a [`nicstripe_proto::Name`] may have.
+    pub(super) fn has_room_for(&self, name: &OsStr) -> bool {
+        self.depth + 1 < MAX_COMPONENTS && self.len + name.len() + 1 < MAX_NAME
     }
 
     /// Its path beneath the ground.
@@ -196,6 +201,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// No way out, and no symbolic link on the way.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Most directories that are kept open. With those in use by the I/O threads, the parents of deep surplus directories, and files, well below
-/// the 1024 descriptors that a process usually has.
+/// Most directories that are kept open. With those in use by the I/O threads, the parents of deep surplus directories, and files, well
+/// below the 1024 descriptors that a process usually has.
 const MOST_OPEN: usize = 128;

@@ -20,6 +20,7 @@ fn trapped() -> Ground {
     let ground = Ground::quick();
     fs::create_dir(ground.at("real")).unwrap();
     fs::write(ground.at("real/file"), "inside").unwrap();
+    link_to("real", ground.at("within")).unwrap();
     link_to("../outside/dir", ground.at("out")).unwrap();
     link_to(ground.outside().join("dir"), ground.at("absolute")).unwrap();
     link_to("../../outside/dir", ground.at("real/out")).unwrap();
@@ -201,7 +202,7 @@ fn a_directory_that_becomes_a_link_is_not_written_through() {
 #[test]
 fn a_link_to_a_file_that_is_reached_by_a_link_is_refused() {
     let ground = trapped();
-    for path in ["out/secret", "real/out/secret", "outfile", "magic/Cargo.toml", "real", "missing"] {
+    for path in ["within/file", "out/secret", "real/out/secret", "outfile", "magic/Cargo.toml", "real", "missing"] {
         let before = ground.snapshot();
         let mut sending = ground.start(TreeRules::default());
         let first = sending.entry(None, "first", file(0));

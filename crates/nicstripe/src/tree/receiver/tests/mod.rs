@@ -14,7 +14,7 @@ use nicstripe_proto::{
     hash_tree::chunk_value,
     journal::Timestamp,
     message::PutOptions,
-    tree::{Content, Entry, EntryId, Owner, Reason, Record, TreeRules, Verdict, Xattr},
+    tree::{Content, Entry, EntryId, Owner, Reason, Record, TreeRules, Trouble, Verdict, Xattr},
 };
 
 use self::harness::{Ground, MTIME, Sending, file, name, symlink};
@@ -499,6 +499,17 @@ fn a_stop_leaves_nothing_half_written() {
     sending.inputs.send(ReceiverInput::Stop).unwrap();
     assert_eq!(sending.wait().as_ref().unwrap_err().code, FailCode::Cancelled);
     assert!(ground.names().iter().all(|name| name == "second"), "{:?}", ground.names());
+}
+
+#[test]
+fn what_the_sender_cannot_send_is_told_here_too() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules::default());
+    let reason = Reason { code: FailCode::Io, text: "no\u{1b}[31m".into() };
+    sending.push(&Record::Trouble(Box::new(Trouble { name: Some(name("a/b")), reason })));
+    let report = sending.report();
+    let failed = EntryOutcome::Failed { code: FailCode::Io, text: "no\\u{1b}[31m".into() };
+    assert_eq!((report.failed, sending.listed.as_slice(), sending.failed.len()), (1, &[("a/b".to_owned(), failed)][..], 0));
 }
 
 #[test]
