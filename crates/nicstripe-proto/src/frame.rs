@@ -123,29 +123,45 @@ pub struct DataHeader {
     pub value: ChainingValue,
     /// Payload bytes that follow, 1 to [`MAX_PAYLOAD`].
     pub len: u32,
+    /// 0 where the payload is the chunk; else it is one zstd frame, of fewer bytes than these, that unpacks to so many.
+    pub raw_len: u32,
 }
 
+/// Bits of the word at offset 4 of a data frame's body that are the payload's unpacked length.
+const RAW_LEN_BITS: u32 = (1 << 20) - 1;
+
 impl DataHeader {
+    /// Bytes of the chunk.
+    pub fn chunk_len(&self) -> u32 {
+        if self.raw_len == 0 { self.len } else { self.raw_len }
+    }
+
+    /// The header of the same chunk as a zstd frame of `len` bytes, fewer than the chunk has.
+    pub fn packed(self, len: u32) -> Self {
+        Self { len, raw_len: self.chunk_len(), ..self }
+    }
+
     /// Appends the frame's header and the fixed part of its body; the payload of `len` bytes must follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.transfer.0.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&(self.raw_len & RAW_LEN_BITS).to_le_bytes());
         out.extend_from_slice(&self.chunk.0.to_le_bytes());
         out.extend_from_slice(&self.value.0);
     }
 
     fn decode(body: &[u8; DATA_HEADER_LEN], len: u32) -> Result<Self, FrameError> {
         let mut fields = Fields::new(FrameType::Data, body);
-        let header = Self {
-            transfer: TransferId(fields.u32()?),
-            chunk: {
-                fields.zero_u32()?;
-                ChunkId(fields.u64()?)
-            },
-            value: ChainingValue(fields.array()?),
-            len,
-        };
+        let transfer = TransferId(fields.u32()?);
+        let word = fields.u32()?;
+        if word & !RAW_LEN_BITS != 0 {
+            return Err(FrameError::Reserved(word));
+        }
+        let raw_len = word & RAW_LEN_BITS;
+        if raw_len != 0 && (raw_len <= len || raw_len as usize > MAX_PAYLOAD) {
+            return Err(FrameError::RawLen { raw_len, len });
+        }
+        let header = Self { transfer, chunk: ChunkId(fields.u64()?), value: ChainingValue(fields.array()?), len, raw_len };
         fields.end()?;
         Ok(header)
     }
@@ -290,6 +306,14 @@ pub enum FrameError {
         /// The frame's type.
         kind: FrameType,
         /// The length that its header declares.
+        len: u32,
+    },
+    /// A compressed payload that is not shorter than what it unpacks to, or unpacks to more than a chunk may have.
+    #[error("peer sent {len} bytes that unpack to {raw_len}, expected fewer than these, and these at most {MAX_PAYLOAD}")]
+    RawLen {
+        /// Bytes that it claims to unpack to.
+        raw_len: u32,
+        /// Bytes of payload.
         len: u32,
     },
     /// A body too short for its type, or with bytes left over.
@@ -516,7 +540,7 @@ mod tests {
 
     #[test]
     fn a_data_frame_is_pinned_byte_for_byte() {
-        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2 };
+        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2, raw_len: 0 };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         let mut expected = vec![6, 0, 0, 0, 50, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];

@@ -232,6 +232,15 @@ pub enum Message {
     /// Client: connections will come like this; let them in.
     #[n(8)]
     Expect(#[n(0)] Expect),
+    /// Sender: these parts of the file are holes.
+    #[n(9)]
+    Holes(#[n(0)] Holes),
+    /// Receiver: these are the values of chunks of the file that the name has here.
+    #[n(10)]
+    Values(#[n(0)] Values),
+    /// Sender: these chunks are the same here; keep them.
+    #[n(11)]
+    Keep(#[n(0)] Keep),
 }
 
 /// Body of [`Message::Interfaces`].
@@ -304,6 +313,19 @@ pub struct PutOptions {
     /// Read back what was written, from the disk, and compare before the file gets its name.
     #[n(3)]
     pub verify: bool,
+    /// Send only chunks that differ from those of the file that has the name, which is replaced.
+    #[n(4)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub delta: bool,
+    /// Write into the file that has the name; implies `delta`.
+    #[n(5)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub in_place: bool,
+}
+
+/// Whether an option is left out of a message.
+fn is_unset(option: &bool) -> bool {
+    !option
 }
 
 /// Body of [`Message::Get`].
@@ -319,6 +341,14 @@ pub struct Get {
     /// Most that the daemon may send over all paths together, in bit/s.
     #[n(2)]
     pub limit_bps: Option<u64>,
+    /// Compress chunks where that pays.
+    #[n(3)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub compress: bool,
+    /// Do not fail when the file changes while it is read.
+    #[n(4)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub allow_changing: bool,
 }
 
 /// A file that a sender holds open.
@@ -337,6 +367,9 @@ pub struct Offer {
     /// Permission bits (0o777).
     #[n(3)]
     pub mode: u32,
+    /// Bytes outside of holes, for a file that has holes: a [`Holes`] follows an [`Accept`] then.
+    #[n(4)]
+    pub data: Option<u64>,
 }
 
 /// Body of [`Message::Accept`].
@@ -349,6 +382,59 @@ pub struct Accept {
     /// What is durable at the receiver from an earlier attempt, at most [`MAX_HAVE`].
     #[n(1)]
     pub have: Vec<Have>,
+    /// How many chunks, from the first, will be compared: their [`Values`] follow, but for those in `have` and in holes, and none of them is
+    /// sent before.
+    #[n(2)]
+    pub delta: Option<u64>,
+}
+
+/// Body of [`Message::Holes`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Holes {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// Offset and length of holes, in ascending order from message to message, at most [`crate::hole::HOLES_PER_MESSAGE`] here and
+    /// [`crate::hole::MAX_HOLES`] of a file.
+    #[n(1)]
+    pub extents: Vec<(u64, u64)>,
+    /// Whether these were all.
+    #[n(2)]
+    pub last: bool,
+}
+
+/// Most values in one [`Values`]: with 32 bytes each, and a range of 19 for each at worst, 51 KiB.
+pub const MAX_VALUES: usize = 1024;
+
+/// Most ranges in one [`Keep`].
+pub const MAX_KEEP: usize = 1024;
+
+/// Body of [`Message::Values`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Values {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// First chunk and number of chunks of each range, in ascending order.
+    #[n(1)]
+    pub ranges: Vec<(u64, u64)>,
+    /// The values of these chunks, 32 bytes each, at most [`MAX_VALUES`]; all zeros where there is none, and the chunk has to be sent.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub values: Vec<u8>,
+}
+
+/// Body of [`Message::Keep`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Keep {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// First chunk and number of chunks of each range, at most [`MAX_KEEP`].
+    #[n(1)]
+    pub ranges: Vec<(u64, u64)>,
 }
 
 /// A [`Subtree`] on the wire.
@@ -390,6 +476,10 @@ pub struct Complete {
     /// The file's modification time, for [`PutOptions::preserve`], is that of the offer; this says what held each path back so far.
     #[n(2)]
     pub streams: Vec<StreamReport>,
+    /// Whether a chunk was read more than once, and not the same each time, of a source that may change: then the receiver's digest stands.
+    #[n(3)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub changing: bool,
 }
 
 /// What a sender's kernel says of one path, over the path's life.

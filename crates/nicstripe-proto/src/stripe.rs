@@ -101,6 +101,16 @@ impl Striper {
         Self { queue: chunks, ..Self::default() }
     }
 
+    /// Puts a chunk into the queue.
+    pub fn enqueue(&mut self, chunk: ChunkId) {
+        self.queue.insert(chunk);
+    }
+
+    /// Takes chunks out of the queue; returns how many of them were in it.
+    pub fn withdraw(&mut self, range: ChunkRange) -> u64 {
+        self.queue.remove(range)
+    }
+
     /// Gives `path` the next run of at most `most` chunks from the queue.
     pub fn assign(&mut self, path: PathId, most: u64, now: Instant) -> Option<ChunkRange> {
         let range = self.queue.take_first(most)?;
