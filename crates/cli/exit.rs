@@ -46,7 +46,7 @@ impl Exit {
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Location(_) | Failure::LogFilter { .. } | Failure::PeerLine(_) => Self::Usage,
-            Failure::NoInterface { .. } | Failure::NoPage { .. } => Self::Usage,
+            Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => Self::Usage,
             Failure::Plan(error) => Self::of_plan(error),
             Failure::Source { .. } | Failure::Directory { .. } | Failure::NotADirectory { .. } | Failure::Root { .. } => Self::Files,
             Failure::Write { .. } | Failure::Output(_) => Self::Files,

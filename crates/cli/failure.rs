@@ -69,6 +69,14 @@ pub(crate) enum Failure {
         /// What the system said.
         source: io::Error,
     },
+    /// An interface that is to be left out does not exist.
+    #[error("there is no interface {name:?} here to leave out; there are {here}")]
+    Excluded {
+        /// Its name, as it was typed.
+        name: String,
+        /// The names that there are.
+        here: String,
+    },
     /// The library's own.
     #[error(transparent)]
     Library(Box<nicstripe::Error>),

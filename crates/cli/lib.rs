@@ -1,14 +1,16 @@
 //! The command line of nicstripe: what is typed becomes settings, the library does the work, and everything that is drawn is drawn here.
 //!
-//! One file or folder a subcommand. What they share: `quantity` reads and writes sizes, rates and times; `failure` says what went wrong,
-//! `exit` which code that is and `hint` what to do about it; `terminal` is standard error, with or without bars; `table` lines up columns; `json` is what programs
-//! read. Nothing here decides how bytes move.
+//! One file or folder a subcommand. What they share: `quantity` reads and writes sizes, rates and times; `choice` is what is typed about
+//! links, and `link_text` what is read about them; `failure` says what went wrong, `exit` which code that is and `hint` what to do about it;
+//! `terminal` is standard error, with or without bars; `table` lines up columns; `json` is what programs read. Nothing here decides how bytes
+//! move.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod args;
+mod choice;
 mod completions;
 mod cp;
 mod demo;
@@ -19,6 +21,7 @@ mod hint;
 mod invocation;
 mod json;
 mod key;
+mod link_text;
 mod links;
 mod logging;
 mod man;

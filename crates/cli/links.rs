@@ -4,17 +4,18 @@ use std::net::IpAddr;
 
 use clap::Args;
 use nicstripe::{
-    BitRate, Client, DEFAULT_PORT, Family, LinkReason, LinkRequest, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface,
-    escaped,
+    BitRate, Client, DEFAULT_PORT, LinkReason, LinkRequest, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface, escaped,
     links::{LocalInterface, local_interfaces},
     trust::{Identity, Peers},
 };
 use serde::Serialize;
 
 use crate::{
-    cp::{parse_link, parse_port, summary::remedies},
+    choice::{IpVersion, check_excluded},
+    cp::{parse_link, parse_port},
     failure::Failure,
     json::{self, LinkEnds, State},
+    link_text,
     logging::{self, Logs},
     places,
     quantity::Speed,
@@ -36,13 +37,8 @@ pub(crate) struct Links {
     #[arg(short = 'P', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
     port: u16,
 
-    /// Use IPv4 only
-    #[arg(short = '4', long, conflicts_with = "ipv6")]
-    ipv4: bool,
-
-    /// Use IPv6 only
-    #[arg(short = '6', long)]
-    ipv6: bool,
+    #[command(flatten)]
+    ip_version: IpVersion,
 
     /// Look at this link, and only those given so; may be repeated
     #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
@@ -61,6 +57,7 @@ impl Links {
     /// Looks, and prints what is there.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(Logs::Warnings, terminal)?;
+        check_excluded(&self.exclude_link)?;
         let Some(host) = self.host.clone() else {
             let interfaces = local_interfaces()?;
             return if self.json { json::print_document(&HereDocument::of(&interfaces)) } else { print_here(&interfaces) };
@@ -74,18 +71,13 @@ impl Links {
 
     async fn look(&self, host: &str) -> Result<(Peer, LinkSurvey), Failure> {
         let home = places::home()?;
-        let family = match (self.ipv4, self.ipv6) {
-            (true, _) => Some(Family::V4),
-            (_, true) => Some(Family::V6),
-            _ => None,
-        };
         let builder = Client::builder()
             .identity(Identity::load_or_create(&home.identity_file())?)
             .peers(Peers::load(&home.peers_file())?)
             .port(self.port)
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())
-            .family(family)
+            .family(self.ip_version.only())
             .routes(RoutePolicy::Never);
         let client = builder.connect(host).await?;
         let (key, name) = client.peer().await?;
@@ -120,20 +112,15 @@ fn print_survey(host: &str, peer: &Peer, survey: &LinkSurvey) -> Result<(), Fail
         let side = if *is_peers { "there" } else { "here" };
         stdout::line(format_args!("  {side} {}: {}", escaped(interface.as_bytes()), escaped(why.as_bytes())))?;
     }
-    for remedy in remedies(&survey.remedies) {
+    for remedy in link_text::remedies(&survey.remedies) {
         stdout::line(format_args!("  remedy {remedy}"))?;
     }
-    let count = survey.links.len();
     let expected = survey.expected.map_or_else(|| "expected rate unknown".to_owned(), |rate| format!("{} expected", Speed(rate)));
-    stdout::line(format_args!("{count} link{}, {expected}", if count == 1 { "" } else { "s" }))
+    stdout::line(format_args!("{}, {expected}", link_text::counted(survey.links.len())))
 }
 
 fn row(link: &SurveyedLink) -> [String; 7] {
     let unknown = || "?".to_owned();
-    let mut name = escaped(link.link.interface.as_bytes());
-    if let Some(peer) = &link.link.peer_interface {
-        name.push_str(&format!(" → {}", escaped(peer.as_bytes())));
-    }
     let speed = match (link.line_rate, link.peer_line_rate) {
         (Some(ours), Some(theirs)) => ours.min(theirs).to_string(),
         (Some(rate), None) | (None, Some(rate)) => rate.to_string(),
@@ -141,7 +128,7 @@ fn row(link: &SurveyedLink) -> [String; 7] {
     };
     let mtu = link.path_mtu.map_or_else(|| link.mtu.to_string(), |through| format!("{} ({through})", link.mtu));
     let expected = link.theory.map_or_else(unknown, |rate| Speed(rate).to_string());
-    [name, link.link.remote.to_string(), reason_text(link.reason).to_owned(), mtu, speed, expected, state_text(link)]
+    [link_text::ends(&link.link), link.link.remote.to_string(), reason_text(link.reason).to_owned(), mtu, speed, expected, state_text(link)]
 }
 
 fn state_text(link: &SurveyedLink) -> String {
@@ -178,16 +165,9 @@ fn notes(link: &SurveyedLink) -> Vec<String> {
             notes.push(format!("{name}: a bond {side} of {}, used by {} connections", members.join(", "), link.streams));
         }
     }
-    notes.extend(link.path_mtu.map(|through| format!("{name}: {}", narrow_text(through))));
+    notes.extend(link.path_mtu.map(|through| format!("{name}: {}", link_text::narrow(through))));
     notes.extend(link.route.map(|route| format!("{name}: a copy would install a host route to {route}, where it may (--routes)")));
     notes
-}
-
-/// Says that large packets vanish, and what to do.
-pub(crate) fn narrow_text(through: u32) -> String {
-    format!(
-        "packets above {through} bytes vanish on the way, and are not used: let the switch pass jumbo frames, or set the MTU of both ends to {through}"
-    )
 }
 
 fn print_here(interfaces: &[LocalInterface]) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! `links` without a host.
+//! `links` without a host, and interfaces that are not there.
 
 use crate::harness::{Side, text};
 
@@ -9,6 +9,19 @@ fn the_loopback_is_listed_and_is_no_link() {
     let interfaces = document["interfaces"].as_array().unwrap();
     let lo = interfaces.iter().find(|interface| text(interface, "interface") == "lo").unwrap();
     assert_eq!((&lo["is_link"], text(lo, "why")), (&false.into(), "loopback"), "{document:#}");
+}
+
+#[test]
+fn an_interface_to_leave_out_that_is_not_here_is_an_error_with_the_choices() {
+    let client = Side::here();
+    client.write("source", b"bytes");
+    // Nobody listens there, and nobody is asked: that would be another error.
+    for command in [&["links", "127.0.0.1"][..], &["links"], &["cp", "source", "127.0.0.1:"]] {
+        let excluding = |name| client.run([command, &["-P", "1", "--exclude-link", "lo", "--exclude-link", name]].concat());
+        excluding("nosuch0").expect(2).error(&["\"nosuch0\"", "leave out", "lo"]);
+    }
+    client.run(["cp", "-P", "1", "--json", "--exclude-link", "nosuch0", "source", "127.0.0.1:"]).expect(2).document();
+    client.run(["links", "--exclude-link", "lo"]).expect(0);
 }
 
 #[test]

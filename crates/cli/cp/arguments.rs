@@ -5,7 +5,10 @@ use std::{ffi::OsString, time::Duration};
 use clap::{ArgAction, Args, ValueEnum};
 use nicstripe::{BitRate, DEFAULT_PORT, LinkRequest, RoutePolicy};
 
-use crate::quantity::{parse_rate, parse_time};
+use crate::{
+    choice::IpVersion,
+    quantity::{parse_rate, parse_time},
+};
 
 /// Copy a file to or from a machine that runs `nicstripe serve`, over every cable at once
 ///
@@ -42,13 +45,8 @@ pub(crate) struct Cp {
     #[arg(short = 'P', long, value_parser = parse_port)]
     pub(crate) port: Option<u16>,
 
-    /// Use IPv4 only
-    #[arg(short = '4', long, conflicts_with = "ipv6")]
-    pub(crate) ipv4: bool,
-
-    /// Use IPv6 only
-    #[arg(short = '6', long)]
-    pub(crate) ipv6: bool,
+    #[command(flatten)]
+    pub(crate) ip_version: IpVersion,
 
     /// Use this link, and only those given so; may be repeated. Ends are interfaces or addresses, RATE as for --bwlimit [default: every
     /// cable that reaches the peer]

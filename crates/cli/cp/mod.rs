@@ -8,7 +8,7 @@ mod bars;
 mod location;
 mod plan;
 mod show;
-pub(crate) mod summary;
+mod summary;
 mod view;
 
 pub(crate) use self::{
@@ -34,10 +34,12 @@ use self::{
     show::{Show, TICK, Wishes},
 };
 use crate::{
+    choice::check_excluded,
     failure::Failure,
     hint::hint,
     invocation::Invocation,
     json::{self, Document, EventStream},
+    link_text,
     logging::{self, Logs},
     places, runtime,
     signals::{Signals, Stop, Told},
@@ -68,7 +70,7 @@ impl Cp {
     fn copy(&self, terminal: &Terminal, wishes: Wishes, shown: &mut Shown) -> Result<Report, Failure> {
         logging::start(Logs::Warnings, terminal)?;
         let plan = Plan::of(self)?;
-        check_here(&plan.way)?;
+        check_here(&plan)?;
         let home = places::home()?;
         // While there is one thread: what speaks to the network shall not be able to change routes.
         let keeper = Arc::new(RouteKeeper::start_apart(plan.network.routes, &places::routes_dir(&home)));
@@ -87,8 +89,9 @@ struct Shown {
 }
 
 /// Finds what is wrong at this end before anyone is connected to.
-fn check_here(way: &Way) -> Result<(), Failure> {
-    match way {
+fn check_here(plan: &Plan) -> Result<(), Failure> {
+    check_excluded(&plan.network.exclude)?;
+    match &plan.way {
         Way::Put { source, .. } => match fs::metadata(source) {
             Ok(metadata) if metadata.is_dir() => Err(Failure::Directory { path: source.clone() }),
             Ok(_) => Ok(()),
@@ -196,6 +199,6 @@ fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
         summary::stats(report).iter().for_each(|line| terminal.say(line));
     }
     summary::warnings(report).iter().for_each(|warning| terminal.warning(warning));
-    summary::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
+    link_text::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
     terminal.say(summary::last_line(report));
 }

@@ -88,11 +88,6 @@ impl Plan {
 
 impl Network {
     fn of(cp: &Cp) -> Self {
-        let family = match (cp.ipv4, cp.ipv6) {
-            (true, _) => Some(Family::V4),
-            (_, true) => Some(Family::V6),
-            _ => None,
-        };
         Self {
             links: cp.link.clone(),
             exclude: cp.exclude_link.clone(),
@@ -100,7 +95,7 @@ impl Network {
             routes: cp.routes.into(),
             bandwidth: cp.bwlimit.filter(|rate| *rate > BitRate::ZERO),
             patience: cp.timeout,
-            family,
+            family: cp.ip_version.only(),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use nicstripe::{LinkRemedy, LinkReport, LinkState, Report, escaped};
+use nicstripe::{LinkReport, LinkState, Report, escaped};
 
 use crate::{
-    links::narrow_text,
+    link_text,
     quantity::{Grouped, Size, Speed},
     table::aligned,
 };
@@ -17,7 +17,7 @@ pub(crate) fn last_line(report: &Report) -> String {
         return format!("all {} were there already, verified in {:.1} s", Size(report.size), report.elapsed.as_secs_f64());
     }
     let links = report.links.iter().filter(|link| link.bytes > 0).count().max(1);
-    let mut line = format!("{links} link{}, {}, limited by {}", if links == 1 { "" } else { "s" }, rate(report), report.limited_by);
+    let mut line = format!("{}, {}, limited by {}", link_text::counted(links), rate(report), report.limited_by);
     if report.resumed_bytes > 0 {
         let _ = write!(line, "; {} of {} were there already", Size(report.resumed_bytes), Size(report.size));
     }
@@ -50,10 +50,7 @@ fn is_alone(link: &LinkReport, report: &Report) -> bool {
 
 fn row(link: &LinkReport, is_alone: bool) -> [String; 7] {
     let unknown = || "?".to_owned();
-    let mut name = escaped(link.link.interface.as_bytes());
-    if let Some(peer) = &link.link.peer_interface {
-        name.push_str(&format!(" → {}", escaped(peer.as_bytes())));
-    }
+    let mut name = link_text::ends(&link.link);
     if !is_alone {
         let local = link.link.local.map_or_else(String::new, |local| format!("{local} → "));
         name.push_str(&format!(" ({local}{})", link.link.remote));
@@ -86,7 +83,7 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
     let ours = report.failed.iter().filter(|failed| !failed.is_peers);
     let failed = ours.map(|failed| format!("{} was not used: {}", escaped(failed.interface.as_bytes()), escaped(failed.why.as_bytes())));
     let narrow = report.links.iter().filter_map(|link| {
-        let text = narrow_text(link.path_mtu?);
+        let text = link_text::narrow(link.path_mtu?);
         Some(format!("{}: {text}", escaped(link.link.interface.as_bytes())))
     });
     failed.chain(narrow).chain(report.links.iter().filter_map(|link| doubt(link, report))).collect()
@@ -100,17 +97,6 @@ fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
     let name = escaped(link.link.interface.as_bytes());
     (carried < delivered)
         .then(|| format!("{name} carried {} while {} were delivered over it: the rest took another way", Size(carried), Size(delivered)))
-}
-
-/// Returns what could be done about links that did not work, a line a machine.
-pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
-    let line = |remedy: &LinkRemedy| {
-        let place = if remedy.is_peers { "on the peer" } else { "here" };
-        let commands = |commands: &[String]| escaped(commands.join("; ").as_bytes());
-        let problem = escaped(remedy.problem.as_bytes());
-        format!("{place} ({problem}), as root: {}; to undo: {}", commands(&remedy.apply), commands(&remedy.undo))
-    };
-    remedies.iter().map(line).collect()
 }
 
 /// Returns totals in rsync's manner, a line each.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use nicstripe::{BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, escaped, trust::PublicKey};
 
-use crate::quantity::{Clock, Size, Speed};
+use crate::{
+    link_text::counted,
+    quantity::{Clock, Size, Speed},
+};
 
 /// The state of a copy as its events tell it.
 #[derive(Debug, Clone, Default)]
@@ -94,8 +97,7 @@ impl View {
                 None => "connecting".to_owned(),
             };
         };
-        let links = self.links_up();
-        let links = format!("{links} link{}", if links == 1 { "" } else { "s" });
+        let links = counted(self.links_up());
         let left = self.time_left().map(|left| format!(", {} left", Clock(left))).unwrap_or_default();
         let (bytes, size) = (Size(progress.bytes), Size(progress.size));
         format!("{bytes} of {size} ({} %), {}, {links}{left}", percent(progress), Speed(progress.rate))

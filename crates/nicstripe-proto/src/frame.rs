@@ -125,10 +125,15 @@ pub struct DataHeader {
     pub len: u32,
     /// 0 where the payload is the chunk; else it is one zstd frame, of fewer bytes than these, that unpacks to so many.
     pub raw_len: u32,
+    /// Whether nothing follows this chunk; only told where the length of the whole is not known.
+    pub last: bool,
 }
 
-/// Bits of the word at offset 4 of a data frame's body that are the payload's unpacked length.
+/// Bits of [`DataHeader::raw_len`] in the second field of a data frame's body.
 const RAW_LEN_BITS: u32 = (1 << 20) - 1;
+
+/// Bit of [`DataHeader::last`] there.
+const LAST: u32 = 1 << 31;
 
 impl DataHeader {
     /// Bytes of the chunk.
@@ -145,7 +150,8 @@ impl DataHeader {
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.transfer.0.to_le_bytes());
-        out.extend_from_slice(&(self.raw_len & RAW_LEN_BITS).to_le_bytes());
+        let flags = if self.last { LAST } else { 0 };
+        out.extend_from_slice(&(self.raw_len & RAW_LEN_BITS | flags).to_le_bytes());
         out.extend_from_slice(&self.chunk.0.to_le_bytes());
         out.extend_from_slice(&self.value.0);
     }
@@ -153,15 +159,15 @@ impl DataHeader {
     fn decode(body: &[u8; DATA_HEADER_LEN], len: u32) -> Result<Self, FrameError> {
         let mut fields = Fields::new(FrameType::Data, body);
         let transfer = TransferId(fields.u32()?);
-        let word = fields.u32()?;
-        if word & !RAW_LEN_BITS != 0 {
-            return Err(FrameError::Reserved(word));
+        let flags = fields.u32()?;
+        if flags & !(LAST | RAW_LEN_BITS) != 0 {
+            return Err(FrameError::Reserved(flags & !(LAST | RAW_LEN_BITS)));
         }
-        let raw_len = word & RAW_LEN_BITS;
+        let (raw_len, last) = (flags & RAW_LEN_BITS, flags & LAST != 0);
         if raw_len != 0 && (raw_len <= len || raw_len as usize > MAX_PAYLOAD) {
             return Err(FrameError::RawLen { raw_len, len });
         }
-        let header = Self { transfer, chunk: ChunkId(fields.u64()?), value: ChainingValue(fields.array()?), len, raw_len };
+        let header = Self { transfer, chunk: ChunkId(fields.u64()?), value: ChainingValue(fields.array()?), len, raw_len, last };
         fields.end()?;
         Ok(header)
     }
@@ -540,7 +546,8 @@ mod tests {
 
     #[test]
     fn a_data_frame_is_pinned_byte_for_byte() {
-        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2, raw_len: 0 };
+        let value = ChainingValue([7; 32]);
+        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value, len: 2, raw_len: 0, last: false };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         let mut expected = vec![6, 0, 0, 0, 50, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
@@ -553,6 +560,26 @@ mod tests {
         assert_eq!(decoder.next(&mut input), Ok(Some(Piece::DataBytes(b"hi"))));
         assert_eq!(decoder.next(&mut input), Ok(Some(Piece::DataEnd)));
         assert_eq!(decoder.next(&mut input), Ok(None));
+    }
+
+    #[test]
+    fn a_packed_chunk_is_pinned_and_must_be_shorter_than_what_it_unpacks_to() {
+        let value = ChainingValue([7; 32]);
+        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value, len: 1 << 18, raw_len: 0, last: true }.packed(2);
+        assert_eq!((header.len, header.raw_len, header.chunk_len()), (2, 1 << 18, 1 << 18));
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        assert_eq!(bytes[8..16], [5, 0, 0, 0, 0, 0, 4, 0x80]);
+        assert_eq!(Decoder::new().next(&mut &bytes[..]), Ok(Some(Piece::DataStart(header))));
+        for (raw_len, expected) in [
+            (2, FrameError::RawLen { raw_len: 2, len: 2 }),
+            (1, FrameError::RawLen { raw_len: 1, len: 2 }),
+            ((1 << 18) + 1, FrameError::RawLen { raw_len: (1 << 18) + 1, len: 2 }),
+            (1 << 20, FrameError::Reserved(1 << 20)),
+        ] {
+            bytes[12..16].copy_from_slice(&u32::to_le_bytes(raw_len));
+            assert_eq!(Decoder::new().next(&mut &bytes[..]), Err(expected));
+        }
     }
 
     #[test]

@@ -130,6 +130,16 @@ impl Grid {
         Grid { size, chunk_size }
     }
 
+    /// Returns the grid of what has no known length yet: every chunk up to a length that nothing has.
+    pub const fn open(chunk_size: ChunkSize) -> Grid {
+        Grid { size: MOST_SIZE, chunk_size }
+    }
+
+    /// Tells whether this is a grid of no known length.
+    pub const fn is_open(self) -> bool {
+        self.size == MOST_SIZE
+    }
+
     /// Returns how many chunks the file has, at most 2⁵².
     pub const fn chunk_count(self) -> u64 {
         self.size.div_ceil(self.chunk_size.bytes())
@@ -170,6 +180,35 @@ impl Grid {
             return Some(ChunkId(offset >> self.chunk_size.log2));
         }
         None
+    }
+}
+
+/// Bytes that no file has: 2⁶², half of what an offset of the system can say. The size of an open grid.
+pub const MOST_SIZE: u64 = 1 << 62;
+
+/// What the chunks of a transfer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Those of a file whose size is known.
+    File(Grid),
+    /// Those of a file whose size is known at its end: all have the full size but the last.
+    Pipe(ChunkSize),
+    /// Parcels of a tree: any length up to the full size, in an order of their own, without a digest of the whole.
+    Parcels(ChunkSize),
+}
+
+impl Shape {
+    /// Returns the grid, open where the length is not known.
+    pub const fn grid(self) -> Grid {
+        match self {
+            Shape::File(grid) => grid,
+            Shape::Pipe(chunk_size) | Shape::Parcels(chunk_size) => Grid::open(chunk_size),
+        }
+    }
+
+    /// Tells whether all chunks together have a digest.
+    pub const fn has_digest(self) -> bool {
+        !matches!(self, Shape::Parcels(_))
     }
 }
 

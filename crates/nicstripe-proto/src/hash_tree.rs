@@ -138,6 +138,29 @@ pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtre
 /// What all zeros are hashed from; small enough for a core's second cache.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
+/// Returns the chaining value of one chunk of a transfer whose length may not be known; `last` says that nothing follows.
+///
+/// The only chunk of a file has the file's digest for a value, so whoever sends the first must know whether it is the last as well.
+///
+/// # Errors
+///
+/// As [`chunk_value`]; where the length is not known, a chunk may be shorter than the full size.
+pub fn piece_value(grid: Grid, chunk: ChunkId, bytes: &[u8], last: bool) -> Result<ChainingValue, ChunkError> {
+    let len = bytes.len() as u64;
+    match grid.extent_of(chunk) {
+        Some(extent) if grid.is_open() && len > 0 && len <= extent.len => {
+            // A grid that ends with this chunk, or somewhere behind it.
+            let size = extent.offset + if last { len } else { extent.len + 1 };
+            let bytes_of = Grid::new(size, grid.chunk_size);
+            match last || len == extent.len {
+                true => chunk_value(bytes_of, chunk, bytes),
+                false => Ok(ChainingValue(Hasher::new().set_input_offset(extent.offset).update(bytes).finalize_non_root())),
+            }
+        }
+        _ => chunk_value(grid, chunk, bytes),
+    }
+}
+
 /// Why bytes are no chunk of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -323,6 +346,18 @@ impl HashTree {
         }
         self.add(chunks, subtree.value);
         Ok(self.covered - before)
+    }
+
+    /// The file's length is known: what was of an open grid is of this one.
+    ///
+    /// # Errors
+    ///
+    /// [`SubtreeError`] if the tree has a subtree that the file does not have. The tree is then as it was before.
+    pub fn close(&mut self, grid: Grid) -> Result<(), SubtreeError> {
+        let mut closed = HashTree::new(grid);
+        self.subtrees().try_for_each(|subtree| closed.insert(subtree))?;
+        *self = closed;
+        Ok(())
     }
 
     /// Returns the digest of the file once all chunks are in the tree; that of an empty file at once.

@@ -55,9 +55,10 @@ impl HoleMap {
         let before = self.extents.last().and_then(|last| last.end()).unwrap_or(0);
         let end = extent.end().filter(|end| *end <= size && !extent.is_empty() && extent.offset >= before);
         let end = end.ok_or(HoleError::Extent { extent, size })?;
+        let is_full = self.extents.len() >= MAX_HOLES;
         match self.extents.last_mut() {
             Some(last) if before == extent.offset => last.len = end - last.offset,
-            _ if self.extents.len() >= MAX_HOLES => return Err(HoleError::TooMany),
+            _ if is_full => return Err(HoleError::TooMany),
             _ => self.extents.push(extent),
         }
         Ok(())

@@ -44,7 +44,9 @@ pub use self::{
     journal::SourceIdentity,
     message::{FailCode, Message, Offer},
     name::{Name, NameError},
-    path::{PathId, PathLoss, PathState},
-    session::{Acceptance, Event, Incoming, Offering, PathError, Role, Session, SessionConfig, SessionId, TransferId, TransferStats, Transmit},
+    path::{LAST_PATH, PathId, PathLoss, PathState},
+    session::{
+        Acceptance, Event, Incoming, Offering, PathError, Role, Session, SessionConfig, SessionId, TransferId, TransferStats, Transmit,
+    },
     units::BitRate,
 };

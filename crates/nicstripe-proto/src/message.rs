@@ -12,7 +12,9 @@ use crate::{
     hash_tree::{ChainingValue, Digest, Subtree},
     journal::SourceIdentity,
     name::Name,
+    sender::End,
     session::{SessionId, TransferId},
+    tree::{EntryId, TreeMessage, TreeRules},
 };
 
 /// Version of the protocol; both ends must have the same.
@@ -104,7 +106,7 @@ pub enum RefusalCode {
     /// The daemon is shutting down.
     #[n(3)]
     ShuttingDown,
-    /// A path number above 63.
+    /// A path number above [`LAST_PATH`](crate::LAST_PATH).
     #[n(4)]
     Path,
     /// The directory that the peer is to see cannot be opened.
@@ -174,6 +176,25 @@ pub struct PeerInterface {
     pub settings: Option<Ipv4Settings>,
 }
 
+impl PeerInterface {
+    /// Returns an interface that its machine would use unasked, with Ethernet's MTU of 1500 bytes, of which nothing else is known.
+    pub fn new(name: impl Into<String>, index: u32) -> Self {
+        Self {
+            name: name.into(),
+            index,
+            addresses: Vec::new(),
+            mtu: 1500,
+            line_rate_bps: None,
+            egress_limit_bps: None,
+            candidate: true,
+            mac: None,
+            members: None,
+            streams: None,
+            settings: None,
+        }
+    }
+}
+
 /// Settings of Linux for an interface, each the greater of its own and that of all interfaces
 /// (`Documentation/networking/ip-sysctl.rst`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -232,15 +253,153 @@ pub enum Message {
     /// Client: connections will come like this; let them in.
     #[n(8)]
     Expect(#[n(0)] Expect),
-    /// Sender: these parts of the file are holes.
+    /// Client: take this tree.
     #[n(9)]
+    PutTree(#[n(0)] PutTree),
+    /// Client: give me these trees.
+    #[n(10)]
+    GetTree(#[n(0)] GetTree),
+    /// Receiver of a tree: this is what becomes of it.
+    #[n(11)]
+    Tree(#[n(0)] TreeBody),
+    /// Receiver: I have room for more.
+    #[n(12)]
+    Window(#[n(0)] Window),
+    /// Sender: these parts of the file are holes.
+    #[n(13)]
     Holes(#[n(0)] Holes),
     /// Receiver: these are the values of chunks of the file that the name has here.
-    #[n(10)]
+    #[n(14)]
     Values(#[n(0)] Values),
     /// Sender: these chunks are the same here; keep them.
-    #[n(11)]
+    #[n(15)]
     Keep(#[n(0)] Keep),
+}
+
+/// Body of [`Message::PutTree`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PutTree {
+    /// The transfer's number, chosen by the client.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// Where it goes, relative to the daemon's root; the root itself if absent.
+    #[n(1)]
+    pub target: Option<Name>,
+    /// Whether the one source gets the target's name, unless that is a directory; otherwise it is one.
+    #[n(2)]
+    pub as_name: bool,
+    /// What is done with what is there.
+    #[n(3)]
+    pub rules: TreeRules,
+}
+
+/// Body of [`Message::GetTree`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct GetTree {
+    /// The transfer's number, chosen by the client.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// What is wanted, 1 to [`MOST_SOURCES`].
+    #[n(1)]
+    pub sources: Vec<TreeSource>,
+    /// What to look for and to leave out.
+    #[n(2)]
+    pub walk: WalkRules,
+    /// What the client does with what it has: tells which attributes, and whether digests, are needed.
+    #[n(3)]
+    pub rules: TreeRules,
+    /// Most that the daemon may send over all paths together, in bit/s.
+    #[n(4)]
+    pub limit_bps: Option<u64>,
+}
+
+/// Most sources of one [`GetTree`].
+pub const MOST_SOURCES: usize = 1024;
+
+/// One thing that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct TreeSource {
+    /// Its name relative to the daemon's root; the root itself if absent.
+    #[n(0)]
+    pub name: Option<Name>,
+    /// Whether what is in it is meant, not the directory itself; always so for the root.
+    #[n(1)]
+    pub content: bool,
+}
+
+/// How a sender walks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct WalkRules {
+    /// Whether directories are entered; one that is not is a failure.
+    #[n(0)]
+    pub recursive: bool,
+    /// Whether names of one file are told as such.
+    #[n(1)]
+    pub hard_links: bool,
+    /// Whether other file systems are left out.
+    #[n(2)]
+    pub one_file_system: bool,
+    /// Only these, by their place beneath the source.
+    #[n(3)]
+    pub only: Option<Vec<Name>>,
+    /// Whether a file that changes while it is read is sent as it was read.
+    #[n(4)]
+    pub allow_changing: bool,
+}
+
+/// Body of [`Message::Tree`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct TreeBody {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// What is told.
+    #[n(1)]
+    pub message: TreeMessage,
+}
+
+/// Body of [`Message::Window`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Window {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// Chunks that may be sent, in all.
+    #[n(1)]
+    pub chunks: u64,
+}
+
+/// An entry of a tree that is a transfer of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct EntryRef {
+    /// The tree's transfer.
+    #[n(0)]
+    pub tree: TransferId,
+    /// The entry.
+    #[n(1)]
+    pub id: EntryId,
+}
+
+/// What the chunks of a transfer are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum OfferKind {
+    /// A file of the size that is told.
+    #[default]
+    #[n(0)]
+    File,
+    /// A file whose size is told at its end.
+    #[n(1)]
+    Pipe,
+    /// Parcels of a tree.
+    #[n(2)]
+    Parcels,
 }
 
 /// Body of [`Message::Interfaces`].
@@ -295,6 +454,9 @@ pub struct Put {
     /// The source's own file name: where `name` is a directory there, the file goes into it under this name.
     #[n(3)]
     pub into: Option<Name>,
+    /// The entry of a tree that this is; then the tree says where it goes, not `name`.
+    #[n(4)]
+    pub entry: Option<EntryRef>,
 }
 
 /// How a receiver is asked to treat a file.
@@ -341,12 +503,15 @@ pub struct Get {
     /// Most that the daemon may send over all paths together, in bit/s.
     #[n(2)]
     pub limit_bps: Option<u64>,
-    /// Compress chunks where that pays.
+    /// The entry of a tree that this is; then the tree says which file, not `name`.
     #[n(3)]
+    pub entry: Option<EntryRef>,
+    /// Compress chunks where that pays.
+    #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub compress: bool,
     /// Do not fail when the file changes while it is read.
-    #[n(4)]
+    #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub allow_changing: bool,
 }
@@ -367,8 +532,11 @@ pub struct Offer {
     /// Permission bits (0o777).
     #[n(3)]
     pub mode: u32,
-    /// Bytes outside of holes, for a file that has holes: a [`Holes`] follows an [`Accept`] then.
+    /// What its chunks are; a file's, if absent.
     #[n(4)]
+    pub kind: Option<OfferKind>,
+    /// Bytes outside of holes, for a file that has holes: a [`Holes`] follows an [`Accept`] then.
+    #[n(5)]
     pub data: Option<u64>,
 }
 
@@ -382,9 +550,12 @@ pub struct Accept {
     /// What is durable at the receiver from an earlier attempt, at most [`MAX_HAVE`].
     #[n(1)]
     pub have: Vec<Have>,
+    /// Chunks that there is room for so far; for all, if absent.
+    #[n(2)]
+    pub window: Option<u64>,
     /// How many chunks, from the first, will be compared: their [`Values`] follow, but for those in `have` and in holes, and none of them is
     /// sent before.
-    #[n(2)]
+    #[n(3)]
     pub delta: Option<u64>,
 }
 
@@ -476,8 +647,11 @@ pub struct Complete {
     /// The file's modification time, for [`PutOptions::preserve`], is that of the offer; this says what held each path back so far.
     #[n(2)]
     pub streams: Vec<StreamReport>,
-    /// Whether a chunk was read more than once, and not the same each time, of a source that may change: then the receiver's digest stands.
+    /// How much there was, where the receiver did not know.
     #[n(3)]
+    pub end: Option<End>,
+    /// Whether a chunk was read more than once, and not the same each time, of a source that may change: then the receiver's digest stands.
+    #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub changing: bool,
 }

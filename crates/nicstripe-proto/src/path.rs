@@ -23,6 +23,9 @@ use crate::{flow::Flow, pace::Pace, units::BitRate};
 #[cbor(transparent)]
 pub struct PathId(#[n(0)] pub u16);
 
+/// The greatest number of a path: with 64 paths of 8 MiB each a peer can make us hold 512 MiB at most.
+pub const LAST_PATH: PathId = PathId(63);
+
 /// A side that has said nothing else for so long sends a heartbeat.
 ///
 /// Five of them fit into [`SUSPECT_AFTER`], so that one late wake-up on a busy machine raises no suspicion.

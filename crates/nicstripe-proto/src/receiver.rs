@@ -9,11 +9,11 @@ use crate::{
     basis::{Basis, Told},
     extent::{ChunkId, ChunkRange, ChunkSet, Extent},
     frame::MAX_ACK_RANGES,
-    grid::Grid,
+    grid::{Grid, MOST_SIZE, Shape},
     hash_tree::{ChainingValue, Digest, HashTree, Subtree},
     hole::{HoleError, HoleMap, Zeros},
     path::PathId,
-    sender::range_bytes,
+    sender::{End, NO_DIGEST, range_bytes},
 };
 
 /// Chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s.
@@ -24,12 +24,23 @@ pub const ACK_EVERY: u64 = 4;
 /// Longest that an acknowledgement waits for company.
 pub const ACK_DELAY: Duration = Duration::from_millis(10);
 
+/// Parts of a window after which the sender is told of room: an eighth, so that it seldom waits for the message.
+const WINDOW_STEPS: u64 = 8;
+
 /// The receiving half of one transfer.
 ///
 /// Invariant: durable ⊆ written ⊆ the grid.
 #[derive(Debug)]
 pub struct Receiver {
+    shape: Shape,
+    /// Of the shape; closed once the length is known.
     grid: Grid,
+    /// Chunks that there are, once known.
+    chunks: Option<u64>,
+    /// The chunk that the sender called the last, and its length.
+    last: Option<(ChunkId, u32)>,
+    /// Set where what arrives is kept in memory until somebody takes it.
+    room: Option<Room>,
     written: ChunkSet,
     /// How many copies of a chunk are being verified and written.
     ///
@@ -78,6 +89,17 @@ struct PendingAck {
     since: Instant,
 }
 
+/// How much the sender may send of what is kept in memory.
+#[derive(Debug)]
+struct Room {
+    /// Chunks that may be kept.
+    size: u64,
+    /// Chunks that the sender may send, in all.
+    granted: u64,
+    /// Chunks that were taken.
+    taken: u64,
+}
+
 /// What is to be done with a chunk that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
@@ -121,13 +143,30 @@ pub enum ArrivalError {
         /// The chunk's number.
         chunk: u64,
     },
+    /// A chunk that the receiver has no room for.
+    #[error("peer sent chunk {chunk} while there is room for {granted}")]
+    NoRoom {
+        /// The chunk's number.
+        chunk: u64,
+        /// Chunks that it was permitted, in all.
+        granted: u64,
+    },
+    /// An end that does not fit what arrived.
+    #[error("peer ended a transfer after {chunks} chunks, which is not what it sent")]
+    End {
+        /// How many it says there are.
+        chunks: u64,
+    },
 }
 
 impl Receiver {
     /// Returns the receiving half of a transfer of which `have` is durable already.
     ///
     /// Subtrees that do not fit together are left out: they are received again.
-    pub fn new(grid: Grid, have: &[Subtree]) -> Self {
+    ///
+    /// With `room` what arrives is kept in memory, at most so many chunks that were not [taken](Receiver::on_taken), and is never durable.
+    pub fn new(shape: Shape, have: &[Subtree], room: Option<u64>) -> Self {
+        let grid = shape.grid();
         let mut tree = HashTree::new(grid);
         for subtree in have {
             let _ = tree.absorb(*subtree);
@@ -135,7 +174,11 @@ impl Receiver {
         let written: ChunkSet = tree.subtrees().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
         let resumed_bytes = written.ranges().map(|range| range_bytes(grid, range)).sum();
         Self {
+            shape,
             grid,
+            chunks: (!grid.is_open()).then(|| grid.chunk_count()),
+            last: None,
+            room: room.map(|size| Room { size, granted: size, taken: 0 }),
             written,
             writing: BTreeMap::new(),
             tree,
@@ -194,7 +237,7 @@ impl Receiver {
             chunks.insert(range);
             self.basis.leave_out(range);
         }
-        self.writing.keys().for_each(|chunk| drop(to_zero.remove(*chunk)));
+        self.writing.keys().for_each(|chunk| _ = to_zero.remove(*chunk));
         self.holes = Holes::Made { chunks, to_zero };
     }
 
@@ -253,18 +296,14 @@ impl Receiver {
         Some(range_bytes(self.grid, range))
     }
 
-    /// The file's grid.
+    /// The grid; open while the length is not known.
     pub fn grid(&self) -> Grid {
         self.grid
     }
 
-    /// A chunk of `len` bytes arrived.
-    pub fn on_arrival(&mut self, path: PathId, chunk: ChunkId, len: u32, now: Instant) -> Result<Arrival, ArrivalError> {
-        let count = self.grid.chunk_count();
-        let extent = self.grid.extent_of(chunk).ok_or(ArrivalError::OutOfRange { chunk: chunk.0, count })?;
-        if extent.len != u64::from(len) {
-            return Err(ArrivalError::WrongLength { chunk: chunk.0, len, expected: extent.len });
-        }
+    /// A chunk of `len` bytes arrived; `last` says that nothing follows it.
+    pub fn on_arrival(&mut self, path: PathId, chunk: ChunkId, len: u32, last: bool, now: Instant) -> Result<Arrival, ArrivalError> {
+        let extent = self.checked_extent(chunk, len, last)?;
         if let Holes::Made { chunks, .. } = &self.holes
             && chunks.contains(chunk)
         {
@@ -274,7 +313,7 @@ impl Receiver {
             return Err(ArrivalError::Undecided { chunk: chunk.0 });
         }
         if self.written.contains(chunk) {
-            self.duplicate_bytes += extent.len;
+            self.duplicate_bytes += u64::from(len);
             self.acknowledge(Some(path), chunk, now);
             return Ok(Arrival::Duplicate);
         }
@@ -282,25 +321,107 @@ impl Receiver {
         Ok(Arrival::Write(extent))
     }
 
+    /// Where a chunk belongs, if it can be of this transfer.
+    fn checked_extent(&mut self, chunk: ChunkId, len: u32, last: bool) -> Result<Extent, ArrivalError> {
+        let count = self.chunks.unwrap_or_else(|| self.grid.chunk_count());
+        let whole = Some(chunk).filter(|chunk| chunk.0 < count).and_then(|chunk| self.extent_within(chunk));
+        let extent = whole.ok_or(ArrivalError::OutOfRange { chunk: chunk.0, count })?;
+        let wrong = ArrivalError::WrongLength { chunk: chunk.0, len, expected: extent.len };
+        match self.shape {
+            Shape::Parcels(_) if u64::from(len) <= extent.len => {}
+            Shape::Pipe(_) if last && self.grid.is_open() && u64::from(len) <= extent.len => {
+                let end = *self.last.get_or_insert((chunk, len));
+                if end != (chunk, len) || self.written.last().is_some_and(|written| written > chunk) {
+                    return Err(ArrivalError::End { chunks: chunk.0 + 1 });
+                }
+            }
+            _ if extent.len != u64::from(len) => return Err(wrong),
+            _ => {}
+        }
+        if self.last.is_some_and(|(last, _)| chunk > last) {
+            return Err(ArrivalError::OutOfRange { chunk: chunk.0, count });
+        }
+        if let Some(room) = self.room.as_ref().filter(|room| chunk.0 >= room.granted) {
+            return Err(ArrivalError::NoRoom { chunk: chunk.0, granted: room.granted });
+        }
+        Ok(Extent { len: len.into(), ..extent })
+    }
+
+    /// Where a chunk is, were it whole.
+    fn extent_within(&self, chunk: ChunkId) -> Option<Extent> {
+        match self.shape {
+            Shape::Parcels(_) => self.shape.grid().extent_of(chunk),
+            _ => self.grid.extent_of(chunk),
+        }
+    }
+
+    /// The sender has told how much there is, which was not known.
+    pub fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
+        let refused = ArrivalError::End { chunks: end.chunks };
+        if self.chunks.is_some() || self.written.last().is_some_and(|written| written.0 >= end.chunks) {
+            return Err(refused);
+        }
+        if let Shape::Pipe(chunk_size) = self.shape {
+            let grid = Grid::new(end.size, chunk_size);
+            let fits = self.last.is_none_or(|(last, len)| {
+                last.0 + 1 == end.chunks && grid.extent_of(last).is_some_and(|extent| extent.len == u64::from(len))
+            });
+            if grid.is_open() || end.size > MOST_SIZE || grid.chunk_count() != end.chunks || !fits {
+                return Err(refused);
+            }
+            self.tree.close(grid).map_err(|_| refused)?;
+            self.grid = grid;
+        }
+        self.chunks = Some(end.chunks);
+        Ok(())
+    }
+
+    /// `chunks` more of what is kept in memory were taken. Returns how many the sender may send in all, where it is worth to tell.
+    pub fn on_taken(&mut self, chunks: u64) -> Option<u64> {
+        let room = self.room.as_mut()?;
+        room.taken += chunks;
+        let granted = room.taken + room.size;
+        if granted < room.granted + (room.size / WINDOW_STEPS).max(1) {
+            return None;
+        }
+        room.granted = granted;
+        Some(granted)
+    }
+
     /// A chunk that came by `path` was verified to have `value` and written; its acknowledgement goes out on `ack_on`, or on any path.
-    pub fn on_written(&mut self, path: PathId, ack_on: Option<PathId>, chunk: ChunkId, value: ChainingValue, now: Instant) {
-        let Some(extent) = self.grid.extent_of(chunk) else { return };
+    ///
+    /// Says whether it is the first of its kind; where what arrives is kept in memory, only then is it to be kept.
+    pub fn on_written(
+        &mut self,
+        path: PathId,
+        ack_on: Option<PathId>,
+        chunk: ChunkId,
+        len: u64,
+        value: ChainingValue,
+        now: Instant,
+    ) -> bool {
         self.on_not_written(chunk);
         self.acknowledge(ack_on, chunk, now);
         if self.written.insert(chunk) == 0 {
-            self.duplicate_bytes += extent.len;
-            return;
+            self.duplicate_bytes += len;
+            return false;
+        }
+        self.written_bytes += len;
+        *self.written_by.entry(path).or_default() += len;
+        if !self.shape.has_digest() {
+            return true;
         }
         self.basis.on_written(chunk);
-        self.written_bytes += extent.len;
-        *self.written_by.entry(path).or_default() += extent.len;
         let subtree = Subtree::of_chunk(chunk, value);
         // Cannot overlap: the chunk was not in `written`.
         let inserted = self.tree.insert(subtree);
         debug_assert!(inserted.is_ok(), "{inserted:?}");
-        self.fresh.push(subtree);
-        self.fresh_bytes += extent.len;
-        self.fresh_since.get_or_insert(now);
+        if self.room.is_none() {
+            self.fresh.push(subtree);
+            self.fresh_bytes += len;
+            self.fresh_since.get_or_insert(now);
+        }
+        true
     }
 
     /// A chunk that arrived is not written: it was damaged, or writing failed. It has to come again.
@@ -327,9 +448,18 @@ impl Receiver {
 
     /// Once all is written and the sender has told its digest: the receiver's digest and the sender's. Only once.
     pub fn poll_finished(&mut self) -> Option<(Digest, Digest)> {
-        let (root, expected) = (self.tree.root()?, self.expected?);
-        let finished = (root, if self.is_changing { root } else { expected });
-        (self.writing.is_empty() && !std::mem::replace(&mut self.closing, true)).then_some(finished)
+        let received = match self.shape.has_digest() {
+            true => self.tree.root()?,
+            false => NO_DIGEST,
+        };
+        let expected = self.expected?;
+        let finished = (received, if self.is_changing { received } else { expected });
+        (self.is_whole() && self.writing.is_empty() && !std::mem::replace(&mut self.closing, true)).then_some(finished)
+    }
+
+    /// Whether everything has arrived.
+    fn is_whole(&self) -> bool {
+        self.chunks.is_some_and(|chunks| self.written.len() == chunks)
     }
 
     /// Starts a sync if `bytes` were written since the last one began, or anything `interval` ago: returns the subtrees that are durable
@@ -362,7 +492,7 @@ impl Receiver {
     }
 
     fn poll_ack_of(&mut self, key: Option<PathId>, now: Instant) -> Option<Vec<ChunkRange>> {
-        let urgent = self.tree.is_complete();
+        let urgent = self.is_whole();
         let pending = self.acks.get_mut(&key)?;
         let due = pending.chunks.len() >= ACK_EVERY || urgent || now.saturating_duration_since(pending.since) >= ACK_DELAY;
         if !due {
@@ -447,10 +577,10 @@ mod tests {
 
     #[test]
     fn a_second_copy_is_dropped_and_acknowledged() {
-        let (mut receiver, now) = (Receiver::new(grid(2), &[]), origin());
-        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), now), Ok(Arrival::Write(_))));
-        receiver.on_written(A, Some(A), ChunkId(0), ChainingValue([1; 32]), now);
-        assert_eq!(receiver.on_arrival(B, ChunkId(0), len(), now), Ok(Arrival::Duplicate));
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
+        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), false, now), Ok(Arrival::Write(_))));
+        receiver.on_written(A, Some(A), ChunkId(0), len().into(), ChainingValue([1; 32]), now);
+        assert_eq!(receiver.on_arrival(B, ChunkId(0), len(), false, now), Ok(Arrival::Duplicate));
         let later = now + ACK_DELAY;
         assert_eq!(receiver.poll_ack(B, later), Some(vec![ChunkRange { first: ChunkId(0), count: 1 }]));
         assert_eq!(receiver.duplicate_bytes(), u64::from(len()));
@@ -458,36 +588,36 @@ mod tests {
 
     #[test]
     fn chunks_outside_the_file_or_of_the_wrong_length_are_refused() {
-        let (mut receiver, now) = (Receiver::new(grid(2), &[]), origin());
-        assert!(matches!(receiver.on_arrival(A, ChunkId(2), len(), now), Err(ArrivalError::OutOfRange { .. })));
-        assert!(matches!(receiver.on_arrival(A, ChunkId(u64::MAX), len(), now), Err(ArrivalError::OutOfRange { .. })));
-        assert!(matches!(receiver.on_arrival(A, ChunkId(1), 1, now), Err(ArrivalError::WrongLength { .. })));
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
+        assert!(matches!(receiver.on_arrival(A, ChunkId(2), len(), false, now), Err(ArrivalError::OutOfRange { .. })));
+        assert!(matches!(receiver.on_arrival(A, ChunkId(u64::MAX), len(), false, now), Err(ArrivalError::OutOfRange { .. })));
+        assert!(matches!(receiver.on_arrival(A, ChunkId(1), 1, false, now), Err(ArrivalError::WrongLength { .. })));
     }
 
     #[test]
     fn a_damaged_chunk_may_come_again() {
-        let (mut receiver, now) = (Receiver::new(grid(2), &[]), origin());
-        receiver.on_arrival(A, ChunkId(0), len(), now).unwrap();
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
+        receiver.on_arrival(A, ChunkId(0), len(), false, now).unwrap();
         receiver.on_not_written(ChunkId(0));
-        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), now), Ok(Arrival::Write(_))));
+        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), false, now), Ok(Arrival::Write(_))));
     }
 
     #[test]
     fn a_copy_that_comes_while_the_first_is_written_is_written_too_and_counts_once() {
-        let (mut receiver, now) = (Receiver::new(grid(2), &[]), origin());
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
         for path in [A, B] {
-            assert!(matches!(receiver.on_arrival(path, ChunkId(0), len(), now), Ok(Arrival::Write(_))));
+            assert!(matches!(receiver.on_arrival(path, ChunkId(0), len(), false, now), Ok(Arrival::Write(_))));
         }
         receiver.on_not_written(ChunkId(0)); // that of A was damaged
-        receiver.on_written(B, Some(B), ChunkId(0), ChainingValue([1; 32]), now);
+        receiver.on_written(B, Some(B), ChunkId(0), len().into(), ChainingValue([1; 32]), now);
         assert_eq!((receiver.written_bytes(), receiver.duplicate_bytes()), (u64::from(len()), 0));
     }
 
     #[test]
     fn what_is_owed_on_a_lost_path_waits_for_any_other_without_a_deadline() {
-        let (mut receiver, now) = (Receiver::new(grid(9), &[]), origin());
-        receiver.on_arrival(A, ChunkId(3), len(), now).unwrap();
-        receiver.on_written(A, Some(A), ChunkId(3), ChainingValue([1; 32]), now);
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
+        receiver.on_arrival(A, ChunkId(3), len(), false, now).unwrap();
+        receiver.on_written(A, Some(A), ChunkId(3), len().into(), ChainingValue([1; 32]), now);
         receiver.on_path_lost(A);
         assert_eq!(receiver.ack_deadline(), None);
         assert_eq!(receiver.poll_ack(B, now + ACK_DELAY), Some(vec![ChunkId(3).into()]));
@@ -502,32 +632,32 @@ mod tests {
             Subtree { first: ChunkId(1), level: 1, value: value(3) },
             Subtree::of_chunk(ChunkId(99), value(4)),
         ];
-        let receiver = Receiver::new(grid(4), &have);
+        let receiver = Receiver::new(Shape::File(grid(4)), &have, None);
         assert_eq!(receiver.subtrees().collect::<Vec<_>>(), [have[0]]);
         assert_eq!(receiver.resumed_bytes(), 2 * u64::from(len()));
     }
 
     #[test]
     fn acknowledgements_wait_for_company_but_not_long() {
-        let (mut receiver, now) = (Receiver::new(grid(9), &[]), origin());
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
         for chunk in 0..3 {
-            receiver.on_arrival(A, ChunkId(chunk), len(), now).unwrap();
-            receiver.on_written(A, Some(A), ChunkId(chunk), ChainingValue([0; 32]), now);
+            receiver.on_arrival(A, ChunkId(chunk), len(), false, now).unwrap();
+            receiver.on_written(A, Some(A), ChunkId(chunk), len().into(), ChainingValue([0; 32]), now);
         }
         assert_eq!(receiver.poll_ack(A, now), None);
         assert_eq!(receiver.ack_deadline(), Some(now + ACK_DELAY));
-        receiver.on_arrival(A, ChunkId(3), len(), now).unwrap();
-        receiver.on_written(A, Some(A), ChunkId(3), ChainingValue([0; 32]), now);
+        receiver.on_arrival(A, ChunkId(3), len(), false, now).unwrap();
+        receiver.on_written(A, Some(A), ChunkId(3), len().into(), ChainingValue([0; 32]), now);
         assert_eq!(receiver.poll_ack(A, now), Some(vec![ChunkRange { first: ChunkId(0), count: 4 }]));
     }
 
     #[test]
     fn only_what_was_written_before_the_sync_is_durable_after_it() {
-        let (mut receiver, now) = (Receiver::new(grid(9), &[]), origin());
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
         let second = Duration::from_secs(1);
         let write = |receiver: &mut Receiver, chunk| {
-            receiver.on_arrival(A, ChunkId(chunk), len(), now).unwrap();
-            receiver.on_written(A, Some(A), ChunkId(chunk), ChainingValue([0; 32]), now);
+            receiver.on_arrival(A, ChunkId(chunk), len(), false, now).unwrap();
+            receiver.on_written(A, Some(A), ChunkId(chunk), len().into(), ChainingValue([0; 32]), now);
         };
         write(&mut receiver, 0);
         assert_eq!(receiver.poll_sync(1 << 30, second, now), None);
@@ -542,11 +672,11 @@ mod tests {
     #[test]
     fn it_is_finished_when_all_is_written_and_the_senders_digest_is_known() {
         let grid = grid(2);
-        let (mut receiver, now) = (Receiver::new(grid, &[]), origin());
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid), &[], None), origin());
         let bytes = vec![5; len() as usize];
         for chunk in [ChunkId(1), ChunkId(0)] {
-            receiver.on_arrival(A, chunk, len(), now).unwrap();
-            receiver.on_written(A, Some(A), chunk, chunk_value(grid, chunk, &bytes).unwrap(), now);
+            receiver.on_arrival(A, chunk, len(), false, now).unwrap();
+            receiver.on_written(A, Some(A), chunk, len().into(), chunk_value(grid, chunk, &bytes).unwrap(), now);
         }
         assert_eq!(receiver.poll_finished(), None);
         let whole = Digest(*blake3::hash(&vec![5; 2 * len() as usize]).as_bytes());

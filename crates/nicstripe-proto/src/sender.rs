@@ -5,10 +5,12 @@ use std::{
     time::Instant,
 };
 
+use minicbor::{Decode, Encode};
+
 use crate::{
     comparison::Comparison,
     extent::{ChunkId, ChunkRange, ChunkSet},
-    grid::Grid,
+    grid::{Grid, Shape},
     hash_tree::{ChainingValue, Digest, HashTree, Subtree},
     hole::Zeros,
     path::PathId,
@@ -19,8 +21,18 @@ use crate::{
 /// The sending half of one transfer.
 #[derive(Debug)]
 pub struct Sender {
+    shape: Shape,
+    /// Of the shape; closed once the length is known.
     grid: Grid,
     striper: Striper,
+    /// Chunks that the receiver has no room for yet, all from `window` on.
+    held: ChunkSet,
+    /// First chunk that the receiver has no room for.
+    window: ChunkId,
+    /// How long the chunks are that the source gave as it had them, until they are acknowledged.
+    lens: BTreeMap<ChunkId, u32>,
+    /// Chunks that the source gave.
+    given: u64,
     tree: HashTree,
     /// Chunks whose value is in the tree; a chunk that is read again, to be sent again, must not be inserted twice.
     hashed: ChunkSet,
@@ -63,17 +75,34 @@ impl Sender {
     /// Returns the sending half of a transfer of which the receiver has `have`.
     ///
     /// What lies outside the file is ignored: it only makes the receiver get more than it needs.
-    pub fn new(grid: Grid, have: &[Subtree]) -> Self {
-        let (mut to_send, mut to_hash) = (ChunkSet::default(), ChunkSet::default());
-        to_send.insert(grid.all_chunks());
+    ///
+    /// `window` is the number of chunks that the receiver has room for so far; without it, for all.
+    pub fn new(shape: Shape, have: &[Subtree], window: Option<u64>) -> Self {
+        let grid = shape.grid();
+        let (mut to_send, mut to_hash, mut held) = (ChunkSet::default(), ChunkSet::default(), ChunkSet::default());
+        if let Shape::File(grid) = shape {
+            to_send.insert(grid.all_chunks());
+        }
         for range in have.iter().filter_map(|subtree| subtree.chunks(grid).ok()) {
             to_send.remove(range);
             to_hash.insert(range);
         }
+        let window = ChunkId(window.unwrap_or(u64::MAX));
+        let beyond: Vec<ChunkRange> =
+            to_send.ranges().filter_map(|range| range.intersection(ChunkRange { first: window, count: u64::MAX - window.0 })).collect();
+        for range in beyond {
+            to_send.remove(range);
+            held.insert(range);
+        }
         let resumed_bytes = to_hash.ranges().map(|range| range_bytes(grid, range)).sum();
         Self {
+            shape,
             grid,
             striper: Striper::new(to_send),
+            held,
+            window,
+            lens: BTreeMap::new(),
+            given: 0,
             tree: HashTree::new(grid),
             hashed: ChunkSet::default(),
             to_hash,
@@ -93,14 +122,10 @@ impl Sender {
     /// These chunks lie in holes: they are hashed as zeros and not sent. Has to be called before anything is sent.
     pub fn leave_out_holes(&mut self, holes: &ChunkSet) {
         for range in holes.ranges() {
+            self.unsent_bytes += self.to_hash.gaps(range).map(|gap| range_bytes(self.grid, gap)).sum::<u64>();
             self.to_hash.remove(range);
             self.to_zero.insert(range);
-            let last = ChunkId(range.end().0 - 1);
-            let ends_file = self.grid.all_chunks().last() == Some(last);
-            let withdrawn = self.striper.withdraw(range) * self.grid.chunk_size.bytes();
-            // Of a last chunk that the receiver has already, its few missing bytes are counted all the same.
-            let short = if ends_file { self.grid.chunk_size.bytes() - self.chunk_bytes(last) } else { 0 };
-            self.unsent_bytes += withdrawn.saturating_sub(short);
+            self.striper.withdraw(range);
         }
     }
 
@@ -143,9 +168,79 @@ impl Sender {
         }
     }
 
-    /// The file's grid.
+    /// The grid; open while the length is not known.
     pub fn grid(&self) -> Grid {
         self.grid
+    }
+
+    /// Whether all chunks together have a digest.
+    pub fn has_digest(&self) -> bool {
+        self.shape.has_digest()
+    }
+
+    /// The receiver has room for the chunks before `window`. Less than it had said before does not count.
+    pub fn on_window(&mut self, window: u64) {
+        self.window = self.window.max(ChunkId(window));
+        while self.held.first().is_some_and(|first| first < self.window) {
+            let Some(range) = self.held.take_first(u64::MAX) else { break };
+            let within = ChunkRange { first: ChunkId(0), count: self.window.0 };
+            if let Some(sendable) = range.intersection(within) {
+                self.striper.push(sendable);
+            }
+            if range.end() > self.window {
+                let first = range.first.max(self.window);
+                self.held.insert(ChunkRange { first, count: range.end().0 - first.0 });
+            }
+        }
+    }
+
+    /// The source has the next chunk, of `len` bytes and this value. Returns its number; nothing where the source is a file, has ended, or the
+    /// chunk is empty or longer than a chunk.
+    pub fn give(&mut self, len: u32, value: ChainingValue) -> Option<ChunkId> {
+        let most = self.grid.chunk_size.bytes();
+        if !self.grid.is_open() || len == 0 || u64::from(len) > most {
+            return None;
+        }
+        let chunk = ChunkId(self.given);
+        self.given += 1;
+        self.lens.insert(chunk, len);
+        if chunk < self.window {
+            self.striper.push(chunk)
+        } else {
+            self.held.insert(chunk);
+        }
+        if self.shape.has_digest() {
+            self.on_read(chunk, value);
+        }
+        Some(chunk)
+    }
+
+    /// The source has given all it has.
+    pub fn close(&mut self) {
+        if !self.grid.is_open() {
+            return;
+        }
+        let before_last = self.given.saturating_sub(1) * self.grid.chunk_size.bytes();
+        let last = self.given.checked_sub(1).map_or(0, |last| self.chunk_bytes(ChunkId(last)));
+        self.grid = Grid::new(before_last + last, self.grid.chunk_size);
+        // Cannot fail: all chunks but the last were full.
+        let closed = self.tree.close(self.grid);
+        debug_assert!(closed.is_ok() || !self.shape.has_digest(), "{closed:?}");
+    }
+
+    /// What the receiver has to be told of the length that it did not know; nothing while the source goes on, or where the receiver knew.
+    pub fn end(&self) -> Option<End> {
+        match self.shape {
+            Shape::File(_) => None,
+            _ if self.grid.is_open() => None,
+            Shape::Pipe(_) => Some(End { chunks: self.given, size: self.grid.size }),
+            Shape::Parcels(_) => Some(End { chunks: self.given, size: 0 }),
+        }
+    }
+
+    /// Whether `chunk` is known to be the last of a length that the receiver does not know.
+    pub fn is_last(&self, chunk: ChunkId) -> bool {
+        matches!(self.shape, Shape::Pipe(_)) && !self.grid.is_open() && chunk.0 + 1 == self.given
     }
 
     /// Returns the next chunk that `path` should carry: of its assignment, or of a new one for a path of `rate`.
@@ -204,7 +299,7 @@ impl Sender {
     pub fn on_hashed(&mut self, chunk: ChunkId, value: ChainingValue) {
         self.on_read(chunk, value);
         match self.comparison.on_read(chunk, value) {
-            Some(false) => self.striper.enqueue(chunk),
+            Some(false) => self.striper.push(chunk),
             Some(true) => {
                 self.unsent_bytes += self.chunk_bytes(chunk);
                 self.forget_value(chunk);
@@ -241,6 +336,7 @@ impl Sender {
         let mut result = Acknowledged::default();
         for (chunk, owners) in self.striper.acknowledge(range) {
             let bytes = self.chunk_bytes(chunk);
+            self.lens.remove(&chunk);
             self.acknowledged_bytes += bytes;
             self.forget_value(chunk);
             let winner = owners.into_iter().flatten().find(|owner| *owner == path).or(owners[0]);
@@ -329,17 +425,42 @@ impl Sender {
 
     /// Whether the digest can be told: nothing will be read again that might have changed meanwhile.
     pub fn is_read(&self) -> bool {
-        self.tree.is_complete() && (self.first_values.is_none() || self.striper.is_done())
+        self.digest().is_some() && (self.first_values.is_none() || self.striper.is_done())
     }
 
-    /// The digest of the file, once every byte of it was read.
+    /// The digest of all, once every byte of it was read; of what has none, zeros.
     pub fn digest(&self) -> Option<Digest> {
-        self.tree.root()
+        match self.shape.has_digest() {
+            true => self.tree.root(),
+            false => (!self.grid.is_open()).then_some(NO_DIGEST),
+        }
     }
 
-    fn chunk_bytes(&self, chunk: ChunkId) -> u64 {
-        self.grid.extent_of(chunk).map_or(0, |extent| extent.len)
+    /// Bytes of a chunk that is not acknowledged.
+    pub fn chunk_bytes(&self, chunk: ChunkId) -> u64 {
+        let given = self.lens.get(&chunk).map(|len| u64::from(*len));
+        given.unwrap_or_else(|| self.grid.extent_of(chunk).map_or(0, |extent| extent.len))
     }
+
+    /// The chunks that the source gave and that are not acknowledged.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = ChunkId> {
+        self.lens.keys().copied()
+    }
+}
+
+/// What is told in place of a digest where there is none.
+pub const NO_DIGEST: Digest = Digest([0; 32]);
+
+/// How much there was of what had no known length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct End {
+    /// Chunks.
+    #[n(0)]
+    pub chunks: u64,
+    /// Bytes; 0 for parcels.
+    #[n(1)]
+    pub size: u64,
 }
 
 fn load(lanes: &BTreeMap<PathId, Lane>, rates: impl Fn(PathId) -> (Option<BitRate>, bool), path: PathId) -> PathLoad {
@@ -366,7 +487,7 @@ mod tests {
     }
 
     fn sender(chunks: u64) -> Sender {
-        Sender::new(Grid::new(chunks * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT), &[])
+        Sender::new(Shape::File(Grid::new(chunks * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT)), &[], None)
     }
 
     #[test]

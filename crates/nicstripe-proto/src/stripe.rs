@@ -101,14 +101,14 @@ impl Striper {
         Self { queue: chunks, ..Self::default() }
     }
 
-    /// Puts a chunk into the queue.
-    pub fn enqueue(&mut self, chunk: ChunkId) {
-        self.queue.insert(chunk);
-    }
-
     /// Takes chunks out of the queue; returns how many of them were in it.
     pub fn withdraw(&mut self, range: ChunkRange) -> u64 {
         self.queue.remove(range)
+    }
+
+    /// Adds chunks to the queue that were never in it.
+    pub fn push(&mut self, chunks: impl Into<ChunkRange>) {
+        self.queue.insert(chunks);
     }
 
     /// Gives `path` the next run of at most `most` chunks from the queue.

@@ -11,7 +11,7 @@ use std::{
 
 use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, tcp_info, tune};
 use nicstripe_proto::{
-    BitRate, Frame, PathId, PathLoss, SessionId,
+    BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
 };
 use tokio::net::{TcpSocket, TcpStream};
@@ -184,7 +184,7 @@ impl Connector {
                 let refusal: Refusal = minicbor::decode(&body).map_err(|error| protocol(format!("its refusal cannot be read: {error}")))?;
                 Err(match refusal.code {
                     RefusalCode::Version => protocol(format!("it speaks version {}", refusal.version)),
-                    code => Error::Refused { host: self.host.clone(), why: refusal_text(code).into() },
+                    code => Error::Refused { host: self.host.clone(), why: refusal_text(code) },
                 })
             }
             _ => Err(protocol("its first frame is no welcome".into())),
@@ -302,15 +302,16 @@ pub(crate) fn encoded<T: minicbor::Encode<()>>(message: &T) -> Vec<u8> {
     minicbor::to_vec(message).unwrap_or_default()
 }
 
-fn refusal_text(code: RefusalCode) -> &'static str {
-    match code {
+fn refusal_text(code: RefusalCode) -> String {
+    let text = match code {
         RefusalCode::Version => "the versions differ",
         RefusalCode::UnknownSession => "it does not know the session, perhaps since it was restarted",
         RefusalCode::TooManySessions => "it has as many sessions as it may",
         RefusalCode::ShuttingDown => "it is shutting down",
-        RefusalCode::Path => "the path's number is above 63",
+        RefusalCode::Path => return format!("the path's number is above {}", LAST_PATH.0),
         RefusalCode::Storage => "the directory that it serves to us cannot be opened",
-    }
+    };
+    text.to_owned()
 }
 
 #[cfg(test)]

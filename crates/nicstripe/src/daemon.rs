@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_link::{InterfaceName, interfaces};
+use nicstripe_link::InterfaceName;
 use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -27,12 +27,14 @@ pub(crate) use self::service::Service;
 use self::{
     listeners::{Listeners, Wanted},
     trusted::{PeersFile, Trusted},
+    watch::Watch,
 };
 use crate::{
     DEFAULT_PORT,
-    discovery::{self, Responder, ResponderConfig},
+    discovery::{Responder, ResponderConfig},
     error::Error,
     file::{BufferPool, IoPool, Root},
+    here,
     path_routes::RouteKeeper,
     session::{Command, SessionHandle},
     tls::{KeyFilter, ServerTls},
@@ -137,7 +139,7 @@ impl DaemonBuilder {
     pub async fn bind(self) -> Result<Daemon, Error> {
         let system = |what| move |source| Error::System { what, source };
         let root = Root::open(&self.root)?;
-        let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+        let here = here::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
             None => Identity::generate().map_err(|error| Error::System { what: "make a key", source: std::io::Error::other(error) })?,
@@ -151,7 +153,7 @@ impl DaemonBuilder {
         let responder = addresses.first().map(|first| {
             let (accepts, announce, port) = (accepts.clone(), self.announce, first.address.port());
             let only = chosen.then(|| on_any_address(&addresses));
-            Arc::new(Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only }))
+            Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only })
         });
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
@@ -174,7 +176,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     listeners: Listeners,
     addresses: Vec<ListenAddress>,
-    responder: Option<Arc<Responder>>,
+    responder: Option<Responder>,
 }
 
 impl Daemon {
@@ -199,15 +201,11 @@ impl Daemon {
     }
 
     /// Serves until `shutdown` is cancelled; then ends all sessions in order, so that what was received can be resumed.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
-        self.listeners.accept(&self.shared);
-        if let Some(responder) = self.responder {
-            tokio::spawn(discovery::follow(responder, shutdown.clone()));
-        }
-        let watch = watch::watch(self.shared.clone(), self.listeners);
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let watch = Watch::new(self.shared.clone(), self.listeners, self.responder);
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = watch => {}
+            () = watch.run() => {}
         }
         let sessions: Vec<SessionHandle> = self.shared.sessions().drain().map(|(_, entry)| entry.handle).collect();
         for session in &sessions {

@@ -35,6 +35,7 @@ pub mod discovery;
 mod error;
 mod event;
 mod file;
+mod here;
 mod link;
 pub mod links;
 mod path_routes;

@@ -2,16 +2,17 @@
 
 use std::net::IpAddr;
 
-use nicstripe_link::interfaces;
 use nicstripe_proto::BitRate;
 
-use crate::error::Error;
+use crate::{error::Error, here};
 
 /// An interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalInterface {
     /// Its name.
     pub name: String,
+    /// Its other names, by which it may be called as well.
+    pub alternative_names: Vec<String>,
     /// Its addresses, each with the bits of its prefix.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Largest packet that it sends, in bytes.
@@ -24,15 +25,23 @@ pub struct LocalInterface {
     pub members: Vec<String>,
 }
 
+impl LocalInterface {
+    /// Whether `name` is one of its names.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.alternative_names.iter().any(|other| other == name)
+    }
+}
+
 /// Returns the interfaces of this machine. Needs no rights.
 ///
 /// # Errors
 ///
 /// The kernel does not list them.
 pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
-    let all = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+    let all = here::listed()?;
     let described = all.iter().map(|interface| LocalInterface {
         name: interface.name.to_string(),
+        alternative_names: interface.alternative_names.iter().map(ToString::to_string).collect(),
         addresses: interface.addresses.iter().map(|address| (address.ip, address.prefix_len)).collect(),
         mtu: interface.mtu,
         line_rate: interface.speed.map(|rate| BitRate(rate.0)),

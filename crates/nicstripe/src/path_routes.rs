@@ -15,10 +15,10 @@ use std::{
 };
 
 use nicstripe_link::{
-    HostRoute, Interface, InterfaceIndex, RouteError, RouteHelper, Routes, Sysctls, give_up_routes, interfaces, may_change_routes, route_to,
+    HostRoute, Interface, InterfaceIndex, RouteError, RouteHelper, Routes, Sysctls, give_up_routes, may_change_routes, route_to,
 };
 
-use crate::{error::Error, link::RoutePolicy, routes, session::PathPlan};
+use crate::{error::Error, here, link::RoutePolicy, routes, session::PathPlan};
 
 /// Keeps the host routes of one session, and removes them when it is dropped; after a kill the helper does, or the next start of
 /// any nicstripe.
@@ -269,7 +269,8 @@ impl State {
 /// What decides whether a link needs a host route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteFacts {
-    /// Whether the interface drops what the kernel would not answer by it; `None` where that is not known.
+    /// Whether the interface drops what the kernel would not answer by it; `None` where that is not known, or the kernel's own way is by
+    /// the interface, so that it does not matter.
     pub reverse_path_strict: Option<bool>,
     /// The interface of the link.
     pub interface: u32,
@@ -280,17 +281,20 @@ pub struct RouteFacts {
 impl RouteFacts {
     /// Reads them. IPv6 has no reverse path filter in the kernel's settings.
     pub fn read(destination: IpAddr, interface: InterfaceIndex) -> Self {
-        let strict = || {
-            let here = interfaces().ok()?;
-            let name = here.iter().find(|known| known.index == interface)?.name;
-            Sysctls::read(&name).is_reverse_path_strict()
+        let kernel_takes = route_to(destination).ok().map(|route| route.interface.0);
+        let reverse_path_strict = match destination {
+            IpAddr::V6(_) => Some(false),
+            IpAddr::V4(_) if kernel_takes == Some(interface.0) => None,
+            IpAddr::V4(_) => is_reverse_path_strict(interface),
         };
-        Self {
-            reverse_path_strict: if destination.is_ipv4() { strict() } else { Some(false) },
-            interface: interface.0,
-            kernel_takes: route_to(destination).ok().map(|route| route.interface.0),
-        }
+        Self { reverse_path_strict, interface: interface.0, kernel_takes }
     }
+}
+
+fn is_reverse_path_strict(interface: InterfaceIndex) -> Option<bool> {
+    let here = here::listed().ok()?;
+    let name = here.iter().find(|known| known.index == interface)?.name;
+    Sysctls::read(&name).is_reverse_path_strict()
 }
 
 /// Whether pinning a socket to its interface alone does not carry traffic: the interface's reverse path filter is strict, and the
@@ -336,6 +340,13 @@ mod tests {
         assert!(!needs(Some(true), Some(3)), "the kernel's own way is right");
         assert!(!needs(Some(false), Some(2)), "pinning alone carries it");
         assert!(!needs(None, Some(2)), "what is not known is not acted on");
+    }
+
+    #[test]
+    fn where_the_kernel_goes_by_itself_its_filter_is_not_asked_for() {
+        let facts = RouteFacts::read("127.0.0.1".parse().unwrap(), InterfaceIndex(1));
+        assert_eq!(facts, RouteFacts { reverse_path_strict: None, interface: 1, kernel_takes: Some(1) });
+        assert!(!needs_route(&facts));
     }
 
     #[tokio::test]

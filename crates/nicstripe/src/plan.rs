@@ -2,16 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use nicstripe_link::{BondStreams, Interface, InterfaceKind, Sysctls, streams_for};
+use nicstripe_link::{BondStreams, Interface, Sysctls, streams_for};
 use nicstripe_proto::{
     BitRate,
     message::{Ipv4Settings, PeerAddress, PeerInterface},
-    pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, choose},
+    pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, PathEnd, choose},
 };
 
 use crate::{
     connect::SMALL_MTU,
     error::Error,
+    here,
     link::{Family, LinkEnd, LinkRequest},
     session::{Capacities, Capacity, PathPlan},
 };
@@ -23,7 +24,6 @@ pub(crate) fn described(interfaces: &[Interface], excluded: &[String]) -> Vec<Pe
 }
 
 fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> PeerInterface {
-    let is_excluded = excluded.iter().any(|name| interface.is_called(name));
     PeerInterface {
         name: interface.name.to_string(),
         index: interface.index.0,
@@ -34,7 +34,7 @@ fn describe(interface: &Interface, all: &[Interface], excluded: &[String]) -> Pe
         mtu: interface.mtu,
         line_rate_bps: interface.speed.map(|rate| rate.0),
         egress_limit_bps: interface.egress_limit.map(|rate| rate.0),
-        candidate: interface.candidate(all).is_ok() && !is_excluded,
+        candidate: interface.candidate(all).is_ok() && !here::is_among(interface, excluded),
         mac: interface.mac.map(|mac| mac.0),
         members: interface.bond.as_ref().map(|bond| bond.members.iter().map(ToString::to_string).collect()),
         streams: interface.bond.as_ref().and_then(|bond| match streams_for(bond) {
@@ -84,11 +84,7 @@ impl Facts<'_> {
                 plans.push(plan);
                 continue;
             }
-            let wanted = |candidate: &&Candidate| {
-                is_end(&request.local, &candidate.local.interface, candidate.local.address)
-                    && request.remote.as_ref().is_none_or(|end| is_end(end, &candidate.remote.interface, candidate.remote.address))
-            };
-            let matching: Vec<Candidate> = reached.iter().filter(wanted).cloned().collect();
+            let matching: Vec<Candidate> = reached.iter().filter(|candidate| is_meant(request, candidate)).cloned().collect();
             let Some(candidate) = choose(&matching, &taken).into_iter().next() else {
                 return Err(self.no_pair(request));
             };
@@ -187,10 +183,7 @@ pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16)
 pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interface]) -> Result<&'a Interface, Error> {
     let found = interfaces.iter().find(|interface| match &request.local {
         LinkEnd::Interface(name) => interface.is_called(name),
-        // All of 127.0.0.0/8 is on the loopback interface without being listed.
-        LinkEnd::Address(address) => {
-            interface.has_address(*address) || (address.is_loopback() && interface.kind == InterfaceKind::Loopback)
-        }
+        LinkEnd::Address(address) => here::has_address(interface, *address),
     });
     let instead = || {
         let usable = interfaces.iter().filter(|interface| interface.candidate(interfaces).is_ok());
@@ -202,10 +195,7 @@ pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interf
         Some(interface) if !interface.carrier => format!("it has no carrier: is the cable plugged in? {}", instead()),
         Some(interface) if interface.addresses.is_empty() => format!("it has no address; {}", instead()),
         Some(interface) => return Ok(interface),
-        None => {
-            let names: Vec<String> = interfaces.iter().map(|interface| interface.name.to_string()).collect();
-            format!("there is no such interface or address here; there are {}", names.join(", "))
-        }
+        None => format!("there is no such interface or address here; there are {}", here::names(interfaces)),
     };
     Err(Error::Link { link: request.to_string(), why })
 }
@@ -233,10 +223,15 @@ fn capacity(ours: &PeerInterface, theirs: &PeerInterface, mtu: u32, ipv6: bool) 
     Capacity { outgoing: from(ours), incoming: from(theirs) }
 }
 
-fn is_end(end: &LinkEnd, interface: &str, address: IpAddr) -> bool {
-    match end {
-        LinkEnd::Interface(name) => name == interface,
-        LinkEnd::Address(wanted) => *wanted == address,
+/// Whether a user means this candidate.
+pub(crate) fn is_meant(request: &LinkRequest, candidate: &Candidate) -> bool {
+    is_end(&request.local, &candidate.local) && request.remote.as_ref().is_none_or(|end| is_end(end, &candidate.remote))
+}
+
+fn is_end(wanted: &LinkEnd, end: &PathEnd) -> bool {
+    match wanted {
+        LinkEnd::Interface(name) => *name == end.interface,
+        LinkEnd::Address(address) => *address == end.address,
     }
 }
 
@@ -254,29 +249,17 @@ pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAdd
 
 #[cfg(test)]
 mod tests {
-    use nicstripe_link::InterfaceAddress;
+    use nicstripe_link::{InterfaceAddress, InterfaceKind};
 
     use super::*;
 
     fn interface(mtu: u32, line: Option<u64>, limit: Option<u64>) -> PeerInterface {
-        PeerInterface {
-            name: "x".into(),
-            index: 1,
-            addresses: Vec::new(),
-            mtu,
-            line_rate_bps: line,
-            egress_limit_bps: limit,
-            candidate: true,
-            mac: None,
-            members: None,
-            streams: None,
-            settings: None,
-        }
+        PeerInterface { mtu, line_rate_bps: line, egress_limit_bps: limit, ..PeerInterface::new("x", 1) }
     }
 
     fn with_address(name: &str, index: u32, address: &str) -> PeerInterface {
         let addresses = vec![PeerAddress { ip: address.parse().unwrap(), prefix_len: 24 }];
-        PeerInterface { name: name.into(), index, addresses, ..interface(1500, Some(1_000_000_000), None) }
+        PeerInterface { addresses, line_rate_bps: Some(1_000_000_000), ..PeerInterface::new(name, index) }
     }
 
     fn here(name: &str, index: u32) -> Interface {

@@ -5,9 +5,11 @@ use crate::{
     frame::Frame,
     hash_tree::Digest,
     hash_tree::Subtree,
-    message::{CloseCode, Complete, Expected, Fail, Get, Offer, PeerInterface, Put},
+    hole::HoleMap,
+    message::{CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree},
     path::{PathId, PathLoss, PathState},
     session::TransferId,
+    tree::TreeMessage,
 };
 
 /// One thing to put on a path's connection.
@@ -45,6 +47,17 @@ pub enum Event {
     PutRequested(Put),
     /// The peer wants a file: open the source, then call [`crate::Session::offer`] or [`crate::Session::fail`].
     GetRequested(Get),
+    /// The peer wants to put a tree here: call [`crate::Session::accept`] with room, or [`crate::Session::fail`].
+    TreePutRequested(PutTree),
+    /// The peer wants trees: call [`crate::Session::offer`], or [`crate::Session::fail`].
+    TreeRequested(GetTree),
+    /// The receiver of a tree tells its sender something.
+    TreeTold {
+        /// The tree's transfer.
+        transfer: TransferId,
+        /// What it tells.
+        message: TreeMessage,
+    },
     /// The file that was asked for can be had: open the target, then call [`crate::Session::accept`] or [`crate::Session::fail`].
     Offered(Offer),
     /// The receiver is ready; so many bytes of the file are durable there already.
@@ -69,6 +82,13 @@ pub enum Event {
         transfer: TransferId,
         /// What is durable afterwards.
         subtrees: Vec<Subtree>,
+    },
+    /// These parts of the file are holes: see to it that nothing is there but zeros, then call [`crate::Session::handle_holes_made`].
+    Holes {
+        /// The transfer.
+        transfer: TransferId,
+        /// All of its holes.
+        holes: HoleMap,
     },
     /// All of the source was read: check that it did not change, then call [`crate::Session::complete`] or [`crate::Session::fail`].
     SourceRead {

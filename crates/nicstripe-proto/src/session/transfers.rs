@@ -5,15 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Event, PathError, Reason, Role, Session, TransferId, Transmit};
+use super::{Acceptance, Event, PathError, Reason, Role, Session, TransferId, Transmit};
 use crate::{
     extent::{ChunkId, ChunkRange},
     frame::DataHeader,
-    grid::{ChunkSize, Grid},
+    grid::{ChunkSize, Grid, MOST_SIZE, Shape},
     hash_tree::{ChainingValue, Subtree},
     message::{
-        Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, Interfaces, MAX_EXPECTED, MAX_HAVE, Message, Offer,
-        PeerInterface, Put, StreamReport,
+        Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, GetTree, Interfaces, MAX_EXPECTED, MAX_HAVE, Message, Offer,
+        OfferKind, PeerInterface, Put, PutTree, StreamReport, TreeBody, Window,
     },
     path::{PathId, PathState},
     receiver::{Arrival, Receiver},
@@ -28,9 +28,9 @@ pub(super) enum Transfer {
     /// Get, at the sender: asked for, the driver opens the source. To: `Offered`, `Ended`.
     Requested,
     /// At the receiver: offered, the driver opens the target. To: `Receiving`, `Ended`.
-    Deciding(Grid),
+    Deciding(Shape),
     /// At the sender: offered. To: `Sending`, `Ended`.
-    Offered(Grid),
+    Offered(Shape),
     /// To: `Ended`.
     Sending {
         sender: Sender,
@@ -58,12 +58,14 @@ impl Transfer {
                 resumed_bytes: sender.resumed_bytes(),
                 delivered_bytes: sender.acknowledged_bytes(),
                 repeated_bytes: sender.resent_bytes(),
+                unsent_bytes: sender.unsent_bytes(),
                 by_path: sender.delivered_by_path().collect(),
             },
             Self::Receiving(receiver) => TransferStats {
                 resumed_bytes: receiver.resumed_bytes(),
                 delivered_bytes: receiver.written_bytes(),
                 repeated_bytes: receiver.duplicate_bytes(),
+                unsent_bytes: receiver.unsent_bytes(),
                 by_path: receiver.delivered_by_path().collect(),
             },
             Self::Ended(stats) => stats.clone(),
@@ -78,7 +80,7 @@ impl Transfer {
         }
     }
 
-    fn sender_mut(&mut self) -> Option<&mut Sender> {
+    pub(super) fn sender_mut(&mut self) -> Option<&mut Sender> {
         match self {
             Self::Sending { sender, .. } => Some(sender),
             _ => None,
@@ -113,6 +115,8 @@ pub struct TransferStats {
     pub delivered_bytes: u64,
     /// Bytes that were sent, or came, once more.
     pub repeated_bytes: u64,
+    /// Bytes that did not have to be sent: of holes, and of chunks that the receiver's file had.
+    pub unsent_bytes: u64,
     /// The delivered bytes by path.
     pub by_path: BTreeMap<PathId, u64>,
 }
@@ -135,8 +139,8 @@ pub enum Incoming {
 impl Session {
     /// Client: asks the daemon to take a file.
     pub fn put(&mut self, put: Put) -> Result<(), PathError> {
-        let grid = grid_of(&put.offer)?;
-        self.insert(put.offer.transfer, Transfer::Offered(grid));
+        let shape = shape_of(&put.offer)?;
+        self.insert(put.offer.transfer, Transfer::Offered(shape));
         self.send(&Message::Put(put));
         Ok(())
     }
@@ -147,11 +151,51 @@ impl Session {
         self.send(&Message::Get(get));
     }
 
-    /// Sender, in answer to [`Event::GetRequested`]: offers the file.
+    /// Client: asks the daemon to take a tree, whose parcels it [gives](Self::give).
+    pub fn put_tree(&mut self, put: PutTree) {
+        self.insert(put.transfer, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
+        self.send(&Message::PutTree(put));
+    }
+
+    /// Client: asks the daemon for trees.
+    pub fn get_tree(&mut self, get: GetTree) {
+        self.insert(get.transfer, Transfer::Asked);
+        self.send(&Message::GetTree(get));
+    }
+
+    /// Receiver of a tree: tells its sender something.
+    pub fn tell_tree(&mut self, body: TreeBody) {
+        if self.is_under_way(body.transfer) {
+            self.send(&Message::Tree(body));
+        }
+    }
+
+    /// Sender: the source has the next chunk, of `len` bytes and this value, and keeps it until it is acknowledged. Returns its number.
+    pub fn give(&mut self, transfer: TransferId, len: u32, value: ChainingValue) -> Option<ChunkId> {
+        self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?.give(len, value)
+    }
+
+    /// Sender: the source has given all it has.
+    pub fn close_source(&mut self, transfer: TransferId) {
+        if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
+            sender.close();
+            self.poll_read(transfer);
+        }
+    }
+
+    /// Receiver: `chunks` more of what is kept in memory were taken, so that others may come.
+    pub fn taken(&mut self, transfer: TransferId, chunks: u64) {
+        let granted = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut).and_then(|receiver| receiver.on_taken(chunks));
+        if let Some(chunks) = granted {
+            self.send(&Message::Window(Window { transfer, chunks }));
+        }
+    }
+
+    /// Sender, in answer to [`Event::GetRequested`] or [`Event::TreeRequested`]: offers the file or tree.
     pub fn offer(&mut self, offer: Offer) -> Result<(), PathError> {
-        let grid = grid_of(&offer)?;
+        let shape = shape_of(&offer)?;
         if matches!(self.transfers.get(&offer.transfer), Some(Transfer::Requested)) {
-            self.insert(offer.transfer, Transfer::Offered(grid));
+            self.insert(offer.transfer, Transfer::Offered(shape));
             self.send(&Message::Offer(offer));
         }
         Ok(())
@@ -160,18 +204,30 @@ impl Session {
     /// Receiver, in answer to [`Event::PutRequested`] or [`Event::Offered`]: wants the file, all but `have`.
     ///
     /// Of more than [`MAX_HAVE`] subtrees, siblings joined, the largest are kept. What does not fit together is left out.
-    pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>) {
-        let Some(Transfer::Deciding(grid)) = self.transfers.get(&transfer) else { return };
-        let mut receiver = Receiver::new(*grid, &have);
+    /// With `room` what arrives is kept in memory, at most so many chunks that were not [taken](Self::taken).
+    pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, room: Option<u64>) {
+        self.accept_with(transfer, have, Acceptance { room, ..Acceptance::default() });
+    }
+
+    /// The same, for a file that has holes, or of which something is there.
+    pub fn accept_with(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
+        let room = how.room;
+        let Some(Transfer::Deciding(shape)) = self.transfers.get(&transfer) else { return };
+        let mut receiver = Receiver::new(*shape, &have, room);
         let mut have: Vec<Subtree> = receiver.subtrees().collect();
         if have.len() > MAX_HAVE {
             have.sort_by_key(|subtree| std::cmp::Reverse(subtree.level));
             have.truncate(MAX_HAVE);
-            receiver = Receiver::new(*grid, &have);
+            receiver = Receiver::new(*shape, &have, room);
         }
+        let delta = how.delta.filter(|_| room.is_none());
+        if how.holes && room.is_none() {
+            receiver.announce_holes();
+        }
+        receiver.compare_first(delta.unwrap_or(0));
         self.insert(transfer, Transfer::Receiving(receiver));
         // What the peer is told is what the receiver took: a chunk that only one of them counts on would never come.
-        self.send(&Message::Accept(Accept { transfer, have: have.iter().map(Into::into).collect() }));
+        self.send(&Message::Accept(Accept { transfer, have: have.iter().map(Into::into).collect(), window: room, delta }));
         self.poll_finished(transfer);
     }
 
@@ -180,7 +236,9 @@ impl Session {
         if let Some(Transfer::Sending { sender, .. }) = self.transfers.get(&transfer)
             && let Some(digest) = sender.digest()
         {
-            self.send(&Message::Complete(Complete { transfer, digest, streams }));
+            let changing = sender.is_changing();
+            let end = sender.end();
+            self.send(&Message::Complete(Complete { transfer, digest, streams, end, changing }));
         }
     }
 
@@ -242,7 +300,8 @@ impl Session {
     /// A chunk that was polled by [`Session::poll_hash`] was read.
     pub fn handle_chunk_hashed(&mut self, transfer: TransferId, chunk: ChunkId, value: ChainingValue) {
         if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
-            sender.on_read(chunk, value);
+            sender.on_hashed(chunk, value);
+            self.poll_kept(transfer);
             self.poll_read(transfer);
         }
     }
@@ -267,9 +326,9 @@ impl Session {
         } else if asked {
             sender.on_not_sent(id, chunk);
         }
-        let len = sender.grid().extent_of(chunk).map_or(0, |extent| extent.len as u32);
+        let (len, last) = (sender.chunk_bytes(chunk) as u32, sender.is_last(chunk));
         self.poll_read(transfer);
-        wanted.then_some(DataHeader { transfer, chunk, value, len })
+        wanted.then_some(DataHeader { transfer, chunk, value, len, raw_len: 0, last })
     }
 
     /// The kernel has taken a data frame wholly.
@@ -293,7 +352,7 @@ impl Session {
             None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
             _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
         };
-        match receiver.on_arrival(id, header.chunk, header.len, now)? {
+        match receiver.on_arrival(id, header.chunk, header.chunk_len(), header.last, now)? {
             Arrival::Write(extent) => {
                 path.flow.on_held();
                 Ok(Incoming::Write { grid: receiver.grid(), offset: extent.offset })
@@ -302,17 +361,18 @@ impl Session {
         }
     }
 
-    /// A chunk was verified and written.
-    pub fn handle_chunk_written(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId, value: ChainingValue, now: Instant) {
+    /// A chunk was verified and written. Where what arrives is kept in memory: says whether it is to be kept, or there already.
+    pub fn handle_chunk_written(&mut self, id: PathId, header: &DataHeader, now: Instant) -> bool {
+        let DataHeader { transfer, chunk, value, .. } = *header;
         let ack_on = self.paths.get_mut(&id).and_then(|path| {
             path.flow.on_released();
             path.state().is_connected().then_some(id)
         });
-        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
-            receiver.on_written(id, ack_on, chunk, value, now);
-            self.poll_finished(transfer);
-            self.poll_syncs(now);
-        }
+        let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return false };
+        let news = receiver.on_written(id, ack_on, chunk, header.chunk_len().into(), value, now);
+        self.poll_finished(transfer);
+        self.poll_syncs(now);
+        news
     }
 
     /// A chunk did not have the value of its header: the path on which it came has to be given up, and the chunk comes again.
@@ -344,21 +404,46 @@ impl Session {
         self.transfers.get_mut(&transfer)?.receiver_mut()?.poll_sync(0, Duration::ZERO, now)
     }
 
-    pub(super) fn handle_message(&mut self, message: Message) -> Result<(), PathError> {
+    pub(super) fn handle_message(&mut self, message: Message, now: Instant) -> Result<(), PathError> {
         match message {
             Message::Put(put) => {
-                let grid = grid_of(&put.offer)?;
-                self.fresh(put.offer.transfer, "put", Transfer::Deciding(grid))?;
+                let shape = shape_of(&put.offer)?;
+                self.fresh(put.offer.transfer, "put", Transfer::Deciding(shape))?;
                 self.events.push_back(Event::PutRequested(put));
             }
             Message::Get(get) => {
                 self.fresh(get.transfer, "get", Transfer::Requested)?;
                 self.events.push_back(Event::GetRequested(get));
             }
+            Message::PutTree(put) => {
+                self.fresh(put.transfer, "put tree", Transfer::Deciding(Shape::Parcels(ChunkSize::DEFAULT)))?;
+                self.events.push_back(Event::TreePutRequested(put));
+            }
+            Message::GetTree(get) => {
+                self.fresh(get.transfer, "get tree", Transfer::Requested)?;
+                self.events.push_back(Event::TreeRequested(get));
+            }
+            Message::Tree(TreeBody { transfer, message }) => {
+                if self.expect(
+                    transfer,
+                    "what becomes of a tree",
+                    "a tree being sent",
+                    |transfer| matches!(transfer, Transfer::Sending { sender, .. } if !sender.has_digest()),
+                )? {
+                    self.events.push_back(Event::TreeTold { transfer, message });
+                }
+            }
+            Message::Window(Window { transfer, chunks }) => {
+                if self.expect(transfer, "a window", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))?
+                    && let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)
+                {
+                    sender.on_window(chunks);
+                }
+            }
             Message::Offer(offer) => {
-                let grid = grid_of(&offer)?;
+                let shape = shape_of(&offer)?;
                 if self.expect(offer.transfer, "an offer", "asked for", |transfer| matches!(transfer, Transfer::Asked))? {
-                    self.insert(offer.transfer, Transfer::Deciding(grid));
+                    self.insert(offer.transfer, Transfer::Deciding(shape));
                     self.events.push_back(Event::Offered(offer));
                 }
             }
@@ -369,10 +454,19 @@ impl Session {
                     && let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut)
                     && receiver.on_complete(complete.digest)
                 {
+                    if let Some(end) = complete.end {
+                        receiver.on_end(end)?;
+                    }
+                    if complete.changing {
+                        receiver.on_changing();
+                    }
                     self.events.push_back(Event::Completed(complete));
                     self.poll_finished(transfer);
                 }
             }
+            Message::Holes(holes) => self.handle_holes(holes)?,
+            Message::Values(values) => self.handle_values(values)?,
+            Message::Keep(keep) => self.handle_keep(keep, now)?,
             Message::Committed(committed) => self.handle_committed(committed)?,
             Message::Fail(fail) => {
                 if self.is_under_way(fail.transfer) {
@@ -399,7 +493,8 @@ impl Session {
             return Ok(());
         }
         let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
-        let sent = sender.digest();
+        // Of a source that changed, the receiver's digest stands: each of its chunks was read so.
+        let sent = sender.digest().map(|sent| if sender.is_changing() { digest } else { sent });
         if sent == Some(digest) {
             // Acknowledgements may still be under way on other paths.
             sender.on_committed();
@@ -417,11 +512,12 @@ impl Session {
     }
 
     fn handle_accept(&mut self, accept: Accept) -> Result<(), PathError> {
-        let Some(Transfer::Offered(grid)) = self.transfers.get(&accept.transfer) else {
+        let Some(Transfer::Offered(shape)) = self.transfers.get(&accept.transfer) else {
             return self.expect(accept.transfer, "an acceptance", "offered", |_| false).map(|_| ());
         };
         let have: Vec<Subtree> = accept.have.into_iter().map(Into::into).collect();
-        let sender = Sender::new(*grid, &have);
+        let mut sender = Sender::new(*shape, &have, accept.window);
+        self.spare(accept.transfer, &mut sender, accept.delta, accept.window.is_some());
         let resumed_bytes = sender.resumed_bytes();
         self.insert(accept.transfer, Transfer::Sending { sender, read: false });
         self.events.push_back(Event::Accepted { transfer: accept.transfer, resumed_bytes });
@@ -448,6 +544,7 @@ impl Session {
             self.events.extend(superseded.map(|(path, chunk)| Event::Superseded { path, transfer, chunk }));
         }
         self.pause_idle_rates();
+        self.poll_read(transfer);
         Ok(())
     }
 
@@ -505,8 +602,9 @@ impl Session {
     }
 
     /// Tells the driver once that everything was read.
-    fn poll_read(&mut self, id: TransferId) {
+    pub(super) fn poll_read(&mut self, id: TransferId) {
         if let Some(Transfer::Sending { sender, read: read @ false }) = self.transfers.get_mut(&id)
+            && sender.is_read()
             && let Some(digest) = sender.digest()
         {
             *read = true;
@@ -515,7 +613,7 @@ impl Session {
     }
 
     /// Tells the driver once that everything is written.
-    fn poll_finished(&mut self, id: TransferId) {
+    pub(super) fn poll_finished(&mut self, id: TransferId) {
         let finished = self.transfers.get_mut(&id).and_then(Transfer::receiver_mut).and_then(Receiver::poll_finished);
         if let Some((received, sent)) = finished {
             self.events.push_back(if received == sent {
@@ -531,6 +629,7 @@ impl Session {
     }
 
     fn end(&mut self, id: TransferId) {
+        self.offerings.remove(&id);
         let stats = self.stats(id);
         self.transfers.insert(id, Transfer::Ended(stats));
         self.paths.values_mut().for_each(|path| path.flow.on_transfer_ended(id));
@@ -558,7 +657,7 @@ impl Session {
     }
 
     /// Whether a transfer is in the state that a message needs. One that has ended here is no fault of the peer, which could not know.
-    fn expect(
+    pub(super) fn expect(
         &self,
         id: TransferId,
         what: &'static str,
@@ -574,11 +673,16 @@ impl Session {
     }
 }
 
-/// Returns the grid of an offered file, whose chunks must fit into a frame.
-fn grid_of(offer: &Offer) -> Result<Grid, PathError> {
+/// Returns the shape of an offer, whose chunks must fit into a frame.
+fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
     let chunk_size = ChunkSize::from_log2(offer.chunk_log2).ok().filter(|size| size.bytes() <= crate::frame::MAX_PAYLOAD as u64);
     let chunk_size = chunk_size.ok_or(PathError::ChunkSize(offer.chunk_log2))?;
-    Ok(Grid::new(offer.source.size, chunk_size))
+    match offer.kind.unwrap_or_default() {
+        OfferKind::File if offer.source.size < MOST_SIZE => Ok(Shape::File(Grid::new(offer.source.size, chunk_size))),
+        OfferKind::File => Err(PathError::FileSize(offer.source.size)),
+        OfferKind::Pipe => Ok(Shape::Pipe(chunk_size)),
+        OfferKind::Parcels => Ok(Shape::Parcels(chunk_size)),
+    }
 }
 
 /// Returns the failure to tell a peer whose transfer cannot go on for a reason of ours.

@@ -9,28 +9,30 @@ use nicstripe_link::{Interface, interfaces, route_to};
 use nicstripe_proto::{
     Role, SessionConfig,
     message::{CloseCode, PeerInterface},
-    pairing::{Candidate, PathEnd, Preference},
+    pairing::{Candidate, Preference},
 };
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     EventSlot, Inner, LiveSession,
-    linker::{FIRST_PATH, Linker, LinkerConfig, PROBE_TIMEOUT},
+    linker::{FIRST_PATH, Linker, LinkerConfig},
+    probes::Probes,
 };
 use crate::{
-    connect::{Connector, FirstContact, answers, arrived_rightly},
+    connect::{Connector, FirstContact, arrived_rightly},
     discovery::Lookup,
     error::Error,
     event::Event,
-    link::{Family, LinkEnd, LinkRequest},
-    plan::{Facts, described, direct, local_interface, socket_address},
+    here,
+    link::{Family, LinkRequest},
+    plan::{Facts, described, direct, is_meant, local_interface, socket_address},
     session::{Access, Capacities, Command, Driver, DriverConfig, Input, PathPlan},
 };
 
 impl Inner {
     pub(super) async fn establish(&self, wanted: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
         let routes = self.settings.session_routes().map(Arc::new);
-        let here = interfaces().map_err(|error| Error::System { what: "list the interfaces", source: std::io::Error::other(error) })?;
+        let here = here::listed()?;
         let local = described(&here, &self.settings.excluded);
         let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host));
 
@@ -125,22 +127,13 @@ impl Inner {
 
     /// Returns the candidates for links that were named, without those of which only a probe can tell and did not.
     async fn reached(&self, facts: &Facts<'_>, requests: &[LinkRequest]) -> Vec<Candidate> {
-        let is_wanted = |candidate: &Candidate| requests.iter().any(|request| is_end(&request.local, &candidate.local));
-        let mut probes = JoinSet::new();
-        let candidates: Vec<Candidate> = facts.candidates().into_iter().filter(is_wanted).collect();
-        for (index, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| candidate.preference == Preference::LinkLocal) {
-            let remote = socket_address(candidate.remote.address, self.settings.port, candidate.local.index);
-            let interface = candidate.local.interface.clone();
-            probes.spawn(async move { (index, answers(&interface, remote, PROBE_TIMEOUT).await) });
-        }
-        let answered: Vec<usize> = probes.join_all().await.into_iter().filter(|(_, answered)| *answered).map(|(index, _)| index).collect();
-        let is_known = |index: usize, candidate: &Candidate| candidate.preference != Preference::LinkLocal || answered.contains(&index);
+        let is_wanted = |candidate: &Candidate| requests.iter().any(|request| is_meant(request, candidate));
+        let is_unsure = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
+        let mut candidates: Vec<Candidate> = facts.candidates().into_iter().filter(is_wanted).collect();
+        let unsure: Vec<Candidate> = candidates.iter().filter(|candidate| is_unsure(candidate)).cloned().collect();
+        let answering = Probes::new(self.settings.port, Instant::now()).answering(&unsure).await;
+        candidates.retain(|candidate| !is_unsure(candidate) || answering.contains(&candidate.id()));
         candidates
-            .into_iter()
-            .enumerate()
-            .filter(|(index, candidate)| is_known(*index, candidate))
-            .map(|(_, candidate)| candidate)
-            .collect()
     }
 
     /// Decides whether the first connection is a link, or was only good to meet the peer.
@@ -153,9 +146,8 @@ impl Inner {
         if is_candidate && verified != Some(false) && !has_better(first, &candidates) {
             return Ok(());
         }
-        let left_out = here
-            .iter()
-            .any(|interface| interface.is_called(&first.interface) && self.settings.excluded.iter().any(|name| interface.is_called(name)));
+        let interface = here.iter().find(|interface| interface.is_called(&first.interface));
+        let left_out = interface.is_some_and(|interface| here::is_among(interface, &self.settings.excluded));
         let has_others = !candidates.is_empty();
         if left_out && !has_others {
             let why = "it is left out as asked, and no other link reaches the peer".into();
@@ -235,13 +227,6 @@ fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     let mut same_pair = candidates.iter().filter(is_same_pair);
     let own = same_pair.clone().find(|candidate| candidate.remote.address == first.remote.ip());
     own.is_some_and(|own| same_pair.any(|other| other.preference < own.preference))
-}
-
-fn is_end(end: &LinkEnd, candidate: &PathEnd) -> bool {
-    match end {
-        LinkEnd::Interface(name) => *name == candidate.interface,
-        LinkEnd::Address(address) => *address == candidate.address,
-    }
 }
 
 /// News of paths that may wait for their planner.

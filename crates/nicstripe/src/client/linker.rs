@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::{
-    PathId,
+    LAST_PATH, PathId,
     message::{CloseCode, Expected, PeerInterface},
     pairing::{Candidate, CandidateId, Failure, Pairing, Preference},
 };
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
@@ -25,7 +25,7 @@ use crate::{
     link::Family,
     path_routes::RouteKeeper,
     plan::{Facts, described},
-    session::{Command, Input, LinkNews, PathPlan, SessionHandle},
+    session::{Command, Input, LinkNews, PathPlan, SessionHandle, sleep_until},
 };
 
 /// What a session's paths are planned from.
@@ -154,19 +154,13 @@ impl Linker {
         loop {
             tokio::select! {
                 () = self.session.ended.cancelled() => return,
-                Some(news) = news.recv() => match news {
-                    LinkNews::PeerInterfaces(interfaces) => {
-                        self.on_told(interfaces, Instant::now());
-                        self.connect_awaiting().await;
+                Some(news) = news.recv() => {
+                    if !self.on_news(news).await {
                         continue;
                     }
-                    news => {
-                        self.on_news(news);
-                        self.retire_contact().await;
-                    }
-                },
-                () = sleep_until_some(self.apply_told) => self.take_told(Instant::now()),
-                () = sleep_until_some(self.answer_by) => self.connect_awaiting().await,
+                }
+                () = sleep_until(self.apply_told) => self.take_told(Instant::now()),
+                () = sleep_until(self.answer_by) => self.connect_awaiting().await,
                 request = requests.recv() => {
                     let Some(request) = request else { break };
                     let _ = request.send(self.survey());
@@ -174,7 +168,7 @@ impl Linker {
                 }
                 change = next_change(&mut changes) => self.on_change(change).await,
                 Some((candidate, answered)) = self.probes.next() => self.on_probed(candidate, answered),
-                () = sleep_until_some(self.again) => self.probe_again(),
+                () = sleep_until(self.again) => self.probe_again(),
             }
             if self.config.automatic
                 && let Err(error) = self.replan().await
@@ -189,34 +183,48 @@ impl Linker {
         self.session.command(Command::Close(CloseCode::Done)).await;
     }
 
-    fn on_news(&mut self, news: LinkNews) {
+    /// Says whether there may be something to plan.
+    async fn on_news(&mut self, news: LinkNews) -> bool {
         match news {
-            LinkNews::Opened { path, verified, path_mtu } => {
-                self.has_worked |= path != FIRST_PATH;
-                let Some(linked) = self.paths.get_mut(&path) else { return };
-                (linked.state, linked.opened, linked.verified, linked.path_mtu) = (LinkState::Up, true, verified, path_mtu);
-                if let Some(candidate) = &linked.candidate {
-                    self.pairing.verified(candidate.id());
-                }
+            LinkNews::Opened { path, verified, path_mtu } => self.on_opened(path, verified, path_mtu),
+            LinkNews::Lost { path, why } => self.on_lost(path, why),
+            LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why),
+            LinkNews::PeerInterfaces(interfaces) => {
+                self.on_told(interfaces, Instant::now());
+                // It is also the answer to what was announced.
+                self.connect_awaiting().await;
+                return false;
             }
-            LinkNews::Lost { path, why } => {
-                let Some(linked) = self.paths.get_mut(&path) else { return };
-                linked.state = LinkState::Down(why);
-                let candidate = linked.candidate.as_ref().map(Candidate::id);
-                // A link that has worked, be it by another of its connections, is tried again by the session for as long as it takes.
-                if let Some(candidate) = candidate.filter(|id| !self.streams_over(*id).any(|linked| linked.opened)) {
-                    self.pairing.failed(candidate, Failure::Unreachable);
-                }
-            }
-            LinkNews::Astray { path, arrived, why } => {
-                let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface { arrived });
-                let Some(linked) = self.paths.remove(&path) else { return };
-                tracing::info!(interface = %linked.plan.interface, %why, "not a link");
-                if let Some(candidate) = &linked.candidate {
-                    self.pairing.failed(candidate.id(), failure);
-                }
-            }
-            LinkNews::PeerInterfaces(interfaces) => self.on_told(interfaces, Instant::now()),
+        }
+        self.retire_contact().await;
+        true
+    }
+
+    fn on_opened(&mut self, path: PathId, verified: Option<bool>, path_mtu: Option<u32>) {
+        self.has_worked |= path != FIRST_PATH;
+        let Some(linked) = self.paths.get_mut(&path) else { return };
+        (linked.state, linked.opened, linked.verified, linked.path_mtu) = (LinkState::Up, true, verified, path_mtu);
+        if let Some(candidate) = &linked.candidate {
+            self.pairing.verified(candidate.id());
+        }
+    }
+
+    fn on_lost(&mut self, path: PathId, why: String) {
+        let Some(linked) = self.paths.get_mut(&path) else { return };
+        linked.state = LinkState::Down(why);
+        let candidate = linked.candidate.as_ref().map(Candidate::id);
+        // A link that has worked, be it by another of its connections, is tried again by the session for as long as it takes.
+        if let Some(candidate) = candidate.filter(|id| !self.streams_over(*id).any(|linked| linked.opened)) {
+            self.pairing.failed(candidate, Failure::Unreachable);
+        }
+    }
+
+    fn on_astray(&mut self, path: PathId, arrived: Option<String>, why: &str) {
+        let Some(linked) = self.paths.remove(&path) else { return };
+        tracing::info!(interface = %linked.plan.interface, why, "not a link");
+        let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface { arrived });
+        if let Some(candidate) = &linked.candidate {
+            self.pairing.failed(candidate.id(), failure);
         }
     }
 
@@ -536,18 +544,8 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
     }
 }
 
-async fn sleep_until_some(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Path number of a session's first connection.
 pub(super) const FIRST_PATH: PathId = PathId(0);
-
-/// Greatest path number.
-const LAST_PATH: PathId = PathId(63);
 
 /// Most connections a link.
 pub(super) const MOST_STREAMS: u8 = 16;

@@ -57,6 +57,20 @@ impl Probes {
         Some((id, answered))
     }
 
+    /// Asks at the addresses of all of these, and returns those that answered. Beyond the first [`PROBE_BURST`] none is asked: that takes
+    /// no longer than 4 s, whatever the peer says it has.
+    pub(super) async fn answering(mut self, candidates: &[Candidate]) -> BTreeSet<CandidateId> {
+        let mut waiting = candidates.iter().take(PROBE_BURST as usize).peekable();
+        let mut answering = BTreeSet::new();
+        loop {
+            while waiting.next_if(|candidate| self.start(candidate, Instant::now())).is_some() {}
+            let Some((id, answered)) = self.next().await else { return answering };
+            if answered {
+                answering.insert(id);
+            }
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
@@ -106,6 +120,17 @@ mod tests {
         assert_eq!(started, MOST_PROBES);
         probes.next().await;
         assert!(probes.start(&candidate(999), now));
+    }
+
+    #[tokio::test]
+    async fn of_more_than_may_be_asked_at_once_the_last_is_asked_too() {
+        let daemon = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = daemon.local_addr().unwrap();
+        let end = || PathEnd { interface: "lo".into(), index: 1, address: address.ip() };
+        let mut many: Vec<Candidate> = (0..100).map(candidate).collect();
+        many.push(Candidate { local: end(), remote: end(), ..candidate(0) });
+        let answering = Probes::new(address.port(), Instant::now()).answering(&many).await;
+        assert_eq!(answering.into_iter().collect::<Vec<_>>(), [many[100].id()]);
     }
 
     #[tokio::test]

@@ -17,6 +17,7 @@ use nicstripe_proto::{
 use super::linker::{Linked, LinkerConfig};
 use crate::{
     event::{LinkName, LinkState},
+    here,
     routes::{RouteFacts, needs_route},
 };
 
@@ -264,7 +265,7 @@ fn failure_text(failure: &Failure) -> String {
 /// The kernel knows better why an interface of ours is not used unasked.
 fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String]) {
     let Some(interface) = here.iter().find(|interface| interface.is_called(&unused.interface)) else { return };
-    if excluded.iter().any(|name| interface.is_called(name)) {
+    if here::is_among(interface, excluded) {
         "left out as asked".clone_into(&mut unused.why);
     } else if let Err(why) = interface.candidate(here) {
         unused.why = why.to_string();

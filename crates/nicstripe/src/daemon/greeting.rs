@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe_link::{arrival_interface, interfaces};
 use nicstripe_proto::{
-    Frame, PathId, Role, SessionConfig,
+    Frame, LAST_PATH, PathId, Role, SessionConfig,
     message::{Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome},
 };
 use tokio::net::TcpStream;
@@ -78,7 +78,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
     if hello.version != VERSION {
         return Err(RefusalCode::Version);
     }
-    if hello.path > LAST_PATH {
+    if PathId(hello.path) > LAST_PATH {
         return Err(RefusalCode::Path);
     }
     let mut sessions = shared.sessions();
@@ -144,9 +144,6 @@ const SILENCE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Sessions at once.
 const MOST_SESSIONS: usize = 64;
-
-/// Greatest path number; with 64 paths of 8 MiB each a peer can make us hold 512 MiB at most.
-const LAST_PATH: u16 = 63;
 
 /// How long a session without any connection is kept. A client that comes back later makes a new one and goes on from what is durable, so
 /// this only saves it that; and a peer that comes and goes cannot fill [`MOST_SESSIONS`] for long.

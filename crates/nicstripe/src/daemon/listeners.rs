@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_link::{Interface, InterfaceIndex, InterfaceKind, InterfaceName, listen};
+use nicstripe_link::{Interface, InterfaceIndex, InterfaceName, listen};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{Shared, greeting::greet};
-use crate::{connect::GREETING_TIMEOUT, error::Error, stream::StreamEnd, tls::TlsError};
+use crate::{connect::GREETING_TIMEOUT, error::Error, here, stream::StreamEnd, tls::TlsError};
 
 /// Where a daemon listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,13 +146,11 @@ impl Wanted {
     fn check(&self, here: &[Interface]) -> Result<(), Error> {
         for name in &self.interfaces {
             if !here.iter().any(|interface| interface.is_called(name)) {
-                let all: Vec<String> = here.iter().map(|interface| interface.name.to_string()).collect();
-                let why = format!("there is no such interface here; there are {}", all.join(", "));
-                return Err(Error::Link { link: name.clone(), why });
+                return Err(Error::Link { link: name.clone(), why: here::no_such(here) });
             }
         }
         for address in &self.addresses {
-            if !here.iter().any(|interface| has(interface, address.ip())) {
+            if !here.iter().any(|interface| here::has_address(interface, address.ip())) {
                 let all = here.iter().flat_map(|interface| &interface.addresses).map(|own| own.ip.to_string()).collect::<Vec<_>>();
                 let why = format!("no interface here has this address; there are {}", all.join(", "));
                 return Err(Error::Link { link: address.ip().to_string(), why });
@@ -170,7 +168,9 @@ impl Wanted {
             places.extend(named.flat_map(|interface| unspecified().map(move |address| place(interface, address))));
         }
         for address in &self.addresses {
-            places.extend(here.iter().find(|interface| has(interface, address.ip())).map(|interface| place(interface, *address)));
+            places.extend(
+                here.iter().find(|interface| here::has_address(interface, address.ip())).map(|interface| place(interface, *address)),
+            );
         }
         if self.interfaces.is_empty() && self.addresses.is_empty() {
             // Ports of a bridge or bond are left out by the kernel itself: their packets arrive at the master.
@@ -183,11 +183,6 @@ impl Wanted {
 
 fn unspecified() -> impl Iterator<Item = SocketAddr> {
     [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)].into_iter().map(|ip| SocketAddr::new(ip, 0))
-}
-
-/// All of 127.0.0.0/8 is on the loopback interface without being listed.
-fn has(interface: &Interface, ip: IpAddr) -> bool {
-    interface.has_address(ip) || (ip.is_loopback() && interface.kind == InterfaceKind::Loopback)
 }
 
 fn open_listener(place: &Place) -> std::io::Result<(SocketAddr, TcpListener)> {
@@ -235,11 +230,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_link::InterfaceKind;
+
     use super::*;
 
     /// The machine's loopback interface alone.
     fn loopback() -> Vec<Interface> {
-        let all = nicstripe_link::interfaces().unwrap();
+        let all = here::listed().unwrap();
         all.into_iter().filter(|interface| interface.kind == InterfaceKind::Loopback).collect()
     }
 

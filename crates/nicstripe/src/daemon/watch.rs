@@ -1,54 +1,82 @@
-//! What happens to the interfaces: listeners follow, sessions and their peers are told.
+//! What happens to the interfaces: listeners and the answers to discovery follow, sessions and their peers are told.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use nicstripe_link::{Change, Changes, interfaces};
+use nicstripe_link::{Change, Changes, Interface, interfaces};
+use nicstripe_proto::message::PeerInterface;
 
 use super::{Shared, listeners::Listeners};
 use crate::{
+    discovery::Responder,
     plan::described,
     session::{Command, Input, SessionHandle},
 };
 
-/// Follows the interfaces. Returns never: while the kernel tells no changes, the daemon goes on with what it has.
-pub(super) async fn watch(shared: Arc<Shared>, mut listeners: Listeners) {
-    loop {
-        if let Err(error) = follow(&shared, &mut listeners).await {
-            tracing::warn!(%error, "changes of interfaces are not seen");
-        }
-        tokio::time::sleep(WATCH_PAUSE).await;
-    }
+/// Follows the interfaces.
+#[derive(Debug)]
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    listeners: Listeners,
+    /// `None` where nothing is listened on.
+    responder: Option<Responder>,
+    here: Vec<Interface>,
+    /// What peers were told last.
+    told: Vec<PeerInterface>,
 }
 
-async fn follow(shared: &Arc<Shared>, listeners: &mut Listeners) -> std::io::Result<()> {
-    let mut changes = Changes::open()?;
-    let mut here = interfaces().map_err(std::io::Error::other)?;
-    let mut told = described(&here, &[]);
-    // What has changed since the listeners were opened, before changes were listened to.
-    listeners.follow(&here);
-    listeners.accept(shared);
-    loop {
-        let change = changes.next().await?;
-        if let Change::Carrier { index, up } = change
-            && let Some(interface) = here.iter().find(|interface| interface.index == index)
-        {
-            on_carrier(shared, index.0, &interface.name.to_string(), up).await;
+impl Watch {
+    pub(super) fn new(shared: Arc<Shared>, listeners: Listeners, responder: Option<Responder>) -> Self {
+        Self { shared, listeners, responder, here: Vec::new(), told: Vec::new() }
+    }
+
+    /// Runs for ever: while the kernel tells no changes, it looks for itself now and then.
+    pub(super) async fn run(mut self) {
+        // What is open serves, whatever becomes of the rest.
+        self.listeners.accept(&self.shared);
+        loop {
+            if let Err(error) = self.follow().await {
+                tracing::warn!(%error, "changes of interfaces are not seen");
+            }
+            tokio::time::sleep(WATCH_PAUSE).await;
         }
+    }
+
+    async fn follow(&mut self) -> io::Result<()> {
+        // Subscribed before they are listed, so that none is missed in between.
+        let changes = Changes::open();
+        self.look().await;
+        let mut changes = changes?;
+        loop {
+            let change = changes.next().await?;
+            if let Change::Carrier { index, up } = change
+                && let Some(interface) = self.here.iter().find(|interface| interface.index == index)
+            {
+                on_carrier(&self.shared, index.0, &interface.name.to_string(), up).await;
+            }
+            self.look().await;
+        }
+    }
+
+    /// Takes in what is there.
+    async fn look(&mut self) {
         match interfaces() {
-            Ok(now) => here = now,
+            Ok(here) => self.here = here,
             // The next change brings the next look.
             Err(error) => {
                 tracing::warn!(error = %crate::chain(&error), "interfaces cannot be listed");
-                continue;
+                return;
             }
         }
-        listeners.follow(&here);
-        listeners.accept(shared);
-        let now = described(&here, &[]);
-        if now != told {
-            told = now;
-            for session in sessions(shared) {
-                session.command(Command::TellInterfaces(told.clone())).await;
+        self.listeners.follow(&self.here);
+        self.listeners.accept(&self.shared);
+        if let Some(responder) = &mut self.responder {
+            responder.update(&self.here);
+        }
+        let now = described(&self.here, &[]);
+        if now != self.told {
+            self.told = now;
+            for session in sessions(&self.shared) {
+                session.command(Command::TellInterfaces(self.told.clone())).await;
             }
         }
     }
@@ -68,5 +96,5 @@ fn sessions(shared: &Shared) -> Vec<SessionHandle> {
     shared.sessions().values().map(|entry| entry.handle.clone()).collect()
 }
 
-/// Pause until changes are listened to again after an error.
+/// Pause until changes are listened to again after an error, and what there is is looked at.
 const WATCH_PAUSE: Duration = Duration::from_secs(10);

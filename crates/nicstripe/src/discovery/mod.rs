@@ -26,5 +26,5 @@ mod signature;
 pub use self::search::{Heard, Search, SearchOptions, discover};
 pub(crate) use self::{
     lookup::Lookup,
-    responder::{Responder, ResponderConfig, follow},
+    responder::{Responder, ResponderConfig},
 };

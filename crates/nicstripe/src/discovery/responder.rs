@@ -1,20 +1,18 @@
 //! The daemon's side of discovery: answers those who may know that it is there.
 
 use std::{
-    convert::Infallible,
     io,
     net::{Ipv6Addr, SocketAddrV6},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Instant,
 };
 
 use nicstripe_link::{
-    Change, Changes, Interface, InterfaceIndex, InterfaceKind, InterfaceName, interfaces, multicast_listener, receive_from_neighbour,
-    send_to_neighbour,
+    Interface, InterfaceIndex, InterfaceKind, InterfaceName, multicast_listener, receive_from_neighbour, send_to_neighbour,
 };
 use nicstripe_proto::discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Question, TokenBucket};
 use tokio::{io::Interest, net::UdpSocket};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::signature::{is_by, sign};
 use crate::{
@@ -41,7 +39,7 @@ pub(crate) struct ResponderConfig {
 pub(crate) struct Responder {
     voice: Arc<Voice>,
     only: Option<Vec<InterfaceName>>,
-    stations: Mutex<Vec<Station>>,
+    stations: Vec<Station>,
 }
 
 /// An interface that is listened on.
@@ -65,24 +63,23 @@ impl Responder {
         let ResponderConfig { identity, accepts, announce, port, only } = config;
         let host = rustix::system::uname().nodename().to_bytes().to_vec();
         let voice = Arc::new(Voice { identity, accepts, announce, port, host });
-        Self { voice, only, stations: Mutex::default() }
+        Self { voice, only, stations: Vec::new() }
     }
 
     /// Begins to listen on the interfaces of this list that it does not listen on yet, and ceases on all that are not in it any more.
     ///
     /// What cannot be listened on is logged. To be called within a tokio runtime, at the start and whenever interfaces or their addresses
     /// have changed.
-    pub(crate) fn update(&self, interfaces: &[Interface]) {
+    pub(crate) fn update(&mut self, interfaces: &[Interface]) {
         let places: Vec<Place> = interfaces.iter().filter(|interface| self.serves(interface)).filter_map(place).collect();
-        let mut stations = self.stations.lock().unwrap_or_else(PoisonError::into_inner);
-        stations.retain(|station| places.contains(&station.place) && !station.task.is_finished());
+        self.stations.retain(|station| places.contains(&station.place) && !station.task.is_finished());
         for place in places {
-            if stations.iter().any(|station| station.place == place) {
+            if self.stations.iter().any(|station| station.place == place) {
                 continue;
             }
             let Some(interface) = interfaces.iter().find(|interface| interface.index == place.index) else { continue };
             match self.open(interface, place) {
-                Ok(station) => stations.push(station),
+                Ok(station) => self.stations.push(station),
                 Err(error) => tracing::warn!(interface = %place.name, %error, "discovery is not answered on this interface"),
             }
         }
@@ -106,33 +103,6 @@ impl Responder {
 
 fn place(interface: &Interface) -> Option<Place> {
     Some(Place { index: interface.index, name: interface.name, address: interface.link_local()? })
-}
-
-/// Keeps a responder up to date with the interfaces of this machine, until `shutdown`.
-pub(crate) async fn follow(responder: Arc<Responder>, shutdown: CancellationToken) {
-    tokio::select! {
-        Err(error) = follow_changes(&responder) => {
-            tracing::warn!(%error, "new interfaces do not answer discovery");
-            // Those that do go on.
-            shutdown.cancelled().await;
-        }
-        () = shutdown.cancelled() => {}
-    }
-}
-
-async fn follow_changes(responder: &Responder) -> io::Result<Infallible> {
-    let update = || interfaces().map(|here| responder.update(&here)).map_err(io::Error::other);
-    // Subscribed before they are listed, so that none is missed in between.
-    let changes = Changes::open();
-    update()?;
-    let mut changes = changes?;
-    loop {
-        match changes.next().await? {
-            // Whether there is a cable does not matter to a socket that waits for one.
-            Change::Carrier { .. } => {}
-            _ => update()?,
-        }
-    }
 }
 
 /// Answers what is asked on one interface.

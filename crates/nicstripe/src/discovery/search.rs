@@ -2,14 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    io,
     net::{Ipv6Addr, SocketAddrV6},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use nicstripe_link::{
-    Changes, Interface, InterfaceIndex, InterfaceKind, LeftOut, interfaces, multicast_sender, receive_from_neighbour, send_to_neighbour,
+    Changes, Interface, InterfaceIndex, InterfaceKind, LeftOut, multicast_sender, receive_from_neighbour, send_to_neighbour,
 };
 use nicstripe_proto::{
     discovery::{Answer, DATAGRAM_LEN, GROUP, Limiter, Nonce, Question},
@@ -22,6 +21,7 @@ use super::signature::{is_by, sign};
 use crate::{
     DEFAULT_PORT,
     error::Error,
+    here,
     trust::{Identity, Peers, PublicKey},
 };
 
@@ -95,7 +95,7 @@ impl Search {
 
     /// Asks for the owner of this key only.
     pub(super) fn for_key(identity: &Identity, peers: &Peers, options: SearchOptions, only: Option<PublicKey>) -> Result<Self, Error> {
-        let here = listed()?;
+        let here = here::listed()?;
         options.interfaces.iter().try_for_each(|name| named(&here, name).map(drop))?;
         let (sender, heard) = mpsc::channel(QUEUE);
         let asked = Asked::default();
@@ -122,7 +122,7 @@ impl Search {
         if self.options.interfaces.is_empty() {
             return asked.is_empty().then_some(Error::NoInterface { why: NO_ADDRESS });
         }
-        let here = listed().ok()?;
+        let here = here::listed().ok()?;
         let obstacle = |name: &String| match named(&here, name) {
             Ok(interface) if asked.iter().any(|asked| interface.is_called(asked)) => None,
             Ok(interface) => {
@@ -205,7 +205,7 @@ impl Searcher {
 
     /// Begins to ask on each interface where that is possible and has not begun.
     fn begin_where_possible(&mut self) {
-        let Ok(here) = interfaces() else { return };
+        let Ok(here) = here::listed() else { return };
         for (interface, address) in askable(&here, &self.options) {
             let place = (interface.index, address);
             if self.places.contains(&place) {
@@ -221,18 +221,13 @@ impl Searcher {
     }
 }
 
-fn listed() -> Result<Vec<Interface>, Error> {
-    interfaces().map_err(|error| Error::System { what: "list the interfaces", source: io::Error::other(error) })
-}
-
 /// Chooses the interfaces to ask on, and the address to ask from; those of cables come first.
 fn askable<'a>(here: &'a [Interface], options: &SearchOptions) -> Vec<(&'a Interface, Ipv6Addr)> {
-    let called = |interface: &Interface, names: &[String]| names.iter().any(|name| interface.is_called(name));
     let chosen = |interface: &Interface| match options.interfaces.is_empty() {
         true => !matches!(interface.candidate(here), Err(LeftOut::PortOf(_) | LeftOut::Loopback)),
-        false => called(interface, &options.interfaces),
+        false => here::is_among(interface, &options.interfaces),
     };
-    let usable = here.iter().filter(|one| one.usable().is_ok() && chosen(one) && !called(one, &options.excluded));
+    let usable = here.iter().filter(|one| one.usable().is_ok() && chosen(one) && !here::is_among(one, &options.excluded));
     let mut found: Vec<_> = usable.filter_map(|interface| Some((interface, interface.link_local()?))).collect();
     found.sort_by_key(|(interface, _)| interface.candidate(here).is_err());
     found
@@ -243,10 +238,7 @@ fn named<'a>(here: &'a [Interface], name: &str) -> Result<&'a Interface, Error> 
     match here.iter().find(|interface| interface.is_called(name)) {
         Some(interface) if interface.kind == InterfaceKind::Loopback => Err(refused("it joins this machine to itself".into())),
         Some(interface) => Ok(interface),
-        None => {
-            let names: Vec<String> = here.iter().map(|interface| interface.name.to_string()).collect();
-            Err(refused(format!("there is no such interface here; there are {}", names.join(", "))))
-        }
+        None => Err(refused(here::no_such(here))),
     }
 }
 
@@ -547,7 +539,7 @@ mod tests {
     #[tokio::test]
     async fn a_search_that_could_not_ask_says_why() {
         let (identity, peers) = (Identity::generate().unwrap(), Peers::default());
-        let all: Vec<String> = interfaces().unwrap().iter().map(|interface| interface.name.to_string()).collect();
+        let all: Vec<String> = here::listed().unwrap().iter().map(|interface| interface.name.to_string()).collect();
         let nowhere = SearchOptions { duration: Duration::from_millis(10), excluded: all, ..SearchOptions::default() };
         assert!(matches!(discover(&identity, &peers, nowhere.clone()).await, Err(Error::NoInterface { .. })));
         let loopback = SearchOptions { interfaces: vec!["lo".into()], ..nowhere };

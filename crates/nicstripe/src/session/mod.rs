@@ -10,7 +10,7 @@ mod tally;
 mod work;
 
 pub(crate) use self::{
-    driver::{Driver, DriverConfig},
+    driver::{Driver, DriverConfig, sleep_until},
     input::{Command, Input, LinkNews, Reply, SessionHandle},
     slot::{Capacities, Capacity, Established, PathPlan},
     tally::{Tally, all_verified},

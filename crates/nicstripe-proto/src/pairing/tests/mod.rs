@@ -16,19 +16,8 @@ fn interface(name: &str, addresses: &[&str]) -> PeerInterface {
         let (ip, len) = text.split_once('/').unwrap();
         PeerAddress { ip: ip.parse().unwrap(), prefix_len: len.parse().unwrap() }
     };
-    PeerInterface {
-        name: name.into(),
-        index: name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0),
-        addresses: addresses.iter().map(address).collect(),
-        mtu: 1500,
-        line_rate_bps: None,
-        egress_limit_bps: None,
-        candidate: true,
-        mac: None,
-        members: None,
-        streams: None,
-        settings: None,
-    }
+    let index = name.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0);
+    PeerInterface { addresses: addresses.iter().map(address).collect(), ..PeerInterface::new(name, index) }
 }
 
 fn rated(name: &str, line_rate_bps: u64, addresses: &[&str]) -> PeerInterface {

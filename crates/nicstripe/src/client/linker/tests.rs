@@ -46,11 +46,11 @@ impl Bench {
     }
 
     fn opened(&mut self, path: PathId, verified: Option<bool>) {
-        self.linker.on_news(LinkNews::Opened { path, verified, path_mtu: None });
+        self.linker.on_opened(path, verified, None);
     }
 
     fn lost(&mut self, path: PathId) {
-        self.linker.on_news(LinkNews::Lost { path, why: "connection closed".into() });
+        self.linker.on_lost(path, "connection closed".into());
     }
 
     fn interfaces(&self) -> Vec<&str> {
@@ -70,19 +70,7 @@ fn interface(name: &str, index: u32, addresses: &[&str]) -> PeerInterface {
         let (ip, prefix_len) = text.split_once('/').unwrap();
         PeerAddress { ip: ip.parse().unwrap(), prefix_len: prefix_len.parse().unwrap() }
     };
-    PeerInterface {
-        name: name.into(),
-        index,
-        addresses: addresses.iter().map(address).collect(),
-        mtu: 1500,
-        line_rate_bps: Some(GBIT),
-        egress_limit_bps: None,
-        candidate: true,
-        mac: None,
-        members: None,
-        streams: None,
-        settings: None,
-    }
+    PeerInterface { addresses: addresses.iter().map(address).collect(), line_rate_bps: Some(GBIT), ..PeerInterface::new(name, index) }
 }
 
 /// Two machines with one cable.
@@ -186,7 +174,7 @@ async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_agai
     let (local, remote) = cable();
     let mut bench = Bench::new(local, remote);
     let made = bench.replan().await;
-    bench.linker.on_news(LinkNews::Astray { path: made[0], arrived: None, why: "another key".into() });
+    bench.linker.on_astray(made[0], None, "another key");
     assert_eq!(bench.replan().await, []);
     assert!(bench.interfaces().is_empty());
 }

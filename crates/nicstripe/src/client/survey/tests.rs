@@ -67,17 +67,11 @@ fn plan(interface: &str, remote: IpAddr, peer_interface: Option<&str>) -> PathPl
 fn interface(name: &str, index: u32, address: &str) -> PeerInterface {
     let (ip, prefix_len) = address.split_once('/').unwrap();
     PeerInterface {
-        name: name.into(),
-        index,
         addresses: vec![PeerAddress { ip: ip.parse().unwrap(), prefix_len: prefix_len.parse().unwrap() }],
         mtu: 9000,
         line_rate_bps: Some(1000),
-        egress_limit_bps: None,
-        candidate: true,
-        mac: None,
-        members: None,
-        streams: None,
         settings: Some(Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 0 }),
+        ..PeerInterface::new(name, index)
     }
 }
 

@@ -1,0 +1,45 @@
+//! What commands that choose links have in common.
+
+use clap::Args;
+use nicstripe::{Family, escaped, links::local_interfaces};
+
+use crate::failure::Failure;
+
+/// The version of IP that a command is to use.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct IpVersion {
+    /// Use IPv4 only
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    ipv4: bool,
+
+    /// Use IPv6 only
+    #[arg(short = '6', long)]
+    ipv6: bool,
+}
+
+impl IpVersion {
+    /// Returns the only version to use; `None` for both.
+    pub(crate) fn only(self) -> Option<Family> {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => Some(Family::V4),
+            (_, true) => Some(Family::V6),
+            _ => None,
+        }
+    }
+}
+
+/// Makes sure that the interfaces that are to be left out are there: with a name that is mistyped the one that was meant would be used.
+pub(crate) fn check_excluded(names: &[String]) -> Result<(), Failure> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let here = local_interfaces()?;
+    let is_missing = |name: &&String| !here.iter().any(|interface| interface.is_called(name));
+    match names.iter().find(is_missing) {
+        Some(name) => {
+            let here: Vec<String> = here.iter().map(|interface| escaped(interface.name.as_bytes())).collect();
+            Err(Failure::Excluded { name: name.clone(), here: here.join(", ") })
+        }
+        None => Ok(()),
+    }
+}
