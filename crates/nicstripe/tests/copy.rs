@@ -2,10 +2,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "copy/changing.rs"]
+mod changing;
+#[path = "copy/compress.rs"]
+mod compress;
+#[path = "copy/delta.rs"]
+mod delta;
+#[path = "copy/device.rs"]
+mod device;
+#[path = "copy/sparse.rs"]
+mod sparse;
+
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use nicstripe::{
-    CancellationToken, Client, CopyOptions, Daemon, Digest, Error, FailCode, Name, Report,
+    BitRate, CancellationToken, Client, CopyOptions, Daemon, Digest, Error, FailCode, Name, Report, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
@@ -45,9 +56,13 @@ impl Served {
     }
 
     async fn connect(&self, links: usize) -> Result<Client, Error> {
+        self.connect_at(links, None).await
+    }
+
+    async fn connect_at(&self, links: usize, bandwidth: Option<BitRate>) -> Result<Client, Error> {
         let named = (1..=links).map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap()).collect();
         let builder = Client::builder().identity(self.client.clone()).peers(self.trusted.clone()).port(self.port).links(named);
-        builder.connect("127.0.0.1").await
+        builder.bandwidth(bandwidth).connect("127.0.0.1").await
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -83,6 +98,19 @@ fn leftovers(dir: &Path) -> Vec<String> {
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
+}
+
+/// Interrupts a transfer once so many bytes have moved; says whether there is something to go on with.
+async fn interrupt_at(mut transfer: Transfer, bytes: u64) -> bool {
+    while let Some(event) = within(transfer.next_event()).await {
+        if let nicstripe::Event::Progress(progress) = event
+            && progress.bytes >= bytes
+        {
+            transfer.cancel();
+            break;
+        }
+    }
+    matches!(within(transfer.finish()).await, Err(Error::Cancelled { resumable: true }))
 }
 
 async fn put(client: &Client, source: &Path, target: &str) -> Result<Report, Error> {

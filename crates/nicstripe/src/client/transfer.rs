@@ -22,7 +22,7 @@ use super::{
 use crate::{
     error::Error,
     event::{Event, LinkState},
-    file::Source,
+    file::{ReadOptions, Source},
     report::{Limit, Report, limit},
     session::{Command, LocalTarget, Outcome, Reply, Tally, offer_of},
     tree::TreeOptions,
@@ -211,13 +211,16 @@ impl Run {
         match self.job.clone() {
             Job::Put { source: path, name } => {
                 let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
-                let opened = self.inner.pool.call(move || Source::open(&path)).await;
+                let CopyOptions { allow_changing, compress, .. } = self.options;
+                let options = ReadOptions { allow_changing, compress };
+                let opened = self.inner.pool.call(move || Source::open(&path, options)).await;
                 let source = Arc::new(opened.ok_or_else(io_threads_gone)??);
                 let put = Put {
                     into: name.is_some().then(|| own_name.clone()),
                     name: name.unwrap_or(own_name),
                     offer: offer_of(transfer, &source),
                     options: self.options.into(),
+                    entry: None,
                 };
                 Ok(Command::Put { source, put: Box::new(put), reply })
             }
@@ -225,7 +228,9 @@ impl Run {
                 let path = if target.is_dir() { target.join(std::ffi::OsStr::from_bytes(name.file_name())) } else { target };
                 let target = LocalTarget { path, options: self.options.into(), peer_key: *session.key.as_bytes() };
                 let limit_bps = self.inner.settings.bandwidth.map(|BitRate(bps)| bps);
-                Ok(Command::Get { get: Box::new(Get { transfer, name, limit_bps }), target, reply })
+                let CopyOptions { allow_changing, compress, .. } = self.options;
+                let get = Get { transfer, name, limit_bps, entry: None, compress, allow_changing };
+                Ok(Command::Get { get: Box::new(get), target, reply })
             }
         }
     }
@@ -251,7 +256,7 @@ impl Run {
             size: outcome.size,
             digest: Some(outcome.digest),
             tree: None,
-            wire_bytes: tally.stats.delivered_bytes + tally.stats.repeated_bytes,
+            wire_bytes: tally.wire_bytes,
             elapsed,
             moving: tally.moving_since.map_or(Duration::ZERO, |since| since.elapsed()),
             resumed_bytes: tally.stats.resumed_bytes,

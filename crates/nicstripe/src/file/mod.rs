@@ -1,6 +1,9 @@
 //! Files: reading the source, writing the target, and making it last. Blocking work, done on the threads of [`pool`].
 
 mod buffer;
+mod compress;
+mod device;
+mod holes;
 mod journal;
 mod pool;
 mod root;
@@ -11,7 +14,7 @@ pub(crate) use self::{
     buffer::{BufferPool, ChunkBuffer},
     pool::IoPool,
     root::Root,
-    source::Source,
+    source::{ReadOptions, Source},
     target::{Arrived, Target, TargetRequest, WriteError, open_parent},
 };
 

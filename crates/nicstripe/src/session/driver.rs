@@ -26,7 +26,7 @@ use crate::{
     connect::Connector,
     error::Error,
     event::{Event, LinkState},
-    file::{BufferPool, IoPool},
+    file::{BufferPool, IoPool, ReadOptions},
     stream::{EventSink, Stream, StreamEnd, StreamEvent},
 };
 
@@ -62,6 +62,12 @@ const LINGER: Duration = Duration::from_millis(300);
 /// Chunks read at once for the digest of what the receiver has: enough for one disk, without keeping the paths' reads waiting.
 const HASHING_AT_ONCE: u32 = 2;
 
+/// Pieces of zeros hashed at once: enough to keep two threads at it, of a millisecond each.
+const ZEROING_AT_ONCE: u32 = 4;
+
+/// Chunks of a file that is there read at once: enough for one disk to have a queue.
+const COMPARING_AT_ONCE: u32 = 4;
+
 /// The state of one session, owned by one task. [`transfers`] has what it does for its transfers.
 pub(crate) struct Driver {
     session: Session,
@@ -75,6 +81,8 @@ pub(crate) struct Driver {
     reply: Option<(TransferId, Reply)>,
     local_target: Option<LocalTarget>,
     hashing: u32,
+    zeroing: u32,
+    comparing: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
     started: Instant,
@@ -97,6 +105,8 @@ impl Driver {
             reply: None,
             local_target: None,
             hashing: 0,
+            zeroing: 0,
+            comparing: 0,
             closing: None,
             next_generation: 0,
             started: now,
@@ -161,6 +171,7 @@ impl Driver {
             }
             Command::Put { source, put, reply } => {
                 let transfer = put.offer.transfer;
+                self.session.prepare(transfer, source.offering().clone());
                 let grid = Grid::new(put.offer.source.size, nicstripe_proto::ChunkSize::DEFAULT);
                 self.works.insert_source(transfer, source, grid);
                 self.reply = Some((transfer, reply));
@@ -273,8 +284,12 @@ impl Driver {
                 }
             }
             StreamEvent::Chunk { header, buffer } => match self.session.handle_chunk(path, &header, now) {
-                Ok(Incoming::Write { .. }) => self.works.write(path, header, buffer),
-                Ok(Incoming::Drop) => {}
+                Ok(incoming) => {
+                    self.tally.wire_bytes += u64::from(header.len);
+                    if matches!(incoming, Incoming::Write { .. }) {
+                        self.works.write(path, header, buffer);
+                    }
+                }
                 Err(error) => self.on_misbehaved(path, &error, now),
             },
             StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
@@ -334,10 +349,21 @@ impl Driver {
             self.hashing += 1;
             self.works.hash(transfer, chunk);
         }
+        while self.zeroing < ZEROING_AT_ONCE {
+            let Some((transfer, grid, zeros)) = self.session.poll_zeros() else { break };
+            self.zeroing += 1;
+            self.works.hash_zeros(transfer, grid, zeros);
+        }
+        while self.comparing < COMPARING_AT_ONCE {
+            let Some((transfer, chunk)) = self.session.poll_compare() else { break };
+            self.comparing += u32::from(self.works.compare(transfer, chunk));
+        }
     }
 
     fn transmit(&mut self, now: Instant) {
         let mut stuck = Vec::new();
+        let rates = self.slots.keys().filter_map(|path| self.session.path_rate(*path));
+        let rate = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
         for (path, slot) in &self.slots {
             while slot.has_room() {
                 match self.session.poll_transmit(*path, now) {
@@ -347,7 +373,7 @@ impl Driver {
                             break;
                         }
                     }
-                    Some(Transmit::Chunk { transfer, chunk }) => self.works.read(*path, transfer, chunk),
+                    Some(Transmit::Chunk { transfer, chunk }) => self.works.read(*path, transfer, chunk, rate),
                     None => break,
                 }
             }
@@ -379,7 +405,8 @@ impl Driver {
             Wanted::PutRequested(put) => self.on_put_requested(put),
             Wanted::GetRequested(get) => match &self.config.access {
                 Access::Daemon(service) => {
-                    self.works.open_served(service.clone(), get.transfer, get.name);
+                    let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress };
+                    self.works.open_served(service.clone(), get.transfer, get.name, options);
                     get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
                 }
                 Access::Client => self.refuse(get.transfer, "a client serves no files"),
@@ -391,6 +418,7 @@ impl Driver {
             Wanted::Accepted { transfer, resumed_bytes } => self.on_started(transfer, resumed_bytes, now),
             Wanted::Superseded { .. } => {}
             Wanted::Sync { transfer, subtrees } => self.works.sync(transfer, subtrees),
+            Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
             Wanted::SourceRead { transfer, .. } => self.works.check(transfer),
             Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
             Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),

@@ -22,6 +22,8 @@ pub(crate) struct Tally {
     /// When its first byte could move.
     pub(crate) moving_since: Option<Instant>,
     pub(crate) failovers: u32,
+    /// Bytes of payload that went over the wire.
+    pub(crate) wire_bytes: u64,
     size: u64,
     resumed: u64,
     peer_streams: BTreeMap<u16, KernelView>,
@@ -43,6 +45,7 @@ impl Tally {
         Self {
             moving_since: None,
             failovers: 0,
+            wire_bytes: 0,
             size: 0,
             resumed: 0,
             peer_streams: BTreeMap::new(),
@@ -85,7 +88,7 @@ impl Tally {
             }
         }
         let progress = Progress {
-            bytes: self.resumed + sample.total,
+            bytes: self.resumed + stats.unsent_bytes + sample.total,
             size: self.size,
             open: false,
             files: None,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkSize, DataHeader, Digest, FailCode, Grid, PathId, PathLoss, TransferId,
+    Acceptance, ChunkSize, DataHeader, Digest, FailCode, Grid, PathId, PathLoss, TransferId,
     message::{Committed, Put},
     session::failure,
 };
@@ -30,6 +30,7 @@ impl Driver {
             WorkDone::SourceOpened { transfer, result } => match result {
                 Ok((source, offer)) => {
                     let grid = Grid::new(offer.source.size, ChunkSize::DEFAULT);
+                    self.session.prepare(transfer, source.offering().clone());
                     self.works.insert_source(transfer, source, grid);
                     let offered = self.session.offer(offer);
                     debug_assert!(offered.is_ok(), "{offered:?}");
@@ -38,8 +39,9 @@ impl Driver {
             },
             WorkDone::TargetOpened { transfer, result } => match result {
                 Ok((target, have)) => {
+                    let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta() };
                     self.works.insert_target(transfer, target);
-                    self.session.accept(transfer, have);
+                    self.session.accept_with(transfer, have, how);
                     let resumed = self.session.stats(transfer).resumed_bytes;
                     self.on_started(transfer, resumed, now);
                 }
@@ -48,6 +50,8 @@ impl Driver {
             WorkDone::Read { path, transfer, chunk, result } => match result {
                 Ok((value, buffer)) => {
                     if let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) {
+                        let len = buffer.bytes().len() as u32;
+                        let header = if len < header.len { header.packed(len) } else { header };
                         self.send_chunk(path, header, buffer, now);
                     }
                 }
@@ -57,6 +61,24 @@ impl Driver {
                 self.hashing -= 1;
                 match result {
                     Ok(value) => self.session.handle_chunk_hashed(transfer, chunk, value),
+                    Err(error) => self.fail(transfer, error),
+                }
+            }
+            WorkDone::ZerosHashed { transfer, result } => {
+                self.zeroing -= 1;
+                match result {
+                    Ok(subtree) => self.session.handle_zeros_hashed(transfer, subtree, now),
+                    Err(error) => self.fail(transfer, error),
+                }
+            }
+            WorkDone::HolesMade { transfer, result } => match result {
+                Ok(()) => self.session.handle_holes_made(transfer),
+                Err(error) => self.fail(transfer, error),
+            },
+            WorkDone::Compared { transfer, chunk, result } => {
+                self.comparing -= 1;
+                match result {
+                    Ok(value) => self.session.handle_compared(transfer, chunk, value),
                     Err(error) => self.fail(transfer, error),
                 }
             }
@@ -84,7 +106,7 @@ impl Driver {
 
     pub(super) fn on_written(&mut self, path: PathId, header: &DataHeader, result: Result<(), WriteError>, now: Instant) {
         match result {
-            Ok(()) => self.session.handle_chunk_written(path, header.transfer, header.chunk, header.value, now),
+            Ok(()) => drop(self.session.handle_chunk_written(path, header, now)),
             Err(WriteError::Damaged) => {
                 tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
@@ -98,6 +120,7 @@ impl Driver {
     }
 
     pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: ChunkBuffer, now: Instant) {
+        self.tally.wire_bytes += u64::from(header.len);
         let sent = self.slots.get(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
         if !sent {
             self.lose(path, PathLoss::Reset, now);
