@@ -121,7 +121,7 @@ pub(crate) enum WriteError {
 impl Target {
     /// Opens the part file and the journal: goes on with what an earlier attempt of the same peer with the same source left durable, else
     /// starts anew. Returns what is durable.
-    pub(crate) fn open(request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
+    pub(crate) fn open(mut request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
         let error = |operation| {
             let shown = shown.clone();
@@ -131,7 +131,8 @@ impl Target {
         match existing {
             Some(FileType::BlockDevice) => return Self::open_in_place(request, Place::Device),
             Some(FileType::RegularFile) if request.options.in_place => return Self::open_in_place(request, Place::File),
-            _ => {}
+            // A delta replaces the file that was there when it began, not one that appears meanwhile.
+            found => request.options.replace |= found.is_some(),
         }
         let grid = grid_of(request.offer);
         let journal_name = hidden_name(request.name, &request.peer_key, "journal");
@@ -311,10 +312,7 @@ impl Target {
     fn write_verified(&self, arrived: &Arrived) -> Result<(), WriteError> {
         let bytes = arrived.buffer.bytes();
         let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
-        for part in self.parts_to_write(arrived.header.chunk, extent, bytes) {
-            let bytes = &bytes[(part.offset - extent.offset) as usize..][..part.len as usize];
-            self.store(bytes, part.offset).map_err(|cause| self.error("write", cause).resumable())?;
-        }
+        self.store_parts(self.parts_to_write(arrived.header.chunk, extent, bytes), extent, bytes)?;
         Ok(())
     }
 
@@ -353,7 +351,7 @@ impl Target {
         if self.place != Place::Part {
             return Ok(());
         }
-        let renamed = if self.options.replace || self.options.delta || self.options.in_place {
+        let renamed = if self.options.replace {
             renameat(&self.dir, &self.part_name, &self.dir, &self.name)
         } else {
             renameat_with(&self.dir, &self.part_name, &self.dir, &self.name, RenameFlags::NOREPLACE)

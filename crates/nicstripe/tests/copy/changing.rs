@@ -55,7 +55,7 @@ async fn while_changing<T>(path: &Path, change: impl Fn(&File) + Send + 'static,
 fn assert_is_as_reported(report: &Result<Report, Error>, target: &Path) {
     let Ok(report) = report else { return };
     let bytes = std::fs::read(target).unwrap();
-    assert_eq!((bytes.len(), report.digest), (SIZE, Some(digest(&bytes))));
+    assert_eq!((bytes.len() as u64, report.digest), (report.size, Some(digest(&bytes))));
 }
 
 fn overwrite(file: &File) {
@@ -82,7 +82,9 @@ async fn a_source_that_may_change_may_grow_and_is_sent_up_to_its_first_size() {
         file.write_all(b"more").unwrap();
     };
     for result in copied_while(grow, CopyOptions { allow_changing: true, ..CopyOptions::default() }).await {
-        assert_eq!(result.unwrap().size, SIZE as u64);
+        // It may have grown already when it was opened, but not by what it grew in all.
+        let size = result.unwrap().size;
+        assert!((SIZE as u64..SIZE as u64 + 400).contains(&size), "{size}");
     }
     for result in copied_while(grow, CopyOptions::default()).await {
         assert_eq!(result.unwrap_err().fail_code(), Some(FailCode::SourceChanged));

@@ -123,23 +123,21 @@ impl Target {
 
     /// The parts of a chunk that have to be written: all but what the sender says is a hole, is zeros, and reads as zeros already.
     pub(super) fn parts_to_write(&self, chunk: ChunkId, extent: Extent, bytes: &[u8]) -> Vec<Extent> {
-        if !self.awaits_holes() {
-            return vec![extent];
-        }
         let may_leave_out = !self.holds_old_data() && self.spared.basis.is_none();
-        let Some(holes) = self.spared.holes.get().filter(|_| may_leave_out) else {
-            self.spared.written_whole.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk);
-            return vec![extent];
-        };
-        let end = extent.offset + extent.len;
-        let of = |part: &Extent| (part.offset - extent.offset) as usize..(part.offset + part.len - extent.offset) as usize;
-        let blocks = holes.within(extent).filter_map(|hole| whole_blocks(hole, self.grid.size));
-        let (mut parts, mut next) = (Vec::new(), extent.offset);
-        for hole in blocks.filter(|hole| is_zeros(&bytes[of(hole)])).chain([Extent { offset: end, len: 0 }]) {
-            parts.extend((next < hole.offset).then(|| Extent { offset: next, len: hole.offset - next }));
-            next = hole.offset + hole.len;
+        match self.spared.holes.get() {
+            Some(holes) if may_leave_out => parts_outside(holes, extent, bytes, self.grid.size),
+            _ => {
+                self.look_for_holes_in(chunk);
+                vec![extent]
+            }
         }
-        parts
+    }
+
+    /// Zeros of this chunk that are holes at the sender take space here: they are punched before the file gets its name.
+    fn look_for_holes_in(&self, chunk: ChunkId) {
+        if self.awaits_holes() {
+            self.spared.written_whole.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk);
+        }
     }
 
     /// Turns zeros that were written into the holes that they are at the sender.
@@ -164,11 +162,37 @@ impl Target {
             return Ok(None);
         }
         let Ok(value) = chunk_value(self.grid, chunk, bytes) else { return Ok(None) };
-        // In a new file of one that has holes, what is zeros is zeros without being written.
-        let is_there = self.awaits_holes() && self.spared.is_new && is_zeros(bytes);
-        if copied_from.is_some() && !is_there {
-            self.store(bytes, extent.offset).map_err(|cause| self.error("write", cause).resumable())?;
-        }
+        let parts = match self.spared.holes.get() {
+            // A new file is zeros where nothing is written.
+            Some(holes) if copied_from.is_some() && self.spared.is_new => parts_outside(holes, extent, bytes, self.grid.size),
+            _ => {
+                self.look_for_holes_in(chunk);
+                Vec::from_iter(copied_from.is_some().then_some(extent))
+            }
+        };
+        self.store_parts(parts, extent, bytes)?;
         Ok(Some(value))
     }
+
+    /// Writes parts of a chunk whose bytes these are.
+    pub(super) fn store_parts(&self, parts: Vec<Extent>, extent: Extent, bytes: &[u8]) -> Result<(), FileError> {
+        for part in parts {
+            let bytes = &bytes[(part.offset - extent.offset) as usize..][..part.len as usize];
+            self.store(bytes, part.offset).map_err(|cause| self.error("write", cause).resumable())?;
+        }
+        Ok(())
+    }
+}
+
+/// The parts of an extent, whose bytes these are, that are not zeros in holes of the file of `size` bytes.
+fn parts_outside(holes: &HoleMap, extent: Extent, bytes: &[u8], size: u64) -> Vec<Extent> {
+    let end = extent.offset + extent.len;
+    let of = |part: &Extent| (part.offset - extent.offset) as usize..(part.offset + part.len - extent.offset) as usize;
+    let blocks = holes.within(extent).filter_map(|hole| whole_blocks(hole, size));
+    let (mut parts, mut next) = (Vec::new(), extent.offset);
+    for hole in blocks.filter(|hole| is_zeros(&bytes[of(hole)])).chain([Extent { offset: end, len: 0 }]) {
+        parts.extend((next < hole.offset).then(|| Extent { offset: next, len: hole.offset - next }));
+        next = hole.offset + hole.len;
+    }
+    parts
 }
