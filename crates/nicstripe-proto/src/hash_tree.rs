@@ -288,7 +288,8 @@ pub enum SubtreeError {
 pub struct HashTree {
     grid: Grid,
     /// First chunk → subtree from there on.
-    /// Invariant: disjoint subtrees of the file, each at the lowest level that covers its chunks, no two of them siblings.
+    /// Invariant: disjoint subtrees of the file, each at the lowest level that covers its chunks, no two of them siblings,
+    /// but for the first in an open grid.
     nodes: BTreeMap<u64, Node>,
     /// Chunks covered by all nodes.
     covered: u64,
@@ -430,6 +431,10 @@ impl HashTree {
             return None;
         }
         let sibling = first ^ (1 << level);
+        // The two may be all there is: then they have to be joined as the root, which shows when the length is known.
+        if self.grid.is_open() && first.min(sibling) == 0 {
+            return None;
+        }
         if sibling >= chunk_count {
             return Some(Sibling::Absent);
         }

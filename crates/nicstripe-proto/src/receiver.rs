@@ -595,6 +595,36 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_pipe_fits_what_arrived_or_is_refused() {
+        let pipe = || Receiver::new(Shape::Pipe(ChunkSize::DEFAULT), &[], None);
+        let now = origin();
+        let full = ChunkSize::DEFAULT.bytes();
+        let arrive = |receiver: &mut Receiver, chunk, len, last| receiver.on_arrival(A, ChunkId(chunk), len, last, now);
+        let mut short = pipe();
+        assert!(matches!(arrive(&mut short, 0, 5, false), Err(ArrivalError::WrongLength { .. })), "short but not the last");
+        assert!(matches!(arrive(&mut short, 3, 5, true), Ok(Arrival::Write(extent)) if extent.len == 5));
+        assert!(arrive(&mut short, 4, 5, true).is_err() && arrive(&mut short, 4, len(), false).is_err(), "behind the last");
+        assert!(arrive(&mut short, 3, 6, true).is_err(), "another last");
+        for (chunks, size) in [(3, 2 * full + 5), (4, 3 * full + 6), (5, 3 * full + 5), (4, u64::MAX), (0, 0)] {
+            assert!(short.on_end(End { chunks, size }).is_err(), "{chunks} {size}");
+        }
+        assert_eq!(short.on_end(End { chunks: 4, size: 3 * full + 5 }), Ok(()));
+        assert!(short.on_end(End { chunks: 4, size: 3 * full + 5 }).is_err(), "told twice");
+    }
+
+    #[test]
+    fn what_is_kept_in_memory_is_never_more_than_there_is_room_for() {
+        let (mut receiver, now) = (Receiver::new(Shape::Parcels(ChunkSize::DEFAULT), &[], Some(16)), origin());
+        assert!(receiver.on_arrival(A, ChunkId(15), 1, false, now).is_ok());
+        let beyond = receiver.on_arrival(A, ChunkId(16), 1, false, now);
+        assert_eq!(beyond, Err(ArrivalError::NoRoom { chunk: 16, granted: 16 }));
+        assert_eq!((receiver.on_taken(1), receiver.on_taken(1)), (None, Some(18)));
+        assert!(receiver.on_arrival(A, ChunkId(17), 1, false, now).is_ok());
+        assert!(receiver.on_written(A, None, ChunkId(17), 1, ChainingValue([0; 32]), now));
+        assert!(!receiver.on_written(A, None, ChunkId(17), 1, ChainingValue([0; 32]), now), "the second copy is not kept");
+    }
+
+    #[test]
     fn a_damaged_chunk_may_come_again() {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
         receiver.on_arrival(A, ChunkId(0), len(), false, now).unwrap();

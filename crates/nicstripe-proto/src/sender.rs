@@ -69,6 +69,8 @@ pub struct Acknowledged {
     pub delivered: Vec<(PathId, u64)>,
     /// Chunks that other paths need not carry any more.
     pub superseded: Vec<(PathId, ChunkId)>,
+    /// Chunks that the source gave and need not keep any more.
+    pub released: Vec<ChunkId>,
 }
 
 impl Sender {
@@ -194,9 +196,9 @@ impl Sender {
         }
     }
 
-    /// The source has the next chunk, of `len` bytes and this value. Returns its number; nothing where the source is a file, has ended, or the
+    /// The source has the next chunk, of `len` bytes and this value; `last` says that it knows of nothing behind it. Returns its number; nothing where the source is a file, has ended, or the
     /// chunk is empty or longer than a chunk.
-    pub fn give(&mut self, len: u32, value: ChainingValue) -> Option<ChunkId> {
+    pub fn give(&mut self, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
         let most = self.grid.chunk_size.bytes();
         if !self.grid.is_open() || len == 0 || u64::from(len) > most {
             return None;
@@ -205,12 +207,15 @@ impl Sender {
         self.given += 1;
         self.lens.insert(chunk, len);
         if chunk < self.window {
-            self.striper.push(chunk)
+            self.striper.push(chunk);
         } else {
             self.held.insert(chunk);
         }
         if self.shape.has_digest() {
             self.on_read(chunk, value);
+        }
+        if last {
+            self.close();
         }
         Some(chunk)
     }
@@ -336,7 +341,6 @@ impl Sender {
         let mut result = Acknowledged::default();
         for (chunk, owners) in self.striper.acknowledge(range) {
             let bytes = self.chunk_bytes(chunk);
-            self.lens.remove(&chunk);
             self.acknowledged_bytes += bytes;
             self.forget_value(chunk);
             let winner = owners.into_iter().flatten().find(|owner| *owner == path).or(owners[0]);
@@ -350,6 +354,11 @@ impl Sender {
                     result.superseded.push((owner, chunk));
                 }
             }
+        }
+        // Also those that were to be sent again, as their path was lost.
+        result.released = self.lens.range(range.first..range.end()).map(|(chunk, _)| *chunk).collect();
+        for chunk in &result.released {
+            self.lens.remove(chunk);
         }
         result
     }
@@ -441,11 +450,6 @@ impl Sender {
         let given = self.lens.get(&chunk).map(|len| u64::from(*len));
         given.unwrap_or_else(|| self.grid.extent_of(chunk).map_or(0, |extent| extent.len))
     }
-
-    /// The chunks that the source gave and that are not acknowledged.
-    pub fn unacknowledged(&self) -> impl Iterator<Item = ChunkId> {
-        self.lens.keys().copied()
-    }
 }
 
 /// What is told in place of a digest where there is none.
@@ -511,6 +515,37 @@ mod tests {
         assert!(!sender.on_send(A, ChunkId(7)) && sender.on_send(B, ChunkId(7)));
         let mine: Vec<ChunkId> = std::iter::from_fn(|| sender.next_chunk(A, gigabit, 1, now)).collect();
         assert_eq!(mine.last(), Some(&ChunkId(6)));
+    }
+
+    #[test]
+    fn what_was_given_is_released_when_it_is_acknowledged_also_after_its_path_was_lost() {
+        let (mut sender, now) = (Sender::new(Shape::Pipe(ChunkSize::DEFAULT), &[], None), origin());
+        let value = ChainingValue([1; 32]);
+        let full = ChunkSize::DEFAULT.bytes() as u32;
+        assert_eq!([sender.give(full, value, false), sender.give(7, value, true)], [Some(ChunkId(0)), Some(ChunkId(1))]);
+        assert_eq!(sender.give(7, value, false), None, "it had ended");
+        for chunk in [ChunkId(0), ChunkId(1)] {
+            assert_eq!(sender.next_chunk(A, None, 2, now), Some(chunk));
+            assert!(sender.on_send(A, chunk));
+        }
+        assert_eq!(sender.on_acknowledged(A, ChunkId(1).into()).released, [ChunkId(1)]);
+        sender.on_path_lost(A);
+        assert_eq!(sender.on_acknowledged(B, ChunkId(0).into()).released, [ChunkId(0)]);
+        assert_eq!(sender.end(), Some(End { chunks: 2, size: u64::from(full) + 7 }));
+    }
+
+    #[test]
+    fn what_the_receiver_has_no_room_for_is_not_sent() {
+        let grid = Grid::new(10 * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT);
+        let (mut sender, now) = (Sender::new(Shape::File(grid), &[], Some(3)), origin());
+        let sendable = |sender: &mut Sender| std::iter::from_fn(|| sender.next_chunk(A, None, 1, now)).count();
+        assert_eq!(sendable(&mut sender), 3);
+        sender.on_window(2);
+        assert_eq!(sendable(&mut sender), 0);
+        sender.on_window(8);
+        assert_eq!(sendable(&mut sender), 5);
+        sender.on_window(u64::MAX);
+        assert_eq!(sendable(&mut sender), 2);
     }
 
     #[test]

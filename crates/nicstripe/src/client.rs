@@ -7,6 +7,7 @@ mod linker;
 mod probes;
 mod survey;
 mod transfer;
+mod trees;
 
 use std::{
     path::{Path, PathBuf},
@@ -21,9 +22,8 @@ use nicstripe_proto::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use self::{
-    jobs::{PipeJob, TreeJob},
+    jobs::{Job, PipeJob, TreeJob},
     linker::{MOST_STREAMS, SurveyRequest},
-    transfer::Job,
 };
 pub use self::{
     survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface},
@@ -230,14 +230,14 @@ impl Client {
     ///
     /// Has to be called within a tokio runtime.
     pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
-        self.start(Job::Put { source: source.to_owned(), name }, options)
+        self.start(Job::Put { source: source.to_owned(), name, options })
     }
 
     /// Fetches the file `name` of the daemon's root. Where `target` is a directory, the file goes into it under its own name.
     ///
     /// Has to be called within a tokio runtime.
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
-        self.start(Job::Get { name, target: target.to_owned() }, options)
+        self.start(Job::Get { name, target: target.to_owned(), options })
     }
 
     /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for the root itself: each source goes into it
@@ -246,7 +246,7 @@ impl Client {
     ///
     /// Has to be called within a tokio runtime.
     pub fn put_tree(&self, sources: Vec<PathBuf>, name: Option<Name>, as_name: bool, options: TreeOptions) -> Transfer {
-        Transfer::start_tree(self.inner.clone(), TreeJob::Put { sources, name, as_name }, options)
+        self.start(Job::Tree(TreeJob::Put { sources, name, as_name }, options))
     }
 
     /// Fetches files and trees into the directory `target`, as [`Client::put_tree`] sends them. Of each source the second part says that what
@@ -254,7 +254,7 @@ impl Client {
     ///
     /// Has to be called within a tokio runtime.
     pub fn get_tree(&self, sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, options: TreeOptions) -> Transfer {
-        Transfer::start_tree(self.inner.clone(), TreeJob::Get { sources, target: target.to_owned(), as_name }, options)
+        self.start(Job::Tree(TreeJob::Get { sources, target: target.to_owned(), as_name }, options))
     }
 
     /// Sends what a reader gives until its end, as the file `name` of the daemon's root.
@@ -262,14 +262,14 @@ impl Client {
     /// Nothing appears under the name before the end. A reader that fails ends the transfer, and nothing is left. Has to be called within a
     /// tokio runtime; the reader is read on a thread of its own.
     pub fn put_pipe(&self, reader: impl std::io::Read + Send + 'static, name: Name, options: CopyOptions) -> Transfer {
-        Transfer::start_pipe(self.inner.clone(), PipeJob::Put { reader: Box::new(reader), name }, options)
+        self.start(Job::Pipe(Some(PipeJob::Put { reader: Box::new(reader), name }).into(), options))
     }
 
     /// Fetches the file `name` of the daemon's root into a writer, in order. What is written is at most [`PIPE_WINDOW`] bytes behind what has
     /// arrived: a writer that is slow holds back the sender and no link. Has to be called within a tokio runtime; the writer is written to on a
     /// thread of its own.
     pub fn get_pipe(&self, name: Name, writer: impl std::io::Write + Send + 'static, options: CopyOptions) -> Transfer {
-        Transfer::start_pipe(self.inner.clone(), PipeJob::Get { name, writer: Box::new(writer) }, options)
+        self.start(Job::Pipe(Some(PipeJob::Get { name, writer: Box::new(writer) }).into(), options))
     }
 
     /// The daemon's key, and its name in the peers file.
@@ -305,8 +305,8 @@ impl Client {
         }
     }
 
-    fn start(&self, job: Job, options: CopyOptions) -> Transfer {
-        Transfer::start(self.inner.clone(), job, options)
+    fn start(&self, job: Job) -> Transfer {
+        Transfer::start(self.inner.clone(), job)
     }
 }
 

@@ -6,6 +6,7 @@
 mod greeting;
 mod listeners;
 mod service;
+mod trees;
 mod trusted;
 mod watch;
 

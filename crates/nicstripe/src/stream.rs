@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     Frame(Frame),
-    Chunk { header: DataHeader, buffer: ChunkBuffer },
+    Chunk { header: DataHeader, buffer: Arc<ChunkBuffer> },
 }
 
 /// What a connection tells its session.

@@ -10,108 +10,17 @@ mod compress;
 mod delta;
 #[path = "copy/device.rs"]
 mod device;
+mod harness;
 #[path = "copy/sparse.rs"]
 mod sparse;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use harness::{Served, content, digest, interrupt_at, leftovers, name, within};
 use nicstripe::{
-    BitRate, CancellationToken, Client, CopyOptions, Daemon, Digest, Error, FailCode, Name, Report, Transfer,
-    trust::{Identity, Peers, PublicLine},
+    Client, CopyOptions, Error, FailCode, Report,
+    trust::{Identity, Peers},
 };
-use tempfile::TempDir;
-
-/// A daemon that serves a temporary directory, and who may talk to it.
-struct Served {
-    root: TempDir,
-    port: u16,
-    client: Identity,
-    trusted: Peers,
-    shutdown: CancellationToken,
-}
-
-impl Served {
-    async fn start() -> Self {
-        Self::start_in(tempfile::tempdir().unwrap()).await
-    }
-
-    async fn start_in(root: TempDir) -> Self {
-        let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let trusting = |identity: &Identity, name: &str| {
-            let mut peers = Peers::default();
-            peers.add(&PublicLine::new(identity.public_key(), name), Some(name)).unwrap();
-            peers
-        };
-        let bound = Daemon::builder()
-            .peers(trusting(&client, "client"))
-            .root(root.path().to_owned())
-            .port(0)
-            .interfaces(vec!["lo".into()])
-            .identity(daemon.clone());
-        let bound = bound.bind().await.unwrap();
-        let port = bound.addresses()[0].address.port();
-        let shutdown = CancellationToken::new();
-        tokio::spawn(bound.run(shutdown.clone()));
-        Self { root, port, client, trusted: trusting(&daemon, "daemon"), shutdown }
-    }
-
-    async fn connect(&self, links: usize) -> Result<Client, Error> {
-        self.connect_at(links, None).await
-    }
-
-    async fn connect_at(&self, links: usize, bandwidth: Option<BitRate>) -> Result<Client, Error> {
-        let named = (1..=links).map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap()).collect();
-        let builder = Client::builder().identity(self.client.clone()).peers(self.trusted.clone()).port(self.port).links(named);
-        builder.bandwidth(bandwidth).connect("127.0.0.1").await
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.root.path().join(name)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
-    }
-}
-
-fn name(text: &str) -> Name {
-    Name::parse(text.as_bytes()).unwrap()
-}
-
-/// Bytes that repeat nowhere.
-fn content(len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
-    bytes
-}
-
-fn digest(bytes: &[u8]) -> Digest {
-    Digest(*blake3::hash(bytes).as_bytes())
-}
-
-fn leftovers(dir: &Path) -> Vec<String> {
-    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.contains("nicstripe")).collect()
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
-}
-
-/// Interrupts a transfer once so many bytes have moved; says whether there is something to go on with.
-async fn interrupt_at(mut transfer: Transfer, bytes: u64) -> bool {
-    while let Some(event) = within(transfer.next_event()).await {
-        if let nicstripe::Event::Progress(progress) = event
-            && progress.bytes >= bytes
-        {
-            transfer.cancel();
-            break;
-        }
-    }
-    matches!(within(transfer.finish()).await, Err(Error::Cancelled { resumable: true }))
-}
 
 async fn put(client: &Client, source: &Path, target: &str) -> Result<Report, Error> {
     within(client.put(source, Some(name(target)), CopyOptions::default()).finish()).await
@@ -327,4 +236,100 @@ async fn transfers_on_clones_of_one_client_follow_each_other() {
     for round in 0..5 {
         put(&client.clone(), &here.path().join("source"), &format!("target-{round}")).await.unwrap();
     }
+}
+
+/// A writer whose bytes can be looked at, and which can be told to be slow or to break.
+#[derive(Clone, Default)]
+struct Sink {
+    bytes: Arc<std::sync::Mutex<Vec<u8>>>,
+    pause: Duration,
+    breaks_at: Option<usize>,
+}
+
+impl std::io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::thread::sleep(self.pause);
+        let mut written = self.bytes.lock().unwrap();
+        if self.breaks_at.is_some_and(|most| written.len() + bytes.len() > most) {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        }
+        written.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A reader that gives small pieces and then fails.
+struct Failing(usize);
+
+impl std::io::Read for Failing {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let len = self.0.min(bytes.len()).min(1000);
+        self.0 -= len;
+        if len == 0 { Err(std::io::Error::other("the tape is torn")) } else { Ok(len) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipes_of_every_awkward_length_arrive_whole_over_three_links_both_ways() {
+    let served = Served::start().await;
+    let client = within(served.connect(3)).await.unwrap();
+    const CHUNK: usize = 256 * 1024;
+    for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 200 * CHUNK + 4097] {
+        let bytes = content(size);
+        let remote = format!("piped-{size}");
+        let reader = std::io::Cursor::new(bytes.clone());
+        let report = within(client.put_pipe(reader, name(&remote), CopyOptions::default()).finish()).await.unwrap();
+        assert_eq!((report.digest, report.size), (Some(digest(&bytes)), size as u64), "{size} bytes");
+        assert!(std::fs::read(served.path(&remote)).unwrap() == bytes, "{size} bytes");
+
+        let sink = Sink::default();
+        let report = within(client.get_pipe(name(&remote), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+        assert_eq!((report.digest, report.size), (Some(digest(&bytes)), size as u64), "{size} bytes");
+        assert!(*sink.bytes.lock().unwrap() == bytes, "{size} bytes");
+    }
+    assert_eq!(leftovers(served.root.path()), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_fails_leaves_nothing_and_the_session_goes_on() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    for size in [0, 1000, 3_000_000] {
+        let error = within(client.put_pipe(Failing(size), name("torn"), CopyOptions::default()).finish()).await.unwrap_err();
+        assert!(nicstripe::chain(&error).contains("the tape is torn") && !error.is_resumable(), "{error:?}");
+    }
+    let report = within(client.put_pipe(&b"whole"[..], name("whole"), CopyOptions::default()).finish()).await.unwrap();
+    assert_eq!(report.size, 5);
+    assert_eq!(std::fs::read_dir(served.root.path()).unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_breaks_ends_the_transfer_and_not_the_session() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let bytes = content(20 << 20);
+    std::fs::write(served.path("file"), &bytes).unwrap();
+    let sink = Sink { breaks_at: Some(1 << 20), ..Sink::default() };
+    let error = within(client.get_pipe(name("file"), sink, CopyOptions::default()).finish()).await.unwrap_err();
+    assert!(nicstripe::chain(&error).contains("roken pipe"), "{error:?}");
+    let sink = Sink::default();
+    within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+    assert!(*sink.bytes.lock().unwrap() == bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_writer_holds_back_the_sender_and_no_link() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let bytes = content(40 << 20);
+    std::fs::write(served.path("file"), &bytes).unwrap();
+    let sink = Sink { pause: Duration::from_millis(20), ..Sink::default() };
+    let report = within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+    assert!(*sink.bytes.lock().unwrap() == bytes);
+    assert!(report.elapsed >= Duration::from_millis(160 * 20));
+    assert_eq!(report.failovers, 0);
 }

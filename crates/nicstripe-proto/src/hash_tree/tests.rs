@@ -306,3 +306,21 @@ fn subtrees_of_zeros_join_to_the_digest_of_zeros() {
     assert!(zeros_subtree(grid, Zeros { first: ChunkId(5), level: 0 }).is_err());
     assert!(zeros_subtree(grid, Zeros { first: ChunkId(1), level: 1 }).is_err());
 }
+
+#[test]
+fn a_tree_of_unknown_length_has_the_digest_of_the_file_once_it_is_known() {
+    let size = ChunkSize::MIN;
+    for len in [1, 4095, 4096, 4097, 8192, 8193, 4 * 4096, 5 * 4096, 7 * 4096 + 1, 16 * 4096, 33 * 4096 + 5] {
+        let file: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+        let mut tree = HashTree::new(Grid::open(size));
+        let count = file.chunks(4096).count();
+        for (chunk, bytes) in file.chunks(4096).enumerate() {
+            let chunk_id = ChunkId(chunk as u64);
+            let value = piece_value(Grid::open(size), chunk_id, bytes, chunk + 1 == count).unwrap();
+            tree.insert(Subtree::of_chunk(chunk_id, value)).unwrap();
+        }
+        assert_eq!(tree.root(), None, "{len}");
+        tree.close(Grid::new(len as u64, size)).unwrap();
+        assert_eq!(tree.root().map(|digest| digest.0), Some(*blake3::hash(&file).as_bytes()), "{len}");
+    }
+}

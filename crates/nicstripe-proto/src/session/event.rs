@@ -76,6 +76,13 @@ pub enum Event {
         /// The chunk.
         chunk: ChunkId,
     },
+    /// A chunk that was given by [`crate::Session::give`] has arrived and need not be kept.
+    Released {
+        /// The transfer.
+        transfer: TransferId,
+        /// The chunk.
+        chunk: ChunkId,
+    },
     /// Make the data written so far durable, then append these to the journal, then call [`crate::Session::handle_synced`].
     Sync {
         /// The transfer.

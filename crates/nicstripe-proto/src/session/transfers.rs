@@ -55,6 +55,7 @@ impl Transfer {
     fn stats(&self) -> TransferStats {
         match self {
             Self::Sending { sender, .. } => TransferStats {
+                size: size_of(sender.grid()),
                 resumed_bytes: sender.resumed_bytes(),
                 delivered_bytes: sender.acknowledged_bytes(),
                 repeated_bytes: sender.resent_bytes(),
@@ -62,6 +63,7 @@ impl Transfer {
                 by_path: sender.delivered_by_path().collect(),
             },
             Self::Receiving(receiver) => TransferStats {
+                size: size_of(receiver.grid()),
                 resumed_bytes: receiver.resumed_bytes(),
                 delivered_bytes: receiver.written_bytes(),
                 repeated_bytes: receiver.duplicate_bytes(),
@@ -109,6 +111,8 @@ impl Transfer {
 /// What a transfer has moved so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TransferStats {
+    /// Bytes of the whole, as far as it is known.
+    pub size: u64,
     /// Bytes that were durable at the receiver before this session.
     pub resumed_bytes: u64,
     /// Bytes that arrived, each counted once.
@@ -119,6 +123,25 @@ pub struct TransferStats {
     pub unsent_bytes: u64,
     /// The delivered bytes by path.
     pub by_path: BTreeMap<PathId, u64>,
+}
+
+impl TransferStats {
+    /// Adds what another transfer has moved.
+    pub fn add(&mut self, other: &Self) {
+        self.size += other.size;
+        self.resumed_bytes += other.resumed_bytes;
+        self.delivered_bytes += other.delivered_bytes;
+        self.repeated_bytes += other.repeated_bytes;
+        self.unsent_bytes += other.unsent_bytes;
+        for (path, bytes) in &other.by_path {
+            *self.by_path.entry(*path).or_default() += bytes;
+        }
+    }
+}
+
+/// The size of a grid, 0 while it is not known.
+fn size_of(grid: Grid) -> u64 {
+    if grid.is_open() { 0 } else { grid.size }
 }
 
 /// What is to be done with a chunk that arrived.
@@ -170,9 +193,12 @@ impl Session {
         }
     }
 
-    /// Sender: the source has the next chunk, of `len` bytes and this value, and keeps it until it is acknowledged. Returns its number.
-    pub fn give(&mut self, transfer: TransferId, len: u32, value: ChainingValue) -> Option<ChunkId> {
-        self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?.give(len, value)
+    /// Sender: the source has the next chunk, of `len` bytes and this value, and keeps it until it is acknowledged; `last` says that it knows of
+    /// nothing behind it. Returns its number.
+    pub fn give(&mut self, transfer: TransferId, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
+        let chunk = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?.give(len, value, last);
+        self.poll_read(transfer);
+        chunk
     }
 
     /// Sender: the source has given all it has.
@@ -540,6 +566,7 @@ impl Session {
                     path.rate.on_acknowledged(bytes, now);
                 }
             }
+            self.events.extend(acknowledged.released.into_iter().map(|chunk| Event::Released { transfer, chunk }));
             let superseded = acknowledged.superseded.into_iter();
             self.events.extend(superseded.map(|(path, chunk)| Event::Superseded { path, transfer, chunk }));
         }

@@ -16,7 +16,7 @@ pub mod rules;
 pub use self::{
     entry::{Content, Entry, EntryId, Owner, Xattr},
     message::{EntryFailure, TreeMessage},
-    parcel::{ParcelError, ParcelReader, ParcelWriter, Record},
+    parcel::{ParcelError, ParcelReader, ParcelWriter, Reason, Record, Trouble},
     rules::{Existing, TreeRules, Verdict, decide},
 };
 
@@ -31,3 +31,6 @@ pub const MOST_UNDECIDED: usize = 8192;
 
 /// Most wanted entries that a sender lets be without a result.
 pub const MOST_PENDING: usize = 16_384;
+
+#[cfg(test)]
+mod tests;

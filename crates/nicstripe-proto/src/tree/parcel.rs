@@ -4,17 +4,20 @@
 //!
 //! | offset | size | field |
 //! | --- | --- | --- |
-//! | 0 | 1 | kind: 1 entry, 2 end of a directory, 3 piece of a file, 4 abandoned file |
+//! | 0 | 1 | kind: 1 entry, 2 end of a directory, 3 piece of a file, 4 abandoned file, 5 trouble |
 //! | 1 | 1 | flags; see the kinds |
 //! | 2 | 2 | 0 |
 //! | 4 | 4 | bytes of the body, at most what the parcel has left |
 //! | 8 | 8 | number of the entry |
 //!
 //! An entry's body is its CBOR. An end has none; flag 1 says that all in the directory could be read. A piece's body is its offset in the file,
-//! 8 bytes, and the bytes; flag 1 says that it is the last. An abandoned file has none: its content will not come, as it cannot be read or
-//! changed meanwhile; what came of it is to be dropped.
+//! 8 bytes, and the bytes; flag 1 says that it is the last. The body of an abandoned file is the CBOR of a [`Reason`]: its content will not
+//! come; what came of it is to be dropped. The body of a trouble is the CBOR of a [`Trouble`], its number 0.
+
+use minicbor::{Decode, Encode};
 
 use super::{Entry, EntryId};
+use crate::{message::FailCode, name::Name};
 
 /// One thing in a parcel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +46,35 @@ pub enum Record<'a> {
     Abandoned {
         /// The file.
         id: EntryId,
+        /// Why: it cannot be read, or changed meanwhile.
+        reason: Reason,
     },
+    /// Something was found that cannot become an entry.
+    Trouble(Box<Trouble>),
+}
+
+/// Why something does not come.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Reason {
+    /// What kind of failure.
+    #[n(0)]
+    pub code: FailCode,
+    /// What failed, on which thing, in one line for people; at most 1 KiB, escaped by whoever shows it.
+    #[n(1)]
+    pub text: String,
+}
+
+/// Something that the walk came upon and that cannot be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Trouble {
+    /// Its place beneath the target, if that is a name.
+    #[n(0)]
+    pub name: Option<Name>,
+    /// Why.
+    #[n(1)]
+    pub reason: Reason,
 }
 
 /// Bytes of a record's header.
@@ -91,7 +122,8 @@ impl<'a> ParcelWriter<'a> {
             }
             Record::EndDirectory { id, complete } => self.put(KIND_END, u8::from(*complete), *id, &[]),
             Record::Piece { id, offset, last, bytes } => self.put(KIND_PIECE, u8::from(*last), *id, &[&offset.to_le_bytes(), bytes]),
-            Record::Abandoned { id } => self.put(KIND_ABANDONED, 0, *id, &[]),
+            Record::Abandoned { id, reason } => self.put(KIND_ABANDONED, 0, *id, &[&minicbor::to_vec(reason).unwrap_or_default()]),
+            Record::Trouble(trouble) => self.put(KIND_TROUBLE, 0, EntryId(0), &[&minicbor::to_vec(trouble).unwrap_or_default()]),
         }
     }
 
@@ -151,8 +183,13 @@ impl<'a> ParcelReader<'a> {
                 Ok(Record::Piece { id, offset: u64::from_le_bytes(*offset), last: flags == 1, bytes })
             }
             KIND_END if body.is_empty() => Ok(Record::EndDirectory { id, complete: flags == 1 }),
-            KIND_ABANDONED if body.is_empty() => Ok(Record::Abandoned { id }),
-            KIND_END | KIND_ABANDONED => Err(ParcelError::Reserved),
+            KIND_ABANDONED => {
+                Ok(Record::Abandoned { id, reason: minicbor::decode(body).map_err(|error| ParcelError::Entry(error.to_string()))? })
+            }
+            KIND_TROUBLE => {
+                minicbor::decode(body).map(Box::new).map(Record::Trouble).map_err(|error| ParcelError::Entry(error.to_string()))
+            }
+            KIND_END => Err(ParcelError::Reserved),
             kind => Err(ParcelError::Kind(kind)),
         }
     }
@@ -185,7 +222,7 @@ pub enum ParcelError {
     #[error("peer sent a parcel with reserved bits set")]
     Reserved,
     /// A kind of record that does not exist.
-    #[error("peer sent a parcel with a record of kind {0}, expected 1 to 4")]
+    #[error("peer sent a parcel with a record of kind {0}, expected 1 to 5")]
     Kind(u8),
     /// An entry that cannot be read.
     #[error("peer sent a parcel with an entry that cannot be read: {0}")]
@@ -204,3 +241,4 @@ const KIND_ENTRY: u8 = 1;
 const KIND_END: u8 = 2;
 const KIND_PIECE: u8 = 3;
 const KIND_ABANDONED: u8 = 4;
+const KIND_TROUBLE: u8 = 5;

@@ -120,3 +120,118 @@ pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> 
 fn is_same_time(sent: Timestamp, found: Timestamp) -> bool {
     sent == found || (found.nanoseconds == 0 && sent.seconds == found.seconds)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{name::Name, tree::EntryId};
+
+    const AT: Timestamp = Timestamp { seconds: 100, nanoseconds: 7 };
+    const EARLIER: Timestamp = Timestamp { seconds: 99, nanoseconds: 8 };
+    const LATER: Timestamp = Timestamp { seconds: 100, nanoseconds: 8 };
+    const WHOLE_SECOND: Timestamp = Timestamp { seconds: 100, nanoseconds: 0 };
+
+    fn entry(content: Content) -> Entry {
+        let name = Name::parse(b"n").ok();
+        Entry { id: EntryId(0), parent: None, name, content, mode: 0o644, mtime: AT, owner: None, xattrs: None }
+    }
+
+    fn file(digest: Option<u8>) -> Entry {
+        entry(Content::File { size: 5, alone: false, digest: digest.map(digest_of) })
+    }
+
+    fn symlink() -> Entry {
+        entry(Content::Symlink { target: b"a".to_vec() })
+    }
+
+    fn found(size: u64, mtime: Timestamp, digest: Option<u8>) -> Existing {
+        Existing::File { size, mtime, digest: digest.map(digest_of) }
+    }
+
+    fn digest_of(byte: u8) -> Digest {
+        Digest([byte; 32])
+    }
+
+    /// Decides without, with `replace`, with `update`, and with both.
+    fn all(rules: &TreeRules, entry: &Entry, existing: &Existing) -> [Verdict; 4] {
+        [(false, false), (true, false), (false, true), (true, true)]
+            .map(|(replace, update)| decide(&TreeRules { replace, update, ..rules.clone() }, entry, Some(existing)))
+    }
+
+    fn plain(entry: &Entry, existing: &Existing) -> [Verdict; 4] {
+        all(&TreeRules::default(), entry, existing)
+    }
+
+    fn by_checksum(entry: &Entry, existing: &Existing) -> [Verdict; 4] {
+        all(&TreeRules { checksum: true, ..TreeRules::default() }, entry, existing)
+    }
+
+    const SAME: [Verdict; 4] = [Verdict::Same; 4];
+    const OLDER_THERE: [Verdict; 4] = [Verdict::Exists, Verdict::Replace, Verdict::Replace, Verdict::Replace];
+    const NOT_OLDER_THERE: [Verdict; 4] = [Verdict::Exists, Verdict::Replace, Verdict::Newer, Verdict::Newer];
+    const NEVER: [Verdict; 4] = [Verdict::Exists; 4];
+    const ONLY_REPLACED: [Verdict; 4] = [Verdict::Exists, Verdict::Replace, Verdict::Exists, Verdict::Replace];
+
+    #[test]
+    fn what_is_not_there_is_made_whatever_the_rules() {
+        for entry in [file(None), symlink(), entry(Content::Directory)] {
+            assert_eq!(decide(&TreeRules::default(), &entry, None), Verdict::Create);
+            assert_eq!(decide(&TreeRules { update: true, checksum: true, ..TreeRules::default() }, &entry, None), Verdict::Create);
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_same_size_and_time_is_the_same() {
+        assert_eq!(plain(&file(None), &found(5, AT, None)), SAME);
+        assert_eq!(plain(&file(None), &found(5, WHOLE_SECOND, None)), SAME, "a file system without nanoseconds");
+    }
+
+    #[test]
+    fn a_file_that_differs_is_replaced_where_that_was_asked_for() {
+        assert_eq!(plain(&file(None), &found(5, EARLIER, None)), OLDER_THERE);
+        assert_eq!(plain(&file(None), &found(6, EARLIER, None)), OLDER_THERE);
+        assert_eq!(plain(&file(None), &found(5, LATER, None)), NOT_OLDER_THERE);
+        assert_eq!(plain(&file(None), &found(6, LATER, None)), NOT_OLDER_THERE);
+        assert_eq!(plain(&file(None), &found(6, AT, None)), NOT_OLDER_THERE, "of one time and another size: not older");
+    }
+
+    #[test]
+    fn a_file_whose_bytes_are_compared_is_the_same_by_its_digest_alone() {
+        assert_eq!(by_checksum(&file(Some(1)), &found(5, EARLIER, Some(1))), SAME);
+        assert_eq!(by_checksum(&file(Some(1)), &found(5, AT, Some(2))), NOT_OLDER_THERE);
+        assert_eq!(by_checksum(&file(Some(1)), &found(5, EARLIER, Some(2))), OLDER_THERE);
+        assert_eq!(by_checksum(&file(Some(1)), &found(6, EARLIER, Some(1))), OLDER_THERE, "of another size");
+        for (sent, found_digest) in [(None, None), (Some(1), None), (None, Some(1))] {
+            assert_eq!(by_checksum(&file(sent), &found(5, EARLIER, found_digest)), OLDER_THERE, "{sent:?} {found_digest:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_is_neither_replaced_nor_put_in_anothers_place() {
+        let directory = entry(Content::Directory);
+        assert_eq!(plain(&directory, &Existing::Directory), SAME);
+        for existing in [found(5, EARLIER, None), Existing::Symlink(b"a".to_vec()), Existing::Other] {
+            assert_eq!(plain(&directory, &existing), NEVER, "{existing:?}");
+        }
+        for entry in [file(None), symlink()] {
+            assert_eq!(plain(&entry, &Existing::Directory), NEVER, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_says_the_same_is_the_same_and_all_else_only_replaced() {
+        assert_eq!(plain(&symlink(), &Existing::Symlink(b"a".to_vec())), SAME);
+        for existing in [Existing::Symlink(b"b".to_vec()), found(5, EARLIER, None), Existing::Other] {
+            assert_eq!(plain(&symlink(), &existing), ONLY_REPLACED, "{existing:?}");
+        }
+        for existing in [Existing::Symlink(b"a".to_vec()), Existing::Other] {
+            assert_eq!(plain(&file(None), &existing), ONLY_REPLACED, "{existing:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_made_or_replaced_is_wanted() {
+        let wanted = [Verdict::Create, Verdict::Replace, Verdict::Same, Verdict::Newer, Verdict::Exists, Verdict::Refused];
+        assert_eq!(wanted.map(Verdict::is_wanted), [true, true, false, false, false, false]);
+    }
+}

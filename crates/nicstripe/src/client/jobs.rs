@@ -1,8 +1,43 @@
-//! What a client may be asked to do besides copying one file.
+//! What a client may be asked to do, and how its session is asked for it.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    collections::VecDeque,
+    fmt, io,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+};
 
-use nicstripe_proto::Name;
+use nicstripe_proto::{
+    BitRate, ChunkSize, Name, Offer, SourceIdentity, TransferId,
+    message::{EntryRef, Get, OfferKind, Put, PutOptions},
+    tree::EntryId,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use super::{CopyOptions, Inner, LiveSession, trees};
+use crate::{
+    error::Error,
+    file::{ReadOptions, Source},
+    session::{Alone, Command, GetInto, LocalTarget, Outcome, PutFrom, Reply, Tally, offer_of},
+    tree::TreeOptions,
+};
+
+/// What a transfer does.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A file from here to there.
+    Put { source: PathBuf, name: Option<Name>, options: CopyOptions },
+    /// A file from there to here.
+    Get { name: Name, target: PathBuf, options: CopyOptions },
+    /// Files and directories.
+    Tree(TreeJob, TreeOptions),
+    /// Bytes of unknown length; nothing once they are under way, as they cannot be had again.
+    Pipe(Mutex<Option<PipeJob>>, CopyOptions),
+}
 
 /// A tree to copy.
 #[derive(Debug, Clone)]
@@ -16,6 +51,147 @@ pub(super) enum PipeJob {
     Put { reader: Box<dyn io::Read + Send>, name: Name },
     Get { name: Name, writer: Box<dyn io::Write + Send> },
 }
+
+/// What every transfer of a tree is asked with.
+pub(super) struct Asked {
+    pub(super) transfer: TransferId,
+    pub(super) peer_key: [u8; 32],
+    pub(super) limit_bps: Option<u64>,
+    pub(super) alone: Alone,
+    pub(super) reply: Reply,
+}
+
+impl Job {
+    pub(super) fn is_get(&self) -> bool {
+        match self {
+            Self::Get { .. } | Self::Tree(TreeJob::Get { .. }, _) => true,
+            Self::Put { .. } | Self::Tree(TreeJob::Put { .. }, _) => false,
+            Self::Pipe(pipe, _) => matches!(*pipe.lock().unwrap_or_else(PoisonError::into_inner), Some(PipeJob::Get { .. })),
+        }
+    }
+
+    /// Whether another attempt goes on where this one ended.
+    pub(super) fn can_be_tried_again(&self) -> bool {
+        !matches!(self, Self::Pipe(..))
+    }
+
+    /// Opens what has to be open before the peer is asked, and says what the session has to do.
+    pub(super) async fn command(
+        &self,
+        inner: &Inner,
+        session: &LiveSession,
+        transfer: TransferId,
+        restart: bool,
+        alone: Alone,
+        reply: Reply,
+    ) -> Result<Command, Error> {
+        let limit_bps = inner.settings.bandwidth.map(|BitRate(bps)| bps);
+        let peer_key = *session.key.as_bytes();
+        let with = |options: CopyOptions| PutOptions { restart: options.restart || restart, ..options.into() };
+        Ok(match self {
+            Self::Put { source: path, name, options } => {
+                let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
+                let opened = path.clone();
+                let reading = ReadOptions { allow_changing: options.allow_changing, compress: options.compress };
+                let source = Arc::new(inner.pool.call(move || Source::open(&opened, reading)).await.ok_or_else(io_threads_gone)??);
+                let put = Put {
+                    into: name.is_some().then(|| own_name.clone()),
+                    name: name.clone().unwrap_or(own_name),
+                    offer: offer_of(transfer, &source),
+                    options: with(*options),
+                    entry: None,
+                };
+                Command::Put { transfer, from: PutFrom::File { source, put: Box::new(put) }, reply }
+            }
+            Self::Get { name, target, options } => {
+                let own_name = std::ffi::OsStr::from_bytes(name.file_name());
+                let path = if target.is_dir() { target.join(own_name) } else { target.clone() };
+                let target = LocalTarget { path, options: with(*options), peer_key };
+                let CopyOptions { compress, allow_changing, .. } = *options;
+                let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None, compress, allow_changing });
+                Command::Get { transfer, into: GetInto::File { get, target }, reply }
+            }
+            Self::Pipe(pipe, options) => match pipe.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(PipeJob::Put { reader, name }) => {
+                    let offer = Offer {
+                        transfer,
+                        source: SourceIdentity::default(),
+                        chunk_log2: ChunkSize::DEFAULT.log2(),
+                        mode: 0o666,
+                        kind: Some(OfferKind::Pipe),
+                        data: None,
+                    };
+                    let put = Box::new(Put { name, offer, options: with(*options), into: None, entry: None });
+                    Command::Put { transfer, from: PutFrom::Pipe { reader, put }, reply }
+                }
+                Some(PipeJob::Get { name, writer }) => {
+                    let CopyOptions { compress, allow_changing, .. } = *options;
+                    let get = Box::new(Get { transfer, name, limit_bps, entry: None, compress, allow_changing });
+                    Command::Get { transfer, into: GetInto::Pipe { get, writer }, reply }
+                }
+                None => return Err(Error::Cancelled { resumable: false }),
+            },
+            Self::Tree(TreeJob::Put { sources, name, as_name }, options) => {
+                let asked = Asked { transfer, peer_key, limit_bps, alone, reply };
+                trees::put(asked, sources, name.clone(), *as_name, options)
+            }
+            Self::Tree(TreeJob::Get { sources, target, as_name }, options) => {
+                let asked = Asked { transfer, peer_key, limit_bps, alone, reply };
+                trees::get(asked, sources, target, *as_name, options)?
+            }
+        })
+    }
+
+    /// Moves the entries of a tree that are transfers of their own, until the tree itself has its answer.
+    pub(super) async fn move_entries(
+        &self,
+        inner: &Inner,
+        session: &LiveSession,
+        restart: bool,
+        tree: TransferId,
+        mut entries: mpsc::UnboundedReceiver<(EntryId, u64)>,
+        mut answer: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
+    ) -> Result<Result<(Outcome, Tally), Error>, oneshot::error::RecvError> {
+        let Self::Tree(job, options) = self else { return answer.await };
+        let options = PutOptions { restart: options.files.restart || restart, ..options.files.into() };
+        let mut waiting = VecDeque::new();
+        let mut moving = JoinSet::new();
+        loop {
+            while moving.len() < MOST_ALONE
+                && let Some(id) = waiting.pop_front()
+            {
+                let (reply, end) = oneshot::channel();
+                let (transfer, entry) = (inner.next_transfer(), EntryRef { tree, id });
+                let command = match job {
+                    TreeJob::Put { .. } => Command::Put { transfer, from: PutFrom::Entry { entry, options }, reply },
+                    TreeJob::Get { .. } => Command::Get { transfer, into: GetInto::Entry { entry, options }, reply },
+                };
+                session.handle.command(command).await;
+                // What became of it is told to the tree.
+                moving.spawn(async { drop(end.await) });
+            }
+            tokio::select! {
+                biased;
+                result = &mut answer => return result,
+                Some((id, _)) = entries.recv() => waiting.push_back(id),
+                Some(_) = moving.join_next() => {}
+            }
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn next_transfer(&self) -> TransferId {
+        TransferId(self.next_transfer.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+fn io_threads_gone() -> Error {
+    Error::System { what: "open a file", source: io::Error::other("the I/O threads have ended") }
+}
+
+/// Entries of a tree that are moved as transfers of their own at once: the sync of one does not keep the links waiting.
+const MOST_ALONE: usize = 8;
 
 impl fmt::Debug for PipeJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

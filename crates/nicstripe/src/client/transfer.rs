@@ -1,31 +1,24 @@
 //! A transfer at work: attempts until it is done, or cannot be done.
 
 use std::{
-    os::unix::ffi::OsStrExt,
-    path::PathBuf,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{
-    BitRate, FailCode, Name, TransferId,
-    message::{Get, Put},
-};
+use nicstripe_proto::{BitRate, FailCode};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CopyOptions, Inner, LiveSession,
+    Inner,
     carried::{self, Carried},
-    jobs::{PipeJob, TreeJob},
+    jobs::Job,
 };
 use crate::{
     error::Error,
     event::{Event, LinkState},
-    file::{ReadOptions, Source},
     report::{Limit, Report, limit},
-    session::{Command, LocalTarget, Outcome, Reply, Tally, offer_of},
-    tree::TreeOptions,
+    session::{Outcome, Tally},
 };
 
 /// A transfer that runs. Dropping it interrupts it; it can be resumed.
@@ -37,25 +30,11 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    pub(super) fn start(inner: Arc<Inner>, job: Job, options: CopyOptions) -> Self {
+    pub(super) fn start(inner: Arc<Inner>, job: Job) -> Self {
         let (events, receiver) = mpsc::channel(EVENTS);
         let cancel = CancellationToken::new();
-        let run = Run { inner, job, options, events, cancel: cancel.clone(), started: Instant::now() };
+        let run = Run { inner, job, restart: false, events, cancel: cancel.clone(), started: Instant::now() };
         Self { events: receiver, cancel, task: tokio::spawn(run.run()) }
-    }
-
-    pub(super) fn start_tree(inner: Arc<Inner>, job: TreeJob, options: TreeOptions) -> Self {
-        Self::unbuilt(format!("{inner:?} {job:?} {options:?}"))
-    }
-
-    pub(super) fn start_pipe(inner: Arc<Inner>, job: PipeJob, options: CopyOptions) -> Self {
-        Self::unbuilt(format!("{inner:?} {job:?} {options:?}"))
-    }
-
-    fn unbuilt(what: String) -> Self {
-        let (_, events) = mpsc::channel(1);
-        let task = tokio::spawn(async { Err(Error::System { what: "start this transfer", source: std::io::Error::other(what) }) });
-        Self { events, cancel: CancellationToken::new(), task }
     }
 
     /// Returns the next event, or `None` when the transfer has ended. Cancel safe.
@@ -89,18 +68,12 @@ impl Drop for Transfer {
     }
 }
 
-/// What a transfer does.
-#[derive(Debug, Clone)]
-pub(super) enum Job {
-    Put { source: PathBuf, name: Option<Name> },
-    Get { name: Name, target: PathBuf },
-}
-
 /// A transfer at work: attempts until it is done, or cannot be done.
 struct Run {
     inner: Arc<Inner>,
     job: Job,
-    options: CopyOptions,
+    /// Whether what an earlier attempt has received is worthless.
+    restart: bool,
     events: mpsc::Sender<Event>,
     cancel: CancellationToken,
     started: Instant,
@@ -123,9 +96,11 @@ impl Run {
         loop {
             match self.attempt(&mut begun).await {
                 Ok(report) => return Ok(report),
-                Err(error) if error.fail_code() == Some(FailCode::Digest) && !restarted => restarted = true,
+                Err(error) if error.fail_code() == Some(FailCode::Digest) && !restarted && self.job.can_be_tried_again() => {
+                    restarted = true;
+                }
                 // The daemon went away in the middle: perhaps it comes back, and what is durable is still there.
-                Err(error) if begun && self.may_wait(&error, &mut lost_since) => {
+                Err(error) if begun && self.job.can_be_tried_again() && self.may_wait(&error, &mut lost_since) => {
                     let since = lost_since.map_or(Duration::ZERO, |since| since.elapsed());
                     let _ = self.events.try_send(Event::Waiting { since });
                     tokio::select! {
@@ -135,7 +110,7 @@ impl Run {
                 }
                 Err(error) => return Err(self.given_up(error, lost_since)),
             }
-            self.options.restart = true;
+            self.restart = true;
             let _ = self.events.try_send(Event::Restarted);
         }
     }
@@ -173,25 +148,28 @@ impl Run {
         };
         let name = self.inner.name_of(&session.key);
         let _ = self.events.try_send(Event::Connected { key: session.key, name });
-        let (reply, mut answer) = oneshot::channel();
-        let command = self.command(&session, reply).await?;
+        let (reply, answer) = oneshot::channel();
+        let (alone, entries) = mpsc::unbounded_channel();
+        let transfer = self.inner.next_transfer();
+        let is_get = self.job.is_get();
+        let command = self.job.command(&self.inner, &session, transfer, self.restart, alone, reply).await?;
         let before = Carried::read();
         if !session.handle.command(command).await {
             return Err(Error::Ended { host: self.inner.host.clone(), why: "before the transfer began".into() });
         }
         *begun = true;
         let result = tokio::select! {
-            result = &mut answer => result,
+            result = self.job.move_entries(&self.inner, &session, self.restart, transfer, entries, answer) => result,
             () = self.cancel.cancelled() => {
                 self.inner.forget(&session).await;
-                return Err(Error::Cancelled { resumable: true });
+                return Err(Error::Cancelled { resumable: self.job.can_be_tried_again() });
             }
         };
         let ended = || Error::Ended { host: self.inner.host.clone(), why: "without an answer".into() };
         match result.unwrap_or_else(|_| Err(ended())) {
             Ok((outcome, tally)) => {
                 let mut report = self.report(&outcome, tally, session.routes.as_ref().map_or(0, |routes| routes.count()));
-                carried::verify(&mut report.links, &before, matches!(self.job, Job::Get { .. })).await;
+                carried::verify(&mut report.links, &before, is_get).await;
                 if let Some(survey) = session.survey().await {
                     report.failed = survey.unused.into_iter().filter(|unused| unused.failed).collect();
                     report.remedies = survey.remedies;
@@ -201,36 +179,6 @@ impl Run {
             Err(error) => {
                 self.inner.forget(&session).await;
                 Err(error)
-            }
-        }
-    }
-
-    /// Opens what has to be open before the peer is asked.
-    async fn command(&self, session: &LiveSession, reply: Reply) -> Result<Command, Error> {
-        let transfer = TransferId(self.inner.next_transfer.fetch_add(1, Ordering::Relaxed));
-        match self.job.clone() {
-            Job::Put { source: path, name } => {
-                let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
-                let CopyOptions { allow_changing, compress, .. } = self.options;
-                let options = ReadOptions { allow_changing, compress };
-                let opened = self.inner.pool.call(move || Source::open(&path, options)).await;
-                let source = Arc::new(opened.ok_or_else(io_threads_gone)??);
-                let put = Put {
-                    into: name.is_some().then(|| own_name.clone()),
-                    name: name.unwrap_or(own_name),
-                    offer: offer_of(transfer, &source),
-                    options: self.options.into(),
-                    entry: None,
-                };
-                Ok(Command::Put { source, put: Box::new(put), reply })
-            }
-            Job::Get { name, target } => {
-                let path = if target.is_dir() { target.join(std::ffi::OsStr::from_bytes(name.file_name())) } else { target };
-                let target = LocalTarget { path, options: self.options.into(), peer_key: *session.key.as_bytes() };
-                let limit_bps = self.inner.settings.bandwidth.map(|BitRate(bps)| bps);
-                let CopyOptions { allow_changing, compress, .. } = self.options;
-                let get = Get { transfer, name, limit_bps, entry: None, compress, allow_changing };
-                Ok(Command::Get { get: Box::new(get), target, reply })
             }
         }
     }
@@ -254,8 +202,8 @@ impl Run {
         let all_known = expected().count() > 0 && expected().all(|link| link.theory.is_some());
         let mut report = Report {
             size: outcome.size,
-            digest: Some(outcome.digest),
-            tree: None,
+            digest: outcome.digest,
+            tree: outcome.tree.clone(),
             wire_bytes: tally.wire_bytes,
             elapsed,
             moving: tally.moving_since.map_or(Duration::ZERO, |since| since.elapsed()),
@@ -272,10 +220,6 @@ impl Run {
         report.limited_by = limit(&report, self.limit());
         report
     }
-}
-
-fn io_threads_gone() -> Error {
-    Error::System { what: "open a file", source: std::io::Error::other("the I/O threads have ended") }
 }
 
 /// Events that may wait for whoever shows them.

@@ -68,7 +68,7 @@ impl Service {
 
     /// Opens a file for the peer to write. Waits a while for an earlier session of the same peer to let go of it.
     pub(crate) async fn open_target(self: Arc<Self>, put: Put) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
-        self.check_allowed(&put)?;
+        self.check_writable(&put.name)?;
         let started = Instant::now();
         loop {
             self.shared.give_way(&self.key).await;
@@ -109,6 +109,7 @@ impl Service {
             options,
             peer_key: *self.key.as_bytes(),
             journal_id: crate::random_bytes(),
+            attributes: None,
         };
         Target::open(request).map_err(|error| match error.code {
             FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
@@ -116,13 +117,25 @@ impl Service {
         })
     }
 
-    fn check_allowed(&self, put: &Put) -> Result<(), FileError> {
+    pub(super) fn root(&self) -> &Arc<Root> {
+        &self.root
+    }
+
+    pub(super) fn key(&self) -> &PublicKey {
+        &self.key
+    }
+
+    pub(super) fn access(&self) -> trust::Access {
+        self.access
+    }
+
+    /// Whether the peer may write at all; `name` is what it wants to write.
+    pub(super) fn check_writable(&self, name: &dyn std::fmt::Display) -> Result<(), FileError> {
         if self.access != trust::Access::ReadOnly {
             return Ok(());
         }
         let why = "this peer may only read here";
-        Err(FileError::new("receive", &put.name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why))
-            .with_code(FailCode::Refused))
+        Err(FileError::new("receive", name, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused))
     }
 
     /// A connection of this session came from there, by that interface of ours. Only what can be announced is remembered.

@@ -1,5 +1,6 @@
 //! Files: reading the source, writing the target, and making it last. Blocking work, done on the threads of [`pool`].
 
+mod attributes;
 mod buffer;
 mod compress;
 mod device;
@@ -11,11 +12,12 @@ mod source;
 mod target;
 
 pub(crate) use self::{
+    attributes::{Attributes, mtime_of, umask},
     buffer::{BufferPool, ChunkBuffer},
     pool::IoPool,
     root::Root,
     source::{ReadOptions, Source},
-    target::{Arrived, Target, TargetRequest, WriteError, open_parent},
+    target::{Arrived, TMPFS_MAGIC, Target, TargetRequest, WriteError, hidden_name, is_hidden_name, open_parent},
 };
 
 use std::io;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::Name;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, statat};
 
 use super::FileError;
 
@@ -40,9 +40,41 @@ impl Root {
         self.open_beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)
     }
 
+    /// Opens a directory beneath the root, or the root itself, as a place for further names.
+    pub(crate) fn locate_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
+        let path = name.map_or_else(|| PathBuf::from("."), path_of);
+        self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)
+    }
+
     /// Whether `name` is a directory.
     pub(crate) fn is_directory(&self, name: &Name) -> bool {
         self.open_beneath(&path_of(name), OFlags::DIRECTORY | OFlags::PATH).is_ok()
+    }
+
+    /// Opens a directory, the root itself for `None`, to read it, to work in it and to sync it.
+    pub(crate) fn open_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
+        let path = name.map_or_else(|| PathBuf::from("."), path_of);
+        self.open_beneath(&path, OFlags::DIRECTORY | OFlags::RDONLY)
+    }
+
+    /// Makes a directory, and those that lead to it, where they are missing.
+    pub(crate) fn make_directory(&self, name: &Name) -> io::Result<()> {
+        let mut path = PathBuf::new();
+        for component in name.components().map(OsStr::from_bytes) {
+            let parent = if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.clone() };
+            path.push(component);
+            match self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let parent = self.open_beneath(&parent, OFlags::DIRECTORY | OFlags::RDONLY)?;
+                    match mkdirat(&parent, component, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(rustix::io::Errno::EXIST) => drop(self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)?),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                other => drop(other?),
+            }
+        }
+        Ok(())
     }
 
     fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
@@ -70,6 +102,24 @@ fn path_of(name: &Name) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directories_are_made_beneath_the_root_alone() {
+        let outer = tempfile::tempdir().unwrap();
+        let inside = outer.path().join("root");
+        std::fs::create_dir_all(inside.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", inside.join("in")).unwrap();
+        std::os::unix::fs::symlink("..", inside.join("out")).unwrap();
+        std::os::unix::fs::symlink("missing", inside.join("dangling")).unwrap();
+
+        let root = Root::open(&inside).unwrap();
+        let make = |name: &str| root.make_directory(&Name::parse(name.as_bytes()).unwrap());
+        make("in/a/b").unwrap();
+        make("in/a/b").unwrap();
+        assert!(inside.join("real/a/b").is_dir());
+        assert!(make("out/a").is_err() && make("dangling/a").is_err());
+        assert_eq!(std::fs::read_dir(outer.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn links_that_lead_out_are_refused_and_links_that_stay_are_followed() {

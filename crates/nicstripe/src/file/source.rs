@@ -43,7 +43,8 @@ impl Source {
         Self::of(file.into(), name.to_string(), options)
     }
 
-    fn of(file: File, name: String, options: ReadOptions) -> Result<Self, FileError> {
+    /// Takes an open file; `name` is for people.
+    pub(crate) fn of(file: File, name: String, options: ReadOptions) -> Result<Self, FileError> {
         let stat = fstat(&file).map_err(|error| FileError::new("stat", &name, error.into()))?;
         let identity = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => identity_of(&stat),

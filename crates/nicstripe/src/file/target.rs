@@ -34,10 +34,10 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkSet, ChunkSize, DataHeader, Digest, FailCode, Grid, Offer, PathId, Subtree,
-    hash_tree::chunk_value,
+    ChunkSet, ChunkSize, DataHeader, Digest, Extent, FailCode, Grid, Offer, PathId, Subtree,
+    hash_tree::piece_value,
     journal::{Header, JournalId, Replayed},
-    message::PutOptions,
+    message::{OfferKind, PutOptions},
     name::escaped,
 };
 use rustix::fs::{
@@ -46,7 +46,7 @@ use rustix::fs::{
 };
 
 use self::spare::{Basis, Spared};
-use super::{ChunkBuffer, FileError, compress::unpack, device, journal::JournalFile, root::exists};
+use super::{Attributes, ChunkBuffer, FileError, attributes::umask, compress::unpack, device, journal::JournalFile, root::exists};
 
 /// What a receiver knows when it opens a target.
 #[derive(Debug)]
@@ -63,6 +63,8 @@ pub(crate) struct TargetRequest<'a> {
     pub(crate) peer_key: [u8; 32],
     /// Random, for a new journal.
     pub(crate) journal_id: [u8; 16],
+    /// What else it gets, where it is part of a tree; otherwise the offer and the options say so.
+    pub(crate) attributes: Option<Attributes>,
 }
 
 /// A target that is being received.
@@ -83,6 +85,7 @@ pub(crate) struct Target {
     grid: Grid,
     offer: Offer,
     options: PutOptions,
+    attributes: Option<Attributes>,
     /// Set when a sync failed: nothing more is believed of this part file.
     poisoned: AtomicBool,
     /// Chunks that wait for the thread that is writing; `None` when none is.
@@ -130,7 +133,9 @@ impl Target {
         let existing = refuse_existing(&request, &shown)?;
         match existing {
             Some(FileType::BlockDevice) => return Self::open_in_place(request, Place::Device),
-            Some(FileType::RegularFile) if request.options.in_place => return Self::open_in_place(request, Place::File),
+            Some(FileType::RegularFile) if request.options.in_place && !grid_of(request.offer).is_open() => {
+                return Self::open_in_place(request, Place::File);
+            }
             // A delta replaces the file that was there when it began, not one that appears meanwhile.
             found => request.options.replace |= found.is_some(),
         }
@@ -144,7 +149,8 @@ impl Target {
         })?;
         let earlier = JournalFile::replay(&file).map_err(error("read the journal of"))?;
         let earlier_part = earlier.as_ref().map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
-        let usable = earlier.filter(|replayed| !request.options.restart && is_same(replayed, grid, &request));
+        // What has no known length cannot be read again either.
+        let usable = earlier.filter(|replayed| !request.options.restart && !grid.is_open() && is_same(replayed, grid, &request));
 
         let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
             let part = open_part(&request.dir, &name, OFlags::empty()).ok()?;
@@ -167,9 +173,9 @@ impl Target {
                 (part, name, JournalFile::start(file, header).map_err(error("write the journal of"))?, Vec::new())
             }
         };
-        let wants_delta = request.options.delta || request.options.in_place;
+        let wants_delta = (request.options.delta || request.options.in_place) && !grid.is_open();
         let basis = wants_delta.then(|| Basis::open(&request, grid, &part, is_new)).flatten();
-        if is_new {
+        if is_new && !grid.is_open() {
             part.set_len(grid.size).map_err(error("size"))?;
         }
         let chunks: ChunkSet = have.iter().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
@@ -187,6 +193,7 @@ impl Target {
             grid,
             offer: request.offer.clone(),
             options: request.options,
+            attributes: request.attributes,
             poisoned: AtomicBool::new(false),
             writer: Mutex::default(),
             shown,
@@ -215,7 +222,7 @@ impl Target {
                 _ => error("open", cause),
             })?;
             let size = device::size(&part).map_err(|cause| error("find the size of", cause))?;
-            if size < grid.size {
+            if grid.is_open() || size < grid.size {
                 let cause = io::Error::other(format!("the device has {size} bytes, {} are needed", grid.size));
                 return Err(error("receive", cause).with_code(FailCode::NoSpace));
             }
@@ -241,6 +248,7 @@ impl Target {
             grid,
             offer: request.offer.clone(),
             options: request.options,
+            attributes: request.attributes,
             poisoned: AtomicBool::new(false),
             writer: Mutex::default(),
             shown,
@@ -255,13 +263,18 @@ impl Target {
     fn needed(&self) -> u64 {
         match &self.spared.basis {
             Some(basis) if self.place == Place::Part && basis.is_clone() => 0,
-            _ => self.offer.data.unwrap_or(self.grid.size).min(self.grid.size),
+            _ => self.offer.data.unwrap_or(self.size()).min(self.size()),
         }
     }
 
-    /// The file's grid.
-    pub(crate) fn grid(&self) -> Grid {
-        self.grid
+    /// Whether its length is not known before its end.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        self.grid.is_open()
+    }
+
+    /// Bytes that it is to have; 0 where that is not known.
+    pub(crate) fn size(&self) -> u64 {
+        if self.grid.is_open() { 0 } else { self.grid.size }
     }
 
     /// Verifies a chunk against its header, writes it, and reports it; and with it chunks that came to other threads meanwhile.
@@ -305,13 +318,15 @@ impl Target {
     }
 
     fn verify_chunk(&self, arrived: &Arrived) -> Option<bool> {
-        let value = chunk_value(self.grid, arrived.header.chunk, arrived.buffer.bytes()).ok()?;
+        let value = piece_value(self.grid, arrived.header.chunk, arrived.buffer.bytes(), arrived.header.last).ok()?;
         Some(value == arrived.header.value)
     }
 
     fn write_verified(&self, arrived: &Arrived) -> Result<(), WriteError> {
         let bytes = arrived.buffer.bytes();
         let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
+        // The last chunk of what has no known length is shorter than its place.
+        let extent = Extent { len: bytes.len() as u64, ..extent };
         self.store_parts(self.parts_to_write(arrived.header.chunk, extent, bytes), extent, bytes)?;
         Ok(())
     }
@@ -374,7 +389,7 @@ impl Target {
 
     /// Whether a rerun can go on from what is durable.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.poisoned.load(Ordering::Acquire)
+        !self.is_open_ended() && !self.poisoned.load(Ordering::Acquire)
     }
 
     /// Refuses at once what cannot fit; takes the space where that costs nothing.
@@ -386,7 +401,7 @@ impl Target {
         }
         let kind = fstatfs(&self.part).map_err(|cause| self.error("find the file system of", cause.into()))?.f_type;
         // A tmpfs would fill and clear every page at once: 0.3 s a GiB before the first byte is sent.
-        if kind == TMPFS_MAGIC || self.grid.size == 0 {
+        if kind == TMPFS_MAGIC || self.size() == 0 {
             return Ok(());
         }
         match fallocate(&self.part, FallocateFlags::empty(), 0, self.grid.size) {
@@ -416,9 +431,11 @@ impl Target {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; VERIFY_LEN];
         let mut offset = 0;
-        while offset < self.grid.size {
-            // A device may go on behind the file.
-            let most = (self.grid.size - offset).min(VERIFY_LEN as u64) as usize;
+        let found = self.part.metadata().map_err(|cause| self.error("read back", cause))?.len();
+        // A device may go on behind the file, and has no length to be asked for.
+        let size = if self.place == Place::Device { self.grid.size } else { found };
+        while offset < size {
+            let most = (size - offset).min(VERIFY_LEN as u64) as usize;
             let len = self.part.read_at(&mut buffer[..most], offset).map_err(|cause| self.error("read back", cause))?;
             if len == 0 {
                 return Err(self.error("read back", io::ErrorKind::UnexpectedEof.into()));
@@ -435,8 +452,11 @@ impl Target {
 
     fn set_mode_and_times(&self) -> io::Result<()> {
         // A device keeps what it has, and so does a file that is written over unless its source's was asked for.
-        if self.place == Place::Device || (self.place == Place::File && !self.options.preserve) {
+        if self.place == Place::Device || (self.place == Place::File && !self.options.preserve && self.attributes.is_none()) {
             return Ok(());
+        }
+        if let Some(attributes) = &self.attributes {
+            return attributes.apply(&self.part);
         }
         let mode = if self.options.preserve { self.offer.mode & 0o777 } else { self.offer.mode & 0o777 & !umask() };
         rustix::fs::fchmod(&self.part, Mode::from_raw_mode(mode))?;
@@ -482,7 +502,11 @@ fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool
 
 /// The session has checked the offer's chunk size; another value cannot come here.
 fn grid_of(offer: &Offer) -> Grid {
-    Grid::new(offer.source.size, ChunkSize::from_log2(offer.chunk_log2).unwrap_or(ChunkSize::DEFAULT))
+    let chunk_size = ChunkSize::from_log2(offer.chunk_log2).unwrap_or(ChunkSize::DEFAULT);
+    match offer.kind {
+        Some(OfferKind::Pipe) => Grid::open(chunk_size),
+        _ => Grid::new(offer.source.size, chunk_size),
+    }
 }
 
 fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
@@ -502,7 +526,7 @@ fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: Place) -> Option
 }
 
 /// `.NAME.<8 hex digits>.nicstripe-KIND`; a name too long for that is replaced by its hash.
-fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
+pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut hidden = OsString::from(".");
     if name.len() > nicstripe_proto::name::MAX_COMPONENT - ROOM_FOR_SUFFIX {
@@ -514,11 +538,9 @@ fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     hidden
 }
 
-/// The process's file creation mask, read without changing it for other threads; 0o022 where /proc is missing.
-fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+/// Whether a name may be one of [`hidden_name`].
+pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
+    name.starts_with(b".") && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
 }
 
 /// Bytes that a name grows by: two dots, 8 digits, `.nicstripe-journal`.
@@ -531,7 +553,7 @@ const DIRECT_ALIGNMENT: u64 = 4096;
 const VERIFY_LEN: usize = 1 << 20;
 
 /// `TMPFS_MAGIC` of linux/magic.h.
-const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+pub(crate) const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// Opens the directory of a path of our user, and returns the name in it.
 pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {

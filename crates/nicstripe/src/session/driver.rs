@@ -1,6 +1,7 @@
 //! The loop of one session.
 
 mod transfers;
+mod unfiled;
 
 use std::{
     collections::BTreeMap,
@@ -9,24 +10,25 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, Event as Wanted, FailCode, Grid, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig, TransferId, Transmit,
+    BitRate, Event as Wanted, FailCode, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig, TransferId, Transmit,
     message::CloseCode, session::failure,
 };
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::unfiled::Ends;
 use super::{
     input::{Command, Input, LinkNews, Reply, SessionHandle},
     slot::{Established, PathPlan, Slot},
     tally::Tally,
-    work::{Access, LocalTarget, Works},
+    work::{Access, Works},
 };
 use crate::{
     client::EventSlot,
     connect::Connector,
     error::Error,
     event::{Event, LinkState},
-    file::{BufferPool, IoPool, ReadOptions},
+    file::{BufferPool, IoPool},
     stream::{EventSink, Stream, StreamEnd, StreamEvent},
 };
 
@@ -78,8 +80,13 @@ pub(crate) struct Driver {
     streams: TaskTracker,
     works: Works,
     tally: Tally,
-    reply: Option<(TransferId, Reply)>,
-    local_target: Option<LocalTarget>,
+    /// Who waits for the end of a transfer.
+    owners: BTreeMap<TransferId, Reply>,
+    /// The transfer whose numbers `tally` has: a tree's include those of its entries.
+    tallied: Option<TransferId>,
+    ends: Ends,
+    /// The threads of trees that run.
+    threads: TaskTracker,
     hashing: u32,
     zeroing: u32,
     comparing: u32,
@@ -102,8 +109,10 @@ impl Driver {
             slots: BTreeMap::new(),
             streams: TaskTracker::new(),
             tally: Tally::new(now),
-            reply: None,
-            local_target: None,
+            owners: BTreeMap::new(),
+            tallied: None,
+            ends: Ends::default(),
+            threads: TaskTracker::new(),
             hashing: 0,
             zeroing: 0,
             comparing: 0,
@@ -154,6 +163,10 @@ impl Driver {
                 }
             }
             Input::Work(done) => self.on_work(done, now),
+            Input::Given { transfer, given } => self.on_given(transfer, given),
+            Input::Taken { transfer, chunks } => self.session.taken(transfer, chunks),
+            Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
+            Input::AloneOpened { transfer, options, result } => self.on_alone_opened(transfer, options, result),
             Input::Command(command) => self.on_command(command, now),
             Input::Carrier { interface, up } => self.on_carrier(&interface, up, now),
         }
@@ -169,21 +182,8 @@ impl Driver {
                     self.connect(path);
                 }
             }
-            Command::Put { source, put, reply } => {
-                let transfer = put.offer.transfer;
-                self.session.prepare(transfer, source.offering().clone());
-                let grid = Grid::new(put.offer.source.size, nicstripe_proto::ChunkSize::DEFAULT);
-                self.works.insert_source(transfer, source, grid);
-                self.reply = Some((transfer, reply));
-                // Our own offers have chunks of the default size.
-                let offered = self.session.put(*put);
-                debug_assert!(offered.is_ok(), "{offered:?}");
-            }
-            Command::Get { get, target, reply } => {
-                self.reply = Some((get.transfer, reply));
-                self.local_target = Some(target);
-                self.session.get(*get);
-            }
+            Command::Put { transfer, from, reply } => self.put(transfer, from, reply),
+            Command::Get { transfer, into, reply } => self.get(transfer, into, reply),
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => {
                 self.finish(Err(*error));
@@ -286,8 +286,8 @@ impl Driver {
             StreamEvent::Chunk { header, buffer } => match self.session.handle_chunk(path, &header, now) {
                 Ok(incoming) => {
                     self.tally.wire_bytes += u64::from(header.len);
-                    if matches!(incoming, Incoming::Write { .. }) {
-                        self.works.write(path, header, buffer);
+                    if let Incoming::Write { grid, .. } = incoming {
+                        self.works.write(path, grid, header, buffer);
                     }
                 }
                 Err(error) => self.on_misbehaved(path, &error, now),
@@ -373,7 +373,15 @@ impl Driver {
                             break;
                         }
                     }
-                    Some(Transmit::Chunk { transfer, chunk }) => self.works.read(*path, transfer, chunk, rate),
+                    Some(Transmit::Chunk { transfer, chunk }) => {
+                        let Some((buffer, value)) = self.works.read(*path, transfer, chunk, rate) else { continue };
+                        let Some(header) = self.session.handle_chunk_read(*path, transfer, chunk, value, now) else { continue };
+                        self.tally.wire_bytes += u64::from(header.len);
+                        if !slot.send_chunk(header, buffer) {
+                            stuck.push(*path);
+                            break;
+                        }
+                    }
                     None => break,
                 }
             }
@@ -403,23 +411,30 @@ impl Driver {
             }
             Wanted::PathChanged { path, state, loss } => self.on_path_changed(path, state, loss),
             Wanted::PutRequested(put) => self.on_put_requested(put),
-            Wanted::GetRequested(get) => match &self.config.access {
-                Access::Daemon(service) => {
-                    let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress };
-                    self.works.open_served(service.clone(), get.transfer, get.name, options);
-                    get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
-                }
-                Access::Client => self.refuse(get.transfer, "a client serves no files"),
-            },
-            Wanted::Offered(offer) => match self.local_target.take() {
-                Some(wanted) => self.works.open_local(wanted, offer, crate::random_bytes()),
-                None => self.refuse(offer.transfer, "this file was not asked for"),
-            },
-            Wanted::Accepted { transfer, resumed_bytes } => self.on_started(transfer, resumed_bytes, now),
+            Wanted::GetRequested(get) => {
+                get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
+                self.on_get_requested(get);
+            }
+            Wanted::TreePutRequested(put) => self.on_tree_put_requested(put),
+            Wanted::TreeRequested(get) => {
+                get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
+                self.on_tree_requested(get);
+            }
+            Wanted::TreeTold { transfer, message } => self.on_tree_told(transfer, message),
+            Wanted::Offered(offer) => self.on_offered(offer),
+            Wanted::Accepted { transfer, resumed_bytes } => {
+                self.start_source(transfer);
+                self.on_started(transfer, resumed_bytes, now);
+            }
             Wanted::Superseded { .. } => {}
+            Wanted::Released { transfer, chunk } => {
+                if let Some(live) = self.works.live_mut(transfer) {
+                    live.chunks.remove(&chunk);
+                }
+            }
             Wanted::Sync { transfer, subtrees } => self.works.sync(transfer, subtrees),
             Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
-            Wanted::SourceRead { transfer, .. } => self.works.check(transfer),
+            Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
             Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
             Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),
             Wanted::Mismatch { transfer, received, sent } => {
@@ -430,7 +445,7 @@ impl Driver {
                 self.session.fail(failure(transfer, FailCode::Digest, error.to_string(), false));
                 self.end_transfer(transfer, Err(error));
             }
-            Wanted::Committed { transfer, digest } => self.on_committed(transfer, digest),
+            Wanted::Committed { transfer, digest } => self.on_durable(transfer, digest),
             Wanted::Failed(fail) => {
                 let error = Error::Peer { host: self.config.host.clone(), code: fail.code, text: fail.text, resumable: fail.resumable };
                 self.end_transfer(fail.transfer, Err(error));
@@ -512,15 +527,17 @@ impl Driver {
         self.session.close(self.closing.unwrap_or(CloseCode::Cancelled));
         self.pump(now);
         self.slots.values_mut().for_each(Slot::release);
+        self.stop_trees();
         self.settle().await;
         self.finish(Err(Error::Cancelled { resumable: true }));
+        self.threads.close();
         // The streams end when they have sent what they had; they are not waited for longer than a moment. What they still tell is taken
         // from them, so that none waits for room.
         self.streams.close();
         let sent = async {
             loop {
                 tokio::select! {
-                    () = self.streams.wait() => break,
+                    () = async { tokio::join!(self.streams.wait(), self.threads.wait()); } => break,
                     _ = self.inputs.recv() => {}
                 }
             }

@@ -1,20 +1,33 @@
 //! What goes into a session's loop, and what comes out of it for whoever plans its paths.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    fmt, io,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use nicstripe_proto::{
-    PathId, PathLoss,
-    message::{CloseCode, Expected, Get, PeerInterface, Put},
+    PathId, PathLoss, TransferId,
+    message::{CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree},
+    tree::{EntryId, TreeMessage},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    live::Given,
     slot::{Established, PathPlan},
     tally::Tally,
     work::{LocalTarget, Outcome, WorkDone},
 };
-use crate::{error::Error, file::Source, stream::StreamEvent};
+use crate::{
+    error::Error,
+    file::{FileError, Source},
+    stream::StreamEvent,
+    tree::{
+        TreeReport,
+        port::{ReceiverRun, SenderRun, WalkProgress},
+    },
+};
 
 /// What the loop is told.
 #[derive(Debug)]
@@ -27,6 +40,14 @@ pub(crate) enum Input {
     Stream { path: PathId, generation: u64, events: Vec<StreamEvent> },
     /// The I/O threads have done something.
     Work(WorkDone),
+    /// A source that is no file gives something.
+    Given { transfer: TransferId, given: Given },
+    /// Chunks that were kept in memory were taken.
+    Taken { transfer: TransferId, chunks: u64 },
+    /// The thread of a tree says something.
+    Tree { transfer: TransferId, said: TreeSaid },
+    /// A tree's sender has opened a file for a transfer of its own, or could not.
+    AloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
     /// The session's owner wants something.
     Command(Command),
     /// An interface has lost or got its carrier.
@@ -38,10 +59,10 @@ pub(crate) enum Input {
 pub(crate) enum Command {
     /// Client: add these paths and connect them.
     AddPaths(Vec<(PathId, PathPlan)>),
-    /// Client: tell the daemon to take a file.
-    Put { source: Arc<Source>, put: Box<Put>, reply: Reply },
-    /// Client: ask the daemon for a file.
-    Get { get: Box<Get>, target: LocalTarget, reply: Reply },
+    /// Client: tell the daemon to take something.
+    Put { transfer: TransferId, from: PutFrom, reply: Reply },
+    /// Client: ask the daemon for something.
+    Get { transfer: TransferId, into: GetInto, reply: Reply },
     /// End, telling the peer why.
     Close(CloseCode),
     /// Daemon: end if there is no connection.
@@ -56,6 +77,66 @@ pub(crate) enum Command {
     GiveUp(Box<Error>),
     /// Daemon: tell the client that these are our interfaces now.
     TellInterfaces(Vec<PeerInterface>),
+}
+
+/// Where what a client puts comes from.
+pub(crate) enum PutFrom {
+    /// A file.
+    File { source: Arc<Source>, put: Box<Put> },
+    /// Whatever this gives, until its end.
+    Pipe { reader: Box<dyn io::Read + Send>, put: Box<Put> },
+    /// A tree; what becomes a transfer of its own is told.
+    Tree { run: SenderRun, put: Box<PutTree>, alone: Alone },
+    /// An entry of a tree that is being sent.
+    Entry { entry: EntryRef, options: PutOptions },
+}
+
+/// Where what a client gets goes.
+pub(crate) enum GetInto {
+    /// A file.
+    File { get: Box<Get>, target: LocalTarget },
+    /// This, in order.
+    Pipe { get: Box<Get>, writer: Box<dyn io::Write + Send> },
+    /// A tree; what becomes a transfer of its own is told.
+    Tree { run: ReceiverRun, get: Box<GetTree>, alone: Alone },
+    /// An entry of a tree that is being received.
+    Entry { entry: EntryRef, options: PutOptions },
+}
+
+/// Where the entries of a tree are told that become transfers of their own, with their sizes.
+pub(crate) type Alone = mpsc::UnboundedSender<(EntryId, u64)>;
+
+/// What the thread of a tree says.
+#[derive(Debug)]
+pub(crate) enum TreeSaid {
+    /// To the sender, at the peer.
+    Message(TreeMessage),
+    /// How far it is.
+    Walked(WalkProgress),
+    /// It has done all it can.
+    Finished(Result<TreeReport, FileError>),
+}
+
+impl fmt::Debug for PutFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File { .. } => "PutFrom::File",
+            Self::Pipe { .. } => "PutFrom::Pipe",
+            Self::Tree { .. } => "PutFrom::Tree",
+            Self::Entry { .. } => "PutFrom::Entry",
+        })
+    }
+}
+
+impl fmt::Debug for GetInto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File { .. } => "GetInto::File",
+            Self::Pipe { .. } => "GetInto::Pipe",
+            Self::Tree { .. } => "GetInto::Tree",
+            Self::Entry { .. } => "GetInto::Entry",
+        })
+    }
 }
 
 /// What happens to a client's paths, for whoever plans them.

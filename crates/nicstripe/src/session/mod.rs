@@ -1,17 +1,20 @@
 //! A session at work: one task owns its state and applies what streams, disks and commands tell it.
 //!
-//! `nicstripe-proto` decides; this module asks it and does what it says. [`driver`] is the loop, [`input`] what it is told, [`work`] the files of a transfer, [`slot`] the
-//! connections of a path.
+//! `nicstripe-proto` decides; this module asks it and does what it says. [`driver`] is the loop, [`input`] what it is told, [`work`] the files of a
+//! transfer, [`live`] and [`kept`] what is no file, [`ports`] the way to the threads of trees, [`slot`] the connections of a path.
 
 mod driver;
 mod input;
+mod kept;
+mod live;
+mod ports;
 mod slot;
 mod tally;
 mod work;
 
 pub(crate) use self::{
     driver::{Driver, DriverConfig, sleep_until},
-    input::{Command, Input, LinkNews, Reply, SessionHandle},
+    input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, Reply, SessionHandle},
     slot::{Capacities, Capacity, Established, PathPlan},
     tally::{Tally, all_verified},
     work::{Access, LocalTarget, Outcome, offer_of},

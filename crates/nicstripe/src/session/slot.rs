@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
+    sync::Arc,
     time::Duration,
 };
 
@@ -166,7 +167,7 @@ impl Slot {
         self.send(Outgoing::Frame(frame))
     }
 
-    pub(super) fn send_chunk(&self, header: DataHeader, buffer: ChunkBuffer) -> bool {
+    pub(super) fn send_chunk(&self, header: DataHeader, buffer: Arc<ChunkBuffer>) -> bool {
         self.send(Outgoing::Chunk { header, buffer })
     }
 

@@ -11,6 +11,7 @@ use super::slot::{Slot, view_of};
 use crate::{
     event::{LinkName, LinkProgress, LinkState, Progress},
     report::{KernelView, LinkReport},
+    tree::port::WalkProgress,
 };
 
 /// Span over which rates are shown.
@@ -28,8 +29,10 @@ pub(crate) struct Tally {
     resumed: u64,
     peer_streams: BTreeMap<u16, KernelView>,
     history: VecDeque<Sample>,
-    /// Set when the transfer has ended.
+    /// What transfers that have ended have moved.
     pub(crate) stats: TransferStats,
+    /// How far the walk of a tree is.
+    walked: Option<WalkProgress>,
     pub(crate) links: Vec<LinkReport>,
 }
 
@@ -51,6 +54,7 @@ impl Tally {
             peer_streams: BTreeMap::new(),
             history: VecDeque::from([Sample { at: now, total: 0, by_path: BTreeMap::new() }]),
             stats: TransferStats::default(),
+            walked: None,
             links: Vec::new(),
         }
     }
@@ -60,15 +64,29 @@ impl Tally {
         (self.size, self.resumed) = (size, resumed);
     }
 
+    /// A transfer that belongs to this one, or this one itself, has ended.
+    pub(super) fn add(&mut self, stats: &TransferStats) {
+        self.stats.add(stats);
+    }
+
+    pub(super) fn on_walked(&mut self, progress: WalkProgress) {
+        self.walked = Some(progress);
+    }
+
     /// The sender's kernel knows more of the paths than ours.
     pub(super) fn on_peer_streams(&mut self, streams: &[StreamReport]) {
         self.peer_streams.extend(streams.iter().map(|report| (report.path, view_of(report))));
     }
 
     /// Returns how far the transfer is, once it has started.
-    pub(super) fn progress(&mut self, now: Instant, stats: &TransferStats, slots: &BTreeMap<PathId, Slot>) -> Option<Progress> {
+    ///
+    /// `running` are the numbers of the transfers that have not ended.
+    pub(super) fn progress(&mut self, now: Instant, running: &[TransferStats], slots: &BTreeMap<PathId, Slot>) -> Option<Progress> {
         self.moving_since?;
-        let sample = Sample { at: now, total: stats.delivered_bytes, by_path: stats.by_path.clone() };
+        let mut stats = self.stats.clone();
+        running.iter().for_each(|other| stats.add(other));
+        let unsent = stats.unsent_bytes;
+        let sample = Sample { at: now, total: stats.delivered_bytes, by_path: stats.by_path };
         while self.history.len() > 1 && self.history.get(1).is_some_and(|next| now.duration_since(next.at) >= RATE_SPAN) {
             self.history.pop_front();
         }
@@ -87,11 +105,14 @@ impl Tally {
                 None => links.push(LinkProgress { link, bytes, rate, state: slot.state.clone() }),
             }
         }
+        // Parcels hold more than the bytes of files, and what is in them is in place a moment later.
+        let size = self.walked.map_or(self.size, |walked| walked.bytes.saturating_sub(walked.skipped_bytes));
+        let bytes = self.resumed + unsent + sample.total;
         let progress = Progress {
-            bytes: self.resumed + stats.unsent_bytes + sample.total,
-            size: self.size,
-            open: false,
-            files: None,
+            bytes: if self.walked.is_some() { bytes.min(size) } else { bytes },
+            size,
+            open: self.walked.is_some_and(|walked| !walked.complete),
+            files: self.walked.map(|walked| (walked.files_done, walked.files)),
             resumed: self.resumed,
             rate: rate_since(sample.total.saturating_sub(first.total), first.at),
             links,
@@ -101,10 +122,9 @@ impl Tally {
     }
 
     /// Returns the final numbers.
-    pub(super) fn closed(mut self, stats: &TransferStats, slots: &BTreeMap<PathId, Slot>, session: &Session) -> Self {
-        self.stats = stats.clone();
+    pub(super) fn closed(mut self, slots: &BTreeMap<PathId, Slot>, session: &Session) -> Self {
         for (path, slot) in slots {
-            let bytes = stats.by_path.get(path).copied().unwrap_or(0);
+            let bytes = self.stats.by_path.get(path).copied().unwrap_or(0);
             if slot.retired && bytes == 0 {
                 continue;
             }

@@ -4,14 +4,16 @@ use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync:
 
 use nicstripe_proto::{
     BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, Digest, Grid, HoleMap, Name, Offer, PathId, Subtree, TransferId, Zeros,
-    hash_tree::zeros_subtree, message::PutOptions,
+    hash_tree::{piece_value, zeros_subtree},
+    message::PutOptions,
 };
 use tokio::sync::mpsc;
 
-use super::Input;
+use super::{Input, kept::Kept, live::Live};
 use crate::{
     daemon::Service,
     file::{Arrived, BufferPool, ChunkBuffer, FileError, IoPool, ReadOptions, Source, Target, TargetRequest, WriteError, open_parent},
+    tree::TreeReport,
 };
 
 /// What the peer may ask of this end.
@@ -24,33 +26,95 @@ pub(crate) enum Access {
 }
 
 /// A file that a transfer has open.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) enum Work {
     Source(Arc<Source>, Grid),
     Target(Arc<Target>),
+    Live(Live),
+    Kept(Kept, Keeping),
+}
+
+/// What is known of what is kept in memory.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    size: u64,
+    /// What both ends agreed on, once everything has arrived.
+    digest: Option<Digest>,
 }
 
 /// Something that was done on the I/O threads.
 #[derive(Debug)]
 pub(crate) enum WorkDone {
-    SourceOpened { transfer: TransferId, result: Result<(Arc<Source>, Offer), FileError> },
-    TargetOpened { transfer: TransferId, result: Result<(Arc<Target>, Vec<Subtree>), FileError> },
-    Read { path: PathId, transfer: TransferId, chunk: ChunkId, result: Result<(ChainingValue, ChunkBuffer), FileError> },
-    Hashed { transfer: TransferId, chunk: ChunkId, result: Result<ChainingValue, FileError> },
-    ZerosHashed { transfer: TransferId, result: Result<Subtree, FileError> },
-    HolesMade { transfer: TransferId, result: Result<(), FileError> },
-    Compared { transfer: TransferId, chunk: ChunkId, result: Result<Option<ChainingValue>, FileError> },
-    Written { path: PathId, header: DataHeader, result: Result<(), WriteError> },
-    Synced { transfer: TransferId, result: Result<(), FileError> },
-    Checked { transfer: TransferId, result: Result<(), FileError> },
-    Committed { transfer: TransferId, digest: Digest, result: Result<(), FileError> },
+    SourceOpened {
+        transfer: TransferId,
+        result: Result<(Arc<Source>, Offer), FileError>,
+    },
+    TargetOpened {
+        transfer: TransferId,
+        result: Result<(Arc<Target>, Vec<Subtree>), FileError>,
+    },
+    Read {
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+        result: Result<(ChainingValue, ChunkBuffer), FileError>,
+    },
+    Hashed {
+        transfer: TransferId,
+        chunk: ChunkId,
+        result: Result<ChainingValue, FileError>,
+    },
+    ZerosHashed {
+        transfer: TransferId,
+        result: Result<Subtree, FileError>,
+    },
+    HolesMade {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Compared {
+        transfer: TransferId,
+        chunk: ChunkId,
+        result: Result<Option<ChainingValue>, FileError>,
+    },
+    Written {
+        path: PathId,
+        header: DataHeader,
+        result: Result<(), WriteError>,
+    },
+    Verified {
+        path: PathId,
+        header: DataHeader,
+        buffer: ChunkBuffer,
+        result: Result<(), WriteError>,
+    },
+    /// A writer has written everything, or cannot.
+    Emptied {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Synced {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Checked {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Committed {
+        transfer: TransferId,
+        digest: Digest,
+        result: Result<(), FileError>,
+    },
 }
 
 /// How a transfer ended well.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    pub(crate) digest: Digest,
+    /// A tree has none.
+    pub(crate) digest: Option<Digest>,
     pub(crate) size: u64,
+    pub(crate) tree: Option<TreeReport>,
 }
 
 /// Where a client wants a file that it gets.
@@ -75,8 +139,45 @@ impl Works {
         Self { open: BTreeMap::new(), pool, buffers, done }
     }
 
-    pub(super) fn insert_source(&mut self, transfer: TransferId, source: Arc<Source>, grid: Grid) {
-        self.open.insert(transfer, Work::Source(source, grid));
+    pub(super) fn insert_source(&mut self, transfer: TransferId, source: Arc<Source>, size: u64) {
+        self.open.insert(transfer, Work::Source(source, Grid::new(size, ChunkSize::DEFAULT)));
+    }
+
+    pub(super) fn insert_live(&mut self, transfer: TransferId, live: Live) {
+        self.open.insert(transfer, Work::Live(live));
+    }
+
+    pub(super) fn insert_kept(&mut self, transfer: TransferId, kept: Kept, size: u64) {
+        self.open.insert(transfer, Work::Kept(kept, Keeping { size, digest: None }));
+    }
+
+    pub(super) fn live_mut(&mut self, transfer: TransferId) -> Option<&mut Live> {
+        match self.open.get_mut(&transfer) {
+            Some(Work::Live(live)) => Some(live),
+            _ => None,
+        }
+    }
+
+    pub(super) fn kept_mut(&mut self, transfer: TransferId) -> Option<&mut Kept> {
+        match self.open.get_mut(&transfer) {
+            Some(Work::Kept(kept, _)) => Some(kept),
+            _ => None,
+        }
+    }
+
+    fn source(&self, transfer: TransferId) -> Option<(Arc<Source>, Grid)> {
+        match self.open.get(&transfer) {
+            Some(Work::Source(source, grid)) => Some((source.clone(), *grid)),
+            _ => None,
+        }
+    }
+
+    /// What both ends agreed on of something that a writer has written.
+    pub(super) fn ending(&self, transfer: TransferId) -> Result<Digest, FileError> {
+        match self.open.get(&transfer) {
+            Some(Work::Kept(_, Keeping { digest: Some(digest), .. })) => Ok(*digest),
+            _ => Err(FileError::new("write", "standard output", std::io::ErrorKind::UnexpectedEof.into())),
+        }
     }
 
     pub(super) fn insert_target(&mut self, transfer: TransferId, target: Arc<Target>) {
@@ -94,6 +195,13 @@ impl Works {
         }
     }
 
+    /// Removes what was received where no other attempt could go on from it, as its source cannot be read again.
+    pub(super) fn discard_unfinishable(&self, transfer: TransferId) {
+        if let Some(target) = self.target(transfer).filter(|target| target.is_open_ended()) {
+            target.discard();
+        }
+    }
+
     /// The transfers whose target is open.
     pub(super) fn targets(&self) -> Vec<TransferId> {
         self.open.iter().filter(|(_, work)| matches!(work, Work::Target(_))).map(|(id, _)| *id).collect()
@@ -102,15 +210,28 @@ impl Works {
     pub(super) fn size(&self, transfer: TransferId) -> Option<u64> {
         self.open.get(&transfer).map(|work| match work {
             Work::Source(_, grid) => grid.size,
-            Work::Target(target) => target.grid().size,
+            Work::Target(target) => target.size(),
+            Work::Live(_) => 0,
+            Work::Kept(_, keeping) => keeping.size,
         })
     }
 
-    /// Reads a chunk to be sent on `path`, compressed where that pays on links of `rate` together: then the buffer holds less than the chunk.
-    pub(super) fn read(&self, path: PathId, transfer: TransferId, chunk: ChunkId, rate: Option<BitRate>) {
-        let Some(Work::Source(source, grid)) = self.open.get(&transfer).cloned() else { return };
+    /// Has a chunk read that is to be sent on `path`, compressed where that pays on links of `rate` together: then its buffer holds less than
+    /// the chunk. Returns one that needs no reading.
+    pub(super) fn read(
+        &self,
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+        rate: Option<BitRate>,
+    ) -> Option<(Arc<ChunkBuffer>, ChainingValue)> {
+        if let Some(Work::Live(live)) = self.open.get(&transfer) {
+            return live.chunks.get(&chunk).map(|chunk| (chunk.buffer.clone(), chunk.value));
+        }
+        let (source, grid) = self.source(transfer)?;
         let buffers = self.buffers.clone();
         self.run(move || WorkDone::Read { path, transfer, chunk, result: source.read_to_send(grid, chunk, &buffers, rate) });
+        None
     }
 
     /// Hashes zeros that are not sent.
@@ -138,20 +259,30 @@ impl Works {
 
     /// Reads a chunk that the receiver has, for the digest only.
     pub(super) fn hash(&self, transfer: TransferId, chunk: ChunkId) {
-        let Some(Work::Source(source, grid)) = self.open.get(&transfer).cloned() else { return };
+        let Some((source, grid)) = self.source(transfer) else { return };
         let buffers = self.buffers.clone();
         self.run(move || WorkDone::Hashed { transfer, chunk, result: source.read_chunk(grid, chunk, &mut buffers.take()) });
     }
 
-    /// Verifies and writes a chunk that came by `path`.
-    pub(super) fn write(&self, path: PathId, header: DataHeader, buffer: ChunkBuffer) {
-        let Some(target) = self.target(header.transfer).cloned() else { return };
+    /// Verifies and writes a chunk that came by `path`, of a transfer of this grid; what is kept in memory is verified only.
+    pub(super) fn write(&self, path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) {
         let done = self.done.clone();
-        self.pool.run(move || {
-            target.write_chunk(Arrived { path, header, buffer }, |Arrived { path, header, .. }, result| {
-                drop(done.blocking_send(Input::Work(WorkDone::Written { path, header, result })));
-            });
-        });
+        match self.open.get(&header.transfer) {
+            Some(Work::Target(target)) => {
+                let target = target.clone();
+                self.pool.run(move || {
+                    target.write_chunk(Arrived { path, header, buffer }, |Arrived { path, header, .. }, result| {
+                        drop(done.blocking_send(Input::Work(WorkDone::Written { path, header, result })));
+                    });
+                });
+            }
+            Some(Work::Kept(..)) => self.run(move || {
+                let value = piece_value(grid, header.chunk, buffer.bytes(), header.last);
+                let result = if value == Ok(header.value) { Ok(()) } else { Err(WriteError::Damaged) };
+                WorkDone::Verified { path, header, buffer, result }
+            }),
+            _ => {}
+        }
     }
 
     pub(super) fn sync(&self, transfer: TransferId, subtrees: Vec<Subtree>) {
@@ -159,15 +290,26 @@ impl Works {
         self.run(move || WorkDone::Synced { transfer, result: target.sync(subtrees) });
     }
 
-    /// Asks whether the source is what it was.
-    pub(super) fn check(&self, transfer: TransferId) {
-        let Some(Work::Source(source, _)) = self.open.get(&transfer).cloned() else { return };
+    /// Asks whether the source is what it was; says whether there is one to look at.
+    pub(super) fn check(&self, transfer: TransferId) -> bool {
+        let Some((source, _)) = self.source(transfer) else { return false };
         self.run(move || WorkDone::Checked { transfer, result: source.check_unchanged() });
+        true
     }
 
-    pub(super) fn commit(&self, transfer: TransferId, digest: Digest) {
-        let Some(target) = self.target(transfer).cloned() else { return };
-        self.run(move || WorkDone::Committed { transfer, digest, result: target.commit(digest) });
+    /// Everything has arrived: a file is made durable, whoever takes what is kept in memory is told.
+    pub(super) fn commit(&mut self, transfer: TransferId, digest: Digest) {
+        match self.open.get_mut(&transfer) {
+            Some(Work::Target(target)) => {
+                let target = target.clone();
+                self.run(move || WorkDone::Committed { transfer, digest, result: target.commit(digest) });
+            }
+            Some(Work::Kept(kept, keeping)) => {
+                keeping.digest = Some(digest);
+                kept.end();
+            }
+            _ => {}
+        }
     }
 
     /// Opens a target of our user.
@@ -180,7 +322,7 @@ impl Works {
             let path = device.as_ref().unwrap_or(&wanted.path);
             let opened = open_parent(path).and_then(|(dir, name)| {
                 let LocalTarget { options, peer_key, .. } = wanted;
-                Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id })
+                Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: None })
             });
             WorkDone::TargetOpened { transfer, result: opened.map(|(target, have)| (Arc::new(target), have)) }
         });
@@ -195,6 +337,11 @@ impl Works {
             });
             WorkDone::SourceOpened { transfer, result }
         });
+    }
+
+    /// Runs what says for itself when it is done.
+    pub(super) fn aside(&self, job: impl FnOnce() + Send + 'static) {
+        self.pool.run(job);
     }
 
     /// Runs work that is not about an open file of this session.

@@ -1,11 +1,16 @@
 //! Trees: what is walked and sent at one end, compared and written at the other.
 //!
-//! A tree has a thread of its own at each end: [`Sender`](sender) walks, packs and reads ahead, [`Receiver`](receiver) compares and writes; both
+//! A tree has a thread of its own at each end: [`sender`] walks, packs and reads ahead, [`Receiver`](receiver) compares and writes; both
 //! leave reads and writes of files to the I/O threads. The session's loop carries parcels and messages between them, and neither thread ever
 //! waits for the loop but where the loop has promised room.
 
+pub(crate) mod anchor;
+pub(crate) mod filter;
+mod metadata;
 mod options;
-#[allow(dead_code, reason = "the threads are not joined to the session yet")]
-mod port;
+pub(crate) mod port;
+pub(crate) mod receiver;
+pub(crate) mod sender;
+pub(crate) mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};

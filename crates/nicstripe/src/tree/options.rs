@@ -1,6 +1,9 @@
 //! How trees are copied, and what is told of it.
 
-use nicstripe_proto::{FailCode, Name, tree::Verdict};
+use nicstripe_proto::{
+    FailCode, Name,
+    tree::{TreeRules, Verdict},
+};
 
 use crate::client::CopyOptions;
 
@@ -96,12 +99,29 @@ pub struct TreeReport {
     pub special: u64,
     /// How many things failed.
     pub failed: u64,
-    /// The first [`MOST_FAILURES`] of them.
+    /// The first 1000 of them.
     pub failures: Vec<FailedEntry>,
 }
 
 /// Most failures that a report keeps; the count goes on.
-pub const MOST_FAILURES: usize = 1000;
+pub(crate) const MOST_FAILURES: usize = 1000;
+
+impl TreeOptions {
+    /// What the receiver is asked to do.
+    pub(crate) fn rules(&self) -> TreeRules {
+        TreeRules {
+            replace: self.files.replace,
+            update: self.update,
+            checksum: self.checksum,
+            modes: self.files.preserve,
+            owners: self.owners,
+            xattrs: self.xattrs,
+            delete: self.delete,
+            dry_run: self.dry_run,
+            filters: self.filters.clone(),
+        }
+    }
+}
 
 impl TreeReport {
     /// Counts a failure, and keeps it if there is room.

@@ -1,5 +1,7 @@
 //! Between a tree's threads and the session's loop.
 
+use std::{fmt, io, sync::mpsc, thread};
+
 use nicstripe_proto::{
     FailCode, Name, Offer, Subtree,
     message::PutOptions,
@@ -7,7 +9,7 @@ use nicstripe_proto::{
 };
 
 use super::{EntryOutcome, TreeReport};
-use crate::file::{ChunkBuffer, FileError, Source, Target};
+use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
 /// What a tree's sender needs of its session. Calls may wait; once one has returned `false` the transfer has ended.
 pub(crate) trait SenderPort: Send {
@@ -15,6 +17,8 @@ pub(crate) trait SenderPort: Send {
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a parcel when there is room.
     fn send(&mut self, parcel: ChunkBuffer) -> bool;
+    /// No parcel follows: the receiver is to be told, so that it waits for no more before it makes durable what it has. Results still come.
+    fn last(&mut self) -> bool;
     /// A file that is wanted becomes a transfer of its own. Only a client's port does something: it starts the transfer.
     fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
     /// Tells the owner what became of an entry; a daemon's port ignores it.
@@ -95,4 +99,65 @@ pub(crate) struct EntryError {
     pub(crate) code: FailCode,
     /// In one line for people, escaped.
     pub(crate) text: String,
+}
+
+/// A tree's sender that waits for its session: what its thread runs.
+pub(crate) struct SenderRun(Run<SenderInput, dyn SenderPort>);
+
+/// A tree's receiver that waits for its session.
+pub(crate) struct ReceiverRun(Run<ReceiverInput, dyn ReceiverPort>);
+
+type Run<I, P> = Box<dyn FnOnce(Inputs<I>, IoPool, Box<P>) + Send>;
+
+/// Both ends of the channel that a tree's thread is told by: its jobs tell it as well.
+pub(crate) struct Inputs<T> {
+    pub(crate) sender: mpsc::Sender<T>,
+    pub(crate) receiver: mpsc::Receiver<T>,
+}
+
+impl<T> Inputs<T> {
+    fn new() -> Self {
+        let (sender, receiver) = mpsc::channel();
+        Self { sender, receiver }
+    }
+}
+
+impl SenderRun {
+    pub(crate) fn new(run: impl FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderPort>) + Send + 'static) -> Self {
+        Self(Box::new(run))
+    }
+
+    /// Starts the thread.
+    pub(crate) fn start(self, pool: IoPool, port: Box<dyn SenderPort>) -> io::Result<mpsc::Sender<SenderInput>> {
+        let inputs = Inputs::new();
+        let sender = inputs.sender.clone();
+        thread::Builder::new().name("nicstripe-send".into()).spawn(move || (self.0)(inputs, pool, port))?;
+        Ok(sender)
+    }
+}
+
+impl ReceiverRun {
+    pub(crate) fn new(run: impl FnOnce(Inputs<ReceiverInput>, IoPool, Box<dyn ReceiverPort>) + Send + 'static) -> Self {
+        Self(Box::new(run))
+    }
+
+    /// Starts the thread.
+    pub(crate) fn start(self, pool: IoPool, port: Box<dyn ReceiverPort>) -> io::Result<mpsc::Sender<ReceiverInput>> {
+        let inputs = Inputs::new();
+        let sender = inputs.sender.clone();
+        thread::Builder::new().name("nicstripe-receive".into()).spawn(move || (self.0)(inputs, pool, port))?;
+        Ok(sender)
+    }
+}
+
+impl fmt::Debug for SenderRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SenderRun")
+    }
+}
+
+impl fmt::Debug for ReceiverRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReceiverRun")
+    }
 }

@@ -40,6 +40,8 @@ async fn while_changing<T>(path: &Path, change: impl Fn(&File) + Send + 'static,
     let stop = Arc::new(AtomicBool::new(false));
     let (file, stopped) = (File::options().append(false).write(true).open(path).unwrap(), stop.clone());
     let changer = thread::spawn(move || {
+        // It is open by then, and far from read: 24 MiB at 400 Mbit/s take 500 ms.
+        thread::sleep(std::time::Duration::from_millis(150));
         while !stopped.load(Ordering::Relaxed) {
             change(&file);
             thread::sleep(std::time::Duration::from_millis(1));

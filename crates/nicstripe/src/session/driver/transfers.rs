@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Acceptance, ChunkSize, DataHeader, Digest, FailCode, Grid, PathId, PathLoss, TransferId,
+    Acceptance, DataHeader, Digest, FailCode, PathId, PathLoss, TransferId,
     message::{Committed, Put},
     session::failure,
 };
@@ -29,9 +29,8 @@ impl Driver {
         match done {
             WorkDone::SourceOpened { transfer, result } => match result {
                 Ok((source, offer)) => {
-                    let grid = Grid::new(offer.source.size, ChunkSize::DEFAULT);
                     self.session.prepare(transfer, source.offering().clone());
-                    self.works.insert_source(transfer, source, grid);
+                    self.works.insert_source(transfer, source, offer.source.size);
                     let offered = self.session.offer(offer);
                     debug_assert!(offered.is_ok(), "{offered:?}");
                 }
@@ -52,7 +51,7 @@ impl Driver {
                     if let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) {
                         let len = buffer.bytes().len() as u32;
                         let header = if len < header.len { header.packed(len) } else { header };
-                        self.send_chunk(path, header, buffer, now);
+                        self.send_chunk(path, header, Arc::new(buffer), now);
                     }
                 }
                 Err(error) => self.fail(transfer, error),
@@ -82,16 +81,29 @@ impl Driver {
                     Err(error) => self.fail(transfer, error),
                 }
             }
-            WorkDone::Written { path, header, result } => self.on_written(path, &header, result, now),
+            WorkDone::Written { path, header, result } => {
+                self.on_written(path, &header, result, now);
+            }
+            WorkDone::Verified { path, header, buffer, result } => {
+                if self.on_written(path, &header, result, now)
+                    && let Some(kept) = self.works.kept_mut(header.transfer)
+                {
+                    kept.insert(header.chunk, buffer);
+                }
+            }
+            WorkDone::Emptied { transfer, result } => match result.and_then(|()| self.works.ending(transfer)) {
+                Ok(digest) => {
+                    self.session.committed(Committed { transfer, digest });
+                    self.on_committed(transfer, digest);
+                }
+                Err(error) => self.fail(transfer, error),
+            },
             WorkDone::Synced { transfer, result } => match result {
                 Ok(()) => self.session.handle_synced(transfer, now),
                 Err(error) => self.fail(transfer, error),
             },
             WorkDone::Checked { transfer, result } => match result {
-                Ok(()) => {
-                    let streams = self.slots.iter().map(|(id, slot)| slot.stream_report(*id, self.session.path(*id))).collect();
-                    self.session.complete(transfer, streams);
-                }
+                Ok(()) => self.complete(transfer),
                 Err(error) => self.fail(transfer, error),
             },
             WorkDone::Committed { transfer, digest, result } => match result {
@@ -104,9 +116,23 @@ impl Driver {
         }
     }
 
-    pub(super) fn on_written(&mut self, path: PathId, header: &DataHeader, result: Result<(), WriteError>, now: Instant) {
+    /// All was read, and what can be looked at again is; what was given cannot be.
+    pub(super) fn on_source_read(&mut self, transfer: TransferId) {
+        if !self.works.check(transfer) {
+            self.complete(transfer);
+        }
+    }
+
+    /// The sender has read all: tells the receiver.
+    pub(super) fn complete(&mut self, transfer: TransferId) {
+        let streams = self.slots.iter().map(|(id, slot)| slot.stream_report(*id, self.session.path(*id))).collect();
+        self.session.complete(transfer, streams);
+    }
+
+    /// Says whether the chunk is to be kept, where it is kept in memory.
+    pub(super) fn on_written(&mut self, path: PathId, header: &DataHeader, result: Result<(), WriteError>, now: Instant) -> bool {
         match result {
-            Ok(()) => drop(self.session.handle_chunk_written(path, header, now)),
+            Ok(()) => return self.session.handle_chunk_written(path, header, now),
             Err(WriteError::Damaged) => {
                 tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
@@ -117,9 +143,10 @@ impl Driver {
                 self.fail(header.transfer, error);
             }
         }
+        false
     }
 
-    pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: ChunkBuffer, now: Instant) {
+    pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: Arc<ChunkBuffer>, now: Instant) {
         self.tally.wire_bytes += u64::from(header.len);
         let sent = self.slots.get(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
         if !sent {
@@ -129,6 +156,9 @@ impl Driver {
 
     pub(super) fn on_put_requested(&mut self, put: Put) {
         let transfer = put.offer.transfer;
+        if let (Some(entry), Access::Daemon(_)) = (put.entry, &self.config.access) {
+            return self.open_entry_target(transfer, entry, put.offer, put.options);
+        }
         match &self.config.access {
             Access::Daemon(service) => {
                 let (service, inputs) = (service.clone(), self.handle.inputs.clone());
@@ -143,21 +173,31 @@ impl Driver {
     }
 
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
-        let Some(size) = self.works.size(transfer) else { return };
+        let Some(size) = self.works.size(transfer).filter(|_| self.tallied.is_none_or(|tallied| tallied == transfer)) else { return };
         self.tally.on_started(now, size, resumed);
         self.tell(Event::Started { size, resumed });
     }
 
     pub(super) fn on_committed(&mut self, transfer: TransferId, digest: Digest) {
-        let size = self.works.size(transfer).unwrap_or(0);
-        tracing::info!(transfer = transfer.0, size, %digest, "file committed");
-        self.end_transfer(transfer, Ok(Outcome { digest, size }));
+        let tree = self.take_report(transfer);
+        let digest = tree.is_none().then_some(digest);
+        let size = self.session.stats(transfer).size;
+        match (&tree, digest) {
+            (Some(tree), _) => {
+                tracing::info!(transfer = transfer.0, files = tree.files, bytes = tree.bytes, failed = tree.failed, "tree done");
+            }
+            (None, Some(digest)) => tracing::info!(transfer = transfer.0, size, %digest, "file committed"),
+            (None, None) => {}
+        }
+        let size = tree.as_ref().map_or(size, |tree| tree.bytes);
+        self.end_transfer(transfer, Ok(Outcome { digest, size, tree }));
     }
 
     /// A transfer failed at this end: tells the peer and the owner.
     pub(super) fn fail(&mut self, transfer: TransferId, error: FileError) {
+        self.works.discard_unfinishable(transfer);
         if self.works.remove(transfer).is_some_and(|work| matches!(work, crate::session::work::Work::Target(_)))
-            || self.reply.is_some()
+            || !self.owners.is_empty()
             || matches!(self.config.access, Access::Daemon(_))
         {
             tracing::info!(transfer = transfer.0, error = %error.one_line(), "transfer failed");
@@ -168,36 +208,51 @@ impl Driver {
         self.end_transfer(transfer, Err(error));
     }
 
-    pub(super) fn refuse(&mut self, transfer: TransferId, why: &str) {
-        self.session.fail(failure(transfer, FailCode::Refused, why, false));
+    pub(super) fn end_transfer(&mut self, transfer: TransferId, result: Result<Outcome, Error>) {
+        if result.is_err() {
+            self.works.discard_unfinishable(transfer);
+        }
+        self.works.remove(transfer);
+        self.forget_ends(transfer, &result);
+        if self.tallied == Some(transfer) {
+            return self.finish(result);
+        }
+        self.tally.add(&self.session.stats(transfer));
+        if let Some(reply) = self.owners.remove(&transfer) {
+            let _ = reply.send(result.map(|outcome| (outcome, Tally::new(Instant::now()))));
+        }
     }
 
-    pub(super) fn end_transfer(&mut self, transfer: TransferId, result: Result<Outcome, Error>) {
-        self.works.remove(transfer);
-        if self.reply.as_ref().is_some_and(|(id, _)| *id == transfer) {
-            self.finish(result);
-        }
+    /// From here on the numbers are those of this transfer.
+    pub(super) fn own_tally(&mut self, transfer: TransferId) {
+        self.tallied = Some(transfer);
     }
 
     /// Answers the owner of this session's transfer.
     pub(super) fn finish(&mut self, result: Result<Outcome, Error>) {
-        let Some((transfer, reply)) = self.reply.take() else { return };
+        let Some((transfer, reply)) = self.tallied.take().and_then(|transfer| Some((transfer, self.owners.remove(&transfer)?))) else {
+            return;
+        };
+        // What belonged to it has no owner any more.
+        self.owners.clear();
         // A link that was asked for and had time to connect was no part of it: that is said, however well it went.
         let had_time = self.tally.moving_since.is_some_and(|since| since.elapsed() >= Duration::from_secs(1));
         let never = |(path, slot): (&PathId, &Slot)| (had_time && slot.plan.named && slot.generation == 0).then_some(*path);
         for path in self.slots.iter().filter_map(never).collect::<Vec<_>>() {
             self.tell_link(path, LinkState::LeftOut("it was still connecting when the transfer ended".into()));
         }
-        let stats = self.session.stats(transfer);
-        let tally = std::mem::replace(&mut self.tally, Tally::new(Instant::now()));
-        let _ = reply.send(result.map(|outcome| (outcome, tally.closed(&stats, &self.slots, &self.session))));
+        let mut tally = std::mem::replace(&mut self.tally, Tally::new(Instant::now()));
+        tally.add(&self.session.stats(transfer));
+        let _ = reply.send(result.map(|outcome| (outcome, tally.closed(&self.slots, &self.session))));
     }
 
     pub(super) fn tell_progress(&mut self) {
-        let Some((transfer, _)) = &self.reply else { return };
+        if self.tallied.is_none() {
+            return;
+        }
         let now = Instant::now();
-        let stats = self.session.stats(*transfer);
-        let progress = self.tally.progress(now, &stats, &self.slots);
+        let running = self.owners.keys().map(|transfer| self.session.stats(*transfer)).collect::<Vec<_>>();
+        let progress = self.tally.progress(now, &running, &self.slots);
         if !self.session.is_connected() {
             self.tell(Event::Waiting { since: now.duration_since(self.started) });
         }
@@ -227,6 +282,7 @@ impl Driver {
                     self.on_work(done, now);
                 }
             }
+            self.works.discard_unfinishable(transfer);
             if let Some(subtrees) = self.session.take_unsynced(transfer, now).filter(|_| target.is_resumable()) {
                 self.config.pool.call(move || target.sync(subtrees)).await;
             }

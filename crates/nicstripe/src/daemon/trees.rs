@@ -1,0 +1,69 @@
+//! Trees that a peer sends and asks for.
+
+use std::io;
+
+use nicstripe_proto::{
+    FailCode,
+    message::{GetTree, MOST_SOURCES, PutTree},
+};
+
+use super::Service;
+use crate::{
+    file::FileError,
+    tree::{
+        filter::Filters,
+        port::{ReceiverRun, SenderRun},
+        receiver::ReceiverRequest,
+        sender::SenderRequest,
+        walk::SendSource,
+    },
+    trust,
+};
+
+impl Service {
+    /// Gets ready to receive a tree.
+    pub(crate) fn receive_tree(&self, put: PutTree) -> Result<ReceiverRun, FileError> {
+        let PutTree { target, as_name, rules, .. } = put;
+        let name = target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
+        let access = self.access();
+        self.check_writable(&name)?;
+        if rules.delete && access != trust::Access::Full {
+            let why = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may not delete here");
+            return Err(FileError::new("delete in", name, why).with_code(FailCode::Refused));
+        }
+        let filters = Filters::new(&rules.filters)?;
+        let request = ReceiverRequest {
+            root: self.root().clone(),
+            target,
+            as_name,
+            rules,
+            peer_key: *self.key().as_bytes(),
+            append_only: access == trust::Access::AppendOnly,
+            list: false,
+            expected: None,
+            excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+        };
+        Ok(request.into_run())
+    }
+
+    /// Gets ready to send trees.
+    pub(crate) fn send_tree(&self, get: GetTree) -> Result<SenderRun, FileError> {
+        let GetTree { sources, walk, rules, .. } = get;
+        if sources.is_empty() || sources.len() > MOST_SOURCES {
+            let why = io::Error::other(format!("peer asked for {} sources, expected 1 to {MOST_SOURCES}", sources.len()));
+            return Err(FileError::new("send", "trees", why).with_code(FailCode::Protocol));
+        }
+        let beneath = |name, contents| SendSource::Beneath { root: self.root().clone(), name, contents };
+        let request = SenderRequest {
+            sources: sources.into_iter().map(|source| beneath(source.name, source.content)).collect(),
+            rules,
+            recursive: walk.recursive,
+            hard_links: walk.hard_links,
+            one_file_system: walk.one_file_system,
+            files_from: walk.only,
+            allow_changing: walk.allow_changing,
+            list: false,
+        };
+        Ok(request.into_run())
+    }
+}

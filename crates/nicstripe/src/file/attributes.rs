@@ -1,0 +1,210 @@
+//! What a file is besides its content: permission bits, owner, extended attributes, times.
+
+use std::{
+    collections::HashMap,
+    ffi::{CStr, OsStr},
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+};
+
+use nicstripe_proto::{
+    journal::Timestamp,
+    tree::{Entry, Owner, TreeRules, Xattr},
+};
+use rustix::{
+    fs::{
+        AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr,
+        fsetxattr, fstat, futimens, utimensat,
+    },
+    io::Errno,
+};
+
+/// What is to be set on something that was received; `None` leaves what is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    /// Permission bits (0o7777). Set-user-ID and set-group-ID are left out where they would lend the rights of another owner than the sender's.
+    pub(crate) mode: Option<u32>,
+    /// When the content changed last.
+    pub(crate) mtime: Option<Timestamp>,
+    /// User and group, as far as this process may set them.
+    pub(crate) owner: Option<Owner>,
+    /// Extended attributes, where the file system has them. Others of the same kinds are removed.
+    pub(crate) xattrs: Option<Vec<Xattr>>,
+}
+
+impl Attributes {
+    /// What `rules` keep of an entry that is new at the receiver, whose file creation mask is `umask`.
+    pub(crate) fn of_new(entry: &Entry, rules: &TreeRules, umask: u32) -> Self {
+        let mode = if rules.modes { entry.mode & ALL_BITS } else { entry.mode & 0o777 & !umask };
+        Self { mode: Some(mode), mtime: Some(entry.mtime), ..Self::of_owner(entry, rules) }
+    }
+
+    /// What `rules` keep of an entry whose content is at the receiver. Its time differs only where contents were compared by their BLAKE3, or
+    /// where it is a directory.
+    pub(crate) fn of_same(entry: &Entry, rules: &TreeRules, with_time: bool) -> Self {
+        let mode = rules.modes.then_some(entry.mode & ALL_BITS);
+        Self { mode, mtime: with_time.then_some(entry.mtime), ..Self::of_owner(entry, rules) }
+    }
+
+    fn of_owner(entry: &Entry, rules: &TreeRules) -> Self {
+        let owner = entry.owner.filter(|_| rules.owners);
+        Self { owner, xattrs: entry.xattrs.clone().filter(|_| rules.xattrs), ..Self::default() }
+    }
+
+    /// Bytes of memory that the extended attributes take.
+    pub(crate) fn weight(&self) -> usize {
+        let bytes = |xattr: &Xattr| xattr.name.len() + xattr.value.len() + size_of::<Xattr>();
+        self.xattrs.iter().flatten().map(bytes).sum()
+    }
+
+    /// Whether something other than extended attributes, which have to be read for that, differs from what is there.
+    pub(crate) fn differ(&self, stat: &Stat) -> bool {
+        self.mode.is_some_and(|mode| mode != stat.st_mode & ALL_BITS)
+            || self.mtime.is_some_and(|mtime| mtime != mtime_of(stat))
+            || self.owner.is_some_and(|owner| owner != owner_of(stat))
+    }
+
+    /// Sets what differs, in the order in which one does not undo the other: owner, extended attributes, bits, times.
+    pub(crate) fn apply(&self, file: impl AsFd) -> io::Result<()> {
+        let file = file.as_fd();
+        let stat = fstat(file)?;
+        let owner_kept = match self.owner {
+            Some(owner) if owner != owner_of(&stat) => own(|uid, gid| fchown(file, uid, gid), owner)?,
+            owner => owner.is_some(),
+        };
+        if let Some(xattrs) = &self.xattrs {
+            set_xattrs(file, xattrs, owner_kept)?;
+        }
+        if let Some(mode) = self.mode {
+            // For a process that is not root a file of another owner cannot come to be.
+            let is_harmless = owner_kept || !is_root();
+            let mode = if is_harmless { mode } else { mode & !SET_ID_BITS };
+            // A change of owner clears bits, and an ACL sets some.
+            fchmod(file, Mode::from_raw_mode(mode))?;
+        }
+        match self.mtime {
+            Some(mtime) if mtime != mtime_of(&stat) => Ok(futimens(file, &times_of(mtime))?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets owner and time of a symbolic link. It has no bits, and only privileged extended attributes, which are not kept.
+    pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        if let Some(owner) = self.owner {
+            own(|uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW), owner)?;
+        }
+        match self.mtime {
+            Some(mtime) => Ok(utimensat(dir, name, &times_of(mtime), AtFlags::SYMLINK_NOFOLLOW)?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the process's file creation mask, read without changing it for other threads; 0o022 where /proc is missing.
+pub(crate) fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+/// When the content of what `stat` is of changed last.
+pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
+    Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
+}
+
+fn owner_of(stat: &Stat) -> Owner {
+    Owner { uid: stat.st_uid, gid: stat.st_gid }
+}
+
+fn times_of(mtime: Timestamp) -> Timestamps {
+    let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.min(999_999_999).into() };
+    Timestamps { last_access: mtime, last_modification: mtime }
+}
+
+/// Sets user and group; says whether both were set. Where the process may not, it tries the group alone, as a user may for own groups.
+fn own(chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>, owner: Owner) -> io::Result<bool> {
+    // The highest number means "as it is" to the kernel.
+    if owner.uid == u32::MAX || owner.gid == u32::MAX {
+        return Ok(false);
+    }
+    let gid = Some(Gid::from_raw(owner.gid));
+    match chown(Some(Uid::from_raw(owner.uid)), gid) {
+        Err(Errno::PERM | Errno::INVAL) => {
+            let _ = chown(None, gid);
+            Ok(false)
+        }
+        other => Ok(other.map(|()| true)?),
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn set_xattrs(file: impl AsFd, wanted: &[Xattr], owner_kept: bool) -> io::Result<()> {
+    let file = file.as_fd();
+    let found = match list_xattrs(file) {
+        Err(Errno::NOTSUP) => return Ok(()),
+        found => found?,
+    };
+    let wanted: HashMap<&[u8], &[u8]> = wanted.iter().map(|xattr| (&xattr.name[..], &xattr.value[..])).collect();
+    for name in found.iter().filter(|name| is_plain_xattr(name) && !wanted.contains_key(name.as_slice())) {
+        ignore_unsupported(fremovexattr(file, name.as_slice()))?;
+    }
+    for (name, value) in wanted {
+        // Capabilities and the like are worth as much as the owner: only root keeps them, and only with owners.
+        let is_allowed = is_plain_xattr(name) || (owner_kept && is_root() && is_privileged_xattr(name));
+        if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
+            ignore_unsupported(fsetxattr(file, name, value, XattrFlags::empty()))?;
+        }
+    }
+    Ok(())
+}
+
+fn list_xattrs(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
+    let mut names = vec![0; MOST_LISTED];
+    let len = match flistxattr(&file, &mut names[..0])? {
+        0 => 0,
+        _ => flistxattr(&file, &mut names[..])?,
+    };
+    Ok(names[..len]
+        .split_inclusive(|byte| *byte == 0)
+        .filter_map(|name| CStr::from_bytes_with_nul(name).ok())
+        .map(|name| name.to_bytes().to_vec())
+        .collect())
+}
+
+fn read_xattr(file: impl AsFd, name: &[u8], expected: usize) -> Option<Vec<u8>> {
+    let mut value = vec![0; expected + 1];
+    let len = fgetxattr(file, OsStr::from_bytes(name), &mut value[..]).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+fn ignore_unsupported(result: rustix::io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(Errno::NOTSUP) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Attributes that the owner of a file may set.
+fn is_plain_xattr(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
+}
+
+fn is_privileged_xattr(name: &[u8]) -> bool {
+    name.starts_with(b"security.") || name.starts_with(b"trusted.")
+}
+
+/// Permission bits and the three above them.
+const ALL_BITS: u32 = 0o7777;
+
+/// Set-user-ID and set-group-ID.
+const SET_ID_BITS: u32 = 0o6000;
+
+/// Most bytes of the names of a file's extended attributes: XATTR_LIST_MAX of linux/limits.h.
+const MOST_LISTED: usize = 65_536;

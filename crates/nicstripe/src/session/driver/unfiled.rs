@@ -1,0 +1,430 @@
+//! What a session's loop does for transfers that are no single file: trees, their entries, and pipes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::mpsc as threads,
+};
+
+use nicstripe_proto::{
+    ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, TransferId,
+    message::{Committed, EntryRef, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody},
+    sender::NO_DIGEST,
+    session::failure,
+    tree::TreeMessage,
+};
+
+use super::Driver;
+use crate::{
+    error::Error,
+    file::{FileError, ReadOptions, Source},
+    session::{
+        input::{Alone, GetInto, Input, PutFrom, Reply, TreeSaid},
+        kept::{KEPT_CHUNKS, Kept, Taker, start_writer},
+        live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
+        ports::{Line, Owner, Receiving, Sending},
+        work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
+    },
+    tree::{
+        TreeReport,
+        port::{EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
+    },
+};
+
+/// What is known of transfers beside their files.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// What begins when the peer accepts.
+    starting: BTreeMap<TransferId, Start>,
+    /// What begins when the peer offers.
+    awaited: BTreeMap<TransferId, Await>,
+    /// The threads of trees.
+    trees: BTreeMap<TransferId, TreeThread>,
+    /// The transfers that are entries of trees.
+    entries: BTreeMap<TransferId, EntryRef>,
+    /// What became of trees, as their threads say.
+    reports: BTreeMap<TransferId, TreeReport>,
+    /// Trees that are durable at the receiver, whose sender here has not said yet what became of them.
+    durable: BTreeSet<TransferId>,
+}
+
+enum Start {
+    Pipe(Box<dyn io::Read + Send>),
+    Tree(SenderRun, Option<Alone>),
+}
+
+enum Await {
+    File(LocalTarget),
+    Pipe(Box<dyn io::Write + Send>),
+    Tree(ReceiverRun, Alone),
+    Entry(EntryRef, PutOptions),
+}
+
+#[derive(Debug)]
+enum TreeThread {
+    Sender(threads::Sender<SenderInput>),
+    Receiver(threads::Sender<ReceiverInput>),
+}
+
+impl TreeThread {
+    /// Says that an entry's own transfer has ended. A thread that is gone does not care.
+    fn alone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
+        match self {
+            Self::Sender(sender) => drop(sender.send(SenderInput::AloneEnded { id: entry.id, result })),
+            Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::AloneEnded { id: entry.id, result })),
+        }
+    }
+
+    fn stop(&self) {
+        match self {
+            Self::Sender(sender) => drop(sender.send(SenderInput::Stop)),
+            Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::Stop)),
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn put(&mut self, transfer: TransferId, from: PutFrom, reply: Reply) {
+        self.owners.insert(transfer, reply);
+        match from {
+            PutFrom::File { source, put } => {
+                self.own_tally(transfer);
+                self.session.prepare(transfer, source.offering().clone());
+                self.works.insert_source(transfer, source, put.offer.source.size);
+                self.offer_put(*put);
+            }
+            PutFrom::Pipe { reader, put } => {
+                self.own_tally(transfer);
+                self.ends.starting.insert(transfer, Start::Pipe(reader));
+                self.offer_put(*put);
+            }
+            PutFrom::Tree { run, put, alone } => {
+                self.own_tally(transfer);
+                self.ends.starting.insert(transfer, Start::Tree(run, Some(alone)));
+                self.session.put_tree(*put);
+            }
+            PutFrom::Entry { entry, options } => {
+                self.ends.entries.insert(transfer, entry);
+                let inputs = self.handle.inputs.clone();
+                self.open_entry_source(entry, move |result| {
+                    drop(inputs.blocking_send(Input::AloneOpened { transfer, options, result }));
+                });
+            }
+        }
+    }
+
+    fn offer_put(&mut self, put: Put) {
+        // Our own offers have chunks of the default size, of a file that exists.
+        let offered = self.session.put(put);
+        debug_assert!(offered.is_ok(), "{offered:?}");
+    }
+
+    pub(super) fn get(&mut self, transfer: TransferId, into: GetInto, reply: Reply) {
+        self.owners.insert(transfer, reply);
+        match into {
+            GetInto::File { get, target } => {
+                self.own_tally(transfer);
+                self.ends.awaited.insert(transfer, Await::File(target));
+                self.session.get(*get);
+            }
+            GetInto::Pipe { get, writer } => {
+                self.own_tally(transfer);
+                self.ends.awaited.insert(transfer, Await::Pipe(writer));
+                self.session.get(*get);
+            }
+            GetInto::Tree { run, get, alone } => {
+                self.own_tally(transfer);
+                self.ends.awaited.insert(transfer, Await::Tree(run, alone));
+                self.session.get_tree(*get);
+            }
+            GetInto::Entry { entry, options } => {
+                self.ends.entries.insert(transfer, entry);
+                self.ends.awaited.insert(transfer, Await::Entry(entry, options));
+                self.session.get(Get {
+                    transfer,
+                    name: entry_name(),
+                    limit_bps: None,
+                    entry: Some(entry),
+                    compress: false,
+                    allow_changing: false,
+                });
+            }
+        }
+    }
+
+    /// A tree's sender has opened a file that becomes a transfer of its own.
+    pub(super) fn on_alone_opened(&mut self, transfer: TransferId, options: PutOptions, result: Result<Source, FileError>) {
+        match result {
+            Ok(source) => {
+                let source = std::sync::Arc::new(source);
+                let offer = offer_of(transfer, &source);
+                self.session.prepare(transfer, source.offering().clone());
+                self.works.insert_source(transfer, source, offer.source.size);
+                let entry = self.ends.entries.get(&transfer).copied();
+                self.offer_put(Put { name: entry_name(), offer, options, into: None, entry });
+            }
+            // The peer has not heard of this transfer.
+            Err(error) => self.end_transfer(transfer, Err(Error::File(error))),
+        }
+    }
+
+    /// Daemon: the peer wants a file.
+    pub(super) fn on_get_requested(&mut self, get: Get) {
+        let transfer = get.transfer;
+        match (&self.config.access, get.entry) {
+            (Access::Client, _) => self.refuse(transfer, "a client serves no files"),
+            (Access::Daemon(_), Some(entry)) => {
+                self.ends.entries.insert(transfer, entry);
+                let inputs = self.handle.inputs.clone();
+                self.open_entry_source(entry, move |result| {
+                    let result = result.map(|source| {
+                        let offer = offer_of(transfer, &source);
+                        (std::sync::Arc::new(source), offer)
+                    });
+                    drop(inputs.blocking_send(Input::Work(WorkDone::SourceOpened { transfer, result })));
+                });
+            }
+            (Access::Daemon(service), None) => {
+                let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress };
+                self.works.open_served(service.clone(), transfer, get.name, options);
+            }
+        }
+    }
+
+    fn open_entry_source(&self, entry: EntryRef, answer: impl FnOnce(Result<Source, FileError>) + Send + 'static) {
+        let refused = match self.ends.trees.get(&entry.tree) {
+            Some(TreeThread::Sender(sender)) => {
+                sender.send(SenderInput::OpenAlone { id: entry.id, answer: Box::new(answer) }).err().and_then(|error| match error.0 {
+                    SenderInput::OpenAlone { answer, .. } => Some(answer),
+                    _ => None,
+                })
+            }
+            _ => Some(Box::new(answer) as Box<_>),
+        };
+        if let Some(answer) = refused {
+            // The answer waits for room in the queue of this very loop.
+            self.works.aside(move || answer(Err(no_tree())));
+        }
+    }
+
+    /// The peer offers what was asked for.
+    pub(super) fn on_offered(&mut self, offer: Offer) {
+        let transfer = offer.transfer;
+        let is_tree = offer.kind == Some(OfferKind::Parcels);
+        match self.ends.awaited.remove(&transfer) {
+            Some(Await::File(wanted)) if !is_tree => self.works.open_local(wanted, offer, crate::random_bytes()),
+            Some(Await::Pipe(writer)) if !is_tree => match start_writer(transfer, writer, self.handle.inputs.clone()) {
+                Ok(writer) => {
+                    self.works.insert_kept(transfer, Kept::new(Taker::Writer(writer)), offer.source.size);
+                    self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
+                    self.on_started(transfer, 0, std::time::Instant::now());
+                }
+                Err(error) => self.fail(transfer, FileError::new("write", "standard output", error)),
+            },
+            Some(Await::Tree(run, alone)) if is_tree => self.receive_tree(transfer, run, Some(alone)),
+            Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
+            _ => self.refuse(transfer, "this was not asked for"),
+        }
+    }
+
+    /// Daemon: the peer puts an entry of a tree; client: the entry that was asked for is offered.
+    pub(super) fn open_entry_target(&mut self, transfer: TransferId, entry: EntryRef, offer: Offer, options: PutOptions) {
+        self.ends.entries.insert(transfer, entry);
+        let inputs = self.handle.inputs.clone();
+        let answer = Box::new(move |result: Result<_, FileError>| {
+            let result = result.map(|(target, have)| (std::sync::Arc::new(target), have));
+            drop(inputs.blocking_send(Input::Work(WorkDone::TargetOpened { transfer, result })));
+        });
+        let refused = match self.ends.trees.get(&entry.tree) {
+            Some(TreeThread::Receiver(receiver)) => {
+                let wanted = ReceiverInput::OpenAlone { id: entry.id, offer: Box::new(offer), options, answer };
+                receiver.send(wanted).is_err()
+            }
+            _ => true,
+        };
+        if refused {
+            self.fail(transfer, no_tree());
+        }
+    }
+
+    /// Daemon: the peer wants to put a tree here.
+    pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
+        let transfer = put.transfer;
+        match &self.config.access {
+            Access::Client => self.refuse(transfer, "a client takes no files"),
+            Access::Daemon(service) => match service.receive_tree(put) {
+                Ok(run) => self.receive_tree(transfer, run, None),
+                Err(error) => self.fail(transfer, error),
+            },
+        }
+    }
+
+    /// Daemon: the peer wants trees.
+    pub(super) fn on_tree_requested(&mut self, get: GetTree) {
+        let transfer = get.transfer;
+        match &self.config.access {
+            Access::Client => self.refuse(transfer, "a client serves no files"),
+            Access::Daemon(service) => match service.send_tree(get) {
+                Ok(run) => {
+                    self.ends.starting.insert(transfer, Start::Tree(run, None));
+                    let source = SourceIdentity::default();
+                    let kind = Some(OfferKind::Parcels);
+                    let offered =
+                        self.session.offer(Offer { transfer, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None });
+                    debug_assert!(offered.is_ok(), "{offered:?}");
+                }
+                Err(error) => self.fail(transfer, error),
+            },
+        }
+    }
+
+    fn receive_tree(&mut self, transfer: TransferId, run: ReceiverRun, alone: Option<Alone>) {
+        let port = Box::new(Receiving { line: self.line(transfer, alone) });
+        match run.start(self.config.pool.clone(), port) {
+            Ok(inputs) => {
+                self.works.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
+                self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
+                self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
+                self.on_started(transfer, 0, std::time::Instant::now());
+            }
+            Err(error) => self.fail(transfer, FileError::new("receive", "the tree", error)),
+        }
+    }
+
+    /// The peer has accepted: a source that is no file begins to give. Says whether there is one.
+    pub(super) fn start_source(&mut self, transfer: TransferId) {
+        let Some(start) = self.ends.starting.remove(&transfer) else { return };
+        let room = Room::new(LIVE_CHUNKS);
+        let giver = Giver::new(transfer, self.handle.inputs.clone(), self.config.buffers.clone(), room.clone());
+        self.works.insert_live(transfer, Live::new(room));
+        let started = match start {
+            Start::Pipe(reader) => read_pipe(giver, reader),
+            Start::Tree(run, alone) => {
+                let port = Box::new(Sending { giver, line: self.line(transfer, alone) });
+                run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, TreeThread::Sender(inputs))))
+            }
+        };
+        if let Err(error) = started {
+            self.fail(transfer, FileError::new("send", "the source", error));
+        }
+    }
+
+    fn line(&self, transfer: TransferId, alone: Option<Alone>) -> Line {
+        let owner = alone.map(|alone| Owner { events: self.config.events.clone(), alone });
+        Line { transfer, inputs: self.handle.inputs.clone(), owner, _running: self.threads.token() }
+    }
+
+    pub(super) fn on_given(&mut self, transfer: TransferId, given: Given) {
+        match given {
+            Given::Chunk(chunk) => {
+                let number = self.session.give(transfer, chunk.buffer.bytes().len() as u32, chunk.value, chunk.last);
+                if let (Some(live), Some(number)) = (self.works.live_mut(transfer), number) {
+                    live.chunks.insert(number, chunk);
+                }
+            }
+            Given::End => self.session.close_source(transfer),
+            Given::Failed(error) => self.fail(transfer, error),
+        }
+    }
+
+    pub(super) fn on_tree_said(&mut self, transfer: TransferId, said: TreeSaid) {
+        match said {
+            TreeSaid::Message(message) => self.session.tell_tree(TreeBody { transfer, message }),
+            TreeSaid::Walked(progress) => self.tally.on_walked(progress),
+            TreeSaid::Finished(Err(error)) => self.fail(transfer, error),
+            TreeSaid::Finished(Ok(report)) => {
+                let is_sender = matches!(self.ends.trees.get(&transfer), Some(TreeThread::Sender(_)));
+                self.ends.reports.insert(transfer, report);
+                if is_sender {
+                    if self.ends.durable.remove(&transfer) {
+                        self.on_committed(transfer, NO_DIGEST);
+                    }
+                } else {
+                    self.session.committed(Committed { transfer, digest: NO_DIGEST });
+                    self.on_committed(transfer, NO_DIGEST);
+                }
+            }
+        }
+    }
+
+    /// The receiver of a tree tells its sender, which is here.
+    pub(super) fn on_tree_told(&self, transfer: TransferId, message: TreeMessage) {
+        if let Some(TreeThread::Sender(sender)) = self.ends.trees.get(&transfer) {
+            // A thread that is gone has said why.
+            drop(sender.send(SenderInput::Message(message)));
+        }
+    }
+
+    /// Lets go of what there is beside files.
+    pub(super) fn forget_ends(&mut self, transfer: TransferId, result: &Result<Outcome, Error>) {
+        self.ends.starting.remove(&transfer);
+        self.ends.awaited.remove(&transfer);
+        self.ends.durable.remove(&transfer);
+        if let Some(tree) = self.ends.trees.remove(&transfer) {
+            tree.stop();
+        }
+        let Some(entry) = self.ends.entries.remove(&transfer) else { return };
+        if let Some(tree) = self.ends.trees.get(&entry.tree) {
+            tree.alone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
+        }
+    }
+
+    /// The receiver has made a transfer durable. The thread of a tree, which has heard all results by now, may still have to say so.
+    pub(super) fn on_durable(&mut self, transfer: TransferId, digest: Digest) {
+        let is_tree = matches!(self.ends.trees.get(&transfer), Some(TreeThread::Sender(_)));
+        if is_tree && !self.ends.reports.contains_key(&transfer) {
+            self.ends.durable.insert(transfer);
+        } else {
+            self.on_committed(transfer, digest);
+        }
+    }
+
+    pub(super) fn take_report(&mut self, transfer: TransferId) -> Option<TreeReport> {
+        self.ends.reports.remove(&transfer)
+    }
+
+    /// Tells the threads of trees that the session has ended.
+    pub(super) fn stop_trees(&mut self) {
+        std::mem::take(&mut self.ends.trees).values().for_each(TreeThread::stop);
+        self.ends.starting.clear();
+        self.ends.awaited.clear();
+    }
+
+    pub(super) fn refuse(&mut self, transfer: TransferId, why: &str) {
+        self.session.fail(failure(transfer, FailCode::Refused, why, false));
+    }
+}
+
+fn entry_error(error: &Error) -> EntryError {
+    EntryError { code: error.fail_code().unwrap_or(FailCode::Io), text: crate::chain(error) }
+}
+
+fn no_tree() -> FileError {
+    FileError::new("copy", "an entry", io::Error::other("its tree is not being copied")).with_code(FailCode::Protocol)
+}
+
+/// What stands for a name where the tree says where an entry is.
+fn entry_name() -> Name {
+    // Not empty, one component, plain.
+    Name::parse(b"entry").unwrap_or_else(|_| unreachable!("a plain name"))
+}
+
+impl std::fmt::Debug for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Pipe(_) => "Start::Pipe",
+            Self::Tree(..) => "Start::Tree",
+        })
+    }
+}
+
+impl std::fmt::Debug for Await {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::File(_) => "Await::File",
+            Self::Pipe(_) => "Await::Pipe",
+            Self::Tree(..) => "Await::Tree",
+            Self::Entry(..) => "Await::Entry",
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! Sources that give their chunks as they have them: pipes, and the parcels of a tree. What they gave is kept until it is acknowledged.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use nicstripe_proto::{ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_tree::piece_value};
+use tokio::sync::mpsc;
+
+use super::input::Input;
+use crate::file::{BufferPool, ChunkBuffer, FileError};
+
+/// Chunks that a source may have given that are not acknowledged: 16 MiB, what 10 Gbit/s carry in 13 ms.
+pub(crate) const LIVE_CHUNKS: usize = 64;
+
+/// What a source gives.
+#[derive(Debug)]
+pub(crate) enum Given {
+    Chunk(LiveChunk),
+    /// It has given everything.
+    End,
+    Failed(FileError),
+}
+
+/// A chunk that cannot be read again.
+#[derive(Debug)]
+pub(crate) struct LiveChunk {
+    pub(super) buffer: Arc<ChunkBuffer>,
+    pub(super) value: ChainingValue,
+    /// Whether nothing is behind it, as far as its source knows.
+    pub(super) last: bool,
+    _place: Place,
+}
+
+/// The chunks of one transfer that may be asked for.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) chunks: BTreeMap<ChunkId, LiveChunk>,
+    room: Room,
+}
+
+impl Live {
+    pub(super) fn new(room: Room) -> Self {
+        Self { chunks: BTreeMap::new(), room }
+    }
+}
+
+/// A source that still waits for room is told that there will be none.
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.room.close();
+    }
+}
+
+/// The way of chunks into a session. Used by one thread.
+#[derive(Debug)]
+pub(crate) struct Giver {
+    transfer: TransferId,
+    inputs: mpsc::Sender<Input>,
+    buffers: BufferPool,
+    room: Room,
+    next: ChunkId,
+}
+
+impl Giver {
+    pub(super) fn new(transfer: TransferId, inputs: mpsc::Sender<Input>, buffers: BufferPool, room: Room) -> Self {
+        Self { transfer, inputs, buffers, room, next: ChunkId(0) }
+    }
+
+    pub(crate) fn buffer(&self) -> ChunkBuffer {
+        self.buffers.take()
+    }
+
+    /// Hashes a chunk and hands it over when there is room; `last` says that the giver knows of nothing behind it. Says whether the transfer
+    /// goes on.
+    pub(crate) fn give(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
+        let Ok(value) = piece_value(Grid::open(ChunkSize::DEFAULT), self.next, buffer.bytes(), last) else { return false };
+        let Some(place) = self.room.enter() else { return false };
+        self.next = ChunkId(self.next.0 + 1);
+        self.say(Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place }))
+    }
+
+    pub(crate) fn end(&self, result: Result<(), FileError>) -> bool {
+        self.say(result.map_or_else(Given::Failed, |()| Given::End))
+    }
+
+    fn say(&self, given: Given) -> bool {
+        self.inputs.blocking_send(Input::Given { transfer: self.transfer, given }).is_ok()
+    }
+}
+
+/// Reads `reader` to its end on a thread of its own.
+pub(super) fn read_pipe(mut giver: Giver, mut reader: Box<dyn io::Read + Send>) -> io::Result<()> {
+    let run = move || {
+        let result = give_all(&mut giver, &mut *reader).map_err(|error| FileError::new("read", "standard input", error));
+        giver.end(result);
+    };
+    thread::Builder::new().name("nicstripe-pipe".into()).spawn(run).map(drop)
+}
+
+/// The first chunk is given when the next has begun or there is none: whether it is the only one has to be known before it is hashed.
+fn give_all(giver: &mut Giver, reader: &mut dyn io::Read) -> io::Result<()> {
+    let full = ChunkSize::DEFAULT.bytes() as usize;
+    let mut first = None;
+    loop {
+        let mut buffer = giver.buffer();
+        let begun = read_some(reader, buffer.bytes_mut(full))?;
+        let going_on = first.take().is_none_or(|first| giver.give(first, begun == 0));
+        if begun == 0 || !going_on {
+            return Ok(());
+        }
+        let len = begun + fill(reader, &mut buffer.bytes_mut(full)[begun..])?;
+        buffer.bytes_mut(len);
+        if len == full && giver.next == ChunkId(0) {
+            first = Some(buffer);
+        } else if !giver.give(buffer, len < full) || len < full {
+            return Ok(());
+        }
+    }
+}
+
+/// Fills `bytes` as far as the reader goes.
+fn fill(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < bytes.len() {
+        match read_some(reader, &mut bytes[len..])? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    Ok(len)
+}
+
+fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match reader.read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// A number of places.
+#[derive(Clone)]
+pub(super) struct Room(Arc<Places>);
+
+struct Places {
+    state: Mutex<RoomState>,
+    changed: Condvar,
+}
+
+struct RoomState {
+    free: usize,
+    is_closed: bool,
+}
+
+/// A place that is taken, until it is dropped.
+pub(super) struct Place(Room);
+
+impl Room {
+    pub(super) fn new(places: usize) -> Self {
+        Self(Arc::new(Places { state: Mutex::new(RoomState { free: places, is_closed: false }), changed: Condvar::new() }))
+    }
+
+    /// Waits for a free place; `None` when there will be none.
+    fn enter(&self) -> Option<Place> {
+        let mut state = self.lock();
+        while state.free == 0 && !state.is_closed {
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.is_closed {
+            return None;
+        }
+        state.free -= 1;
+        Some(Place(self.clone()))
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.0.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RoomState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.lock().free += 1;
+        self.0.0.changed.notify_one();
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").field("free", &self.lock().free).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Place")
+    }
+}

@@ -1,0 +1,79 @@
+//! What is left out of a tree.
+
+use std::{io, path::Path};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use nicstripe_proto::{FailCode, name::escaped};
+
+use crate::file::FileError;
+
+/// Patterns of gitignore(5), in the order in which they count: the last that matches decides.
+///
+/// Both ends ask the same of the same path: the sender so as not to enter what is left out, the receiver so as not to delete it.
+#[derive(Debug)]
+pub(crate) struct Filters(Gitignore);
+
+impl Filters {
+    /// Takes patterns as the user gave them; a leading `!` takes back.
+    ///
+    /// # Errors
+    ///
+    /// [`FailCode::Refused`] for a pattern that is none.
+    pub(crate) fn new(patterns: &[String]) -> Result<Self, FileError> {
+        let mut builder = GitignoreBuilder::new("");
+        for pattern in patterns {
+            builder.add_line(None, pattern).map_err(|error| refused(pattern, error))?;
+        }
+        builder.build().map(Self).map_err(|error| refused("", error))
+    }
+
+    /// Whether a path is left out, by its place beneath its source; a source itself, whose path is empty, never is.
+    ///
+    /// What is in a directory that is left out is not asked for: it is neither entered nor deleted.
+    pub(crate) fn excludes(&self, path_beneath_source: &Path, is_directory: bool) -> bool {
+        !path_beneath_source.as_os_str().is_empty() && self.0.matched(path_beneath_source, is_directory).is_ignore()
+    }
+}
+
+fn refused(pattern: &str, error: ignore::Error) -> FileError {
+    FileError::new("use the filter", escaped(pattern.as_bytes()), io::Error::other(error)).with_code(FailCode::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+    use super::*;
+
+    fn excluded<'a>(patterns: &[&str], paths: &[&'a str]) -> Vec<&'a str> {
+        let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+        let filters = Filters::new(&patterns).unwrap();
+        let is_excluded = |path: &&&str| filters.excludes(Path::new(path.trim_end_matches('/')), path.ends_with('/'));
+        paths.iter().filter(is_excluded).copied().collect()
+    }
+
+    #[test]
+    fn patterns_mean_what_gitignore_says() {
+        let paths = ["a.o", "d/a.o", "d/keep.o", "build/", "build", "d/build/", "top", "d/top", "", "d/e/f"];
+        assert_eq!(excluded(&["*.o", "!keep.o"], &paths), ["a.o", "d/a.o"]);
+        assert_eq!(excluded(&["!keep.o", "*.o"], &paths), ["a.o", "d/a.o", "d/keep.o"]);
+        assert_eq!(excluded(&["build/"], &paths), ["build/", "d/build/"]);
+        assert_eq!(excluded(&["/top"], &paths), ["top"]);
+        assert_eq!(excluded(&["d/**/f"], &paths), ["d/e/f"]);
+        assert_eq!(excluded(&["*"], &paths).len(), paths.len() - 1);
+        assert_eq!(excluded(&[], &paths), [""; 0]);
+    }
+
+    #[test]
+    fn names_that_are_not_utf_8_can_be_left_out() {
+        let filters = Filters::new(&["*.tmp".into()]).unwrap();
+        assert!(filters.excludes(Path::new(OsStr::from_bytes(b"d/\xff.tmp")), false));
+        assert!(!filters.excludes(Path::new(OsStr::from_bytes(b"d/\xff.txt")), false));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused_by_name() {
+        let error = Filters::new(&["a".into(), "[z-a]".into()]).unwrap_err();
+        assert_eq!((error.code, error.to_string()), (FailCode::Refused, "cannot use the filter \"[z-a]\"".into()));
+    }
+}

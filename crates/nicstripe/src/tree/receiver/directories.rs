@@ -1,0 +1,410 @@
+//! Directories: where entries go, and what happens when all in one of them is done.
+
+use std::{
+    collections::HashSet,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::OsStrExt,
+    sync::Arc,
+};
+
+use nicstripe_proto::{
+    FailCode, Name,
+    tree::{Content, Entry, EntryId, Existing, Verdict, decide},
+};
+use rustix::fs::{Mode, fchmod, fstat, mkdirat};
+
+use super::{
+    Halt, Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
+    place::{Ground, Place},
+    surplus::Deleter,
+};
+use crate::{
+    file::{Attributes, FileError, is_hidden_name},
+    tree::EntryOutcome,
+};
+
+/// Where top-level entries go.
+#[derive(Debug)]
+pub(super) struct Top {
+    pub(super) ground: Arc<Ground>,
+    place: Arc<Place>,
+    /// The name of the one top-level entry here, where the target says so; and what the sender calls it, once it was told.
+    pub(super) own: Option<(OsString, Option<Option<Vec<u8>>>)>,
+    /// Whether the ground was made for this tree.
+    is_new: bool,
+    /// Names of the top-level entries.
+    told: HashSet<Option<Vec<u8>>>,
+}
+
+/// A directory that is not done.
+#[derive(Debug)]
+pub(super) struct Directory {
+    parent: Option<EntryId>,
+    /// `None` where nothing can be received into it.
+    place: Option<Arc<Place>>,
+    /// Where it is in the tree, if nothing can be received into it.
+    blocked: Option<Arc<Name>>,
+    verdict: Verdict,
+    attributes: Attributes,
+    /// Entries in it that are not done.
+    pub(super) pending: usize,
+    /// Whether its end was told, and whether all in it could be read.
+    ended: Option<bool>,
+    /// Whether something in it failed.
+    failed: bool,
+    /// Whether it may hold what another part of the tree has brought: then nothing in it is surplus.
+    is_shared: bool,
+}
+
+/// Where an entry goes.
+pub(super) enum Spot {
+    /// To a name in a directory.
+    Leaf(Leaf),
+    /// It is the directory that everything goes into.
+    Whole,
+    /// Nowhere: its directory cannot be received. The name is that of the outermost such directory.
+    Blocked(Name),
+    /// Nowhere: its name is not allowed.
+    Refused(Option<Name>, FileError),
+}
+
+impl Receiver {
+    /// Finds out where an entry goes, which ends the transfer if its sender may not say so.
+    pub(super) fn locate(&mut self, entry: &Entry) -> Result<Spot, Halt> {
+        let Some(parent) = entry.parent else { return self.locate_top(entry) };
+        let Some(name) = &entry.name else { return Err(Halt::protocol("peer sent an entry without a name in a directory")) };
+        let directory = self.directories.get(&parent).filter(|directory| directory.ended.is_none());
+        let Some(directory) = directory else {
+            return Err(Halt::protocol(format!("peer sent an entry in entry {}, which is not an open directory", parent.0)));
+        };
+        if name.components().len() != 1 {
+            return Err(Halt::protocol("peer sent an entry whose name has several components"));
+        }
+        match (&directory.place, &directory.blocked) {
+            (Some(place), _) => {
+                let (place, told) = (place.clone(), name.file_name());
+                Ok(self.allow(Leaf { place, name: OsStr::from_bytes(told).to_owned(), told: Some(told.to_vec()), is_source: false }))
+            }
+            (None, Some(blocked)) => Ok(Spot::Blocked((**blocked).clone())),
+            (None, None) => Err(Halt::protocol("peer sent an entry in a directory without a name")),
+        }
+    }
+
+    fn locate_top(&mut self, entry: &Entry) -> Result<Spot, Halt> {
+        if entry.name.as_ref().map_or(entry.content != Content::Directory, |name| name.components().len() != 1) {
+            return Err(Halt::protocol("peer sent a top-level entry without a proper name"));
+        }
+        let told = entry.name.as_ref().map(|name| name.file_name().to_vec());
+        if self.request.expected.as_ref().is_some_and(|expected| !expected.contains(&told)) {
+            return Err(Halt::protocol("peer sent a top-level entry that was not asked for"));
+        }
+        let top = match self.top.take() {
+            Some(top) => top,
+            None => self.prepare()?,
+        };
+        let top = self.top.insert(top);
+        let leaf = |name: OsString| Leaf { place: top.place.clone(), name, told: told.clone(), is_source: true };
+        match (&mut top.own, &told) {
+            (Some((_, Some(_))), _) => Err(Halt::protocol("peer sent several top-level entries, expected one")),
+            (Some((own, first)), _) => {
+                *first = Some(told.clone());
+                let leaf = leaf(own.clone());
+                Ok(self.allow(leaf))
+            }
+            (None, Some(name)) => {
+                let leaf = leaf(OsStr::from_bytes(name).to_owned());
+                Ok(self.allow(leaf))
+            }
+            (None, None) => Ok(Spot::Whole),
+        }
+    }
+
+    /// Finds the directory that everything goes into, and makes it where that is asked for.
+    fn prepare(&mut self) -> Result<Top, Halt> {
+        let (root, target) = (self.request.root.clone(), self.request.target.clone());
+        let opened = match &target {
+            Some(name) if self.request.as_name && !root.is_directory(name) => {
+                let own = Some((OsStr::from_bytes(name.file_name()).to_owned(), None));
+                let count = name.components().len() - 1;
+                let parent = if count == 0 { None } else { Name::new(name.components().take(count)).ok() };
+                self.open_or_make(parent.as_ref()).map(|(ground, is_new)| (ground, is_new, own))
+            }
+            _ => self.open_or_make(target.as_ref()).map(|(ground, is_new)| (ground, is_new, None)),
+        };
+        let shown = || target.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
+        let (ground, is_new, own) = opened.map_err(|error| Halt::Failed(FileError::new("open directory", shown(), error)))?;
+        let place = Place::ground(&ground, false);
+        if self.request.rules.delete {
+            self.told.enter(&place);
+        }
+        self.note_device(&place);
+        Ok(Top { ground, place, own, is_new, told: HashSet::new() })
+    }
+
+    fn open_or_make(&mut self, name: Option<&Name>) -> io::Result<(Arc<Ground>, bool)> {
+        match self.request.root.open_directory(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if self.request.rules.dry_run {
+                    return Ok((Ground::new(None), true));
+                }
+                name.map_or(Ok(()), |name| self.request.root.make_directory(name))?;
+                self.has_changed = true;
+                Ok((Ground::new(Some(self.request.root.open_directory(name)?)), true))
+            }
+            opened => Ok((Ground::new(Some(opened?)), false)),
+        }
+    }
+
+    /// Refuses names that could be taken for files of ours, and paths that are too long.
+    fn allow(&self, leaf: Leaf) -> Spot {
+        let shown = leaf.shown();
+        let refused = |text: &str| Some(leaf.error("receive", io::Error::other(text.to_owned())).with_code(FailCode::Refused));
+        let error = if is_hidden_name(leaf.name.as_bytes()) {
+            refused("names of this kind are used for partial files")
+        } else if leaf.place.child(&leaf.name, None, false).is_none() {
+            refused("its path is too long or too deep")
+        } else {
+            None
+        };
+        match error {
+            Some(error) => Spot::Refused(shown, error),
+            None => Spot::Leaf(leaf),
+        }
+    }
+
+    /// Remembers a name, so that it is not deleted as surplus. Says whether the entry is at a place that another may share.
+    pub(super) fn note_told(&mut self, entry: &Entry, leaf: Option<&Leaf>) -> bool {
+        if self.request.rules.delete
+            && let Some(leaf) = leaf
+        {
+            self.told.insert(&leaf.place, &leaf.name);
+        }
+        match (entry.parent, &mut self.top) {
+            (Some(parent), _) => self.directories.get(&parent).is_some_and(|parent| parent.is_shared),
+            (None, Some(top)) => {
+                let name = entry.name.as_ref().map(|name| name.file_name().to_vec());
+                let is_mixed = !top.told.is_empty() && (name.is_none() || top.told.contains(&None) || top.told.contains(&name));
+                // Without deletion nobody asks.
+                if self.request.rules.delete {
+                    top.told.insert(name);
+                }
+                is_mixed
+            }
+            (None, None) => true,
+        }
+    }
+
+    /// The directory that everything goes into is an entry itself: its content was asked for.
+    pub(super) fn on_whole(&mut self, entry: Entry) -> Result<(), Halt> {
+        let is_shared = self.note_told(&entry, None);
+        let Some(top) = &self.top else { return Ok(()) };
+        let verdict = if top.is_new { Verdict::Create } else { Verdict::Same };
+        let place = Place::ground(&top.ground, true);
+        self.enter(entry, place, verdict, is_shared)
+    }
+
+    pub(super) fn on_directory(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
+        let is_shared = self.note_told(&entry, Some(&leaf));
+        let shown = leaf.shown();
+        let existing = match self.look(&leaf) {
+            Ok(existing) => existing,
+            Err(error) => return self.refuse(entry, shown, leaf.error("look for", error)),
+        };
+        let verdict = decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing));
+        if verdict == Verdict::Exists {
+            self.out.decide(entry.id, verdict);
+            self.block(&entry, shown.clone(), verdict);
+            let text = format!("cannot make directory \"{}\": something else has its name", leaf.text());
+            return self.out.note_failure(shown, FailCode::Exists, text);
+        }
+        // A path that is too long was refused.
+        let Some(place) = leaf.place.child(&leaf.name, leaf.told.as_deref(), leaf.is_source) else { return Ok(()) };
+        match self.make(&entry, &leaf, &place, verdict) {
+            Ok(()) => self.enter(entry, place, verdict, is_shared),
+            Err(error) => self.refuse(entry, shown, leaf.error("make directory", error)),
+        }
+    }
+
+    /// Makes a directory, or takes what is there, so that it can be filled.
+    fn make(&mut self, entry: &Entry, leaf: &Leaf, place: &Arc<Place>, verdict: Verdict) -> io::Result<()> {
+        if self.request.rules.dry_run {
+            return Ok(());
+        }
+        if verdict == Verdict::Create {
+            mkdirat(&*leaf.place.open()?, &leaf.name, Mode::from_raw_mode(FILL_BITS | (entry.mode & 0o777)))?;
+            self.has_changed = true;
+        }
+        let dir = place.open()?;
+        let stat = fstat(&*dir)?;
+        let may_change = self.request.rules.modes && !self.request.append_only;
+        if verdict == Verdict::Same && may_change && stat.st_mode & FILL_BITS != FILL_BITS {
+            // Where that is not allowed, writing into it fails.
+            let _ = fchmod(&*dir, Mode::from_raw_mode(stat.st_mode & 0o7777 | FILL_BITS));
+        }
+        Ok(())
+    }
+
+    /// A directory is there, and things may come into it.
+    fn enter(&mut self, entry: Entry, place: Arc<Place>, verdict: Verdict, is_shared: bool) -> Result<(), Halt> {
+        self.note_device(&place);
+        self.out.decide(entry.id, verdict);
+        if self.request.rules.delete {
+            self.told.enter(&place);
+        }
+        let attributes = self.directory_attributes(&entry, &place, verdict);
+        let (parent, place) = (entry.parent, Some(place));
+        let directory = Directory { parent, place, blocked: None, verdict, attributes, pending: 0, ended: None, failed: false, is_shared };
+        self.insert(entry.id, directory)
+    }
+
+    /// What a directory gets when it is done. One that exists keeps what was not asked for, and everything if its sender may only add.
+    fn directory_attributes(&mut self, entry: &Entry, place: &Arc<Place>, verdict: Verdict) -> Attributes {
+        let rules = &self.request.rules;
+        if verdict == Verdict::Create {
+            let mut attributes = Attributes::of_new(entry, rules, self.umask);
+            // A directory of a shared group hands that down.
+            let inherited = place.open().and_then(|dir| Ok(fstat(&*dir)?.st_mode & 0o2000)).unwrap_or_default();
+            attributes.mode = attributes.mode.map(|mode| if rules.modes { mode } else { mode | inherited });
+            attributes
+        } else if self.request.append_only {
+            Attributes::default()
+        } else {
+            Attributes::of_same(entry, rules, true)
+        }
+    }
+
+    /// Keeps a directory that nothing can be received into.
+    pub(super) fn block(&mut self, entry: &Entry, shown: Option<Name>, verdict: Verdict) {
+        let above = entry.parent.and_then(|parent| self.directories.get(&parent)?.blocked.clone());
+        let blocked = above.or_else(|| shown.or_else(|| entry.name.clone()).map(Arc::new));
+        let attributes = Attributes::default();
+        let parent = entry.parent;
+        let directory =
+            Directory { parent, place: None, blocked, verdict, attributes, pending: 0, ended: None, failed: true, is_shared: true };
+        self.open_directories += 1;
+        self.directories.insert(entry.id, directory);
+    }
+
+    fn insert(&mut self, id: EntryId, directory: Directory) -> Result<(), Halt> {
+        self.weight += directory.attributes.weight();
+        self.open_directories += 1;
+        self.directories.insert(id, directory);
+        if self.open_directories > MOST_OPEN_DIRECTORIES || self.weight > MOST_WEIGHT {
+            return Err(Halt::protocol("peer sent more open directories or attributes than may be"));
+        }
+        Ok(())
+    }
+
+    fn note_device(&mut self, place: &Arc<Place>) {
+        if place.open().is_ok()
+            && let Some(device) = place.device()
+        {
+            self.devices.entry(device).or_insert_with(|| place.clone());
+        }
+    }
+
+    pub(super) fn on_end_directory(&mut self, id: EntryId, complete: bool) -> Result<(), Halt> {
+        let Some(directory) = self.directories.get_mut(&id).filter(|directory| directory.ended.is_none()) else {
+            return Err(Halt::protocol(format!("peer ended entry {}, which is not an open directory", id.0)));
+        };
+        directory.ended = Some(complete);
+        self.open_directories -= 1;
+        self.finish_directories(id)
+    }
+
+    /// An entry is done, well or not: perhaps its directory is, too.
+    pub(super) fn settle(&mut self, parent: Option<EntryId>, failed: bool) -> Result<(), Halt> {
+        let Some(parent) = parent else { return Ok(()) };
+        if let Some(directory) = self.directories.get_mut(&parent) {
+            directory.pending = directory.pending.saturating_sub(1);
+            directory.failed |= failed;
+        }
+        self.finish_directories(parent)
+    }
+
+    /// Finishes a directory if it is done, and those around it that are done by that.
+    fn finish_directories(&mut self, first: EntryId) -> Result<(), Halt> {
+        let mut next = Some(first);
+        while let Some(id) = next {
+            let is_done = |directory: &Directory| directory.ended.is_some() && directory.pending == 0;
+            if !self.directories.get(&id).is_some_and(is_done) {
+                return Ok(());
+            }
+            let Some(directory) = self.directories.remove(&id) else { return Ok(()) };
+            next = directory.parent;
+            let failed = self.finish_directory(id, directory)?;
+            if let Some(parent) = next.and_then(|parent| self.directories.get_mut(&parent)) {
+                parent.pending = parent.pending.saturating_sub(1);
+                parent.failed |= failed;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether the directory itself failed.
+    fn finish_directory(&mut self, id: EntryId, directory: Directory) -> Result<bool, Halt> {
+        self.weight -= directory.attributes.weight();
+        let Some(place) = &directory.place else { return Ok(true) };
+        let is_searched = directory.verdict == Verdict::Same && directory.ended == Some(true);
+        let rules = &self.request.rules;
+        if rules.delete {
+            if is_searched && !directory.failed && !directory.is_shared && !self.request.append_only {
+                self.has_changed |= !rules.dry_run;
+                Deleter::new(&self.request.excludes, &mut self.out, rules.dry_run).run(place, &self.told)?;
+            }
+            self.told.leave(place);
+        }
+        let shown = Name::new(place.told()).ok();
+        let is_new = directory.verdict == Verdict::Create;
+        if !self.request.rules.dry_run {
+            if let Err(error) = self.set_directory_attributes(place, &directory.attributes) {
+                let name = shown.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
+                self.out.fail(Some(id), shown, &FileError::new("set the attributes of", name, error))?;
+                return Ok(true);
+            }
+        }
+        self.out.done(id);
+        if !is_new {
+            self.out.tell(shown, EntryOutcome::Skipped(Verdict::Same))?;
+            return Ok(false);
+        }
+        self.out.report.directories += 1;
+        self.out.tell(shown, EntryOutcome::Copied { verdict: Verdict::Create, bytes: 0 })?;
+        Ok(false)
+    }
+
+    fn set_directory_attributes(&mut self, place: &Arc<Place>, attributes: &Attributes) -> io::Result<()> {
+        let dir = place.open()?;
+        if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
+            return Ok(());
+        }
+        self.has_changed = true;
+        attributes.apply(&*dir)
+    }
+
+    /// Where a path of the sender's is here, as a directory beneath the ground and a name in it.
+    pub(super) fn local_path(&self, path: &Name) -> Option<(std::path::PathBuf, OsString)> {
+        let top = self.top.as_ref()?;
+        let mut components: Vec<OsString> = path.components().map(|component| OsStr::from_bytes(component).to_owned()).collect();
+        match &top.own {
+            Some((own, Some(Some(_)))) => *components.first_mut()? = own.clone(),
+            Some((own, _)) => components.insert(0, own.clone()),
+            None => {}
+        }
+        let name = components.pop()?;
+        Some((components.into_iter().collect(), name))
+    }
+
+    /// What is at an entry's place.
+    pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, rustix::fs::Stat)>> {
+        match leaf.place.open() {
+            // Its directory would have been made.
+            Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => Ok(None),
+            dir => super::files::look_at(&*dir?, &leaf.name),
+        }
+    }
+}
+
+/// Bits that a directory has while it is filled.
+const FILL_BITS: u32 = 0o700;

@@ -1,0 +1,535 @@
+//! Files and symbolic links: whether they are wanted, and what becomes of them.
+
+use std::ffi::{OsStr, OsString};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, Read},
+    ops::Range,
+    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use nicstripe_proto::{
+    Digest, FailCode, Offer, Subtree,
+    message::PutOptions,
+    tree::{Content, Entry, EntryId, Existing, PACKED_MOST, Reason, Verdict, decide},
+};
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, renameat, statat, symlinkat, unlinkat},
+    io::Errno,
+};
+
+use super::{
+    Halt, Job, Leaf, MOST_WEIGHT, Receiver, batch,
+    outbox::told,
+    part::Part,
+    writing::{self, Parcel, Piece},
+};
+use crate::{
+    file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of},
+    tree::{
+        EntryOutcome,
+        port::{Answer, EntryError},
+    },
+};
+
+/// A file that is compared with what has its name.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) entry: Entry,
+    pub(super) leaf: Leaf,
+    existing: Option<(Existing, Stat)>,
+}
+
+/// A file that is wanted.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    leaf: Leaf,
+    parent: Option<EntryId>,
+    size: u64,
+    verdict: Verdict,
+    way: Way,
+    weight: usize,
+    /// Whether pieces are to come or to be written.
+    is_coming: bool,
+}
+
+/// How a file comes.
+#[derive(Debug)]
+enum Way {
+    /// In pieces.
+    Packed {
+        part: Arc<Part>,
+        /// Where the next piece begins.
+        offset: u64,
+        /// Whether the last has come.
+        is_whole: bool,
+        /// Whether a piece is being written, or waits for that.
+        is_busy: bool,
+        /// Pieces behind that one.
+        queue: VecDeque<Piece>,
+        /// Whether it is dropped once that one is written.
+        is_abandoned: bool,
+    },
+    /// As a transfer of its own.
+    Alone(Attributes),
+}
+
+impl Arriving {
+    /// Removes what came of it.
+    pub(super) fn discard(&self) {
+        if let Way::Packed { part, .. } = &self.way {
+            part.discard();
+        }
+    }
+}
+
+impl Receiver {
+    pub(super) fn on_file(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
+        let Content::File { size, alone, digest } = &entry.content else { return Ok(()) };
+        if !alone && *size > PACKED_MOST {
+            return Err(Halt::protocol(format!("peer packs a file of {size} bytes, allowed are {PACKED_MOST}")));
+        }
+        self.note_told(&entry, Some(&leaf));
+        if self.busy_names.contains(&leaf.key()) {
+            let error = leaf.error("receive", io::Error::other("another file of this name is being received")).with_code(FailCode::Busy);
+            return self.refuse(entry, leaf.shown(), error);
+        }
+        let existing = match self.look(&leaf) {
+            Ok(existing) => existing,
+            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
+        };
+        let is_alike = matches!(&existing, Some((Existing::File { size: found, .. }, _)) if found == size);
+        if self.request.rules.checksum && digest.is_some() && is_alike {
+            self.busy_names.insert(leaf.key());
+            self.to_hash.push_back(entry.id);
+            self.undecided.insert(entry.id, Candidate { entry, leaf, existing });
+            return Ok(());
+        }
+        self.decide_file(Candidate { entry, leaf, existing })
+    }
+
+    /// Starts reading existing files, as many as the I/O threads may have at once.
+    pub(super) fn hash_more(&mut self) {
+        while self.hashing < MOST_HASHING
+            && let Some(id) = self.to_hash.pop_front()
+        {
+            let Some(Candidate { leaf, existing: Some((_, stat)), .. }) = self.undecided.get(&id) else { continue };
+            let (place, name, size) = (leaf.place.clone(), leaf.name.clone(), stat.st_size as u64);
+            self.hashing += 1;
+            self.run(move || Job::Hashed(id, place.open().and_then(|dir| digest_of(&dir, &name, size)).ok()));
+        }
+    }
+
+    pub(super) fn on_hashed(&mut self, id: EntryId, digest: Option<Digest>) -> Result<(), Halt> {
+        self.hashing -= 1;
+        let Some(mut candidate) = self.undecided.remove(&id) else { return Ok(()) };
+        self.busy_names.remove(&candidate.leaf.key());
+        if let Some((Existing::File { digest: found, .. }, _)) = &mut candidate.existing {
+            *found = digest;
+        }
+        self.decide_file(candidate)?;
+        self.resume_links(id)
+    }
+
+    fn decide_file(&mut self, candidate: Candidate) -> Result<(), Halt> {
+        let Candidate { entry, leaf, existing } = candidate;
+        let verdict = decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing));
+        match verdict {
+            Verdict::Same => {
+                if let Some((_, stat)) = &existing
+                    && let Err(error) = self.keep(&entry, &leaf, stat)
+                {
+                    return self.refuse(entry, leaf.shown(), leaf.error("set the attributes of", error));
+                }
+                self.out.report.unchanged += 1;
+                self.skip(entry, &leaf, verdict)
+            }
+            Verdict::Newer => {
+                self.out.report.newer += 1;
+                self.skip(entry, &leaf, verdict)
+            }
+            Verdict::Create | Verdict::Replace => match self.objection(&entry, &leaf, verdict) {
+                Some(error) => self.refuse(entry, leaf.shown(), error),
+                None => self.want(entry, leaf, verdict),
+            },
+            _ => self.leave(entry, &leaf),
+        }
+    }
+
+    /// Sets what differs of something that is the same in content.
+    fn keep(&mut self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
+        let attributes = Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum);
+        let is_asked = attributes.xattrs.is_some() || attributes.differ(stat);
+        if !is_asked || self.request.append_only || self.request.rules.dry_run {
+            return Ok(());
+        }
+        let file = open_same(&*leaf.place.open()?, &leaf.name, stat)?;
+        self.has_changed = true;
+        attributes.apply(file)
+    }
+
+    /// What stands against a file or link that is wanted.
+    pub(super) fn objection(&mut self, entry: &Entry, leaf: &Leaf, verdict: Verdict) -> Option<FileError> {
+        if verdict == Verdict::Replace && self.request.append_only {
+            let cause = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may only add files");
+            return Some(leaf.error("replace", cause).with_code(FailCode::Refused));
+        }
+        if self.is_full
+            && let Content::File { size, .. } = entry.content
+        {
+            let free = leaf.place.open().and_then(|dir| Ok(fstatvfs(&*dir)?)).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+            if free <= size {
+                return Some(leaf.error("receive", io::ErrorKind::StorageFull.into()));
+            }
+            self.is_full = false;
+        }
+        None
+    }
+
+    /// What is there stays, and need not be sent.
+    pub(super) fn skip(&mut self, entry: Entry, leaf: &Leaf, verdict: Verdict) -> Result<(), Halt> {
+        self.out.decide(entry.id, verdict);
+        self.note_skipped(&entry);
+        self.out.tell(leaf.shown(), EntryOutcome::Skipped(verdict))?;
+        self.settle(entry.parent, false)
+    }
+
+    /// What is there differs, and may not be replaced. The sender knows what that means.
+    pub(super) fn leave(&mut self, entry: Entry, leaf: &Leaf) -> Result<(), Halt> {
+        self.out.decide(entry.id, Verdict::Exists);
+        self.note_skipped(&entry);
+        self.note_failed(&entry);
+        let cause = io::Error::new(io::ErrorKind::AlreadyExists, "it exists and differs");
+        self.out.note_failure(leaf.shown(), FailCode::Exists, leaf.error("replace", cause).one_line())?;
+        self.settle(entry.parent, true)
+    }
+
+    fn want(&mut self, entry: Entry, leaf: Leaf, verdict: Verdict) -> Result<(), Halt> {
+        let Content::File { size, alone, .. } = entry.content else { return Ok(()) };
+        self.out.decide(entry.id, verdict);
+        if self.request.rules.dry_run {
+            self.note_copied(&leaf, verdict, size)?;
+            return self.settle(entry.parent, false);
+        }
+        let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask);
+        let weight = attributes.weight();
+        self.weight += weight;
+        if self.weight > MOST_WEIGHT {
+            return Err(Halt::protocol("peer sent more attributes than may wait"));
+        }
+        self.busy_names.insert(leaf.key());
+        let way = if alone {
+            Way::Alone(attributes)
+        } else {
+            let hidden = hidden_name(&leaf.name, &self.request.peer_key, "part");
+            let part = Part::new(leaf.place.clone(), leaf.name.clone(), hidden, verdict == Verdict::Replace, attributes);
+            Way::Packed { part: Arc::new(part), offset: 0, is_whole: false, is_busy: false, queue: VecDeque::new(), is_abandoned: false }
+        };
+        self.files.insert(entry.id, Arriving { leaf, parent: entry.parent, size, verdict, way, weight, is_coming: !alone });
+        self.coming += usize::from(!alone);
+        if alone { self.out.start_alone(entry.id, size) } else { Ok(()) }
+    }
+
+    fn note_copied(&mut self, leaf: &Leaf, verdict: Verdict, size: u64) -> Result<(), Halt> {
+        self.out.report.files += 1;
+        self.out.report.bytes = self.out.report.bytes.saturating_add(size);
+        self.out.progress.files_done += 1;
+        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: size })
+    }
+
+    pub(super) fn on_piece(&mut self, id: EntryId, at: u64, last: bool, parcel: &Arc<Parcel>, range: Range<usize>) -> Result<(), Halt> {
+        let end = at.checked_add(range.len() as u64);
+        let Some(file) = self.files.get_mut(&id) else { return self.on_dropped_piece(id, end, last) };
+        let size = file.size;
+        let Way::Packed { part, offset, is_whole, is_busy, queue, is_abandoned } = &mut file.way else {
+            return Err(Halt::protocol(format!("peer sent a piece of entry {}, which is a transfer of its own", id.0)));
+        };
+        let is_next = at == *offset && !*is_whole && !*is_abandoned && (!range.is_empty() || size == 0);
+        let Some(end) = end.filter(|end| is_next && *end <= size && last == (*end == size)) else {
+            return Err(Halt::protocol(format!("peer sent a piece of entry {} that is not the next", id.0)));
+        };
+        (*offset, *is_whole) = (end, last);
+        let piece = Piece { id, part: part.clone(), offset: at, last, parcel: parcel.clone(), range };
+        if *is_busy {
+            queue.push_back(piece);
+        } else {
+            *is_busy = true;
+            self.writing.push(piece);
+        }
+        Ok(())
+    }
+
+    /// The sender does not know yet that the file has failed.
+    fn on_dropped_piece(&mut self, id: EntryId, end: Option<u64>, last: bool) -> Result<(), Halt> {
+        match self.dropped.get(&id) {
+            Some(size) if end.is_some_and(|end| end <= *size) => {
+                if last {
+                    self.dropped.remove(&id);
+                }
+                Ok(())
+            }
+            _ => Err(Halt::protocol(format!("peer sent a piece of entry {}, which is not wanted", id.0))),
+        }
+    }
+
+    pub(super) fn write_more(&mut self) {
+        while let Some(group) = self.writing.next() {
+            self.has_changed = true;
+            self.run(move || Job::Wrote(writing::write(group)));
+        }
+    }
+
+    pub(super) fn on_wrote(&mut self, pieces: Vec<(EntryId, bool, io::Result<()>)>) -> Result<(), Halt> {
+        self.writing.finished();
+        for (id, last, result) in pieces {
+            let Some(file) = self.files.get_mut(&id) else { continue };
+            let Way::Packed { part, is_busy, queue, is_abandoned, .. } = &mut file.way else { continue };
+            *is_busy = false;
+            if *is_abandoned {
+                part.discard();
+                self.forget(id);
+                continue;
+            }
+            match (result, queue.pop_front()) {
+                (Err(error), _) => self.fail_file(id, "write", error)?,
+                (Ok(()), Some(piece)) => {
+                    *is_busy = true;
+                    self.writing.push(piece);
+                }
+                (Ok(()), None) if last => {
+                    self.batch.push(id, part.clone(), file.size);
+                    file.is_coming = false;
+                    self.coming -= 1;
+                }
+                (Ok(()), None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn commit_batch(&mut self) {
+        let parts = self.batch.take();
+        self.is_committing = true;
+        self.run(move || Job::Committed(batch::commit(parts)));
+    }
+
+    pub(super) fn on_committed(&mut self, results: Vec<(EntryId, Result<(), (&'static str, io::Error)>)>) -> Result<(), Halt> {
+        self.is_committing = false;
+        for (id, result) in results {
+            match result {
+                Ok(()) => self.finish_file(id)?,
+                Err((operation, error)) => self.fail_file(id, operation, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A file is no longer awaited; its directory does not know yet.
+    fn forget(&mut self, id: EntryId) -> Option<Arriving> {
+        let file = self.files.remove(&id)?;
+        self.weight -= file.weight;
+        self.coming -= usize::from(file.is_coming);
+        self.busy_names.remove(&file.leaf.key());
+        Some(file)
+    }
+
+    /// A file has its name.
+    fn finish_file(&mut self, id: EntryId) -> Result<(), Halt> {
+        let Some(file) = self.forget(id) else { return Ok(()) };
+        self.out.done(id);
+        self.note_copied(&file.leaf, file.verdict, file.size)?;
+        self.resume_links(id)?;
+        self.settle(file.parent, false)
+    }
+
+    fn fail_file(&mut self, id: EntryId, operation: &'static str, error: io::Error) -> Result<(), Halt> {
+        let Some(file) = self.forget(id) else { return Ok(()) };
+        let error = file.leaf.error(operation, error);
+        self.is_full |= error.code == FailCode::NoSpace;
+        if let Way::Packed { is_whole: false, .. } = file.way {
+            self.dropped.insert(id, file.size);
+        }
+        self.failed.insert(id);
+        self.out.fail(Some(id), file.leaf.shown(), &error)?;
+        self.resume_links(id)?;
+        self.settle(file.parent, true)
+    }
+
+    /// The sender cannot send a file after all, and has counted that.
+    pub(super) fn on_abandoned(&mut self, id: EntryId, reason: &Reason) -> Result<(), Halt> {
+        if self.dropped.remove(&id).is_some() || self.failed.contains(&id) {
+            return Ok(());
+        }
+        let Some(file) = self.files.get_mut(&id) else {
+            return Err(Halt::protocol(format!("peer abandoned entry {}, which is not wanted", id.0)));
+        };
+        let (leaf, parent) = (file.leaf.clone(), file.parent);
+        match &mut file.way {
+            Way::Packed { is_whole: true, .. } => {
+                return Err(Halt::protocol(format!("peer abandoned entry {} behind its last piece", id.0)));
+            }
+            Way::Packed { is_abandoned: true, .. } => {
+                return Err(Halt::protocol(format!("peer abandoned entry {} twice", id.0)));
+            }
+            Way::Packed { is_busy: true, is_abandoned, queue, .. } => {
+                queue.clear();
+                *is_abandoned = true;
+            }
+            _ => {
+                file.discard();
+                self.forget(id);
+            }
+        }
+        self.failed.insert(id);
+        self.out.note_failure(leaf.shown(), reason.code, told(reason))?;
+        self.resume_links(id)?;
+        self.settle(parent, true)
+    }
+
+    /// Opens a file that is a transfer of its own, and answers, on an I/O thread.
+    pub(super) fn open_alone(&mut self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
+        let refused = |text| FileError::new("receive", "a file", io::Error::other(text)).with_code(FailCode::Protocol);
+        let Some(Arriving { leaf, verdict, way: Way::Alone(attributes), .. }) = self.files.get(&id) else {
+            return answer(Err(refused(format!("entry {} is not a wanted transfer of its own", id.0))));
+        };
+        let leaf = leaf.clone();
+        // The sender may have found it changed, and allow that: its time is that of what is sent.
+        let attributes = Attributes { mtime: Some(offer.source.mtime), ..attributes.clone() };
+        let replace = *verdict == Verdict::Replace;
+        let options = PutOptions { replace, delta: replace && options.delta, in_place: replace && options.in_place, ..options };
+        let peer_key = self.request.peer_key;
+        self.has_changed = true;
+        self.pool.run(move || {
+            let dir = leaf.place.open().and_then(|dir| dir.try_clone()).map_err(|error| leaf.error("open the directory of", error));
+            let (name, journal_id) = (&*leaf.name, crate::random_bytes());
+            let open =
+                |dir| Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: Some(attributes) });
+            answer(dir.and_then(open));
+        });
+    }
+
+    pub(super) fn on_alone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Halt> {
+        if !matches!(self.files.get(&id), Some(Arriving { way: Way::Alone(_), .. })) {
+            return Ok(());
+        }
+        let Err(EntryError { code, text }) = result else { return self.finish_file(id) };
+        let Some(file) = self.forget(id) else { return Ok(()) };
+        self.failed.insert(id);
+        let error = file.leaf.error("receive", io::Error::other(text)).with_code(code);
+        self.out.fail(Some(id), file.leaf.shown(), &error)?;
+        self.resume_links(id)?;
+        self.settle(file.parent, true)
+    }
+
+    pub(super) fn on_symlink(&mut self, entry: Entry, leaf: Leaf, target: &[u8]) -> Result<(), Halt> {
+        self.note_told(&entry, Some(&leaf));
+        let existing = match self.look(&leaf) {
+            Ok(existing) => existing,
+            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
+        };
+        let verdict = match decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing)) {
+            Verdict::Exists => return self.leave(entry, &leaf),
+            Verdict::Same => {
+                self.out.report.unchanged += 1;
+                return self.skip(entry, &leaf, Verdict::Same);
+            }
+            verdict => verdict,
+        };
+        let objection = if self.busy_names.contains(&leaf.key()) {
+            Some(leaf.error("receive", io::Error::other("a file of this name is being received")).with_code(FailCode::Busy))
+        } else {
+            self.objection(&entry, &leaf, verdict)
+        };
+        let error = match objection {
+            None if self.request.rules.dry_run => None,
+            None => self.link_symbolically(&entry, &leaf, target, verdict).err().map(|error| leaf.error("make symbolic link", error)),
+            objection => objection,
+        };
+        if let Some(error) = error {
+            return self.refuse(entry, leaf.shown(), error);
+        }
+        self.out.decide(entry.id, verdict);
+        self.out.report.symlinks += 1;
+        if !self.request.rules.dry_run {
+            self.out.done(entry.id);
+        }
+        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
+        self.settle(entry.parent, false)
+    }
+
+    fn link_symbolically(&mut self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
+        self.has_changed = true;
+        let dir = leaf.place.open()?;
+        let target = PathBuf::from(OsString::from_vec(target.to_vec()));
+        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
+        if verdict == Verdict::Create {
+            symlinkat(&target, &dir, &leaf.name)?;
+            return attributes.apply_to_link(&dir, &leaf.name);
+        }
+        let hidden = hidden_name(&leaf.name, &self.request.peer_key, "part");
+        let make = || symlinkat(&target, &dir, &hidden);
+        match make() {
+            // Left by an attempt that was killed.
+            Err(Errno::EXIST) => unlinkat(&dir, &hidden, AtFlags::empty()).and_then(|()| make())?,
+            made => made?,
+        }
+        let replaced = attributes.apply_to_link(&dir, &hidden).and_then(|()| Ok(renameat(&dir, &hidden, &dir, &leaf.name)?));
+        if replaced.is_err() {
+            let _ = unlinkat(&dir, &hidden, AtFlags::empty());
+        }
+        replaced
+    }
+}
+
+/// What has a name in a directory; symbolic links are not followed.
+pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existing, Stat)>> {
+    let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(None),
+        stat => stat?,
+    };
+    let existing = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Existing::File { size: stat.st_size as u64, mtime: mtime_of(&stat), digest: None },
+        FileType::Directory => Existing::Directory,
+        FileType::Symlink => Existing::Symlink(readlinkat(dir, name, Vec::new())?.into_bytes()),
+        _ => Existing::Other,
+    };
+    Ok(Some((existing, stat)))
+}
+
+/// Opens a regular file that `stat` is of.
+fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty())?;
+    let found = fstat(&file)?;
+    if (found.st_dev, found.st_ino) != (stat.st_dev, stat.st_ino) {
+        return Err(io::Error::other("another file took its place meanwhile"));
+    }
+    Ok(file.into())
+}
+
+/// BLAKE3 of a file of `size` bytes.
+fn digest_of(dir: &OwnedFd, name: &OsStr, size: u64) -> io::Result<Digest> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty())?;
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut file = File::from(file).take(size.saturating_add(1));
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; HASH_LEN.min(size as usize + 1)];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(Digest(*hasher.finalize().as_bytes())),
+            len => hasher.update(&buffer[..len]),
+        };
+    }
+}
+
+/// Most files that the I/O threads read for comparison at once.
+const MOST_HASHING: usize = 16;
+
+/// Bytes of an existing file that are read at once.
+const HASH_LEN: usize = 256 * 1024;

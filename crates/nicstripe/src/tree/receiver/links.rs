@@ -1,0 +1,191 @@
+//! Hard links: other names of files of the tree.
+
+use std::{ffi::OsString, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, sync::Arc};
+
+use nicstripe_proto::{
+    FailCode, Name,
+    tree::{Entry, EntryId, Existing, Verdict},
+};
+use rustix::{
+    fs::{AtFlags, FileType, Stat, linkat, renameat, statat, unlinkat},
+    io::Errno,
+};
+
+use super::{Halt, Leaf, Receiver, files::look_at};
+use crate::{
+    file::{hidden_name, is_hidden_name},
+    tree::EntryOutcome,
+};
+
+/// A hard link that waits for its file.
+#[derive(Debug)]
+pub(super) struct Link {
+    entry: Entry,
+    leaf: Leaf,
+    to: EntryId,
+    path: Name,
+    /// What was told of it; `None` while the file itself is undecided.
+    verdict: Option<Verdict>,
+}
+
+impl Receiver {
+    pub(super) fn on_hard_link(&mut self, entry: Entry, leaf: Leaf, to: EntryId, path: &Name) -> Result<(), Halt> {
+        if to.0 >= entry.id.0 {
+            return Err(Halt::protocol(format!("peer sent a link to entry {}, which was not told before", to.0)));
+        }
+        self.note_told(&entry, Some(&leaf));
+        if self.busy_names.contains(&leaf.key()) {
+            let error = leaf.error("link", io::Error::other("a file of this name is being received")).with_code(FailCode::Busy);
+            return self.refuse(entry, leaf.shown(), error);
+        }
+        self.continue_link(Link { entry, leaf, to, path: path.clone(), verdict: None })
+    }
+
+    /// Their file is decided, in place or failed.
+    pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
+        for link in self.links.remove(&to).unwrap_or_default() {
+            self.waiting_links -= 1;
+            self.continue_link(link)?;
+        }
+        Ok(())
+    }
+
+    fn continue_link(&mut self, mut link: Link) -> Result<(), Halt> {
+        if self.undecided.contains_key(&link.to) {
+            self.wait(link);
+            return Ok(());
+        }
+        if self.failed.contains(&link.to) {
+            let error = link.leaf.error("link", io::Error::other("the file that it names failed")).with_code(FailCode::Refused);
+            return self.end_link(link, Err(error));
+        }
+        if !self.files.contains_key(&link.to) && !self.request.rules.dry_run {
+            return self.make_link(link);
+        }
+        // Its file is on its way: so the link is wanted, whatever is there, if it may be replaced.
+        let existing = match self.look(&link.leaf) {
+            Ok(existing) => existing,
+            Err(error) => {
+                let error = link.leaf.error("look for", error);
+                return self.end_link(link, Err(error));
+            }
+        };
+        let is_same = self.request.rules.dry_run && self.find_file(&link.path).is_ok_and(|(.., file)| is_same(existing.as_ref(), &file));
+        let verdict = if is_same { Verdict::Same } else { self.link_verdict(existing.as_ref()) };
+        if self.request.rules.dry_run || !verdict.is_wanted() {
+            return self.end_link(link, Ok(verdict));
+        }
+        if let Some(error) = self.objection(&link.entry, &link.leaf, verdict) {
+            return self.end_link(link, Err(error));
+        }
+        self.out.decide(link.entry.id, verdict);
+        link.verdict = Some(verdict);
+        self.wait(link);
+        Ok(())
+    }
+
+    fn wait(&mut self, link: Link) {
+        self.waiting_links += 1;
+        self.links.entry(link.to).or_default().push(link);
+    }
+
+    fn link_verdict(&self, existing: Option<&(Existing, Stat)>) -> Verdict {
+        let may_replace = self.request.rules.replace || self.request.rules.update;
+        match existing {
+            None => Verdict::Create,
+            Some((Existing::Directory, _)) => Verdict::Exists,
+            Some(_) if may_replace => Verdict::Replace,
+            Some(_) => Verdict::Exists,
+        }
+    }
+
+    /// Makes a link to a file that is in place.
+    fn make_link(&mut self, link: Link) -> Result<(), Halt> {
+        let made = self.try_link(&link);
+        let result = match made {
+            Ok(verdict) if verdict == Verdict::Replace && self.request.append_only => {
+                let cause = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may only add files");
+                Err(link.leaf.error("replace", cause).with_code(FailCode::Refused))
+            }
+            made => made.map_err(|error| link.leaf.error("link", error)),
+        };
+        self.end_link(link, result)
+    }
+
+    fn try_link(&mut self, link: &Link) -> io::Result<Verdict> {
+        let (from, name, file) = self.find_file(&link.path)?;
+        let dir = link.leaf.place.open()?;
+        let existing = look_at(&dir, &link.leaf.name)?;
+        if is_same(existing.as_ref(), &file) {
+            return Ok(Verdict::Same);
+        }
+        let verdict = self.link_verdict(existing.as_ref());
+        self.has_changed |= verdict.is_wanted();
+        match verdict {
+            Verdict::Create => linkat(&from, &name, &dir, &link.leaf.name, AtFlags::empty())?,
+            Verdict::Replace if !self.request.append_only => {
+                let hidden = hidden_name(&link.leaf.name, &self.request.peer_key, "part");
+                let make = || linkat(&from, &name, &dir, &hidden, AtFlags::empty());
+                match make() {
+                    // Left by an attempt that was killed.
+                    Err(Errno::EXIST) => unlinkat(&dir, &hidden, AtFlags::empty()).and_then(|()| make())?,
+                    made => made?,
+                }
+                let renamed = renameat(&dir, &hidden, &dir, &link.leaf.name);
+                // Renaming one name of a file to another of the same file leaves both.
+                let _ = unlinkat(&dir, &hidden, AtFlags::empty());
+                renamed?;
+            }
+            _ => {}
+        }
+        Ok(verdict)
+    }
+
+    /// The directory of a regular file of the tree, its name there and what it is.
+    fn find_file(&self, path: &Name) -> io::Result<(Arc<OwnedFd>, OsString, Stat)> {
+        let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else { return Err(io::ErrorKind::NotFound.into()) };
+        let dir = top.ground.open_directory(&parent)?;
+        let stat = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || is_hidden_name(name.as_bytes()) {
+            return Err(io::Error::other("what it names is not a regular file"));
+        }
+        Ok((Arc::new(dir), name, stat))
+    }
+
+    fn end_link(&mut self, link: Link, result: Result<Verdict, crate::file::FileError>) -> Result<(), Halt> {
+        let Link { entry, leaf, verdict: told, .. } = link;
+        let verdict = match (result, told) {
+            (Err(error), None) => return self.refuse(entry, leaf.shown(), error),
+            (Err(error), Some(_)) => {
+                self.out.fail(Some(entry.id), leaf.shown(), &error)?;
+                return self.settle(entry.parent, true);
+            }
+            // It was told to be wanted, and so it has a result even if somebody else made it meanwhile.
+            (Ok(Verdict::Exists), Some(_)) => {
+                let cause = io::Error::new(io::ErrorKind::AlreadyExists, "something took its name meanwhile");
+                self.out.fail(Some(entry.id), leaf.shown(), &leaf.error("link", cause))?;
+                return self.settle(entry.parent, true);
+            }
+            (Ok(_), Some(told)) => told,
+            (Ok(Verdict::Exists), None) => return self.leave(entry, &leaf),
+            (Ok(verdict), None) => verdict,
+        };
+        self.out.report.hard_links += 1;
+        if !verdict.is_wanted() {
+            return self.skip(entry, &leaf, verdict);
+        }
+        if told.is_none() {
+            self.out.decide(entry.id, verdict);
+        }
+        if !self.request.rules.dry_run {
+            self.out.done(entry.id);
+        }
+        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
+        self.settle(entry.parent, false)
+    }
+}
+
+/// Whether a name is one of the file already.
+fn is_same(existing: Option<&(Existing, Stat)>, file: &Stat) -> bool {
+    existing.is_some_and(|(_, stat)| (stat.st_dev, stat.st_ino) == (file.st_dev, file.st_ino))
+}

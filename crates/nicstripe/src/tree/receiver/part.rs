@@ -1,0 +1,117 @@
+//! A small file on its way: hidden under another name until it is durable.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::{fd::OwnedFd, unix::fs::FileExt},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, RenameFlags, fstat, fsync, linkat, openat, renameat, renameat_with, statat, unlinkat},
+    io::Errno,
+};
+
+use super::place::Place;
+use crate::file::Attributes;
+
+/// A small file on its way. Its bytes are written by one thread at a time, in order.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) place: Arc<Place>,
+    name: OsString,
+    hidden: OsString,
+    replace: bool,
+    attributes: Attributes,
+    /// Device and inode once it exists: what another transfer of the same peer put under the hidden name is never taken for it.
+    identity: Mutex<Option<(u64, u64)>>,
+}
+
+impl Part {
+    pub(super) fn new(place: Arc<Place>, name: OsString, hidden: OsString, replace: bool, attributes: Attributes) -> Self {
+        Self { place, name, hidden, replace, attributes, identity: Mutex::default() }
+    }
+
+    /// Writes a piece; the first creates the file, the last sets its attributes.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8], last: bool) -> io::Result<()> {
+        let dir = self.place.open()?;
+        let file = if offset == 0 { self.create(&dir)? } else { self.reopen(&dir, OFlags::WRONLY)? };
+        file.write_all_at(bytes, offset)?;
+        if last { self.attributes.apply(&file) } else { Ok(()) }
+    }
+
+    fn create(&self, dir: &OwnedFd) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || openat(dir, &self.hidden, flags, Mode::RUSR | Mode::WUSR);
+        let file = match open() {
+            // Left by an attempt that was killed.
+            Err(Errno::EXIST) => {
+                unlinkat(dir, &self.hidden, AtFlags::empty())?;
+                open()?
+            }
+            other => other?,
+        };
+        let stat = fstat(&file)?;
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some((stat.st_dev, stat.st_ino));
+        Ok(file.into())
+    }
+
+    fn reopen(&self, dir: &OwnedFd, access: OFlags) -> io::Result<File> {
+        let file = openat(dir, &self.hidden, access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fstat(&file)?;
+        if self.identity() == Some((stat.st_dev, stat.st_ino)) { Ok(file.into()) } else { Err(taken()) }
+    }
+
+    fn identity(&self) -> Option<(u64, u64)> {
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_there(&self, dir: &OwnedFd) -> bool {
+        let stat = statat(dir, &self.hidden, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| self.identity() == Some((stat.st_dev, stat.st_ino)))
+    }
+
+    /// Makes this one file durable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let dir = self.place.open()?;
+        Ok(fsync(self.reopen(&dir, OFlags::RDONLY)?)?)
+    }
+
+    /// Gives the durable file its name.
+    pub(super) fn commit(&self) -> io::Result<()> {
+        let dir = self.place.open()?;
+        if !self.is_there(&dir) {
+            return Err(taken());
+        }
+        if self.replace { Ok(renameat(&dir, &self.hidden, &dir, &self.name)?) } else { rename_to_free(&dir, &self.hidden, &self.name) }
+    }
+
+    /// Removes what was written, if anything was.
+    pub(super) fn discard(&self) {
+        if self.identity().is_none() {
+            return;
+        }
+        if let Ok(dir) = self.place.open()
+            && self.is_there(&dir)
+        {
+            let _ = unlinkat(&dir, &self.hidden, AtFlags::empty());
+        }
+    }
+}
+
+/// Renames within a directory, unless something has the new name.
+fn rename_to_free(dir: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
+        // Not every file system can: a link is not made over another name either.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            linkat(dir, from, dir, to, AtFlags::empty())?;
+            Ok(unlinkat(dir, from, AtFlags::empty())?)
+        }
+        other => Ok(other?),
+    }
+}
+
+fn taken() -> io::Error {
+    io::Error::other("another transfer writes it")
+}

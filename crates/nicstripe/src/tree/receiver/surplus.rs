@@ -1,0 +1,152 @@
+//! What the target has and the sender does not.
+//!
+//! Names that the sender told are kept as 64-bit keys. Two names of one key, which is as likely as guessing it, make a surplus file stay.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::{OsStr, OsString},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::Path,
+    sync::Arc,
+};
+
+use nicstripe_proto::{Name, name::MAX_COMPONENTS};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2, statat, unlinkat};
+
+use super::{Excludes, Halt, outbox::Outbox, place::Place};
+use crate::file::{FileError, is_hidden_name};
+
+/// What the sender told of directories that are not done yet, by their place's key.
+#[derive(Debug, Default)]
+pub(super) struct ToldNames(HashMap<u64, (usize, HashSet<u64>)>);
+
+impl ToldNames {
+    /// A directory was told: its names are wanted until as many calls of [`ToldNames::leave`].
+    pub(super) fn enter(&mut self, place: &Place) {
+        self.0.entry(place.key()).or_default().0 += 1;
+    }
+
+    /// A name was told in a directory.
+    pub(super) fn insert(&mut self, place: &Place, name: &OsStr) {
+        if let Some((_, names)) = self.0.get_mut(&place.key()) {
+            names.insert(place.key_of(name));
+        }
+    }
+
+    fn contains(&self, place: &Place, name: &OsStr) -> bool {
+        self.0.get(&place.key()).is_none_or(|(_, names)| names.contains(&place.key_of(name)))
+    }
+
+    /// A directory is done.
+    pub(super) fn leave(&mut self, place: &Place) {
+        if let Some((users, _)) = self.0.get_mut(&place.key()) {
+            *users -= 1;
+            if *users == 0 {
+                self.0.remove(&place.key());
+            }
+        }
+    }
+}
+
+/// Deletes what is surplus, or tells it only.
+pub(super) struct Deleter<'a> {
+    pub(super) excludes: &'a Excludes,
+    pub(super) out: &'a mut Outbox,
+    pub(super) dry_run: bool,
+    /// File system that it stays on.
+    device: u64,
+}
+
+impl<'a> Deleter<'a> {
+    pub(super) fn new(excludes: &'a Excludes, out: &'a mut Outbox, dry_run: bool) -> Self {
+        Self { excludes, out, dry_run, device: 0 }
+    }
+
+    /// Deletes what is in a directory and was not told.
+    pub(super) fn run(&mut self, place: &Arc<Place>, told: &ToldNames) -> Result<(), Halt> {
+        let shown: Vec<Vec<u8>> = place.told().into_iter().map(<[u8]>::to_vec).collect();
+        let listed = place.open().and_then(|dir| {
+            self.device = fstat(&*dir)?.st_dev;
+            Ok((names_in(&dir)?, dir))
+        });
+        let (names, dir) = match listed {
+            Ok(listed) => listed,
+            Err(error) => return self.fail("list", &shown, error),
+        };
+        let surplus = names.into_iter().filter(|name| !told.contains(place, name));
+        let beneath = place.path_beneath_source();
+        for name in surplus {
+            self.delete(&dir, &name, &beneath.join(&name), &with(&shown, &name))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes one thing; says whether it is gone, or would be.
+    fn delete(&mut self, dir: &OwnedFd, name: &OsStr, beneath: &Path, shown: &[Vec<u8>]) -> Result<bool, Halt> {
+        let kind = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if stat.st_dev != self.device => return Ok(false),
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+            Err(rustix::io::Errno::NOENT) => return Ok(true),
+            Err(error) => return self.fail("delete", shown, error.into()).map(|()| false),
+        };
+        let is_directory = kind == FileType::Directory;
+        if is_hidden_name(name.as_bytes()) || (self.excludes)(beneath, is_directory) {
+            return Ok(false);
+        }
+        if is_directory && !self.empty(dir, name, beneath, shown)? {
+            return Ok(false);
+        }
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match if self.dry_run { Ok(()) } else { unlinkat(dir, name, flags) } {
+            Ok(()) => Name::new(shown.iter().cloned()).map_or(Ok(()), |name| self.out.deleted(name)).map(|()| true),
+            // Something came into it meanwhile: not surplus.
+            Err(rustix::io::Errno::NOTEMPTY) => Ok(false),
+            Err(error) => self.fail("delete", shown, error.into()).map(|()| false),
+        }
+    }
+
+    /// Empties a surplus directory; says whether nothing in it stays.
+    fn empty(&mut self, dir: &OwnedFd, name: &OsStr, beneath: &Path, shown: &[Vec<u8>]) -> Result<bool, Halt> {
+        if shown.len() >= MAX_COMPONENTS {
+            return self.fail("delete", shown, io::Error::other("it is too deep")).map(|()| false);
+        }
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let listed = openat2(dir, name, flags, Mode::empty(), resolve).map_err(io::Error::from);
+        let (names, dir) = match listed.and_then(|dir| Ok((names_in(&dir)?, dir))) {
+            Ok(listed) => listed,
+            Err(error) => return self.fail("delete", shown, error).map(|()| false),
+        };
+        let mut is_empty = true;
+        for name in names {
+            is_empty &= self.delete(&dir, &name, &beneath.join(&name), &with(shown, &name))?;
+        }
+        Ok(is_empty)
+    }
+
+    fn fail(&mut self, operation: &'static str, shown: &[Vec<u8>], error: io::Error) -> Result<(), Halt> {
+        let name = Name::new(shown.iter().cloned()).ok();
+        let shown = name.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
+        self.out.fail(None, name, &FileError::new(operation, shown, error))
+    }
+}
+
+fn with(shown: &[Vec<u8>], name: &OsStr) -> Vec<Vec<u8>> {
+    shown.iter().cloned().chain([name.as_bytes().to_vec()]).collect()
+}
+
+/// All names in a directory. A list, as deleting while reading makes some file systems skip names.
+fn names_in(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(OsString::from_vec(name));
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,141 @@
+//! Pieces of small files on their way to the I/O threads.
+
+use std::{
+    collections::VecDeque,
+    io,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use nicstripe_proto::tree::EntryId;
+
+use super::part::Part;
+use crate::file::ChunkBuffer;
+
+/// A parcel whose pieces are not all written.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    buffer: ChunkBuffer,
+    held: Arc<AtomicUsize>,
+}
+
+impl Parcel {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buffer.bytes()
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        self.held.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Bytes of a file that came.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) id: EntryId,
+    pub(super) part: Arc<Part>,
+    pub(super) offset: u64,
+    pub(super) last: bool,
+    pub(super) parcel: Arc<Parcel>,
+    pub(super) range: Range<usize>,
+}
+
+impl Piece {
+    fn write(&self) -> io::Result<()> {
+        let bytes = self.parcel.bytes().get(self.range.clone()).unwrap_or_default();
+        self.part.write(self.offset, bytes, self.last)
+    }
+}
+
+/// Groups of pieces: several small files are one job.
+#[derive(Debug, Default)]
+pub(super) struct Writing {
+    group: Vec<Piece>,
+    group_bytes: usize,
+    waiting: VecDeque<Vec<Piece>>,
+    running: usize,
+    held: Arc<AtomicUsize>,
+}
+
+impl Writing {
+    /// Takes a parcel; it counts until all its pieces are written.
+    pub(super) fn begin(&self, buffer: ChunkBuffer) -> Arc<Parcel> {
+        self.held.fetch_add(1, Ordering::AcqRel);
+        Arc::new(Parcel { buffer, held: self.held.clone() })
+    }
+
+    /// Parcels that are in memory.
+    pub(super) fn parcels(&self) -> usize {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Takes a piece of a file of which no other is waiting or written.
+    pub(super) fn push(&mut self, piece: Piece) {
+        self.group_bytes += piece.range.len();
+        self.group.push(piece);
+        if self.group.len() >= GROUP_FILES || self.group_bytes >= GROUP_BYTES {
+            self.close_group();
+        }
+    }
+
+    fn close_group(&mut self) {
+        self.group_bytes = 0;
+        let group = std::mem::take(&mut self.group);
+        if !group.is_empty() {
+            self.waiting.push_back(group);
+        }
+    }
+
+    /// The next pieces to be written, if there may be more at once.
+    pub(super) fn next(&mut self) -> Option<Vec<Piece>> {
+        if self.running >= MOST_RUNNING {
+            return None;
+        }
+        if self.waiting.is_empty() {
+            self.close_group();
+        }
+        let next = self.waiting.pop_front()?;
+        self.running += 1;
+        Some(next)
+    }
+
+    /// A group was written.
+    pub(super) fn finished(&mut self) {
+        self.running -= 1;
+    }
+
+    /// Whether anything is being written, or waits for that.
+    pub(super) fn is_busy(&self) -> bool {
+        self.running > 0 || !self.waiting.is_empty() || !self.group.is_empty()
+    }
+
+    /// Forgets what has not begun.
+    pub(super) fn forget_waiting(&mut self) {
+        self.waiting.clear();
+        self.group.clear();
+    }
+}
+
+/// Writes the pieces of a group, and lets go of their parcels.
+pub(super) fn write(group: Vec<Piece>) -> Vec<(EntryId, bool, io::Result<()>)> {
+    let write = |piece: Piece| {
+        let result = piece.write();
+        if result.is_err() {
+            piece.part.discard();
+        }
+        (piece.id, piece.last, result)
+    };
+    group.into_iter().map(write).collect()
+}
+
+/// A group is as many files, or as many bytes, as make the cost of a job small beside its work (picked by eye).
+const GROUP_FILES: usize = 16;
+const GROUP_BYTES: usize = 128 * 1024;
+
+/// Most groups that the I/O threads have at once: other transfers' reads and writes wait in the same queue.
+const MOST_RUNNING: usize = 16;

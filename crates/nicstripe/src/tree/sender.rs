@@ -1,0 +1,358 @@
+//! Sends a tree: walks it, packs entries and small files into parcels, and takes in what the receiver says.
+//!
+//! [`run`] is a thread's whole life. It has one loop: take in what came, pack what was read, walk on while the receiver keeps up, send what is
+//! packed when nothing is left to add, and wait only then. Contents are read by the I/O threads, ahead of their packing and in any order.
+//!
+//! Of each file that is wanted and is not alone its last piece is sent, or that it is abandoned, even if it failed at the receiver meanwhile.
+
+mod answers;
+mod ledger;
+mod outlet;
+mod reads;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender as InputSender, TryRecvError},
+    time::Duration,
+};
+
+use nicstripe_proto::{
+    Digest, FailCode, Name,
+    frame::MAX_PAYLOAD,
+    tree::{Content, EntryFailure, EntryId, Reason, Record, TreeMessage, TreeRules, Trouble, Verdict, parcel::PIECE_HEADER},
+};
+
+use self::{
+    ledger::{Kind, Ledger, Told},
+    outlet::Outlet,
+    reads::{Done, Reads, Wanted, open_alone},
+};
+use super::{
+    filter::Filters,
+    port::{Answer, EntryError, SenderInput, SenderPort, SenderRun},
+    walk::{Found, FoundEntry, SendSource, Walk, WalkOptions},
+};
+use crate::file::{FileError, IoPool, Source};
+
+/// How long a parcel that is not full waits while files are being read.
+///
+/// Without it each file that two I/O threads have read went in a parcel of its own: 375 parcels for 1000 files of 500 bytes on average. Longer
+/// than a read takes, shorter than anybody notices; picked by eye.
+const PARCEL_PATIENCE: Duration = Duration::from_millis(5);
+
+/// What is sent, and how.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SenderRequest {
+    /// What is sent; each has a name of its own at the target, or its content goes into the target itself.
+    pub(crate) sources: Vec<SendSource>,
+    /// What the receiver was asked; what is read beside contents, and what is left out, follows from it.
+    pub(crate) rules: TreeRules,
+    /// As [`crate::TreeOptions::recursive`].
+    pub(crate) recursive: bool,
+    /// As [`crate::TreeOptions::hard_links`].
+    pub(crate) hard_links: bool,
+    /// As [`crate::TreeOptions::one_file_system`].
+    pub(crate) one_file_system: bool,
+    /// As [`crate::TreeOptions::files_from`].
+    pub(crate) files_from: Option<Vec<Name>>,
+    /// As [`crate::CopyOptions::allow_changing`].
+    pub(crate) allow_changing: bool,
+    /// As [`crate::TreeOptions::list`].
+    pub(crate) list: bool,
+}
+
+impl SenderRequest {
+    /// Gets it ready for a thread.
+    pub(crate) fn into_run(self) -> SenderRun {
+        SenderRun::new(|inputs, pool, port| run(self, inputs.receiver, inputs.sender, pool, port))
+    }
+}
+
+/// Sends a tree and returns when it has ended; the port learns how, unless it has said no or [`SenderInput::Stop`] came.
+///
+/// `self_handle` leads to `inputs`: the I/O threads answer through it.
+fn run(
+    request: SenderRequest,
+    inputs: Receiver<SenderInput>,
+    self_handle: InputSender<SenderInput>,
+    pool: IoPool,
+    port: Box<dyn SenderPort>,
+) {
+    let outlet = Outlet::new(port, request.list, request.rules.dry_run);
+    let filters = match Filters::new(&request.rules.filters) {
+        Ok(filters) => filters,
+        Err(error) => return outlet.finish(Err(Ended::Failed(error))),
+    };
+    let reads = Reads::new(pool, self_handle, request.allow_changing);
+    let mut sender = Sender::new(request, filters, inputs, reads, outlet);
+    let ended = sender.work();
+    sender.outlet.finish(ended);
+}
+
+/// Why a sender ends early.
+enum Ended {
+    /// Nobody waits for it any more.
+    Stopped,
+    /// It cannot go on.
+    Failed(FileError),
+}
+
+/// What goes into a parcel as soon as all before it has.
+enum Outgoing {
+    Entry(Box<FoundEntry>),
+    /// An entry whose digest is being reckoned.
+    Undigested(Box<FoundEntry>),
+    EndDirectory {
+        id: EntryId,
+        complete: bool,
+    },
+}
+
+struct Sender {
+    rules: TreeRules,
+    allow_changing: bool,
+    /// `None` when everything was found.
+    walk: Option<Walk>,
+    outgoing: VecDeque<Outgoing>,
+    /// Digests of entries that are outgoing; `None` where the file cannot be read.
+    digests: HashMap<EntryId, Option<Digest>>,
+    ledger: Ledger,
+    /// The last entry in the parcel that is being filled.
+    last_packed: Option<EntryId>,
+    reads: Reads,
+    inputs: Receiver<SenderInput>,
+    outlet: Outlet,
+    /// Whether the port knows that no parcel follows.
+    is_last_told: bool,
+}
+
+impl Sender {
+    fn new(request: SenderRequest, filters: Filters, inputs: Receiver<SenderInput>, reads: Reads, outlet: Outlet) -> Self {
+        let SenderRequest { sources, rules, recursive, hard_links, one_file_system, files_from, allow_changing, .. } = request;
+        let options = WalkOptions { recursive, owners: rules.owners, xattrs: rules.xattrs, hard_links, one_file_system };
+        Self {
+            walk: Some(Walk::new(options, filters, sources, files_from.as_deref())),
+            rules,
+            allow_changing,
+            outgoing: VecDeque::new(),
+            digests: HashMap::new(),
+            ledger: Ledger::default(),
+            last_packed: None,
+            reads,
+            inputs,
+            outlet,
+            is_last_told: false,
+        }
+    }
+
+    fn work(&mut self) -> Result<(), Ended> {
+        loop {
+            self.take_in()?;
+            self.begin_reads()?;
+            if self.pack_content()? || self.pack_outgoing()? || self.walk_on()? {
+                self.outlet.progress()?;
+                continue;
+            }
+            let patience = self.patience();
+            if patience.is_none() {
+                self.flush()?;
+                self.tell_last()?;
+            }
+            if self.is_over() {
+                return Ok(());
+            }
+            self.wait(patience)?;
+        }
+    }
+
+    /// Takes in what is there.
+    fn take_in(&mut self) -> Result<(), Ended> {
+        loop {
+            match self.inputs.try_recv() {
+                Ok(input) => self.handle(input)?,
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => return Err(Ended::Stopped),
+            }
+        }
+    }
+
+    /// How long a parcel that is not full waits for what is being read; `None` if it does not.
+    fn patience(&self) -> Option<Duration> {
+        let left = PARCEL_PATIENCE.saturating_sub(self.outlet.parcel_age()?);
+        (self.reads.is_reading() && !left.is_zero()).then_some(left)
+    }
+
+    /// Waits for something, as long as that at most, telling progress meanwhile.
+    fn wait(&mut self, patience: Option<Duration>) -> Result<(), Ended> {
+        let until_progress = self.outlet.progress()?;
+        let input = match patience.into_iter().chain(until_progress).min() {
+            None => self.inputs.recv().map_err(|_| Ended::Stopped)?,
+            Some(wait) => match self.inputs.recv_timeout(wait) {
+                Ok(input) => input,
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(Ended::Stopped),
+            },
+        };
+        self.handle(input)
+    }
+
+    /// Says that no parcel follows, once that is so.
+    fn tell_last(&mut self) -> Result<(), Ended> {
+        let is_last = self.walk.is_none() && self.outgoing.is_empty() && self.ledger.is_decided() && self.reads.is_empty();
+        if is_last && !self.is_last_told {
+            self.is_last_told = true;
+            self.outlet.last()?;
+        }
+        Ok(())
+    }
+
+    /// Whether everything was sent and has its result.
+    fn is_over(&self) -> bool {
+        self.is_last_told && self.ledger.is_empty()
+    }
+
+    /// Walks a step, if the receiver keeps up; says whether it did.
+    fn walk_on(&mut self) -> Result<bool, Ended> {
+        let Some(walk) = self.walk.as_mut().filter(|_| self.ledger.has_room() && self.reads.has_room_for_digest()) else {
+            return Ok(false);
+        };
+        match walk.next() {
+            Some(Found::Entry(found)) => self.found(found),
+            Some(Found::EndDirectory { id, complete }) => self.outgoing.push_back(Outgoing::EndDirectory { id, complete }),
+            Some(Found::Special) => self.outlet.special(),
+            Some(Found::Failed { name, failure }) => {
+                let reason = reason(failure.code, &failure.text);
+                self.outlet.fail(name.clone(), failure)?;
+                self.push(&Record::Trouble(Box::new(Trouble { name, reason })))?;
+            }
+            None => {
+                self.walk = None;
+                self.outlet.complete();
+            }
+        }
+        Ok(true)
+    }
+
+    fn found(&mut self, found: Box<FoundEntry>) {
+        let told = Told::of(&found);
+        self.outlet.found(told.kind);
+        let needs_digest = self.rules.checksum && told.kind.is_file();
+        self.ledger.tell(told);
+        if needs_digest {
+            let FoundEntry { entry, location, identity } = &*found;
+            self.reads.digest(Wanted { id: entry.id, location: location.clone(), identity: *identity });
+        }
+        self.outgoing.push_back(if needs_digest { Outgoing::Undigested(found) } else { Outgoing::Entry(found) });
+    }
+
+    /// Packs the next of what was found; says whether it could be.
+    fn pack_outgoing(&mut self) -> Result<bool, Ended> {
+        match self.outgoing.pop_front() {
+            None => return Ok(false),
+            Some(Outgoing::EndDirectory { id, complete }) => self.push(&Record::EndDirectory { id, complete })?,
+            Some(Outgoing::Entry(found)) => self.push(&Record::Entry(Box::new(found.entry)))?,
+            Some(Outgoing::Undigested(mut found)) => {
+                let Some(reckoned) = self.digests.remove(&found.entry.id) else {
+                    self.outgoing.push_front(Outgoing::Undigested(found));
+                    return Ok(false);
+                };
+                if let Content::File { digest, .. } = &mut found.entry.content {
+                    *digest = reckoned;
+                }
+                self.push(&Record::Entry(Box::new(found.entry)))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has small files that are wanted read.
+    fn begin_reads(&mut self) -> Result<(), Ended> {
+        let unwanted = self.reads.begin(|id| self.ledger.is_pending(id));
+        unwanted.into_iter().try_for_each(|id| self.push(&Record::Abandoned { id, reason: given_up() }))
+    }
+
+    /// Packs a file that was read; says whether there was one.
+    fn pack_content(&mut self) -> Result<bool, Ended> {
+        let Some((id, content)) = self.reads.next() else { return Ok(false) };
+        match content {
+            Err(error) => self.abandon(id, error.code, error.one_line())?,
+            Ok(_) if !self.ledger.is_pending(id) => self.push(&Record::Abandoned { id, reason: given_up() })?,
+            Ok(bytes) => self.push_pieces(id, &bytes)?,
+        }
+        Ok(true)
+    }
+
+    /// Packs a file, in several pieces only if it is larger than a parcel.
+    fn push_pieces(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
+        let whole = PIECE_HEADER + bytes.len();
+        if whole > self.outlet.room() && whole <= MAX_PAYLOAD {
+            self.flush()?;
+        }
+        let mut offset = 0;
+        loop {
+            if self.outlet.room() <= PIECE_HEADER {
+                self.flush()?;
+            }
+            let end = bytes.len().min(offset + self.outlet.room() - PIECE_HEADER);
+            let last = end == bytes.len();
+            self.push(&Record::Piece { id, offset: offset as u64, last, bytes: &bytes[offset..end] })?;
+            if last {
+                return Ok(());
+            }
+            offset = end;
+        }
+    }
+
+    /// Packs a record, in the next parcel if this one is full.
+    fn push(&mut self, record: &Record<'_>) -> Result<(), Ended> {
+        if !self.outlet.try_push(record) {
+            self.flush()?;
+            if !self.outlet.try_push(record) {
+                return Err(protocol(io::Error::other("a record exceeds a parcel")));
+            }
+        }
+        if let Record::Entry(entry) = record {
+            self.last_packed = Some(entry.id);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Ended> {
+        self.outlet.flush()?;
+        if let Some(last) = self.last_packed.take() {
+            self.ledger.sent(last);
+        }
+        Ok(())
+    }
+
+    /// Tells that a file that was wanted will not come, and why unless the receiver gave it up itself.
+    fn abandon(&mut self, id: EntryId, code: FailCode, text: String) -> Result<(), Ended> {
+        if let Some(pending) = self.ledger.end(id) {
+            self.outlet.will_not_be_sent(&pending.told);
+            self.outlet.failed(Some(&pending.told), code, text.clone())?;
+        }
+        self.push(&Record::Abandoned { id, reason: reason(code, &text) })
+    }
+}
+
+/// Why something does not come, cut to what a record may have.
+fn reason(code: FailCode, text: &str) -> Reason {
+    Reason { code, text: text.chars().take(MOST_REASON).collect() }
+}
+
+/// What is said of a file that the receiver gave up itself.
+fn given_up() -> Reason {
+    reason(FailCode::Io, "the receiver gave it up")
+}
+
+/// Most characters of a reason: at most 1 KiB.
+const MOST_REASON: usize = 256;
+
+fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Ended {
+    let error = io::Error::other(error);
+    Ended::Failed(FileError::new("send", "the tree", error).with_code(FailCode::Protocol))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What a sender does with what it is told.
+
+use super::*;
+
+impl Sender {
+    /// Does what follows from it.
+    pub(super) fn handle(&mut self, input: SenderInput) -> Result<(), Ended> {
+        match input {
+            SenderInput::Message(TreeMessage::Verdicts { first, verdicts }) => self.take_verdicts(first, &verdicts),
+            SenderInput::Message(TreeMessage::Results { done, failed, deleted }) => {
+                done.into_iter().try_for_each(|(first, count)| self.take_done(first, count))?;
+                failed.iter().try_for_each(|failure| self.take_failure(failure))?;
+                deleted.iter().try_for_each(|name| self.outlet.deleted(name))
+            }
+            SenderInput::OpenAlone { id, answer } => self.open_alone(id, answer),
+            SenderInput::AloneEnded { id, result } => self.alone_ended(id, result),
+            SenderInput::Job(job) => {
+                if let Ok(done) = job.downcast() {
+                    self.take_job(*done);
+                }
+                Ok(())
+            }
+            SenderInput::Stop => Err(Ended::Stopped),
+        }
+    }
+
+    fn take_job(&mut self, done: Done) {
+        match done {
+            Done::Content { id, size, content } => self.reads.arrived(id, size, content),
+            Done::Digest { id, digest } => {
+                self.reads.digested();
+                self.digests.insert(id, digest);
+            }
+        }
+    }
+
+    fn take_verdicts(&mut self, first: EntryId, verdicts: &[Verdict]) -> Result<(), Ended> {
+        for (index, verdict) in verdicts.iter().enumerate() {
+            let id = EntryId(first.0.saturating_add(index as u64));
+            let told = self.ledger.decide(id).map_err(protocol)?;
+            self.take_verdict(id, told, *verdict)?;
+        }
+        Ok(())
+    }
+
+    fn take_verdict(&mut self, id: EntryId, told: Told, verdict: Verdict) -> Result<(), Ended> {
+        match verdict {
+            Verdict::Create | Verdict::Replace => self.wanted(id, told, verdict),
+            Verdict::Same | Verdict::Newer => {
+                self.outlet.skipped(&told, verdict)?;
+                if told.kind == Kind::Directory {
+                    self.ledger.wait_for_result(id, told, verdict);
+                }
+                Ok(())
+            }
+            Verdict::Exists => {
+                self.outlet.will_not_be_sent(&told);
+                let text = format!("\"{}\" exists and differs", told.location.label());
+                self.outlet.failed(Some(&told), FailCode::Exists, text)
+            }
+            Verdict::Refused => {
+                self.outlet.will_not_be_sent(&told);
+                self.ledger.wait_for_result(id, told, verdict);
+                Ok(())
+            }
+        }
+    }
+
+    /// Does what is to be done for an entry that is wanted: for all but files, wait.
+    fn wanted(&mut self, id: EntryId, told: Told, verdict: Verdict) -> Result<(), Ended> {
+        if self.rules.dry_run && told.kind != Kind::Directory {
+            return self.outlet.copied(&told, verdict);
+        }
+        let (kind, location, is_failed) = (told.kind, told.location.clone(), told.is_failed());
+        self.ledger.wait_for_result(id, told, verdict);
+        match kind {
+            Kind::File { alone: true, .. } if is_failed => Ok(()),
+            Kind::File { alone: true, size, .. } => {
+                self.ledger.started_alone(id);
+                self.outlet.start_alone(id, size)
+            }
+            Kind::File { .. } if is_failed => self.push(&Record::Abandoned { id, reason: given_up() }),
+            // As it was when the walk saw it: there is nothing to read.
+            Kind::File { size: 0, .. } => self.push_pieces(id, &[]),
+            Kind::File { identity, .. } => {
+                self.reads.want(Wanted { id, location, identity });
+                Ok(())
+            }
+            Kind::Directory | Kind::Symlink | Kind::HardLink => Ok(()),
+        }
+    }
+
+    fn take_done(&mut self, first: EntryId, count: u64) -> Result<(), Ended> {
+        for pending in self.ledger.done(first, count).map_err(protocol)? {
+            if pending.verdict.is_wanted() {
+                self.outlet.copied(&pending.told, pending.verdict)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_failure(&mut self, failure: &EntryFailure) -> Result<(), Ended> {
+        let Some(id) = failure.id else { return self.outlet.failed_there(None, failure) };
+        match self.ledger.failed(id).map_err(protocol)? {
+            Some(told) => self.outlet.failed_there(Some(&told), failure),
+            None => Ok(()),
+        }
+    }
+
+    fn open_alone(&mut self, id: EntryId, answer: Answer<Source>) -> Result<(), Ended> {
+        let Some(Told { kind: Kind::File { alone: true, identity, .. }, location, .. }) = self.ledger.told(id) else {
+            let error = io::Error::other(format!("peer asked for entry {}, which is no file of its own transfer", id.0));
+            answer(Err(FileError::new("send", "the tree", error).with_code(FailCode::Protocol)));
+            return Ok(());
+        };
+        let result = open_alone(&Wanted { id, location: location.clone(), identity: *identity }, self.allow_changing);
+        let failure = result.as_ref().err().map(|error| EntryError { code: error.code, text: error.one_line() });
+        answer(result);
+        failure.map_or(Ok(()), |failure| self.alone_ended(id, Err(failure)))
+    }
+
+    fn alone_ended(&mut self, id: EntryId, result: Result<(), EntryError>) -> Result<(), Ended> {
+        self.ledger.ended_alone(id);
+        match result {
+            Err(failure) if self.ledger.is_pending(id) => self.abandon(id, failure.code, failure.text),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a sender remembers of the entries that it has told.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use nicstripe_proto::{
+    SourceIdentity,
+    tree::{Content, EntryId, MOST_PENDING, MOST_UNDECIDED, Verdict},
+};
+
+use crate::tree::{anchor::Location, walk::FoundEntry};
+
+/// What is kept of an entry until its end.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    pub(super) kind: Kind,
+    pub(super) location: Location,
+    /// The receiver gave it up before it decided.
+    is_failed: bool,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Kind {
+    File { size: u64, alone: bool, identity: SourceIdentity },
+    Directory,
+    Symlink,
+    HardLink,
+}
+
+impl Kind {
+    /// Bytes of its content.
+    pub(super) fn size(self) -> u64 {
+        match self {
+            Self::File { size, .. } => size,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn is_file(self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+}
+
+impl Told {
+    pub(super) fn of(found: &FoundEntry) -> Self {
+        let kind = match found.entry.content {
+            Content::File { size, alone, .. } => Kind::File { size, alone, identity: found.identity },
+            Content::Directory => Kind::Directory,
+            Content::Symlink { .. } => Kind::Symlink,
+            Content::HardLink { .. } => Kind::HardLink,
+        };
+        Self { kind, location: found.location.clone(), is_failed: false }
+    }
+
+    /// Whether the receiver gave it up before it decided.
+    pub(super) fn is_failed(&self) -> bool {
+        self.is_failed
+    }
+}
+
+/// An entry that waits for its result.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) told: Told,
+    pub(super) verdict: Verdict,
+}
+
+/// Entries from when they are found until their end.
+///
+/// An entry is undecided until its verdict, in the order of the walk; then it waits for its result or is forgotten.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    undecided: VecDeque<Told>,
+    first_undecided: u64,
+    /// The first that no parcel that was sent has.
+    unsent: u64,
+    pending: BTreeMap<EntryId, Pending>,
+    /// Files whose transfer of their own has not ended here.
+    alone: BTreeSet<EntryId>,
+}
+
+impl Ledger {
+    /// Whether another entry may be told.
+    pub(super) fn has_room(&self) -> bool {
+        self.undecided.len() < MOST_UNDECIDED && self.undecided.len() + self.pending.len() < MOST_PENDING
+    }
+
+    /// Whether nothing waits for anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.undecided.is_empty() && self.pending.is_empty()
+    }
+
+    /// Whether no file can become wanted or be abandoned any more, but those that are to be read.
+    pub(super) fn is_decided(&self) -> bool {
+        self.undecided.is_empty() && self.alone.is_empty()
+    }
+
+    /// Takes the next entry.
+    pub(super) fn tell(&mut self, told: Told) {
+        self.undecided.push_back(told);
+    }
+
+    /// A parcel was sent with entries up to that one.
+    pub(super) fn sent(&mut self, last: EntryId) {
+        self.unsent = last.0 + 1;
+    }
+
+    /// Takes the next entry that the peer decided on; the peer says that it is `id`.
+    pub(super) fn decide(&mut self, id: EntryId) -> Result<Told, LedgerError> {
+        if id.0 != self.first_undecided {
+            return Err(LedgerError::Order { found: id.0, expected: self.first_undecided });
+        }
+        if id.0 >= self.unsent {
+            return Err(LedgerError::Unsent(id.0));
+        }
+        let told = self.undecided.pop_front().ok_or(LedgerError::Unsent(id.0))?;
+        self.first_undecided += 1;
+        Ok(told)
+    }
+
+    /// From here on the entry waits for its result, unless that came before.
+    pub(super) fn wait_for_result(&mut self, id: EntryId, told: Told, verdict: Verdict) {
+        if !told.is_failed {
+            self.pending.insert(id, Pending { told, verdict });
+        }
+    }
+
+    /// From here on a file's own transfer goes on.
+    pub(super) fn started_alone(&mut self, id: EntryId) {
+        self.alone.insert(id);
+    }
+
+    /// A file's own transfer has ended.
+    pub(super) fn ended_alone(&mut self, id: EntryId) {
+        self.alone.remove(&id);
+    }
+
+    /// An entry that waits for its result, or for its verdict while it need not.
+    pub(super) fn told(&self, id: EntryId) -> Option<&Told> {
+        match self.pending.get(&id) {
+            Some(pending) => Some(&pending.told),
+            None => id.0.checked_sub(self.first_undecided).and_then(|at| self.undecided.get(at as usize)),
+        }
+    }
+
+    pub(super) fn is_pending(&self, id: EntryId) -> bool {
+        self.pending.contains_key(&id)
+    }
+
+    /// Ends an entry that waits for its result.
+    pub(super) fn end(&mut self, id: EntryId) -> Option<Pending> {
+        self.alone.remove(&id);
+        self.pending.remove(&id)
+    }
+
+    /// Ends the entries of a range, which the peer has decided on. Those that ended before, and those without a result, do not count.
+    pub(super) fn done(&mut self, first: EntryId, count: u64) -> Result<Vec<Pending>, LedgerError> {
+        let end = first.0.checked_add(count).filter(|end| *end <= self.first_undecided).ok_or(LedgerError::Result(first.0))?;
+        let ids: Vec<EntryId> = self.pending.range(first..EntryId(end)).map(|(id, _)| *id).collect();
+        Ok(ids.into_iter().filter_map(|id| self.end(id)).collect())
+    }
+
+    /// Takes it that an entry failed at the peer, perhaps before its verdict. Returns it unless it ended before.
+    pub(super) fn failed(&mut self, id: EntryId) -> Result<Option<Told>, LedgerError> {
+        if id.0 >= self.unsent {
+            return Err(LedgerError::Result(id.0));
+        }
+        if let Some(told) = id.0.checked_sub(self.first_undecided).and_then(|at| self.undecided.get_mut(at as usize)) {
+            let is_first = !std::mem::replace(&mut told.is_failed, true);
+            return Ok(is_first.then(|| told.clone()));
+        }
+        Ok(self.end(id).map(|pending| pending.told))
+    }
+}
+
+/// The peer speaks of entries that it cannot know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LedgerError {
+    #[error("peer decided on entry {found}, expected {expected}")]
+    Order { found: u64, expected: u64 },
+    #[error("peer decided on entry {0}, which was not sent")]
+    Unsent(u64),
+    #[error("peer gave a result for entry {0} or one behind it, on which it has not decided")]
+    Result(u64),
+}

@@ -1,0 +1,290 @@
+//! What a sender has the I/O threads read: contents of small files, and digests of files.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+};
+
+use nicstripe_proto::{Digest, FailCode, SourceIdentity, tree::EntryId};
+use rustix::fs::{FileType, OFlags, fstat};
+
+use crate::{
+    file::{FileError, IoPool, ReadOptions, Source, identity_of},
+    tree::{anchor::Location, port::SenderInput, walk::code_of},
+};
+
+/// Most files that are read at once, or were read and wait for room in a parcel.
+const MOST_READS: usize = 64;
+
+/// Most bytes of these, unless it is one file.
+const MOST_READ_BYTES: u64 = 16 << 20;
+
+/// Most files whose digests are reckoned at once.
+const MOST_DIGESTS: usize = 64;
+
+/// Bytes that an I/O thread hashes of a file before others have their turn: 5 ms at 1.5 GB/s.
+const DIGEST_TURN: u64 = 8 << 20;
+
+/// Bytes that are read at once to be hashed.
+const DIGEST_BUFFER: usize = 256 * 1024;
+
+/// A file to be read.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) id: EntryId,
+    pub(super) location: Location,
+    /// What the walk saw.
+    pub(super) identity: SourceIdentity,
+}
+
+/// A job that is done.
+pub(super) enum Done {
+    Content { id: EntryId, size: u64, content: Result<Vec<u8>, FileError> },
+    Digest { id: EntryId, digest: Option<Digest> },
+}
+
+/// The I/O threads, as a tree's sender uses them. What was not begun is dropped with this.
+pub(super) struct Reads {
+    pool: IoPool,
+    done: mpsc::Sender<SenderInput>,
+    stopped: Arc<AtomicBool>,
+    allow_changing: bool,
+    waiting: VecDeque<Wanted>,
+    ready: VecDeque<(EntryId, u64, Result<Vec<u8>, FileError>)>,
+    files: usize,
+    bytes: u64,
+    digests: usize,
+}
+
+impl Reads {
+    pub(super) fn new(pool: IoPool, done: mpsc::Sender<SenderInput>, allow_changing: bool) -> Self {
+        let (waiting, ready) = (VecDeque::new(), VecDeque::new());
+        Self { pool, done, stopped: Arc::default(), allow_changing, waiting, ready, files: 0, bytes: 0, digests: 0 }
+    }
+
+    /// Whether nothing is to be read or was read and not taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.files == 0
+    }
+
+    /// Whether something will be read or reckoned soon.
+    pub(super) fn is_reading(&self) -> bool {
+        self.files > self.ready.len() || self.digests > 0
+    }
+
+    /// Whether another digest may be begun.
+    pub(super) fn has_room_for_digest(&self) -> bool {
+        self.digests < MOST_DIGESTS
+    }
+
+    /// Reads a file when it is its turn.
+    pub(super) fn want(&mut self, wanted: Wanted) {
+        self.waiting.push_back(wanted);
+    }
+
+    /// Begins as many reads as may go on at once. Returns files that `is_wanted` no longer holds for.
+    pub(super) fn begin(&mut self, is_wanted: impl Fn(EntryId) -> bool) -> Vec<EntryId> {
+        let mut unwanted = Vec::new();
+        while let Some(next) = self.waiting.front() {
+            let size = next.identity.size;
+            if self.files >= MOST_READS || (self.files > 0 && self.bytes + size > MOST_READ_BYTES) {
+                break;
+            }
+            let Some(wanted) = self.waiting.pop_front() else { break };
+            if !is_wanted(wanted.id) {
+                unwanted.push(wanted.id);
+                continue;
+            }
+            (self.files, self.bytes) = (self.files + 1, self.bytes + size);
+            self.read(wanted);
+        }
+        unwanted
+    }
+
+    fn read(&self, wanted: Wanted) {
+        let (done, stopped, allow_changing) = (self.done.clone(), self.stopped.clone(), self.allow_changing);
+        self.pool.run(move || {
+            if !stopped.load(Ordering::Relaxed) {
+                let content = read(&wanted, allow_changing);
+                // Nobody waits for it if the sender has ended.
+                let _ = done.send(SenderInput::Job(Box::new(Done::Content { id: wanted.id, size: wanted.identity.size, content })));
+            }
+        });
+    }
+
+    /// Takes in a file of that size that was read.
+    pub(super) fn arrived(&mut self, id: EntryId, size: u64, content: Result<Vec<u8>, FileError>) {
+        self.ready.push_back((id, size, content));
+    }
+
+    /// The next file that was read. Others may be read instead.
+    pub(super) fn next(&mut self) -> Option<(EntryId, Result<Vec<u8>, FileError>)> {
+        let (id, size, content) = self.ready.pop_front()?;
+        (self.files, self.bytes) = (self.files - 1, self.bytes - size);
+        Some((id, content))
+    }
+
+    /// Begins to reckon a digest.
+    pub(super) fn digest(&mut self, wanted: Wanted) {
+        self.digests += 1;
+        let (pool, done, stopped) = (self.pool.clone(), self.done.clone(), self.stopped.clone());
+        let digesting = Digesting { wanted, allow_changing: self.allow_changing, file: None, hasher: blake3::Hasher::new(), offset: 0 };
+        self.pool.run(move || digesting.turn(pool, done, stopped));
+    }
+
+    /// A digest was reckoned.
+    pub(super) fn digested(&mut self) {
+        self.digests = self.digests.saturating_sub(1);
+    }
+}
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A file that is hashed a few mebibytes a turn, so that a large one does not keep a thread from all else.
+struct Digesting {
+    wanted: Wanted,
+    allow_changing: bool,
+    file: Option<File>,
+    hasher: blake3::Hasher,
+    offset: u64,
+}
+
+impl Digesting {
+    fn turn(mut self, pool: IoPool, done: mpsc::Sender<SenderInput>, stopped: Arc<AtomicBool>) {
+        if stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        let digest = match self.advance() {
+            Ok(false) => return pool.clone().run(move || self.turn(pool, done, stopped)),
+            Ok(true) => Some(Digest(*self.hasher.finalize().as_bytes())),
+            // Told when the content is wanted and cannot be read either: without a digest the file counts as different.
+            Err(_) => None,
+        };
+        let _ = done.send(SenderInput::Job(Box::new(Done::Digest { id: self.wanted.id, digest })));
+    }
+
+    /// Hashes the next bytes; says whether these were the last.
+    fn advance(&mut self) -> Result<bool, FileError> {
+        let size = self.wanted.identity.size;
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(open(&self.wanted, self.allow_changing)?),
+        };
+        let end = size.min(self.offset + DIGEST_TURN);
+        let mut buffer = vec![0; DIGEST_BUFFER.min((end - self.offset) as usize)];
+        while self.offset < end {
+            let len = buffer.len().min((end - self.offset) as usize);
+            file.read_exact_at(&mut buffer[..len], self.offset).map_err(|error| unread(&self.wanted, error))?;
+            self.hasher.update(&buffer[..len]);
+            self.offset += len as u64;
+        }
+        Ok(end == size)
+    }
+}
+
+/// Opens a file that becomes a transfer of its own.
+pub(super) fn open_alone(wanted: &Wanted, allow_changing: bool) -> Result<Source, FileError> {
+    Source::of(open(wanted, allow_changing)?, wanted.location.label(), ReadOptions { allow_changing, compress: false })
+}
+
+/// Reads a whole file, which is what the walk saw before and after.
+fn read(wanted: &Wanted, allow_changing: bool) -> Result<Vec<u8>, FileError> {
+    let file = open(wanted, allow_changing)?;
+    let mut bytes = vec![0; wanted.identity.size as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(|error| unread(wanted, error))?;
+    check(wanted, &file, allow_changing)?;
+    Ok(bytes)
+}
+
+fn open(wanted: &Wanted, allow_changing: bool) -> Result<File, FileError> {
+    let opened = wanted.location.open(FLAGS).map_err(|error| {
+        let code = code_of(&error);
+        FileError::new("open", wanted.location.label(), error).with_code(code)
+    })?;
+    let file = File::from(opened);
+    check(wanted, &file, allow_changing)?;
+    Ok(file)
+}
+
+fn check(wanted: &Wanted, file: &File, allow_changing: bool) -> Result<(), FileError> {
+    let label = || wanted.location.label();
+    let changed = |error: io::Error| FileError::new("send", label(), error).with_code(FailCode::SourceChanged);
+    let stat = fstat(file).map_err(|error| FileError::new("stat", label(), error.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(changed(io::Error::other("it is no regular file any more")));
+    }
+    if allow_changing {
+        return Ok(());
+    }
+    wanted.identity.check(&identity_of(&stat)).map_err(|error| changed(io::Error::other(error)))
+}
+
+fn unread(wanted: &Wanted, error: io::Error) -> FileError {
+    let label = wanted.location.label();
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            let error = io::Error::other("it became shorter while it was read");
+            FileError::new("read", label, error).with_code(FailCode::SourceChanged)
+        }
+        _ => FileError::new("read", label, error),
+    }
+}
+
+/// Not blocking, so that what became a FIFO meanwhile is not waited for.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::anchor::{Anchor, Base};
+
+    fn wanted(id: u64, size: u64) -> Wanted {
+        let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
+        let location = Location::beneath_anchor(anchor, b"nicstripe does not exist");
+        Wanted { id: EntryId(id), location, identity: SourceIdentity { size, ..SourceIdentity::default() } }
+    }
+
+    #[test]
+    fn no_more_is_read_ahead_than_may_be_and_a_larger_file_alone() {
+        let (done, jobs) = mpsc::channel();
+        let mut reads = Reads::new(IoPool::start().unwrap(), done, false);
+        (0..100).for_each(|id| reads.want(wanted(id, 1 << 20)));
+        assert!(reads.begin(|_| true).is_empty());
+        assert_eq!((reads.files, reads.bytes), (16, MOST_READ_BYTES));
+        for _ in 0..100 {
+            let Ok(SenderInput::Job(job)) = jobs.recv() else { panic!("no job") };
+            let Done::Content { id, size, content } = *job.downcast().unwrap() else { panic!("no content") };
+            assert_eq!(content.as_ref().unwrap_err().code, FailCode::SourceChanged);
+            reads.arrived(id, size, content);
+            assert!(reads.next().is_some());
+            reads.begin(|_| true);
+            assert!(reads.bytes <= MOST_READ_BYTES);
+        }
+        assert!(reads.is_empty() && !reads.is_reading());
+        (0..100).for_each(|id| reads.want(wanted(id, 1)));
+        reads.want(wanted(100, 2 * MOST_READ_BYTES));
+        reads.begin(|_| true);
+        assert_eq!(reads.files, MOST_READS);
+        assert_eq!(reads.begin(|_| false), [0; 0].map(EntryId));
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_is_not_read() {
+        let (done, _jobs) = mpsc::channel();
+        let mut reads = Reads::new(IoPool::start().unwrap(), done, false);
+        (0..4).for_each(|id| reads.want(wanted(id, 1)));
+        assert_eq!(reads.begin(|id| id.0 == 2), [0, 1, 3].map(EntryId));
+        assert_eq!(reads.files, 1);
+    }
+}

@@ -1,0 +1,378 @@
+//! Finds what is in a tree, depth first and in the order of names.
+//!
+//! Memory goes with the depth and with the names in one directory, and descriptors are at most [`MOST_OPEN_LEVELS`] and
+//! [`MOST_OPEN_ANCHORS`]. Nothing beneath a source is reached through a symbolic link.
+
+mod enter;
+mod selection;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::PathBuf,
+    sync::{Arc, Weak},
+    vec,
+};
+
+use nicstripe_proto::{
+    FailCode, Name, SourceIdentity,
+    tree::{Content, Entry, EntryId},
+};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+
+use self::selection::Selection;
+use super::{
+    FailedEntry,
+    anchor::{Anchor, Directory, Location, path_of_bytes},
+    filter::Filters,
+    metadata::{has_hole, may_have_holes, mode_of, owner_of, xattrs_of, xattrs_of_symlink},
+};
+use crate::file::{FileError, Root, identity_of};
+
+/// What is sent.
+#[derive(Debug, Clone)]
+pub(crate) enum SendSource {
+    /// As our user typed it: with a slash at its end, or as `.`, what is in it is meant.
+    Path(PathBuf),
+    /// Beneath a daemon's root.
+    Beneath {
+        /// The root.
+        root: Arc<Root>,
+        /// The place beneath it; `None` is the root itself, whose content is meant.
+        name: Option<Name>,
+        /// Whether what is in it is meant.
+        contents: bool,
+    },
+}
+
+/// How a tree is walked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WalkOptions {
+    pub(super) recursive: bool,
+    pub(super) owners: bool,
+    pub(super) xattrs: bool,
+    pub(super) hard_links: bool,
+    pub(super) one_file_system: bool,
+}
+
+/// What a walk comes upon.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Something to tell.
+    Entry(Box<FoundEntry>),
+    /// All in a directory was told; `complete` as in [`nicstripe_proto::tree::Record::EndDirectory`].
+    EndDirectory { id: EntryId, complete: bool },
+    /// A socket, a FIFO or a device.
+    Special,
+    /// Something that cannot be told; its name if it has one that can.
+    Failed { name: Option<Name>, failure: FailedEntry },
+}
+
+/// An entry and what its sender keeps of it.
+#[derive(Debug)]
+pub(super) struct FoundEntry {
+    pub(super) entry: Entry,
+    pub(super) location: Location,
+    pub(super) identity: SourceIdentity,
+}
+
+/// Most levels of a tree whose directories are held open; those above are opened again on the way back.
+const MOST_OPEN_LEVELS: usize = 64;
+
+/// Most sources' directories that are held open while entries beneath them wait; others are opened again when they are needed.
+const MOST_OPEN_ANCHORS: usize = 64;
+
+/// Finds things one after the other; ends after the last.
+pub(super) struct Walk {
+    options: WalkOptions,
+    filters: Filters,
+    sources: vec::IntoIter<SendSource>,
+    selection: Selection,
+    /// Whether sources may meet in one directory at the target, where none of them knows all that belongs there.
+    is_merging: bool,
+    top_names: HashSet<Box<[u8]>>,
+    /// Bytes of a path before what is beneath the source.
+    skip: usize,
+    device: u64,
+    next_id: u64,
+    stack: Vec<Level>,
+    found: VecDeque<Found>,
+    names_of_files: HashMap<(u64, u64), FirstName>,
+    last_anchor: Option<Arc<Anchor>>,
+    open_anchors: VecDeque<Weak<Anchor>>,
+}
+
+/// A directory that is being walked.
+struct Level {
+    id: EntryId,
+    directory: Arc<Directory>,
+    /// `None` while the walk is far below.
+    dir: Option<Arc<OwnedFd>>,
+    identity: (u64, u64),
+    children: vec::IntoIter<Child>,
+    complete: bool,
+}
+
+/// A name in a directory, and what of it is walked.
+struct Child {
+    leaf: Box<[u8]>,
+    selection: Selection,
+}
+
+/// The first name of a file that has several.
+struct FirstName {
+    id: EntryId,
+    path: Name,
+    /// Names that were not come upon yet.
+    left: usize,
+}
+
+/// Something that was looked at.
+struct Looked {
+    parent: Option<EntryId>,
+    /// Its name in the parent.
+    leaf: Option<Name>,
+    /// Its place beneath the target.
+    name: Option<Name>,
+    location: Location,
+    stat: Stat,
+}
+
+impl Walk {
+    /// Begins a walk; `files_from` as [`crate::TreeOptions::files_from`].
+    pub(super) fn new(options: WalkOptions, filters: Filters, sources: Vec<SendSource>, files_from: Option<&[Name]>) -> Self {
+        let is_merging = sources.len() > 1 && sources.iter().any(enter::means_contents);
+        Self {
+            options,
+            filters,
+            sources: sources.into_iter(),
+            selection: Selection::of(files_from),
+            is_merging,
+            top_names: HashSet::new(),
+            skip: 0,
+            device: 0,
+            next_id: 0,
+            stack: Vec::new(),
+            found: VecDeque::new(),
+            names_of_files: HashMap::new(),
+            last_anchor: None,
+            open_anchors: VecDeque::new(),
+        }
+    }
+
+    fn step(&mut self) -> Option<()> {
+        match self.stack.last_mut() {
+            Some(level) => match level.children.next() {
+                Some(Child { leaf, selection }) => self.visit(&leaf, selection),
+                None => self.leave(),
+            },
+            None => {
+                let source = self.sources.next()?;
+                self.begin(source);
+            }
+        }
+        Some(())
+    }
+
+    /// Looks at a name in the directory that is being walked.
+    fn visit(&mut self, leaf: &[u8], selection: Selection) {
+        let Some((parent, dir, directory)) = self.current() else { return };
+        let location = Location { directory, leaf: leaf.into() };
+        let name = match location.name() {
+            Ok(name) => name,
+            Err(error) => return self.fail_in_level(&location, FailCode::Refused, io::Error::other(error)),
+        };
+        let stat = match statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(_) if self.is_excluded(&location, false) => return,
+            Err(error) => return self.fail_in_level(&location, missing(&selection), error.into()),
+        };
+        if self.is_excluded(&location, FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
+            return;
+        }
+        let looked = Looked { parent: Some(parent), leaf: Name::new([leaf]).ok(), name, location, stat };
+        self.classify(looked, &dir, selection);
+    }
+
+    fn classify(&mut self, looked: Looked, dir: &OwnedFd, selection: Selection) {
+        let kind = FileType::from_raw_mode(looked.stat.st_mode);
+        if kind != FileType::Directory && !selection.is_meant() {
+            let error = io::Error::other("it is no directory, but something in it was asked for");
+            return self.fail_in_level(&looked.location, FailCode::NotFound, error);
+        }
+        match kind {
+            FileType::Directory => self.enter(looked, dir, selection),
+            FileType::RegularFile => self.find_file(looked, dir),
+            FileType::Symlink => self.find_symlink(looked, dir),
+            _ if looked.parent.is_none() => {
+                let error = io::Error::other("it is neither a file nor a directory nor a symbolic link");
+                self.fail_in_level(&looked.location, FailCode::NotAFile, error);
+            }
+            _ => self.found.push_back(Found::Special),
+        }
+    }
+
+    fn find_file(&mut self, looked: Looked, dir: &OwnedFd) {
+        let stat = looked.stat;
+        if let Some(content) = self.other_name_of(&stat) {
+            self.tell(looked, content, None);
+            return;
+        }
+        // Opened here only where something can be learnt only so.
+        let is_large = stat.st_size as u64 > nicstripe_proto::tree::PACKED_MOST;
+        let is_asked = self.options.xattrs || (!is_large && may_have_holes(&stat));
+        let file = is_asked.then(|| self.open_leaf(&looked, dir, FILE)).and_then(Result::ok);
+        let xattrs = file.as_ref().map(xattrs_of);
+        let alone = is_large || (may_have_holes(&stat) && file.is_some_and(|file| has_hole(file, &stat)));
+        let name = looked.name.clone();
+        let id = self.tell(looked, Content::File { size: stat.st_size as u64, alone, digest: None }, xattrs);
+        // The field's type differs between architectures.
+        let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
+        if let (true, Some(path)) = (self.options.hard_links && names > 1, name) {
+            self.names_of_files.insert((stat.st_dev, stat.st_ino), FirstName { id, path, left: names - 1 });
+        }
+    }
+
+    /// What to tell of a file whose first name was told.
+    fn other_name_of(&mut self, stat: &Stat) -> Option<Content> {
+        let key = (stat.st_dev, stat.st_ino);
+        let first = self.names_of_files.get_mut(&key)?;
+        let content = Content::HardLink { to: first.id, path: first.path.clone() };
+        first.left = first.left.saturating_sub(1);
+        if first.left == 0 {
+            self.names_of_files.remove(&key);
+        }
+        Some(content)
+    }
+
+    fn find_symlink(&mut self, looked: Looked, dir: &OwnedFd) {
+        match readlinkat(dir, &*looked.location.leaf, Vec::new()) {
+            Ok(target) => {
+                let xattrs = self.options.xattrs.then(|| xattrs_of_symlink(dir, &looked.location.leaf));
+                self.tell(looked, Content::Symlink { target: target.into_bytes() }, xattrs);
+            }
+            Err(error) => self.fail_in_level(&looked.location, code_of(&error.into()), error.into()),
+        }
+    }
+
+    /// Gives it a number and tells it; what is wrong with its attributes is told after it.
+    fn tell(&mut self, looked: Looked, content: Content, xattrs: Option<io::Result<Vec<nicstripe_proto::tree::Xattr>>>) -> EntryId {
+        let Looked { parent, leaf, name, location, stat } = looked;
+        let id = EntryId(self.next_id);
+        self.next_id += 1;
+        let identity = identity_of(&stat);
+        let (xattrs, failure) = match xattrs.filter(|_| self.options.xattrs).transpose() {
+            Ok(xattrs) => (xattrs, None),
+            Err(error) => (None, Some(failure("read the attributes of", &location, FailCode::Io, error))),
+        };
+        let owner = self.options.owners.then(|| owner_of(&stat));
+        let entry = Entry { id, parent, name: leaf, content, mode: mode_of(&stat), mtime: identity.mtime, owner, xattrs };
+        self.found.push_back(Found::Entry(Box::new(FoundEntry { entry, location, identity })));
+        self.found.extend(failure.map(|failure| Found::Failed { name, failure }));
+        id
+    }
+
+    /// Ends the directory that is being walked.
+    fn leave(&mut self) {
+        if let Some(level) = self.stack.pop() {
+            self.found.push_back(Found::EndDirectory { id: level.id, complete: level.complete && !self.is_merging });
+        }
+    }
+
+    /// The directory that is being walked, opened again if it was closed.
+    fn current(&mut self) -> Option<(EntryId, Arc<OwnedFd>, Arc<Directory>)> {
+        let level = self.stack.last_mut()?;
+        let (id, directory) = (level.id, level.directory.clone());
+        if let Some(dir) = &level.dir {
+            return Some((id, dir.clone(), directory));
+        }
+        match reopen(&directory, level.identity) {
+            Ok(dir) => Some((id, level.dir.insert(Arc::new(dir)).clone(), directory)),
+            Err(error) => {
+                level.children = Vec::new().into_iter();
+                let location = Location { directory, leaf: Box::default() };
+                self.fail_in_level(&location, FailCode::SourceChanged, error);
+                None
+            }
+        }
+    }
+
+    /// Path beneath the source.
+    fn is_excluded(&self, location: &Location, is_directory: bool) -> bool {
+        self.filters.excludes(path_of_bytes(location.path().get(self.skip..).unwrap_or_default()), is_directory)
+    }
+
+    fn open_leaf(&self, looked: &Looked, dir: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+        if looked.location.directory.anchor.follows() {
+            return looked.location.open(flags);
+        }
+        Ok(openat(dir, &*looked.location.leaf, flags | OFlags::NOFOLLOW, Mode::empty())?)
+    }
+
+    /// Tells a failure, and that the directory it is in is not known completely.
+    fn fail_in_level(&mut self, location: &Location, code: FailCode, error: io::Error) {
+        if let Some(level) = self.stack.last_mut() {
+            level.complete = false;
+        }
+        let name = location.name().ok().flatten();
+        self.found.push_back(Found::Failed { name, failure: failure("send", location, code, error) });
+    }
+
+    /// Tells that a source cannot be sent.
+    fn fail_source(&mut self, label: String, code: FailCode, error: io::Error) {
+        let text = FileError::new("send", &label, error).one_line();
+        self.found.push_back(Found::Failed { name: None, failure: FailedEntry { name: label, code, text } });
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        while self.found.is_empty() {
+            self.step()?;
+        }
+        self.found.pop_front()
+    }
+}
+
+/// Not blocking, so that what became a FIFO meanwhile is not waited for.
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn reopen(directory: &Directory, identity: (u64, u64)) -> io::Result<OwnedFd> {
+    let dir = directory.anchor.open_at(&directory.path, DIRECTORY)?;
+    let stat = fstat(&dir)?;
+    if (stat.st_dev, stat.st_ino) != identity {
+        return Err(io::Error::other("it was replaced by another directory"));
+    }
+    Ok(dir)
+}
+
+fn failure(operation: &'static str, location: &Location, code: FailCode, error: io::Error) -> FailedEntry {
+    let name = location.label();
+    let text = FileError::new(operation, &name, error).one_line();
+    FailedEntry { name, code, text }
+}
+
+/// What it means that a name leads nowhere: it was listed by the file system, or by a user.
+fn missing(selection: &Selection) -> FailCode {
+    match selection {
+        Selection::All => FailCode::SourceChanged,
+        Selection::Listed(_) => FailCode::NotFound,
+    }
+}
+
+/// What a failure to open or read something means that was there when its directory was read.
+pub(super) fn code_of(error: &io::Error) -> FailCode {
+    use rustix::io::Errno;
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::INVAL | Errno::NXIO) => FailCode::SourceChanged,
+        _ => FailCode::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! How a walk goes into sources and directories.
+
+use rustix::fs::Dir;
+
+use super::*;
+use crate::tree::anchor::{Base, BeneathRoot};
+
+impl Walk {
+    /// Begins with a source.
+    pub(super) fn begin(&mut self, source: SendSource) {
+        let contents = means_contents(&source);
+        let (base, leaf) = place_of(source, contents);
+        match self.anchor(base.clone(), false) {
+            Ok(anchor) if contents => self.begin_contents(anchor),
+            Ok(anchor) => self.begin_named(anchor, &leaf),
+            Err(error) => self.fail_source(Location::label_of(&base, &leaf), code_of_source(&error), error),
+        }
+    }
+
+    fn begin_contents(&mut self, anchor: Arc<Anchor>) {
+        self.skip = 0;
+        let label = anchor.base().label();
+        let dir = match anchor.dir() {
+            Ok(dir) => dir,
+            Err(error) => return self.fail_source(label, FailCode::Io, error),
+        };
+        match fstat(&*dir) {
+            Ok(stat) => self.begin_with(Looked { parent: None, leaf: None, name: None, location: Location::of_anchor(anchor), stat }, &dir),
+            Err(error) => self.fail_source(label, FailCode::Io, error.into()),
+        }
+    }
+
+    fn begin_named(&mut self, anchor: Arc<Anchor>, leaf: &[u8]) {
+        self.skip = leaf.len() + 1;
+        let label = Location::label_of(anchor.base(), leaf);
+        if !self.top_names.insert(leaf.into()) {
+            let error = io::Error::other("another source has the same name");
+            return self.fail_source(label, FailCode::Exists, error);
+        }
+        if let Err((code, error)) = self.look_at_source(anchor, leaf) {
+            self.fail_source(label, code, error);
+        }
+    }
+
+    fn look_at_source(&mut self, anchor: Arc<Anchor>, leaf: &[u8]) -> Result<(), (FailCode, io::Error)> {
+        let failed = |error: io::Error| (code_of_source(&error), error);
+        let name = Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
+        let dir = anchor.dir().map_err(failed)?;
+        let stat = statat(&*dir, leaf, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| failed(error.into()))?;
+        let mut location = Location::beneath_anchor(anchor, leaf);
+        let mut looked = Looked { parent: None, leaf: Some(name.clone()), name: Some(name), location: location.clone(), stat };
+        if let Some((anchor, stat)) = self.followed(&location, &stat) {
+            location = Location::beneath_anchor(anchor, leaf);
+            (looked.location, looked.stat) = (location, stat);
+        }
+        self.begin_with(looked, &dir);
+        Ok(())
+    }
+
+    fn begin_with(&mut self, looked: Looked, dir: &OwnedFd) {
+        self.device = looked.stat.st_dev;
+        let is_directory = FileType::from_raw_mode(looked.stat.st_mode) == FileType::Directory;
+        if is_directory && !self.options.recursive && matches!(self.selection, Selection::All) {
+            let error = io::Error::other("it is a directory, and directories are to be left out");
+            return self.fail_in_level(&looked.location, FailCode::NotAFile, error);
+        }
+        self.classify(looked, dir, self.selection.clone());
+    }
+
+    /// A symbolic link to a regular file is followed where only files are copied, as cp(1) does.
+    fn followed(&mut self, location: &Location, stat: &Stat) -> Option<(Arc<Anchor>, Stat)> {
+        if self.options.recursive || FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            return None;
+        }
+        let anchor = self.anchor(location.directory.anchor.base().clone(), true).ok()?;
+        let file = anchor.open_at(&location.leaf, OFlags::PATH).ok()?;
+        let stat = fstat(&file).ok()?;
+        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some((anchor, stat))
+    }
+
+    /// Opens the directory of a source, or takes that of the source before.
+    fn anchor(&mut self, base: Base, follows: bool) -> io::Result<Arc<Anchor>> {
+        if let Some(anchor) = self.last_anchor.as_ref().filter(|anchor| *anchor.base() == base && anchor.follows() == follows) {
+            return Ok(anchor.clone());
+        }
+        let anchor = Arc::new(Anchor::open(base, follows)?);
+        self.last_anchor = Some(anchor.clone());
+        self.open_anchors.push_back(Arc::downgrade(&anchor));
+        if self.open_anchors.len() > MOST_OPEN_ANCHORS
+            && let Some(oldest) = self.open_anchors.pop_front().and_then(|oldest| oldest.upgrade())
+        {
+            oldest.release();
+        }
+        Ok(anchor)
+    }
+
+    /// Tells a directory and goes on with what is in it.
+    pub(super) fn enter(&mut self, looked: Looked, dir: &OwnedFd, selection: Selection) {
+        if self.options.one_file_system && looked.stat.st_dev != self.device {
+            let id = self.tell(looked, Content::Directory, None);
+            return self.found.push_back(Found::EndDirectory { id, complete: false });
+        }
+        match self.open_directory(&looked, dir) {
+            Ok((dir, stat)) => self.descend(Looked { stat, ..looked }, dir, selection.within(self.options.recursive)),
+            Err(error) if code_of(&error) == FailCode::SourceChanged => {
+                self.fail_in_level(&looked.location, FailCode::SourceChanged, error);
+            }
+            Err(error) => {
+                let (name, failure) = (looked.name.clone(), failure("read", &looked.location, FailCode::Io, error));
+                let id = self.tell(looked, Content::Directory, None);
+                self.found.push_back(Found::Failed { name, failure });
+                self.found.push_back(Found::EndDirectory { id, complete: false });
+            }
+        }
+    }
+
+    fn open_directory(&self, looked: &Looked, dir: &OwnedFd) -> io::Result<(OwnedFd, Stat)> {
+        let opened = match looked.location.leaf.is_empty() {
+            true => looked.location.open(DIRECTORY)?,
+            false => openat(dir, &*looked.location.leaf, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?,
+        };
+        let stat = fstat(&opened)?;
+        Ok((opened, stat))
+    }
+
+    fn descend(&mut self, looked: Looked, dir: OwnedFd, selection: Selection) {
+        let (children, mut complete, error) = match selection {
+            Selection::Listed(listed) => (listed.children().map(|(leaf, selection)| Child { leaf, selection }).collect(), false, None),
+            Selection::All => {
+                let (children, error) = children_of(&dir);
+                (children, error.is_none(), error)
+            }
+        };
+        let xattrs = self.options.xattrs.then(|| xattrs_of(&dir));
+        let (name, location, stat) = (looked.name.clone(), looked.location.clone(), looked.stat);
+        let id = self.tell(looked, Content::Directory, xattrs);
+        if let Some(error) = error {
+            complete = false;
+            self.found.push_back(Found::Failed { name, failure: failure("read", &location, FailCode::Io, error) });
+        }
+        let (identity, directory) = ((stat.st_dev, stat.st_ino), location.as_directory());
+        self.stack.push(Level { id, directory, dir: Some(Arc::new(dir)), identity, children: children.into_iter(), complete });
+        if let Some(above) = self.stack.len().checked_sub(MOST_OPEN_LEVELS + 1) {
+            self.stack[above].dir = None;
+        }
+    }
+}
+
+/// Names in a directory, sorted, and what stopped reading them.
+fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
+    let mut children = Vec::new();
+    let mut failed = None;
+    match Dir::read_from(dir) {
+        Ok(entries) => {
+            for entry in entries {
+                match entry {
+                    Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
+                    Ok(entry) => children.push(Child { leaf: entry.file_name().to_bytes().into(), selection: Selection::All }),
+                    Err(error) => failed = Some(error.into()),
+                }
+            }
+        }
+        Err(error) => failed = Some(error.into()),
+    }
+    children.sort_unstable_by(|a, b| a.leaf.cmp(&b.leaf));
+    (children, failed)
+}
+
+/// Whether what is in a source is meant, not itself.
+pub(super) fn means_contents(source: &SendSource) -> bool {
+    match source {
+        SendSource::Path(path) => matches!(split(path.as_os_str().as_bytes()).1, b"" | b"." | b".."),
+        SendSource::Beneath { name, contents, .. } => *contents || name.is_none(),
+    }
+}
+
+/// Where a source begins, and its name there.
+fn place_of(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
+    match source {
+        SendSource::Path(path) if contents => (Base::Path(path), Box::default()),
+        SendSource::Path(path) => {
+            let (parent, leaf) = split(path.as_os_str().as_bytes());
+            let parent = if parent.is_empty() { b"." } else { parent };
+            (Base::Path(path_of_bytes(parent).to_owned()), leaf.into())
+        }
+        SendSource::Beneath { root, name, .. } if contents => (Base::Beneath(BeneathRoot(root), name), Box::default()),
+        SendSource::Beneath { root, name, .. } => {
+            let leaf = name.as_ref().map_or(&[][..], Name::file_name).into();
+            let components = name.iter().flat_map(Name::components);
+            let above = name.as_ref().map_or(0, |name| name.components().len() - 1);
+            (Base::Beneath(BeneathRoot(root), Name::new(components.take(above)).ok()), leaf)
+        }
+    }
+}
+
+/// A path up to its last slash and with it, and what is behind.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    path.split_at(at)
+}
+
+/// A source that is not there was asked for in vain; it did not vanish.
+fn code_of_source(error: &io::Error) -> FailCode {
+    match error.kind() {
+        io::ErrorKind::NotFound => FailCode::NotFound,
+        io::ErrorKind::PermissionDenied => FailCode::Refused,
+        _ => FailCode::Io,
+    }
+}

@@ -1,0 +1,316 @@
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::symlink},
+    path::Path,
+};
+
+use tempfile::TempDir;
+
+use super::*;
+
+const RECURSIVE: WalkOptions = WalkOptions { recursive: true, owners: false, xattrs: false, hard_links: false, one_file_system: false };
+
+/// What a walk comes upon, a line each.
+fn lines(walk: Walk) -> Vec<String> {
+    let mut paths: HashMap<EntryId, String> = HashMap::new();
+    walk.map(|found| match found {
+        Found::Entry(found) => {
+            let path = escape(&found.location.path());
+            paths.insert(found.entry.id, path.clone());
+            match found.entry.content {
+                Content::Directory => format!("d {path}"),
+                Content::File { size, alone, .. } => format!("f {path} {size}{}", if alone { " alone" } else { "" }),
+                Content::Symlink { target } => format!("l {path} {}", escape(&target)),
+                Content::HardLink { to, path: first } => format!("h {path} {} {first}", paths[&to]),
+            }
+        }
+        Found::EndDirectory { id, complete } => format!("e {}{}", paths[&id], if complete { "" } else { " incomplete" }),
+        Found::Special => "special".into(),
+        Found::Failed { failure, .. } => format!("! {} {:?}", failure.name, failure.code),
+    })
+    .collect()
+}
+
+fn escape(bytes: &[u8]) -> String {
+    nicstripe_proto::name::escaped(bytes)
+}
+
+fn walk_of(sources: &[&Path], options: WalkOptions, filters: &[&str], files_from: Option<&[&str]>) -> Vec<String> {
+    let filters: Vec<String> = filters.iter().map(ToString::to_string).collect();
+    let names: Option<Vec<Name>> = files_from.map(|names| names.iter().map(|name| Name::parse(name.as_bytes()).unwrap()).collect());
+    let sources = sources.iter().map(|path| SendSource::Path(path.to_path_buf())).collect();
+    lines(Walk::new(options, Filters::new(&filters).unwrap(), sources, names.as_deref()))
+}
+
+/// A path with a slash at its end.
+fn contents(path: &Path) -> PathBuf {
+    path.join("")
+}
+
+/// `t` with `a` (3 bytes), `d/x` (1), `d/e/y` (0) and `z` -> `a`.
+fn tree() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let t = dir.path().join("t");
+    fs::create_dir_all(t.join("d/e")).unwrap();
+    fs::write(t.join("a"), "aaa").unwrap();
+    fs::write(t.join("d/x"), "x").unwrap();
+    fs::write(t.join("d/e/y"), "").unwrap();
+    symlink("a", t.join("z")).unwrap();
+    dir
+}
+
+#[test]
+fn a_named_source_goes_with_its_name_and_with_a_slash_only_what_is_in_it() {
+    let dir = tree();
+    let t = dir.path().join("t");
+    let named = ["d t", "f t/a 3", "d t/d", "d t/d/e", "f t/d/e/y 0", "e t/d/e", "f t/d/x 1", "e t/d", "l t/z a", "e t"];
+    assert_eq!(walk_of(&[&t], RECURSIVE, &[], None), named);
+    let within = ["d ", "f a 3", "d d", "d d/e", "f d/e/y 0", "e d/e", "f d/x 1", "e d", "l z a", "e "];
+    assert_eq!(walk_of(&[&contents(&t)], RECURSIVE, &[], None), within);
+    assert_eq!(walk_of(&[&t.join(".")], RECURSIVE, &[], None), within);
+}
+
+#[test]
+fn entries_are_numbered_in_order_and_know_their_parents() {
+    let dir = tree();
+    let sources = vec![SendSource::Path(dir.path().join("t"))];
+    let walk = Walk::new(WalkOptions { owners: true, ..RECURSIVE }, Filters::new(&[]).unwrap(), sources, None);
+    let entries: Vec<Entry> = walk
+        .filter_map(|found| match found {
+            Found::Entry(found) => Some(found.entry),
+            _ => None,
+        })
+        .collect();
+    assert!(entries.iter().enumerate().all(|(index, entry)| entry.id == EntryId(index as u64)));
+    let parents: Vec<Option<u64>> = entries.iter().map(|entry| entry.parent.map(|parent| parent.0)).collect();
+    assert_eq!(parents, [None, Some(0), Some(0), Some(2), Some(3), Some(2), Some(0)]);
+    let stat = rustix::fs::stat(dir.path().join("t/a")).unwrap();
+    assert_eq!((entries[1].mode, entries[1].mtime), (stat.st_mode & 0o7777, identity_of(&stat).mtime));
+    assert_eq!(entries[1].owner, Some(owner_of(&stat)));
+}
+
+#[test]
+fn without_recursion_files_are_sent_and_links_to_files_are_followed() {
+    let dir = tree();
+    let t = dir.path().join("t");
+    symlink("d", t.join("to-d")).unwrap();
+    let sources = [&t.join("a"), &t.join("z"), &t.join("d"), &t.join("to-d"), &t.join("missing")];
+    let found = walk_of(&sources.map(PathBuf::as_path), WalkOptions::default(), &[], None);
+    let missing = format!("! {} NotFound", t.join("missing").display());
+    assert_eq!(found, ["f a 3", "f z 3", "! d NotAFile", "l to-d d", &missing]);
+}
+
+#[test]
+fn a_link_that_is_typed_is_copied_as_a_link_unless_a_slash_follows() {
+    let dir = tree();
+    let link = dir.path().join("link");
+    symlink("t/d", &link).unwrap();
+    assert_eq!(walk_of(&[&link], RECURSIVE, &[], None), ["l link t/d"]);
+    assert_eq!(walk_of(&[&contents(&link)], RECURSIVE, &[], None), ["d ", "d e", "f e/y 0", "e e", "f x 1", "e "]);
+}
+
+#[test]
+fn sources_of_one_name_or_in_one_directory_do_not_delete_each_others_files() {
+    let dir = tree();
+    let (a, b) = (dir.path().join("t/d"), dir.path().join("d"));
+    fs::create_dir(&b).unwrap();
+    let found = walk_of(&[&a, &b], RECURSIVE, &[], None);
+    assert_eq!(found[..found.len() - 1], ["d d", "d d/e", "f d/e/y 0", "e d/e", "f d/x 1", "e d"]);
+    assert_eq!(found.last().unwrap(), &format!("! {} Exists", b.display()));
+    let merged = walk_of(&[&contents(&a), &b], RECURSIVE, &[], None);
+    assert_eq!(merged, ["d ", "d e", "f e/y 0", "e e incomplete", "f x 1", "e  incomplete", "d d", "e d incomplete"]);
+}
+
+#[test]
+fn what_a_filter_leaves_out_is_not_entered() {
+    let dir = tree();
+    let t = dir.path().join("t");
+    assert_eq!(walk_of(&[&t], RECURSIVE, &["d/"], None), ["d t", "f t/a 3", "l t/z a", "e t"]);
+    // Anchored at the source, not at the target.
+    assert_eq!(walk_of(&[&t], RECURSIVE, &["/d/e", "/t", "a", "z"], None), ["d t", "d t/d", "f t/d/x 1", "e t/d", "e t"]);
+    assert_eq!(walk_of(&[&t], RECURSIVE, &["*", "!a"], None), ["d t", "f t/a 3", "e t"]);
+}
+
+#[test]
+fn of_a_list_only_what_is_on_it_is_walked_and_what_leads_there() {
+    let dir = tree();
+    let t = contents(&dir.path().join("t"));
+    let listed = walk_of(&[&t], WalkOptions::default(), &[], Some(&["d/e/y", "a", "a/b", "d/missing"]));
+    assert_eq!(
+        listed,
+        ["d ", "f a 3", "d d", "d d/e", "f d/e/y 0", "e d/e incomplete", "! d/missing NotFound", "e d incomplete", "e  incomplete"]
+    );
+    let whole = walk_of(&[&t], RECURSIVE, &[], Some(&["d/e"]));
+    assert_eq!(whole, ["d ", "d d", "d d/e", "f d/e/y 0", "e d/e", "e d incomplete", "e  incomplete"]);
+    let itself = walk_of(&[&t], WalkOptions::default(), &[], Some(&["d"]));
+    assert_eq!(itself, ["d ", "d d", "e d incomplete", "e  incomplete"]);
+    let through_file = walk_of(&[&t], RECURSIVE, &[], Some(&["a/b", "z/b"]));
+    assert_eq!(through_file, ["d ", "! a NotFound", "! z NotFound", "e  incomplete"]);
+}
+
+#[test]
+fn names_of_one_file_are_told_as_such_if_asked() {
+    let dir = tree();
+    let t = dir.path().join("t");
+    fs::hard_link(t.join("a"), t.join("d/b")).unwrap();
+    fs::hard_link(t.join("a"), dir.path().join("outside")).unwrap();
+    let found = walk_of(&[&t], WalkOptions { hard_links: true, ..RECURSIVE }, &["e", "z", "x"], None);
+    assert_eq!(found, ["d t", "f t/a 3", "d t/d", "h t/d/b t/a t/a", "e t/d", "e t"]);
+    let separate = walk_of(&[&t], RECURSIVE, &["e", "z", "x"], None);
+    assert_eq!(separate, ["d t", "f t/a 3", "d t/d", "f t/d/b 3", "e t/d", "e t"]);
+}
+
+#[test]
+fn special_files_are_counted_in_a_tree_and_refused_as_sources() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert_eq!(walk_of(&[&contents(dir.path())], RECURSIVE, &[], None), ["d ", "special", "e "]);
+    assert_eq!(walk_of(&[&socket], RECURSIVE, &[], None), ["! s NotAFile"]);
+}
+
+#[test]
+fn names_of_any_bytes_travel_and_places_that_are_too_long_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(OsStr::from_bytes(b"\xff\n")), "").unwrap();
+    let found = walk_of(&[&contents(dir.path())], RECURSIVE, &[], None);
+    assert_eq!(found, ["d ", "f \\xff\\n 0", "e "]);
+
+    fs::remove_file(dir.path().join(OsStr::from_bytes(b"\xff\n"))).unwrap();
+    // 17 levels of 250 bytes exceed the limit of 4095 bytes of a name.
+    let long = "n".repeat(250);
+    let mut here: OwnedFd = openat(rustix::fs::CWD, dir.path(), DIRECTORY, Mode::empty()).unwrap();
+    for _ in 0..17 {
+        rustix::fs::mkdirat(&here, &long, Mode::RWXU).unwrap();
+        here = openat(&here, &long, DIRECTORY, Mode::empty()).unwrap();
+    }
+    let found = walk_of(&[&contents(dir.path())], RECURSIVE, &[], None);
+    assert_eq!(found.iter().filter(|line| line.starts_with("d ")).count(), 17);
+    assert_eq!(found.iter().filter(|line| line.starts_with("! ") && line.ends_with("Refused")).count(), 1);
+    assert_eq!(found.iter().filter(|line| line.ends_with(" incomplete")).count(), 1);
+}
+
+#[test]
+fn a_tree_deeper_than_what_is_held_open_is_walked_to_its_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut path = dir.path().to_path_buf();
+    for _ in 0..MOST_OPEN_LEVELS + 20 {
+        path.push("d");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("z"), "z").unwrap();
+    }
+    let found = walk_of(&[&contents(dir.path())], RECURSIVE, &[], None);
+    assert_eq!(found.iter().filter(|line| line.starts_with("f ")).count(), MOST_OPEN_LEVELS + 20);
+    assert!(!found.iter().any(|line| line.starts_with('!') || line.ends_with("incomplete")));
+}
+
+#[test]
+fn a_directory_that_was_replaced_meanwhile_is_told_as_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut path = dir.path().to_path_buf();
+    for _ in 0..MOST_OPEN_LEVELS + 1 {
+        path.push("d");
+        fs::create_dir(&path).unwrap();
+    }
+    fs::write(dir.path().join("d/z"), "z").unwrap();
+    let sources = vec![SendSource::Path(contents(dir.path()))];
+    let mut walk = Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None);
+    let deepest = walk.by_ref().filter(|found| matches!(found, Found::Entry(_))).nth(MOST_OPEN_LEVELS + 1);
+    assert!(deepest.is_some());
+    fs::rename(dir.path().join("d"), dir.path().join("moved")).unwrap();
+    symlink("moved", dir.path().join("d")).unwrap();
+    let rest = lines_after(walk);
+    assert!(rest.contains(&"! d SourceChanged".to_string()), "{rest:?}");
+    assert!(!rest.iter().any(|line| line.contains("d/z")), "{rest:?}");
+}
+
+/// Failures and files only.
+fn lines_after(walk: Walk) -> Vec<String> {
+    walk.filter_map(|found| match found {
+        Found::Failed { failure, .. } => Some(format!("! {} {:?}", failure.name, failure.code)),
+        Found::Entry(found) => Some(escape(&found.location.path())),
+        _ => None,
+    })
+    .collect()
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_told_and_not_complete() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("skipped: root may read every directory");
+        return;
+    }
+    let dir = tree();
+    let t = contents(&dir.path().join("t"));
+    let closed = dir.path().join("t/d");
+    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
+    let found = walk_of(&[&t], RECURSIVE, &["z"], None);
+    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    assert_eq!(found, ["d ", "f a 3", "d d", "! d Io", "e d incomplete", "e "]);
+}
+
+#[test]
+fn large_files_and_files_with_holes_go_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let most = nicstripe_proto::tree::PACKED_MOST;
+    fs::write(dir.path().join("large"), vec![1; most as usize + 1]).unwrap();
+    fs::write(dir.path().join("most"), vec![1; most as usize]).unwrap();
+    fs::write(dir.path().join("small"), "s").unwrap();
+    fs::File::create(dir.path().join("sparse")).unwrap().set_len(1 << 20).unwrap();
+    fs::File::create(dir.path().join("tiny")).unwrap().set_len(4096).unwrap();
+    let found = walk_of(&[&contents(dir.path())], RECURSIVE, &[], None);
+    assert_eq!(found, ["d ", "f large 4194305 alone", "f most 4194304", "f small 1", "f sparse 1048576 alone", "f tiny 4096", "e "]);
+}
+
+#[test]
+fn other_file_systems_are_told_as_empty_directories_if_asked() {
+    // /proc is one, and its content is nowhere else; the walk is stopped before it goes on.
+    let sources = vec![SendSource::Path("/".into())];
+    let filters = ["/*".to_string(), "!/proc".to_string()];
+    let walk = Walk::new(WalkOptions { one_file_system: true, ..RECURSIVE }, Filters::new(&filters).unwrap(), sources, None);
+    assert_eq!(lines(walk), ["d ", "d proc", "e proc incomplete", "e "]);
+}
+
+#[test]
+fn of_a_daemons_root_what_is_asked_for_is_walked_and_links_out_of_it_are_refused() {
+    let dir = tree();
+    symlink("t/d", dir.path().join("inside")).unwrap();
+    symlink("/etc", dir.path().join("outside")).unwrap();
+    let root = Arc::new(Root::open(dir.path()).unwrap());
+    let beneath = |name: &str, contents: bool, options: WalkOptions| {
+        let name = (!name.is_empty()).then(|| Name::parse(name.as_bytes()).unwrap());
+        let source = SendSource::Beneath { root: root.clone(), name, contents };
+        lines(Walk::new(options, Filters::new(&[]).unwrap(), vec![source], None))
+    };
+    assert_eq!(beneath("t/d", false, RECURSIVE), ["d d", "d d/e", "f d/e/y 0", "e d/e", "f d/x 1", "e d"]);
+    assert_eq!(beneath("inside", true, RECURSIVE), ["d ", "d e", "f e/y 0", "e e", "f x 1", "e "]);
+    assert_eq!(beneath("inside/x", false, RECURSIVE), ["f x 1"]);
+    assert_eq!(beneath("t/z", false, WalkOptions::default()), ["f z 3"]);
+    assert_eq!(beneath("outside", true, RECURSIVE), ["! outside Refused"]);
+    assert_eq!(beneath("outside/passwd", false, RECURSIVE), ["! outside/passwd Refused"]);
+    assert_eq!(beneath("outside", false, RECURSIVE), ["l outside /etc"]);
+    assert!(beneath("", false, RECURSIVE).contains(&"f t/a 3".into()));
+}
+
+#[test]
+fn extended_attributes_come_with_their_entries() {
+    let dir = tree();
+    let path = dir.path().join("t/a");
+    let file = fs::File::open(&path).unwrap();
+    if rustix::fs::fsetxattr(&file, "user.n", b"v", rustix::fs::XattrFlags::empty()).is_err() {
+        eprintln!("skipped: the file system has no extended attributes");
+        return;
+    }
+    let options = WalkOptions { xattrs: true, ..RECURSIVE };
+    let walk = Walk::new(options, Filters::new(&[]).unwrap(), vec![SendSource::Path(dir.path().join("t"))], None);
+    let xattrs: Vec<_> = walk
+        .filter_map(|found| match found {
+            Found::Entry(found) => Some((escape(&found.location.path()), found.entry.xattrs.unwrap())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(xattrs.len(), 7);
+    let of_a = xattrs.iter().find(|(path, _)| path == "t/a").unwrap();
+    assert!(of_a.1.iter().any(|xattr| xattr.name[..] == *b"user.n" && xattr.value[..] == *b"v"));
+}

@@ -1,0 +1,103 @@
+//! A daemon and its clients in one process, with loopback addresses as links.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+
+use std::{path::Path, time::Duration};
+
+use nicstripe::{
+    BitRate, CancellationToken, Client, Daemon, Digest, Error, Name, Transfer,
+    trust::{Identity, Peers, PublicLine},
+};
+use tempfile::TempDir;
+
+/// A daemon that serves a temporary directory, and who may talk to it.
+pub struct Served {
+    pub root: TempDir,
+    pub port: u16,
+    pub client: Identity,
+    pub trusted: Peers,
+    pub shutdown: CancellationToken,
+}
+
+impl Served {
+    pub async fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    pub async fn start_in(root: TempDir) -> Self {
+        let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let trusting = |identity: &Identity, name: &str| {
+            let mut peers = Peers::default();
+            peers.add(&PublicLine::new(identity.public_key(), name), Some(name)).unwrap();
+            peers
+        };
+        let bound = Daemon::builder()
+            .peers(trusting(&client, "client"))
+            .root(root.path().to_owned())
+            .port(0)
+            .interfaces(vec!["lo".into()])
+            .identity(daemon.clone());
+        let bound = bound.bind().await.unwrap();
+        let port = bound.addresses()[0].address.port();
+        let shutdown = CancellationToken::new();
+        tokio::spawn(bound.run(shutdown.clone()));
+        Self { root, port, client, trusted: trusting(&daemon, "daemon"), shutdown }
+    }
+
+    pub async fn connect(&self, links: usize) -> Result<Client, Error> {
+        self.connect_at(links, None).await
+    }
+
+    pub async fn connect_at(&self, links: usize, bandwidth: Option<BitRate>) -> Result<Client, Error> {
+        let named = (1..=links).map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap()).collect();
+        let builder = Client::builder().identity(self.client.clone()).peers(self.trusted.clone()).port(self.port).links(named);
+        builder.bandwidth(bandwidth).connect("127.0.0.1").await
+    }
+
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
+        self.root.path().join(name)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+pub fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).unwrap()
+}
+
+/// Bytes that repeat nowhere.
+pub fn content(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+pub fn digest(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+pub fn leftovers(dir: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("nicstripe")).collect()
+}
+
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
+}
+
+/// Interrupts a transfer once so many bytes have moved; says whether there is something to go on with.
+pub async fn interrupt_at(mut transfer: Transfer, bytes: u64) -> bool {
+    while let Some(event) = within(transfer.next_event()).await {
+        if let nicstripe::Event::Progress(progress) = event
+            && progress.bytes >= bytes
+        {
+            transfer.cancel();
+            break;
+        }
+    }
+    matches!(within(transfer.finish()).await, Err(Error::Cancelled { resumable: true }))
+}

@@ -1,0 +1,92 @@
+//! Trees between a client and a daemon in one process.
+
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+
+use harness::{Served, content, leftovers, name, within};
+use nicstripe::{CopyOptions, Report, TreeOptions};
+
+fn everything() -> TreeOptions {
+    TreeOptions {
+        recursive: true,
+        owners: true,
+        xattrs: true,
+        hard_links: true,
+        files: CopyOptions { preserve: true, ..CopyOptions::default() },
+        ..TreeOptions::default()
+    }
+}
+
+/// Makes a tree with one of each kind of thing.
+fn plant(tree: &Path) {
+    fs::create_dir_all(tree.join("sub/deeper/empty")).unwrap();
+    for (file, size) in [
+        ("empty", 0),
+        ("small", 10),
+        ("sub/chunk", 256 << 10),
+        ("sub/over", (256 << 10) + 1),
+        ("sub/deeper/packed", 3 << 20),
+        ("large", 9 << 20),
+    ] {
+        fs::write(tree.join(file), content(size)).unwrap();
+    }
+    for number in 0..300 {
+        fs::write(tree.join(format!("sub/file-{number}")), content(number * 37)).unwrap();
+    }
+    symlink("sub/chunk", tree.join("link")).unwrap();
+    symlink("/nowhere", tree.join("sub/dangling")).unwrap();
+    fs::hard_link(tree.join("small"), tree.join("sub/same")).unwrap();
+    fs::hard_link(tree.join("large"), tree.join("sub/same-large")).unwrap();
+    fs::File::open(tree.join("sub/deeper/empty")).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+}
+
+/// What `diff -r` and stat say of two trees: nothing, where they are the same.
+fn difference(a: &Path, b: &Path) -> String {
+    let list = |tree: &Path| {
+        let script = "find . -printf '%P %y %m %T@ %n %l %s\\n' | sed -E 's/^([^ ]* d [^ ]* [^ ]*) .*/\\1/' | sort";
+        let output = Command::new("sh").args(["-c", script]).current_dir(tree).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let diff = Command::new("diff").arg("-r").args([a, b]).output().unwrap();
+    let listed = if list(a) == list(b) { String::new() } else { format!("{}\n--\n{}", list(a), list(b)) };
+    format!("{}{listed}", String::from_utf8_lossy(&diff.stdout))
+}
+
+fn counts(report: &Report) -> (u64, u64, u64) {
+    let tree = report.tree.as_ref().unwrap();
+    assert_eq!(tree.failures, []);
+    (tree.files, tree.unchanged, tree.directories)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothing() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let tree = here.path().join("tree");
+    plant(&tree);
+
+    let report = within(client.put_tree(vec![tree.clone()], Some(name("copy")), true, everything()).finish()).await.unwrap();
+    assert_eq!(difference(&tree, &served.path("copy")), "");
+    assert_eq!(counts(&report), (306, 0, 4));
+    let report = within(client.put_tree(vec![tree.clone()], Some(name("copy")), true, everything()).finish()).await.unwrap();
+    assert_eq!(difference(&tree, &served.path("copy/tree")), "", "into the directory, as it is there");
+    assert_eq!(counts(&report), (306, 0, 4));
+    let report = within(client.put_tree(vec![tree.join("")], Some(name("copy")), true, everything()).finish()).await.unwrap();
+    assert_eq!(counts(&report).0, 0);
+
+    let back = here.path().join("back");
+    let sources = vec![(Some(name("copy/tree")), false)];
+    let report = within(client.get_tree(sources.clone(), &back, true, everything()).finish()).await.unwrap();
+    assert_eq!(difference(&tree, &back), "");
+    assert_eq!(counts(&report), (306, 0, 4));
+    let sources = vec![(Some(name("copy/tree")), true)];
+    let report = within(client.get_tree(sources, &back, true, everything()).finish()).await.unwrap();
+    assert_eq!(counts(&report).0, 0);
+    for dir in [served.root.path(), &served.path("copy"), &back] {
+        assert_eq!(leftovers(dir), [""; 0]);
+    }
+}
