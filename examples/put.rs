@@ -36,7 +36,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     // `Ok` means: the whole file is durable at the other end, under its name, and has this digest.
     let report = transfer.finish().await?;
-    println!("{} bytes, blake3 {}, {} over {} links", report.size, report.digest, report.goodput(), report.links.len());
+    let digest = report.digest.map(|digest| digest.to_string()).unwrap_or_default();
+    println!("{} bytes, blake3 {digest}, {} over {} links", report.size, report.goodput(), report.links.len());
     client.close().await;
     Ok(())
 }

@@ -4,7 +4,12 @@ use std::process::ExitCode;
 
 use nicstripe::{Error, FailCode, trust::PeersError};
 
-use crate::{cp::PlanError, demo::DemoError, failure::Failure, signals::Stop};
+use crate::{
+    cp::{ListError, PlanError},
+    demo::DemoError,
+    failure::Failure,
+    signals::Stop,
+};
 
 /// How a command ended, as its caller sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +29,9 @@ pub(crate) enum Exit {
     Files = 11,
     /// The peer does not speak this protocol or version, or broke it.
     Protocol = 12,
-    /// The source changed while it was read.
+    /// Some files of a tree failed; the others are there.
+    Partial = 23,
+    /// A source changed or vanished while it was read.
     SourceChanged = 24,
     /// All links were lost and none came back in time.
     TimedOut = 30,
@@ -49,6 +56,10 @@ impl Exit {
             Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => Self::Usage,
             Failure::Plan(error) => Self::of_plan(error),
             Failure::Source { .. } | Failure::Directory { .. } | Failure::NotADirectory { .. } | Failure::Root { .. } => Self::Files,
+            Failure::List(ListError::Read { .. }) => Self::Files,
+            Failure::List(_) => Self::Usage,
+            Failure::Shortfall(shortfall) if shortfall.is_of_changed_sources() => Self::SourceChanged,
+            Failure::Shortfall(_) => Self::Partial,
             Failure::Write { .. } | Failure::Output(_) => Self::Files,
             Failure::Library(error) => Self::of_error(error),
             Failure::Identity(error) => Self::of_config(error.io().is_some()),
@@ -133,7 +144,7 @@ mod tests {
     use nicstripe::{Digest, Name, trust::PublicKey};
 
     use super::*;
-    use crate::failure::tests::file_error;
+    use crate::{cp::shortfall_tests::shortfall, failure::tests::file_error};
 
     fn io_error() -> io::Error {
         io::Error::from(io::ErrorKind::Other)
@@ -203,6 +214,11 @@ mod tests {
             (Failure::Interrupted { stop: Stop::Terminate, resumable: true }, 143),
             (Failure::Peers(PeersError::Unknown { text: "x".into() }), 1),
             (Failure::Plan(PlanError::BothLocal), 2),
+            (Failure::Plan(PlanError::RemoteDirectory { text: "nas:".into() }), 11),
+            (Failure::List(ListError::Read { path: path(), source: io_error() }), 11),
+            (Failure::List(ListError::NotText { path: path() }), 2),
+            (Failure::Shortfall(Box::new(shortfall(&[FailCode::Io, FailCode::SourceChanged], &["-r"]))), 23),
+            (Failure::Shortfall(Box::new(shortfall(&[FailCode::SourceChanged], &["-r"]))), 24),
             (Failure::Runtime(io_error()), 1),
         ] {
             assert_eq!(Exit::of(&failure).code(), expected, "{failure}");

@@ -8,7 +8,7 @@ use nicstripe::{
 };
 
 use crate::{
-    cp::{LocationError, PlanError},
+    cp::{ListError, LocationError, PlanError, Shortfall},
     demo::DemoError,
     signals::Stop,
 };
@@ -42,7 +42,7 @@ pub(crate) enum Failure {
         source: io::Error,
     },
     /// The source of a copy is a directory, here.
-    #[error("{path:?} is a directory: trees are not supported yet, only single files")]
+    #[error("{path:?} is a directory, which is copied with -r only")]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -53,6 +53,12 @@ pub(crate) enum Failure {
         /// What was named.
         path: PathBuf,
     },
+    /// A list that an option of `cp` names.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// A part of a tree did not arrive; the rest is there.
+    #[error(transparent)]
+    Shortfall(Box<Shortfall>),
     /// The daemon's root is missing or no directory.
     #[error("cannot serve {path:?}")]
     Root {
@@ -148,7 +154,17 @@ impl Failure {
         match self {
             Self::Library(error) => error.is_resumable(),
             Self::Interrupted { resumable, .. } => *resumable,
+            // What is there already is not sent again.
+            Self::Shortfall(_) => true,
             _ => false,
+        }
+    }
+
+    /// Returns what belongs below the line of the error.
+    pub(crate) fn details(&self) -> &[String] {
+        match self {
+            Self::Shortfall(shortfall) => shortfall.lines(),
+            _ => &[],
         }
     }
 }

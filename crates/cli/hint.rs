@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use nicstripe::{DEFAULT_PORT, Error, FailCode, trust::PeersError};
 
 use crate::{
-    cp::{LocationError, PlanError},
+    cp::{LocationError, PlanError, WayOut},
     failure::Failure,
     invocation::{Invocation, quoted},
 };
@@ -23,10 +23,12 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
             Some("a path becomes remote by the host's name and a colon before it, as in nas:backup/".into())
         }
         Failure::Plan(PlanError::BothRemote) => Some("run the command on one of the two machines".into()),
-        Failure::Directory { path } => {
-            let name = path.file_name().map_or_else(|| "tree".into(), |name| name.to_string_lossy());
-            Some(format!("pack it first: tar -cf {} {}", quoted(format!("{name}.tar")), quoted(path)))
+        Failure::Plan(PlanError::RemoteDirectory { .. }) | Failure::Directory { .. } => Some(recurse(invocation)),
+        Failure::Plan(PlanError::PipeToDirectory { text }) => Some(format!("give it a name, as in {}", quoted(format!("{text}NAME")))),
+        Failure::Plan(PlanError::IdleInclude { pattern }) => {
+            Some(format!("to copy only what matches: --exclude '*' --include '*/' --include {}", quoted(pattern)))
         }
+        Failure::Shortfall(shortfall) => shortfall.way_out().map(|way_out| of_way_out(way_out, invocation)),
         Failure::Peers(PeersError::Unknown { .. }) => Some(format!("see who is trusted: {program} trust list")),
         _ => None,
     }
@@ -69,15 +71,34 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
 /// `None` where the code alone calls for nothing; whether a rerun goes on is said by the caller then.
 fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     match code {
-        FailCode::Exists => Some(format!("to replace it: {}", invocation.with_flag("-f"))),
-        FailCode::NoSpace => Some(format!("make room there; what has arrived is kept, the same command goes on: {}", invocation.typed())),
-        FailCode::SourceChanged => Some(format!("when nothing writes to the source any more: {}", invocation.typed())),
+        FailCode::Exists => Some(of_way_out(WayOut::Replace, invocation)),
+        FailCode::NotAFile if !invocation.is_recursive() => Some(format!("if it is a directory: {}", invocation.with_flag("-r"))),
+        FailCode::NoSpace => Some(of_way_out(WayOut::Room, invocation)),
+        FailCode::SourceChanged => Some(of_way_out(WayOut::Rerun, invocation)),
         FailCode::Busy => Some("wait for the other copy to end, or end it".into()),
-        FailCode::Refused => {
-            Some("what this machine may do there is in the other's peers file (nicstripe trust list) and the options of its serve".into())
-        }
+        FailCode::Refused => Some(of_way_out(WayOut::Rights, invocation)),
         _ => None,
     }
+}
+
+fn of_way_out(way_out: WayOut, invocation: &Invocation) -> String {
+    match way_out {
+        WayOut::Replace => format!("-u replaces what is older, -f whatever is there: {}", invocation.with_flag("-f")),
+        WayOut::Recurse => recurse(invocation),
+        WayOut::Rerun => {
+            format!("when nothing writes to the source any more, or with --allow-changing at any time: {}", invocation.typed())
+        }
+        WayOut::Rights => {
+            "what this machine may do there is in the other's peers file (nicstripe trust list) and the options of its serve; \
+                           append-only allows neither -f, -u nor --delete"
+                .to_owned()
+        }
+        WayOut::Room => format!("make room there; what has arrived is kept, the same command goes on: {}", invocation.typed()),
+    }
+}
+
+fn recurse(invocation: &Invocation) -> String {
+    format!("to copy it with all that is in it: {}", invocation.with_flag("-r"))
 }
 
 fn again(invocation: &Invocation) -> String {
@@ -102,7 +123,7 @@ mod tests {
     use nicstripe::trust::PublicKey;
 
     use super::*;
-    use crate::{failure::tests::file_error, signals::Stop};
+    use crate::{cp::shortfall_tests::shortfall, failure::tests::file_error, signals::Stop};
 
     fn hint_of(failure: impl Into<Failure>) -> Option<String> {
         hint(&failure.into(), &Invocation::of(&["nicstripe", "cp", "a b", "nas:"]))
@@ -134,7 +155,36 @@ mod tests {
     #[test]
     fn an_existing_target_is_replaced_by_the_command_with_f() {
         let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists);
-        assert_eq!(hint_of(exists).unwrap(), "to replace it: nicstripe cp -f 'a b' nas:");
+        assert_eq!(hint_of(exists).unwrap(), "-u replaces what is older, -f whatever is there: nicstripe cp -f 'a b' nas:");
+    }
+
+    #[test]
+    fn a_directory_is_copied_by_the_command_with_r() {
+        let recurse = "to copy it with all that is in it: nicstripe cp -r 'a b' nas:";
+        assert_eq!(hint_of(Failure::Directory { path: "a b".into() }).as_deref(), Some(recurse));
+        assert_eq!(hint_of(PlanError::RemoteDirectory { text: "nas:".into() }).as_deref(), Some(recurse));
+        let no_file = || Error::Peer { host: "nas".into(), code: FailCode::NotAFile, text: "no".into(), resumable: false };
+        assert_eq!(hint_of(no_file()).unwrap(), "if it is a directory: nicstripe cp -r 'a b' nas:");
+        for flag in ["-a", "-vr", "--recursive"] {
+            assert_eq!(hint(&no_file().into(), &Invocation::of(&["nicstripe", "cp", flag, "nas:x", "."])), None, "{flag}");
+        }
+    }
+
+    #[test]
+    fn a_tree_of_which_something_failed_says_what_helps_with_all() {
+        let hint_of = |codes: &[FailCode]| hint_of(Failure::Shortfall(Box::new(shortfall(codes, &["-c"]))));
+        assert!(hint_of(&[FailCode::Exists]).unwrap().starts_with("-u replaces what is older, -f whatever is there: "));
+        assert!(hint_of(&[FailCode::NotAFile]).unwrap().ends_with("nicstripe cp -r 'a b' nas:"));
+        assert!(hint_of(&[FailCode::Refused]).unwrap().contains("append-only"));
+        assert_eq!(hint_of(&[FailCode::Io, FailCode::Exists]), None);
+    }
+
+    #[test]
+    fn what_is_special_about_pipes_and_patterns_is_explained() {
+        let text = hint_of(PlanError::PipeToDirectory { text: "nas:x/".into() }).unwrap();
+        assert_eq!(text, "give it a name, as in nas:x/NAME");
+        let text = hint_of(PlanError::IdleInclude { pattern: "*.c".into() }).unwrap();
+        assert!(text.ends_with("--exclude '*' --include '*/' --include '*.c'"), "{text}");
     }
 
     #[test]

@@ -38,6 +38,13 @@ impl Invocation {
         join(&words)
     }
 
+    /// Whether `cp` was asked for directories, by a long name or by a letter among others.
+    pub(crate) fn is_recursive(&self) -> bool {
+        let letters = |word: &str| word.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && rest.contains(['r', 'a']));
+        let words = self.words.iter().filter_map(|word| word.to_str());
+        words.skip(2).any(|word| matches!(word, "--recursive" | "--archive") || letters(word))
+    }
+
     /// Returns the name of the program as it was called.
     pub(crate) fn program(&self) -> String {
         self.words.first().map_or_else(|| "nicstripe".to_owned(), quoted)

@@ -65,6 +65,7 @@ pub fn main() -> ExitCode {
 /// Prints the `error:` line and, where there is something to do about it, the `hint:` line.
 fn report(failure: &Failure, terminal: &Terminal) {
     terminal.error(&failure.one_line());
+    failure.details().iter().for_each(|line| terminal.say(format_args!("  {line}")));
     if let Some(hint) = hint(failure, &Invocation::of_this_process()) {
         terminal.hint(&hint);
     }

@@ -46,6 +46,13 @@ impl Terminal {
         });
     }
 
+    /// Prints a line of a result on standard output; whoever closed that does not want to know, either.
+    pub(crate) fn result(&self, line: impl Display) {
+        self.bars.suspend(|| {
+            let _ = writeln!(anstream::stdout().lock(), "{line}");
+        });
+    }
+
     /// Prints what went wrong and ends the command.
     pub(crate) fn error(&self, text: &str) {
         self.labelled(ERROR, "error:", text);

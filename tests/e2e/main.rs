@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod copies;
+mod deltas;
 mod harness;
 mod interruptions;
 mod links;
@@ -14,7 +15,11 @@ mod names;
 mod options;
 mod output;
 mod pair;
+mod pipes;
 mod reference;
 mod refusals;
 mod sources;
+mod trees;
+mod trees_changed;
+mod trees_chosen;
 mod trust;

@@ -144,7 +144,7 @@ fn a_wrong_log_filter_is_a_usage_error() {
 }
 
 /// Of `docs/DESIGN.md`, section 7; those that are always known.
-const OF_A_REPORT: [&str; 14] = [
+const OF_A_REPORT: [&str; 15] = [
     "schema",
     "ok",
     "exit_code",
@@ -155,6 +155,7 @@ const OF_A_REPORT: [&str; 14] = [
     "blake3",
     "resumed_bytes",
     "resent_bytes",
+    "wire_bytes",
     "failovers",
     "resumable",
     "routes_installed",

@@ -1,5 +1,7 @@
 //! A client and a daemon that trust each other, on two links.
 
+use std::process::Command;
+
 use crate::harness::{Daemon, Outcome, Process, Side};
 
 /// Two sides and the daemon between them.
@@ -32,6 +34,27 @@ impl Pair {
     /// Runs `cp` over both links.
     pub(crate) fn cp(&self, arguments: &[&str]) -> Outcome {
         self.start_cp(arguments).finish()
+    }
+
+    /// A `cp` over both links that is not started yet.
+    pub(crate) fn cp_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.args(self.cp_arguments(arguments));
+        command
+    }
+
+    /// A shell with this script in which `$cp` is a `cp` over both links; `None`, said on standard error, where it lacks a tool.
+    pub(crate) fn shell(&self, script: &str, tools: &[&str]) -> Option<Command> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let has = |tool: &&&str| std::env::split_paths(&path).any(|folder| folder.join(tool).exists());
+        if let Some(tool) = tools.iter().find(|tool| !has(tool)) {
+            eprintln!("skipped: this machine has no {tool}");
+            return None;
+        }
+        let mut command = self.client.command("/bin/sh");
+        let words = self.cp_arguments(&[]).join(" ");
+        command.env("PATH", &path).env("cp", format!("{} {words}", env!("CARGO_BIN_EXE_nicstripe"))).args(["-c", script]);
+        Some(command)
     }
 
     /// The words of a `cp` over both links.

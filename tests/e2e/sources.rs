@@ -16,13 +16,13 @@ fn a_missing_source_is_named() {
 }
 
 #[test]
-fn a_directory_as_source_is_refused_with_the_way_around() {
+fn a_directory_is_not_copied_unless_r_is_given() {
     let pair = Pair::new();
     pair.client.make_dir("tree");
     pair.server.make_dir("tree");
-    pair.cp(&["tree", "127.0.0.1:"]).expect(11).error(&["\"tree\"", "directory"]).hint(&["tar -cf tree.tar tree"]);
-    pair.cp(&["127.0.0.1:tree", "copy"]).expect(11).error(&["tree", "directory"]);
-    pair.cp(&["127.0.0.1:tree/", "copy"]).expect(11).error(&["tree/", "directory"]);
+    pair.cp(&["tree", "127.0.0.1:"]).expect(11).error(&["\"tree\"", "directory"]).hint(&["cp -r ", "tree 127.0.0.1:"]);
+    pair.cp(&["127.0.0.1:tree", "copy"]).expect(11).error(&["tree"]).hint(&["cp -r ", "127.0.0.1:tree copy"]);
+    pair.cp(&["127.0.0.1:tree/", "copy"]).expect(11).error(&["tree/", "directory"]).hint(&["cp -r ", "127.0.0.1:tree/ copy"]);
 }
 
 #[test]

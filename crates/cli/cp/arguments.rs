@@ -1,31 +1,33 @@
 //! What may be typed behind `cp`.
 
-use std::{ffi::OsString, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    time::Duration,
+};
 
 use clap::{ArgAction, Args, ValueEnum};
 use nicstripe::{BitRate, DEFAULT_PORT, LinkRequest, RoutePolicy};
 
+use super::tree_arguments::TreeArguments;
 use crate::{
     choice::IpVersion,
     quantity::{parse_rate, parse_time},
 };
 
-/// Copy a file to or from a machine that runs `nicstripe serve`, over every cable at once
+/// Copy files and trees to or from a machine that runs `nicstripe serve`, over every cable at once
 ///
-/// Nothing appears under the target's name before all of it has arrived, was verified and is on disk. What arrived of an interrupted copy is
-/// kept beside the target: the same command goes on from there. Exit code 0 means verified and durable.
+/// Nothing appears under a file's name before all of it has arrived, was verified and is on disk. What arrived of an interrupted copy is
+/// kept: the same command goes on from there. Exit code 0 means verified and durable.
 #[derive(Debug, Args)]
-#[command(after_help = LOCATIONS, after_long_help = LONG_AFTER)]
+#[command(override_usage = "nicstripe cp [OPTIONS] <SRC>... <DST>", after_help = LOCATIONS, after_long_help = LONG_AFTER)]
 pub(crate) struct Cp {
-    /// What to copy: a file here, or HOST:PATH
-    #[arg(value_name = "SRC")]
-    pub(crate) source: OsString,
+    /// SRC… is what to copy: files and directories here, or HOST:PATH; - is standard input. A slash at its end means what is in the
+    /// directory. DST, the last, is where to: a file or directory here, or HOST:PATH; HOST: and HOST:DIR/ keep names. - is standard output
+    // One list, as clap would not let options stand between the words of two.
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<OsString>,
 
-    /// Where to: a file or directory here, or HOST:PATH; HOST: or HOST:DIR/ keeps the file's name
-    #[arg(value_name = "DST")]
-    pub(crate) target: OsString,
-
-    /// Replace the target if it exists [default: refuse]
+    /// Replace files that exist [default: refuse; in trees, what is the same is left and not sent]
     #[arg(short, long)]
     pub(crate) force: bool,
 
@@ -33,13 +35,33 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) no_resume: bool,
 
-    /// Keep the mode and times of the source
+    /// Keep the mode and times of the source; trees keep times without it, too
     #[arg(short, long)]
     pub(crate) preserve: bool,
 
     /// Read the target back from disk and compare before it counts as copied [default: verify what arrives]
     #[arg(long)]
     pub(crate) verify: bool,
+
+    /// Where a file of the name exists, send only the chunks of 256 KiB in which it differs, and replace it
+    #[arg(long)]
+    pub(crate) delta: bool,
+
+    /// As --delta, and write into the existing file, which needs no room for a second one; an interruption leaves it mixed until a rerun
+    #[arg(long)]
+    pub(crate) inplace: bool,
+
+    /// Compress with zstd what gets smaller, for as long as that is faster than the cables
+    #[arg(short = 'z', long)]
+    pub(crate) compress: bool,
+
+    /// Neither send nor write holes: always so, accepted as a habit
+    #[arg(short = 'S', long)]
+    pub(crate) sparse: bool,
+
+    /// Copy a file also if it changes while it is read: what arrives is what was read [default: fail]
+    #[arg(long)]
+    pub(crate) allow_changing: bool,
 
     /// TCP port of the daemon [default: 7747]
     #[arg(short = 'P', long, value_parser = parse_port)]
@@ -79,7 +101,8 @@ pub(crate) struct Cp {
     #[arg(short, long, conflicts_with_all = ["verbose", "stats"])]
     pub(crate) quiet: bool,
 
-    /// Print what each link carried, and the file's BLAKE3; twice: also which links are left out, and why
+    /// Print what is done with each file of a tree, what each link carried, and a single file's BLAKE3; twice: also which files are skipped,
+    /// and which links are left out and why
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -98,6 +121,21 @@ pub(crate) struct Cp {
     /// Print one JSON event a line while it runs (docs/schema/cp-event.schema.json), and the document of --json as the last line
     #[arg(long, conflicts_with = "json")]
     pub(crate) json_stream: bool,
+
+    #[command(flatten, next_help_heading = "Options for trees")]
+    pub(crate) tree: TreeArguments,
+}
+
+impl Cp {
+    /// Returns what is copied: all words but the last. Empty where there is only one.
+    pub(crate) fn sources(&self) -> &[OsString] {
+        self.paths.split_last().map_or(&[], |(_, sources)| sources)
+    }
+
+    /// Returns where it is copied to: the last word.
+    pub(crate) fn target(&self) -> &OsStr {
+        self.paths.last().map_or(OsStr::new(""), |target| target)
+    }
 }
 
 /// When host routes are installed.
@@ -152,19 +190,37 @@ pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
 
 /// One paragraph a line: clap wraps them to the terminal's width.
 const LOCATIONS: &str = "\
-Exactly one of SRC and DST is HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
-A colon before the first slash makes it remote: write ./a:b for a file here. \
-PATH is relative to the daemon's root, with or without a leading slash.";
+Either all SRC are remote or DST is: HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
+A colon before the first slash makes it remote: write ./a:b for a file here, and ./- for one called -. \
+PATH is relative to the daemon's root, with or without a leading slash. \
+--help has examples, and says what a slash at the end means.";
 
 const LONG_AFTER: &str = "\
-Exactly one of SRC and DST is HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
-A colon before the first slash makes it remote: write ./a:b for a file here. \
+Either all SRC are remote or DST is: HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
+A colon before the first slash makes it remote: write ./a:b for a file here, and ./- for one called -. \
 PATH is relative to the daemon's root, with or without a leading slash.
+
+Slashes and names:
+  SRC DST      DST gets the name, or, where DST is a directory, DST/SRC is made (as cp, scp)
+  SRC DST/     DST/SRC is made
+  SRC… DST     DST/SRC is made for each
+  SRC/ DST     what is in SRC goes into DST (as rsync); so do ., .. and DIR/.
+
+Patterns:
+  The syntax is that of .gitignore: *.o anywhere, /a only in SRC itself, dir/ directories only,
+  a/**/b at any depth. The last that matches counts (rsync: the first).
+  --exclude '*' --include '*/' --include '*.c'    all .c files, wherever they are
 
 Examples:
   nicstripe cp disk.img nas:              keeps the name
   nicstripe cp disk.img nas:backup/       into a directory of the daemon's root
   nicstripe cp nas:backup/disk.img .      the other way
+  nicstripe cp -r photos nas:             makes nas:photos, or brings it up to date: what is the same is not sent
+  nicstripe cp -an --delete photos/ nas:photos    what would make nas:photos a mirror
+  nicstripe cp a.iso b.iso nas:iso/       several files
+  tar -c dir | nicstripe cp - nas:dir.tar standard input, of whatever length
+  nicstripe cp nas:dir.tar - | tar -x     standard output
+  nicstripe cp --delta vm.img nas:vm.img  only the chunks that differ
   nicstripe cp --link eth1 --link eth2@500Mbit disk.img nas:
 
 Signals:
@@ -179,7 +235,8 @@ Exit codes:
   10   no link could connect
   11   file or disk, at either end
   12   protocol or version
-  24   the source changed while it was read
+  23   some files of a tree failed, all others are there
+  24   a source changed or vanished while it was read; of a tree all others are there
   30   all links were lost for too long
   40   what arrived is not what was sent
   130  SIGINT
@@ -227,8 +284,27 @@ mod tests {
     }
 
     #[test]
+    fn the_last_word_is_the_target_and_all_before_it_are_sources() {
+        let cp = parse(&["a", "-r", "b", "-", "nas:", "-v"]).unwrap();
+        assert_eq!((cp.sources().len(), cp.target().to_str()), (3, Some("nas:")));
+        assert!(parse(&[]).is_err());
+    }
+
+    #[test]
+    fn letters_are_those_of_scp_and_rsync() {
+        let cp = parse(&["-rpzuncxSXAHlf", "a", "nas:"]).unwrap();
+        let tree = &cp.tree;
+        assert!(tree.recursive && tree.update && tree.dry_run && tree.checksum && tree.one_file_system && tree.xattrs && tree.acls);
+        assert!(tree.hard_links && tree.links && cp.preserve && cp.compress && cp.sparse && cp.force);
+        // -o is an option of ssh to scp, and owners to rsync: it is neither here.
+        for words in [&["-o", "a", "nas:"][..], &["-0", "a", "nas:"]] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
     fn what_comes_later_is_not_offered() {
-        for words in [&["-r", "a", "nas:"][..], &["-a", "a", "nas:"], &["a", "b", "nas:"], &["a"], &["--delete", "a", "nas:"]] {
+        for words in [&["-C", "a", "nas:"][..], &["--remove-source-files", "a", "nas:"], &["--append", "a", "nas:"]] {
             assert!(parse(words).is_err(), "{words:?}");
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use nicstripe::{LinkProgress, LinkState, escaped};
 
-use super::view::{View, percent};
+use super::view::{View, files, percent};
 use crate::{
     quantity::{Clock, Size, Speed},
     terminal::Terminal,
@@ -39,12 +39,13 @@ impl Bars {
             self.shown = true;
             self.terminal.show_bars();
         }
-        self.total.set_length(progress.size);
+        let size = (!progress.open).then_some(progress.size);
+        set_length(&self.total, size);
         self.total.set_position(progress.bytes);
-        self.total.set_prefix(shortened(&self.name));
+        self.total.set_prefix(shortened(&files(progress).unwrap_or_else(|| self.name.clone())));
         self.total.set_message(total_message(view));
         for (index, link) in view.links.iter().filter(|link| is_shown(link)).enumerate() {
-            self.draw_link(index, &view.label(&link.link), link, progress.size);
+            self.draw_link(index, &view.label(&link.link), link, size);
         }
     }
 
@@ -56,13 +57,13 @@ impl Bars {
         self.terminal.bars().set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
 
-    fn draw_link(&mut self, index: usize, label: &str, link: &LinkProgress, size: u64) {
+    fn draw_link(&mut self, index: usize, label: &str, link: &LinkProgress, size: Option<u64>) {
         if index == self.links.len() {
             let bar = self.terminal.bars().add(ProgressBar::no_length().with_style(style(LINK)));
             self.links.push(bar);
         }
         let bar = &self.links[index];
-        bar.set_length(size);
+        set_length(bar, size);
         bar.set_position(link.bytes);
         bar.set_prefix(shortened(label));
         bar.set_message(link_message(link));
@@ -73,15 +74,26 @@ fn is_shown(link: &LinkProgress) -> bool {
     link.bytes > 0 || !matches!(link.state, LinkState::LeftOut(_))
 }
 
+/// A bar stays empty while its whole is not known.
+fn set_length(bar: &ProgressBar, size: Option<u64>) {
+    match size {
+        Some(size) => bar.set_length(size),
+        None => bar.unset_length(),
+    }
+}
+
 fn total_message(view: &View) -> String {
     let Some(progress) = &view.progress else { return String::new() };
     let rest = match (view.done, view.waiting, view.time_left()) {
         (Some(elapsed), ..) => format!("{:>10}  in {:.1} s", Speed(progress.rate), elapsed.as_secs_f64()),
         (None, Some(since), _) => format!("no link since {}", Clock(since)),
         (None, None, Some(left)) => format!("{:>10}  ETA {}", Speed(progress.rate), Clock(left)),
+        (None, None, None) if progress.open && progress.size > 0 => format!("{:>10}  ≥{}", Speed(progress.rate), Size(progress.size)),
+        (None, None, None) if progress.open => format!("{:>10}", Speed(progress.rate)),
         (None, None, None) => String::new(),
     };
-    format!("{:>3} %  {:>9}  {rest}", percent(progress), Size(progress.bytes))
+    let percent = percent(progress).map_or_else(|| "     ".to_owned(), |percent| format!("{percent:>3} %"));
+    format!("{percent}  {:>9}  {rest}", Size(progress.bytes))
 }
 
 fn link_message(link: &LinkProgress) -> String {
@@ -120,6 +132,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
+    use nicstripe::{BitRate, Progress};
+
     use super::*;
     use crate::cp::view::tests::link;
 
@@ -127,6 +141,15 @@ mod tests {
     fn the_templates_are_well_formed() {
         style(TOTAL);
         style(LINK);
+    }
+
+    #[test]
+    fn a_tree_that_is_still_walked_has_no_percentage_and_no_end() {
+        let progress = Progress { bytes: 1 << 20, size: 4 << 20, open: true, rate: BitRate::from_mbit(8), ..Progress::default() };
+        let message = |progress: &Progress| total_message(&View { progress: Some(progress.clone()), ..View::default() });
+        assert_eq!(message(&progress), "         1.0 MiB    1.0 MB/s  ≥4.0 MiB");
+        assert_eq!(message(&Progress { size: 0, ..progress.clone() }), "         1.0 MiB    1.0 MB/s");
+        assert_eq!(message(&Progress { open: false, ..progress }), " 25 %    1.0 MiB    1.0 MB/s  ETA 0:03");
     }
 
     #[test]
@@ -139,7 +162,7 @@ mod tests {
     #[test]
     fn a_link_without_a_connection_says_why() {
         let state = LinkState::Down("no carrier".into());
-        let link = LinkProgress { link: link("eth1"), bytes: 1024, rate: nicstripe::BitRate::ZERO, state };
+        let link = LinkProgress { link: link("eth1"), bytes: 1024, rate: BitRate::ZERO, state };
         assert_eq!(link_message(&link).trim(), "1.0 KiB  down: no carrier");
     }
 }

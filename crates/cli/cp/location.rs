@@ -6,12 +6,14 @@
 //! | `[fe80::1%eth1]:path` | the same by IPv6 address |
 //! | `nicstripe://host[:port]/path` | the same as a URL; `%` and two hexadecimal digits in the path are a byte |
 //! | `./a:b`, `/a:b`, `a` | a file here |
+//! | `-` | standard input or output |
 //!
 //! A leading slash of a remote path is the daemon's root, which is where relative paths begin as well. A trailing slash, or no path at
 //! all, means the directory.
 
 use std::{
     ffi::{OsStr, OsString},
+    fmt,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::PathBuf,
 };
@@ -25,6 +27,8 @@ pub(crate) enum Location {
     Local(PathBuf),
     /// A file or directory at a daemon.
     Remote(Remote),
+    /// Standard input or output.
+    Pipe,
 }
 
 /// A file or directory at a daemon.
@@ -49,12 +53,26 @@ pub(crate) enum RemotePath {
     File(Name),
 }
 
+/// Shows it as it could be typed, with what is not plain escaped.
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            RemotePath::Root => write!(f, "{}:", self.host),
+            RemotePath::Directory(name) => write!(f, "{}:{name}/", self.host),
+            RemotePath::File(name) => write!(f, "{}:{name}", self.host),
+        }
+    }
+}
+
 impl Location {
     /// Takes an argument apart.
     pub(crate) fn parse(argument: &OsStr) -> Result<Self, LocationError> {
         let bytes = argument.as_bytes();
         if bytes.is_empty() {
             return Err(LocationError::Empty);
+        }
+        if bytes == b"-" {
+            return Ok(Self::Pipe);
         }
         if let Some((scheme, rest)) = split_scheme(bytes) {
             return match scheme {
@@ -254,9 +272,11 @@ mod tests {
     fn a_colon_before_the_first_slash_means_remote() {
         assert_eq!(remote("nas:a/b:c"), ("nas".into(), None, file("a/b:c")));
         assert_eq!(remote("10.77.1.2:x"), ("10.77.1.2".into(), None, file("x")));
-        for local in ["a", "./a:b", "/a:b", "a/b:c", "../x", "dir/", "[x", "[x]y", "a@b", "-"] {
+        for local in ["a", "./a:b", "/a:b", "a/b:c", "../x", "dir/", "[x", "[x]y", "a@b", "./-"] {
             assert_eq!(parse(local), Ok(Location::Local(local.into())), "{local}");
         }
+        assert_eq!(parse("-"), Ok(Location::Pipe));
+        assert_eq!(remote("nas:-"), ("nas".into(), None, file("-")));
     }
 
     #[test]

@@ -1,37 +1,55 @@
-//! `nicstripe cp`: one file to or from a daemon.
+//! `nicstripe cp`: files and trees to or from a daemon.
 //!
-//! [`arguments`] are as typed, [`plan`] makes them one complete copy, this module runs it, [`view`] keeps what is known of it, [`show`]
-//! decides what is drawn of that, [`summary`] is read when it is done.
+//! [`arguments`] and [`tree_arguments`] are as typed, [`plan`] makes them one complete copy and [`way`] says what goes where in it, this
+//! module runs it, [`view`] keeps what is known of it, [`show`] decides what is drawn of that, [`summary`] and [`tree_summary`] are read when
+//! it is done, [`shortfall`] when a part of it failed.
 
 mod arguments;
 mod bars;
+mod filters;
+mod listing;
+mod lists;
 mod location;
 mod plan;
+mod shortfall;
 mod show;
 mod summary;
+mod tree_arguments;
+mod tree_summary;
 mod view;
+mod way;
 
 pub(crate) use self::{
     arguments::{Cp, Routes, parse_link, parse_port},
+    lists::ListError,
     location::LocationError,
     plan::PlanError,
+    shortfall::{Shortfall, WayOut},
     view::View,
 };
 #[cfg(test)]
-pub(crate) use self::{summary::tests as summary_tests, view::tests as view_tests};
+pub(crate) use self::{shortfall::tests as shortfall_tests, summary::tests as summary_tests, view::tests as view_tests};
 
-use std::{fs, os::unix::ffi::OsStrExt as _, sync::Arc, time::Instant};
+use std::{
+    fs::{self, File},
+    io,
+    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
 
 use nicstripe::{
-    Client, Error, Report, Transfer,
+    Client, Error, Report, Transfer, TreeOptions,
     routes::RouteKeeper,
     trust::{Home, Identity, Peers},
 };
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::{
-    plan::{Plan, Way},
+    plan::Plan,
     show::{Show, TICK, Wishes},
+    way::Way,
 };
 use crate::{
     choice::check_excluded,
@@ -50,32 +68,43 @@ impl Cp {
     /// Copies, and prints what was asked for on both outputs.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let wishes = Wishes::of(&self);
+        if wishes.json && self.target() == "-" {
+            return Err(PlanError::JsonToPipe.into());
+        }
         let begun = Instant::now();
-        let stream = wishes.json_stream.then(|| EventStream::start(&self.source, &self.target));
+        let stream = wishes.json_stream.then(|| EventStream::start(self.sources(), self.target(), wishes.dry_run));
         let mut shown = Shown { view: View::default(), stream };
-        let result = self.copy(terminal, wishes, &mut shown);
-        if let (Ok(report), false) = (&result, wishes.quiet) {
+        let (report, failure) = match self.copy(terminal, wishes, &mut shown) {
+            Ok(report) => {
+                let shortfall = report.tree.as_ref().and_then(|tree| Shortfall::of(tree, &self));
+                (Some(report), shortfall.map(|shortfall| Failure::Shortfall(Box::new(shortfall))))
+            }
+            Err(failure) => (None, Some(failure)),
+        };
+        if let (Some(report), false) = (&report, wishes.quiet) {
             print_summary(report, wishes, terminal);
         }
+        let ended = |failure: Option<Failure>| failure.map_or(Ok(()), Err);
         if wishes.json {
-            let hint = result.as_ref().err().and_then(|failure| hint(failure, &Invocation::of_this_process()));
-            let document = Document::of(&result, &shown.view, begun.elapsed(), hint);
-            let printed = json::print(&document, shown.stream);
+            let hint = failure.as_ref().and_then(|failure| hint(failure, &Invocation::of_this_process()));
+            let end = json::End { report: report.as_ref(), failure: failure.as_ref(), elapsed: begun.elapsed(), hint };
+            let printed = json::print(&Document::of(end, &shown.view, wishes.dry_run), shown.stream);
             // That the copy failed outranks that nobody heard of it.
-            return result.and(printed);
+            return ended(failure).and(printed);
         }
-        result.map(|_| ())
+        ended(failure)
     }
 
     fn copy(&self, terminal: &Terminal, wishes: Wishes, shown: &mut Shown) -> Result<Report, Failure> {
         logging::start(Logs::Warnings, terminal)?;
-        let plan = Plan::of(self)?;
+        let mut plan = Plan::of(self)?;
         check_here(&plan)?;
+        let tree = std::mem::take(&mut plan.tree).read()?;
         let home = places::home()?;
         // While there is one thread: what speaks to the network shall not be able to change routes.
         let keeper = Arc::new(RouteKeeper::start_apart(plan.network.routes, &places::routes_dir(&home)));
         let runtime = runtime::threaded()?;
-        let result = runtime.block_on(copy(plan, keeper, &home, terminal, wishes, shown));
+        let result = runtime.block_on(copy(plan, tree, keeper, &home, terminal, wishes, shown));
         // What the library still has to do after a close is not worth waiting for.
         runtime.shutdown_background();
         result
@@ -89,24 +118,51 @@ struct Shown {
 }
 
 /// Finds what is wrong at this end before anyone is connected to.
+///
+/// Of several sources each is looked at when it is its turn: the others are copied although one is missing.
 fn check_here(plan: &Plan) -> Result<(), Failure> {
     check_excluded(&plan.network.exclude)?;
     match &plan.way {
-        Way::Put { source, .. } => match fs::metadata(source) {
-            Ok(metadata) if metadata.is_dir() => Err(Failure::Directory { path: source.clone() }),
-            Ok(_) => Ok(()),
-            Err(error) => Err(Failure::Source { path: source.clone(), source: error }),
+        Way::Put { source, .. } => check_source(source, fs::metadata(source), false),
+        Way::PutTree { sources, .. } => match &sources[..] {
+            // A link is copied as one, wherever it points to.
+            [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories()),
+            _ => Ok(()),
         },
-        Way::Get { target, .. } => match target.as_os_str().as_bytes().ends_with(b"/") && !target.is_dir() {
+        Way::Get { target, .. } => match ends_with_slash(target) && !target.is_dir() {
             true => Err(Failure::NotADirectory { path: target.clone() }),
             false => Ok(()),
         },
+        Way::GetTree { sources, target, .. } => match (ends_with_slash(target) || sources.len() > 1) && is_no_directory(target) {
+            true => Err(Failure::NotADirectory { path: target.clone() }),
+            false => Ok(()),
+        },
+        Way::PutPipe { .. } | Way::GetPipe { .. } => Ok(()),
     }
+}
+
+fn check_source(path: &Path, found: io::Result<fs::Metadata>, takes_directories: bool) -> Result<(), Failure> {
+    match found {
+        Ok(metadata) if metadata.is_dir() && !takes_directories => Err(Failure::Directory { path: path.to_owned() }),
+        Ok(_) => Ok(()),
+        Err(source) => Err(Failure::Source { path: path.to_owned(), source }),
+    }
+}
+
+fn ends_with_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
+/// Whether there is something that is no directory. What is missing is made.
+fn is_no_directory(path: &Path) -> bool {
+    let without_slash: std::path::PathBuf = path.components().collect();
+    without_slash.exists() && !without_slash.is_dir()
 }
 
 /// Runs one copy from connecting to closing, obeying signals all the time.
 async fn copy(
     plan: Plan,
+    tree: TreeOptions,
     routes: Arc<RouteKeeper>,
     home: &Home,
     terminal: &Terminal,
@@ -118,11 +174,9 @@ async fn copy(
         client = connect(&plan, routes, home) => client?,
         stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
     };
-    let transfer = match &plan.way {
-        Way::Put { source, name } => client.put(source, name.clone(), plan.options),
-        Way::Get { name, target } => client.get(name.clone(), target, plan.options),
-    };
-    let mut show = Show::new(terminal, wishes, plan.way.file_name(), shown.stream.take());
+    let transfer = start(&client, &plan, tree)?;
+    let stream = shown.stream.take().map(|stream| stream.sized(plan.way.is_one_file()));
+    let mut show = Show::new(terminal, wishes, plan.way.file_name(), stream);
     let result = watch(transfer, &mut show, &mut signals).await;
     (shown.view, shown.stream) = show.finish(result.as_ref().ok());
     tokio::select! {
@@ -130,6 +184,25 @@ async fn copy(
         stop = signals.stop() => stop.at_once(),
     }
     result
+}
+
+/// Asks the library for the copy.
+fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Failure> {
+    let options = plan.options;
+    let of_pipe = |source| Failure::Source { path: "-".into(), source };
+    Ok(match plan.way.clone() {
+        Way::Put { source, name } => client.put(&source, name, options),
+        Way::Get { name, target } => client.get(name, &target, options),
+        Way::PutTree { sources, name, as_name } => client.put_tree(sources, name, as_name, tree),
+        Way::GetTree { sources, target, as_name } => client.get_tree(sources, &target, as_name, tree),
+        Way::PutPipe { name } => client.put_pipe(unbuffered(io::stdin()).map_err(of_pipe)?, name, options),
+        Way::GetPipe { name } => client.get_pipe(name, unbuffered(io::stdout()).map_err(Failure::Output)?, options),
+    })
+}
+
+/// Returns a standard stream without the buffers and locks of the standard library, which a thread of the transfer would hold for ever.
+fn unbuffered(stream: impl AsFd) -> io::Result<File> {
+    stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
 async fn connect(plan: &Plan, routes: Arc<RouteKeeper>, home: &Home) -> Result<Client, Failure> {
@@ -193,12 +266,20 @@ async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
 fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
     if wishes.verbose > 0 {
         summary::link_table(report).iter().for_each(|line| terminal.say(line));
-        terminal.say(format_args!("  blake3 {}", report.digest));
+        if let Some(digest) = report.digest {
+            terminal.say(format_args!("  blake3 {digest}"));
+        }
     }
     if wishes.stats {
         summary::stats(report).iter().for_each(|line| terminal.say(line));
     }
     summary::warnings(report).iter().for_each(|warning| terminal.warning(warning));
     link_text::remedies(&report.remedies).iter().for_each(|remedy| terminal.hint(remedy));
-    terminal.say(summary::last_line(report));
+    if let Some(tree) = &report.tree {
+        terminal.say(tree_summary::counts(tree, wishes.dry_run));
+    }
+    match wishes.dry_run {
+        true => terminal.say("dry run: nothing was changed"),
+        false => terminal.say(summary::last_line(report)),
+    }
 }

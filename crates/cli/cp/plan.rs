@@ -1,17 +1,14 @@
 //! From arguments to what the library is asked for. Pure: nothing is opened or looked up.
 
-use std::{
-    ffi::OsStr,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use nicstripe::{BitRate, CopyOptions, DEFAULT_PORT, Family, LinkRequest, Name, RoutePolicy};
+use nicstripe::{BitRate, CopyOptions, DEFAULT_PORT, Family, LinkRequest, RoutePolicy, TreeOptions};
 
 use super::{
     arguments::Cp,
-    location::{Location, Remote, RemotePath},
+    filters::Filters,
+    lists::{FilesFrom, ListError},
+    way::Way,
 };
 use crate::failure::Failure;
 
@@ -26,27 +23,18 @@ pub(crate) struct Plan {
     pub(crate) way: Way,
     /// How it is written.
     pub(crate) options: CopyOptions,
+    /// How a tree is copied, where it is one.
+    pub(crate) tree: TreePlan,
     /// Over what it goes.
     pub(crate) network: Network,
 }
 
-/// What goes where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// From here to the daemon.
-    Put {
-        /// A file here.
-        source: PathBuf,
-        /// Its name there; `None` keeps its own, in the daemon's root.
-        name: Option<Name>,
-    },
-    /// From the daemon to here.
-    Get {
-        /// A file there.
-        name: Name,
-        /// A file or directory here.
-        target: PathBuf,
-    },
+/// How a tree is copied, and the lists that are still to be read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TreePlan {
+    options: TreeOptions,
+    filters: Filters,
+    files_from: Option<FilesFrom>,
 }
 
 /// Over what a copy goes.
@@ -71,18 +59,78 @@ pub(crate) struct Network {
 impl Plan {
     /// Makes the arguments one copy.
     pub(crate) fn of(cp: &Cp) -> Result<Self, Failure> {
-        let (remote, way) = match (Location::parse(&cp.source)?, Location::parse(&cp.target)?) {
-            (Location::Local(source), Location::Remote(target)) => put(source, target)?,
-            (Location::Remote(source), Location::Local(target)) => get(source, target)?,
-            (Location::Local(_), Location::Local(_)) => return Err(PlanError::BothLocal.into()),
-            (Location::Remote(_), Location::Remote(_)) => return Err(PlanError::BothRemote.into()),
-        };
+        check_options(cp)?;
+        let (remote, way) = Way::of(cp)?;
         let port = match (cp.port, remote.port) {
             (Some(option), Some(url)) if option != url => return Err(PlanError::Ports { option, url }.into()),
             (option, url) => option.or(url).unwrap_or(DEFAULT_PORT),
         };
-        let options = CopyOptions { replace: cp.force, restart: cp.no_resume, preserve: cp.preserve, verify: cp.verify };
-        Ok(Self { host: remote.host, port, way, options, network: Network::of(cp) })
+        let options = copy_options(cp);
+        Ok(Self { host: remote.host, port, way, options, tree: TreePlan::of(cp, options), network: Network::of(cp) })
+    }
+}
+
+impl TreePlan {
+    fn of(cp: &Cp, files: CopyOptions) -> Self {
+        let tree = &cp.tree;
+        let options = TreeOptions {
+            recursive: tree.is_recursive(),
+            update: tree.update,
+            checksum: tree.checksum,
+            owners: tree.archive || tree.owner,
+            xattrs: tree.archive || tree.xattrs || tree.acls,
+            hard_links: tree.archive || tree.hard_links,
+            delete: tree.delete,
+            dry_run: tree.dry_run,
+            one_file_system: tree.one_file_system,
+            list: (tree.dry_run && !cp.quiet) || cp.verbose > 0,
+            files,
+            ..TreeOptions::default()
+        };
+        let files_from = tree.files_from.clone().map(|path| FilesFrom { path, from0: tree.from0 });
+        Self { options, filters: tree.filters.clone(), files_from }
+    }
+
+    /// Whether a source may be a directory: all of it is copied, or what a list names in it.
+    pub(crate) fn takes_directories(&self) -> bool {
+        self.options.recursive || self.files_from.is_some()
+    }
+
+    /// Reads the lists that the command line names.
+    pub(crate) fn read(self) -> Result<TreeOptions, ListError> {
+        let files_from = self.files_from.map(|list| list.read()).transpose()?;
+        Ok(TreeOptions { filters: self.filters.read()?, files_from, ..self.options })
+    }
+}
+
+fn copy_options(cp: &Cp) -> CopyOptions {
+    CopyOptions {
+        replace: cp.force,
+        restart: cp.no_resume,
+        preserve: cp.preserve || cp.tree.archive,
+        verify: cp.verify,
+        delta: cp.delta || cp.inplace,
+        in_place: cp.inplace,
+        compress: cp.compress,
+        allow_changing: cp.allow_changing,
+    }
+}
+
+/// Refuses options that do not go together, whatever the sources and the target are.
+fn check_options(cp: &Cp) -> Result<(), PlanError> {
+    let tree = &cp.tree;
+    if tree.delete && !tree.is_recursive() {
+        return Err(PlanError::DeleteWithoutRecursion);
+    }
+    if tree.delete && tree.files_from.is_some() {
+        return Err(PlanError::DeleteFilesFrom);
+    }
+    if let Some(pattern) = tree.filters.senseless() {
+        return Err(PlanError::Pattern { pattern: pattern.to_owned() });
+    }
+    match tree.filters.idle_include() {
+        Some(pattern) => Err(PlanError::IdleInclude { pattern: pattern.to_owned() }),
+        None => Ok(()),
     }
 }
 
@@ -100,44 +148,12 @@ impl Network {
     }
 }
 
-impl Way {
-    /// Returns the file's name for people, without folders.
-    pub(crate) fn file_name(&self) -> String {
-        let bytes = match self {
-            Self::Put { source, .. } => source.file_name().map_or(&[][..], OsStr::as_bytes),
-            Self::Get { name, .. } => name.file_name(),
-        };
-        nicstripe::escaped(bytes)
-    }
-}
-
-fn put(source: PathBuf, target: Remote) -> Result<(Remote, Way), Failure> {
-    let name = match &target.path {
-        RemotePath::Root => None,
-        RemotePath::File(name) => Some(name.clone()),
-        RemotePath::Directory(directory) => Some(directory.join(own_name(&source)?).map_err(super::location::LocationError::from)?),
-    };
-    Ok((target, Way::Put { source, name }))
-}
-
-fn get(source: Remote, target: PathBuf) -> Result<(Remote, Way), Failure> {
-    match &source.path {
-        RemotePath::File(name) => {
-            let way = Way::Get { name: name.clone(), target };
-            Ok((source, way))
-        }
-        RemotePath::Root => Err(PlanError::RemoteDirectory { text: format!("{}:", source.host) }.into()),
-        RemotePath::Directory(name) => Err(PlanError::RemoteDirectory { text: format!("{}:{name}/", source.host) }.into()),
-    }
-}
-
-fn own_name(path: &Path) -> Result<&[u8], PlanError> {
-    path.file_name().map(OsStr::as_bytes).ok_or_else(|| PlanError::NoName { path: path.to_owned() })
-}
-
 /// Why arguments do not make a copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
+    /// One word.
+    #[error("there is no target: expected SRC and, last, DST")]
+    NoTarget,
     /// Neither end is remote.
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,
@@ -158,63 +174,136 @@ pub(crate) enum PlanError {
         /// The source.
         path: PathBuf,
     },
-    /// A directory at the daemon as a source.
-    #[error("\"{text}\" is a directory: trees are not supported yet, only single files")]
+    /// A directory at the daemon as a source of single files.
+    #[error("\"{text}\" is a directory, which is copied with -r only")]
     RemoteDirectory {
         /// The source.
         text: String,
     },
+    /// Some sources are here and some are not.
+    #[error("one of the sources is remote and another is not: expected all of them on one machine")]
+    MixedSources,
+    /// Sources at several daemons.
+    #[error("\"{one}\" and \"{other}\" are not at one daemon: expected all sources there")]
+    Hosts {
+        /// The first source.
+        one: String,
+        /// One that is elsewhere.
+        other: String,
+    },
+    /// Two sources with one name in the target.
+    #[error("two sources are called \"{name}\", and would be one in the target")]
+    SameName {
+        /// Their name.
+        name: String,
+    },
+    /// A list of names and several directories that they may be in.
+    #[error("--files-from names files of one SRC: expected one")]
+    FilesFromSources,
+    /// `--delete` without directories.
+    #[error("--delete deletes in directories only, which are copied with -r only")]
+    DeleteWithoutRecursion,
+    /// `--delete` where most of a directory is left out.
+    #[error("--delete cannot be used with --files-from: it would delete all that the list does not name")]
+    DeleteFilesFrom,
+    /// `--delete` where one source would delete what another brought.
+    #[error("--delete cannot be used with several SRC of which one ends in a slash: it would delete what the others bring")]
+    DeleteContent,
+    /// A pattern that says nothing.
+    #[error("\"{}\" is no pattern to include or exclude", nicstripe::escaped(pattern.as_bytes()))]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+    },
+    /// `--include` first, as rsync would have it.
+    #[error("--include \"{}\" takes nothing back: expected an --exclude before it, as the last pattern that matches counts", nicstripe::escaped(pattern.as_bytes()))]
+    IdleInclude {
+        /// Its pattern.
+        pattern: String,
+    },
+    /// `-` and something else.
+    #[error("standard input or output cannot be one of several sources")]
+    PipeAmongOthers,
+    /// `-` and an option of files.
+    #[error("{option} cannot be used with standard input or output")]
+    PipeWith {
+        /// The option.
+        option: &'static str,
+    },
+    /// `-` to a directory.
+    #[error("\"{text}\" is a directory, and standard input has no name: expected HOST:NAME")]
+    PipeToDirectory {
+        /// The target.
+        text: String,
+    },
+    /// Standard output is for the file.
+    #[error("--json and --json-stream print on standard output, which is the target")]
+    JsonToPipe,
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clap::Parser;
 
     use super::*;
     use crate::{args::Args, args::Command};
 
-    fn plan(words: &[&str]) -> Result<Plan, Failure> {
+    /// The plan of `nicstripe cp` with these words.
+    pub(crate) fn plan(words: &[&str]) -> Result<Plan, Failure> {
         let words = ["nicstripe", "cp"].iter().chain(words);
         let Command::Cp(cp) = Args::try_parse_from(words).unwrap().command else { panic!("not cp") };
         Plan::of(&cp)
     }
 
-    fn name(text: &str) -> Name {
-        Name::parse(text.as_bytes()).unwrap()
+    fn tree(words: &[&str]) -> TreeOptions {
+        plan(&[words, &["src", "nas:"]].concat()).unwrap().tree.read().unwrap()
     }
 
     #[test]
-    fn a_file_keeps_its_name_in_a_directory_of_the_daemon() {
-        let put = |target: &str| match plan(&["dir/a.bin", target]).unwrap().way {
-            Way::Put { name, .. } => name,
-            way => panic!("{way:?}"),
-        };
-        assert_eq!(put("nas:"), None);
-        assert_eq!(put("nas:/"), None);
-        assert_eq!(put("nas:x/"), Some(name("x/a.bin")));
-        assert_eq!(put("nas:/x/y"), Some(name("x/y")));
-    }
-
-    #[test]
-    fn a_file_comes_from_the_daemon_by_its_name() {
-        let way = plan(&["nas:/x/a.bin", "."]).unwrap().way;
-        assert_eq!(way.file_name(), "a.bin");
-        assert_eq!(way, Way::Get { name: name("x/a.bin"), target: ".".into() });
-    }
-
-    #[test]
-    fn arguments_that_make_no_copy_are_refused_with_the_reason() {
+    fn options_that_do_not_go_together_are_refused_with_the_reason() {
         for (words, said) in [
-            (&["a", "b"][..], "neither source nor target is remote"),
-            (&["nas:a", "nas:b"], "both remote"),
-            (&["nas:", "."], "\"nas:\" is a directory"),
-            (&["nas:x/", "."], "\"nas:x/\" is a directory"),
-            (&["..", "nas:x/"], "no file name"),
-            (&["-P", "1", "a", "nicstripe://nas:2/"], "-P says port 1 and the URL says 2"),
+            (&["-P", "1", "a", "nicstripe://nas:2/"][..], "-P says port 1 and the URL says 2"),
+            (&["--delete", "a", "nas:"], "--delete deletes in directories only"),
+            (&["--delete", "-r", "--files-from", "list", "a", "nas:"], "--delete cannot be used with --files-from"),
+            (&["-r", "--include", "*.c", "--exclude", "*", "a", "nas:"], "--include \"*.c\" takes nothing back"),
+            (&["-r", "--exclude", "", "a", "nas:"], "no pattern"),
         ] {
             let error = plan(words).unwrap_err().to_string();
             assert!(error.contains(said), "{words:?}: {error}");
         }
+        assert!(plan(&["-a", "--delete", "a", "nas:"]).is_ok());
+        assert!(plan(&["-r", "--delete", "a", "b", "nas:"]).is_ok());
+        assert!(plan(&["-r", "--delete", "a/", "nas:"]).is_ok());
+    }
+
+    #[test]
+    fn archive_is_all_that_is_known_of_a_file() {
+        let all = tree(&["-a"]);
+        assert!(all.recursive && all.owners && all.xattrs && all.hard_links && all.files.preserve);
+        assert!(!all.delete && !all.dry_run && !all.update && !all.files.replace && !all.list);
+        let plain = tree(&["-r"]);
+        let files = CopyOptions::default();
+        assert_eq!(plain, TreeOptions { recursive: true, files, ..TreeOptions::default() });
+        assert!(tree(&["-r", "-A"]).xattrs && tree(&["-r", "-X"]).xattrs);
+    }
+
+    #[test]
+    fn every_option_arrives_at_the_library() {
+        let one = tree(&["-rucnxH", "--delete", "--owner", "--exclude", "a", "--include", "b"]);
+        assert!(one.update && one.checksum && one.dry_run && one.one_file_system && one.hard_links && one.delete && one.owners);
+        assert_eq!(one.filters, ["a", "!b"]);
+        let files = tree(&["-rz", "-f", "--inplace", "--allow-changing", "--no-resume", "--verify"]).files;
+        assert!(files.compress && files.replace && files.delta && files.in_place && files.allow_changing && files.restart && files.verify);
+        let delta = plan(&["--delta", "a", "nas:"]).unwrap().options;
+        assert!(delta.delta && !delta.in_place);
+        // What is always so changes nothing.
+        assert_eq!(tree(&["-rSl"]), tree(&["-r"]));
+    }
+
+    #[test]
+    fn entries_are_listed_when_somebody_wants_to_see_them() {
+        assert!(tree(&["-rv"]).list && tree(&["-rn"]).list);
+        assert!(!tree(&["-rnq"]).list);
     }
 
     #[test]
@@ -223,6 +312,7 @@ mod tests {
         assert_eq!(port(&["a", "nas:"]), 7747);
         assert_eq!(port(&["-P", "99", "a", "nas:"]), 99);
         assert_eq!(port(&["a", "nicstripe://nas:99/"]), 99);
+        assert_eq!(port(&["nicstripe://nas:99/a", "nicstripe://nas:99/b", "."]), 99);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe::{Event, Report};
+use nicstripe::{EntryOutcome, Event, Name, Report};
 
 use super::{
     arguments::{Cp, Progress},
     bars::Bars,
+    listing::Listing,
     view::{Notice, View},
 };
 use crate::{json::EventStream, terminal::Terminal};
@@ -26,6 +27,8 @@ pub(crate) struct Wishes {
     pub(crate) json_stream: bool,
     /// When progress is shown.
     pub(crate) progress: Progress,
+    /// Nothing is changed, only listed.
+    pub(crate) dry_run: bool,
 }
 
 impl Wishes {
@@ -38,6 +41,17 @@ impl Wishes {
             json: cp.json || cp.json_stream,
             json_stream: cp.json_stream,
             progress: cp.progress,
+            dry_run: cp.tree.dry_run,
+        }
+    }
+
+    /// Decides where each thing in a tree is listed. What a dry run would do is its result; else it is only told on the way.
+    fn list(self) -> List {
+        match (self.quiet, self.dry_run, self.json) {
+            (true, ..) => List::Nowhere,
+            (false, true, false) => List::Results,
+            _ if self.verbose > 0 => List::Messages,
+            _ => List::Nowhere,
         }
     }
 
@@ -58,6 +72,16 @@ enum Drawing {
     Bars,
     Lines,
     Nothing,
+}
+
+/// Where each thing in a tree is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum List {
+    /// On standard output.
+    Results,
+    /// On standard error.
+    Messages,
+    Nowhere,
 }
 
 /// Takes the events of one copy and shows them as is wished.
@@ -90,6 +114,9 @@ impl Show {
         if let Some(stream) = &mut self.stream {
             stream.write(event);
         }
+        if let Event::Entry { name, outcome } = event {
+            return self.list(name, outcome);
+        }
         let notice = self.view.apply(event);
         match notice {
             Some(Notice::Warning(text)) if !self.wishes.quiet => self.terminal.warning(&text),
@@ -120,6 +147,16 @@ impl Show {
             bars.finish();
         }
         (self.view, self.stream)
+    }
+
+    /// Lists one thing in a tree. Nothing is drawn for it: there may be thousands a second.
+    fn list(&self, name: &Name, outcome: &EntryOutcome) {
+        let listing = Listing { dry_run: self.wishes.dry_run, skipped: self.wishes.verbose > 1 };
+        match (self.wishes.list(), listing.line(name, outcome)) {
+            (List::Results, Some(line)) => self.terminal.result(line),
+            (List::Messages, Some(line)) => self.terminal.say(line),
+            _ => {}
+        }
     }
 
     fn draw(&mut self) {
@@ -165,7 +202,18 @@ mod tests {
     use super::*;
 
     fn wishes(progress: Progress, quiet: bool, json: bool) -> Wishes {
-        Wishes { quiet, verbose: 0, stats: false, json, json_stream: false, progress }
+        Wishes { quiet, verbose: 0, stats: false, json, json_stream: false, progress, dry_run: false }
+    }
+
+    #[test]
+    fn what_a_dry_run_would_do_is_a_result_unless_that_is_json() {
+        let dry = |quiet, json, verbose| Wishes { dry_run: true, verbose, ..wishes(Progress::Auto, quiet, json) }.list();
+        assert_eq!(dry(false, false, 0), List::Results);
+        assert_eq!(dry(false, true, 0), List::Nowhere);
+        assert_eq!(dry(false, true, 1), List::Messages);
+        assert_eq!(dry(true, false, 0), List::Nowhere);
+        assert_eq!(Wishes { verbose: 1, ..wishes(Progress::Auto, false, false) }.list(), List::Messages);
+        assert_eq!(wishes(Progress::Auto, false, false).list(), List::Nowhere);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use nicstripe::{LinkReport, LinkState, Report, escaped};
 
+use super::tree_summary;
 use crate::{
     link_text,
     quantity::{Grouped, Size, Speed},
@@ -13,15 +14,28 @@ use crate::{
 /// Returns the last line: what was expected and got, and what limited it.
 pub(crate) fn last_line(report: &Report) -> String {
     let moved = report.size.saturating_sub(report.resumed_bytes);
+    let seconds = report.elapsed.as_secs_f64();
     if moved == 0 && report.resumed_bytes > 0 {
-        return format!("all {} were there already, verified in {:.1} s", Size(report.size), report.elapsed.as_secs_f64());
+        return format!("all {} were there already, verified in {seconds:.1} s", Size(report.size));
+    }
+    if moved == 0 && report.tree.is_some() {
+        return format!("no file had to be sent, in {seconds:.1} s");
     }
     let links = report.links.iter().filter(|link| link.bytes > 0).count().max(1);
-    let mut line = format!("{}, {}, limited by {}", link_text::counted(links), rate(report), report.limited_by);
+    let files = tree_summary::files_per_second(report).map_or_else(String::new, |rate| format!("{rate}, "));
+    let mut line = format!("{}, {files}{}, limited by {}", link_text::counted(links), rate(report), report.limited_by);
     if report.resumed_bytes > 0 {
         let _ = write!(line, "; {} of {} were there already", Size(report.resumed_bytes), Size(report.size));
     }
+    if is_saving(report.wire_bytes, moved) {
+        let _ = write!(line, "; {} sent for {}", Size(report.wire_bytes), Size(moved));
+    }
     line
+}
+
+/// Whether holes, chunks that were the same, or compression saved at least a hundredth.
+fn is_saving(wire_bytes: u64, moved: u64) -> bool {
+    wire_bytes < moved - moved / 100
 }
 
 /// `235.1 of 235.4 MB/s (99.9 %)`, or without the expectation where nobody knows it.
@@ -103,22 +117,20 @@ fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
 pub(crate) fn stats(report: &Report) -> Vec<String> {
     let bytes = |bytes: u64| format!("{} bytes", Grouped(bytes));
     let seconds = |time: std::time::Duration| format!("{:.3} seconds", time.as_secs_f64());
-    let mut lines = vec![
-        "Number of files: 1".to_owned(),
+    let mut lines = report.tree.as_ref().map_or_else(|| vec!["Number of files: 1".to_owned()], tree_summary::stats);
+    lines.extend([
         format!("Total file size: {}", bytes(report.size)),
         format!("Bytes there already: {}", bytes(report.resumed_bytes)),
         format!("Bytes moved: {}", bytes(report.size.saturating_sub(report.resumed_bytes))),
+        format!("Bytes sent over the links: {}", bytes(report.wire_bytes)),
         format!("Bytes sent more than once: {}", bytes(report.resent_bytes)),
         format!("Elapsed time: {}", seconds(report.elapsed)),
         format!("Time with data moving: {}", seconds(report.moving)),
         format!("Goodput: {} ({})", Speed(report.goodput()), report.goodput()),
-    ];
-    lines.extend(report.expected.map(|rate| format!("Expected of the cables: {} ({rate})", Speed(rate))));
-    lines.extend([
-        format!("Links lost: {}", report.failovers),
-        format!("Host routes installed: {}", report.routes_installed),
-        format!("BLAKE3: {}", report.digest),
     ]);
+    lines.extend(report.expected.map(|rate| format!("Expected of the cables: {} ({rate})", Speed(rate))));
+    lines.extend([format!("Links lost: {}", report.failovers), format!("Host routes installed: {}", report.routes_installed)]);
+    lines.extend(report.digest.map(|digest| format!("BLAKE3: {digest}")));
     lines
 }
 
@@ -126,7 +138,7 @@ pub(crate) fn stats(report: &Report) -> Vec<String> {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use nicstripe::{BitRate, Digest, KernelView, Limit, UnusedInterface};
+    use nicstripe::{BitRate, Digest, KernelView, Limit, TreeReport, UnusedInterface};
 
     use super::*;
     use crate::cp::view::tests::link;
@@ -152,7 +164,9 @@ pub(crate) mod tests {
         };
         Report {
             size: 536_870_912,
-            digest: Digest([0xab; 32]),
+            digest: Some(Digest([0xab; 32])),
+            tree: None,
+            wire_bytes: 536_870_912,
             elapsed: Duration::from_millis(2_284),
             moving: Duration::from_millis(2_270),
             resumed_bytes: 0,
@@ -184,6 +198,23 @@ pub(crate) mod tests {
         assert!(last_line(&half).ends_with("; 256.0 MiB of 512.0 MiB were there already"), "{}", last_line(&half));
         let whole = Report { resumed_bytes: 536_870_912, ..report() };
         assert_eq!(last_line(&whole), "all 512.0 MiB were there already, verified in 2.3 s");
+    }
+
+    #[test]
+    fn a_tree_of_small_files_has_files_a_second_and_one_that_is_the_same_has_no_rate() {
+        let tree = TreeReport { files: 2284, bytes: 536_870_912, ..TreeReport::default() };
+        let report = Report { tree: Some(tree), ..report() };
+        assert_eq!(last_line(&report), "2 links, 1,000 files/s, 235.1 of 235.4 MB/s (99.9 %), limited by the cables");
+        let same = Report { size: 0, ..report };
+        assert_eq!(last_line(&same), "no file had to be sent, in 2.3 s");
+    }
+
+    #[test]
+    fn what_was_saved_on_the_wire_is_said() {
+        let saved = Report { wire_bytes: 1 << 20, ..report() };
+        assert!(last_line(&saved).ends_with(", limited by the cables; 1.0 MiB sent for 512.0 MiB"), "{}", last_line(&saved));
+        let holes = Report { wire_bytes: 0, ..report() };
+        assert!(last_line(&holes).ends_with("; 0 B sent for 512.0 MiB"));
     }
 
     #[test]
@@ -229,6 +260,9 @@ pub(crate) mod tests {
     fn totals_are_rsyncs_in_words_and_commas() {
         let lines = stats(&report());
         assert!(lines.contains(&"Total file size: 536,870,912 bytes".to_owned()), "{lines:?}");
+        assert!(lines.contains(&"Number of files: 1".to_owned()), "{lines:?}");
+        let tree = stats(&Report { tree: Some(TreeReport { files: 1234, ..TreeReport::default() }), ..report() });
+        assert!(tree.contains(&"Number of files transferred: 1,234".to_owned()), "{tree:?}");
         assert!(lines.contains(&"Goodput: 235.1 MB/s (1.88 Gbit/s)".to_owned()), "{lines:?}");
     }
 }

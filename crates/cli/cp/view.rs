@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nicstripe::{BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, escaped, trust::PublicKey};
+use nicstripe::{BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Report, TreeReport, escaped, trust::PublicKey};
 
 use crate::{
     link_text::counted,
@@ -70,6 +70,8 @@ impl View {
         self.on_progress(&Progress {
             bytes: report.size,
             size: report.size,
+            open: false,
+            files: report.tree.as_ref().map(files_of),
             resumed: report.resumed_bytes,
             rate: report.goodput(),
             links: report.links.iter().map(of).collect(),
@@ -83,9 +85,9 @@ impl View {
         self.links.iter().filter(|link| link.state == LinkState::Up).count()
     }
 
-    /// Returns the time that is left at the present rate.
+    /// Returns the time that is left at the present rate, once it is known how much there is.
     pub(crate) fn time_left(&self) -> Option<Duration> {
-        let progress = self.progress.as_ref().filter(|progress| progress.rate > BitRate::ZERO)?;
+        let progress = self.progress.as_ref().filter(|progress| progress.rate > BitRate::ZERO && !progress.open)?;
         Some(progress.rate.time_for(progress.size.saturating_sub(progress.bytes)))
     }
 
@@ -99,8 +101,7 @@ impl View {
         };
         let links = counted(self.links_up());
         let left = self.time_left().map(|left| format!(", {} left", Clock(left))).unwrap_or_default();
-        let (bytes, size) = (Size(progress.bytes), Size(progress.size));
-        format!("{bytes} of {size} ({} %), {}, {links}{left}", percent(progress), Speed(progress.rate))
+        format!("{}, {}, {links}{left}", amount(progress), Speed(progress.rate))
     }
 
     fn on_link(&mut self, link: &LinkName, state: &LinkState) -> Option<Notice> {
@@ -161,12 +162,39 @@ fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String
     }
 }
 
-/// Returns whole per cent, 100 only when all has arrived.
-pub(crate) fn percent(progress: &Progress) -> u64 {
+/// Returns whole per cent, 100 only when all has arrived; `None` while it is not known how much there is.
+pub(crate) fn percent(progress: &Progress) -> Option<u64> {
     match progress.size {
-        0 => 100,
-        size => u64::try_from(u128::from(progress.bytes) * 100 / u128::from(size)).unwrap_or(100),
+        _ if progress.open => None,
+        0 => Some(100),
+        size => u64::try_from(u128::from(progress.bytes) * 100 / u128::from(size)).ok(),
     }
+}
+
+/// Returns how many files of a tree are in place, of those found: `12/345 files`, with `≥` while more may be found.
+pub(crate) fn files(progress: &Progress) -> Option<String> {
+    let (done, found) = progress.files?;
+    Some(format!("{done}/{}{found} files", if progress.open { "≥" } else { "" }))
+}
+
+/// How much has arrived of how much, as far as that is known.
+fn amount(progress: &Progress) -> String {
+    let (bytes, size) = (Size(progress.bytes), Size(progress.size));
+    let of = match percent(progress) {
+        Some(percent) => format!("{bytes} of {size} ({percent} %)"),
+        None if progress.size > 0 => format!("{bytes} of ≥ {size}"),
+        None => bytes.to_string(),
+    };
+    match files(progress) {
+        Some(files) => format!("{of}, {files}"),
+        None => of,
+    }
+}
+
+/// Files that are in place, and all that were found.
+fn files_of(tree: &TreeReport) -> (u64, u64) {
+    let done = tree.files + tree.unchanged + tree.newer;
+    (done, done + tree.failed)
 }
 
 /// Compares links by what never changes of them.
@@ -196,7 +224,15 @@ pub(crate) mod tests {
     fn progress(bytes: u64, links: &[(&str, u64)]) -> Event {
         let rate = BitRate::from_mbit(8);
         let of = |(interface, bytes): &(&str, u64)| LinkProgress { link: link(interface), bytes: *bytes, rate, state: LinkState::Up };
-        Event::Progress(Progress { bytes, size: 4_000_000, resumed: 0, rate, links: links.iter().map(of).collect() })
+        Event::Progress(Progress {
+            bytes,
+            size: 4_000_000,
+            open: false,
+            files: None,
+            resumed: 0,
+            rate,
+            links: links.iter().map(of).collect(),
+        })
     }
 
     fn state(interface: &str, state: LinkState) -> Event {
@@ -213,6 +249,21 @@ pub(crate) mod tests {
         assert_eq!(view.status(), "0 B of 3.8 MiB (0 %), 0.0 kB/s, 0 links");
         view.apply(&progress(1_000_000, &[("eth1", 600_000), ("eth2", 400_000)]));
         assert_eq!(view.status(), "976.6 KiB of 3.8 MiB (25 %), 1.0 MB/s, 2 links, 0:03 left");
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_promised() {
+        let status = |progress: Progress| {
+            let progress = Progress { rate: BitRate::from_mbit(8), ..progress };
+            let view = View { progress: Some(progress), ..View::default() };
+            view.status()
+        };
+        let tree = Progress { bytes: 1 << 20, size: 4 << 20, files: Some((12, 345)), open: true, ..Progress::default() };
+        assert_eq!(status(tree.clone()), "1.0 MiB of ≥ 4.0 MiB, 12/≥345 files, 1.0 MB/s, 0 links");
+        let found = status(Progress { open: false, ..tree });
+        assert_eq!(found, "1.0 MiB of 4.0 MiB (25 %), 12/345 files, 1.0 MB/s, 0 links, 0:03 left");
+        let pipe = Progress { bytes: 1 << 20, open: true, ..Progress::default() };
+        assert_eq!(status(pipe), "1.0 MiB, 1.0 MB/s, 0 links");
     }
 
     #[test]
@@ -270,14 +321,14 @@ pub(crate) mod tests {
         view.apply(&progress(1_000_000, &[("eth1", 1_000_000)]));
         let report = report();
         view.complete(&report);
-        assert_eq!(view.progress.as_ref().map(percent), Some(100));
+        assert_eq!(view.progress.as_ref().and_then(percent), Some(100));
         assert_eq!(view.links.iter().map(|link| link.bytes).sum::<u64>(), report.size);
         assert_eq!(view.done, Some(report.elapsed));
     }
 
     #[test]
     fn an_empty_file_is_whole_from_the_start() {
-        assert_eq!(percent(&Progress::default()), 100);
-        assert_eq!(percent(&Progress { bytes: 999, size: 1000, ..Progress::default() }), 99);
+        assert_eq!(percent(&Progress::default()), Some(100));
+        assert_eq!(percent(&Progress { bytes: 999, size: 1000, ..Progress::default() }), Some(99));
     }
 }

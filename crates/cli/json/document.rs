@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use nicstripe::{LinkProgress, LinkReport, Report, UnusedInterface};
+use nicstripe::{FailedEntry, LinkProgress, LinkReport, Report, TreeReport, UnusedInterface};
 use serde::Serialize;
 
-use super::{LinkEnds, State, micros, seconds};
+use super::{LinkEnds, State, code_word, micros, seconds};
 use crate::{cp::View, exit::Exit, failure::Failure};
 
 /// What became of a copy: `docs/schema/cp-report.schema.json`.
@@ -28,6 +28,8 @@ pub(crate) struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     size_bytes: Option<u64>,
     files: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<TreeDocument<'a>>,
     elapsed_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     moving_s: Option<f64>,
@@ -43,6 +45,8 @@ pub(crate) struct Document<'a> {
     resumed_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resent_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wire_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failovers: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,25 +99,62 @@ struct LinkDocument<'a> {
     starved_us: Option<u64>,
 }
 
+/// What became of a tree.
+#[derive(Debug, Serialize)]
+struct TreeDocument<'a> {
+    dry_run: bool,
+    files: u64,
+    bytes: u64,
+    directories: u64,
+    symlinks: u64,
+    hard_links: u64,
+    unchanged: u64,
+    newer: u64,
+    deleted: u64,
+    special: u64,
+    failed: u64,
+    failures: Vec<FailureDocument<'a>>,
+}
+
+/// One thing in a tree that failed.
+#[derive(Debug, Serialize)]
+struct FailureDocument<'a> {
+    name: &'a str,
+    code: &'static str,
+    text: &'a str,
+}
+
+/// How a copy ended. Of a tree there may be a report and a failure.
+#[derive(Debug)]
+pub(crate) struct End<'a> {
+    /// What was done.
+    pub(crate) report: Option<&'a Report>,
+    /// What was not.
+    pub(crate) failure: Option<&'a Failure>,
+    /// The command's own time, which counts where there is no report.
+    pub(crate) elapsed: Duration,
+    /// What to do about the failure.
+    pub(crate) hint: Option<String>,
+}
+
 impl<'a> Document<'a> {
     /// Describes a copy that ended: from its report, or from what its events told before it failed.
-    ///
-    /// `elapsed` is the command's own time, which counts where there is no report.
-    pub(crate) fn of(result: &'a Result<Report, Failure>, view: &'a View, elapsed: Duration, hint: Option<String>) -> Self {
+    pub(crate) fn of(end: End<'a>, view: &'a View, dry_run: bool) -> Self {
         let peer = view.peer.as_ref();
         let document = Self {
             schema: SCHEMA,
-            ok: result.is_ok(),
-            exit_code: result.as_ref().map_or_else(Exit::of, |_| Exit::Done).code(),
-            error: None,
-            hint,
-            resumable: false,
+            ok: end.failure.is_none(),
+            exit_code: end.failure.map_or(Exit::Done, Exit::of).code(),
+            error: end.failure.map(Failure::one_line),
+            hint: end.hint,
+            resumable: end.failure.is_some_and(Failure::is_resumable),
             peer_key: peer.map(|(key, _)| key.to_string()),
             peer_name: peer.and_then(|(_, name)| name.as_deref()),
             bytes: None,
             size_bytes: None,
             files: 0,
-            elapsed_s: seconds(elapsed),
+            tree: None,
+            elapsed_s: seconds(end.elapsed),
             moving_s: None,
             goodput_bps: None,
             theory_bps: None,
@@ -121,31 +162,34 @@ impl<'a> Document<'a> {
             blake3: None,
             resumed_bytes: None,
             resent_bytes: None,
+            wire_bytes: None,
             failovers: None,
             routes_installed: None,
             limited_by: None,
             links: Vec::new(),
             failed: Vec::new(),
         };
-        match result {
-            Ok(report) => document.with_report(report),
-            Err(failure) => document.with_failure(failure, view),
+        match end.report {
+            Some(report) => document.with_report(report, dry_run),
+            None => document.with_view(view),
         }
     }
 
-    fn with_report(self, report: &'a Report) -> Self {
+    fn with_report(self, report: &'a Report, dry_run: bool) -> Self {
         Self {
             bytes: Some(report.size),
             size_bytes: Some(report.size),
-            files: 1,
+            files: report.tree.as_ref().map_or(1, |tree| tree.files),
+            tree: report.tree.as_ref().map(|tree| TreeDocument::of(tree, dry_run)),
             elapsed_s: seconds(report.elapsed),
             moving_s: Some(seconds(report.moving)),
             goodput_bps: Some(report.goodput().0),
             theory_bps: report.expected.map(|rate| rate.0),
             efficiency: report.efficiency().map(|part| (part * 1e4).round() / 1e4),
-            blake3: Some(report.digest.to_string()),
+            blake3: report.digest.map(|digest| digest.to_string()),
             resumed_bytes: Some(report.resumed_bytes),
             resent_bytes: Some(report.resent_bytes),
+            wire_bytes: Some(report.wire_bytes),
             failovers: Some(report.failovers),
             routes_installed: Some(report.routes_installed),
             limited_by: Some(report.limited_by.word()),
@@ -155,17 +199,41 @@ impl<'a> Document<'a> {
         }
     }
 
-    fn with_failure(self, failure: &Failure, view: &'a View) -> Self {
+    fn with_view(self, view: &'a View) -> Self {
         let progress = view.progress.as_ref();
         Self {
-            error: Some(failure.one_line()),
-            resumable: failure.is_resumable(),
             bytes: progress.map(|progress| progress.bytes),
-            size_bytes: progress.map(|progress| progress.size),
+            size_bytes: progress.filter(|progress| !progress.open).map(|progress| progress.size),
+            files: progress.and_then(|progress| progress.files).map_or(0, |(done, _)| done),
             resumed_bytes: progress.map(|progress| progress.resumed),
             links: view.links.iter().map(LinkDocument::from).collect(),
             ..self
         }
+    }
+}
+
+impl<'a> TreeDocument<'a> {
+    fn of(tree: &'a TreeReport, dry_run: bool) -> Self {
+        Self {
+            dry_run,
+            files: tree.files,
+            bytes: tree.bytes,
+            directories: tree.directories,
+            symlinks: tree.symlinks,
+            hard_links: tree.hard_links,
+            unchanged: tree.unchanged,
+            newer: tree.newer,
+            deleted: tree.deleted,
+            special: tree.special,
+            failed: tree.failed,
+            failures: tree.failures.iter().map(FailureDocument::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a FailedEntry> for FailureDocument<'a> {
+    fn from(failure: &'a FailedEntry) -> Self {
+        Self { name: &failure.name, code: code_word(failure.code), text: &failure.text }
     }
 }
 
@@ -226,19 +294,24 @@ const SCHEMA: &str = "nicstripe-cp-report/1";
 
 #[cfg(test)]
 mod tests {
-    use nicstripe::{Error, Event, LinkState, trust::PublicKey};
+    use nicstripe::{Error, Event, FailCode, LinkState, Progress, trust::PublicKey};
     use serde_json::{Value, to_value};
 
     use super::*;
     use crate::{
-        cp::{PlanError, summary_tests::report, view_tests::link},
+        cp::{PlanError, shortfall_tests::shortfall, summary_tests::report, view_tests::link},
         json::schema::Schema,
         signals::Stop,
     };
 
     fn document(result: Result<Report, Failure>, view: &View) -> Value {
-        let hint = result.is_err().then(|| "try again".to_owned());
-        to_value(Document::of(&result, view, Duration::from_millis(1500), hint)).unwrap()
+        ended(result.as_ref().ok(), result.as_ref().err(), view)
+    }
+
+    fn ended(report: Option<&Report>, failure: Option<&Failure>, view: &View) -> Value {
+        let hint = failure.map(|_| "try again".to_owned());
+        let end = End { report, failure, elapsed: Duration::from_millis(1500), hint };
+        to_value(Document::of(end, view, false)).unwrap()
     }
 
     fn check(document: &Value) {
@@ -288,6 +361,32 @@ mod tests {
             assert_eq!(document["links"][0].get(absent), None, "{absent}");
         }
         assert!(!document.to_string().contains("null"), "{document}");
+    }
+
+    #[test]
+    fn a_tree_of_which_something_failed_has_a_report_and_an_error() {
+        let codes = [FailCode::Io, FailCode::SourceChanged, FailCode::NotAFile, FailCode::Exists, FailCode::Busy, FailCode::NotFound];
+        let failure = |code: &FailCode| FailedEntry { name: "dir/a".into(), code: *code, text: "because".into() };
+        let failures: Vec<FailedEntry> = codes.iter().map(failure).collect();
+        let tree = TreeReport { files: 7, bytes: 5, deleted: 1, failed: 6, failures, ..TreeReport::default() };
+        let report = Report { tree: Some(tree), digest: None, ..report() };
+        let shortfall = Failure::Shortfall(Box::new(shortfall(&codes, &["-r"])));
+        let document = ended(Some(&report), Some(&shortfall), &View::default());
+        check(&document);
+        assert_eq!((&document["ok"], &document["exit_code"], &document["resumable"]), (&false.into(), &23.into(), &true.into()));
+        assert_eq!((&document["files"], document.get("blake3")), (&7.into(), None));
+        assert_eq!((&document["tree"]["deleted"], &document["tree"]["failed"]), (&1.into(), &6.into()));
+        assert_eq!(document["tree"]["failures"][1]["code"], "source_changed");
+        assert!(document["error"].as_str().unwrap().contains("files failed"), "{document:#}");
+    }
+
+    #[test]
+    fn a_tree_that_was_given_up_says_how_many_files_are_there() {
+        let progress = Progress { bytes: 5, size: 10, open: true, files: Some((3, 4)), ..Progress::default() };
+        let view = View { progress: Some(progress), ..View::default() };
+        let document = document(Err(Failure::Interrupted { stop: Stop::Interrupt, resumable: true }), &view);
+        check(&document);
+        assert_eq!((&document["files"], &document["bytes"], document.get("size_bytes")), (&3.into(), &5.into(), None));
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! Events, a line each.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io::{self, Write as _},
     os::unix::ffi::OsStrExt as _,
     time::Instant,
 };
 
-use nicstripe::{Event, LinkProgress, escaped};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use nicstripe::{EntryOutcome, Event, LinkProgress, Name, Progress, Verdict, escaped};
 use serde::Serialize;
 
-use super::{Document, LinkEnds, State, seconds};
+use super::{Document, LinkEnds, State, code_word, seconds};
 use crate::failure::Failure;
 
 /// Standard output as a stream of events, until nobody reads it any more.
@@ -19,22 +20,31 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct EventStream {
     begun: Instant,
+    /// Whether sizes that come are those of the one file.
+    sized: bool,
     broken: Option<io::Error>,
 }
 
 impl EventStream {
     /// Begins the stream with what is to be copied.
-    pub(crate) fn start(source: &OsStr, target: &OsStr) -> Self {
-        let mut stream = Self { begun: Instant::now(), broken: None };
+    pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Self {
+        let mut stream = Self { begun: Instant::now(), sized: true, broken: None };
         let shown = |text: &OsStr| escaped(text.as_bytes());
-        stream.line(&Line::of(0.0, Kind::Start { version: env!("CARGO_PKG_VERSION"), source: shown(source), target: shown(target) }));
+        let sources: Vec<String> = sources.iter().map(|source| shown(source)).collect();
+        let source = sources.first().cloned().unwrap_or_default();
+        stream.line(&Line::of(0.0, Kind::Start { version: env!("CARGO_PKG_VERSION"), source, sources, target: shown(target), dry_run }));
         stream
+    }
+
+    /// Says whether the sizes in what follows are those of one file; otherwise none is known at the start.
+    pub(crate) fn sized(self, sized: bool) -> Self {
+        Self { sized, ..self }
     }
 
     /// Writes an event; one that this version does not know is left out.
     pub(crate) fn write(&mut self, event: &Event) {
         let time = seconds(self.begun.elapsed());
-        if let Some(kind) = Kind::of(event) {
+        if let Some(kind) = Kind::of(event, self.sized) {
             self.line(&Line::of(time, kind));
         }
     }
@@ -82,7 +92,9 @@ enum Kind<'a> {
     Start {
         version: &'static str,
         source: String,
+        sources: Vec<String>,
         target: String,
+        dry_run: bool,
     },
     Connected {
         peer_key: String,
@@ -96,12 +108,19 @@ enum Kind<'a> {
         state: State<'a>,
     },
     Started {
-        size_bytes: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size_bytes: Option<u64>,
         resumed_bytes: u64,
     },
     Progress {
         bytes: u64,
-        size_bytes: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size_bytes: Option<u64>,
+        open: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        files: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        files_found: Option<u64>,
         resumed_bytes: u64,
         goodput_bps: u64,
         links: Vec<LinkLine<'a>>,
@@ -109,6 +128,7 @@ enum Kind<'a> {
     Waiting {
         waited_s: f64,
     },
+    Entry(EntryLine),
     Restarted,
 }
 
@@ -122,6 +142,47 @@ struct LinkLine<'a> {
     state: State<'a>,
 }
 
+/// One thing in a tree.
+#[derive(Debug, Serialize)]
+struct EntryLine {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_base64: Option<String>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+impl EntryLine {
+    fn of(name: &Name, outcome: &EntryOutcome) -> Self {
+        let shown = name.to_string();
+        let exact = name.components().collect::<Vec<_>>().join(&b'/');
+        let name_base64 = (shown.as_bytes() != exact).then(|| BASE64_STANDARD.encode(&exact));
+        let (bytes, code, text) = match outcome {
+            EntryOutcome::Copied { bytes, .. } => (Some(*bytes), None, None),
+            EntryOutcome::Failed { code, text } => (None, Some(code_word(*code)), Some(text.clone())),
+            _ => (None, None, None),
+        };
+        Self { name: shown, name_base64, outcome: outcome_word(outcome), bytes, code, text }
+    }
+}
+
+fn outcome_word(outcome: &EntryOutcome) -> &'static str {
+    match outcome {
+        EntryOutcome::Copied { verdict: Verdict::Replace, .. } => "replaced",
+        EntryOutcome::Copied { .. } => "copied",
+        EntryOutcome::Skipped(Verdict::Newer) => "newer",
+        EntryOutcome::Skipped(_) => "unchanged",
+        EntryOutcome::Deleted => "deleted",
+        EntryOutcome::Failed { .. } => "failed",
+        _ => "unknown",
+    }
+}
+
 impl<'a> Line<'a> {
     fn of(time_s: f64, kind: Kind<'a>) -> Self {
         Self { schema: SCHEMA, time_s, kind }
@@ -129,23 +190,32 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Kind<'a> {
-    fn of(event: &'a Event) -> Option<Self> {
+    fn of(event: &'a Event, sized: bool) -> Option<Self> {
         Some(match event {
             Event::Connected { key, name } => Self::Connected { peer_key: key.to_string(), peer_name: name.as_deref() },
             Event::Link { link, state } => Self::Link { ends: link.into(), state: state.into() },
-            Event::Started { size, resumed } => Self::Started { size_bytes: *size, resumed_bytes: *resumed },
+            Event::Started { size, resumed } => Self::Started { size_bytes: sized.then_some(*size), resumed_bytes: *resumed },
             Event::Progress(progress) => Self::Progress {
                 bytes: progress.bytes,
-                size_bytes: progress.size,
+                size_bytes: is_size_known(progress).then_some(progress.size),
+                open: progress.open,
+                files: progress.files.map(|(done, _)| done),
+                files_found: progress.files.map(|(_, found)| found),
                 resumed_bytes: progress.resumed,
                 goodput_bps: progress.rate.0,
                 links: progress.links.iter().map(LinkLine::from).collect(),
             },
             Event::Waiting { since } => Self::Waiting { waited_s: seconds(*since) },
+            Event::Entry { name, outcome } => Self::Entry(EntryLine::of(name, outcome)),
             Event::Restarted => Self::Restarted,
             _ => return None,
         })
     }
+}
+
+/// Of a pipe nothing is known of what is still to come; of a tree, what was found of it.
+fn is_size_known(progress: &Progress) -> bool {
+    !progress.open || progress.files.is_some()
 }
 
 impl<'a> From<&'a LinkProgress> for LinkLine<'a> {
@@ -161,27 +231,35 @@ const SCHEMA: &str = "nicstripe-cp-event/1";
 mod tests {
     use std::time::Duration;
 
-    use nicstripe::{BitRate, LinkState, Progress, trust::PublicKey};
+    use nicstripe::{BitRate, FailCode, LinkState, trust::PublicKey};
     use serde_json::{Value, to_value};
 
     use super::*;
     use crate::{cp::view_tests::link, json::schema::Schema};
 
     fn line(event: &Event) -> Value {
-        to_value(Line::of(0.25, Kind::of(event).unwrap())).unwrap()
+        to_value(Line::of(0.25, Kind::of(event, true).unwrap())).unwrap()
     }
 
     #[test]
     fn every_event_is_as_the_schema_says() {
         let schema = Schema::load("cp-event");
         let link_progress = LinkProgress { link: link("eth1"), bytes: 3, rate: BitRate(8), state: LinkState::LeftOut("by name".into()) };
-        let progress = Progress { bytes: 5, size: 10, resumed: 2, rate: BitRate(8), links: vec![link_progress] };
+        let progress = Progress { bytes: 5, size: 10, open: false, files: None, resumed: 2, rate: BitRate(8), links: vec![link_progress] };
         for (event, name) in [
             (Event::Connected { key: PublicKey::from_bytes([1; 32]), name: None }, "connected"),
             (Event::Connected { key: PublicKey::from_bytes([1; 32]), name: Some("nas".into()) }, "connected"),
             (Event::Link { link: link("eth1"), state: LinkState::Down("no carrier".into()) }, "link"),
             (Event::Started { size: 10, resumed: 2 }, "started"),
-            (Event::Progress(progress), "progress"),
+            (Event::Progress(progress.clone()), "progress"),
+            (Event::Progress(Progress { open: true, ..progress.clone() }), "progress"),
+            (Event::Progress(Progress { open: true, files: Some((1, 2)), ..progress }), "progress"),
+            (entry(b"a/b", EntryOutcome::Copied { verdict: Verdict::Create, bytes: 5 }), "entry"),
+            (entry(b"a/\xff", EntryOutcome::Copied { verdict: Verdict::Replace, bytes: 5 }), "entry"),
+            (entry(b"a", EntryOutcome::Skipped(Verdict::Same)), "entry"),
+            (entry(b"a", EntryOutcome::Skipped(Verdict::Newer)), "entry"),
+            (entry(b"a", EntryOutcome::Deleted), "entry"),
+            (entry(b"a", EntryOutcome::Failed { code: FailCode::Io, text: "because".into() }), "entry"),
             (Event::Waiting { since: Duration::from_millis(1500) }, "waiting"),
             (Event::Restarted, "restarted"),
         ] {
@@ -189,8 +267,32 @@ mod tests {
             assert_eq!(line["event"], name);
             schema.check(&line);
         }
-        let start = Kind::Start { version: "0.1.0", source: "a".into(), target: "nas:".into() };
+        let start = Kind::Start { version: "0.1.0", source: "a".into(), sources: vec!["a".into()], target: "nas:".into(), dry_run: false };
         schema.check(&to_value(Line::of(0.0, start)).unwrap());
+        schema.check(&to_value(Line::of(0.0, Kind::of(&Event::Started { size: 0, resumed: 0 }, false).unwrap())).unwrap());
+    }
+
+    fn entry(name: &[u8], outcome: EntryOutcome) -> Event {
+        Event::Entry { name: Name::parse(name).unwrap(), outcome }
+    }
+
+    #[test]
+    fn a_size_that_nobody_knows_is_absent() {
+        let pipe = line(&Event::Progress(Progress { bytes: 5, open: true, ..Progress::default() }));
+        assert_eq!((pipe.get("size_bytes"), &pipe["open"]), (None, &true.into()));
+        let tree = line(&Event::Progress(Progress { size: 5, open: true, files: Some((1, 2)), ..Progress::default() }));
+        assert_eq!((&tree["size_bytes"], &tree["files"], &tree["files_found"]), (&5.into(), &1.into(), &2.into()));
+        let started = to_value(Kind::of(&Event::Started { size: 0, resumed: 0 }, false).unwrap()).unwrap();
+        assert_eq!(started.get("size_bytes"), None);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_shown_comes_with_its_bytes() {
+        let plain = line(&entry("dir/größe".as_bytes(), EntryOutcome::Deleted));
+        assert_eq!((&plain["name"], plain.get("name_base64")), (&"dir/größe".into(), None));
+        let wild = line(&entry(b"dir/a\x1b\xff", EntryOutcome::Deleted));
+        assert_eq!(wild["name"], r"dir/a\u{1b}\xff");
+        assert_eq!(wild["name_base64"], "ZGlyL2Eb/w==");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod process;
 #[path = "../../../crates/cli/json/schema.rs"]
 mod schema;
 mod side;
+pub(crate) mod tree;
 
 pub(crate) use self::{
     content::{content, digest, is_same},

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::Read,
-    process::{Child, Command, Stdio},
+    io::{Read, Write},
+    process::{Child, ChildStdin, Command, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
     time::{Duration, Instant},
@@ -24,8 +24,29 @@ pub(crate) struct Process {
 impl Process {
     /// Starts it, with nothing on standard input.
     pub(crate) fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::null());
+        Self::start(command)
+    }
+
+    /// Starts it, and returns its standard input as well.
+    pub(crate) fn spawn_open(mut command: Command) -> (Self, ChildStdin) {
+        command.stdin(Stdio::piped());
+        let mut process = Self::start(command);
+        let stdin = process.child.stdin.take().unwrap();
+        (process, stdin)
+    }
+
+    /// Starts it with these bytes on standard input.
+    pub(crate) fn spawn_fed(command: Command, bytes: Vec<u8>) -> Self {
+        let (process, mut stdin) = Self::spawn_open(command);
+        // It may end before it has read all.
+        thread::spawn(move || stdin.write_all(&bytes));
+        process
+    }
+
+    fn start(mut command: Command) -> Self {
         let text = format!("{command:?}");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{text}: {error}"));
         let output = Arc::new(Output::default());
         output.follow(child.stdout.take().unwrap(), |captured| &mut captured.stdout);
@@ -71,12 +92,18 @@ impl Process {
     }
 
     /// Waits for its end.
-    pub(crate) fn finish(mut self) -> Outcome {
+    pub(crate) fn finish(self) -> Outcome {
+        let (outcome, stdout) = self.finish_raw();
+        Outcome { stdout: String::from_utf8(stdout).unwrap(), ..outcome }
+    }
+
+    /// Waits for its end, and returns apart what is on standard output and no text.
+    pub(crate) fn finish_raw(mut self) -> (Outcome, Vec<u8>) {
         self.output.await_end().unwrap_or_else(|captured| self.fail("the end", &captured));
         let status = self.child.wait().unwrap();
         let captured = self.output.captured.lock().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        Outcome { command: self.command.clone(), status, stdout: text(&captured.stdout), stderr: text(&captured.stderr) }
+        let stderr = String::from_utf8(captured.stderr.clone()).unwrap();
+        (Outcome { command: self.command.clone(), status, stdout: String::new(), stderr }, captured.stdout.clone())
     }
 
     /// The most memory it has had, in bytes.

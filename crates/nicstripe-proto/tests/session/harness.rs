@@ -188,7 +188,8 @@ impl Lab {
                 self.peers[0].session.put(put).unwrap();
             }
             Direction::Get => {
-                self.peers[0].session.get(Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false })
+                let get = Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false };
+                self.peers[0].session.get(get);
             }
         }
     }

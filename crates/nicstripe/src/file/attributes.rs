@@ -166,15 +166,9 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], owner_kept: bool) -> io::Result
 
 fn list_xattrs(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
     let mut names = vec![0; MOST_LISTED];
-    let len = match flistxattr(&file, &mut names[..0])? {
-        0 => 0,
-        _ => flistxattr(&file, &mut names[..])?,
-    };
-    Ok(names[..len]
-        .split_inclusive(|byte| *byte == 0)
-        .filter_map(|name| CStr::from_bytes_with_nul(name).ok())
-        .map(|name| name.to_bytes().to_vec())
-        .collect())
+    let len = flistxattr(&file, &mut names[..])?;
+    let names = names[..len].split_inclusive(|byte| *byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+    Ok(names.map(|name| name.to_bytes().to_vec()).collect())
 }
 
 fn read_xattr(file: impl AsFd, name: &[u8], expected: usize) -> Option<Vec<u8>> {

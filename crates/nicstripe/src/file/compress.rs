@@ -30,7 +30,8 @@ impl Packer {
 
     /// Returns a chunk as one zstd frame, shorter than it, if that pays on links of `rate` together, or if it `has_zeros` that vanish.
     pub(super) fn pack(&self, bytes: &[u8], buffers: &BufferPool, rate: Option<BitRate>, has_zeros: bool) -> Option<ChunkBuffer> {
-        if !has_zeros && !(self.enabled && self.policy().wants(rate, bytes.len() as u64)) {
+        let wanted = has_zeros || (self.enabled && self.policy().wants(rate, bytes.len() as u64));
+        if !wanted {
             return None;
         }
         let started = Instant::now();

@@ -445,7 +445,7 @@ impl Driver {
                 self.session.fail(failure(transfer, FailCode::Digest, error.to_string(), false));
                 self.end_transfer(transfer, Err(error));
             }
-            Wanted::Committed { transfer, digest } => self.on_durable(transfer, digest),
+            Wanted::Committed { transfer, digest } => self.on_peer_committed(transfer, digest),
             Wanted::Failed(fail) => {
                 let error = Error::Peer { host: self.config.host.clone(), code: fail.code, text: fail.text, resumable: fail.resumable };
                 self.end_transfer(fail.transfer, Err(error));

@@ -25,7 +25,7 @@ pub(crate) struct Tally {
     pub(crate) failovers: u32,
     /// Bytes of payload that went over the wire.
     pub(crate) wire_bytes: u64,
-    size: u64,
+    size: Option<u64>,
     resumed: u64,
     peer_streams: BTreeMap<u16, KernelView>,
     history: VecDeque<Sample>,
@@ -49,7 +49,7 @@ impl Tally {
             moving_since: None,
             failovers: 0,
             wire_bytes: 0,
-            size: 0,
+            size: None,
             resumed: 0,
             peer_streams: BTreeMap::new(),
             history: VecDeque::from([Sample { at: now, total: 0, by_path: BTreeMap::new() }]),
@@ -59,7 +59,8 @@ impl Tally {
         }
     }
 
-    pub(super) fn on_started(&mut self, now: Instant, size: u64, resumed: u64) {
+    /// A transfer has begun, of a size that is not known of a pipe and of a tree.
+    pub(super) fn on_started(&mut self, now: Instant, size: Option<u64>, resumed: u64) {
         self.moving_since = Some(now);
         (self.size, self.resumed) = (size, resumed);
     }
@@ -106,12 +107,12 @@ impl Tally {
             }
         }
         // Parcels hold more than the bytes of files, and what is in them is in place a moment later.
-        let size = self.walked.map_or(self.size, |walked| walked.bytes.saturating_sub(walked.skipped_bytes));
+        let size = self.walked.map_or(self.size.unwrap_or(0), |walked| walked.bytes.saturating_sub(walked.skipped_bytes));
         let bytes = self.resumed + unsent + sample.total;
         let progress = Progress {
             bytes: if self.walked.is_some() { bytes.min(size) } else { bytes },
             size,
-            open: self.walked.is_some_and(|walked| !walked.complete),
+            open: self.walked.map_or(self.size.is_none(), |walked| !walked.complete),
             files: self.walked.map(|walked| (walked.files_done, walked.files)),
             resumed: self.resumed,
             rate: rate_since(sample.total.saturating_sub(first.total), first.at),

@@ -14,3 +14,6 @@ pub(crate) mod sender;
 pub(crate) mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
+
+#[cfg(test)]
+mod tests;

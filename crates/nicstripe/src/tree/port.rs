@@ -17,7 +17,8 @@ pub(crate) trait SenderPort: Send {
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a parcel when there is room.
     fn send(&mut self, parcel: ChunkBuffer) -> bool;
-    /// No parcel follows: the receiver is to be told, so that it waits for no more before it makes durable what it has. Results still come.
+    /// No parcel follows: the receiver is to be told that its input ends. Results may still come; after them, and when everything is durable,
+    /// the receiver finishes, and the session says so with [`SenderInput::Committed`].
     fn last(&mut self) -> bool;
     /// A file that is wanted becomes a transfer of its own. Only a client's port does something: it starts the transfer.
     fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
@@ -25,7 +26,7 @@ pub(crate) trait SenderPort: Send {
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool;
     /// Tells what is known so far of the walk: files and bytes that were found, and those that need not be sent.
     fn progress(&mut self, progress: WalkProgress) -> bool;
-    /// Everything was sent and has its result, or the walk cannot go on.
+    /// The receiver has committed the tree, or this end cannot go on.
     fn finish(self: Box<Self>, result: Result<TreeReport, FileError>);
 }
 
@@ -52,6 +53,8 @@ pub(crate) enum SenderInput {
     OpenAlone { id: EntryId, answer: Answer<Source> },
     /// That transfer has ended at this end.
     AloneEnded { id: EntryId, result: Result<(), EntryError> },
+    /// The receiver has everything in place and durable, and has told all results: what it deleted, and failures, come without being waited for.
+    Committed,
     /// A job of the sender's own is done; boxed, as its type is the sender's.
     Job(Box<dyn std::any::Any + Send>),
     /// The transfer has ended.

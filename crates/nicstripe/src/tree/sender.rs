@@ -24,7 +24,7 @@ use nicstripe_proto::{
 };
 
 use self::{
-    ledger::{Kind, Ledger, Told},
+    ledger::{Kind, Ledger, LedgerError, Told},
     outlet::Outlet,
     reads::{Done, Reads, Wanted, open_alone},
 };
@@ -125,6 +125,8 @@ struct Sender {
     outlet: Outlet,
     /// Whether the port knows that no parcel follows.
     is_last_told: bool,
+    /// Whether the receiver has everything in place.
+    is_committed: bool,
 }
 
 impl Sender {
@@ -143,6 +145,7 @@ impl Sender {
             inputs,
             outlet,
             is_last_told: false,
+            is_committed: false,
         }
     }
 
@@ -159,7 +162,7 @@ impl Sender {
                 self.flush()?;
                 self.tell_last()?;
             }
-            if self.is_over() {
+            if self.is_committed {
                 return Ok(());
             }
             self.wait(patience)?;
@@ -207,11 +210,6 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether everything was sent and has its result.
-    fn is_over(&self) -> bool {
-        self.is_last_told && self.ledger.is_empty()
-    }
-
     /// Walks a step, if the receiver keeps up; says whether it did.
     fn walk_on(&mut self) -> Result<bool, Ended> {
         let Some(walk) = self.walk.as_mut().filter(|_| self.ledger.has_room() && self.reads.has_room_for_digest()) else {
@@ -219,7 +217,10 @@ impl Sender {
         };
         match walk.next() {
             Some(Found::Entry(found)) => self.found(found),
-            Some(Found::EndDirectory { id, complete }) => self.outgoing.push_back(Outgoing::EndDirectory { id, complete }),
+            Some(Found::EndDirectory { id, complete }) => {
+                self.ledger.end_directory(id);
+                self.outgoing.push_back(Outgoing::EndDirectory { id, complete });
+            }
             Some(Found::Special) => self.outlet.special(),
             Some(Found::Failed { name, failure }) => {
                 let reason = reason(failure.code, &failure.text);
@@ -238,7 +239,7 @@ impl Sender {
         let told = Told::of(&found);
         self.outlet.found(told.kind);
         let needs_digest = self.rules.checksum && told.kind.is_file();
-        self.ledger.tell(told);
+        self.ledger.tell(found.entry.id, told);
         if needs_digest {
             let FoundEntry { entry, location, identity } = &*found;
             self.reads.digest(Wanted { id: entry.id, location: location.clone(), identity: *identity });

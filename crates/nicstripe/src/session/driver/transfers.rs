@@ -174,7 +174,8 @@ impl Driver {
 
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
         let Some(size) = self.works.size(transfer).filter(|_| self.tallied.is_none_or(|tallied| tallied == transfer)) else { return };
-        self.tally.on_started(now, size, resumed);
+        let is_sized = self.works.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
+        self.tally.on_started(now, is_sized.then_some(size), resumed);
         self.tell(Event::Started { size, resumed });
     }
 

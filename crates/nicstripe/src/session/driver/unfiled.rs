@@ -1,10 +1,6 @@
 //! What a session's loop does for transfers that are no single file: trees, their entries, and pipes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    sync::mpsc as threads,
-};
+use std::{collections::BTreeMap, io, sync::mpsc as threads};
 
 use nicstripe_proto::{
     ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, TransferId,
@@ -44,8 +40,13 @@ pub(super) struct Ends {
     entries: BTreeMap<TransferId, EntryRef>,
     /// What became of trees, as their threads say.
     reports: BTreeMap<TransferId, TreeReport>,
-    /// Trees that are durable at the receiver, whose sender here has not said yet what became of them.
-    durable: BTreeSet<TransferId>,
+}
+
+impl Ends {
+    /// Whether a transfer is a tree whose thread runs here.
+    pub(super) fn is_tree(&self, transfer: TransferId) -> bool {
+        self.trees.contains_key(&transfer)
+    }
 }
 
 enum Start {
@@ -333,17 +334,21 @@ impl Driver {
             TreeSaid::Walked(progress) => self.tally.on_walked(progress),
             TreeSaid::Finished(Err(error)) => self.fail(transfer, error),
             TreeSaid::Finished(Ok(report)) => {
-                let is_sender = matches!(self.ends.trees.get(&transfer), Some(TreeThread::Sender(_)));
                 self.ends.reports.insert(transfer, report);
-                if is_sender {
-                    if self.ends.durable.remove(&transfer) {
-                        self.on_committed(transfer, NO_DIGEST);
-                    }
-                } else {
+                if matches!(self.ends.trees.get(&transfer), Some(TreeThread::Receiver(_))) {
                     self.session.committed(Committed { transfer, digest: NO_DIGEST });
-                    self.on_committed(transfer, NO_DIGEST);
                 }
+                self.on_committed(transfer, NO_DIGEST);
             }
+        }
+    }
+
+    /// The peer has committed a transfer. A tree's sender, which is here, ends it when it has taken in all that was told before.
+    pub(super) fn on_peer_committed(&mut self, transfer: TransferId, digest: Digest) {
+        match self.ends.trees.get(&transfer) {
+            // A thread that is gone has said why.
+            Some(TreeThread::Sender(sender)) => drop(sender.send(SenderInput::Committed)),
+            _ => self.on_committed(transfer, digest),
         }
     }
 
@@ -359,23 +364,12 @@ impl Driver {
     pub(super) fn forget_ends(&mut self, transfer: TransferId, result: &Result<Outcome, Error>) {
         self.ends.starting.remove(&transfer);
         self.ends.awaited.remove(&transfer);
-        self.ends.durable.remove(&transfer);
         if let Some(tree) = self.ends.trees.remove(&transfer) {
             tree.stop();
         }
         let Some(entry) = self.ends.entries.remove(&transfer) else { return };
         if let Some(tree) = self.ends.trees.get(&entry.tree) {
             tree.alone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
-        }
-    }
-
-    /// The receiver has made a transfer durable. The thread of a tree, which has heard all results by now, may still have to say so.
-    pub(super) fn on_durable(&mut self, transfer: TransferId, digest: Digest) {
-        let is_tree = matches!(self.ends.trees.get(&transfer), Some(TreeThread::Sender(_)));
-        if is_tree && !self.ends.reports.contains_key(&transfer) {
-            self.ends.durable.insert(transfer);
-        } else {
-            self.on_committed(transfer, digest);
         }
     }
 

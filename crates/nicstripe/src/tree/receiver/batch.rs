@@ -48,8 +48,16 @@ impl Batch {
     }
 }
 
-/// Makes files durable and then gives them their names. Returns what failed of each, and what was tried.
-pub(super) fn commit(parts: Vec<(EntryId, Arc<Part>)>) -> Vec<(EntryId, Result<(), (&'static str, io::Error)>)> {
+/// What became of a file of a batch.
+#[derive(Debug)]
+pub(super) struct Committed {
+    pub(super) id: EntryId,
+    /// What was tried, and what the system said.
+    pub(super) result: Result<(), (&'static str, io::Error)>,
+}
+
+/// Makes files durable and then gives them their names.
+pub(super) fn commit(parts: Vec<(EntryId, Arc<Part>)>) -> Vec<Committed> {
     let synced = sync(&parts);
     let name = |(id, part): (EntryId, Arc<Part>)| {
         let result = match &synced {
@@ -60,7 +68,7 @@ pub(super) fn commit(parts: Vec<(EntryId, Arc<Part>)>) -> Vec<(EntryId, Result<(
         if result.is_err() {
             part.discard();
         }
-        (id, result)
+        Committed { id, result }
     };
     parts.into_iter().map(name).collect()
 }

@@ -259,7 +259,7 @@ impl Receiver {
     }
 
     /// What a directory gets when it is done. One that exists keeps what was not asked for, and everything if its sender may only add.
-    fn directory_attributes(&mut self, entry: &Entry, place: &Arc<Place>, verdict: Verdict) -> Attributes {
+    fn directory_attributes(&self, entry: &Entry, place: &Arc<Place>, verdict: Verdict) -> Attributes {
         let rules = &self.request.rules;
         if verdict == Verdict::Create {
             let mut attributes = Attributes::of_new(entry, rules, self.umask);
@@ -357,17 +357,19 @@ impl Receiver {
         }
         let shown = Name::new(place.told()).ok();
         let is_new = directory.verdict == Verdict::Create;
-        if !self.request.rules.dry_run {
-            if let Err(error) = self.set_directory_attributes(place, &directory.attributes) {
-                let name = shown.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
-                self.out.fail(Some(id), shown, &FileError::new("set the attributes of", name, error))?;
-                return Ok(true);
-            }
+        if !self.request.rules.dry_run
+            && let Err(error) = self.set_directory_attributes(place, &directory.attributes)
+        {
+            let name = shown.as_ref().map_or_else(|| ".".to_owned(), Name::to_string);
+            self.out.fail(is_new.then_some(id), shown, &FileError::new("set the attributes of", name, error))?;
+            return Ok(true);
         }
-        self.out.done(id);
         if !is_new {
             self.out.tell(shown, EntryOutcome::Skipped(Verdict::Same))?;
             return Ok(false);
+        }
+        if !self.request.rules.dry_run {
+            self.out.done(id);
         }
         self.out.report.directories += 1;
         self.out.tell(shown, EntryOutcome::Copied { verdict: Verdict::Create, bytes: 0 })?;

@@ -1,13 +1,12 @@
 //! Files and symbolic links: whether they are wanted, and what becomes of them.
 
-use std::ffi::{OsStr, OsString};
 use std::{
     collections::VecDeque,
+    ffi::OsStr,
     fs::File,
     io::{self, Read},
     ops::Range,
-    os::{fd::OwnedFd, unix::ffi::OsStringExt},
-    path::PathBuf,
+    os::fd::OwnedFd,
     sync::Arc,
 };
 
@@ -17,15 +16,16 @@ use nicstripe_proto::{
     tree::{Content, Entry, EntryId, Existing, PACKED_MOST, Reason, Verdict, decide},
 };
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, renameat, statat, symlinkat, unlinkat},
+    fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, statat},
     io::Errno,
 };
 
 use super::{
-    Halt, Job, Leaf, MOST_WEIGHT, Receiver, batch,
+    Halt, Job, Leaf, MOST_WEIGHT, Receiver,
+    batch::{self, Committed},
     outbox::told,
     part::Part,
-    writing::{self, Parcel, Piece},
+    writing::{self, Parcel, Piece, Wrote},
 };
 use crate::{
     file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of},
@@ -91,11 +91,6 @@ impl Receiver {
         let Content::File { size, alone, digest } = &entry.content else { return Ok(()) };
         if !alone && *size > PACKED_MOST {
             return Err(Halt::protocol(format!("peer packs a file of {size} bytes, allowed are {PACKED_MOST}")));
-        }
-        self.note_told(&entry, Some(&leaf));
-        if self.busy_names.contains(&leaf.key()) {
-            let error = leaf.error("receive", io::Error::other("another file of this name is being received")).with_code(FailCode::Busy);
-            return self.refuse(entry, leaf.shown(), error);
         }
         let existing = match self.look(&leaf) {
             Ok(existing) => existing,
@@ -282,9 +277,9 @@ impl Receiver {
         }
     }
 
-    pub(super) fn on_wrote(&mut self, pieces: Vec<(EntryId, bool, io::Result<()>)>) -> Result<(), Halt> {
+    pub(super) fn on_wrote(&mut self, pieces: Vec<Wrote>) -> Result<(), Halt> {
         self.writing.finished();
-        for (id, last, result) in pieces {
+        for Wrote { id, last, result } in pieces {
             let Some(file) = self.files.get_mut(&id) else { continue };
             let Way::Packed { part, is_busy, queue, is_abandoned, .. } = &mut file.way else { continue };
             *is_busy = false;
@@ -316,9 +311,9 @@ impl Receiver {
         self.run(move || Job::Committed(batch::commit(parts)));
     }
 
-    pub(super) fn on_committed(&mut self, results: Vec<(EntryId, Result<(), (&'static str, io::Error)>)>) -> Result<(), Halt> {
+    pub(super) fn on_committed(&mut self, results: Vec<Committed>) -> Result<(), Halt> {
         self.is_committing = false;
-        for (id, result) in results {
+        for Committed { id, result } in results {
             match result {
                 Ok(()) => self.finish_file(id)?,
                 Err((operation, error)) => self.fail_file(id, operation, error)?,
@@ -422,65 +417,6 @@ impl Receiver {
         self.out.fail(Some(id), file.leaf.shown(), &error)?;
         self.resume_links(id)?;
         self.settle(file.parent, true)
-    }
-
-    pub(super) fn on_symlink(&mut self, entry: Entry, leaf: Leaf, target: &[u8]) -> Result<(), Halt> {
-        self.note_told(&entry, Some(&leaf));
-        let existing = match self.look(&leaf) {
-            Ok(existing) => existing,
-            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
-        };
-        let verdict = match decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing)) {
-            Verdict::Exists => return self.leave(entry, &leaf),
-            Verdict::Same => {
-                self.out.report.unchanged += 1;
-                return self.skip(entry, &leaf, Verdict::Same);
-            }
-            verdict => verdict,
-        };
-        let objection = if self.busy_names.contains(&leaf.key()) {
-            Some(leaf.error("receive", io::Error::other("a file of this name is being received")).with_code(FailCode::Busy))
-        } else {
-            self.objection(&entry, &leaf, verdict)
-        };
-        let error = match objection {
-            None if self.request.rules.dry_run => None,
-            None => self.link_symbolically(&entry, &leaf, target, verdict).err().map(|error| leaf.error("make symbolic link", error)),
-            objection => objection,
-        };
-        if let Some(error) = error {
-            return self.refuse(entry, leaf.shown(), error);
-        }
-        self.out.decide(entry.id, verdict);
-        self.out.report.symlinks += 1;
-        if !self.request.rules.dry_run {
-            self.out.done(entry.id);
-        }
-        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
-        self.settle(entry.parent, false)
-    }
-
-    fn link_symbolically(&mut self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
-        self.has_changed = true;
-        let dir = leaf.place.open()?;
-        let target = PathBuf::from(OsString::from_vec(target.to_vec()));
-        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
-        if verdict == Verdict::Create {
-            symlinkat(&target, &dir, &leaf.name)?;
-            return attributes.apply_to_link(&dir, &leaf.name);
-        }
-        let hidden = hidden_name(&leaf.name, &self.request.peer_key, "part");
-        let make = || symlinkat(&target, &dir, &hidden);
-        match make() {
-            // Left by an attempt that was killed.
-            Err(Errno::EXIST) => unlinkat(&dir, &hidden, AtFlags::empty()).and_then(|()| make())?,
-            made => made?,
-        }
-        let replaced = attributes.apply_to_link(&dir, &hidden).and_then(|()| Ok(renameat(&dir, &hidden, &dir, &leaf.name)?));
-        if replaced.is_err() {
-            let _ = unlinkat(&dir, &hidden, AtFlags::empty());
-        }
-        replaced
     }
 }
 

@@ -1,19 +1,24 @@
-//! Hard links: other names of files of the tree.
+//! Links: symbolic ones, which are never followed, and hard ones, which are other names of files of the tree.
 
-use std::{ffi::OsString, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, sync::Arc};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    sync::Arc,
+};
 
 use nicstripe_proto::{
     FailCode, Name,
-    tree::{Entry, EntryId, Existing, Verdict},
+    tree::{Entry, EntryId, Existing, Verdict, decide},
 };
 use rustix::{
-    fs::{AtFlags, FileType, Stat, linkat, renameat, statat, unlinkat},
+    fs::{AtFlags, FileType, Stat, linkat, renameat, statat, symlinkat, unlinkat},
     io::Errno,
 };
 
 use super::{Halt, Leaf, Receiver, files::look_at};
 use crate::{
-    file::{hidden_name, is_hidden_name},
+    file::{Attributes, FileError, hidden_name, is_hidden_name},
     tree::EntryOutcome,
 };
 
@@ -29,16 +34,75 @@ pub(super) struct Link {
 }
 
 impl Receiver {
-    pub(super) fn on_hard_link(&mut self, entry: Entry, leaf: Leaf, to: EntryId, path: &Name) -> Result<(), Halt> {
+    pub(super) fn on_symlink(&mut self, entry: Entry, leaf: Leaf, target: &[u8]) -> Result<(), Halt> {
+        let existing = match self.look(&leaf) {
+            Ok(existing) => existing,
+            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
+        };
+        let verdict = match decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing)) {
+            Verdict::Exists => return self.leave(entry, &leaf),
+            Verdict::Same => {
+                self.out.report.unchanged += 1;
+                return self.skip(entry, &leaf, Verdict::Same);
+            }
+            verdict => verdict,
+        };
+        let objection = self.objection(&entry, &leaf, verdict);
+        let error = match objection {
+            None if self.request.rules.dry_run => None,
+            None => self.link_symbolically(&entry, &leaf, target, verdict).err().map(|error| leaf.error("make symbolic link", error)),
+            objection => objection,
+        };
+        if let Some(error) = error {
+            return self.refuse(entry, leaf.shown(), error);
+        }
+        self.out.decide(entry.id, verdict);
+        self.out.report.symlinks += 1;
+        if !self.request.rules.dry_run {
+            self.out.done(entry.id);
+        }
+        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
+        self.settle(entry.parent, false)
+    }
+
+    fn link_symbolically(&mut self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
+        self.has_changed = true;
+        let dir = leaf.place.open()?;
+        let target = OsStr::from_bytes(target);
+        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
+        if verdict == Verdict::Create {
+            symlinkat(target, &dir, &leaf.name)?;
+            return attributes.apply_to_link(&dir, &leaf.name);
+        }
+        let make = |hidden: &OsStr| symlinkat(target, &dir, hidden);
+        self.replace_by(&dir, &leaf.name, make, |hidden| attributes.apply_to_link(&dir, hidden))
+    }
+
+    /// Makes something under a hidden name, and lets it take the place of what has the name.
+    fn replace_by(
+        &self,
+        dir: &OwnedFd,
+        name: &OsStr,
+        make: impl Fn(&OsStr) -> rustix::io::Result<()>,
+        prepare: impl FnOnce(&OsStr) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let hidden = hidden_name(name, &self.request.peer_key, "part");
+        match make(&hidden) {
+            // Left by an attempt that was killed.
+            Err(Errno::EXIST) => unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?,
+            made => made?,
+        }
+        let renamed = prepare(&hidden).and_then(|()| Ok(renameat(dir, &hidden, dir, name)?));
+        // Also after a rename that went well: one of a file's name to another of the same file leaves both.
+        let _ = unlinkat(dir, &hidden, AtFlags::empty());
+        renamed
+    }
+
+    pub(super) fn on_hard_link(&mut self, entry: Entry, leaf: Leaf, to: EntryId, path: Name) -> Result<(), Halt> {
         if to.0 >= entry.id.0 {
             return Err(Halt::protocol(format!("peer sent a link to entry {}, which was not told before", to.0)));
         }
-        self.note_told(&entry, Some(&leaf));
-        if self.busy_names.contains(&leaf.key()) {
-            let error = leaf.error("link", io::Error::other("a file of this name is being received")).with_code(FailCode::Busy);
-            return self.refuse(entry, leaf.shown(), error);
-        }
-        self.continue_link(Link { entry, leaf, to, path: path.clone(), verdict: None })
+        self.continue_link(Link { entry, leaf, to, path, verdict: None })
     }
 
     /// Their file is decided, in place or failed.
@@ -124,17 +188,8 @@ impl Receiver {
         match verdict {
             Verdict::Create => linkat(&from, &name, &dir, &link.leaf.name, AtFlags::empty())?,
             Verdict::Replace if !self.request.append_only => {
-                let hidden = hidden_name(&link.leaf.name, &self.request.peer_key, "part");
-                let make = || linkat(&from, &name, &dir, &hidden, AtFlags::empty());
-                match make() {
-                    // Left by an attempt that was killed.
-                    Err(Errno::EXIST) => unlinkat(&dir, &hidden, AtFlags::empty()).and_then(|()| make())?,
-                    made => made?,
-                }
-                let renamed = renameat(&dir, &hidden, &dir, &link.leaf.name);
-                // Renaming one name of a file to another of the same file leaves both.
-                let _ = unlinkat(&dir, &hidden, AtFlags::empty());
-                renamed?;
+                let make = |hidden: &OsStr| linkat(&from, &name, &dir, hidden, AtFlags::empty());
+                self.replace_by(&dir, &link.leaf.name, make, |_| Ok(()))?;
             }
             _ => {}
         }
@@ -152,7 +207,7 @@ impl Receiver {
         Ok((Arc::new(dir), name, stat))
     }
 
-    fn end_link(&mut self, link: Link, result: Result<Verdict, crate::file::FileError>) -> Result<(), Halt> {
+    fn end_link(&mut self, link: Link, result: Result<Verdict, FileError>) -> Result<(), Halt> {
         let Link { entry, leaf, verdict: told, .. } = link;
         let verdict = match (result, told) {
             (Err(error), None) => return self.refuse(entry, leaf.shown(), error),

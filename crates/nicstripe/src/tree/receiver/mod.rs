@@ -7,7 +7,7 @@
 //! Nothing that a peer says leads out of the target: directories are opened beneath it by the kernel without following symbolic links
 //! ([`place`]), and whatever is done to a name is done to that one component in an open directory.
 //!
-//! Memory is bounded: by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_PARCELS`] parcels, [`MOST_OPEN_DIRECTORIES`] directories, and
+//! Memory is bounded: by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_PARCELS`] parcels, [`MOST_DIRECTORIES`] directories, and
 //! [`MOST_WEIGHT`] bytes of attributes; a peer that exceeds them breaks the protocol. Only where surplus is deleted, a directory that is not
 //! done takes some 16 bytes for each name in it, and only where many files fail, each takes as many.
 
@@ -39,14 +39,14 @@ use nicstripe_proto::{
 };
 
 use self::{
-    batch::Batch,
+    batch::{Batch, Committed},
     directories::{Directory, Spot, Top},
     files::{Arriving, Candidate},
     links::Link,
     outbox::{Outbox, told},
     place::Place,
     surplus::ToldNames,
-    writing::Writing,
+    writing::{Writing, Wrote},
 };
 use super::port::{ReceiverInput, ReceiverPort, ReceiverRun};
 use crate::file::{FileError, IoPool, Root, umask};
@@ -133,10 +133,10 @@ impl Halt {
 enum Job {
     /// An existing file was read; `None` where it cannot be.
     Hashed(EntryId, Option<Digest>),
-    /// Pieces were written: of which file, whether it was the last, and how it went.
-    Wrote(Vec<(EntryId, bool, io::Result<()>)>),
+    /// Pieces were written, or not.
+    Wrote(Vec<Wrote>),
     /// A batch got its names, or did not.
-    Committed(Vec<(EntryId, Result<(), (&'static str, io::Error)>)>),
+    Committed(Vec<Committed>),
 }
 
 struct Receiver {
@@ -335,8 +335,10 @@ impl Receiver {
         if entry.id.0 != self.next {
             return Err(Halt::protocol(format!("peer sent entry {}, expected {}", entry.id.0, self.next)));
         }
-        let pending = self.files.len() + self.directories.len() + self.waiting_links;
-        if self.out.untold() >= 2 * MOST_UNDECIDED || pending >= MOST_PENDING + 2 * MOST_UNDECIDED {
+        // Twice what an honest sender lets be undecided: what is decided here may not have reached it.
+        let pending = self.files.len() + self.waiting_links;
+        let has_too_many = pending >= MOST_PENDING + 2 * MOST_UNDECIDED || self.directories.len() >= MOST_DIRECTORIES;
+        if has_too_many || self.out.untold() >= 2 * MOST_UNDECIDED {
             return Err(Halt::protocol("peer sent more entries than may wait"));
         }
         self.next += 1;
@@ -356,18 +358,21 @@ impl Receiver {
             }
             Spot::Refused(shown, error) => self.refuse(entry, shown, error),
             Spot::Whole => self.on_whole(entry),
-            Spot::Leaf(leaf) => match &entry.content {
-                Content::File { .. } => self.on_file(entry, leaf),
-                Content::Directory => self.on_directory(entry, leaf),
-                Content::Symlink { target } => {
-                    let target = target.clone();
-                    self.on_symlink(entry, leaf, &target)
-                }
-                Content::HardLink { to, path } => {
-                    let (to, path) = (*to, path.clone());
-                    self.on_hard_link(entry, leaf, to, &path)
-                }
-            },
+            Spot::Leaf(leaf) if entry.content == Content::Directory => self.on_directory(entry, leaf),
+            Spot::Leaf(leaf) => self.on_leaf(entry, leaf),
+        }
+    }
+
+    fn on_leaf(&mut self, entry: Entry, leaf: Leaf) -> Result<(), Halt> {
+        self.note_told(&entry, Some(&leaf));
+        if self.busy_names.contains(&leaf.key()) {
+            let error = leaf.error("receive", io::Error::other("a file of this name is being received")).with_code(FailCode::Busy);
+            return self.refuse(entry, leaf.shown(), error);
+        }
+        match entry.content.clone() {
+            Content::Symlink { target } => self.on_symlink(entry, leaf, &target),
+            Content::HardLink { to, path } => self.on_hard_link(entry, leaf, to, path),
+            _ => self.on_file(entry, leaf),
         }
     }
 
@@ -499,6 +504,9 @@ const MOST_PARCELS: usize = 63;
 
 /// Most directories that were told and have not ended. A walk in depth has as many as a name has components.
 const MOST_OPEN_DIRECTORIES: usize = 1024;
+
+/// Most directories that are not done. A sender does not count those that are there already, and each pending file may keep several waiting.
+const MOST_DIRECTORIES: usize = 8 * MOST_PENDING;
 
 /// Most bytes of extended attributes that are kept of entries that are not done.
 const MOST_WEIGHT: usize = 32 << 20;

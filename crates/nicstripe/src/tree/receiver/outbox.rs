@@ -252,6 +252,11 @@ const MOST_UNTOLD_DELETED: usize = 256;
 /// Least time between two tellings of progress.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
+/// What the sender says of a failure, for people.
+pub(super) fn told(reason: &Reason) -> String {
+    cut(printable(reason.text.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,9 +271,4 @@ mod tests {
         assert_eq!(cut("ä".repeat(600)).len(), 1024);
         assert_eq!(cut("a".to_owned() + &"ä".repeat(600)).len(), 1023);
     }
-}
-
-/// What the sender says of a failure, for people.
-pub(super) fn told(reason: &Reason) -> String {
-    cut(printable(reason.text.as_bytes()))
 }

@@ -22,14 +22,14 @@ pub(super) struct Ground {
     dir: Option<Arc<OwnedFd>>,
     /// Makes the keys of places unpredictable.
     seed: RandomState,
-    /// Places whose directories are open, oldest first.
-    open: Mutex<VecDeque<Arc<Place>>>,
+    /// Places whose directories are open, oldest first; `None` when no more are kept.
+    open: Mutex<Option<VecDeque<Arc<Place>>>>,
 }
 
 impl Ground {
     /// Takes a directory that was opened for reading.
     pub(super) fn new(dir: Option<OwnedFd>) -> Arc<Self> {
-        Arc::new(Self { dir: dir.map(Arc::new), seed: RandomState::new(), open: Mutex::default() })
+        Arc::new(Self { dir: dir.map(Arc::new), seed: RandomState::new(), open: Mutex::new(Some(VecDeque::new())) })
     }
 
     /// The directory itself.
@@ -52,20 +52,21 @@ impl Ground {
 
     /// Remembers that a place's directory is open, and closes the oldest beyond [`MOST_OPEN`].
     fn keep_open(&self, place: &Arc<Place>) {
-        let mut open = lock(&self.open);
+        let mut kept = lock(&self.open);
+        let Some(open) = &mut *kept else { return };
         open.push_back(place.clone());
         let oldest = if open.len() > MOST_OPEN { open.pop_front() } else { None };
-        drop(open);
+        drop(kept);
         // Not under the queue's lock: whoever opens a place holds that place's lock first.
         if let Some(oldest) = oldest {
             lock(&oldest.state).dir = None;
         }
     }
 
-    /// Lets go of all directories, so that the places can be freed.
+    /// Lets go of all directories, and keeps no more: what is kept refers to what keeps it.
     pub(super) fn close_all(&self) {
-        let open = std::mem::take(&mut *lock(&self.open));
-        open.iter().for_each(|place| lock(&place.state).dir = None);
+        let open = lock(&self.open).take();
+        open.iter().flatten().for_each(|place| lock(&place.state).dir = None);
     }
 }
 

@@ -121,14 +121,23 @@ impl Writing {
     }
 }
 
+/// What became of a piece.
+#[derive(Debug)]
+pub(super) struct Wrote {
+    pub(super) id: EntryId,
+    /// Whether it was the last of its file.
+    pub(super) last: bool,
+    pub(super) result: io::Result<()>,
+}
+
 /// Writes the pieces of a group, and lets go of their parcels.
-pub(super) fn write(group: Vec<Piece>) -> Vec<(EntryId, bool, io::Result<()>)> {
+pub(super) fn write(group: Vec<Piece>) -> Vec<Wrote> {
     let write = |piece: Piece| {
         let result = piece.write();
         if result.is_err() {
             piece.part.discard();
         }
-        (piece.id, piece.last, result)
+        Wrote { id: piece.id, last: piece.last, result }
     };
     group.into_iter().map(write).collect()
 }

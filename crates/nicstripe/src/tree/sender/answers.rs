@@ -14,6 +14,7 @@ impl Sender {
             }
             SenderInput::OpenAlone { id, answer } => self.open_alone(id, answer),
             SenderInput::AloneEnded { id, result } => self.alone_ended(id, result),
+            SenderInput::Committed => self.committed(),
             SenderInput::Job(job) => {
                 if let Ok(done) = job.downcast() {
                     self.take_job(*done);
@@ -45,15 +46,17 @@ impl Sender {
 
     fn take_verdict(&mut self, id: EntryId, told: Told, verdict: Verdict) -> Result<(), Ended> {
         match verdict {
+            Verdict::Create | Verdict::Replace if self.rules.dry_run => {
+                self.ledger.resolve(id, &told);
+                self.outlet.copied(&told, verdict)
+            }
             Verdict::Create | Verdict::Replace => self.wanted(id, told, verdict),
             Verdict::Same | Verdict::Newer => {
-                self.outlet.skipped(&told, verdict)?;
-                if told.kind == Kind::Directory {
-                    self.ledger.wait_for_result(id, told, verdict);
-                }
-                Ok(())
+                self.ledger.resolve(id, &told);
+                self.outlet.skipped(&told, verdict)
             }
             Verdict::Exists => {
+                self.ledger.resolve(id, &told);
                 self.outlet.will_not_be_sent(&told);
                 let text = format!("\"{}\" exists and differs", told.location.label());
                 self.outlet.failed(Some(&told), FailCode::Exists, text)
@@ -68,9 +71,6 @@ impl Sender {
 
     /// Does what is to be done for an entry that is wanted: for all but files, wait.
     fn wanted(&mut self, id: EntryId, told: Told, verdict: Verdict) -> Result<(), Ended> {
-        if self.rules.dry_run && told.kind != Kind::Directory {
-            return self.outlet.copied(&told, verdict);
-        }
         let (kind, location, is_failed) = (told.kind, told.location.clone(), told.is_failed());
         self.ledger.wait_for_result(id, told, verdict);
         match kind {
@@ -103,6 +103,18 @@ impl Sender {
         let Some(id) = failure.id else { return self.outlet.failed_there(None, failure) };
         match self.ledger.failed(id).map_err(protocol)? {
             Some(told) => self.outlet.failed_there(Some(&told), failure),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything has its result, or the peer has forgotten something.
+    fn committed(&mut self) -> Result<(), Ended> {
+        if !self.is_last_told {
+            return Err(protocol(LedgerError::Early));
+        }
+        self.is_committed = true;
+        match self.ledger.without_result() {
+            Some(id) => Err(protocol(LedgerError::NoResult(id.0))),
             None => Ok(()),
         }
     }

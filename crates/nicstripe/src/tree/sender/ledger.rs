@@ -1,6 +1,6 @@
 //! What a sender remembers of the entries that it has told.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use nicstripe_proto::{
     SourceIdentity,
@@ -14,6 +14,7 @@ use crate::tree::{anchor::Location, walk::FoundEntry};
 pub(super) struct Told {
     pub(super) kind: Kind,
     pub(super) location: Location,
+    parent: Option<EntryId>,
     /// The receiver gave it up before it decided.
     is_failed: bool,
 }
@@ -49,7 +50,7 @@ impl Told {
             Content::Symlink { .. } => Kind::Symlink,
             Content::HardLink { .. } => Kind::HardLink,
         };
-        Self { kind, location: found.location.clone(), is_failed: false }
+        Self { kind, location: found.location.clone(), parent: found.entry.parent, is_failed: false }
     }
 
     /// Whether the receiver gave it up before it decided.
@@ -65,9 +66,10 @@ pub(super) struct Pending {
     pub(super) verdict: Verdict,
 }
 
-/// Entries from when they are found until their end.
+/// Entries from when they are found until they are settled.
 ///
-/// An entry is undecided until its verdict, in the order of the walk; then it waits for its result or is forgotten.
+/// An entry is undecided until its verdict, in the order of the walk; then it waits for its result or is settled. A directory is settled when
+/// also its end was found and all in it is settled: as long as that takes the receiver keeps it too, whatever its verdict.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     undecided: VecDeque<Told>,
@@ -75,19 +77,35 @@ pub(super) struct Ledger {
     /// The first that no parcel that was sent has.
     unsent: u64,
     pending: BTreeMap<EntryId, Pending>,
+    /// Directories that are not settled.
+    directories: HashMap<EntryId, Unsettled>,
+    /// How many other entries are not settled.
+    others: usize,
     /// Files whose transfer of their own has not ended here.
     alone: BTreeSet<EntryId>,
+}
+
+/// A directory that is not settled.
+#[derive(Debug)]
+struct Unsettled {
+    parent: Option<EntryId>,
+    /// Entries in it that are not settled.
+    children: usize,
+    /// Whether its end was found.
+    is_ended: bool,
+    /// Whether it waits for neither verdict nor result.
+    is_resolved: bool,
 }
 
 impl Ledger {
     /// Whether another entry may be told.
     pub(super) fn has_room(&self) -> bool {
-        self.undecided.len() < MOST_UNDECIDED && self.undecided.len() + self.pending.len() < MOST_PENDING
+        self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING
     }
 
-    /// Whether nothing waits for anything.
-    pub(super) fn is_empty(&self) -> bool {
-        self.undecided.is_empty() && self.pending.is_empty()
+    /// An entry without its result, if there is one.
+    pub(super) fn without_result(&self) -> Option<EntryId> {
+        self.pending.keys().next().copied()
     }
 
     /// Whether no file can become wanted or be abandoned any more, but those that are to be read.
@@ -96,8 +114,24 @@ impl Ledger {
     }
 
     /// Takes the next entry.
-    pub(super) fn tell(&mut self, told: Told) {
+    pub(super) fn tell(&mut self, id: EntryId, told: Told) {
+        if let Some(parent) = told.parent.and_then(|parent| self.directories.get_mut(&parent)) {
+            parent.children += 1;
+        }
+        if told.kind == Kind::Directory {
+            self.directories.insert(id, Unsettled { parent: told.parent, children: 0, is_ended: false, is_resolved: false });
+        } else {
+            self.others += 1;
+        }
         self.undecided.push_back(told);
+    }
+
+    /// All in a directory was told.
+    pub(super) fn end_directory(&mut self, id: EntryId) {
+        if let Some(directory) = self.directories.get_mut(&id) {
+            directory.is_ended = true;
+        }
+        self.settle_directories(Some(id));
     }
 
     /// A parcel was sent with entries up to that one.
@@ -120,8 +154,42 @@ impl Ledger {
 
     /// From here on the entry waits for its result, unless that came before.
     pub(super) fn wait_for_result(&mut self, id: EntryId, told: Told, verdict: Verdict) {
-        if !told.is_failed {
+        if told.is_failed {
+            self.resolve(id, &told);
+        } else {
             self.pending.insert(id, Pending { told, verdict });
+        }
+    }
+
+    /// An entry that was decided on waits for nothing.
+    pub(super) fn resolve(&mut self, id: EntryId, told: &Told) {
+        if let Some(directory) = self.directories.get_mut(&id) {
+            directory.is_resolved = true;
+            return self.settle_directories(Some(id));
+        }
+        self.others -= 1;
+        self.settle_child_of(told.parent);
+    }
+
+    fn settle_child_of(&mut self, parent: Option<EntryId>) {
+        if let Some(directory) = parent.and_then(|parent| self.directories.get_mut(&parent)) {
+            directory.children -= 1;
+        }
+        self.settle_directories(parent);
+    }
+
+    /// Settles a directory if nothing is missing, and then perhaps those that it is in.
+    fn settle_directories(&mut self, first: Option<EntryId>) {
+        let mut next = first;
+        while let Some(id) = next {
+            let is_settled = |directory: &Unsettled| directory.is_ended && directory.is_resolved && directory.children == 0;
+            if !self.directories.get(&id).is_some_and(is_settled) {
+                return;
+            }
+            next = self.directories.remove(&id).and_then(|directory| directory.parent);
+            if let Some(parent) = next.and_then(|parent| self.directories.get_mut(&parent)) {
+                parent.children -= 1;
+            }
         }
     }
 
@@ -150,7 +218,9 @@ impl Ledger {
     /// Ends an entry that waits for its result.
     pub(super) fn end(&mut self, id: EntryId) -> Option<Pending> {
         self.alone.remove(&id);
-        self.pending.remove(&id)
+        let pending = self.pending.remove(&id)?;
+        self.resolve(id, &pending.told);
+        Some(pending)
     }
 
     /// Ends the entries of a range, which the peer has decided on. Those that ended before, and those without a result, do not count.
@@ -182,4 +252,8 @@ pub(super) enum LedgerError {
     Unsent(u64),
     #[error("peer gave a result for entry {0} or one behind it, on which it has not decided")]
     Result(u64),
+    #[error("peer has committed the tree without a result for entry {0}")]
+    NoResult(u64),
+    #[error("peer has committed the tree before its last parcel")]
+    Early,
 }

@@ -115,6 +115,11 @@ impl Peer {
         self.say(TreeMessage::Results { done: vec![(EntryId(first), count)], failed: vec![], deleted: vec![] });
     }
 
+    /// Says that all is in place.
+    fn commit(&self) {
+        let _ = self.inputs.send(SenderInput::Committed);
+    }
+
     fn fail(&self, id: Option<u64>, code: FailCode, text: &str) {
         let failure = EntryFailure { id: id.map(EntryId), code, text: text.into() };
         self.say(TreeMessage::Results { done: vec![], failed: vec![failure], deleted: vec![] });
@@ -199,7 +204,10 @@ impl Peer {
         self.report()
     }
 
+    /// Commits when all was sent.
     fn report(&mut self) -> TreeReport {
+        self.take_until(|peer| peer.is_last);
+        self.commit();
         self.end().unwrap()
     }
 
@@ -479,7 +487,13 @@ fn a_file_that_failed_at_the_receiver_is_still_ended() {
 fn a_peer_that_speaks_of_what_it_cannot_know_breaks_the_protocol() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "1").unwrap();
-    let cases: [fn(&Peer); 7] = [
+    let cases: [fn(&Peer); 9] = [
+        |peer| peer.commit(),
+        |peer| {
+            peer.decide(0, vec![Verdict::Same, Verdict::Refused]);
+            thread::sleep(QUIET);
+            peer.commit();
+        },
         |peer| peer.decide(1, vec![Verdict::Create]),
         |peer| peer.decide(0, vec![Verdict::Create; 3]),
         |peer| peer.decide(u64::MAX, vec![Verdict::Create; 2]),
@@ -579,6 +593,7 @@ fn progress_is_not_told_more_often_than_asked() {
         }
         if peer.is_last && peer.result.is_none() {
             peer.done(0, peer.entries.len() as u64);
+            peer.commit();
         }
     }
     // The first, the last, and one each 50 ms.

@@ -1,0 +1,160 @@
+//! What is left out of a tree, in the order in which it was typed: the last pattern that matches counts.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+
+/// Patterns and lists of patterns, in the order of the command line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Filters(pub(crate) Vec<Filter>);
+
+/// One option of the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Filter {
+    /// Leave out what matches.
+    Exclude(String),
+    /// Take back what matches.
+    Include(String),
+    /// The lines of this file.
+    ExcludeFrom(PathBuf),
+}
+
+impl Filters {
+    /// Returns the first pattern that takes something back where nothing was left out before it.
+    ///
+    /// Whoever types that comes from rsync, where the first match counts, and would copy nothing.
+    pub(crate) fn idle_include(&self) -> Option<&str> {
+        match self.0.first() {
+            Some(Filter::Include(pattern)) => Some(pattern),
+            _ => None,
+        }
+    }
+
+    /// Returns a pattern that means nothing: an empty one, or one that is to take back taking back.
+    pub(crate) fn senseless(&self) -> Option<&str> {
+        self.0.iter().find_map(|filter| match filter {
+            Filter::Exclude(pattern) if matches!(pattern.as_str(), "" | "!") => Some(pattern.as_str()),
+            Filter::Include(pattern) if pattern.is_empty() || pattern.starts_with('!') => Some(pattern.as_str()),
+            _ => None,
+        })
+    }
+}
+
+impl Filter {
+    /// Returns the pattern of one word of the command line as a line of gitignore(5). `None` for a file, which has lines already.
+    pub(crate) fn line(&self) -> Option<String> {
+        match self {
+            Self::Exclude(pattern) => Some(literal(pattern)),
+            Self::Include(pattern) => Some(format!("!{pattern}")),
+            Self::ExcludeFrom(_) => None,
+        }
+    }
+}
+
+/// A word is never a comment, which a line may be.
+fn literal(pattern: &str) -> String {
+    match pattern.starts_with('#') {
+        true => format!("\\{pattern}"),
+        false => pattern.to_owned(),
+    }
+}
+
+// By hand, as the derived parser tells nothing of the order of different options.
+impl Args for Filters {
+    fn augment_args(command: Command) -> Command {
+        let pattern = |id: &'static str| Arg::new(id).long(id).value_name("PATTERN").action(ArgAction::Append);
+        command
+            .arg(pattern(EXCLUDE).help(
+                "Leave out what matches, in the syntax of .gitignore: a pattern with a slash before its end begins at SRC. May be \
+                 repeated; of --exclude and --include the last that matches counts",
+            ))
+            .arg(
+                pattern(INCLUDE).help(
+                    "Take back what an --exclude before it leaves out, unless a directory above it is left out; as --exclude '!PATTERN'",
+                ),
+            )
+            .arg(
+                Arg::new(EXCLUDE_FROM)
+                    .long(EXCLUDE_FROM)
+                    .value_name("FILE")
+                    .action(ArgAction::Append)
+                    .value_parser(value_parser!(PathBuf))
+                    .help("Read patterns from this file, a line each, as from a .gitignore"),
+            )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Filters {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut filters = of::<String>(matches, EXCLUDE, Filter::Exclude);
+        filters.extend(of::<String>(matches, INCLUDE, Filter::Include));
+        filters.extend(of::<PathBuf>(matches, EXCLUDE_FROM, Filter::ExcludeFrom));
+        filters.sort_by_key(|(index, _)| *index);
+        Ok(Self(filters.into_iter().map(|(_, filter)| filter).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Returns the values of an option, each with its place among all words.
+fn of<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str, make: fn(T) -> Filter) -> Vec<(usize, Filter)> {
+    let values = matches.get_many::<T>(id).into_iter().flatten().cloned();
+    matches.indices_of(id).into_iter().flatten().zip(values.map(make)).collect()
+}
+
+const EXCLUDE: &str = "exclude";
+const INCLUDE: &str = "include";
+const EXCLUDE_FROM: &str = "exclude-from";
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        filters: Filters,
+    }
+
+    fn filters(words: &[&str]) -> Filters {
+        Line::parse_from(["cp"].iter().chain(words)).filters
+    }
+
+    fn lines(filters: &Filters) -> Vec<String> {
+        filters.0.iter().filter_map(Filter::line).collect()
+    }
+
+    #[test]
+    fn patterns_keep_the_order_of_the_command_line() {
+        let filters = filters(&["--exclude", "*", "--include=*/", "--exclude-from", "list", "--include", "*.c", "--exclude", "#x"]);
+        assert_eq!(filters.0[2], Filter::ExcludeFrom("list".into()));
+        assert_eq!(lines(&filters), ["*", "!*/", "!*.c", "\\#x"]);
+        assert_eq!((filters.idle_include(), filters.senseless()), (None, None));
+    }
+
+    #[test]
+    fn an_include_before_any_exclude_is_found() {
+        assert_eq!(filters(&["--include", "*.c", "--exclude", "*"]).idle_include(), Some("*.c"));
+        assert_eq!(filters(&[]).idle_include(), None);
+        assert_eq!(filters(&["--exclude-from", "list", "--include", "*.c"]).idle_include(), None);
+    }
+
+    #[test]
+    fn patterns_that_mean_nothing_are_found() {
+        for words in
+            [&["--exclude", ""][..], &["--exclude", "a", "--include", "!b"], &["--exclude", "!"], &["--exclude", "a", "--include", ""]]
+        {
+            assert!(filters(words).senseless().is_some(), "{words:?}");
+        }
+        assert_eq!(filters(&["--exclude", "a", "--exclude", "!b"]).senseless(), None);
+    }
+}

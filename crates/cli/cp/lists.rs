@@ -1,0 +1,171 @@
+//! Lists that options name: what to copy of a tree, and what to leave out.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use ignore::gitignore::GitignoreBuilder;
+use nicstripe::{Name, NameError, escaped};
+
+use super::filters::{Filter, Filters};
+
+/// The list that `--files-from` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FilesFrom {
+    /// A file, or `-`.
+    pub(crate) path: PathBuf,
+    /// Whether names end with a NUL byte rather than a line.
+    pub(crate) from0: bool,
+}
+
+impl FilesFrom {
+    /// Reads the names.
+    pub(crate) fn read(&self) -> Result<Vec<Name>, ListError> {
+        self.names(&read(&self.path)?)
+    }
+
+    fn names(&self, bytes: &[u8]) -> Result<Vec<Name>, ListError> {
+        let end = if self.from0 { 0 } else { b'\n' };
+        let lines = bytes.split(|byte| *byte == end).enumerate();
+        let names = lines.filter_map(|(index, line)| {
+            let line = beneath(if self.from0 { line } else { line.strip_suffix(b"\r").unwrap_or(line) });
+            let wrong = |source| ListError::Name { path: self.path.clone(), number: index + 1, source };
+            (!line.is_empty()).then(|| Name::parse(line).map_err(wrong))
+        });
+        names.collect()
+    }
+}
+
+/// Takes away what `find .` puts before each name; of the directory itself nothing is left.
+fn beneath(line: &[u8]) -> &[u8] {
+    match line {
+        b"." => b"",
+        [b'.', b'/', rest @ ..] => beneath(&rest[rest.iter().take_while(|byte| **byte == b'/').count()..]),
+        _ => line,
+    }
+}
+
+impl Filters {
+    /// Returns all patterns as lines of gitignore(5), those of files among them.
+    pub(crate) fn read(&self) -> Result<Vec<String>, ListError> {
+        let mut patterns = Vec::new();
+        for filter in &self.0 {
+            match filter {
+                Filter::ExcludeFrom(path) => patterns.extend(patterns_of(path)?),
+                filter => patterns.extend(filter.line()),
+            }
+        }
+        patterns.iter().try_for_each(|pattern| check(pattern))?;
+        Ok(patterns)
+    }
+}
+
+/// Refuses here what either end would refuse later, as the pattern and not as somebody's right.
+fn check(pattern: &str) -> Result<(), ListError> {
+    let wrong = |source| ListError::Pattern { pattern: escaped(pattern.as_bytes()), source };
+    GitignoreBuilder::new("").add_line(None, pattern).map(drop).map_err(wrong)
+}
+
+fn patterns_of(path: &Path) -> Result<Vec<String>, ListError> {
+    let text = String::from_utf8(read(path)?).map_err(|_| ListError::NotText { path: path.to_owned() })?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    Ok(lines.map(str::to_owned).collect())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ListError> {
+    let read = || match path.as_os_str() == "-" {
+        true => {
+            let mut bytes = Vec::new();
+            io::stdin().lock().read_to_end(&mut bytes)?;
+            Ok(bytes)
+        }
+        false => fs::read(path),
+    };
+    read().map_err(|source| ListError::Read { path: path.to_owned(), source })
+}
+
+/// Why a list cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListError {
+    /// The file cannot be read.
+    #[error("cannot read the list {path:?}")]
+    Read {
+        /// The list.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A name in it may not travel.
+    #[error("{path:?}, name {number}")]
+    Name {
+        /// The list.
+        path: PathBuf,
+        /// Which of its names, from 1.
+        number: usize,
+        /// What is wrong with it.
+        source: NameError,
+    },
+    /// A pattern that is none.
+    #[error("\"{pattern}\" is no pattern of .gitignore")]
+    Pattern {
+        /// The pattern, escaped.
+        pattern: String,
+        /// What is wrong with it.
+        source: ignore::Error,
+    },
+    /// Patterns are text.
+    #[error("{path:?} is not UTF-8: expected a pattern a line")]
+    NotText {
+        /// The list.
+        path: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(bytes: &[u8], from0: bool) -> Result<Vec<String>, ListError> {
+        let names = FilesFrom { path: "list".into(), from0 }.names(bytes)?;
+        Ok(names.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_name_is_a_line_or_ends_with_nul() {
+        assert_eq!(names(b"a/b\nc d\r\n\n\xff", false).unwrap(), ["a/b", "c d", "\\xff"]);
+        assert_eq!(names(b"a\nb\0c\0", true).unwrap(), ["a\\nb", "c"]);
+        assert!(names(b"", false).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_find_prints_is_taken() {
+        assert_eq!(names(b".\n./a\n.//b/\n./.hidden\n", false).unwrap(), ["a", "b", ".hidden"]);
+    }
+
+    #[test]
+    fn names_that_leave_the_source_are_refused_with_their_place() {
+        for (bytes, number) in [(&b"a\n../b\n"[..], 2), (b"/etc/passwd", 1), (b"a\nb\nc/./d", 3)] {
+            let error = nicstripe::chain(&names(bytes, false).unwrap_err());
+            assert!(error.starts_with(&format!("\"list\", name {number}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        let error = Filters(vec![Filter::Exclude("a".into()), Filter::Exclude("[z-a]".into())]).read().unwrap_err();
+        assert!(error.to_string().starts_with("\"[z-a]\" is no pattern"), "{error}");
+    }
+
+    #[test]
+    fn patterns_of_a_file_stand_where_the_file_was_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("patterns");
+        fs::write(&path, "# objects\n*.o\r\n\n!keep.o\n").unwrap();
+        let filters = Filters(vec![Filter::Exclude("a".into()), Filter::ExcludeFrom(path), Filter::Include("b".into())]);
+        assert_eq!(filters.read().unwrap(), ["a", "*.o", "!keep.o", "!b"]);
+        let missing = Filters(vec![Filter::ExcludeFrom(folder.path().join("missing"))]);
+        assert!(matches!(missing.read(), Err(ListError::Read { .. })));
+    }
+}

@@ -1,0 +1,190 @@
+//! A tree of which something did not arrive.
+
+use std::fmt;
+
+use nicstripe::{FailCode, FailedEntry, TreeReport};
+
+use super::arguments::Cp;
+use crate::quantity::Grouped;
+
+/// What did not arrive of a tree whose rest is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shortfall {
+    /// Things that failed.
+    failed: u64,
+    /// Files and links that were found.
+    found: u64,
+    /// The one code of all that failed, where they have one.
+    code: Option<FailCode>,
+    /// Whether sources changed or vanished, and nothing else failed.
+    only_sources_changed: bool,
+    /// What failed, a line each.
+    lines: Vec<String>,
+    /// Whether directories were asked for.
+    recursive: bool,
+    /// Whether replacing was asked for.
+    replace: bool,
+}
+
+/// The way out of a shortfall, where there is one for all that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WayOut {
+    /// Other files are there: `-f` or `-u`.
+    Replace,
+    /// They are directories: `-r`.
+    Recurse,
+    /// Sources changed: again, when nobody writes to them.
+    Rerun,
+    /// The peer's rights.
+    Rights,
+    /// Room on the disk.
+    Room,
+}
+
+impl Shortfall {
+    /// Returns what did not arrive, unless everything did.
+    pub(crate) fn of(tree: &TreeReport, cp: &Cp) -> Option<Self> {
+        if tree.failed == 0 {
+            return None;
+        }
+        let first = tree.failures.first().map(|failure| failure.code);
+        let shown = if cp.verbose > 0 { usize::MAX } else { SHOWN };
+        Some(Self {
+            failed: tree.failed,
+            found: tree.files + tree.symlinks + tree.hard_links + tree.unchanged + tree.newer + tree.failed,
+            code: first.filter(|code| tree.failures.iter().all(|failure| failure.code == *code)),
+            only_sources_changed: tree.only_sources_changed(),
+            lines: lines(tree, shown),
+            recursive: cp.tree.is_recursive(),
+            replace: cp.force,
+        })
+    }
+
+    /// Whether sources changed or vanished while they were read, and nothing else failed.
+    pub(crate) fn is_of_changed_sources(&self) -> bool {
+        self.only_sources_changed
+    }
+
+    /// What failed, a line each, and how many are not shown.
+    pub(crate) fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// Returns what can be done, if it is one thing.
+    pub(crate) fn way_out(&self) -> Option<WayOut> {
+        match self.code? {
+            // A directory is never replaced by a file, nor a file by a directory.
+            FailCode::Exists if !self.replace => Some(WayOut::Replace),
+            FailCode::NotAFile if !self.recursive => Some(WayOut::Recurse),
+            FailCode::SourceChanged => Some(WayOut::Rerun),
+            FailCode::Refused => Some(WayOut::Rights),
+            FailCode::NoSpace => Some(WayOut::Room),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.only_sources_changed { "changed or vanished while they were read" } else { "failed" };
+        write!(f, "{} of {} file{} {what}", Grouped(self.failed), Grouped(self.found), if self.found == 1 { "" } else { "s" })
+    }
+}
+
+impl std::error::Error for Shortfall {}
+
+fn lines(tree: &TreeReport, shown: usize) -> Vec<String> {
+    let mut lines: Vec<String> = tree.failures.iter().take(shown).map(line).collect();
+    let left = tree.failed.saturating_sub(lines.len() as u64);
+    if left > 0 {
+        let more = if tree.failures.len() > lines.len() { "; -v shows them" } else { "" };
+        lines.push(format!("and {} more{more}", Grouped(left)));
+    }
+    lines
+}
+
+/// A text that names the thing is not preceded by its name; what cannot be sent at all may have no other.
+fn line(failure: &FailedEntry) -> String {
+    match failure.name.is_empty() || failure.text.contains(&format!("\"{}\"", failure.name)) {
+        true => failure.text.clone(),
+        false => format!("\"{}\": {}", failure.name, failure.text),
+    }
+}
+
+/// What fits on a screen together with what matters below it.
+const SHOWN: usize = 20;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn cp(words: &[&str]) -> Box<Cp> {
+        let words = ["nicstripe", "cp"].iter().chain(words).chain(&["src", "nas:"]);
+        match Args::try_parse_from(words).unwrap().command {
+            Command::Cp(cp) => cp,
+            command => panic!("{command:?}"),
+        }
+    }
+
+    fn tree(codes: &[FailCode]) -> TreeReport {
+        let failure = |(index, code): (usize, &FailCode)| FailedEntry { name: format!("f{index}"), code: *code, text: "because".into() };
+        let failures: Vec<FailedEntry> = codes.iter().enumerate().map(failure).collect();
+        TreeReport { files: 7, unchanged: 2, failed: failures.len() as u64, failures, ..TreeReport::default() }
+    }
+
+    /// A tree of which these failed, copied with these words.
+    pub(crate) fn shortfall(codes: &[FailCode], words: &[&str]) -> Shortfall {
+        Shortfall::of(&tree(codes), &cp(words)).unwrap()
+    }
+
+    #[test]
+    fn where_nothing_failed_there_is_none() {
+        assert_eq!(Shortfall::of(&tree(&[]), &cp(&["-r"])), None);
+    }
+
+    #[test]
+    fn the_sentence_counts_what_failed_among_what_was_found() {
+        assert_eq!(shortfall(&[FailCode::Io, FailCode::Exists], &["-r"]).to_string(), "2 of 11 files failed");
+        let changed = shortfall(&[FailCode::SourceChanged], &["-r"]);
+        assert_eq!(changed.to_string(), "1 of 10 files changed or vanished while they were read");
+        assert!(changed.is_of_changed_sources());
+        assert!(!shortfall(&[FailCode::SourceChanged, FailCode::Io], &["-r"]).is_of_changed_sources());
+    }
+
+    #[test]
+    fn the_first_twenty_are_shown_and_all_when_asked_for() {
+        let short = shortfall(&[FailCode::Io; 30], &["-r"]);
+        assert_eq!((short.lines().len(), short.lines()[20].as_str()), (21, "and 10 more; -v shows them"));
+        assert_eq!(short.lines()[0], "\"f0\": because");
+        assert_eq!(shortfall(&[FailCode::Io; 30], &["-rv"]).lines().len(), 30);
+        let mut many = tree(&[FailCode::Io; 3]);
+        many.failed = 5000;
+        let shown = Shortfall::of(&many, &cp(&["-rv"])).unwrap();
+        assert_eq!(shown.lines()[3], "and 4,997 more");
+    }
+
+    #[test]
+    fn a_text_that_has_the_name_is_not_preceded_by_it() {
+        let failure = FailedEntry { name: "a/b".into(), code: FailCode::Io, text: "cannot open \"a/b\": denied".into() };
+        assert_eq!(line(&failure), "cannot open \"a/b\": denied");
+        assert_eq!(line(&FailedEntry { name: String::new(), ..failure }), "cannot open \"a/b\": denied");
+    }
+
+    #[test]
+    fn what_can_be_done_is_told_only_if_it_helps_with_all() {
+        for (codes, words, way_out) in [
+            (&[FailCode::Exists, FailCode::Exists][..], &["-r"][..], Some(WayOut::Replace)),
+            (&[FailCode::Exists], &["-rf"], None),
+            (&[FailCode::Exists, FailCode::Io], &["-r"], None),
+            (&[FailCode::NotAFile], &["-u"], Some(WayOut::Recurse)),
+            (&[FailCode::NotAFile], &["-a"], None),
+            (&[FailCode::SourceChanged], &["-r"], Some(WayOut::Rerun)),
+            (&[FailCode::Refused], &["-r"], Some(WayOut::Rights)),
+        ] {
+            assert_eq!(shortfall(codes, words).way_out(), way_out, "{codes:?} {words:?}");
+        }
+    }
+}

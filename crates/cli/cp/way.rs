@@ -1,0 +1,384 @@
+//! What goes where: sources and target, and the rules of slashes.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
+
+use nicstripe::{Name, escaped};
+
+use super::{
+    arguments::Cp,
+    location::{Location, LocationError, Remote, RemotePath},
+    plan::PlanError,
+};
+use crate::failure::Failure;
+
+/// What goes where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// One file from here to the daemon.
+    Put {
+        /// A file here.
+        source: PathBuf,
+        /// Its name there; `None` keeps its own, in the daemon's root.
+        name: Option<Name>,
+    },
+    /// One file from the daemon to here.
+    Get {
+        /// A file there.
+        name: Name,
+        /// A file or directory here.
+        target: PathBuf,
+    },
+    /// Files and trees from here to the daemon.
+    PutTree {
+        /// What is here. A slash at the end means what is in it.
+        sources: Vec<PathBuf>,
+        /// A directory there; `None` is the daemon's root.
+        name: Option<Name>,
+        /// Whether the one source gets that name itself, unless that is a directory.
+        as_name: bool,
+    },
+    /// Files and trees from the daemon to here.
+    GetTree {
+        /// What is there, and whether what is in it is meant. Without a name it is the daemon's root.
+        sources: Vec<(Option<Name>, bool)>,
+        /// A directory here.
+        target: PathBuf,
+        /// Whether the one source gets that name itself, unless that is a directory.
+        as_name: bool,
+    },
+    /// Standard input to the daemon.
+    PutPipe {
+        /// The file there.
+        name: Name,
+    },
+    /// From the daemon to standard output.
+    GetPipe {
+        /// The file there.
+        name: Name,
+    },
+}
+
+impl Way {
+    /// Finds the daemon and the way among the words of the command line.
+    pub(super) fn of(cp: &Cp) -> Result<(Remote, Self), Failure> {
+        let sources = cp.sources().iter().map(|source| Location::parse(source)).collect::<Result<Vec<_>, _>>()?;
+        let target = Location::parse(cp.target())?;
+        if sources.is_empty() {
+            return Err(PlanError::NoTarget.into());
+        }
+        if sources.contains(&Location::Pipe) || target == Location::Pipe {
+            return pipe(sources, target, cp);
+        }
+        let is_tree = cp.tree.first_option().is_some() || sources.len() > 1;
+        match target {
+            Location::Remote(target) if is_tree => put_tree(local_sources(sources)?, target, cp),
+            Location::Remote(target) => put(local_sources(sources)?.remove(0), target),
+            Location::Local(target) if is_tree => get_tree(remote_sources(sources)?, target, cp),
+            Location::Local(target) => get(remote_sources(sources)?.remove(0), target),
+            Location::Pipe => Err(PlanError::BothLocal.into()),
+        }
+    }
+
+    /// Returns what is copied, for people: a file's name without folders, or how many sources there are.
+    pub(crate) fn file_name(&self) -> String {
+        match self {
+            Self::Put { source, .. } => shown_name(source),
+            Self::PutTree { sources, .. } => match &sources[..] {
+                [source] => shown_name(source),
+                sources => format!("{} sources", sources.len()),
+            },
+            Self::Get { name, .. } | Self::PutPipe { name } | Self::GetPipe { name } => escaped(name.file_name()),
+            Self::GetTree { sources, .. } => match &sources[..] {
+                [(name, _)] => name.as_ref().map_or_else(|| "/".to_owned(), |name| escaped(name.file_name())),
+                sources => format!("{} sources", sources.len()),
+            },
+        }
+    }
+
+    /// Whether it is one file whose length is known once it is open.
+    pub(crate) fn is_one_file(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Get { .. })
+    }
+}
+
+fn shown_name(path: &Path) -> String {
+    escaped(path.file_name().unwrap_or(path.as_os_str()).as_bytes())
+}
+
+/// All sources of a copy to the daemon are here; there is at least one.
+fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
+    let is_mixed = sources.iter().any(|source| matches!(source, Location::Local(_)));
+    let local = sources.into_iter().map(|source| match source {
+        Location::Local(path) => Ok(path),
+        Location::Remote(_) if is_mixed => Err(PlanError::MixedSources),
+        _ => Err(PlanError::BothRemote),
+    });
+    local.collect()
+}
+
+/// All sources of a copy from the daemon are there, at one daemon; there is at least one.
+fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
+    let is_mixed = sources.iter().any(|source| matches!(source, Location::Remote(_)));
+    let remote = sources.into_iter().map(|source| match source {
+        Location::Remote(remote) => Ok(remote),
+        _ if is_mixed => Err(PlanError::MixedSources),
+        _ => Err(PlanError::BothLocal),
+    });
+    let remote = remote.collect::<Result<Vec<_>, _>>()?;
+    match remote.iter().find(|other| (&other.host, other.port) != (&remote[0].host, remote[0].port)) {
+        Some(other) => Err(PlanError::Hosts { one: remote[0].to_string(), other: other.to_string() }),
+        None => Ok(remote),
+    }
+}
+
+fn put(source: PathBuf, target: Remote) -> Result<(Remote, Way), Failure> {
+    let name = match &target.path {
+        RemotePath::Root => None,
+        RemotePath::File(name) => Some(name.clone()),
+        RemotePath::Directory(directory) => Some(directory.join(own_name(&source)?).map_err(LocationError::from)?),
+    };
+    Ok((target, Way::Put { source, name }))
+}
+
+fn get(source: Remote, target: PathBuf) -> Result<(Remote, Way), Failure> {
+    match &source.path {
+        RemotePath::File(name) => {
+            let way = Way::Get { name: name.clone(), target };
+            Ok((source, way))
+        }
+        RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory { text: source.to_string() }.into()),
+    }
+}
+
+fn put_tree(sources: Vec<PathBuf>, target: Remote, cp: &Cp) -> Result<(Remote, Way), Failure> {
+    let content = |path: &Path| cp.tree.files_from.is_some() || means_content(path.as_os_str().as_bytes());
+    let named = sources.iter().map(|source| if content(source) { None } else { source.file_name().map(OsStr::as_bytes) });
+    check_sources(named.collect(), cp)?;
+    let as_name = matches!(target.path, RemotePath::File(_)) && sources.len() == 1 && !content(&sources[0]);
+    let name = match &target.path {
+        RemotePath::Root => None,
+        RemotePath::File(name) | RemotePath::Directory(name) => Some(name.clone()),
+    };
+    let sources = sources.into_iter().map(|source| if content(&source) { with_slash(source) } else { source }).collect();
+    Ok((target, Way::PutTree { sources, name, as_name }))
+}
+
+fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, Way), Failure> {
+    let all = cp.tree.files_from.is_some();
+    let parts: Vec<(Option<Name>, bool)> = sources
+        .iter()
+        .map(|source| match &source.path {
+            RemotePath::Root => (None, true),
+            RemotePath::Directory(name) => (Some(name.clone()), true),
+            RemotePath::File(name) => (Some(name.clone()), all),
+        })
+        .collect();
+    if let (Some(index), false) = (parts.iter().position(|(_, content)| *content && !all), cp.tree.is_recursive()) {
+        return Err(PlanError::RemoteDirectory { text: sources[index].to_string() }.into());
+    }
+    let named = |(name, content): &(Option<Name>, bool)| name.as_ref().filter(|_| !content).map(|name| name.file_name().to_vec());
+    let names: Vec<Option<Vec<u8>>> = parts.iter().map(named).collect();
+    check_sources(names.iter().map(Option::as_deref).collect(), cp)?;
+    let as_name = parts.len() == 1 && !parts[0].1 && !target.as_os_str().as_bytes().ends_with(b"/");
+    let first = sources.into_iter().next().ok_or(PlanError::BothLocal)?;
+    Ok((first, Way::GetTree { sources: parts, target, as_name }))
+}
+
+/// Refuses what would mix sources up: their own names in the target, `None` for one whose content is meant.
+fn check_sources(names: Vec<Option<&[u8]>>, cp: &Cp) -> Result<(), PlanError> {
+    if names.len() > 1 && cp.tree.files_from.is_some() {
+        return Err(PlanError::FilesFromSources);
+    }
+    if names.len() > 1 && cp.tree.delete && names.contains(&None) {
+        return Err(PlanError::DeleteContent);
+    }
+    let twice = names.iter().enumerate().find_map(|(index, name)| name.filter(|_| names[..index].contains(name)));
+    match twice {
+        Some(name) => Err(PlanError::SameName { name: escaped(name) }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a path means what is in a directory and not the directory: it has a slash at its end, or no name of its own.
+fn means_content(path: &[u8]) -> bool {
+    path.ends_with(b"/") || matches!(path.rsplit(|byte| *byte == b'/').next(), Some(b"." | b".."))
+}
+
+fn with_slash(path: PathBuf) -> PathBuf {
+    let mut bytes = OsString::from(path).into_vec();
+    if !bytes.ends_with(b"/") {
+        bytes.push(b'/');
+    }
+    OsString::from_vec(bytes).into()
+}
+
+fn pipe(mut sources: Vec<Location>, target: Location, cp: &Cp) -> Result<(Remote, Way), Failure> {
+    if sources.len() > 1 {
+        return Err(PlanError::PipeAmongOthers.into());
+    }
+    let option = cp.tree.first_option().or(cp.preserve.then_some("-p")).or(cp.inplace.then_some("--inplace"));
+    if let Some(option) = option.or(cp.delta.then_some("--delta")) {
+        return Err(PlanError::PipeWith { option }.into());
+    }
+    match (sources.remove(0), target) {
+        (Location::Pipe, Location::Remote(target)) => match &target.path {
+            RemotePath::File(name) => {
+                let way = Way::PutPipe { name: name.clone() };
+                Ok((target, way))
+            }
+            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::PipeToDirectory { text: target.to_string() }.into()),
+        },
+        (Location::Remote(source), Location::Pipe) => match &source.path {
+            RemotePath::File(name) => {
+                let way = Way::GetPipe { name: name.clone() };
+                Ok((source, way))
+            }
+            RemotePath::Root | RemotePath::Directory(_) => Err(PlanError::RemoteDirectory { text: source.to_string() }.into()),
+        },
+        _ => Err(PlanError::BothLocal.into()),
+    }
+}
+
+fn own_name(path: &Path) -> Result<&[u8], PlanError> {
+    path.file_name().map(OsStr::as_bytes).ok_or_else(|| PlanError::NoName { path: path.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cp::plan::tests::plan;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text.as_bytes()).unwrap()
+    }
+
+    fn way(words: &[&str]) -> Way {
+        plan(words).unwrap_or_else(|error| panic!("{words:?}: {error}")).way
+    }
+
+    fn put_tree(words: &[&str]) -> (Vec<String>, Option<String>, bool) {
+        match way(words) {
+            Way::PutTree { sources, name, as_name } => {
+                let sources = sources.iter().map(|source| source.to_str().unwrap().to_owned()).collect();
+                (sources, name.map(|name| name.to_string()), as_name)
+            }
+            way => panic!("{words:?}: {way:?}"),
+        }
+    }
+
+    fn get_tree(words: &[&str]) -> (Vec<(Option<Name>, bool)>, bool) {
+        match way(words) {
+            Way::GetTree { sources, as_name, .. } => (sources, as_name),
+            way => panic!("{words:?}: {way:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_keeps_its_name_in_a_directory_of_the_daemon() {
+        let put = |target: &str| match way(&["dir/a.bin", target]) {
+            Way::Put { name, .. } => name,
+            way => panic!("{way:?}"),
+        };
+        assert_eq!(put("nas:"), None);
+        assert_eq!(put("nas:/"), None);
+        assert_eq!(put("nas:x/"), Some(name("x/a.bin")));
+        assert_eq!(put("nas:/x/y"), Some(name("x/y")));
+    }
+
+    #[test]
+    fn a_file_comes_from_the_daemon_by_its_name() {
+        let way = way(&["nas:/x/a.bin", "."]);
+        assert_eq!(way.file_name(), "a.bin");
+        assert_eq!(way, Way::Get { name: name("x/a.bin"), target: ".".into() });
+    }
+
+    #[test]
+    fn a_source_becomes_the_target_or_goes_into_it_as_slashes_say() {
+        for (words, sources, target, as_name) in [
+            (&["-r", "src", "nas:dst"][..], &["src"][..], Some("dst"), true),
+            (&["-r", "src", "nas:dst/"], &["src"], Some("dst"), false),
+            (&["-r", "src", "nas:"], &["src"], None, false),
+            (&["-r", "src/", "nas:dst"], &["src/"], Some("dst"), false),
+            (&["-r", ".", "nas:dst"], &["./"], Some("dst"), false),
+            (&["-r", "a/..", "nas:dst"], &["a/../"], Some("dst"), false),
+            (&["-r", "a/.", "nas:dst"], &["a/./"], Some("dst"), false),
+            (&["-r", "/", "nas:dst"], &["/"], Some("dst"), false),
+            (&["a", "b", "nas:dst"], &["a", "b"], Some("dst"), false),
+            (&["-u", "a", "nas:dst"], &["a"], Some("dst"), true),
+            (&["--files-from", "list", "src", "nas:dst"], &["src/"], Some("dst"), false),
+        ] {
+            let expected = (sources.iter().map(|source| (*source).to_owned()).collect(), target.map(str::to_owned), as_name);
+            assert_eq!(put_tree(words), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_slashes_mean_the_same_the_other_way() {
+        let source = |path: &str, content| (Some(name(path)), content);
+        for (words, sources, as_name) in [
+            (&["-r", "nas:src", "dst"][..], vec![source("src", false)], true),
+            (&["-r", "nas:src", "dst/"], vec![source("src", false)], false),
+            (&["-r", "nas:src/", "dst"], vec![source("src", true)], false),
+            (&["-r", "nas:", "dst"], vec![(None, true)], false),
+            (&["nas:a", "nas:b", "dst"], vec![source("a", false), source("b", false)], false),
+            (&["-c", "nas:a", "dst"], vec![source("a", false)], true),
+            (&["--files-from", "list", "nas:src", "dst"], vec![source("src", true)], false),
+            (&["--files-from", "list", "nas:", "dst"], vec![(None, true)], false),
+        ] {
+            assert_eq!(get_tree(words), (sources, as_name), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_has_a_name_at_the_daemon() {
+        assert_eq!(way(&["-", "nas:x/y"]), Way::PutPipe { name: name("x/y") });
+        assert_eq!(way(&["nas:x/y", "-"]), Way::GetPipe { name: name("x/y") });
+        assert_eq!(way(&["-z", "-f", "--verify", "-", "nas:y"]), Way::PutPipe { name: name("y") });
+        // A file of that name is written with its folder.
+        assert!(matches!(way(&["./-", "nas:y"]), Way::Put { .. }));
+    }
+
+    #[test]
+    fn words_that_make_no_copy_are_refused_with_the_reason() {
+        for (words, said) in [
+            (&["nas:"][..], "there is no target"),
+            (&["a", "b"], "neither source nor target is remote"),
+            (&["a", "b", "c"], "neither source nor target is remote"),
+            (&["-", "b"], "neither source nor target is remote"),
+            (&["a", "-"], "neither source nor target is remote"),
+            (&["-", "-"], "neither source nor target is remote"),
+            (&["nas:a", "nas:b"], "both remote"),
+            (&["nas:a", "b", "c"], "one of the sources is remote and another is not"),
+            (&["a", "nas:b", "nas:"], "one of the sources is remote and another is not"),
+            (&["nas:a", "other:b", "c"], "\"nas:a\" and \"other:b\" are not at one daemon"),
+            (&["nicstripe://nas:1/a", "nicstripe://nas:2/b", "c"], "are not at one daemon"),
+            (&["nas:", "."], "\"nas:\" is a directory"),
+            (&["nas:x/", "."], "\"nas:x/\" is a directory"),
+            (&["nas:x/", "nas:y", "."], "\"nas:x/\" is a directory"),
+            (&["nas:x/", "-"], "\"nas:x/\" is a directory"),
+            (&["..", "nas:x/"], "no file name"),
+            (&["-", "nas:"], "\"nas:\" is a directory, and standard input has no name"),
+            (&["-", "nas:x/"], "\"nas:x/\" is a directory, and standard input has no name"),
+            (&["-", "a", "nas:x"], "standard input or output cannot be one of several"),
+            (&["nas:x", "nas:y", "-"], "standard input or output cannot be one of several"),
+            (&["-r", "-", "nas:x"], "-r cannot be used"),
+            (&["-a", "nas:x", "-"], "-a cannot be used"),
+            (&["-n", "-", "nas:x"], "-n cannot be used"),
+            (&["-p", "-", "nas:x"], "-p cannot be used"),
+            (&["--delta", "-", "nas:x"], "--delta cannot be used"),
+            (&["--inplace", "nas:x", "-"], "--inplace cannot be used"),
+            (&["x/a", "y/a", "nas:"], "two sources are called \"a\""),
+            (&["-r", "nas:x/a", "nas:y/a", "."], "two sources are called \"a\""),
+            (&["-r", "--delete", "a/", "b/", "nas:"], "--delete"),
+            (&["-r", "--delete", "a", "b/", "nas:"], "--delete"),
+            (&["--files-from", "list", "a", "b", "nas:"], "--files-from"),
+        ] {
+            let error = plan(words).map(|plan| panic!("{words:?}: {plan:?}")).unwrap_err().to_string();
+            assert!(error.contains(said), "{words:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! A sender that says what a test says, and a port that writes down what it is told.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+    time::Duration,
+};
+
+use minicbor::{Encode, Encoder, bytes::ByteVec, encode};
+use nicstripe_proto::{
+    FailCode, Name,
+    frame::MAX_PAYLOAD,
+    journal::Timestamp,
+    tree::{
+        Content, Entry, EntryFailure, EntryId, ParcelWriter, Record, TreeMessage, TreeRules, Verdict, message::MOST_MESSAGE,
+        parcel::RECORD_HEADER,
+    },
+};
+
+use super::super::{ReceiverRequest, run};
+use crate::{
+    file::{BufferPool, FileError, IoPool, Root},
+    tree::{
+        EntryOutcome, TreeReport,
+        port::{ReceiverInput, ReceiverPort, WalkProgress},
+    },
+};
+
+/// What a port was told.
+pub(super) enum Told {
+    Message(TreeMessage),
+    Consumed,
+    Alone(EntryId),
+    Entry(Name, EntryOutcome),
+    Progress(WalkProgress),
+    Finished(Result<TreeReport, FileError>),
+}
+
+struct FakePort(Sender<Told>);
+
+impl FakePort {
+    fn say(&self, told: Told) -> bool {
+        self.0.send(told).is_ok()
+    }
+}
+
+impl ReceiverPort for FakePort {
+    fn send(&mut self, message: TreeMessage) -> bool {
+        assert!(minicbor::to_vec(&message).unwrap().len() <= MOST_MESSAGE);
+        self.say(Told::Message(message))
+    }
+
+    fn consumed(&mut self) -> bool {
+        self.say(Told::Consumed)
+    }
+
+    fn start_alone(&mut self, id: EntryId, _: u64) -> bool {
+        self.say(Told::Alone(id))
+    }
+
+    fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
+        self.say(Told::Entry(name.clone(), outcome))
+    }
+
+    fn progress(&mut self, progress: WalkProgress) -> bool {
+        self.say(Told::Progress(progress))
+    }
+
+    fn finish(self: Box<Self>, result: Result<TreeReport, FileError>) {
+        self.say(Told::Finished(result));
+    }
+}
+
+/// A receiver at work, and what it has said.
+pub(super) struct Sending {
+    pub(super) inputs: Sender<ReceiverInput>,
+    told: Receiver<Told>,
+    buffers: BufferPool,
+    buffer: Vec<u8>,
+    len: usize,
+    next: u64,
+    parcels: usize,
+    pub(super) consumed: usize,
+    pub(super) verdicts: BTreeMap<u64, Verdict>,
+    pub(super) done: BTreeSet<u64>,
+    pub(super) failed: Vec<EntryFailure>,
+    pub(super) deleted: Vec<String>,
+    pub(super) alone: Vec<EntryId>,
+    pub(super) listed: Vec<(String, EntryOutcome)>,
+    pub(super) progress: WalkProgress,
+    pub(super) result: Option<Result<TreeReport, FileError>>,
+}
+
+/// What the target of a test is, beneath a root that has a directory beside it.
+pub(super) struct Ground {
+    pub(super) outer: tempfile::TempDir,
+}
+
+impl Ground {
+    pub(super) fn new() -> Self {
+        Self::within(tempfile::tempdir().unwrap())
+    }
+
+    /// In memory where there is a file system for that: hundreds of small trees need not wait for a disk.
+    pub(super) fn quick() -> Self {
+        Self::within(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+    }
+
+    fn within(outer: tempfile::TempDir) -> Self {
+        fs::create_dir(outer.path().join("root")).unwrap();
+        fs::create_dir_all(outer.path().join("outside/dir")).unwrap();
+        fs::write(outer.path().join("outside/dir/secret"), "secret").unwrap();
+        fs::write(outer.path().join("outside/file"), "outside").unwrap();
+        Self { outer }
+    }
+
+    pub(super) fn root(&self) -> PathBuf {
+        self.outer.path().join("root")
+    }
+
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        self.root().join(path)
+    }
+
+    pub(super) fn outside(&self) -> PathBuf {
+        self.outer.path().join("outside")
+    }
+
+    /// What a receiver is asked for: everything goes into the root.
+    pub(super) fn request(&self, rules: TreeRules) -> ReceiverRequest {
+        ReceiverRequest {
+            root: Arc::new(Root::open(&self.root()).unwrap()),
+            target: None,
+            as_name: false,
+            rules,
+            peer_key: [7; 32],
+            append_only: false,
+            list: true,
+            expected: None,
+            excludes: Box::new(|_, _| false),
+        }
+    }
+
+    pub(super) fn start(&self, rules: TreeRules) -> Sending {
+        Sending::start(self.request(rules))
+    }
+
+    /// Everything beneath the outer directory but the root: type, bits, times, content.
+    pub(super) fn snapshot(&self) -> BTreeMap<PathBuf, String> {
+        let mut found = BTreeMap::new();
+        note(&self.outside(), &mut found);
+        let names = fs::read_dir(self.outer.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        found.insert("names".into(), format!("{:?}", names.collect::<BTreeSet<_>>()));
+        found
+    }
+
+    /// Names beneath the root, hidden ones among them.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut found = BTreeMap::new();
+        note(&self.root(), &mut found);
+        let relative = |path: PathBuf| path.strip_prefix(self.root()).unwrap().to_string_lossy().into_owned();
+        found.into_keys().map(relative).filter(|name| !name.is_empty()).collect()
+    }
+}
+
+fn note(path: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    let meta = fs::symlink_metadata(path).unwrap();
+    let content = if meta.is_file() { String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned() } else { String::new() };
+    let facts = (meta.mode(), meta.uid(), meta.mtime(), meta.mtime_nsec(), meta.nlink(), content);
+    found.insert(path.to_owned(), format!("{facts:?}"));
+    if meta.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| note(&entry.unwrap().path(), found));
+    }
+}
+
+pub(super) const MTIME: Timestamp = Timestamp { seconds: 1_500_000_000, nanoseconds: 123_456_789 };
+
+pub(super) fn file(size: usize) -> Content {
+    Content::File { size: size as u64, alone: false, digest: None }
+}
+
+pub(super) fn symlink(target: &str) -> Content {
+    Content::Symlink { target: target.as_bytes().to_vec() }
+}
+
+pub(super) fn name(path: &str) -> Name {
+    Name::parse(path.as_bytes()).unwrap()
+}
+
+impl Sending {
+    pub(super) fn start(request: ReceiverRequest) -> Self {
+        let (inputs, receiver) = mpsc::channel();
+        let (port, told) = mpsc::channel();
+        let (pool, handle) = (IoPool::start().unwrap(), inputs.clone());
+        std::thread::spawn(move || run(request, receiver, handle, pool, Box::new(FakePort(port))));
+        Self {
+            inputs,
+            told,
+            buffers: BufferPool::default(),
+            buffer: vec![0; MAX_PAYLOAD],
+            len: 0,
+            next: 0,
+            parcels: 0,
+            consumed: 0,
+            verdicts: BTreeMap::new(),
+            done: BTreeSet::new(),
+            failed: Vec::new(),
+            deleted: Vec::new(),
+            alone: Vec::new(),
+            listed: Vec::new(),
+            progress: WalkProgress::default(),
+            result: None,
+        }
+    }
+
+    /// An entry as a test wants it by default.
+    pub(super) fn plain(&self, parent: Option<EntryId>, own: &str, content: Content) -> Entry {
+        let name = (!own.is_empty()).then(|| name(own));
+        Entry { id: EntryId(self.next), parent, name, content, mode: 0o644, mtime: MTIME, owner: None, xattrs: None }
+    }
+
+    /// Tells an entry; an empty name is none.
+    pub(super) fn entry(&mut self, parent: Option<EntryId>, name: &str, content: Content) -> EntryId {
+        let entry = self.plain(parent, name, content);
+        self.tell(entry)
+    }
+
+    pub(super) fn directory(&mut self, parent: Option<EntryId>, name: &str) -> EntryId {
+        let entry = Entry { mode: 0o755, ..self.plain(parent, name, Content::Directory) };
+        self.tell(entry)
+    }
+
+    pub(super) fn tell(&mut self, entry: Entry) -> EntryId {
+        let id = entry.id;
+        self.next = id.0 + 1;
+        self.push(&Record::Entry(Box::new(entry)));
+        id
+    }
+
+    pub(super) fn end(&mut self, id: EntryId) {
+        self.push(&Record::EndDirectory { id, complete: true });
+    }
+
+    pub(super) fn piece(&mut self, id: EntryId, offset: u64, last: bool, bytes: &[u8]) {
+        self.push(&Record::Piece { id, offset, last, bytes });
+    }
+
+    /// Sends a whole content.
+    pub(super) fn content(&mut self, id: EntryId, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return self.piece(id, 0, true, bytes);
+        }
+        let mut offset = 0;
+        for piece in bytes.chunks(200_000) {
+            let end = offset + piece.len();
+            self.piece(id, offset as u64, end == bytes.len(), piece);
+            offset = end;
+        }
+    }
+
+    pub(super) fn push(&mut self, record: &Record<'_>) {
+        loop {
+            let mut writer = ParcelWriter::new(&mut self.buffer, self.len);
+            if writer.push(record) {
+                self.len = writer.len();
+                return;
+            }
+            self.flush();
+        }
+    }
+
+    /// Lays out an entry with a name that no honest sender can have.
+    pub(super) fn raw(&mut self, id: u64, parent: Option<u64>, components: &[&[u8]], content: &RawContent) {
+        let name = Some(RawName(components.iter().map(|component| component.to_vec()).collect()));
+        let body = minicbor::to_vec(RawEntry { id, parent, name, content: content.clone(), mode: 0o6777, mtime: MTIME }).unwrap();
+        if RECORD_HEADER + body.len() > self.buffer.len() - self.len {
+            self.flush();
+        }
+        let header: Vec<u8> =
+            [&[1u8, 0, 0, 0][..], &(body.len() as u32).to_le_bytes(), &id.to_le_bytes()].into_iter().flatten().copied().collect();
+        for bytes in [header, body] {
+            self.buffer[self.len..self.len + bytes.len()].copy_from_slice(&bytes);
+            self.len += bytes.len();
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        if self.len > 0 {
+            let mut parcel = self.buffers.take();
+            parcel.bytes_mut(0);
+            assert!(parcel.append(&self.buffer[..self.len]));
+            let _ = self.inputs.send(ReceiverInput::Parcel(parcel));
+            self.parcels += 1;
+            self.len = 0;
+        }
+    }
+
+    /// Sends what is laid out and waits until all entries have a verdict.
+    pub(super) fn decide(&mut self) {
+        self.flush();
+        while (self.verdicts.len() as u64) < self.next && self.result.is_none() {
+            self.hear();
+        }
+    }
+
+    pub(super) fn verdict(&self, id: EntryId) -> Verdict {
+        self.verdicts[&id.0]
+    }
+
+    /// Waits until an entry has its result.
+    pub(super) fn wait_done(&mut self, id: EntryId) {
+        self.flush();
+        while !self.done.contains(&id.0) {
+            self.hear();
+        }
+    }
+
+    pub(super) fn hear(&mut self) {
+        match self.told.recv_timeout(Duration::from_secs(20)).unwrap() {
+            Told::Message(TreeMessage::Verdicts { first, verdicts }) => {
+                assert_eq!(first.0, self.verdicts.len() as u64, "verdicts have a gap");
+                self.verdicts.extend((first.0..).zip(verdicts));
+            }
+            Told::Message(TreeMessage::Results { done, failed, deleted }) => {
+                for (first, count) in done {
+                    for id in first.0..first.0 + count {
+                        assert!(self.verdicts[&id].is_wanted(), "entry {id} is not wanted and has a result");
+                        assert!(self.done.insert(id), "entry {id} has two results");
+                    }
+                }
+                let known = |failure: &EntryFailure| failure.id.is_none_or(|id| self.verdicts.contains_key(&id.0));
+                assert!(failed.iter().all(known), "a result came before the verdict");
+                self.failed.extend(failed);
+                self.deleted.extend(deleted.iter().map(Name::to_string));
+            }
+            Told::Consumed => self.consumed += 1,
+            Told::Alone(id) => self.alone.push(id),
+            Told::Entry(name, outcome) => self.listed.push((name.to_string(), outcome)),
+            Told::Progress(progress) => self.progress = progress,
+            Told::Finished(result) => self.result = Some(result),
+        }
+    }
+
+    /// Says that the tree is told, and waits for the end.
+    pub(super) fn wait(&mut self) -> &Result<TreeReport, FileError> {
+        self.flush();
+        let _ = self.inputs.send(ReceiverInput::End);
+        while self.result.is_none() {
+            self.hear();
+        }
+        self.result.as_ref().unwrap()
+    }
+
+    /// Waits for an end that is well.
+    pub(super) fn report(&mut self) -> TreeReport {
+        let report = self.wait().as_ref().map_err(FileError::one_line).unwrap().clone();
+        assert_eq!(self.consumed, self.parcels, "not all parcels were taken in");
+        report
+    }
+
+    /// Waits for the end of a transfer whose sender broke the protocol.
+    pub(super) fn breach(&mut self) -> String {
+        match self.wait() {
+            Err(error) if error.code == FailCode::Protocol => error.one_line(),
+            other => panic!("expected a breach of the protocol, got {other:?}"),
+        }
+    }
+}
+
+/// As [`Entry`], with names that are not checked.
+#[derive(Encode)]
+#[cbor(map)]
+struct RawEntry {
+    #[n(0)]
+    id: u64,
+    #[n(1)]
+    parent: Option<u64>,
+    #[n(2)]
+    name: Option<RawName>,
+    #[n(3)]
+    content: RawContent,
+    #[n(4)]
+    mode: u32,
+    #[n(5)]
+    mtime: Timestamp,
+}
+
+/// As [`Content`], with paths that are not checked.
+#[derive(Encode, Clone)]
+pub(super) enum RawContent {
+    #[n(0)]
+    File {
+        #[n(0)]
+        size: u64,
+        #[n(1)]
+        alone: bool,
+    },
+    #[n(1)]
+    Directory,
+    #[n(2)]
+    Symlink {
+        #[cbor(n(0), with = "minicbor::bytes")]
+        target: Vec<u8>,
+    },
+    #[n(3)]
+    HardLink {
+        #[n(0)]
+        to: u64,
+        #[n(1)]
+        path: RawName,
+    },
+}
+
+#[derive(Clone)]
+pub(super) struct RawName(pub(super) Vec<Vec<u8>>);
+
+impl<C> Encode<C> for RawName {
+    fn encode<W: encode::Write>(&self, e: &mut Encoder<W>, c: &mut C) -> Result<(), encode::Error<W::Error>> {
+        self.0.iter().map(|component| ByteVec::from(component.clone())).collect::<Vec<_>>().encode(e, c)
+    }
+}

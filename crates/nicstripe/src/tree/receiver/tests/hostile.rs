@@ -1,0 +1,412 @@
+//! Names and sequences of records that no honest sender sends: whatever they are, nothing outside of the target changes.
+
+use std::{fs, os::unix::fs::symlink as link_to, path::Path};
+
+use nicstripe_proto::{
+    FailCode,
+    tree::{Content, Entry, EntryId, Owner, PACKED_MOST, TreeRules, Verdict, Xattr},
+};
+
+use super::abandoned;
+use super::harness::{Ground, RawContent, RawName, Sending, file, name, symlink};
+
+/// Replaces and deletes as much as a sender can ask for.
+fn eager() -> TreeRules {
+    TreeRules { replace: true, modes: true, owners: true, xattrs: true, delete: true, ..TreeRules::default() }
+}
+
+/// A root with links that lead out of it, made by somebody else.
+fn trapped() -> Ground {
+    let ground = Ground::quick();
+    fs::create_dir(ground.at("real")).unwrap();
+    fs::write(ground.at("real/file"), "inside").unwrap();
+    link_to("../outside/dir", ground.at("out")).unwrap();
+    link_to(ground.outside().join("dir"), ground.at("absolute")).unwrap();
+    link_to("../../outside/dir", ground.at("real/out")).unwrap();
+    link_to("../outside/file", ground.at("outfile")).unwrap();
+    link_to("../outside/new", ground.at("dangling")).unwrap();
+    link_to("/proc/self/cwd", ground.at("magic")).unwrap();
+    ground
+}
+
+/// Components that are not to be had, or that are and look odd.
+fn components() -> Vec<Vec<u8>> {
+    let mut found: Vec<Vec<u8>> = [
+        "",
+        ".",
+        "..",
+        "/",
+        "//",
+        "/etc",
+        "../",
+        "../x",
+        "x/..",
+        "a/b",
+        "./x",
+        "..\0",
+        "\0",
+        "a\0b",
+        "/etc/passwd",
+        "out/secret",
+        "out/new",
+        "real/out/secret",
+        "../outside/file",
+        "../../outside/file",
+        "...",
+        ".. ",
+        " ..",
+        "..\n",
+        "-rf",
+        "~",
+        "~root",
+        "$HOME",
+        "*",
+        "?",
+        "\\",
+        "..\\x",
+        "C:",
+        "C:\\x",
+        "con",
+        "nul",
+        "aux.txt",
+        "a:b",
+        "\u{202e}gpj.exe",
+        "\u{1b}[2J",
+        "\n",
+        "\r\nfoo",
+        "\u{7f}",
+        "\u{feff}",
+        "é",
+        "e\u{301}",
+        ".bashrc",
+        ".ssh",
+        "out",
+        "absolute",
+        "outfile",
+        "dangling",
+        "magic",
+        "real",
+        "root",
+        "outside",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec();
+    found.extend([254, 255, 256, 257, 1000, 4095, 4096, 10_000].map(|len| vec![b'x'; len]));
+    found.extend([&b"\xff\xfe"[..], b"\x80", b"\xc0\xae\xc0\xae", b"%2e%2e", b"..%2f", b"\xe2\x80\xa5"].map(<[u8]>::to_vec));
+    for kind in ["part", "journal"] {
+        found.extend([".x.01234567", ".", ".x", "..", ".a.b.c"].map(|stem| format!("{stem}.nicstripe-{kind}").into_bytes()));
+    }
+    found.push(crate::file::hidden_name("real".as_ref(), &[7; 32], "part").into_encoded_bytes());
+    found
+}
+
+fn contents() -> Vec<RawContent> {
+    let path = |components: &[&str]| RawName(components.iter().map(|component| component.as_bytes().to_vec()).collect());
+    vec![
+        RawContent::File { size: 3, alone: false },
+        RawContent::Directory,
+        RawContent::Symlink { target: b"../outside/dir".to_vec() },
+        RawContent::HardLink { to: 0, path: path(&["..", "outside", "file"]) },
+        RawContent::HardLink { to: 0, path: path(&["out", "secret"]) },
+    ]
+}
+
+/// Sends one odd entry and everything that could make use of it.
+fn attack(sending: &mut Sending, component: &[u8], content: &RawContent) {
+    sending.entry(None, "first", file(0));
+    sending.raw(1, None, &[component], content);
+    sending.flush();
+    sending.raw(2, Some(1), &[b"secret"], &RawContent::File { size: 3, alone: false });
+    sending.raw(3, None, &[component, b"secret"], &RawContent::File { size: 3, alone: false });
+    sending.flush();
+}
+
+#[test]
+fn no_name_leads_out() {
+    let mut count = 0;
+    for component in components() {
+        for content in contents() {
+            count += 1;
+            let ground = trapped();
+            let before = ground.snapshot();
+            for ends in [false, true] {
+                let mut sending = ground.start(eager());
+                attack(&mut sending, &component, &content);
+                if ends {
+                    sending.piece(EntryId(1), 0, true, b"bad");
+                    sending.end(EntryId(1));
+                }
+                let _ = sending.wait();
+                assert_eq!(ground.snapshot(), before, "{:?}", String::from_utf8_lossy(&component));
+                assert_eq!(fs::read_to_string(ground.at("real/file")).ok().as_deref(), Some("inside"));
+            }
+        }
+    }
+    assert!(count >= 300, "only {count} names");
+}
+
+#[test]
+fn no_directory_is_entered_through_a_symbolic_link() {
+    for own in ["out", "absolute", "magic", "outfile", "dangling"] {
+        // Where it was before, and where the sender itself has put it.
+        for is_sent in [false, true] {
+            let ground = trapped();
+            let before = ground.snapshot();
+            let mut sending = ground.start(eager());
+            if is_sent {
+                sending.entry(None, "sent", symlink("../outside/dir"));
+            }
+            let own = if is_sent { "sent" } else { own };
+            let directory = sending.directory(None, own);
+            let secret = sending.entry(Some(directory), "secret", file(3));
+            let sub = sending.directory(Some(directory), "sub");
+            let through = Content::HardLink { to: EntryId(0), path: name(&format!("{own}/secret")) };
+            sending.entry(None, "stolen", through);
+            sending.end(sub);
+            sending.end(directory);
+            sending.decide();
+            assert_eq!(sending.verdict(directory), Verdict::Exists);
+            assert_eq!(sending.verdict(secret), Verdict::Refused);
+            let _ = sending.wait();
+            assert_eq!(ground.snapshot(), before, "{own}");
+            assert!(!ground.at("stolen").exists());
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_becomes_a_link_is_not_written_through() {
+    let ground = Ground::quick();
+    let before = ground.snapshot();
+    let mut sending = ground.start(eager());
+    let directory = sending.directory(None, "d");
+    let sub = sending.directory(Some(directory), "dir");
+    let [early, late] = ["early", "secret"].map(|own| sending.entry(Some(sub), own, file(3)));
+    sending.decide();
+    // More directories than are kept open: `d/dir` has to be opened again.
+    let others: Vec<EntryId> = (0..200).map(|index| sending.directory(None, &format!("other{index}"))).collect();
+    sending.decide();
+    others.into_iter().for_each(|id| sending.end(id));
+    fs::rename(ground.at("d"), ground.at("moved")).unwrap();
+    link_to(ground.outside(), ground.at("d")).unwrap();
+    sending.content(early, b"bad");
+    sending.content(late, b"bad");
+    sending.end(sub);
+    sending.end(directory);
+    let report = sending.report();
+    assert!(report.failed >= 2, "{report:?}");
+    assert_eq!(ground.snapshot(), before);
+}
+
+#[test]
+fn a_link_to_a_file_that_is_reached_by_a_link_is_refused() {
+    let ground = trapped();
+    for path in ["out/secret", "real/out/secret", "outfile", "magic/Cargo.toml", "real", "missing"] {
+        let before = ground.snapshot();
+        let mut sending = ground.start(TreeRules::default());
+        let first = sending.entry(None, "first", file(0));
+        sending.content(first, b"");
+        sending.decide();
+        let link = sending.entry(None, "stolen", Content::HardLink { to: first, path: name(path) });
+        let _ = sending.wait();
+        assert!(!sending.done.contains(&link.0), "{path}");
+        assert!(!ground.at("stolen").exists());
+        assert_eq!(ground.snapshot(), before);
+    }
+}
+
+/// A breach of the protocol, made by a function from a receiver with a directory `d`, an empty file `e` and a file `f` of 6 bytes in it.
+type Breach = fn(&mut Sending);
+
+const D: EntryId = EntryId(0);
+const E: EntryId = EntryId(1);
+const F: EntryId = EntryId(2);
+
+const BREACHES: &[(&str, Breach)] = &[
+    ("a number is left out", |s| {
+        let entry = Entry { id: EntryId(4), ..s.plain(None, "x", file(1)) };
+        s.tell(entry);
+    }),
+    ("a number comes twice", |s| {
+        let entry = Entry { id: F, ..s.plain(None, "x", file(1)) };
+        s.tell(entry);
+    }),
+    ("an entry is in one that does not exist", |s| told(s.entry(Some(EntryId(99)), "x", file(1)))),
+    ("an entry is in itself", |s| told(s.directory(Some(EntryId(3)), "x"))),
+    ("an entry is in a file", |s| told(s.entry(Some(F), "x", file(1)))),
+    ("an entry is in a directory that has ended", |s| {
+        s.end(D);
+        s.entry(Some(D), "x", file(1));
+    }),
+    ("an entry is in a symbolic link", |s| {
+        let link = s.entry(None, "l", symlink("../outside"));
+        s.entry(Some(link), "file", file(1));
+    }),
+    ("an entry in a directory has no name", |s| told(s.directory(Some(D), ""))),
+    ("a file has no name", |s| told(s.entry(None, "", file(1)))),
+    ("a symbolic link has no name", |s| told(s.entry(None, "", symlink("x")))),
+    ("a name has two components", |s| told(s.entry(Some(D), "x/y", file(1)))),
+    ("a top-level name has two components", |s| told(s.entry(None, "x/y", file(1)))),
+    ("a large file is packed", |s| told(s.entry(None, "x", file(PACKED_MOST as usize + 1)))),
+    ("a link names a later entry", |s| told(s.entry(None, "x", Content::HardLink { to: EntryId(9), path: name("d/f") }))),
+    ("a link names itself", |s| told(s.entry(None, "x", Content::HardLink { to: EntryId(3), path: name("d/f") }))),
+    ("a directory ends twice", |s| {
+        s.end(D);
+        s.end(D);
+    }),
+    ("a file ends as a directory", |s| s.end(F)),
+    ("what does not exist ends", |s| s.end(EntryId(77))),
+    ("a piece is of what does not exist", |s| s.piece(EntryId(77), 0, true, b"x")),
+    ("a piece is of a directory", |s| s.piece(D, 0, true, b"x")),
+    ("a piece leaves a gap", |s| s.piece(F, 1, false, b"x")),
+    ("a piece comes twice", |s| {
+        s.piece(F, 0, false, b"x");
+        s.piece(F, 0, false, b"x");
+    }),
+    ("a piece goes beyond the end", |s| s.piece(F, 0, true, b"1234567")),
+    ("a piece goes beyond all numbers", |s| s.piece(F, u64::MAX, true, b"12")),
+    ("a piece begins at the end", |s| s.piece(F, 6, true, b"")),
+    ("the last piece is too early", |s| s.piece(F, 0, true, b"12345")),
+    ("the last piece does not say so", |s| s.piece(F, 0, false, b"123456")),
+    ("a piece comes after the last", |s| {
+        s.piece(F, 0, true, b"123456");
+        s.piece(F, 6, true, b"");
+    }),
+    ("an empty piece is of a file with content", |s| s.piece(F, 0, false, b"")),
+    ("an empty file comes twice", |s| {
+        s.piece(E, 0, true, b"");
+        s.piece(E, 0, true, b"");
+    }),
+    ("an empty file has content", |s| s.piece(E, 0, true, b"x")),
+    ("a file of its own comes in pieces", |s| {
+        let alone = s.entry(None, "alone", Content::File { size: 1, alone: true, digest: None });
+        s.piece(alone, 0, true, b"x");
+    }),
+    ("a file that is the same comes all the same", |s| {
+        let link = s.entry(None, "l", symlink("x"));
+        s.piece(link, 0, true, b"x");
+    }),
+    ("a directory is abandoned", |s| s.push(&abandoned(D))),
+    ("what does not exist is abandoned", |s| s.push(&abandoned(EntryId(77)))),
+    ("a whole file is abandoned", |s| {
+        s.piece(F, 0, true, b"123456");
+        s.push(&abandoned(F));
+    }),
+    ("a piece comes of an abandoned file", |s| {
+        s.piece(F, 0, false, b"1");
+        s.push(&abandoned(F));
+        s.piece(F, 1, false, b"2");
+    }),
+    ("a directory does not end", |s| {
+        s.piece(E, 0, true, b"");
+        s.piece(F, 0, true, b"123456");
+    }),
+    ("a file does not come", |s| s.end(D)),
+    ("too many directories are open", |s| {
+        (0..1100).for_each(|index| told(s.directory(None, &format!("d{index}"))));
+    }),
+    ("too many attributes wait", |s| {
+        let value = vec![0; 100_000];
+        for index in 0..400 {
+            let xattrs = Some(vec![Xattr { name: b"user.x".to_vec().into(), value: value.clone().into() }]);
+            let entry = Entry { xattrs, ..s.plain(None, &format!("f{index}"), file(1)) };
+            s.tell(entry);
+        }
+    }),
+    ("too many entries wait", |s| {
+        (0..40_000).for_each(|index| told(s.entry(None, &format!("f{index}"), file(1))));
+    }),
+];
+
+#[test]
+fn a_breach_of_the_protocol_ends_the_transfer() {
+    for (what, breach) in BREACHES {
+        let ground = Ground::quick();
+        let before = ground.snapshot();
+        let mut sending = ground.start(eager());
+        let directory = sending.directory(None, "d");
+        sending.entry(Some(directory), "e", file(0));
+        sending.entry(Some(directory), "f", file(6));
+        sending.decide();
+        breach(&mut sending);
+        sending.flush();
+        assert!(!sending.breach().is_empty(), "{what}");
+        assert_eq!(ground.snapshot(), before, "{what}");
+        let left: Vec<String> = ground.names().into_iter().filter(|name| name.contains("nicstripe")).collect();
+        assert!(left.is_empty(), "{what}: {left:?}");
+    }
+}
+
+#[test]
+fn a_parcel_that_cannot_be_read_ends_the_transfer() {
+    let ground = Ground::quick();
+    for parcel in [&b"\x01"[..], &[9; 16], &[1, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0], &[0xff; 200]] {
+        let mut sending = ground.start(eager());
+        let mut buffer = crate::file::BufferPool::default().take();
+        buffer.bytes_mut(0);
+        assert!(buffer.append(parcel));
+        sending.inputs.send(crate::tree::port::ReceiverInput::Parcel(buffer)).unwrap();
+        sending.breach();
+    }
+}
+
+#[test]
+fn a_path_deeper_than_a_name_may_be_is_refused() {
+    let ground = Ground::quick();
+    let mut sending = ground.start(TreeRules::default());
+    let mut directories = vec![sending.directory(None, &"d".repeat(200))];
+    for _ in 0..30 {
+        directories.push(sending.directory(directories.last().copied(), &"d".repeat(200)));
+    }
+    directories.iter().rev().for_each(|id| sending.end(*id));
+    let report = sending.report();
+    assert_eq!(directories.iter().map(|id| sending.verdict(*id)).filter(|verdict| *verdict == Verdict::Create).count(), 20);
+    assert_eq!((report.directories, report.failed), (20, 11));
+    // What is deep goes at once with its own root.
+    assert!(sending.failed.iter().all(|failure| failure.code == FailCode::Refused));
+}
+
+#[test]
+fn a_name_that_is_being_received_does_not_come_twice() {
+    let ground = Ground::quick();
+    let mut sending = ground.start(TreeRules { replace: true, ..TreeRules::default() });
+    let first = sending.entry(None, "f", file(3));
+    let second = sending.entry(None, "f", file(3));
+    let link = sending.entry(None, "f", symlink("x"));
+    let hard = sending.entry(None, "f", Content::HardLink { to: first, path: name("f") });
+    sending.content(first, b"one");
+    sending.decide();
+    assert_eq!([second, link, hard].map(|id| sending.verdict(id)), [Verdict::Refused; 3]);
+    sending.wait_done(first);
+    let again = sending.entry(None, "f", file(5));
+    sending.decide();
+    assert_eq!(sending.verdict(again), Verdict::Replace);
+    sending.content(again, b"again");
+    let report = sending.report();
+    assert_eq!((report.files, report.failed), (2, 3));
+    assert_eq!(fs::read_to_string(ground.at("f")).unwrap(), "again");
+}
+
+#[test]
+fn odd_owners_and_times_end_nothing() {
+    let ground = Ground::quick();
+    let mut sending = ground.start(eager());
+    for (index, (mode, seconds, nanoseconds, owner)) in
+        [(u32::MAX, i64::MAX, u32::MAX, u32::MAX), (0, i64::MIN, 0, 0), (0o100_644, -1, 999_999_999, u32::MAX - 1)].into_iter().enumerate()
+    {
+        let mtime = nicstripe_proto::journal::Timestamp { seconds, nanoseconds };
+        let owner = Some(Owner { uid: owner, gid: owner });
+        let xattrs = Some(vec![Xattr { name: b"user.\0".to_vec().into(), value: vec![].into() }]);
+        let entry = Entry { mode, mtime, owner, xattrs, ..sending.plain(None, &format!("f{index}"), file(1)) };
+        let id = sending.tell(entry);
+        sending.content(id, b"x");
+        let entry = Entry { mode, mtime, owner, ..sending.plain(None, &format!("d{index}"), Content::Directory) };
+        let id = sending.tell(entry);
+        sending.end(id);
+    }
+    let _ = sending.report();
+    assert!(Path::new("/").exists());
+}
+
+/// The number of an entry that breaks the protocol is of no use.
+fn told(_: EntryId) {}

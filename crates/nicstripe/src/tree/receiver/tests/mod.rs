@@ -1,0 +1,636 @@
+mod harness;
+mod hostile;
+mod racer;
+
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use nicstripe_proto::{
+    ChunkSize, DataHeader, Digest, FailCode, Grid, Offer, PathId, SourceIdentity, TransferId,
+    hash_tree::chunk_value,
+    journal::Timestamp,
+    message::PutOptions,
+    tree::{Content, Entry, EntryId, Owner, Reason, Record, TreeRules, Verdict, Xattr},
+};
+
+use self::harness::{Ground, MTIME, Sending, file, name, symlink};
+use super::ReceiverRequest;
+use crate::{
+    file::{Arrived, BufferPool},
+    tree::{
+        EntryOutcome,
+        port::{EntryError, ReceiverInput},
+    },
+};
+
+fn replacing() -> TreeRules {
+    TreeRules { replace: true, ..TreeRules::default() }
+}
+
+fn set_mtime(path: &Path, mtime: Timestamp) {
+    let time = UNIX_EPOCH + Duration::new(mtime.seconds as u64, mtime.nanoseconds);
+    fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+/// A tree with all there is, and two names for one file.
+fn send_all(sending: &mut Sending) -> Vec<EntryId> {
+    let top = sending.directory(None, "top");
+    let empty = sending.entry(Some(top), "empty", file(0));
+    let small = sending.entry(Some(top), "small", file(5));
+    let sub = sending.directory(Some(top), "sub");
+    let large = sending.entry(Some(sub), "large", file(700_000));
+    sending.end(sub);
+    let symbolic = sending.entry(Some(top), "symbolic", symlink("../nowhere"));
+    let hard = sending.entry(Some(top), "hard", Content::HardLink { to: large, path: name("top/sub/large") });
+    sending.end(top);
+    sending.decide();
+    if sending.verdict(small).is_wanted() {
+        sending.content(empty, b"");
+        sending.content(small, b"small");
+        sending.content(large, &large_content());
+    }
+    vec![top, empty, small, sub, large, symbolic, hard]
+}
+
+fn large_content() -> Vec<u8> {
+    (0..700_000u32).map(|index| (index * 7 / 3) as u8).collect()
+}
+
+#[test]
+fn a_tree_arrives_with_all_that_is_in_it() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules { modes: true, ..TreeRules::default() });
+    let ids = send_all(&mut sending);
+    let report = sending.report();
+
+    assert_eq!((report.files, report.bytes, report.directories, report.symlinks, report.hard_links), (3, 700_005, 2, 1, 1));
+    assert_eq!((report.failed, report.unchanged), (0, 0));
+    assert!(ids.iter().all(|id| sending.verdict(*id) == Verdict::Create && sending.done.contains(&id.0)));
+    assert_eq!(ground.names(), ["top", "top/empty", "top/hard", "top/small", "top/sub", "top/sub/large", "top/symbolic"]);
+    assert_eq!(fs::read(ground.at("top/sub/large")).unwrap(), large_content());
+    let [large, hard] = ["top/sub/large", "top/hard"].map(|path| fs::metadata(ground.at(path)).unwrap());
+    assert_eq!((large.ino(), large.mode() & 0o7777, large.mtime(), large.mtime_nsec()), (hard.ino(), 0o644, MTIME.seconds, 123_456_789));
+    for directory in ["top", "top/sub"] {
+        let meta = fs::metadata(ground.at(directory)).unwrap();
+        assert_eq!((meta.mode() & 0o7777, meta.mtime()), (0o755, MTIME.seconds), "{directory}");
+    }
+    let link = fs::symlink_metadata(ground.at("top/symbolic")).unwrap();
+    assert_eq!((link.mtime(), fs::read_link(ground.at("top/symbolic")).unwrap().to_str()), (MTIME.seconds, Some("../nowhere")));
+    assert_eq!((sending.progress.files, sending.progress.files_done, sending.progress.complete), (3, 3, true));
+    assert_eq!(sending.listed.len(), 7);
+}
+
+#[test]
+fn what_is_there_already_is_not_wanted_again() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules::default());
+    send_all(&mut sending);
+    sending.report();
+
+    let mut sending = ground.start(TreeRules::default());
+    let ids = send_all(&mut sending);
+    let report = sending.report();
+    assert!(ids.iter().all(|id| sending.verdict(*id) == Verdict::Same), "{:?}", sending.verdicts);
+    assert_eq!((report.files, report.unchanged, report.hard_links, report.directories, report.failed), (0, 4, 1, 0, 0));
+    assert!(sending.done.is_empty() && sending.failed.is_empty());
+    assert_eq!(sending.progress.skipped_bytes, 700_005);
+}
+
+#[test]
+fn what_differs_is_replaced_only_if_that_is_asked_for() {
+    let newer = Timestamp { seconds: MTIME.seconds + 1, nanoseconds: 0 };
+    let older = Timestamp { seconds: MTIME.seconds - 1, nanoseconds: 0 };
+    let update = || TreeRules { update: true, ..TreeRules::default() };
+    for (rules, mtime, expected) in [
+        (TreeRules::default(), older, Verdict::Exists),
+        (replacing(), newer, Verdict::Replace),
+        (update(), older, Verdict::Replace),
+        (update(), newer, Verdict::Newer),
+    ] {
+        let ground = Ground::new();
+        fs::write(ground.at("a"), "old").unwrap();
+        set_mtime(&ground.at("a"), mtime);
+        let mut sending = ground.start(rules);
+        let id = sending.entry(None, "a", file(3));
+        sending.decide();
+        assert_eq!(sending.verdict(id), expected);
+        if expected.is_wanted() {
+            sending.content(id, b"new");
+        }
+        let report = sending.report();
+        let content = if expected.is_wanted() { "new" } else { "old" };
+        assert_eq!(fs::read_to_string(ground.at("a")).unwrap(), content, "{expected:?}");
+        assert_eq!((report.failed, report.newer), (u64::from(expected == Verdict::Exists), u64::from(expected == Verdict::Newer)));
+        assert_eq!(ground.names(), ["a"]);
+    }
+}
+
+#[test]
+fn files_of_one_digest_are_the_same_and_get_the_time() {
+    let ground = Ground::new();
+    for (path, content) in [("same", "abc"), ("other", "xyz")] {
+        fs::write(ground.at(path), content).unwrap();
+    }
+    let mut sending = ground.start(TreeRules { checksum: true, replace: true, ..TreeRules::default() });
+    let content = |bytes: &[u8]| Content::File { size: 3, alone: false, digest: Some(Digest(*blake3::hash(bytes).as_bytes())) };
+    let same = sending.entry(None, "same", content(b"abc"));
+    let link = sending.entry(None, "link", Content::HardLink { to: same, path: name("same") });
+    let other = sending.entry(None, "other", content(b"abc"));
+    sending.decide();
+    assert_eq!([same, link, other].map(|id| sending.verdict(id)), [Verdict::Same, Verdict::Create, Verdict::Replace]);
+    sending.content(other, b"abc");
+    sending.report();
+    assert_eq!(fs::metadata(ground.at("same")).unwrap().mtime(), MTIME.seconds);
+    assert_eq!(fs::metadata(ground.at("same")).unwrap().nlink(), 2);
+    assert_eq!(fs::read_to_string(ground.at("other")).unwrap(), "abc");
+}
+
+#[test]
+fn modes_are_those_of_the_sender_or_less_the_mask() {
+    let mask = crate::file::umask();
+    for modes in [true, false] {
+        let ground = Ground::new();
+        let mut sending = ground.start(TreeRules { modes, ..TreeRules::default() });
+        let entry = Entry { mode: 0o1777, ..sending.plain(None, "d", Content::Directory) };
+        let directory = sending.tell(entry);
+        let entry = Entry { mode: 0o466, ..sending.plain(Some(directory), "f", file(1)) };
+        let id = sending.tell(entry);
+        sending.end(directory);
+        sending.content(id, b"x");
+        sending.report();
+        let mode = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7777;
+        let expected = if modes { (0o1777, 0o466) } else { (0o777 & !mask, 0o466 & !mask) };
+        assert_eq!((mode("d"), mode("d/f")), expected);
+    }
+}
+
+#[test]
+fn attributes_of_what_is_the_same_are_set() {
+    let ground = Ground::new();
+    fs::create_dir(ground.at("d")).unwrap();
+    fs::write(ground.at("d/f"), "x").unwrap();
+    set_mtime(&ground.at("d/f"), MTIME);
+    let mut sending = ground.start(TreeRules { modes: true, ..TreeRules::default() });
+    let entry = Entry { mode: 0o500, ..sending.plain(None, "d", Content::Directory) };
+    let directory = sending.tell(entry);
+    let entry = Entry { mode: 0o400, ..sending.plain(Some(directory), "f", file(1)) };
+    let id = sending.tell(entry);
+    sending.end(directory);
+    sending.report();
+    assert_eq!((sending.verdict(directory), sending.verdict(id)), (Verdict::Same, Verdict::Same));
+    let [directory, inside] = ["d", "d/f"].map(|path| fs::metadata(ground.at(path)).unwrap());
+    assert_eq!((directory.mode() & 0o7777, inside.mode() & 0o7777, directory.mtime()), (0o500, 0o400, MTIME.seconds));
+}
+
+#[test]
+fn set_user_id_is_kept_with_its_owner_alone() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: owners are root's to give");
+    }
+    for owners in [true, false] {
+        let ground = Ground::new();
+        let mut sending = ground.start(TreeRules { modes: true, owners, ..TreeRules::default() });
+        let entry = Entry { mode: 0o4755, owner: Some(Owner { uid: 1234, gid: 2345 }), ..sending.plain(None, "f", file(1)) };
+        let id = sending.tell(entry);
+        sending.content(id, b"x");
+        sending.report();
+        let meta = fs::metadata(ground.at("f")).unwrap();
+        let expected = if owners { (1234, 2345, 0o4755) } else { (0, 0, 0o755) };
+        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), expected);
+    }
+}
+
+#[test]
+fn extended_attributes_are_kept_and_others_removed() {
+    let ground = Ground::new();
+    fs::write(ground.at("same"), "x").unwrap();
+    set_mtime(&ground.at("same"), MTIME);
+    let set = |path: &Path, name: &str| rustix::fs::setxattr(path, name, b"old", rustix::fs::XattrFlags::empty());
+    if set(&ground.at("same"), "user.gone").is_err() {
+        return eprintln!("skipped: no extended attributes here");
+    }
+    let xattr = |name: &[u8]| Xattr { name: name.to_vec().into(), value: b"value".to_vec().into() };
+    let xattrs = Some(vec![xattr(b"user.kept"), xattr(b"security.nicstripe"), xattr(b"trusted.nicstripe")]);
+    let mut sending = ground.start(TreeRules { xattrs: true, ..TreeRules::default() });
+    for own in ["same", "new"] {
+        let entry = Entry { xattrs: xattrs.clone(), ..sending.plain(None, own, file(1)) };
+        sending.tell(entry);
+    }
+    sending.content(EntryId(1), b"x");
+    sending.report();
+    for own in ["same", "new"] {
+        let mut list = [0; 256];
+        let len = rustix::fs::listxattr(ground.at(own), &mut list[..]).unwrap();
+        assert_eq!(&list[..len], b"user.kept\0", "{own}");
+    }
+}
+
+/// Where a tree of one directory or file goes.
+#[test]
+fn a_target_is_a_place_or_a_name() {
+    let cases = [
+        // target, as a name, top-level name, what comes of it
+        ("", false, "top", "top"),
+        ("there", true, "top", "there/top"),
+        ("there", false, "top", "there/top"),
+        ("new", true, "top", "new"),
+        ("new", false, "top", "new/top"),
+        ("a/b/new", true, "top", "a/b/new"),
+        ("a/b/new", false, "top", "a/b/new/top"),
+        ("inner", true, "top", "there/top"),
+        ("", false, "", ""),
+        ("there", true, "", "there"),
+        ("new", true, "", "new"),
+        ("new", false, "", "new"),
+    ];
+    for (target, as_name, own, expected) in cases {
+        let ground = Ground::new();
+        fs::create_dir(ground.at("there")).unwrap();
+        std::os::unix::fs::symlink("there", ground.at("inner")).unwrap();
+        let target_name = (!target.is_empty()).then(|| name(target));
+        let mut sending = Sending::start(ReceiverRequest { target: target_name, as_name, ..ground.request(TreeRules::default()) });
+        let top = sending.directory(None, own);
+        let id = sending.entry(Some(top), "f", file(1));
+        let path = if own.is_empty() { "f".to_owned() } else { format!("{own}/f") };
+        let link = sending.entry(Some(top), "g", Content::HardLink { to: id, path: name(&path) });
+        sending.end(top);
+        sending.content(id, b"x");
+        sending.report();
+        assert!(sending.done.contains(&link.0));
+        assert!(ground.at(expected).join("f").is_file() && ground.at(expected).join("g").is_file(), "{target:?} {as_name} {own:?}");
+        assert!(sending.listed.iter().any(|(name, _)| *name == path), "{:?}", sending.listed);
+    }
+}
+
+#[test]
+fn a_file_that_is_the_target_is_replaced_under_its_own_name() {
+    let ground = Ground::new();
+    fs::write(ground.at("name"), "old").unwrap();
+    let request = ReceiverRequest { target: Some(name("name")), as_name: true, ..ground.request(replacing()) };
+    let mut sending = Sending::start(request);
+    let id = sending.entry(None, "other", file(3));
+    sending.content(id, b"new");
+    sending.report();
+    assert_eq!((ground.names(), fs::read_to_string(ground.at("name")).unwrap().as_str()), (vec!["name".to_owned()], "new"));
+}
+
+#[test]
+fn a_peer_that_may_only_add_changes_nothing() {
+    let ground = Ground::new();
+    fs::create_dir(ground.at("d")).unwrap();
+    for path in ["d/same", "d/differs", "d/surplus"] {
+        fs::write(ground.at(path), "x").unwrap();
+        set_mtime(&ground.at(path), MTIME);
+    }
+    fs::set_permissions(ground.at("d"), fs::Permissions::from_mode(0o711)).unwrap();
+    let rules = TreeRules { modes: true, delete: true, ..replacing() };
+    let mut sending = Sending::start(ReceiverRequest { append_only: true, ..ground.request(rules) });
+    let directory = sending.directory(None, "d");
+    let same = sending.entry(Some(directory), "same", file(1));
+    let differs = sending.entry(Some(directory), "differs", file(2));
+    let linked = sending.entry(Some(directory), "surplus", Content::HardLink { to: same, path: name("d/same") });
+    let pointed = sending.entry(Some(directory), "differs", symlink("same"));
+    let new = sending.entry(Some(directory), "new", file(1));
+    sending.end(directory);
+    sending.decide();
+    let verdicts = [same, differs, linked, pointed, new].map(|id| sending.verdict(id));
+    assert_eq!(verdicts, [Verdict::Same, Verdict::Refused, Verdict::Refused, Verdict::Refused, Verdict::Create]);
+    sending.content(new, b"n");
+    let report = sending.report();
+    assert_eq!((report.failed, report.deleted, report.files), (3, 0, 1));
+    assert!(sending.failed.iter().all(|failure| failure.code == FailCode::Refused));
+    assert_eq!(fs::metadata(ground.at("d")).unwrap().mode() & 0o7777, 0o711);
+    for path in ["d/same", "d/differs", "d/surplus"] {
+        let meta = fs::metadata(ground.at(path)).unwrap();
+        assert_eq!((meta.len(), meta.nlink(), meta.mode() & 0o7777), (1, 1, 0o666 & !crate::file::umask()), "{path}");
+    }
+}
+
+#[test]
+fn a_dry_run_decides_and_changes_nothing() {
+    let ground = Ground::new();
+    fs::create_dir(ground.at("top")).unwrap();
+    fs::write(ground.at("top/surplus"), "x").unwrap();
+    fs::write(ground.at("top/small"), "differs").unwrap();
+    let before = (ground.names(), fs::metadata(ground.at("top")).unwrap().mtime());
+    let mut sending = ground.start(TreeRules { dry_run: true, delete: true, ..replacing() });
+    let top = sending.directory(None, "top");
+    let small = sending.entry(Some(top), "small", file(5));
+    let sub = sending.directory(Some(top), "sub");
+    let inner = sending.entry(Some(sub), "inner", file(7));
+    let hard = sending.entry(Some(sub), "hard", Content::HardLink { to: inner, path: name("top/sub/inner") });
+    let alone = sending.entry(Some(sub), "alone", Content::File { size: 1 << 40, alone: true, digest: None });
+    let symbolic = sending.entry(Some(sub), "symbolic", symlink("x"));
+    sending.end(sub);
+    sending.end(top);
+    let report = sending.report();
+    assert_eq!([top, small, sub].map(|id| sending.verdict(id)), [Verdict::Same, Verdict::Replace, Verdict::Create]);
+    assert!([inner, hard, alone, symbolic].iter().all(|id| sending.verdict(*id) == Verdict::Create));
+    assert_eq!((report.files, report.directories, report.symlinks, report.hard_links, report.deleted), (3, 1, 1, 1, 1));
+    assert_eq!((sending.deleted.clone(), sending.done.len(), sending.alone.len()), (vec!["top/surplus".to_owned()], 0, 0));
+    assert_eq!((ground.names(), fs::metadata(ground.at("top")).unwrap().mtime()), before);
+}
+
+#[test]
+fn a_dry_run_makes_no_target() {
+    let ground = Ground::new();
+    for as_name in [true, false] {
+        let rules = TreeRules { dry_run: true, ..TreeRules::default() };
+        let request = ReceiverRequest { target: Some(name("a/b")), as_name, ..ground.request(rules) };
+        let mut sending = Sending::start(request);
+        let top = sending.directory(None, "top");
+        let inner = sending.entry(Some(top), "f", file(1));
+        sending.end(top);
+        sending.report();
+        assert_eq!((sending.verdict(top), sending.verdict(inner)), (Verdict::Create, Verdict::Create));
+        assert!(ground.names().is_empty());
+    }
+}
+
+/// A target directory with things that a sender does not have.
+fn with_surplus() -> Ground {
+    let ground = Ground::new();
+    for directory in ["d/gone/deep/deeper", "d/kept", "d/mixed", "beside"] {
+        fs::create_dir_all(ground.at(directory)).unwrap();
+    }
+    for path in
+        ["d/gone/deep/f", "d/told", "d/surplus", "d/mixed/x.log", "d/mixed/y", "d/x.log", "d/.f.01234567.nicstripe-part", "beside/f"]
+    {
+        fs::write(ground.at(path), "x").unwrap();
+    }
+    std::os::unix::fs::symlink(ground.outside().join("dir"), ground.at("d/link")).unwrap();
+    ground
+}
+
+#[test]
+fn what_the_sender_does_not_have_is_deleted() {
+    let ground = with_surplus();
+    let before = ground.snapshot();
+    let excludes = Box::new(|path: &Path, _| path.extension().is_some_and(|extension| extension == "log"));
+    let rules = TreeRules { delete: true, ..replacing() };
+    let mut sending = Sending::start(ReceiverRequest { excludes, ..ground.request(rules) });
+    let directory = sending.directory(None, "d");
+    let told = sending.entry(Some(directory), "told", file(1));
+    let kept = sending.directory(Some(directory), "kept");
+    sending.end(kept);
+    sending.end(directory);
+    sending.decide();
+    sending.content(told, b"y");
+    let report = sending.report();
+    let left = ["beside", "beside/f", "d", "d/.f.01234567.nicstripe-part", "d/kept", "d/mixed", "d/mixed/x.log", "d/told", "d/x.log"];
+    assert_eq!(ground.names(), left);
+    let mut deleted = sending.deleted.clone();
+    deleted.sort();
+    assert_eq!(deleted, ["d/gone", "d/gone/deep", "d/gone/deep/deeper", "d/gone/deep/f", "d/link", "d/mixed/y", "d/surplus"]);
+    assert_eq!((report.deleted, report.failed), (7, 0));
+    assert_eq!(ground.snapshot(), before);
+    assert_eq!(fs::metadata(ground.at("d")).unwrap().mtime(), MTIME.seconds);
+}
+
+#[test]
+fn nothing_is_deleted_where_something_failed_or_could_not_be_read() {
+    for complete in [true, false] {
+        let ground = with_surplus();
+        let before = ground.names();
+        let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });
+        let directory = sending.directory(None, "d");
+        if complete {
+            // It exists, differs, and may not be replaced.
+            sending.entry(Some(directory), "told", file(1));
+        }
+        sending.push(&Record::EndDirectory { id: directory, complete });
+        assert_eq!(sending.report().deleted, 0);
+        assert_eq!(ground.names(), before);
+    }
+}
+
+#[test]
+fn two_sources_in_one_target_are_no_surplus_of_each_other() {
+    let ground = Ground::new();
+    fs::create_dir(ground.at("d")).unwrap();
+    fs::write(ground.at("old"), "x").unwrap();
+    let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });
+    // `cp --delete one/ d other/d host:`, with one/d among them.
+    let whole = sending.directory(None, "");
+    let inner = sending.directory(Some(whole), "d");
+    let first = sending.entry(Some(inner), "first", file(1));
+    sending.end(inner);
+    sending.content(first, b"1");
+    sending.wait_done(first);
+    for (own, content) in [("second", b"2"), ("third", b"3")] {
+        let directory = sending.directory(None, "d");
+        let id = sending.entry(Some(directory), own, file(1));
+        sending.content(id, content);
+        sending.wait_done(id);
+        sending.end(directory);
+    }
+    sending.end(whole);
+    let report = sending.report();
+    assert_eq!((report.failed, report.deleted), (0, 1));
+    assert_eq!(ground.names(), ["d", "d/first", "d/second", "d/third"]);
+}
+
+fn offer(size: u64) -> Offer {
+    let source = SourceIdentity { size, mtime: MTIME, ..SourceIdentity::default() };
+    Offer { transfer: TransferId(9), source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0o600, kind: None }
+}
+
+/// Opens the target of a file that is a transfer of its own, as a session does.
+fn open_alone(sending: &Sending, id: EntryId, size: u64) -> Result<crate::file::Target, crate::file::FileError> {
+    let (answer, opened) = std::sync::mpsc::channel();
+    let answer = Box::new(move |result: Result<_, _>| answer.send(result).unwrap());
+    let (offer, options) = (Box::new(offer(size)), PutOptions::default());
+    sending.inputs.send(ReceiverInput::OpenAlone { id, offer, options, answer }).unwrap();
+    opened.recv_timeout(Duration::from_secs(20)).unwrap().map(|(target, _)| target)
+}
+
+#[test]
+fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
+    let ground = Ground::new();
+    fs::write(ground.at("alone"), "old").unwrap();
+    let mut sending = ground.start(TreeRules { modes: true, ..replacing() });
+    let content = || Content::File { size: 5, alone: true, digest: None };
+    let entry = Entry { mode: 0o751, ..sending.plain(None, "alone", content()) };
+    let id = sending.tell(entry);
+    let link = sending.entry(None, "link", Content::HardLink { to: id, path: name("alone") });
+    let failing = sending.entry(None, "failing", content());
+    let orphan = sending.entry(None, "orphan", Content::HardLink { to: failing, path: name("failing") });
+    sending.decide();
+    assert_eq!(sending.alone, [id, failing]);
+    assert!(open_alone(&sending, link, 5).is_err());
+
+    let target = open_alone(&sending, id, 5).unwrap();
+    let grid = Grid::new(5, ChunkSize::DEFAULT);
+    let mut buffer = BufferPool::default().take();
+    buffer.bytes_mut(5).copy_from_slice(b"alone");
+    let chunk = nicstripe_proto::ChunkId(0);
+    let value = chunk_value(grid, chunk, b"alone").unwrap();
+    let header = DataHeader { transfer: TransferId(9), chunk, value, len: 5, last: true };
+    target.write_chunk(Arrived { path: PathId(0), header, buffer }, |_, result| result.unwrap());
+    target.commit(Digest(*blake3::hash(b"alone").as_bytes())).unwrap();
+    sending.inputs.send(ReceiverInput::AloneEnded { id, result: Ok(()) }).unwrap();
+    let error = EntryError { code: FailCode::SourceChanged, text: "it changed".into() };
+    sending.inputs.send(ReceiverInput::AloneEnded { id: failing, result: Err(error) }).unwrap();
+
+    let report = sending.report();
+    assert_eq!((report.files, report.hard_links, report.failed), (1, 1, 2));
+    assert_eq!(
+        sending.failed.iter().map(|failure| (failure.id, failure.code)).collect::<Vec<_>>(),
+        [(Some(failing), FailCode::SourceChanged), (Some(orphan), FailCode::Refused)]
+    );
+    let meta = fs::metadata(ground.at("link")).unwrap();
+    assert_eq!((meta.len(), meta.mode() & 0o7777, meta.mtime(), meta.nlink()), (5, 0o751, MTIME.seconds, 2));
+}
+
+#[test]
+fn a_stop_leaves_nothing_half_written() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules::default());
+    let first = sending.entry(None, "first", file(1_000_000));
+    let second = sending.entry(None, "second", file(1));
+    sending.decide();
+    sending.piece(first, 0, false, &[1; 100_000]);
+    sending.content(second, b"x");
+    sending.flush();
+    sending.inputs.send(ReceiverInput::Stop).unwrap();
+    assert_eq!(sending.wait().as_ref().unwrap_err().code, FailCode::Cancelled);
+    assert!(ground.names().iter().all(|name| name == "second"), "{:?}", ground.names());
+}
+
+#[test]
+fn an_abandoned_file_fails_and_the_rest_arrives() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules::default());
+    let directory = sending.directory(None, "d");
+    let [begun, not_begun, whole] = ["begun", "not_begun", "whole"].map(|own| sending.entry(Some(directory), own, file(500_000)));
+    let link = sending.entry(Some(directory), "link", Content::HardLink { to: begun, path: name("d/begun") });
+    sending.end(directory);
+    sending.decide();
+    sending.piece(begun, 0, false, &[1; 100_000]);
+    sending.flush();
+    for id in [begun, not_begun] {
+        sending.push(&abandoned(id));
+    }
+    sending.content(whole, &[2; 500_000]);
+    let report = sending.report();
+    assert_eq!((report.files, report.failed, report.directories), (1, 3, 1));
+    assert!(sending.done.contains(&directory.0));
+    assert_eq!(sending.failed.iter().map(|failure| failure.id).collect::<Vec<_>>(), [Some(link)]);
+    assert_eq!(ground.names(), ["d", "d/whole"]);
+}
+
+#[test]
+fn a_name_that_is_taken_meanwhile_fails_and_stays() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules::default());
+    let id = sending.entry(None, "f", file(3));
+    sending.decide();
+    fs::write(ground.at("f"), "mine").unwrap();
+    sending.content(id, b"new");
+    assert_eq!(sending.report().failed, 1);
+    assert_eq!(sending.failed[0].code, FailCode::Exists);
+    assert_eq!((fs::read_to_string(ground.at("f")).unwrap().as_str(), ground.names().len()), ("mine", 1));
+}
+
+#[test]
+fn what_a_killed_attempt_left_is_no_obstacle() {
+    let ground = Ground::new();
+    let hidden = crate::file::hidden_name("f".as_ref(), &[7; 32], "part");
+    fs::write(ground.root().join(&hidden), "left over, and longer").unwrap();
+    let mut sending = ground.start(TreeRules::default());
+    let id = sending.entry(None, "f", file(3));
+    sending.content(id, b"new");
+    sending.report();
+    assert_eq!((ground.names(), fs::read_to_string(ground.at("f")).unwrap().as_str()), (vec!["f".to_owned()], "new"));
+}
+
+#[test]
+fn what_is_in_the_way_of_a_directory_fails_with_all_in_it() {
+    let ground = Ground::new();
+    fs::write(ground.at("d"), "file").unwrap();
+    let mut sending = ground.start(replacing());
+    let directory = sending.directory(None, "d");
+    let sub = sending.directory(Some(directory), "sub");
+    let inner = sending.entry(Some(sub), "f", file(1));
+    sending.end(sub);
+    sending.end(directory);
+    let beside = sending.entry(None, "beside", file(1));
+    sending.content(beside, b"x");
+    let report = sending.report();
+    assert_eq!([directory, sub, inner].map(|id| sending.verdict(id)), [Verdict::Exists, Verdict::Refused, Verdict::Refused]);
+    assert_eq!((report.failed, report.files), (3, 1));
+    assert_eq!(ground.names(), ["beside", "d"]);
+}
+
+#[test]
+fn a_client_gets_only_what_it_asked_for() {
+    let ground = Ground::new();
+    let expected = Some(vec![Some(b"asked".to_vec())]);
+    let mut sending = Sending::start(ReceiverRequest { expected, ..ground.request(TreeRules::default()) });
+    sending.entry(None, "asked", symlink("x"));
+    sending.entry(None, ".bashrc", file(1));
+    assert!(sending.breach().contains("not asked for"));
+    assert_eq!(ground.names(), ["asked"]);
+}
+
+#[test]
+fn parcels_are_consumed_while_thousands_of_files_are_written() {
+    let ground = Ground::quick();
+    let mut sending = ground.start(TreeRules::default());
+    let mut left = 6_000;
+    let content = [3; 3_000];
+    let top = sending.directory(None, "top");
+    while left > 0 {
+        let ids: Vec<EntryId> = (0..1000).map(|index| sending.entry(Some(top), &format!("f{left}-{index}"), file(content.len()))).collect();
+        left -= ids.len();
+        sending.decide();
+        ids.into_iter().for_each(|id| sending.content(id, &content));
+    }
+    sending.end(top);
+    let report = sending.report();
+    assert_eq!(
+        (report.files, report.bytes, sending.listed.iter().filter(|(_, outcome)| is_copied(outcome)).count()),
+        (6_000, 18_000_000, 6_001)
+    );
+    let mut bytes = [0; 3_000];
+    fs::File::open(ground.at("top/f1000-999")).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(bytes, content);
+}
+
+fn is_copied(outcome: &EntryOutcome) -> bool {
+    matches!(outcome, EntryOutcome::Copied { .. })
+}
+
+/// `NICSTRIPE_SMALL_DISK` names a directory on a file system with less than 32 MiB free: `mount -t tmpfs -o size=8m tmpfs DIR`.
+#[test]
+fn a_full_disk_fails_what_does_not_fit() {
+    let Some(disk) = std::env::var_os("NICSTRIPE_SMALL_DISK") else {
+        return eprintln!("skipped: NICSTRIPE_SMALL_DISK names no small file system");
+    };
+    let disk = tempfile::tempdir_in(disk).unwrap();
+    let ground = Ground::new();
+    let root = std::sync::Arc::new(crate::file::Root::open(disk.path()).unwrap());
+    let mut sending = Sending::start(ReceiverRequest { root, ..ground.request(TreeRules::default()) });
+    let content = vec![5; 1 << 20];
+    let ids: Vec<EntryId> = (0..32).map(|index| sending.entry(None, &format!("f{index}"), file(content.len()))).collect();
+    sending.decide();
+    for id in ids {
+        sending.content(id, &content);
+    }
+    sending.flush();
+    let late = sending.entry(None, "late", file(content.len()));
+    let report = sending.report();
+    assert!(report.failed > 0 && report.files > 0);
+    assert_eq!(report.files + report.failed, 33);
+    assert!(sending.failed.iter().all(|failure| failure.code == FailCode::NoSpace), "{:?}", sending.failed);
+    assert_eq!(sending.verdict(late), Verdict::Refused);
+    assert!(fs::read_dir(disk.path()).unwrap().all(|entry| entry.unwrap().metadata().unwrap().len() == 1 << 20));
+}
+
+fn abandoned(id: EntryId) -> Record<'static> {
+    Record::Abandoned { id, reason: Reason { code: FailCode::SourceChanged, text: "it changed".into() } }
+}

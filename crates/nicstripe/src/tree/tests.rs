@@ -1,0 +1,258 @@
+//! Both ends of a tree, joined without a session.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::Path,
+    sync::{Arc, OnceLock, mpsc},
+    time::Duration,
+};
+
+use nicstripe_proto::{
+    Name,
+    tree::{EntryId, TreeMessage, TreeRules},
+};
+
+use super::{
+    EntryOutcome, TreeReport,
+    filter::Filters,
+    port::{ReceiverInput, ReceiverPort, SenderInput, SenderPort, WalkProgress},
+    receiver::ReceiverRequest,
+    sender::SenderRequest,
+    walk::SendSource,
+};
+use crate::file::{BufferPool, ChunkBuffer, FileError, IoPool, Root};
+
+type Result<T> = std::result::Result<T, FileError>;
+
+/// The sender's way to the receiver.
+struct There {
+    buffers: BufferPool,
+    receiver: mpsc::Sender<ReceiverInput>,
+    done: mpsc::Sender<Result<TreeReport>>,
+}
+
+impl SenderPort for There {
+    fn buffer(&self) -> ChunkBuffer {
+        self.buffers.take()
+    }
+
+    fn send(&mut self, parcel: ChunkBuffer) -> bool {
+        self.receiver.send(ReceiverInput::Parcel(parcel)).is_ok()
+    }
+
+    fn last(&mut self) -> bool {
+        self.receiver.send(ReceiverInput::End).is_ok()
+    }
+
+    fn start_alone(&mut self, _: EntryId, _: u64) -> bool {
+        panic!("a large file");
+    }
+
+    fn tell(&mut self, _: &Name, _: EntryOutcome) -> bool {
+        true
+    }
+
+    fn progress(&mut self, _: WalkProgress) -> bool {
+        true
+    }
+
+    fn finish(self: Box<Self>, result: Result<TreeReport>) {
+        drop(self.done.send(result));
+    }
+}
+
+/// The receiver's way to the sender, which is started after it.
+struct Back {
+    sender: Arc<OnceLock<mpsc::Sender<SenderInput>>>,
+    done: mpsc::Sender<Result<TreeReport>>,
+}
+
+impl Back {
+    fn say(&self, input: SenderInput) -> bool {
+        self.sender.wait().send(input).is_ok()
+    }
+}
+
+impl ReceiverPort for Back {
+    fn send(&mut self, message: TreeMessage) -> bool {
+        self.say(SenderInput::Message(message))
+    }
+
+    fn consumed(&mut self) -> bool {
+        true
+    }
+
+    fn start_alone(&mut self, _: EntryId, _: u64) -> bool {
+        true
+    }
+
+    fn tell(&mut self, _: &Name, _: EntryOutcome) -> bool {
+        true
+    }
+
+    fn progress(&mut self, _: WalkProgress) -> bool {
+        true
+    }
+
+    fn finish(self: Box<Self>, result: Result<TreeReport>) {
+        self.say(if result.is_ok() { SenderInput::Committed } else { SenderInput::Stop });
+        drop(self.done.send(result));
+    }
+}
+
+/// Copies what is in `source` into `target`, which exists. Both ends report the same, but for what only the sender sees.
+fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
+    let pool = IoPool::start().unwrap();
+    let (sender, filters) = (Arc::new(OnceLock::new()), Filters::new(&rules.filters).unwrap());
+    let (done, here) = mpsc::channel();
+    let request = ReceiverRequest {
+        root: Arc::new(Root::open(target).unwrap()),
+        target: None,
+        as_name: false,
+        rules: rules.clone(),
+        peer_key: [7; 32],
+        append_only: false,
+        list: false,
+        expected: None,
+        excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+    };
+    let receiver = request.into_run().start(pool.clone(), Box::new(Back { sender: sender.clone(), done })).unwrap();
+
+    let (done, there) = mpsc::channel();
+    let sources = vec![SendSource::Path(source.join(""))];
+    let request = SenderRequest { sources, rules: rules.clone(), recursive: true, hard_links: true, ..SenderRequest::default() };
+    let port = Box::new(There { buffers: BufferPool::default(), receiver, done });
+    sender.set(request.into_run().start(pool, port).unwrap()).ok().unwrap();
+
+    let sent = there.recv_timeout(DEADLINE).unwrap().unwrap();
+    let received = here.recv_timeout(DEADLINE).unwrap().unwrap();
+    let common = |report: TreeReport| TreeReport { special: 0, failures: Vec::new(), ..report };
+    assert_eq!(common(sent.clone()), common(received));
+    sent
+}
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// All that is beneath a directory: what it is, its content, its bits, its time and how many names it has.
+fn all_in(dir: &Path) -> BTreeMap<String, (String, u32, i64, u64)> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![dir.to_path_buf()];
+    while let Some(path) = left.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let content = match meta.file_type() {
+            kind if kind.is_dir() => {
+                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                "a directory".into()
+            }
+            kind if kind.is_symlink() => format!("to {:?}", fs::read_link(&path).unwrap()),
+            _ => format!("{:?}", fs::read(&path).unwrap()),
+        };
+        let links = if meta.is_dir() { 0 } else { meta.nlink() };
+        let name = path.strip_prefix(dir).unwrap().display().to_string();
+        found.insert(name, (content, meta.mode(), meta.mtime_nsec(), links));
+    }
+    found
+}
+
+/// Directories, files of several sizes, links of both kinds, modes.
+fn plant(dir: &Path) {
+    for index in 0..40 {
+        let sub = dir.join(format!("d{}/e{index}", index % 3));
+        fs::create_dir_all(&sub).unwrap();
+        for (name, size) in [("none", 0), ("few", index), ("many", 5000 * index)] {
+            fs::write(sub.join(name), vec![index as u8; size]).unwrap();
+        }
+        fs::set_permissions(sub.join("few"), fs::Permissions::from_mode(0o600 | index as u32)).unwrap();
+        fs::hard_link(sub.join("few"), sub.join("also")).unwrap();
+        symlink("few", sub.join("link")).unwrap();
+    }
+    fs::set_permissions(dir.join("d1/e1"), fs::Permissions::from_mode(0o500)).unwrap();
+}
+
+fn ground() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let [source, target] = ["source", "target"].map(|name| dir.path().join(name));
+    [&source, &target].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+    (dir, source, target)
+}
+
+fn keeping() -> TreeRules {
+    TreeRules { modes: true, ..TreeRules::default() }
+}
+
+#[test]
+fn a_tree_is_the_same_there_and_copied_again_nothing_is_sent() {
+    let (_dir, source, target) = ground();
+    plant(&source);
+    let first = copy(&source, &target, &keeping());
+    assert_eq!((first.files, first.directories, first.symlinks, first.hard_links), (120, 43, 40, 40));
+    assert_eq!(all_in(&source), all_in(&target));
+    for rules in [keeping(), TreeRules { checksum: true, delete: true, replace: true, ..keeping() }] {
+        let again = copy(&source, &target, &rules);
+        let expected = TreeReport { unchanged: 160, hard_links: 40, ..TreeReport::default() };
+        assert_eq!(again, expected);
+    }
+    assert_eq!(all_in(&source), all_in(&target));
+}
+
+#[test]
+fn a_dry_run_reports_what_a_run_then_does() {
+    let (_dir, source, target) = ground();
+    plant(&source);
+    let rules = TreeRules { delete: true, replace: true, filters: vec!["e2*".into()], ..keeping() };
+    for change in 0..3 {
+        match change {
+            0 => {}
+            1 => {
+                fs::write(source.join("d0/e0/few"), "other").unwrap();
+                fs::create_dir_all(target.join("d0/surplus/deep")).unwrap();
+                fs::write(target.join("d0/surplus/deep/f"), "1").unwrap();
+                fs::create_dir_all(target.join("d2/e2-is-left-out")).unwrap();
+            }
+            _ => {
+                fs::remove_dir_all(source.join("d1/e4")).unwrap();
+                fs::write(target.join("late"), "1").unwrap();
+            }
+        }
+        let before = all_in(&target);
+        let dry = copy(&source, &target, &TreeRules { dry_run: true, ..rules.clone() });
+        assert_eq!(before, all_in(&target), "{change}");
+        let run = copy(&source, &target, &rules);
+        assert_eq!(dry, run, "{change}");
+        assert_eq!(run.failed, 0, "{change}");
+        assert!(change == 0 || run.deleted > 0, "{change} {run:?}");
+    }
+    assert!(target.join("d2/e2-is-left-out").exists() && !target.join("d0/surplus").exists() && !target.join("late").exists());
+}
+
+#[test]
+fn what_is_in_the_way_fails_and_both_ends_say_so() {
+    let (_dir, source, target) = ground();
+    plant(&source);
+    fs::write(target.join("d0"), "a file where a directory is to be").unwrap();
+    fs::create_dir_all(target.join("d1/e1/none")).unwrap();
+    fs::create_dir_all(target.join("d2/e2")).unwrap();
+    fs::write(target.join("d2/e2/few"), "something else").unwrap();
+    let report = copy(&source, &target, &keeping());
+    // The directory d0 and all in it (14 directories with 5 entries each), a file, and a file's other name.
+    assert_eq!(report.failed, 1 + 14 * 6 + 1 + 1, "{report:?}");
+    assert_eq!(fs::read(target.join("d2/e2/few")).unwrap(), b"something else");
+    assert_eq!(fs::read(source.join("d2/e5/many")).unwrap(), fs::read(target.join("d2/e5/many")).unwrap());
+}
+
+#[test]
+fn many_directories_of_one_file_each_are_copied_twice() {
+    let (_dir, source, target) = ground();
+    for index in 0..300 {
+        let sub = source.join(format!("{index}/a/b"));
+        fs::create_dir_all(&sub).unwrap();
+        fs::write(sub.join("f"), format!("{index}")).unwrap();
+    }
+    let first = copy(&source, &target, &keeping());
+    assert_eq!((first.files, first.directories), (300, 900));
+    (0..300).for_each(|index| fs::write(source.join(format!("{index}/a/b/f")), "changed").unwrap());
+    let second = copy(&source, &target, &TreeRules { replace: true, ..keeping() });
+    assert_eq!((second.files, second.directories, second.failed), (300, 0, 0));
+}

@@ -1,0 +1,236 @@
+//! Trees: made, described, and compared thing by thing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    fs::{self, File, Metadata, Permissions},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{MetadataExt, PermissionsExt, symlink},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps, XattrFlags, lgetxattr, llistxattr, lsetxattr, seek, utimensat},
+    io::Errno,
+};
+
+/// What is looked at besides names, kinds, contents, what links say, and times.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Aspects {
+    pub(crate) modes: bool,
+    pub(crate) xattrs: bool,
+    pub(crate) hard_links: bool,
+    pub(crate) holes: bool,
+}
+
+impl Aspects {
+    pub(crate) const ALL: Self = Self { modes: true, xattrs: true, hard_links: true, holes: true };
+    pub(crate) const NONE: Self = Self { modes: false, xattrs: false, hard_links: false, holes: false };
+}
+
+/// All things beneath a directory by their paths, the directory itself as the empty path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tree(BTreeMap<PathBuf, Thing>);
+
+/// One thing in a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Thing {
+    kind: Kind,
+    mtime: (i64, i64),
+    mode: Option<u32>,
+    xattrs: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// The first path of the same file.
+    same_as: Option<PathBuf>,
+    /// Where its data is.
+    data: Option<Vec<(u64, u64)>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    File { size: u64, digest: blake3::Hash },
+    Directory,
+    Symlink(PathBuf),
+    Other,
+}
+
+impl Tree {
+    /// Describes what is at a path.
+    pub(crate) fn read(path: &Path, aspects: Aspects) -> Self {
+        let mut tree = Self::default();
+        let mut groups = BTreeMap::new();
+        tree.add(path, Path::new(""), aspects, &mut groups);
+        tree.name_groups(groups);
+        tree
+    }
+
+    /// The paths in it, the root's own left out.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let paths = self.0.keys().filter(|path| !path.as_os_str().is_empty());
+        paths.map(|path| path.to_string_lossy().into_owned()).collect()
+    }
+
+    fn add(&mut self, root: &Path, path: &Path, aspects: Aspects, groups: &mut BTreeMap<u64, BTreeSet<PathBuf>>) {
+        let full = if path.as_os_str().is_empty() { root.to_owned() } else { root.join(path) };
+        let metadata = fs::symlink_metadata(&full).unwrap_or_else(|error| panic!("{}: {error}", full.display()));
+        if metadata.is_dir() {
+            for entry in fs::read_dir(&full).unwrap() {
+                self.add(root, &path.join(entry.unwrap().file_name()), aspects, groups);
+            }
+        }
+        self.0.insert(path.to_owned(), Thing::read(&full, &metadata, aspects));
+        if aspects.hard_links && metadata.is_file() && metadata.nlink() > 1 {
+            groups.entry(metadata.ino()).or_default().insert(path.to_owned());
+        }
+    }
+
+    /// Names each group of hard links by its least name, which is the same on both sides.
+    fn name_groups(&mut self, groups: BTreeMap<u64, BTreeSet<PathBuf>>) {
+        for group in groups.into_values() {
+            for path in &group {
+                if let Some(thing) = self.0.get_mut(path) {
+                    thing.same_as = group.first().cloned();
+                }
+            }
+        }
+    }
+}
+
+impl Thing {
+    fn read(path: &Path, metadata: &Metadata, aspects: Aspects) -> Self {
+        let kind = match metadata.file_type() {
+            kind if kind.is_dir() => Kind::Directory,
+            kind if kind.is_symlink() => Kind::Symlink(fs::read_link(path).unwrap()),
+            kind if kind.is_file() => Kind::File { size: metadata.len(), digest: blake3::hash(&fs::read(path).unwrap()) },
+            _ => Kind::Other,
+        };
+        Self {
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            mode: (aspects.modes && kind != Kind::Other && !metadata.is_symlink()).then_some(metadata.mode() & 0o7777),
+            xattrs: (aspects.xattrs && !metadata.is_symlink()).then(|| xattrs(path)),
+            same_as: None,
+            data: (aspects.holes && metadata.is_file()).then(|| data_of(path)),
+            kind,
+        }
+    }
+}
+
+/// Panics unless both paths hold the same, and tells the first differences.
+#[track_caller]
+pub(crate) fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
+    let (left, right) = (Tree::read(one, aspects), Tree::read(other, aspects));
+    let paths: BTreeSet<_> = left.0.keys().chain(right.0.keys()).collect();
+    let differing = paths.into_iter().filter(|path| left.0.get(*path) != right.0.get(*path));
+    let lines: Vec<String> =
+        differing.take(10).map(|path| format!("{path:?}:\n  {:?}\n  {:?}", left.0.get(path), right.0.get(path))).collect();
+    assert!(lines.is_empty(), "{} and {} differ:\n{}", one.display(), other.display(), lines.join("\n"));
+}
+
+/// Extended attributes that a user can have.
+fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = vec![0; 4096];
+    let len = llistxattr(path, &mut names).unwrap_or(0);
+    let names = names[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.") || name.starts_with(b"system."));
+    let value = |name: &[u8]| {
+        let mut value = vec![0; 4096];
+        let len = lgetxattr(path, OsStr::from_bytes(name), &mut value).unwrap_or(0);
+        value.truncate(len);
+        value
+    };
+    names.map(|name| (name.to_vec(), value(name))).collect()
+}
+
+/// Extents that have storage.
+pub(crate) fn data_of(path: &Path) -> Vec<(u64, u64)> {
+    let file = File::open(path).unwrap();
+    let mut extents = Vec::new();
+    let mut offset = 0;
+    loop {
+        match seek(&file, SeekFrom::Data(offset)) {
+            Ok(begin) => {
+                offset = seek(&file, SeekFrom::Hole(begin)).unwrap();
+                extents.push((begin, offset - begin));
+            }
+            Err(Errno::NXIO) => return extents,
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
+    }
+}
+
+/// Sets modification times to the past, to the nanosecond, links' own included.
+pub(crate) fn age(path: &Path, seconds: u64) {
+    let time = Timespec { tv_sec: i64::try_from(seconds).unwrap(), tv_nsec: 123_456_789 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+/// Makes a file, with the folders that lead there.
+pub(crate) fn plant(root: &Path, name: &str, bytes: impl AsRef<[u8]>) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// Makes a file whose only data is at the given places, a page each.
+pub(crate) fn plant_sparse(path: &Path, size: u64, data: &[u64]) {
+    use std::os::unix::fs::FileExt;
+    let file = File::create(path).unwrap();
+    file.set_len(size).unwrap();
+    for offset in data {
+        file.write_all_at(&[0xab; 4096], *offset).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+/// A tree with one of everything that is copied, all of it from the past. Returns what the file system could not have.
+pub(crate) fn plant_everything(root: &Path) -> Vec<&'static str> {
+    for (name, len) in [("empty", 0), ("one", 1), ("small", 10_000), ("deep/a/b/c/file", 300_000), ("large", (5 << 20) + 3)] {
+        plant(root, name, super::content(len));
+    }
+    for index in 0..300 {
+        plant(root, &format!("many/file-{index:03}"), super::content(index * 7));
+    }
+    plant(root, "name with spaces", b"spaces");
+    fs::write(root.join(OsStr::from_bytes(b"wild\n\x1b[2J\xff")), b"wild").unwrap();
+    fs::create_dir(root.join("nothing in it")).unwrap();
+    symlink("small", root.join("link")).unwrap();
+    symlink("/nowhere/at/all", root.join("dangling")).unwrap();
+    symlink("deep", root.join("deep link")).unwrap();
+    fs::hard_link(root.join("small"), root.join("second name")).unwrap();
+    fs::hard_link(root.join("small"), root.join("deep/third name")).unwrap();
+    plant_sparse(&root.join("sparse"), 8 << 20, &[0, 3 << 20]);
+    for (name, mode) in [("one", 0o640), ("large", 0o755), ("many/file-001", 0o400), ("deep/a", 0o750), ("nothing in it", 0o700)] {
+        fs::set_permissions(root.join(name), Permissions::from_mode(mode)).unwrap();
+    }
+    let mut lacking = Vec::new();
+    if !set_xattr(&root.join("small"), "user.colour", b"blue") || !set_xattr(&root.join("deep"), "user.colour", b"green") {
+        lacking.push("extended attributes");
+    }
+    if !set_xattr(&root.join("one"), "system.posix_acl_access", &acl()) {
+        lacking.push("ACLs");
+    }
+    age_all(root, 1_000_000_000);
+    lacking
+}
+
+/// Whether the file system takes it.
+fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
+    lsetxattr(path, name, value, XattrFlags::empty()).is_ok()
+}
+
+/// An ACL that lets user 1234 read, as the kernel has it (linux/posix_acl_xattr.h).
+fn acl() -> Vec<u8> {
+    let entry = |tag: u16, bits: u16, id: u32| [&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat();
+    let nobody = u32::MAX;
+    let entries = [entry(1, 6, nobody), entry(2, 4, 1234), entry(4, 4, nobody), entry(16, 4, nobody), entry(32, 0, nobody)];
+    [&2_u32.to_le_bytes()[..], &entries.concat()].concat()
+}
+
+/// Children before their directories, whose times would change again.
+fn age_all(path: &Path, seconds: u64) {
+    if fs::symlink_metadata(path).unwrap().is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| age_all(&entry.unwrap().path(), seconds + 1));
+    }
+    age(path, seconds);
+}

@@ -1,0 +1,210 @@
+//! Standard input and output as the ends of a copy.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::process::ExitStatusExt,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    harness::{Process, content, is_same, number, tree::plant},
+    pair::{MIB, Pair},
+};
+
+/// Lengths around a chunk (256 KiB), none, and more than the window of a pipe (16 MiB).
+const LENGTHS: [usize; 7] = [0, 1, 256 * 1024 - 1, 256 * 1024, 256 * 1024 + 1, 5 * MIB, 40 * MIB + 7];
+
+#[test]
+fn standard_input_becomes_a_file_whatever_its_length() {
+    let pair = Pair::new();
+    for len in LENGTHS {
+        let bytes = content(len);
+        let target = format!("127.0.0.1:file-{len}");
+        let outcome = Process::spawn_fed(pair.cp_command(&["--json", "-", &target]), bytes.clone()).finish().expect(0);
+        pair.server.check(format!("file-{len}"), &bytes, &outcome.document());
+    }
+}
+
+#[test]
+fn a_file_goes_to_standard_output_and_nothing_else_does() {
+    let pair = Pair::new();
+    for len in LENGTHS {
+        let bytes = content(len);
+        pair.server.write("source", &bytes);
+        let (outcome, stdout) = Process::spawn(pair.cp_command(&["-v", "--stats", "127.0.0.1:source", "-"])).finish_raw();
+        let outcome = outcome.expect(0);
+        assert!(is_same(&stdout, &bytes), "{len} bytes: {} came\n{outcome}", stdout.len());
+    }
+}
+
+#[test]
+fn a_slow_program_is_waited_for() {
+    let pair = Pair::new();
+    let (cp, mut stdin) = Process::spawn_open(pair.cp_command(&["-", "127.0.0.1:file"]));
+    for part in [&b"first "[..], b"second ", b"third"] {
+        stdin.write_all(part).unwrap();
+        thread::sleep(Duration::from_millis(200));
+        assert!(!pair.server.has("file"));
+    }
+    drop(stdin);
+    cp.finish().expect(0);
+    assert_eq!(pair.server.read("file"), b"first second third");
+}
+
+#[test]
+fn archives_go_through_pipes_both_ways() {
+    let pair = Pair::new();
+    for index in 0..200 {
+        plant(&pair.client.path("src"), &format!("dir-{}/{index}", index % 5), content(index * 500));
+    }
+    let Some(there) = pair.shell("tar -c src | $cp - 127.0.0.1:x.tar", &["tar"]) else { return };
+    Process::spawn(there).finish().expect(0);
+    let back = pair.shell("mkdir back && cd back && $cp 127.0.0.1:x.tar - | tar -x", &["tar"]).unwrap();
+    Process::spawn(back).finish().expect(0);
+    for index in 0..200 {
+        let name = format!("src/dir-{}/{index}", index % 5);
+        assert!(is_same(&pair.client.read(format!("back/{name}")), &pair.client.read(name)));
+    }
+}
+
+#[test]
+fn an_input_that_ends_is_whole_whatever_became_of_its_program() {
+    let pair = Pair::new();
+    let command = pair.shell("(printf half; exit 1) | $cp - 127.0.0.1:file", &["printf"]).unwrap();
+    Process::spawn(command).finish().expect(0);
+    assert_eq!(pair.server.read("file"), b"half");
+}
+
+#[test]
+fn a_target_that_exists_is_kept_unless_f_is_given() {
+    let pair = Pair::new();
+    pair.server.write("file", "old");
+    let feed = |words: &[&str]| Process::spawn_fed(pair.cp_command(words), b"new".to_vec()).finish();
+    feed(&["-", "127.0.0.1:file"]).expect(11).error(&["\"file\""]).hint(&["cp -f "]);
+    assert_eq!(pair.server.read("file"), b"old");
+    feed(&["-f", "-", "127.0.0.1:file"]).expect(0);
+    assert_eq!(pair.server.read("file"), b"new");
+    assert_eq!(pair.server.names(), ["file"]);
+}
+
+#[test]
+fn what_makes_no_sense_with_a_pipe_is_a_usage_error() {
+    let pair = Pair::new();
+    pair.server.write("file", "bytes");
+    pair.server.make_dir("dir");
+    for target in ["127.0.0.1:", "127.0.0.1:dir/"] {
+        pair.cp(&["-", target]).expect(2).error(&["no name"]).hint(&["NAME"]);
+    }
+    for option in ["-r", "-a", "-n", "-u", "--delta", "--inplace"] {
+        pair.cp(&[option, "127.0.0.1:file", "-"]).expect(2).error(&[option]);
+    }
+    for option in ["--json", "--json-stream"] {
+        let outcome = pair.cp(&[option, "127.0.0.1:file", "-"]).expect(2).error(&["standard output"]);
+        assert_eq!(outcome.stdout, "");
+    }
+    // That it is a directory is known to the daemon alone.
+    let outcome = Process::spawn_fed(pair.cp_command(&["-", "127.0.0.1:dir"]), b"bytes".to_vec()).finish();
+    assert_ne!(outcome.status.code(), Some(0), "{outcome}");
+    assert!(fs::read_dir(pair.server.path("dir")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_missing_file_gives_no_byte() {
+    let pair = Pair::new();
+    let outcome = pair.cp(&["127.0.0.1:missing", "-"]).expect(11).error(&["missing", "No such file"]);
+    assert_eq!(outcome.stdout, "");
+}
+
+#[test]
+fn a_reader_that_has_had_enough_ends_the_copy_with_an_error() {
+    let pair = Pair::new();
+    pair.server.write("source", content(40 * MIB));
+    let script = "{ $cp 127.0.0.1:source -; echo \"exit $?\" >&2; } | head -c 1 >/dev/null";
+    let Some(command) = pair.shell(script, &["head"]) else { return };
+    let outcome = Process::spawn(command).finish();
+    let exit = outcome.stderr.lines().find_map(|line| line.strip_prefix("exit ")).unwrap_or_else(|| panic!("{outcome}"));
+    assert!(!matches!(exit, "0" | "101"), "{outcome}");
+    assert!(outcome.stderr.contains("error: ") && !outcome.stderr.contains("panicked"), "{outcome}");
+}
+
+#[test]
+fn an_interrupt_while_input_is_awaited_ends_it_and_leaves_nothing() {
+    let pair = Pair::new();
+    let (cp, mut stdin) = Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
+    stdin.write_all(&content(2 * MIB)).unwrap();
+    cp.await_bytes(1);
+    let begun = Instant::now();
+    cp.signal(Signal::INT);
+    let outcome = cp.finish().expect(130);
+    // The input stays open: nobody waits for its end.
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    drop(stdin);
+    assert_eq!(outcome.document()["resumable"], false, "{outcome}");
+    outcome.error(&["interrupted"]);
+    await_nothing(&pair);
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_nothing_at_the_daemon() {
+    let pair = Pair::new();
+    let (cp, mut stdin) = Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
+    stdin.write_all(&content(2 * MIB)).unwrap();
+    cp.await_bytes(1);
+    let outcome = cp.kill();
+    assert_eq!(outcome.status.signal(), Some(9));
+    assert!(!pair.server.has("file"));
+}
+
+#[test]
+fn an_interrupt_while_output_is_not_taken_ends_it() {
+    let pair = Pair::new();
+    pair.server.write("source", content(40 * MIB));
+    // `sleep` reads nothing, so that the pipe is full at once.
+    let script = "{ $cp 127.0.0.1:source - & pid=$!; sleep 1; kill -INT $pid; wait $pid; echo \"exit $?\" >&2; } | sleep 4";
+    let Some(command) = pair.shell(script, &["sleep"]) else { return };
+    let begun = Instant::now();
+    let outcome = Process::spawn(command).finish();
+    // A shell without job control lets its background processes ignore SIGINT; nicstripe takes it over all the same.
+    assert!(outcome.stderr.contains("exit 130"), "{outcome}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_pipe_is_as_long_as_it_is_and_promises_nothing() {
+    let pair = Pair::new();
+    let (cp, mut stdin) = Process::spawn_open(pair.cp_command(&["--json-stream", "-", "127.0.0.1:file"]));
+    stdin.write_all(&content(3 * MIB)).unwrap();
+    let progress = cp.await_event("progress", |event| event["bytes"].as_u64().unwrap() > 0);
+    assert_eq!((progress.get("size_bytes"), &progress["open"]), (None, &true.into()), "{progress:#}");
+    cp.signal(Signal::USR1);
+    let status = cp.await_stderr("MB/s");
+    assert!(!status.contains('%') && !status.contains("left"), "{status}");
+    drop(stdin);
+    let report = cp.finish().expect(0).document();
+    assert_eq!(number(&report, "size_bytes"), 3 * MIB as u64);
+}
+
+#[test]
+fn compressed_pipes_arrive_as_they_were() {
+    let pair = Pair::new();
+    let text = b"the same words over and over\n".repeat(200_000);
+    let fed = Process::spawn_fed(pair.cp_command(&["-z", "--json", "-", "127.0.0.1:text"]), text.clone()).finish().expect(0);
+    pair.server.check("text", &text, &fed.document());
+    let (outcome, stdout) = Process::spawn(pair.cp_command(&["-z", "127.0.0.1:text", "-"])).finish_raw();
+    outcome.expect(0);
+    assert!(is_same(&stdout, &text));
+}
+
+/// Waits until the daemon has cleared up after a client that went away.
+#[track_caller]
+fn await_nothing(pair: &Pair) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !pair.server.names().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", pair.server.names());
+        thread::sleep(Duration::from_millis(20));
+    }
+}

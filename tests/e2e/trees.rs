@@ -1,0 +1,191 @@
+//! Trees arrive as they are, in both directions.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use crate::{
+    harness::{
+        content, number, text,
+        tree::{Aspects, Tree, age, assert_same_tree, plant, plant_everything},
+    },
+    pair::{MIB, Pair},
+};
+
+#[test]
+fn a_tree_with_everything_in_it_goes_there_and_back_unchanged() {
+    let pair = Pair::new();
+    let source = pair.client.path("src");
+    let lacking = plant_everything(&source);
+    if !lacking.is_empty() {
+        eprintln!("not tested, as this file system has none: {}", lacking.join(", "));
+    }
+    let there = pair.cp(&["-a", "--json", "src", "127.0.0.1:copy"]).expect(0).document();
+    assert_same_tree(&source, &pair.server.path("copy"), Aspects::ALL);
+    let back = pair.cp(&["-a", "--json", "127.0.0.1:copy", "back"]).expect(0).document();
+    assert_same_tree(&source, &pair.client.path("back"), Aspects::ALL);
+    for report in [there, back] {
+        let tree = &report["tree"];
+        // 5 and a name with spaces, a wild one, 300 small ones and the sparse one; the two other names of one file are links.
+        assert_eq!(number(tree, "files"), 308, "{report:#}");
+        assert_eq!(number(&report, "files"), 308);
+        assert_eq!((number(tree, "symlinks"), number(tree, "hard_links")), (3, 2), "{report:#}");
+        // The tree itself, deep, deep/a, deep/a/b, deep/a/b/c, many, nothing in it.
+        assert_eq!(number(tree, "directories"), 7, "{report:#}");
+        assert_eq!(number(tree, "failed"), 0);
+        assert_eq!(tree["dry_run"], false);
+        assert!(report.get("blake3").is_none());
+    }
+    assert!(no_leftovers(&Tree::read(&pair.server.files(), Aspects::NONE)));
+    assert!(no_leftovers(&Tree::read(&pair.client.files(), Aspects::NONE)));
+}
+
+#[test]
+fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
+    let pair = Pair::new();
+    plant_everything(&pair.client.path("src"));
+    pair.cp(&["-r", "src", "127.0.0.1:"]).expect(0);
+    assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects { holes: true, ..Aspects::NONE });
+    let copy = pair.server.path("src");
+    assert_eq!(fs::metadata(copy.join("small")).unwrap().nlink(), 1);
+    assert_eq!(fs::metadata(copy.join("many/file-001")).unwrap().mode() & 0o700, 0o600);
+
+    for (option, aspects) in [
+        ("-p", Aspects { modes: true, ..Aspects::NONE }),
+        ("-X", Aspects { xattrs: true, ..Aspects::NONE }),
+        ("-H", Aspects { hard_links: true, ..Aspects::NONE }),
+    ] {
+        let target = format!("127.0.0.1:with{option}");
+        pair.cp(&["-r", option, "src", &target]).expect(0);
+        assert_same_tree(&pair.client.path("src"), &pair.server.path(format!("with{option}")), aspects);
+    }
+}
+
+#[test]
+fn what_is_the_same_is_not_sent_again() {
+    let pair = Pair::new();
+    plant_everything(&pair.client.path("src"));
+    pair.cp(&["-a", "src", "127.0.0.1:"]).expect(0);
+    let outcome = pair.cp(&["-a", "--json", "src", "127.0.0.1:"]).expect(0);
+    let report = outcome.document();
+    let tree = &report["tree"];
+    assert_eq!((number(tree, "files"), number(tree, "bytes"), number(tree, "directories")), (0, 0, 0), "{report:#}");
+    assert!(number(tree, "unchanged") >= 308, "{report:#}");
+    assert!(number(&report, "wire_bytes") < MIB as u64, "{report:#}");
+    assert!(outcome.stderr.lines().last().unwrap().starts_with("no file had to be sent"), "{outcome}");
+
+    // One that is new, and one that the same copy left out.
+    plant(&pair.client.path("src"), "deep/new", b"new");
+    fs::remove_file(pair.server.path("src/many/file-007")).unwrap();
+    let report = pair.cp(&["-a", "--json", "src", "127.0.0.1:"]).expect(0).document();
+    assert_eq!(number(&report["tree"], "files"), 2, "{report:#}");
+    assert_same_tree(&pair.client.path("src/deep"), &pair.server.path("src/deep"), Aspects::ALL);
+}
+
+#[test]
+fn empty_trees_and_empty_files_arrive() {
+    let pair = Pair::new();
+    pair.client.make_dir("src");
+    pair.cp(&["-r", "src", "127.0.0.1:"]).expect(0);
+    assert!(pair.server.path("src").is_dir());
+    plant(&pair.client.path("src"), "empty", b"");
+    pair.cp(&["-r", "src", "127.0.0.1:"]).expect(0);
+    assert_same_tree(&pair.client.path("src/empty"), &pair.server.path("src/empty"), Aspects::ALL);
+    pair.cp(&["-r", "127.0.0.1:src/", "back"]).expect(0);
+    assert_eq!(pair.client.read("back/empty"), b"");
+}
+
+#[test]
+fn many_small_files_are_counted_a_second() {
+    let pair = Pair::new();
+    for index in 0..2000 {
+        plant(&pair.client.path("src"), &format!("{}/{index}", index % 7), content(index % 3000));
+    }
+    let outcome = pair.cp(&["-r", "--stats", "src", "127.0.0.1:"]).expect(0);
+    assert!(outcome.stderr.lines().last().unwrap().contains(" files/s, "), "{outcome}");
+    assert!(outcome.stderr.contains("2,000 files ("), "{outcome}");
+    assert!(outcome.stderr.contains("Number of files transferred: 2,000"), "{outcome}");
+    assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects::NONE);
+}
+
+#[test]
+fn both_links_carry_a_tree_and_large_files_in_it_are_striped() {
+    let pair = Pair::new();
+    for index in 0..4 {
+        plant(&pair.client.path("src"), &format!("large-{index}"), content(12 * MIB + index));
+    }
+    plant(&pair.client.path("src"), "small", b"small");
+    for words in [["-r", "--json", "src", "127.0.0.1:"], ["-r", "--json", "127.0.0.1:src", "back"]] {
+        let report = pair.cp(&words).expect(0).document();
+        let links = report["links"].as_array().unwrap();
+        assert!(links.iter().all(|link| number(link, "bytes") > 0), "{report:#}");
+        assert_eq!(number(&report["tree"], "bytes"), 4 * 12 * MIB as u64 + 6 + 5, "{report:#}");
+    }
+    assert_same_tree(&pair.client.path("src"), &pair.client.path("back"), Aspects::NONE);
+}
+
+#[test]
+fn sockets_are_counted_and_left() {
+    let pair = Pair::new();
+    plant(&pair.client.path("src"), "file", b"bytes");
+    let _socket = std::os::unix::net::UnixListener::bind(pair.client.path("src/socket")).unwrap();
+    let outcome = pair.cp(&["-r", "--json", "src", "127.0.0.1:"]).expect(0);
+    assert_eq!(number(&outcome.document()["tree"], "special"), 1);
+    assert!(outcome.stderr.contains("1 skipped as neither file, directory nor link"), "{outcome}");
+    assert_eq!(Tree::read(&pair.server.path("src"), Aspects::NONE).paths(), ["file"]);
+}
+
+#[test]
+fn a_link_on_the_command_line_is_a_link_and_with_a_slash_what_it_leads_to() {
+    let pair = Pair::new();
+    plant(&pair.client.path("src"), "file", b"bytes");
+    std::os::unix::fs::symlink("src", pair.client.path("link")).unwrap();
+    pair.cp(&["-r", "link", "127.0.0.1:"]).expect(0);
+    assert_eq!(fs::read_link(pair.server.path("link")).unwrap().to_str(), Some("src"));
+    pair.cp(&["-r", "link/", "127.0.0.1:copy"]).expect(0);
+    assert_eq!(pair.server.read("copy/file"), b"bytes");
+}
+
+#[test]
+fn names_that_no_terminal_should_see_are_escaped_everywhere() {
+    let pair = Pair::new();
+    plant_everything(&pair.client.path("src"));
+    let listed = pair.cp(&["-rv", "src", "127.0.0.1:"]).expect(0);
+    let dry = pair.cp(&["-rnvv", "--progress", "always", "src", "127.0.0.1:other"]).expect(0);
+    let stream = pair.cp(&["-rvv", "--json-stream", "src", "127.0.0.1:"]).expect(0);
+    // Too new to be the same, and refused: the name is in the list of failures.
+    plant(&pair.server.path("src"), "wild\n", b"");
+    plant(&pair.client.path("src"), "wild\n", b"differs");
+    let failed = pair.cp(&["-rv", "--json", "src", "127.0.0.1:"]).expect(23);
+    for outcome in [&listed, &dry, &stream, &failed] {
+        for text in [&outcome.stdout, &outcome.stderr] {
+            assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        }
+        assert!(!outcome.stderr.lines().chain(outcome.stdout.lines()).any(|line| line.starts_with("\u{1b}")), "{outcome}");
+    }
+    let escaped = r"wild\n\u{1b}[2J\xff";
+    assert!(listed.stderr.contains(&format!("copied src/{escaped}")), "{listed}");
+    assert!(dry.stdout.contains(escaped), "{dry}");
+    let events = stream.events();
+    let wild = events.iter().find(|event| event["event"] == "entry" && event["name"].as_str().unwrap().ends_with(escaped)).unwrap();
+    assert_eq!((text(wild, "outcome"), text(wild, "name_base64")), ("unchanged", "c3JjL3dpbGQKG1sySv8="));
+    failed.document();
+}
+
+#[test]
+fn a_stream_has_an_event_for_each_thing_when_asked_for() {
+    let pair = Pair::new();
+    for name in ["a", "dir/b"] {
+        plant(&pair.client.path("src"), name, b"bytes");
+    }
+    age(&pair.client.path("src/a"), 1_000_000_000);
+    let events = pair.cp(&["-rv", "--json-stream", "src/", "127.0.0.1:copy"]).expect(0).events();
+    let copied = |name: &str| events.iter().any(|event| event["event"] == "entry" && event["name"] == name && event["outcome"] == "copied");
+    for name in ["a", "dir", "dir/b"] {
+        assert!(copied(name), "{name}: {events:#?}");
+    }
+    let quiet = pair.cp(&["-r", "--json-stream", "src/", "127.0.0.1:again"]).expect(0).events();
+    assert!(!quiet.iter().any(|event| event["event"] == "entry"), "{quiet:#?}");
+}
+
+fn no_leftovers(tree: &Tree) -> bool {
+    tree.paths().iter().all(|path| !path.contains("nicstripe-part") && !path.contains("nicstripe-journal"))
+}

@@ -1,0 +1,211 @@
+//! Trees of which a part fails, changes meanwhile, or is interrupted: the rest is copied, and what failed is told.
+
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    harness::{
+        Outcome, content, number, text,
+        tree::{Aspects, Tree, age, assert_same_tree, plant},
+    },
+    pair::{MIB, Pair},
+};
+
+#[test]
+fn what_exists_and_differs_fails_by_name_and_the_rest_is_copied() {
+    let pair = Pair::new();
+    for name in ["a", "b", "dir/c"] {
+        plant(&pair.client.path("src"), name, format!("{name} of the client"));
+    }
+    plant(&pair.server.path("src"), "b", "of the server");
+    let outcome = pair.cp(&["-r", "--json", "src", "127.0.0.1:"]).expect(23);
+    let document = outcome.document();
+    let tree = &document["tree"];
+    assert_eq!((number(tree, "files"), number(tree, "failed")), (2, 1), "{document:#}");
+    assert_eq!(text(&tree["failures"][0], "code"), "exists");
+    assert!(text(&tree["failures"][0], "name").ends_with('b'));
+    assert_eq!((text(&document, "error"), &document["resumable"]), ("1 of 3 files failed", &true.into()));
+    let outcome = outcome.error(&["1 of 3 files failed"]).hint(&["-u replaces", "-f whatever", "cp -f "]);
+    assert!(outcome.stderr.lines().any(|line| line.starts_with("  ") && line.contains("b\"")), "{outcome}");
+    assert_eq!(pair.server.read("src/b"), b"of the server");
+    assert_eq!(pair.server.read("src/dir/c"), b"dir/c of the client");
+
+    pair.cp(&["-rf", "src", "127.0.0.1:"]).expect(0);
+    assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects::NONE);
+    // The other way as well.
+    pair.client.write("src/a", "changed here");
+    pair.cp(&["-r", "127.0.0.1:src", "."]).expect(23).error(&["1 of 3 files failed"]);
+    assert_eq!(pair.client.read("src/a"), b"changed here");
+}
+
+#[test]
+fn the_first_twenty_failures_are_shown_and_all_with_v() {
+    let pair = Pair::new();
+    for index in 0..30 {
+        plant(&pair.client.path("src"), &format!("file-{index:02}"), "here");
+        plant(&pair.server.path("src"), &format!("file-{index:02}"), "there");
+        age(&pair.server.path(format!("src/file-{index:02}")), 1_000_000_000);
+    }
+    let named = |outcome: &Outcome| outcome.stderr.lines().filter(|line| line.starts_with("  ") && line.contains("file-")).count();
+    let outcome = pair.cp(&["-r", "src", "127.0.0.1:"]).expect(23).error(&["30 of 30 files failed"]);
+    assert_eq!(named(&outcome), 20, "{outcome}");
+    assert!(outcome.stderr.contains("and 10 more; -v shows them"), "{outcome}");
+    let outcome = pair.cp(&["-rv", "src", "127.0.0.1:"]).expect(23);
+    assert_eq!(named(&outcome), 30, "{outcome}");
+    // An error is all that is left to say.
+    let outcome = pair.cp(&["-rq", "src", "127.0.0.1:"]).expect(23).error(&["30 of 30"]);
+    assert!(outcome.stderr.starts_with("error: "), "{outcome}");
+}
+
+#[test]
+fn a_missing_source_fails_and_the_others_are_copied() {
+    let pair = Pair::new();
+    for side in [&pair.client, &pair.server] {
+        side.write("here", "bytes");
+        side.make_dir("dst");
+    }
+    pair.cp(&["here", "missing", "127.0.0.1:dst"]).expect(23).error(&["1 of 2 files failed"]);
+    assert_eq!(pair.server.read("dst/here"), b"bytes");
+    pair.cp(&["127.0.0.1:missing", "127.0.0.1:here", "dst"]).expect(23).error(&["1 of 2 files failed"]);
+    assert_eq!(pair.client.read("dst/here"), b"bytes");
+    pair.cp(&["-r", "missing", "127.0.0.1:"]).expect(11).error(&["\"missing\"", "No such file"]);
+    let alone = pair.cp(&["-r", "127.0.0.1:missing", "dst"]);
+    assert!(matches!(alone.status.code(), Some(11 | 23)), "{alone}");
+}
+
+#[test]
+fn a_directory_among_several_sources_fails_unless_r_is_given() {
+    let pair = Pair::new();
+    for side in [&pair.client, &pair.server] {
+        plant(&side.path("tree"), "f", "bytes");
+        side.write("g", "bytes");
+        side.make_dir("dst");
+    }
+    for words in [["tree", "g", "127.0.0.1:dst"], ["127.0.0.1:tree", "127.0.0.1:g", "dst"]] {
+        pair.cp(&words).expect(23).error(&["1 of 2 files failed"]).hint(&["cp -r "]);
+    }
+    for side in [&pair.client, &pair.server] {
+        assert_eq!(Tree::read(&side.path("dst"), Aspects::NONE).paths(), ["g"]);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_fails_and_the_rest_is_copied() {
+    let pair = Pair::new();
+    for name in ["a", "closed/x", "secret"] {
+        plant(&pair.client.path("src"), name, "bytes");
+    }
+    for name in ["src/secret", "src/closed"] {
+        fs::set_permissions(pair.client.path(name), Permissions::from_mode(0)).unwrap();
+    }
+    if fs::File::open(pair.client.path("src/secret")).is_ok() {
+        eprintln!("skipped: root may read everything");
+        return;
+    }
+    plant(&pair.server.path("src"), "closed/keep", "bytes");
+    let outcome = pair.cp(&["-r", "--delete", "src", "127.0.0.1:"]).expect(23).error(&["failed"]);
+    assert!(outcome.stderr.contains("Permission denied"), "{outcome}");
+    assert_eq!(pair.server.read("src/a"), b"bytes");
+    // Nobody knows what the source has there.
+    assert_eq!(pair.server.read("src/closed/keep"), b"bytes");
+    fs::set_permissions(pair.client.path("src/closed"), Permissions::from_mode(0o700)).unwrap();
+}
+
+/// A tree of large files that takes some seconds at [`PACE`].
+fn plant_large(root: &Path) {
+    (0..5).for_each(|index| plant(root, &format!("large-{index}"), content(6 * MIB + index)));
+    (0..50).for_each(|index| plant(root, &format!("small-{index:02}"), content(100 + index)));
+}
+
+const PACE: [&str; 3] = ["--bwlimit", "12M", "--json-stream"];
+
+#[test]
+fn a_file_that_grows_while_it_is_read_fails_with_24_and_the_rest_is_copied() {
+    for (put, words) in [(true, ["-r", "src", "127.0.0.1:"]), (false, ["-r", "127.0.0.1:src", "."])] {
+        let pair = Pair::new();
+        let (from, to) = if put { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) };
+        plant_large(&from.path("src"));
+        let cp = pair.start_cp(&[&PACE[..], &words].concat());
+        cp.await_bytes(MIB as u64);
+        // All of them, as nobody knows which are read at the moment; those that are done by now have been read.
+        for index in 0..5 {
+            let mut file = OpenOptions::new().append(true).open(from.path(format!("src/large-{index}"))).unwrap();
+            file.write_all(b"more").unwrap();
+        }
+        let outcome = cp.finish().expect(24);
+        let document = outcome.document();
+        let failed = number(&document["tree"], "failed");
+        assert!((1..=5).contains(&failed), "{document:#}");
+        assert_eq!(number(&document["tree"], "files") + failed, 55, "{document:#}");
+        assert_eq!(text(&document["tree"]["failures"][0], "code"), "source_changed");
+        outcome.error(&["changed or vanished while they were read"]).hint(&["--allow-changing"]);
+        let copied = Tree::read(&to.path("src"), Aspects::NONE).paths();
+        assert_eq!(copied.iter().filter(|path| path.starts_with("small-")).count(), 50, "{copied:?}");
+    }
+}
+
+#[test]
+fn a_file_that_vanishes_before_it_is_read_fails_with_24_and_the_rest_is_copied() {
+    let pair = Pair::new();
+    plant_large(&pair.client.path("src"));
+    (5..20).for_each(|index| plant(&pair.client.path("src"), &format!("large-{index:02}"), content(5 * MIB + index)));
+    let cp = pair.start_cp(&["--bwlimit", "32M", "--json-stream", "-r", "src", "127.0.0.1:"]);
+    cp.await_bytes(MIB as u64);
+    fs::remove_file(pair.client.path("src/large-19")).unwrap();
+    let outcome = cp.finish().expect(24).error(&["1 of 70 files changed or vanished"]);
+    assert_eq!(text(&outcome.document()["tree"]["failures"][0], "code"), "source_changed");
+    assert!(!pair.server.has("src/large-19") && pair.server.has("src/large-18"));
+}
+
+#[test]
+fn an_interrupted_tree_leaves_whole_files_and_a_rerun_brings_the_rest() {
+    for (put, words) in [(true, ["-a", "src", "127.0.0.1:"]), (false, ["-a", "127.0.0.1:src", "."])] {
+        let pair = Pair::new();
+        let (from, to) = if put { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) };
+        plant_large(&from.path("src"));
+        let cp = pair.start_cp(&[&PACE[..], &words].concat());
+        cp.await_bytes(12 * MIB as u64);
+        cp.signal(Signal::INT);
+        let outcome = cp.finish().expect(130);
+        assert_eq!(outcome.document()["resumable"], true, "{outcome}");
+        outcome.error(&["interrupted"]).hint(&["same command again", &words.join(" ")]);
+        for path in Tree::read(&to.files(), Aspects::NONE).paths() {
+            let (source, copy) = (from.path(&path), to.path(&path));
+            if copy.is_file() && !path.contains("nicstripe") {
+                assert_eq!(fs::read(source).unwrap(), fs::read(copy).unwrap(), "{path}");
+            }
+        }
+        let report = pair.cp(&[&["--json"], &words[..]].concat()).expect(0).document();
+        assert!(number(&report["tree"], "files") < 55 || number(&report, "resumed_bytes") > 0, "{report:#}");
+        assert_same_tree(&from.path("src"), &to.path("src"), Aspects::ALL);
+        assert!(to.names().iter().all(|name| !name.contains("nicstripe")), "{:?}", to.names());
+    }
+}
+
+#[test]
+fn a_tree_goes_on_when_its_daemon_comes_back() {
+    let pair = Pair::new();
+    plant_large(&pair.client.path("src"));
+    let cp = pair.start_cp(&[&PACE[..], &["-a", "src", "127.0.0.1:"]].concat());
+    cp.await_bytes(8 * MIB as u64);
+    let pair = pair.restart_daemon();
+    cp.finish().expect(0).document();
+    assert_same_tree(&pair.client.path("src"), &pair.server.path("src"), Aspects::ALL);
+}
+
+#[test]
+fn a_status_signal_tells_files_as_well() {
+    let pair = Pair::new();
+    plant_large(&pair.client.path("src"));
+    let cp = pair.start_cp(&[&PACE[..], &["-r", "src", "127.0.0.1:"]].concat());
+    cp.await_event("progress", |event| event["open"] == false && event["files_found"] == 55);
+    cp.signal(Signal::USR1);
+    cp.await_stderr("/55 files, ");
+    cp.finish().expect(0);
+}
