@@ -349,6 +349,10 @@ pub struct WalkRules {
     /// Whether a file that changes while it is read is sent as it was read.
     #[n(4)]
     pub allow_changing: bool,
+    /// Whether chunks of files that are transfers of their own are compressed where that pays.
+    #[n(5)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub compress: bool,
 }
 
 /// Body of [`Message::Tree`].

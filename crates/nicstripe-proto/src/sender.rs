@@ -555,4 +555,42 @@ mod tests {
         assert_eq!(sender.in_flight_bytes(A), 2 * ChunkSize::DEFAULT.bytes());
         assert_eq!(sender.next_chunk(B, None, 2, now), Some(ChunkId(2)));
     }
+
+    #[test]
+    fn a_source_that_may_change_is_read_when_nothing_has_to_be_read_again_and_says_if_it_did() {
+        let value = |byte| ChainingValue([byte; 32]);
+        for second in [1, 2] {
+            let (mut sender, now) = (sender(2), origin());
+            sender.allow_changing();
+            for chunk in [ChunkId(0), ChunkId(1)] {
+                assert_eq!(sender.next_chunk(A, None, 1, now), Some(chunk));
+                sender.on_read(chunk, value(1));
+                assert!(sender.on_send(A, chunk));
+            }
+            sender.on_acknowledged(A, ChunkId(1).into());
+            assert!(sender.digest().is_some() && !sender.is_read(), "chunk 0 may be read again");
+            sender.on_path_lost(A);
+            assert_eq!(sender.next_chunk(B, None, 1, now), Some(ChunkId(0)));
+            sender.on_read(ChunkId(0), value(second));
+            assert_eq!(sender.is_changing(), second == 2);
+            sender.on_send(B, ChunkId(0));
+            sender.on_acknowledged(B, ChunkId(0).into());
+            assert!(sender.is_read());
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_differs_is_queued_and_one_that_does_not_counts_as_unsent() {
+        let (mut sender, now) = (sender(3), origin());
+        sender.compare_first(2);
+        assert_eq!(sender.next_chunk(A, None, 1, now), Some(ChunkId(2)));
+        assert!(sender.on_value(ChunkId(0), ChainingValue([1; 32])) && sender.on_value(ChunkId(1), ChainingValue([1; 32])));
+        for (chunk, byte) in [(ChunkId(0), 1), (ChunkId(1), 2)] {
+            assert_eq!(sender.next_to_hash(), Some(chunk));
+            sender.on_hashed(chunk, ChainingValue([byte; 32]));
+        }
+        assert_eq!(sender.poll_kept(), Some(vec![ChunkId(0).into()]));
+        assert_eq!(sender.next_chunk(A, None, 1, now), Some(ChunkId(1)));
+        assert_eq!(sender.unsent_bytes(), ChunkSize::DEFAULT.bytes());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
-use nicstripe::{BitRate, CopyOptions, Report};
+use nicstripe::{BitRate, CopyOptions, Report, TreeOptions};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::{Served, content, digest, interrupt_at, leftovers, name, put, within};
@@ -110,4 +110,28 @@ async fn an_interrupted_sparse_file_goes_on_and_has_the_same_holes() {
     assert!(report.resumed_bytes > 0, "{report:?}");
     assert!(std::fs::read(served.path("target")).unwrap() == std::fs::read(&source).unwrap());
     assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sparse_file_of_a_tree_keeps_its_holes_and_is_compared_in_a_delta() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("tree/image");
+    std::fs::create_dir(here.path().join("tree")).unwrap();
+    sparse(&source, SIZE, &DATA);
+    let files = CopyOptions { replace: true, delta: true, compress: true, ..CopyOptions::default() };
+    let options = TreeOptions { recursive: true, files, ..TreeOptions::default() };
+    let copy = || within(client.put_tree(vec![here.path().join("tree")], None, false, options.clone()).finish());
+    let target = served.path("tree/image");
+    assert!(copy().await.unwrap().wire_bytes < 5 * MIB);
+    assert!(std::fs::read(&target).unwrap() == std::fs::read(&source).unwrap());
+    assert_eq!(data_map(&target), data_map(&source));
+
+    File::options().write(true).open(&source).unwrap().write_all_at(b"changed", 6 * MIB).unwrap();
+    let report = copy().await.unwrap();
+    // One chunk, and the parcels of the tree.
+    assert!(report.wire_bytes < MIB / 2 + report.resent_bytes, "{report:?}");
+    assert!(std::fs::read(&target).unwrap() == std::fs::read(&source).unwrap());
+    assert_eq!(data_map(&target), data_map(&source));
 }

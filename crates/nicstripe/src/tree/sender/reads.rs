@@ -194,8 +194,8 @@ impl Digesting {
 }
 
 /// Opens a file that becomes a transfer of its own.
-pub(super) fn open_alone(wanted: &Wanted, allow_changing: bool) -> Result<Source, FileError> {
-    Source::of(open(wanted, allow_changing)?, wanted.location.label(), ReadOptions { allow_changing, compress: false })
+pub(super) fn open_alone(wanted: &Wanted, options: ReadOptions) -> Result<Source, FileError> {
+    Source::of(open(wanted, options.allow_changing)?, wanted.location.label(), options)
 }
 
 /// Reads a whole file, which is what the walk saw before and after.
