@@ -233,6 +233,11 @@ impl Session {
         self.pace = Some(Pace::new(limit, now));
     }
 
+    /// Most that is sent over all paths together, where that is limited.
+    pub fn rate_limit(&self) -> Option<BitRate> {
+        self.config.rate_limit
+    }
+
     /// Keeps data off a path, in both directions: it only carries what the two ends have to tell each other.
     pub fn keep_data_off(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id) {

@@ -363,7 +363,9 @@ impl Driver {
     fn transmit(&mut self, now: Instant) {
         let mut stuck = Vec::new();
         let rates = self.slots.keys().filter_map(|path| self.session.path_rate(*path));
-        let rate = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
+        let measured = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
+        // Where a limit lets less pass than the links carry, they are measured at what they do between two pauses, or not at all.
+        let rate = measured.into_iter().chain(self.session.rate_limit()).min();
         for (path, slot) in &self.slots {
             while slot.has_room() {
                 match self.session.poll_transmit(*path, now) {
