@@ -203,7 +203,9 @@ impl Driver {
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
             Command::GiveWay => {
-                if !self.session.is_connected() {
+                // One that has just begun is about to get its first connection.
+                let was_connected = self.next_generation > 0;
+                if was_connected && !self.session.is_connected() {
                     self.closing = Some(CloseCode::Cancelled);
                 }
             }
@@ -614,5 +616,24 @@ mod tests {
     fn a_wrong_interface_is_named() {
         let error = Error::Astray { aimed_at: "enp2".into(), arrived: "enp1".into() };
         assert_eq!(stray(&error, true), Some(Some("enp1".into())));
+    }
+
+    #[tokio::test]
+    async fn a_session_that_waits_for_its_first_connection_gives_way_to_nobody() {
+        let handle = Driver::start(DriverConfig {
+            role: Role::Daemon,
+            access: Access::Client,
+            host: "peer".into(),
+            session: SessionConfig::default(),
+            pool: IoPool::start().unwrap(),
+            buffers: BufferPool::default(),
+            connector: None,
+            planner: None,
+            events: EventSlot::default(),
+        });
+        assert!(handle.command(Command::GiveWay).await);
+        assert!(tokio::time::timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
+        assert!(handle.command(Command::Close(CloseCode::Done)).await);
+        tokio::time::timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
     }
 }
