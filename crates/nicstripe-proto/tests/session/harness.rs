@@ -8,12 +8,14 @@ use std::{
 use nicstripe_proto::{
     ChunkId, ChunkSize, Event as Wanted, Grid, Message, Name, Offer, PathId, SessionConfig, SourceIdentity, Subtree, TransferId,
     TransferStats,
-    message::{Get, Put, PutOptions},
+    message::{Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeSource, WalkRules},
+    tree::TreeRules,
 };
 use nicstripe_sim::{End, Event, LinkConfig, LinkId, Network};
 
 use crate::{
     disk::Contents,
+    live::Live,
     peer::{Outcome, Packet, Peer, Work},
 };
 
@@ -67,6 +69,9 @@ pub(crate) struct Lab {
     /// When and on which path each chunk arrived.
     pub(crate) arrivals: Vec<(Duration, PathId)>,
     pub(crate) offered: u64,
+    /// Set where the transfer is not from a file into a file.
+    pub(crate) live: Option<Live>,
+    pub(crate) net_seed: u64,
     pub(crate) verbose: bool,
 }
 
@@ -118,6 +123,8 @@ impl Lab {
             cut_after: None,
             arrivals: Vec::new(),
             offered: 0,
+            live: None,
+            net_seed: seed.0,
             verbose: std::env::var_os("NICSTRIPE_TRACE").is_some(),
         }
     }
@@ -163,6 +170,16 @@ impl Lab {
         self.offered = self.peer(self.direction.sender()).source;
         let (transfer, name) = (self.transfer, Name::new(["file"]).unwrap());
         match self.direction {
+            Direction::Put if self.kind() == OfferKind::Parcels => {
+                self.peers[0].open.insert(transfer);
+                let put = PutTree { transfer, target: Some(name), as_name: false, rules: TreeRules::default() };
+                self.peers[0].session.put_tree(put);
+            }
+            Direction::Get if self.kind() == OfferKind::Parcels => {
+                let sources = vec![TreeSource { name: Some(name), content: false }];
+                let get = GetTree { transfer, sources, walk: WalkRules::default(), rules: TreeRules::default(), limit_bps: None };
+                self.peers[0].session.get_tree(get);
+            }
             Direction::Put => {
                 let put = Put { name, offer: self.offer(transfer), options: PutOptions::default(), into: None, entry: None };
                 self.peers[0].open.insert(transfer);
@@ -173,8 +190,10 @@ impl Lab {
     }
 
     pub(crate) fn offer(&self, transfer: TransferId) -> Offer {
-        let source = SourceIdentity { size: self.contents.grid.size, ..SourceIdentity::default() };
-        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind: None }
+        let kind = self.live.as_ref().map(|live| live.plan.kind);
+        let size = if self.kind() == OfferKind::File { self.contents.grid.size } else { 0 };
+        let source = SourceIdentity { size, ..SourceIdentity::default() };
+        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind }
     }
 
     /// Both processes begin anew, after one of them was killed; what the receiver had not made durable is lost if it was the one.
@@ -325,6 +344,7 @@ impl Lab {
                 assert!(waiting <= 16, "{:?}: {waiting} chunks wait for {path:?}", peer.end);
             }
         }
+        self.check_live();
     }
 
     /// The file is at the receiver, and both ends say so.
@@ -334,6 +354,7 @@ impl Lab {
             assert_eq!(peer.outcomes.get(&self.transfer), Some(&Outcome::Committed(digest)), "{:?}", peer.end);
         }
         assert_eq!(self.receiver().disk.committed, Some(digest));
+        self.assert_all_given_and_taken();
     }
 
     pub(crate) fn describe(&self) -> String {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, DataHeader, Digest, FailCode, Frame, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId,
+    ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId,
     message::{CloseCode, Complete},
 };
 use nicstripe_sim::{End, Message};
@@ -50,9 +50,13 @@ pub(crate) enum Work {
     OpenSource(TransferId),
     Read { path: PathId, transfer: TransferId, chunk: ChunkId },
     Hash { transfer: TransferId, chunk: ChunkId },
-    Write { path: PathId, header: DataHeader, content: Version },
+    Write { path: PathId, header: DataHeader, grid: Grid, content: Version },
     Sync { transfer: TransferId, subtrees: Vec<Subtree> },
     Check(TransferId),
+    /// The source gives its next chunk.
+    Give(TransferId),
+    /// The next chunk is taken.
+    Take(TransferId),
     Commit { transfer: TransferId, digest: Digest },
     ConnectTimeout { path: PathId, attempt: u64 },
     CarrierUp(PathId),

@@ -99,7 +99,7 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
         }
         5 => lab.at(at, move |lab| lab.peer_mut(end).disk.stalled_until = until),
         _ => lab.at(at, move |lab| {
-            if lab.peers.iter().all(|peer| peer.outcomes.is_empty()) && lab.receiver().disk.committed.is_none() {
+            if lab.live.is_none() && lab.peers.iter().all(|peer| peer.outcomes.is_empty()) && lab.receiver().disk.committed.is_none() {
                 lab.restart(end);
             }
         }),
