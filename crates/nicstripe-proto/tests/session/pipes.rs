@@ -146,7 +146,8 @@ fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
     }
 }
 
-fn parcels(seed: u64, count: u64) -> Contents {
+/// Parcels of 1 to 8192 bytes, most of them short.
+pub(crate) fn parcels(seed: u64, count: u64) -> Contents {
     let mut rng = Rng::new(seed);
     let mut len = |_| {
         let most = if rng.below(4) == 0 { 2 * FULL } else { 300 };
