@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use nicstripe_proto::{
-    ChunkId, DataHeader, Digest, Event as Wanted, FailCode, Frame, Grid, Incoming, Message, PathId, PathLoss, PathState, TransferId, Transmit,
-    message::Committed, session::failure,
+    ChunkId, DataHeader, Digest, Event as Wanted, FailCode, Frame, Grid, Incoming, Message, PathId, PathLoss, PathState, TransferId,
+    Transmit, message::Committed, session::failure,
 };
 use nicstripe_sim::{CloseReason, End};
 

@@ -9,6 +9,7 @@ mod drive;
 mod faults;
 mod harness;
 mod hostile;
+mod hostile_live;
 mod limits;
 mod live;
 mod peer;

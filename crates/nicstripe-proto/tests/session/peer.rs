@@ -48,17 +48,38 @@ impl Message for Packet {
 pub(crate) enum Work {
     OpenTarget(TransferId),
     OpenSource(TransferId),
-    Read { path: PathId, transfer: TransferId, chunk: ChunkId },
-    Hash { transfer: TransferId, chunk: ChunkId },
-    Write { path: PathId, header: DataHeader, grid: Grid, content: Version },
-    Sync { transfer: TransferId, subtrees: Vec<Subtree> },
+    Read {
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+    },
+    Hash {
+        transfer: TransferId,
+        chunk: ChunkId,
+    },
+    Write {
+        path: PathId,
+        header: DataHeader,
+        grid: Grid,
+        content: Version,
+    },
+    Sync {
+        transfer: TransferId,
+        subtrees: Vec<Subtree>,
+    },
     Check(TransferId),
     /// The source gives its next chunk.
     Give(TransferId),
     /// The next chunk is taken.
     Take(TransferId),
-    Commit { transfer: TransferId, digest: Digest },
-    ConnectTimeout { path: PathId, attempt: u64 },
+    Commit {
+        transfer: TransferId,
+        digest: Digest,
+    },
+    ConnectTimeout {
+        path: PathId,
+        attempt: u64,
+    },
     CarrierUp(PathId),
 }
 
