@@ -534,6 +534,21 @@ mod tests {
     }
 
     #[test]
+    fn the_last_chunk_is_marked_and_all_other_bits_beside_are_refused() {
+        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2, last: true };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        bytes.extend(b"hi");
+        assert_eq!(bytes[12..16], [0, 0, 0, 0x80]);
+        assert_eq!(Decoder::new().next(&mut &bytes[..]), Ok(Some(Piece::DataStart(header))));
+        for bit in 0..31 {
+            let mut garbled = bytes.clone();
+            garbled[12..16].copy_from_slice(&(LAST | 1 << bit).to_le_bytes());
+            assert_eq!(Decoder::new().next(&mut &garbled[..]), Err(FrameError::Reserved(1 << bit)));
+        }
+    }
+
+    #[test]
     fn a_length_over_the_limit_is_refused_before_the_body_arrives() {
         for kind in FrameType::ALL {
             let mut header = vec![kind as u8, 0, 0, 0];
