@@ -9,7 +9,14 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn messages_are_pinned_byte_for_byte() {
-    let get = Message::Get(Get { transfer: TransferId(1), name: Name::new(["a"]).unwrap(), limit_bps: None, entry: None });
+    let get = Message::Get(Get {
+        transfer: TransferId(1),
+        name: Name::new(["a"]).unwrap(),
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+    });
     assert_eq!(hex(&minicbor::to_vec(&get).unwrap()), "820181a2000101814161");
     let committed = Message::Committed(Committed { transfer: TransferId(2), digest: Digest([3; 32]) });
     assert_eq!(hex(&minicbor::to_vec(committed).unwrap()), format!("820581a20002015820{}", "03".repeat(32)));
@@ -74,11 +81,11 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
     let (transfer, name) = (TransferId(1), Name::new(["a"]).unwrap());
     let entry = Some(EntryRef { tree: TransferId(2), id: EntryId(300) });
     let source = SourceIdentity::default();
-    let offer = |kind| Offer { transfer, source, chunk_log2: 18, mode: 0, kind };
+    let offer = |kind| Offer { transfer, source, chunk_log2: 18, mode: 0, kind, data: None };
     let offer_hex = "000101a5000001820000028200000300040002120300";
     let options_hex = "a400f401f402f403f4";
     let digest = Digest([3; 32]);
-    let complete = |end| Message::Complete(Complete { transfer, digest, streams: Vec::new(), end });
+    let complete = |end| Message::Complete(Complete { transfer, digest, streams: Vec::new(), end, changing: false });
     let complete_hex = format!("0001015820{}0280", "03".repeat(32));
     let put = Put { name: name.clone(), offer: offer(None), options: PutOptions::default(), into: None, entry };
     let cases = [
@@ -87,8 +94,11 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
         (Message::Offer(offer(Some(OfferKind::Pipe))), format!("820281a5{offer_hex}0401")),
         (Message::Offer(offer(Some(OfferKind::Parcels))), format!("820281a5{offer_hex}0402")),
         (Message::Put(put), format!("820081a40081416101a4{offer_hex}02{options_hex}04820219012c")),
-        (Message::Get(Get { transfer, name, limit_bps: None, entry }), "820181a300010181416103820219012c".into()),
-        (Message::Accept(Accept { transfer, have: Vec::new(), window: Some(64) }), "820381a300010180021840".into()),
+        (
+            Message::Get(Get { transfer, name, limit_bps: None, entry, compress: false, allow_changing: false }),
+            "820181a300010181416103820219012c".into(),
+        ),
+        (Message::Accept(Accept { transfer, have: Vec::new(), window: Some(64), delta: None }), "820381a300010180021840".into()),
         (complete(None), format!("820481a3{complete_hex}")),
         (complete(Some(End { chunks: 3, size: 600_000 })), format!("820481a4{complete_hex}03a20003011a000927c0")),
     ];
@@ -103,7 +113,7 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
 fn what_a_peer_without_trees_sends_is_read_as_it_was_meant() {
     // An offer, an acceptance and a digest without the keys that came later.
     let bytes = [0x82, 0x03, 0x81, 0xa2, 0x00, 0x01, 0x01, 0x80];
-    let expected = Message::Accept(Accept { transfer: TransferId(1), have: Vec::new(), window: None });
+    let expected = Message::Accept(Accept { transfer: TransferId(1), have: Vec::new(), window: None, delta: None });
     assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), expected);
 }
 
@@ -118,15 +128,54 @@ fn a_map_with_a_key_from_the_future_is_read() {
 #[test]
 fn the_longest_accept_fits_in_a_control_message() {
     let have = Have { first: u64::MAX, level: 63, value: [0xff; 32] };
-    let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE], window: None });
+    let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE], window: None, delta: Some(1) });
     let len = minicbor::to_vec(accept).unwrap().len();
     assert!(len <= crate::frame::MAX_CONTROL, "{len}");
 }
 
 #[test]
+fn what_spares_bytes_is_pinned_byte_for_byte() {
+    let transfer = TransferId(1);
+    let pinned = |message: Message, expected: &str| assert_eq!(hex(&minicbor::to_vec(&message).unwrap()), expected);
+    let holes = Holes { transfer, extents: vec![(0, 4096), (1 << 18, 5)], last: true };
+    pinned(Message::Holes(holes), "820d81a300010182820019100082 1a00040000 0502f5".replace(' ', "").as_str());
+    let values = Values { transfer, ranges: vec![(2, 1)], values: vec![7; 32] };
+    pinned(Message::Values(values), &format!("820e81a300010181820201025820{}", "07".repeat(32)));
+    pinned(Message::Keep(Keep { transfer, ranges: vec![(2, 3)] }), "820f81a2000101818202 03".replace(' ', "").as_str());
+    let name = Name::new(["a"]).unwrap();
+    let get = Get { transfer, name, limit_bps: None, entry: None, compress: true, allow_changing: true };
+    pinned(Message::Get(get), "820181a400010181416104f505f5");
+    let options = PutOptions { delta: true, in_place: true, ..PutOptions::default() };
+    assert_eq!(hex(&minicbor::to_vec(options).unwrap()), "a600f401f402f403f404f505f5");
+    assert_eq!(minicbor::decode::<PutOptions>(&[0xa4, 0, 0xf4, 1, 0xf4, 2, 0xf4, 3, 0xf4]).unwrap(), PutOptions::default());
+}
+
+#[test]
+fn the_longest_of_what_spares_bytes_fit_in_a_control_message() {
+    let (transfer, far) = (TransferId(u32::MAX), (u64::MAX, u64::MAX));
+    let longest = [
+        Message::Holes(Holes { transfer, extents: vec![far; crate::hole::HOLES_PER_MESSAGE], last: true }),
+        Message::Values(Values { transfer, ranges: vec![far; MAX_VALUES], values: vec![0xff; 32 * MAX_VALUES] }),
+        Message::Keep(Keep { transfer, ranges: vec![far; MAX_KEEP] }),
+    ];
+    for message in longest {
+        let len = minicbor::to_vec(&message).unwrap().len();
+        assert!(len <= 60 * 1024, "{len}");
+    }
+}
+
+#[test]
 fn cut_or_garbled_messages_are_errors_not_panics() {
     let name = Name::new(["dir", "file"]).unwrap();
-    let bytes = minicbor::to_vec(Message::Get(Get { transfer: TransferId(1), name, limit_bps: None, entry: None })).unwrap();
+    let bytes = minicbor::to_vec(Message::Get(Get {
+        transfer: TransferId(1),
+        name,
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+    }))
+    .unwrap();
     for len in 0..bytes.len() {
         assert!(minicbor::decode::<Message>(&bytes[..len]).is_err());
     }

@@ -25,18 +25,20 @@ pub(crate) struct Contents {
     parcels: Option<Rc<Vec<u32>>>,
     /// Whether values are hashes of bytes, or only numbers that take no time to make.
     pub(crate) real: bool,
+    /// Chunks that are zeros in every version.
+    pub(crate) holes: ChunkSet,
     values: Rc<RefCell<HashMap<(Version, ChunkId), ChainingValue>>>,
 }
 
 impl Contents {
     pub(crate) fn new(grid: Grid, real: bool) -> Self {
-        Self { grid, parcels: None, real, values: Rc::default() }
+        Self { grid, parcels: None, real, holes: ChunkSet::new(), values: Rc::default() }
     }
 
     /// Parcels of these lengths.
     pub(crate) fn parcels(lens: Vec<u32>) -> Self {
         let grid = Grid::open(ChunkSize::DEFAULT);
-        Self { grid, parcels: Some(Rc::new(lens)), real: true, values: Rc::default() }
+        Self { grid, parcels: Some(Rc::new(lens)), real: true, holes: ChunkSet::new(), values: Rc::default() }
     }
 
     pub(crate) fn chunks(&self) -> ChunkRange {
@@ -55,6 +57,9 @@ impl Contents {
 
     pub(crate) fn bytes(&self, version: Version, chunk: ChunkId) -> Vec<u8> {
         let len = self.len(chunk) as usize;
+        if self.holes.contains(chunk) {
+            return vec![0; len];
+        }
         let mut rng = Rng::new(version ^ chunk.0.rotate_left(17));
         let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         bytes.truncate(len);

@@ -62,7 +62,7 @@ impl Victim {
 
     fn complete(&mut self, end: Option<End>) -> Result<(), PathError> {
         let digest = NO_DIGEST;
-        self.say(&Message::Complete(Complete { transfer: T, digest, streams: Vec::new(), end }))
+        self.say(&Message::Complete(Complete { transfer: T, digest, streams: Vec::new(), end, changing: false }))
     }
 }
 
@@ -120,7 +120,7 @@ fn a_window_that_shrinks_changes_nothing_and_one_of_any_size_is_taken() {
     let mut victim = Victim::new(Role::Client);
     victim.session.put_tree(put_tree(T));
     victim.drain();
-    victim.say(&Message::Accept(nicstripe_proto::message::Accept { transfer: T, have: Vec::new(), window: Some(2) })).unwrap();
+    victim.say(&Message::Accept(nicstripe_proto::message::Accept { transfer: T, have: Vec::new(), window: Some(2), delta: None })).unwrap();
     victim.session.handle_frame(P, Frame::Credit { frames: 100 }, victim.now).unwrap();
     for len in 1..=6 {
         victim.session.give(T, len, ChainingValue([1; 32]), false).unwrap();
@@ -222,7 +222,7 @@ fn a_second_end_counts_for_nothing() {
 fn parcels_with_a_digest_are_a_mismatch() {
     let mut victim = Victim::taking_parcels(8);
     let (digest, end) = (Digest([1; 32]), Some(End { chunks: 0, size: 0 }));
-    victim.say(&Message::Complete(Complete { transfer: T, digest, streams: Vec::new(), end })).unwrap();
+    victim.say(&Message::Complete(Complete { transfer: T, digest, streams: Vec::new(), end, changing: false })).unwrap();
     let events = victim.drain().0;
     assert!(matches!(&events[..], [Event::Completed(_), Event::Mismatch { sent, .. }] if *sent == digest), "{events:?}");
 }
@@ -272,7 +272,16 @@ fn a_file_being_sent_hears_nothing_of_trees() {
 
 #[test]
 fn trees_under_a_number_that_was_used_end_the_path() {
-    let get = || Message::Get(Get { transfer: T, name: Name::new(["a"]).unwrap(), limit_bps: None, entry: None });
+    let get = || {
+        Message::Get(Get {
+            transfer: T,
+            name: Name::new(["a"]).unwrap(),
+            limit_bps: None,
+            entry: None,
+            compress: false,
+            allow_changing: false,
+        })
+    };
     for first in [Message::PutTree(put_tree(T)), get_tree(T), Message::Put(put(T)), get()] {
         for second in [Message::PutTree(put_tree(T)), get_tree(T), Message::PutTree(put_tree(TransferId(0))), get_tree(TransferId(0))] {
             let mut victim = Victim::new(Role::Daemon);

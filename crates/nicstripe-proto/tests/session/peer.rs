@@ -6,7 +6,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId,
+    ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Zeros,
     message::{CloseCode, Complete},
 };
 use nicstripe_sim::{End, Message};
@@ -66,6 +66,16 @@ pub(crate) enum Work {
     Sync {
         transfer: TransferId,
         subtrees: Vec<Subtree>,
+    },
+    Zeros {
+        transfer: TransferId,
+        grid: Grid,
+        zeros: Zeros,
+    },
+    MakeHoles(TransferId),
+    Compare {
+        transfer: TransferId,
+        chunk: ChunkId,
     },
     Check(TransferId),
     /// The source gives its next chunk.
