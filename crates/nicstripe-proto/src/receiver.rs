@@ -358,15 +358,19 @@ impl Receiver {
     /// The sender has told how much there is, which was not known.
     pub fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
         let refused = ArrivalError::End { chunks: end.chunks };
-        if self.chunks.is_some() || self.written.last().is_some_and(|written| written.0 >= end.chunks) {
+        // Also what is still verified: it would be written beyond the end.
+        let greatest = self.written.last().max(self.writing.last_key_value().map(|(chunk, _)| *chunk));
+        if self.chunks.is_some() || greatest.is_some_and(|chunk| chunk.0 >= end.chunks) {
             return Err(refused);
         }
         if let Shape::Pipe(chunk_size) = self.shape {
             let grid = Grid::new(end.size, chunk_size);
+            // The value of an only chunk is the digest, which it has if it was called the last.
+            let is_value_of_part = end.chunks == 1 && greatest.is_some() && self.last.is_none();
             let fits = self.last.is_none_or(|(last, len)| {
                 last.0 + 1 == end.chunks && grid.extent_of(last).is_some_and(|extent| extent.len == u64::from(len))
             });
-            if grid.is_open() || end.size > MOST_SIZE || grid.chunk_count() != end.chunks || !fits {
+            if grid.is_open() || end.size > MOST_SIZE || grid.chunk_count() != end.chunks || !fits || is_value_of_part {
                 return Err(refused);
             }
             self.tree.close(grid).map_err(|_| refused)?;

@@ -434,6 +434,9 @@ impl Session {
         match message {
             Message::Put(put) => {
                 let shape = shape_of(&put.offer)?;
+                if matches!(shape, Shape::Parcels(_)) {
+                    return Err(PathError::Transfer { what: "parcels", transfer: put.offer.transfer.0, expected: "a tree" });
+                }
                 self.fresh(put.offer.transfer, "put", Transfer::Deciding(shape))?;
                 self.events.push_back(Event::PutRequested(put));
             }
