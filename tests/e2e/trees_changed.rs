@@ -102,7 +102,7 @@ fn what_cannot_be_read_fails_and_the_rest_is_copied() {
         plant(&pair.client.path("src"), name, "bytes");
     }
     for name in ["src/secret", "src/closed"] {
-        fs::set_permissions(pair.client.path(name), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(pair.client.path(name), Permissions::from_mode(0o000)).unwrap();
     }
     if fs::File::open(pair.client.path("src/secret")).is_ok() {
         eprintln!("skipped: root may read everything");

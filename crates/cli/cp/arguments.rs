@@ -43,7 +43,7 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// Where a file of the name exists, send only the chunks of 256 KiB in which it differs, and replace it
+    /// Where a file of the name exists, send only the chunks of 256 KiB in which it differs; implies -f
     #[arg(long)]
     pub(crate) delta: bool,
 

@@ -105,7 +105,8 @@ impl TreePlan {
 
 fn copy_options(cp: &Cp) -> CopyOptions {
     CopyOptions {
-        replace: cp.force,
+        // What is to differ in a few chunks only is there, and is to be replaced.
+        replace: cp.force || cp.delta || cp.inplace,
         restart: cp.no_resume,
         preserve: cp.preserve || cp.tree.archive,
         verify: cp.verify,
@@ -295,7 +296,8 @@ pub(crate) mod tests {
         let files = tree(&["-rz", "-f", "--inplace", "--allow-changing", "--no-resume", "--verify"]).files;
         assert!(files.compress && files.replace && files.delta && files.in_place && files.allow_changing && files.restart && files.verify);
         let delta = plan(&["--delta", "a", "nas:"]).unwrap().options;
-        assert!(delta.delta && !delta.in_place);
+        assert!(delta.delta && delta.replace && !delta.in_place);
+        assert!(tree(&["-r", "--inplace"]).files.replace);
         // What is always so changes nothing.
         assert_eq!(tree(&["-rSl"]), tree(&["-r"]));
     }

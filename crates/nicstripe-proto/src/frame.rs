@@ -123,19 +123,35 @@ pub struct DataHeader {
     pub value: ChainingValue,
     /// Payload bytes that follow, 1 to [`MAX_PAYLOAD`].
     pub len: u32,
+    /// 0 where the payload is the chunk; else it is one zstd frame, of fewer bytes than these, that unpacks to so many.
+    pub raw_len: u32,
     /// Whether nothing follows this chunk; only told where the length of the whole is not known.
     pub last: bool,
 }
 
-/// Bit of [`DataHeader::last`] in the second field of a data frame's body.
+/// Bits of [`DataHeader::raw_len`] in the second field of a data frame's body.
+const RAW_LEN_BITS: u32 = (1 << 20) - 1;
+
+/// Bit of [`DataHeader::last`] there.
 const LAST: u32 = 1 << 31;
 
 impl DataHeader {
+    /// Bytes of the chunk.
+    pub fn chunk_len(&self) -> u32 {
+        if self.raw_len == 0 { self.len } else { self.raw_len }
+    }
+
+    /// The header of the same chunk as a zstd frame of `len` bytes, fewer than the chunk has.
+    pub fn packed(self, len: u32) -> Self {
+        Self { len, raw_len: self.chunk_len(), ..self }
+    }
+
     /// Appends the frame's header and the fixed part of its body; the payload of `len` bytes must follow.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_header(out, FrameType::Data, DATA_HEADER_LEN + self.len as usize);
         out.extend_from_slice(&self.transfer.0.to_le_bytes());
-        out.extend_from_slice(&if self.last { LAST } else { 0 }.to_le_bytes());
+        let flags = if self.last { LAST } else { 0 };
+        out.extend_from_slice(&(self.raw_len & RAW_LEN_BITS | flags).to_le_bytes());
         out.extend_from_slice(&self.chunk.0.to_le_bytes());
         out.extend_from_slice(&self.value.0);
     }
@@ -144,10 +160,14 @@ impl DataHeader {
         let mut fields = Fields::new(FrameType::Data, body);
         let transfer = TransferId(fields.u32()?);
         let flags = fields.u32()?;
-        if flags & !LAST != 0 {
-            return Err(FrameError::Reserved(flags & !LAST));
+        if flags & !(LAST | RAW_LEN_BITS) != 0 {
+            return Err(FrameError::Reserved(flags & !(LAST | RAW_LEN_BITS)));
         }
-        let header = Self { transfer, chunk: ChunkId(fields.u64()?), value: ChainingValue(fields.array()?), len, last: flags & LAST != 0 };
+        let (raw_len, last) = (flags & RAW_LEN_BITS, flags & LAST != 0);
+        if raw_len != 0 && (raw_len <= len || raw_len as usize > MAX_PAYLOAD) {
+            return Err(FrameError::RawLen { raw_len, len });
+        }
+        let header = Self { transfer, chunk: ChunkId(fields.u64()?), value: ChainingValue(fields.array()?), len, raw_len, last };
         fields.end()?;
         Ok(header)
     }
@@ -292,6 +312,14 @@ pub enum FrameError {
         /// The frame's type.
         kind: FrameType,
         /// The length that its header declares.
+        len: u32,
+    },
+    /// A compressed payload that is not shorter than what it unpacks to, or unpacks to more than a chunk may have.
+    #[error("peer sent {len} bytes that unpack to {raw_len}, expected fewer than these, and these at most {MAX_PAYLOAD}")]
+    RawLen {
+        /// Bytes that it claims to unpack to.
+        raw_len: u32,
+        /// Bytes of payload.
         len: u32,
     },
     /// A body too short for its type, or with bytes left over.
@@ -518,7 +546,8 @@ mod tests {
 
     #[test]
     fn a_data_frame_is_pinned_byte_for_byte() {
-        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2, last: false };
+        let value = ChainingValue([7; 32]);
+        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value, len: 2, raw_len: 0, last: false };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         let mut expected = vec![6, 0, 0, 0, 50, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
@@ -531,6 +560,26 @@ mod tests {
         assert_eq!(decoder.next(&mut input), Ok(Some(Piece::DataBytes(b"hi"))));
         assert_eq!(decoder.next(&mut input), Ok(Some(Piece::DataEnd)));
         assert_eq!(decoder.next(&mut input), Ok(None));
+    }
+
+    #[test]
+    fn a_packed_chunk_is_pinned_and_must_be_shorter_than_what_it_unpacks_to() {
+        let value = ChainingValue([7; 32]);
+        let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value, len: 1 << 18, raw_len: 0, last: true }.packed(2);
+        assert_eq!((header.len, header.raw_len, header.chunk_len()), (2, 1 << 18, 1 << 18));
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        assert_eq!(bytes[8..16], [5, 0, 0, 0, 0, 0, 4, 0x80]);
+        assert_eq!(Decoder::new().next(&mut &bytes[..]), Ok(Some(Piece::DataStart(header))));
+        for (raw_len, expected) in [
+            (2, FrameError::RawLen { raw_len: 2, len: 2 }),
+            (1, FrameError::RawLen { raw_len: 1, len: 2 }),
+            ((1 << 18) + 1, FrameError::RawLen { raw_len: (1 << 18) + 1, len: 2 }),
+            (1 << 20, FrameError::Reserved(1 << 20)),
+        ] {
+            bytes[12..16].copy_from_slice(&u32::to_le_bytes(raw_len));
+            assert_eq!(Decoder::new().next(&mut &bytes[..]), Err(expected));
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use minicbor::{Decode, Encode};
 use crate::{
     extent::{ChunkId, ChunkRange},
     grid::Grid,
+    hole::Zeros,
 };
 
 /// BLAKE3 digest of a whole file, as `b3sum` prints it.
@@ -111,6 +112,31 @@ pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingV
     }
     Ok(ChainingValue(Hasher::new().set_input_offset(extent.offset).update(bytes).finalize_non_root()))
 }
+
+/// Returns a subtree whose bytes are all zeros, with its value: 2^`level` chunks from `first` on, or fewer where the file ends.
+///
+/// # Errors
+///
+/// [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if it is no subtree of that file.
+pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtree, SubtreeError> {
+    let subtree = Subtree { first, level, value: ChainingValue([0; 32]) };
+    let extent = grid.extent_of_range(subtree.chunks(grid)?).unwrap_or_default();
+    let mut hasher = Hasher::new();
+    if extent.offset > 0 {
+        hasher.set_input_offset(extent.offset);
+    }
+    let mut left = extent.len;
+    while left > 0 {
+        let len = left.min(ZEROS.len() as u64);
+        hasher.update(&ZEROS[..len as usize]);
+        left -= len;
+    }
+    let value = if extent.len == grid.size { hasher.finalize().into() } else { hasher.finalize_non_root() };
+    Ok(Subtree { value: ChainingValue(value), ..subtree })
+}
+
+/// What all zeros are hashed from; small enough for a core's second cache.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// Returns the chaining value of one chunk of a transfer whose length may not be known; `last` says that nothing follows.
 ///

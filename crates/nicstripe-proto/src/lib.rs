@@ -12,12 +12,15 @@
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod basis;
+mod comparison;
 pub mod discovery;
 pub mod extent;
 mod flow;
 pub mod frame;
 pub mod grid;
 pub mod hash_tree;
+pub mod hole;
 pub mod journal;
 pub mod message;
 pub mod name;
@@ -37,10 +40,13 @@ pub use self::{
     frame::{DataHeader, Decoder, Frame, FrameError, Piece},
     grid::{ChunkSize, Grid},
     hash_tree::{ChainingValue, Digest, HashTree, Subtree},
+    hole::{HoleMap, Zeros},
     journal::SourceIdentity,
     message::{FailCode, Message, Offer},
     name::{Name, NameError},
     path::{LAST_PATH, PathId, PathLoss, PathState},
-    session::{Event, Incoming, PathError, Role, Session, SessionConfig, SessionId, TransferId, TransferStats, Transmit},
+    session::{
+        Acceptance, Event, Incoming, Offering, PathError, Role, Session, SessionConfig, SessionId, TransferId, TransferStats, Transmit,
+    },
     units::BitRate,
 };

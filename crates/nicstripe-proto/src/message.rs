@@ -265,6 +265,15 @@ pub enum Message {
     /// Receiver: I have room for more.
     #[n(12)]
     Window(#[n(0)] Window),
+    /// Sender: these parts of the file are holes.
+    #[n(13)]
+    Holes(#[n(0)] Holes),
+    /// Receiver: these are the values of chunks of the file that the name has here.
+    #[n(14)]
+    Values(#[n(0)] Values),
+    /// Sender: these chunks are the same here; keep them.
+    #[n(15)]
+    Keep(#[n(0)] Keep),
 }
 
 /// Body of [`Message::PutTree`].
@@ -340,6 +349,10 @@ pub struct WalkRules {
     /// Whether a file that changes while it is read is sent as it was read.
     #[n(4)]
     pub allow_changing: bool,
+    /// Whether chunks of files that are transfers of their own are compressed where that pays.
+    #[n(5)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub compress: bool,
 }
 
 /// Body of [`Message::Tree`].
@@ -466,6 +479,19 @@ pub struct PutOptions {
     /// Read back what was written, from the disk, and compare before the file gets its name.
     #[n(3)]
     pub verify: bool,
+    /// Send only chunks that differ from those of the file that has the name, which is replaced.
+    #[n(4)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub delta: bool,
+    /// Write into the file that has the name; implies `delta`.
+    #[n(5)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub in_place: bool,
+}
+
+/// Whether an option is left out of a message.
+fn is_unset(option: &bool) -> bool {
+    !option
 }
 
 /// Body of [`Message::Get`].
@@ -484,6 +510,14 @@ pub struct Get {
     /// The entry of a tree that this is; then the tree says which file, not `name`.
     #[n(3)]
     pub entry: Option<EntryRef>,
+    /// Compress chunks where that pays.
+    #[n(4)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub compress: bool,
+    /// Do not fail when the file changes while it is read.
+    #[n(5)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub allow_changing: bool,
 }
 
 /// A file that a sender holds open.
@@ -505,6 +539,9 @@ pub struct Offer {
     /// What its chunks are; a file's, if absent.
     #[n(4)]
     pub kind: Option<OfferKind>,
+    /// Bytes outside of holes, for a file that has holes: a [`Holes`] follows an [`Accept`] then.
+    #[n(5)]
+    pub data: Option<u64>,
 }
 
 /// Body of [`Message::Accept`].
@@ -520,6 +557,59 @@ pub struct Accept {
     /// Chunks that there is room for so far; for all, if absent.
     #[n(2)]
     pub window: Option<u64>,
+    /// How many chunks, from the first, will be compared: their [`Values`] follow, but for those in `have` and in holes, and none of them is
+    /// sent before.
+    #[n(3)]
+    pub delta: Option<u64>,
+}
+
+/// Body of [`Message::Holes`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Holes {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// Offset and length of holes, in ascending order from message to message, at most [`crate::hole::HOLES_PER_MESSAGE`] here and
+    /// [`crate::hole::MAX_HOLES`] of a file.
+    #[n(1)]
+    pub extents: Vec<(u64, u64)>,
+    /// Whether these were all.
+    #[n(2)]
+    pub last: bool,
+}
+
+/// Most values in one [`Values`]: with 32 bytes each, and a range of 19 for each at worst, 51 KiB.
+pub const MAX_VALUES: usize = 1024;
+
+/// Most ranges in one [`Keep`].
+pub const MAX_KEEP: usize = 1024;
+
+/// Body of [`Message::Values`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Values {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// First chunk and number of chunks of each range, in ascending order.
+    #[n(1)]
+    pub ranges: Vec<(u64, u64)>,
+    /// The values of these chunks, 32 bytes each, at most [`MAX_VALUES`]; all zeros where there is none, and the chunk has to be sent.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub values: Vec<u8>,
+}
+
+/// Body of [`Message::Keep`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Keep {
+    /// The transfer.
+    #[n(0)]
+    pub transfer: TransferId,
+    /// First chunk and number of chunks of each range, at most [`MAX_KEEP`].
+    #[n(1)]
+    pub ranges: Vec<(u64, u64)>,
 }
 
 /// A [`Subtree`] on the wire.
@@ -564,6 +654,10 @@ pub struct Complete {
     /// How much there was, where the receiver did not know.
     #[n(3)]
     pub end: Option<End>,
+    /// Whether a chunk was read more than once, and not the same each time, of a source that may change: then the receiver's digest stands.
+    #[n(4)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub changing: bool,
 }
 
 /// What a sender's kernel says of one path, over the path's life.

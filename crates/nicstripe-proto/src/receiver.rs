@@ -6,10 +6,12 @@ use std::{
 };
 
 use crate::{
+    basis::{Basis, Told},
     extent::{ChunkId, ChunkRange, ChunkSet, Extent},
     frame::MAX_ACK_RANGES,
     grid::{Grid, MOST_SIZE, Shape},
     hash_tree::{ChainingValue, Digest, HashTree, Subtree},
+    hole::{HoleError, HoleMap, Zeros},
     path::PathId,
     sender::{End, NO_DIGEST, range_bytes},
 };
@@ -58,7 +60,27 @@ pub struct Receiver {
     acks: BTreeMap<Option<PathId>, PendingAck>,
     written_by: BTreeMap<PathId, u64>,
     expected: Option<Digest>,
+    /// Whether this end's digest stands although the sender's differs.
+    is_changing: bool,
     closing: bool,
+    holes: Holes,
+    /// Chunks of the file that the name has here.
+    basis: Basis,
+    unsent_bytes: u64,
+}
+
+/// What is known of the file's holes.
+#[derive(Debug, Default)]
+enum Holes {
+    /// It has none.
+    #[default]
+    None,
+    /// They are being told. Chunks are not compared before they are known: what is copied must not lie in one.
+    Announced(HoleMap),
+    /// All were told, and the driver makes them in the file.
+    Told(HoleMap),
+    /// They are in the file.
+    Made { chunks: ChunkSet, to_zero: ChunkSet },
 }
 
 #[derive(Debug)]
@@ -109,6 +131,18 @@ pub enum ArrivalError {
         /// Bytes that belong there.
         expected: u64,
     },
+    /// A chunk that lies in a hole.
+    #[error("peer sent chunk {chunk}, which it said is a hole")]
+    Hole {
+        /// The chunk's number.
+        chunk: u64,
+    },
+    /// A chunk that is compared and whose value was not told.
+    #[error("peer sent chunk {chunk} before it could know whether it differs")]
+    Undecided {
+        /// The chunk's number.
+        chunk: u64,
+    },
     /// A chunk that the receiver has no room for.
     #[error("peer sent chunk {chunk} while there is room for {granted}")]
     NoRoom {
@@ -158,8 +192,108 @@ impl Receiver {
             acks: BTreeMap::new(),
             written_by: BTreeMap::new(),
             expected: None,
+            is_changing: false,
             closing: false,
+            holes: Holes::None,
+            basis: Basis::default(),
+            unsent_bytes: 0,
         }
+    }
+
+    /// Holes will be told: nothing is compared before.
+    pub fn announce_holes(&mut self) {
+        self.holes = Holes::Announced(HoleMap::default());
+    }
+
+    /// The first `count` chunks are compared with those of the file that is there, but for those that are written.
+    pub fn compare_first(&mut self, count: u64) {
+        let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
+        self.basis = Basis::new(self.written.gaps(range).collect());
+    }
+
+    /// The sender told holes; returns all of them once it has told the last.
+    pub fn on_holes(&mut self, extents: impl Iterator<Item = Extent>, last: bool) -> Result<Option<HoleMap>, HoleError> {
+        let Holes::Announced(map) = &mut self.holes else { return Err(HoleError::NotAnnounced) };
+        for extent in extents {
+            map.push(extent, self.grid.size)?;
+        }
+        if !last {
+            return Ok(None);
+        }
+        let map = std::mem::take(map);
+        self.holes = Holes::Told(map.clone());
+        Ok(Some(map))
+    }
+
+    /// The holes are in the file: their zeros can be hashed, and other chunks compared.
+    pub fn on_holes_made(&mut self) {
+        let Holes::Told(map) = &self.holes else { return };
+        let (mut chunks, mut to_zero) = (ChunkSet::new(), ChunkSet::new());
+        for range in map.chunks(self.grid).ranges() {
+            // An honest sender has sent none of them.
+            for gap in self.written.gaps(range) {
+                to_zero.insert(gap);
+            }
+            chunks.insert(range);
+            self.basis.leave_out(range);
+        }
+        self.writing.keys().for_each(|chunk| _ = to_zero.remove(*chunk));
+        self.holes = Holes::Made { chunks, to_zero };
+    }
+
+    /// Returns zeros to hash.
+    pub fn next_zeros(&mut self) -> Option<Zeros> {
+        match &mut self.holes {
+            Holes::Made { to_zero, .. } => Zeros::take(to_zero, self.grid),
+            _ => None,
+        }
+    }
+
+    /// Zeros that are in the file were hashed.
+    pub fn on_zeros(&mut self, subtree: Subtree, now: Instant) {
+        if let Some(bytes) = self.join(subtree) {
+            self.unsent_bytes += bytes;
+            // Nothing was written that a sync would take long for: one a second is enough, however fast zeros are hashed.
+            self.fresh_since.get_or_insert(now);
+        }
+    }
+
+    /// Returns a chunk of the file that is there to read, for its value.
+    pub fn next_to_compare(&mut self) -> Option<ChunkId> {
+        match self.holes {
+            Holes::Announced(_) | Holes::Told(_) => None,
+            _ => self.basis.next(),
+        }
+    }
+
+    /// A chunk of the file that is there was read, or could not be, and is where the new file has it.
+    pub fn on_compared(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
+        self.basis.on_read(chunk, value);
+    }
+
+    /// Returns values to tell the sender.
+    pub(crate) fn poll_values(&mut self) -> Option<Told> {
+        self.basis.poll_values()
+    }
+
+    /// The sender has the same chunk. Says whether its value was told to it.
+    pub fn on_kept(&mut self, chunk: ChunkId, now: Instant) -> bool {
+        let Some(value) = self.basis.on_kept(chunk) else { return false };
+        if let Some(bytes) = self.join(Subtree::of_chunk(chunk, value)) {
+            self.unsent_bytes += bytes;
+            self.fresh_bytes += bytes;
+            self.fresh_since.get_or_insert(now);
+        }
+        true
+    }
+
+    /// Adds chunks that are in the file without having come; returns their bytes, unless some are there already.
+    fn join(&mut self, subtree: Subtree) -> Option<u64> {
+        let range = subtree.chunks(self.grid).ok()?;
+        self.tree.insert(subtree).ok()?;
+        self.written.insert(range);
+        self.fresh.push(subtree);
+        Some(range_bytes(self.grid, range))
     }
 
     /// The grid; open while the length is not known.
@@ -170,6 +304,14 @@ impl Receiver {
     /// A chunk of `len` bytes arrived; `last` says that nothing follows it.
     pub fn on_arrival(&mut self, path: PathId, chunk: ChunkId, len: u32, last: bool, now: Instant) -> Result<Arrival, ArrivalError> {
         let extent = self.checked_extent(chunk, len, last)?;
+        if let Holes::Made { chunks, .. } = &self.holes
+            && chunks.contains(chunk)
+        {
+            return Err(ArrivalError::Hole { chunk: chunk.0 });
+        }
+        if !self.basis.may_come(chunk) {
+            return Err(ArrivalError::Undecided { chunk: chunk.0 });
+        }
         if self.written.contains(chunk) {
             self.duplicate_bytes += u64::from(len);
             self.acknowledge(Some(path), chunk, now);
@@ -269,6 +411,7 @@ impl Receiver {
         if !self.shape.has_digest() {
             return true;
         }
+        self.basis.on_written(chunk);
         let subtree = Subtree::of_chunk(chunk, value);
         // Cannot overlap: the chunk was not in `written`.
         let inserted = self.tree.insert(subtree);
@@ -298,13 +441,19 @@ impl Receiver {
         news
     }
 
+    /// The source changed while it was read, as it may: this end's digest stands, of chunks each of which the sender has read so.
+    pub fn on_changing(&mut self) {
+        self.is_changing = true;
+    }
+
     /// Once all is written and the sender has told its digest: the receiver's digest and the sender's. Only once.
     pub fn poll_finished(&mut self) -> Option<(Digest, Digest)> {
         let received = match self.shape.has_digest() {
             true => self.tree.root()?,
             false => NO_DIGEST,
         };
-        let finished = (received, self.expected?);
+        let expected = self.expected?;
+        let finished = (received, if self.is_changing { received } else { expected });
         (self.is_whole() && self.writing.is_empty() && !std::mem::replace(&mut self.closing, true)).then_some(finished)
     }
 
@@ -377,6 +526,11 @@ impl Receiver {
     /// Bytes that were durable before this session.
     pub fn resumed_bytes(&self) -> u64 {
         self.resumed_bytes
+    }
+
+    /// Bytes that did not have to come: of holes, and of chunks that were there.
+    pub fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes
     }
 
     /// Bytes written in this session.

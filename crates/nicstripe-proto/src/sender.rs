@@ -8,9 +8,11 @@ use std::{
 use minicbor::{Decode, Encode};
 
 use crate::{
+    comparison::Comparison,
     extent::{ChunkId, ChunkRange, ChunkSet},
     grid::{Grid, Shape},
     hash_tree::{ChainingValue, Digest, HashTree, Subtree},
+    hole::Zeros,
     path::PathId,
     stripe::{PathLoad, Striper, assignment_chunks},
     units::BitRate,
@@ -41,6 +43,14 @@ pub struct Sender {
     acknowledged_bytes: u64,
     resent_bytes: u64,
     started: ChunkSet,
+    /// Chunks that lie in holes: hashed as zeros, not sent.
+    to_zero: ChunkSet,
+    /// Chunks of which the receiver's file may have the same.
+    comparison: Comparison,
+    unsent_bytes: u64,
+    /// Where the source may change: the first value of each chunk that was read and is not acknowledged.
+    first_values: Option<BTreeMap<ChunkId, ChainingValue>>,
+    is_changing: bool,
 }
 
 /// What one path carries of this transfer.
@@ -103,6 +113,60 @@ impl Sender {
             acknowledged_bytes: 0,
             resent_bytes: 0,
             started: ChunkSet::default(),
+            to_zero: ChunkSet::default(),
+            comparison: Comparison::default(),
+            unsent_bytes: 0,
+            first_values: None,
+            is_changing: false,
+        }
+    }
+
+    /// These chunks lie in holes: they are hashed as zeros and not sent. Has to be called before anything is sent.
+    pub fn leave_out_holes(&mut self, holes: &ChunkSet) {
+        for range in holes.ranges() {
+            self.unsent_bytes += self.to_hash.gaps(range).map(|gap| range_bytes(self.grid, gap)).sum::<u64>();
+            self.to_hash.remove(range);
+            self.to_zero.insert(range);
+            self.striper.withdraw(range);
+        }
+    }
+
+    /// The first `count` chunks are compared with the receiver's, but for those that it has and those in holes: none of them is sent before
+    /// its value has come. Has to be called before anything is sent, and after [`Sender::leave_out_holes`].
+    pub fn compare_first(&mut self, count: u64) {
+        let mut left_out = self.to_zero.clone();
+        left_out.extend(self.to_hash.ranges());
+        let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
+        self.striper.withdraw(range);
+        self.comparison = Comparison::new(left_out.gaps(range).collect());
+    }
+
+    /// The source may change while it is read: a chunk that is read twice need not be the same.
+    pub fn allow_changing(&mut self) {
+        self.first_values.get_or_insert_default();
+    }
+
+    /// The receiver's file has `value` for `chunk`. Says whether it was asked for.
+    pub fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
+        self.comparison.on_value(chunk, value)
+    }
+
+    /// Returns chunks that the receiver is to keep, if it is time to say so.
+    pub fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
+        self.comparison.poll_kept()
+    }
+
+    /// Returns zeros to hash.
+    pub fn next_zeros(&mut self) -> Option<Zeros> {
+        Zeros::take(&mut self.to_zero, self.grid)
+    }
+
+    /// Zeros were hashed.
+    pub fn on_zeros(&mut self, subtree: Subtree) {
+        if let Ok(range) = subtree.chunks(self.grid)
+            && self.tree.insert(subtree).is_ok()
+        {
+            self.hashed.insert(range);
         }
     }
 
@@ -217,9 +281,9 @@ impl Sender {
         self.striper.hedge_at(path, |path| load(&self.lanes, &rates, path))
     }
 
-    /// Returns the next chunk to read and hash without sending it.
+    /// Returns the next chunk to read and hash without sending it, or before it is sent.
     pub fn next_to_hash(&mut self) -> Option<ChunkId> {
-        self.to_hash.take_first(1).map(|range| range.first)
+        self.to_hash.take_first(1).map(|range| range.first).or_else(|| self.comparison.next())
     }
 
     /// A chunk was read; its value joins the tree, the first time.
@@ -228,6 +292,31 @@ impl Sender {
             // Cannot overlap or lie outside: the chunk is of this grid and was not in the tree.
             let inserted = self.tree.insert(Subtree::of_chunk(chunk, value));
             debug_assert!(inserted.is_ok(), "{inserted:?}");
+            if let Some(values) = &mut self.first_values {
+                values.insert(chunk, value);
+            }
+        } else if let Some(first) = self.first_values.as_ref().and_then(|values| values.get(&chunk)) {
+            self.is_changing |= *first != value;
+        }
+    }
+
+    /// A chunk that was polled by [`Sender::next_to_hash`] was read: one that differs from the receiver's is queued.
+    pub fn on_hashed(&mut self, chunk: ChunkId, value: ChainingValue) {
+        self.on_read(chunk, value);
+        match self.comparison.on_read(chunk, value) {
+            Some(false) => self.striper.push(chunk),
+            Some(true) => {
+                self.unsent_bytes += self.chunk_bytes(chunk);
+                self.forget_value(chunk);
+            }
+            // The receiver has it.
+            None => self.forget_value(chunk),
+        }
+    }
+
+    fn forget_value(&mut self, chunk: ChunkId) {
+        if let Some(values) = &mut self.first_values {
+            values.remove(&chunk);
         }
     }
 
@@ -253,6 +342,7 @@ impl Sender {
         for (chunk, owners) in self.striper.acknowledge(range) {
             let bytes = self.chunk_bytes(chunk);
             self.acknowledged_bytes += bytes;
+            self.forget_value(chunk);
             let winner = owners.into_iter().flatten().find(|owner| *owner == path).or(owners[0]);
             for owner in owners.into_iter().flatten() {
                 let Some(lane) = self.lanes.get_mut(&owner) else { continue };
@@ -330,6 +420,21 @@ impl Sender {
     /// Bytes whose sending was begun more than once.
     pub fn resent_bytes(&self) -> u64 {
         self.resent_bytes
+    }
+
+    /// Bytes that need not be sent: of holes, and of chunks that the receiver's file has.
+    pub fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes
+    }
+
+    /// Whether a chunk of a source that may change was read more than once and not the same each time.
+    pub fn is_changing(&self) -> bool {
+        self.is_changing
+    }
+
+    /// Whether the digest can be told: nothing will be read again that might have changed meanwhile.
+    pub fn is_read(&self) -> bool {
+        self.digest().is_some() && (self.first_values.is_none() || self.striper.is_done())
     }
 
     /// The digest of all, once every byte of it was read; of what has none, zeros.
@@ -449,5 +554,43 @@ mod tests {
         sender.next_chunk(A, None, 2, now);
         assert_eq!(sender.in_flight_bytes(A), 2 * ChunkSize::DEFAULT.bytes());
         assert_eq!(sender.next_chunk(B, None, 2, now), Some(ChunkId(2)));
+    }
+
+    #[test]
+    fn a_source_that_may_change_is_read_when_nothing_has_to_be_read_again_and_says_if_it_did() {
+        let value = |byte| ChainingValue([byte; 32]);
+        for second in [1, 2] {
+            let (mut sender, now) = (sender(2), origin());
+            sender.allow_changing();
+            for chunk in [ChunkId(0), ChunkId(1)] {
+                assert_eq!(sender.next_chunk(A, None, 1, now), Some(chunk));
+                sender.on_read(chunk, value(1));
+                assert!(sender.on_send(A, chunk));
+            }
+            sender.on_acknowledged(A, ChunkId(1).into());
+            assert!(sender.digest().is_some() && !sender.is_read(), "chunk 0 may be read again");
+            sender.on_path_lost(A);
+            assert_eq!(sender.next_chunk(B, None, 1, now), Some(ChunkId(0)));
+            sender.on_read(ChunkId(0), value(second));
+            assert_eq!(sender.is_changing(), second == 2);
+            sender.on_send(B, ChunkId(0));
+            sender.on_acknowledged(B, ChunkId(0).into());
+            assert!(sender.is_read());
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_differs_is_queued_and_one_that_does_not_counts_as_unsent() {
+        let (mut sender, now) = (sender(3), origin());
+        sender.compare_first(2);
+        assert_eq!(sender.next_chunk(A, None, 1, now), Some(ChunkId(2)));
+        assert!(sender.on_value(ChunkId(0), ChainingValue([1; 32])) && sender.on_value(ChunkId(1), ChainingValue([1; 32])));
+        for (chunk, byte) in [(ChunkId(0), 1), (ChunkId(1), 2)] {
+            assert_eq!(sender.next_to_hash(), Some(chunk));
+            sender.on_hashed(chunk, ChainingValue([byte; 32]));
+        }
+        assert_eq!(sender.poll_kept(), Some(vec![ChunkId(0).into()]));
+        assert_eq!(sender.next_chunk(A, None, 1, now), Some(ChunkId(1)));
+        assert_eq!(sender.unsent_bytes(), ChunkSize::DEFAULT.bytes());
     }
 }

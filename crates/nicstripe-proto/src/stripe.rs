@@ -101,6 +101,11 @@ impl Striper {
         Self { queue: chunks, ..Self::default() }
     }
 
+    /// Takes chunks out of the queue; returns how many of them were in it.
+    pub fn withdraw(&mut self, range: ChunkRange) -> u64 {
+        self.queue.remove(range)
+    }
+
     /// Adds chunks to the queue that were never in it.
     pub fn push(&mut self, chunks: impl Into<ChunkRange>) {
         self.queue.insert(chunks);

@@ -64,8 +64,8 @@ pub struct CopyOptions {
 
 impl From<CopyOptions> for PutOptions {
     fn from(options: CopyOptions) -> Self {
-        let CopyOptions { replace, restart, preserve, verify, .. } = options;
-        Self { replace, restart, preserve, verify }
+        let CopyOptions { replace, restart, preserve, verify, delta, in_place, .. } = options;
+        Self { replace, restart, preserve, verify, delta, in_place }
     }
 }
 

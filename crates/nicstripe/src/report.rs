@@ -52,9 +52,12 @@ impl Report {
     }
 
     /// Goodput over what was expected, as a fraction; unknown where the expectation is, or where nothing was moved.
+    ///
+    /// What did not go over the wire (holes, chunks that were there, what compression saved) does not count: this is about the links.
     pub fn efficiency(&self) -> Option<f64> {
-        let expected = self.expected.filter(|rate| rate.0 > 0 && self.size > self.resumed_bytes)?;
-        Some(self.goodput().0 as f64 / expected.0 as f64)
+        let moved = self.wire_bytes.min(self.size.saturating_sub(self.resumed_bytes));
+        let expected = self.expected.filter(|rate| rate.0 > 0 && moved > 0)?;
+        Some(BitRate::from_bytes_over(moved, self.elapsed).0 as f64 / expected.0 as f64)
     }
 }
 

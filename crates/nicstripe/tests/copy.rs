@@ -2,11 +2,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "copy/changing.rs"]
+mod changing;
+#[path = "copy/compress.rs"]
+mod compress;
+#[path = "copy/delta.rs"]
+mod delta;
+#[path = "copy/device.rs"]
+mod device;
 mod harness;
+#[path = "copy/sparse.rs"]
+mod sparse;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use harness::{Served, content, digest, leftovers, name, within};
+use harness::{Served, content, digest, interrupt_at, leftovers, name, within};
 use nicstripe::{
     Client, CopyOptions, Error, FailCode, Report,
     trust::{Identity, Peers},

@@ -287,6 +287,27 @@ fn around_chunks_of(chunk_size: ChunkSize) -> impl Fn(u64) -> [u64; 3] {
 }
 
 #[test]
+fn subtrees_of_zeros_join_to_the_digest_of_zeros() {
+    for chunks in [1_u64, 2, 3, 5, 16, 33] {
+        for rest in [0, 1, 4095] {
+            let size = (chunks * 4096).saturating_sub(rest);
+            let grid = Grid::new(size, ChunkSize::MIN);
+            let mut set = crate::extent::ChunkSet::new();
+            set.insert(grid.all_chunks());
+            let mut tree = HashTree::new(grid);
+            while let Some(zeros) = Zeros::take(&mut set, grid) {
+                tree.insert(zeros_subtree(grid, zeros).unwrap()).unwrap();
+            }
+            let whole = blake3::hash(&vec![0; size as usize]);
+            assert_eq!(tree.root(), Some(Digest(whole.into())), "{size} bytes");
+        }
+    }
+    let grid = Grid::new(4096 * 5, ChunkSize::MIN);
+    assert!(zeros_subtree(grid, Zeros { first: ChunkId(5), level: 0 }).is_err());
+    assert!(zeros_subtree(grid, Zeros { first: ChunkId(1), level: 1 }).is_err());
+}
+
+#[test]
 fn a_tree_of_unknown_length_has_the_digest_of_the_file_once_it_is_known() {
     let size = ChunkSize::MIN;
     for len in [1, 4095, 4096, 4097, 8192, 8193, 4 * 4096, 5 * 4096, 7 * 4096 + 1, 16 * 4096, 33 * 4096 + 5] {

@@ -8,7 +8,14 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn messages_are_pinned_byte_for_byte() {
-    let get = Message::Get(Get { transfer: TransferId(1), name: Name::new(["a"]).unwrap(), limit_bps: None, entry: None });
+    let get = Message::Get(Get {
+        transfer: TransferId(1),
+        name: Name::new(["a"]).unwrap(),
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+    });
     assert_eq!(hex(&minicbor::to_vec(&get).unwrap()), "820181a2000101814161");
     let committed = Message::Committed(Committed { transfer: TransferId(2), digest: Digest([3; 32]) });
     assert_eq!(hex(&minicbor::to_vec(committed).unwrap()), format!("820581a20002015820{}", "03".repeat(32)));
@@ -45,15 +52,54 @@ fn a_map_with_a_key_from_the_future_is_read() {
 #[test]
 fn the_longest_accept_fits_in_a_control_message() {
     let have = Have { first: u64::MAX, level: 63, value: [0xff; 32] };
-    let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE], window: None });
+    let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE], window: None, delta: Some(1) });
     let len = minicbor::to_vec(accept).unwrap().len();
     assert!(len <= crate::frame::MAX_CONTROL, "{len}");
 }
 
 #[test]
+fn what_spares_bytes_is_pinned_byte_for_byte() {
+    let transfer = TransferId(1);
+    let pinned = |message: Message, expected: &str| assert_eq!(hex(&minicbor::to_vec(&message).unwrap()), expected);
+    let holes = Holes { transfer, extents: vec![(0, 4096), (1 << 18, 5)], last: true };
+    pinned(Message::Holes(holes), "820d81a300010182820019100082 1a00040000 0502f5".replace(' ', "").as_str());
+    let values = Values { transfer, ranges: vec![(2, 1)], values: vec![7; 32] };
+    pinned(Message::Values(values), &format!("820e81a300010181820201025820{}", "07".repeat(32)));
+    pinned(Message::Keep(Keep { transfer, ranges: vec![(2, 3)] }), "820f81a2000101818202 03".replace(' ', "").as_str());
+    let name = Name::new(["a"]).unwrap();
+    let get = Get { transfer, name, limit_bps: None, entry: None, compress: true, allow_changing: true };
+    pinned(Message::Get(get), "820181a400010181416104f505f5");
+    let options = PutOptions { delta: true, in_place: true, ..PutOptions::default() };
+    assert_eq!(hex(&minicbor::to_vec(options).unwrap()), "a600f401f402f403f404f505f5");
+    assert_eq!(minicbor::decode::<PutOptions>(&[0xa4, 0, 0xf4, 1, 0xf4, 2, 0xf4, 3, 0xf4]).unwrap(), PutOptions::default());
+}
+
+#[test]
+fn the_longest_of_what_spares_bytes_fit_in_a_control_message() {
+    let (transfer, far) = (TransferId(u32::MAX), (u64::MAX, u64::MAX));
+    let longest = [
+        Message::Holes(Holes { transfer, extents: vec![far; crate::hole::HOLES_PER_MESSAGE], last: true }),
+        Message::Values(Values { transfer, ranges: vec![far; MAX_VALUES], values: vec![0xff; 32 * MAX_VALUES] }),
+        Message::Keep(Keep { transfer, ranges: vec![far; MAX_KEEP] }),
+    ];
+    for message in longest {
+        let len = minicbor::to_vec(&message).unwrap().len();
+        assert!(len <= 60 * 1024, "{len}");
+    }
+}
+
+#[test]
 fn cut_or_garbled_messages_are_errors_not_panics() {
     let name = Name::new(["dir", "file"]).unwrap();
-    let bytes = minicbor::to_vec(Message::Get(Get { transfer: TransferId(1), name, limit_bps: None, entry: None })).unwrap();
+    let bytes = minicbor::to_vec(Message::Get(Get {
+        transfer: TransferId(1),
+        name,
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+    }))
+    .unwrap();
     for len in 0..bytes.len() {
         assert!(minicbor::decode::<Message>(&bytes[..len]).is_err());
     }

@@ -5,6 +5,7 @@ use crate::{
     frame::Frame,
     hash_tree::Digest,
     hash_tree::Subtree,
+    hole::HoleMap,
     message::{CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree},
     path::{PathId, PathLoss, PathState},
     session::TransferId,
@@ -88,6 +89,13 @@ pub enum Event {
         transfer: TransferId,
         /// What is durable afterwards.
         subtrees: Vec<Subtree>,
+    },
+    /// These parts of the file are holes: see to it that nothing is there but zeros, then call [`crate::Session::handle_holes_made`].
+    Holes {
+        /// The transfer.
+        transfer: TransferId,
+        /// All of its holes.
+        holes: HoleMap,
     },
     /// All of the source was read: check that it did not change, then call [`crate::Session::complete`] or [`crate::Session::fail`].
     SourceRead {

@@ -7,6 +7,7 @@
 
 mod event;
 mod transfers;
+mod unsent;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,10 +18,14 @@ use minicbor::{Decode, Encode};
 
 pub use self::event::{Event, Transmit};
 use self::transfers::Transfer;
-pub use self::transfers::{Incoming, MAX_OPEN_TRANSFERS, TransferStats, failure};
+pub use self::{
+    transfers::{Incoming, MAX_OPEN_TRANSFERS, TransferStats, failure},
+    unsent::{Acceptance, Offering},
+};
 use crate::{
     frame::Frame,
     grid::MOST_SIZE,
+    hole::HoleError,
     message::{CloseCode, Message},
     pace::Pace,
     path::{Path, PathId, PathLoss, PathState, Verdict},
@@ -89,6 +94,17 @@ pub enum PathError {
     /// A chunk that cannot be of its transfer.
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
+    /// A list that is not one of a file's holes.
+    #[error(transparent)]
+    Holes(#[from] HoleError),
+    /// A chunk in a place of a comparison where it cannot be.
+    #[error("peer sent {what} of chunk {chunk}, which is not being compared, or was before")]
+    Compared {
+        /// What it sent.
+        what: &'static str,
+        /// The chunk's number.
+        chunk: u64,
+    },
     /// A frame that has no place here.
     #[error("peer sent {0} in the middle of a connection")]
     Unexpected(&'static str),
@@ -154,6 +170,8 @@ pub struct Session {
     reliable: Reliable,
     paths: BTreeMap<PathId, Path>,
     transfers: BTreeMap<TransferId, Transfer>,
+    /// What the sources of transfers that were not accepted yet are, besides their offers.
+    offerings: BTreeMap<TransferId, Offering>,
     /// The greatest number that a transfer has had. What is not in `transfers` up to here has ended.
     last_transfer: Option<TransferId>,
     events: VecDeque<Event>,
@@ -181,6 +199,7 @@ impl Session {
             reliable: Reliable::default(),
             paths: BTreeMap::new(),
             transfers: BTreeMap::new(),
+            offerings: BTreeMap::new(),
             last_transfer: None,
             events: VecDeque::new(),
             alone_since: Some(now),
@@ -212,6 +231,11 @@ impl Session {
         let limit = self.config.rate_limit.map_or(limit, |other| BitRate(other.0.min(limit.0)));
         self.config.rate_limit = Some(limit);
         self.pace = Some(Pace::new(limit, now));
+    }
+
+    /// Most that is sent over all paths together, where that is limited.
+    pub fn rate_limit(&self) -> Option<BitRate> {
+        self.config.rate_limit
     }
 
     /// Keeps data off a path, in both directions: it only carries what the two ends have to tell each other.
@@ -275,7 +299,7 @@ impl Session {
             Frame::Control { seq, body } => {
                 let ready = self.reliable.handle(id, seq, body)?;
                 // All of them are acknowledged: one that is wrong must not take those behind it along.
-                let results = ready.into_iter().map(|body| self.handle_body(&body)).collect::<Vec<_>>();
+                let results = ready.into_iter().map(|body| self.handle_body(&body, now)).collect::<Vec<_>>();
                 return results.into_iter().collect();
             }
             Frame::ControlAck { next } => self.reliable.handle_ack(next)?,
@@ -298,8 +322,8 @@ impl Session {
         Ok(())
     }
 
-    fn handle_body(&mut self, body: &[u8]) -> Result<(), PathError> {
-        self.handle_message(minicbor::decode(body).map_err(|error| PathError::Message(error.to_string()))?)
+    fn handle_body(&mut self, body: &[u8], now: Instant) -> Result<(), PathError> {
+        self.handle_message(minicbor::decode(body).map_err(|error| PathError::Message(error.to_string()))?, now)
     }
 
     fn handle_heartbeat(&mut self, id: PathId, sent_us: u64, echo_us: u64, now: Instant) {

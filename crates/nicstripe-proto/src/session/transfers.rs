@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Event, PathError, Reason, Role, Session, TransferId, Transmit};
+use super::{Acceptance, Event, PathError, Reason, Role, Session, TransferId, Transmit};
 use crate::{
     extent::{ChunkId, ChunkRange},
     frame::DataHeader,
@@ -59,6 +59,7 @@ impl Transfer {
                 resumed_bytes: sender.resumed_bytes(),
                 delivered_bytes: sender.acknowledged_bytes(),
                 repeated_bytes: sender.resent_bytes(),
+                unsent_bytes: sender.unsent_bytes(),
                 by_path: sender.delivered_by_path().collect(),
             },
             Self::Receiving(receiver) => TransferStats {
@@ -66,6 +67,7 @@ impl Transfer {
                 resumed_bytes: receiver.resumed_bytes(),
                 delivered_bytes: receiver.written_bytes(),
                 repeated_bytes: receiver.duplicate_bytes(),
+                unsent_bytes: receiver.unsent_bytes(),
                 by_path: receiver.delivered_by_path().collect(),
             },
             Self::Ended(stats) => stats.clone(),
@@ -80,7 +82,7 @@ impl Transfer {
         }
     }
 
-    fn sender_mut(&mut self) -> Option<&mut Sender> {
+    pub(super) fn sender_mut(&mut self) -> Option<&mut Sender> {
         match self {
             Self::Sending { sender, .. } => Some(sender),
             _ => None,
@@ -117,6 +119,8 @@ pub struct TransferStats {
     pub delivered_bytes: u64,
     /// Bytes that were sent, or came, once more.
     pub repeated_bytes: u64,
+    /// Bytes that did not have to be sent: of holes, and of chunks that the receiver's file had.
+    pub unsent_bytes: u64,
     /// The delivered bytes by path.
     pub by_path: BTreeMap<PathId, u64>,
 }
@@ -128,6 +132,7 @@ impl TransferStats {
         self.resumed_bytes += other.resumed_bytes;
         self.delivered_bytes += other.delivered_bytes;
         self.repeated_bytes += other.repeated_bytes;
+        self.unsent_bytes += other.unsent_bytes;
         for (path, bytes) in &other.by_path {
             *self.by_path.entry(*path).or_default() += bytes;
         }
@@ -227,6 +232,12 @@ impl Session {
     /// Of more than [`MAX_HAVE`] subtrees, siblings joined, the largest are kept. What does not fit together is left out.
     /// With `room` what arrives is kept in memory, at most so many chunks that were not [taken](Self::taken).
     pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, room: Option<u64>) {
+        self.accept_with(transfer, have, Acceptance { room, ..Acceptance::default() });
+    }
+
+    /// The same, for a file that has holes, or of which something is there.
+    pub fn accept_with(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
+        let room = how.room;
         let Some(Transfer::Deciding(shape)) = self.transfers.get(&transfer) else { return };
         let mut receiver = Receiver::new(*shape, &have, room);
         let mut have: Vec<Subtree> = receiver.subtrees().collect();
@@ -235,9 +246,14 @@ impl Session {
             have.truncate(MAX_HAVE);
             receiver = Receiver::new(*shape, &have, room);
         }
+        let delta = how.delta.filter(|_| room.is_none());
+        if how.holes && room.is_none() {
+            receiver.announce_holes();
+        }
+        receiver.compare_first(delta.unwrap_or(0));
         self.insert(transfer, Transfer::Receiving(receiver));
         // What the peer is told is what the receiver took: a chunk that only one of them counts on would never come.
-        self.send(&Message::Accept(Accept { transfer, have: have.iter().map(Into::into).collect(), window: room }));
+        self.send(&Message::Accept(Accept { transfer, have: have.iter().map(Into::into).collect(), window: room, delta }));
         self.poll_finished(transfer);
     }
 
@@ -246,8 +262,9 @@ impl Session {
         if let Some(Transfer::Sending { sender, .. }) = self.transfers.get(&transfer)
             && let Some(digest) = sender.digest()
         {
+            let changing = sender.is_changing();
             let end = sender.end();
-            self.send(&Message::Complete(Complete { transfer, digest, streams, end }));
+            self.send(&Message::Complete(Complete { transfer, digest, streams, end, changing }));
         }
     }
 
@@ -309,7 +326,8 @@ impl Session {
     /// A chunk that was polled by [`Session::poll_hash`] was read.
     pub fn handle_chunk_hashed(&mut self, transfer: TransferId, chunk: ChunkId, value: ChainingValue) {
         if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
-            sender.on_read(chunk, value);
+            sender.on_hashed(chunk, value);
+            self.poll_kept(transfer);
             self.poll_read(transfer);
         }
     }
@@ -336,7 +354,7 @@ impl Session {
         }
         let (len, last) = (sender.chunk_bytes(chunk) as u32, sender.is_last(chunk));
         self.poll_read(transfer);
-        wanted.then_some(DataHeader { transfer, chunk, value, len, last })
+        wanted.then_some(DataHeader { transfer, chunk, value, len, raw_len: 0, last })
     }
 
     /// The kernel has taken a data frame wholly.
@@ -360,7 +378,7 @@ impl Session {
             None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
             _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
         };
-        match receiver.on_arrival(id, header.chunk, header.len, header.last, now)? {
+        match receiver.on_arrival(id, header.chunk, header.chunk_len(), header.last, now)? {
             Arrival::Write(extent) => {
                 path.flow.on_held();
                 Ok(Incoming::Write { grid: receiver.grid(), offset: extent.offset })
@@ -377,7 +395,7 @@ impl Session {
             path.state().is_connected().then_some(id)
         });
         let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return false };
-        let news = receiver.on_written(id, ack_on, chunk, header.len.into(), value, now);
+        let news = receiver.on_written(id, ack_on, chunk, header.chunk_len().into(), value, now);
         self.poll_finished(transfer);
         self.poll_syncs(now);
         news
@@ -412,7 +430,7 @@ impl Session {
         self.transfers.get_mut(&transfer)?.receiver_mut()?.poll_sync(0, Duration::ZERO, now)
     }
 
-    pub(super) fn handle_message(&mut self, message: Message) -> Result<(), PathError> {
+    pub(super) fn handle_message(&mut self, message: Message, now: Instant) -> Result<(), PathError> {
         match message {
             Message::Put(put) => {
                 let shape = shape_of(&put.offer)?;
@@ -465,10 +483,16 @@ impl Session {
                     if let Some(end) = complete.end {
                         receiver.on_end(end)?;
                     }
+                    if complete.changing {
+                        receiver.on_changing();
+                    }
                     self.events.push_back(Event::Completed(complete));
                     self.poll_finished(transfer);
                 }
             }
+            Message::Holes(holes) => self.handle_holes(holes)?,
+            Message::Values(values) => self.handle_values(values)?,
+            Message::Keep(keep) => self.handle_keep(keep, now)?,
             Message::Committed(committed) => self.handle_committed(committed)?,
             Message::Fail(fail) => {
                 if self.is_under_way(fail.transfer) {
@@ -495,7 +519,8 @@ impl Session {
             return Ok(());
         }
         let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
-        let sent = sender.digest();
+        // Of a source that changed, the receiver's digest stands: each of its chunks was read so.
+        let sent = sender.digest().map(|sent| if sender.is_changing() { digest } else { sent });
         if sent == Some(digest) {
             // Acknowledgements may still be under way on other paths.
             sender.on_committed();
@@ -517,7 +542,8 @@ impl Session {
             return self.expect(accept.transfer, "an acceptance", "offered", |_| false).map(|_| ());
         };
         let have: Vec<Subtree> = accept.have.into_iter().map(Into::into).collect();
-        let sender = Sender::new(*shape, &have, accept.window);
+        let mut sender = Sender::new(*shape, &have, accept.window);
+        self.spare(accept.transfer, &mut sender, accept.delta, accept.window.is_some());
         let resumed_bytes = sender.resumed_bytes();
         self.insert(accept.transfer, Transfer::Sending { sender, read: false });
         self.events.push_back(Event::Accepted { transfer: accept.transfer, resumed_bytes });
@@ -545,6 +571,7 @@ impl Session {
             self.events.extend(superseded.map(|(path, chunk)| Event::Superseded { path, transfer, chunk }));
         }
         self.pause_idle_rates();
+        self.poll_read(transfer);
         Ok(())
     }
 
@@ -602,8 +629,9 @@ impl Session {
     }
 
     /// Tells the driver once that everything was read.
-    fn poll_read(&mut self, id: TransferId) {
+    pub(super) fn poll_read(&mut self, id: TransferId) {
         if let Some(Transfer::Sending { sender, read: read @ false }) = self.transfers.get_mut(&id)
+            && sender.is_read()
             && let Some(digest) = sender.digest()
         {
             *read = true;
@@ -612,7 +640,7 @@ impl Session {
     }
 
     /// Tells the driver once that everything is written.
-    fn poll_finished(&mut self, id: TransferId) {
+    pub(super) fn poll_finished(&mut self, id: TransferId) {
         let finished = self.transfers.get_mut(&id).and_then(Transfer::receiver_mut).and_then(Receiver::poll_finished);
         if let Some((received, sent)) = finished {
             self.events.push_back(if received == sent {
@@ -628,6 +656,7 @@ impl Session {
     }
 
     fn end(&mut self, id: TransferId) {
+        self.offerings.remove(&id);
         let stats = self.stats(id);
         self.transfers.insert(id, Transfer::Ended(stats));
         self.paths.values_mut().for_each(|path| path.flow.on_transfer_ended(id));
@@ -655,7 +684,7 @@ impl Session {
     }
 
     /// Whether a transfer is in the state that a message needs. One that has ended here is no fault of the peer, which could not know.
-    fn expect(
+    pub(super) fn expect(
         &self,
         id: TransferId,
         what: &'static str,

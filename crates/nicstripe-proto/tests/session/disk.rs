@@ -19,16 +19,21 @@ pub(crate) struct Contents {
     pub(crate) grid: Grid,
     /// Whether values are hashes of bytes, or only numbers that take no time to make.
     real: bool,
+    /// Chunks that are zeros in every version.
+    pub(crate) holes: ChunkSet,
     values: Rc<RefCell<HashMap<(Version, ChunkId), ChainingValue>>>,
 }
 
 impl Contents {
     pub(crate) fn new(grid: Grid, real: bool) -> Self {
-        Self { grid, real, values: Rc::default() }
+        Self { grid, real, holes: ChunkSet::new(), values: Rc::default() }
     }
 
     pub(crate) fn bytes(&self, version: Version, chunk: ChunkId) -> Vec<u8> {
         let len = self.grid.extent_of(chunk).unwrap().len as usize;
+        if self.holes.contains(chunk) {
+            return vec![0; len];
+        }
         let mut rng = Rng::new(version ^ chunk.0.rotate_left(17));
         let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
         bytes.truncate(len);

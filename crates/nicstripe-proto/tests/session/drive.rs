@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use nicstripe_proto::{
-    ChunkId, Digest, Event as Wanted, FailCode, Frame, Incoming, Message, PathId, PathLoss, PathState, TransferId, Transmit,
-    message::Committed, session::failure,
+    Acceptance, ChunkId, ChunkRange, Digest, Event as Wanted, FailCode, Frame, Incoming, Message, PathId, PathLoss, PathState, TransferId,
+    Transmit, hash_tree::zeros_subtree, message::Committed, session::failure,
 };
 use nicstripe_sim::{CloseReason, End};
 
@@ -76,7 +76,7 @@ impl Lab {
     pub(crate) fn work(&mut self, end: End, work: Work) {
         let disk = &self.peer(end).disk;
         let takes = match work {
-            Work::Read { .. } | Work::Hash { .. } => disk.read_delay,
+            Work::Read { .. } | Work::Hash { .. } | Work::Compare { .. } | Work::Zeros { .. } => disk.read_delay,
             Work::Write { .. } => disk.write_delay,
             Work::Sync { .. } | Work::Commit { .. } => disk.sync_delay,
             _ => us(50),
@@ -105,9 +105,11 @@ impl Lab {
         match work {
             Work::OpenTarget(transfer) => {
                 let have = self.lie.take().unwrap_or_else(|| self.peer(end).disk.journal.clone());
+                let delta = self.old.as_ref().map(|old| old.keys().last().map_or(0, |last| last.0 + 1));
+                let how = Acceptance { room: None, holes: !self.holes.is_empty(), delta };
                 let peer = self.peer_mut(end);
                 peer.open.insert(transfer);
-                peer.session.accept(transfer, have, None);
+                peer.session.accept_with(transfer, have, how);
             }
             Work::OpenSource(transfer) => {
                 let offer = self.offer(transfer);
@@ -120,6 +122,29 @@ impl Lab {
                 let peer = self.peer_mut(end);
                 peer.hashing -= 1;
                 peer.session.handle_chunk_hashed(transfer, chunk, value);
+            }
+            Work::Zeros { transfer, grid, zeros } => {
+                let peer = self.peer_mut(end);
+                peer.hashing -= 1;
+                peer.session.handle_zeros_hashed(transfer, zeros_subtree(grid, zeros).unwrap(), now);
+            }
+            Work::MakeHoles(transfer) => {
+                let (holes, sent) = (self.contents.holes.clone(), self.offered);
+                let peer = self.peer_mut(end);
+                peer.disk.written.extend(holes.ranges().flat_map(ChunkRange::chunks).map(|chunk| (chunk, sent)));
+                peer.session.handle_holes_made(transfer);
+            }
+            Work::Compare { transfer, chunk } => {
+                // What is durable and was not named, for there was too much of it, must not be copied over.
+                let durable = self.peer(end).disk.durable.contains(chunk).then(|| self.peer(end).disk.written[&chunk]);
+                let version = durable.or_else(|| self.old.as_ref().and_then(|old| old.get(&chunk).copied()));
+                let value = version.map(|version| self.contents.value(version, chunk));
+                let peer = self.peer_mut(end);
+                peer.hashing -= 1;
+                if peer.open.contains(&transfer) {
+                    peer.disk.written.extend(version.map(|version| (chunk, version)));
+                }
+                peer.session.handle_compared(transfer, chunk, value);
             }
             Work::Write { path, header, content } => self.on_write(end, path, header, content),
             Work::Sync { transfer, subtrees } => {
@@ -239,6 +264,18 @@ impl Lab {
             self.peer_mut(end).hashing += 1;
             self.work(end, Work::Hash { transfer, chunk });
         }
+        while self.peer(end).hashing < HASHING_AT_ONCE {
+            let session = &mut self.peer_mut(end).session;
+            let work = if let Some((transfer, grid, zeros)) = session.poll_zeros() {
+                Work::Zeros { transfer, grid, zeros }
+            } else if let Some((transfer, chunk)) = session.poll_compare() {
+                Work::Compare { transfer, chunk }
+            } else {
+                break;
+            };
+            self.peer_mut(end).hashing += 1;
+            self.work(end, work);
+        }
         let paths: Vec<PathId> = self.peer(end).connections.keys().copied().collect();
         for path in paths {
             while self.peer(end).connections[&path].outbox.len() < OUTGOING_QUEUE * PIECES as usize {
@@ -310,6 +347,10 @@ impl Lab {
             Wanted::GetRequested(get) => self.work(end, Work::OpenSource(get.transfer)),
             Wanted::Superseded { .. } => peer.superseded += 1,
             Wanted::Sync { transfer, subtrees } => self.work(end, Work::Sync { transfer, subtrees }),
+            Wanted::Holes { transfer, holes } => {
+                assert_eq!(holes, self.holes);
+                self.work(end, Work::MakeHoles(transfer));
+            }
             Wanted::SourceRead { transfer, .. } => self.work(end, Work::Check(transfer)),
             Wanted::Completed(complete) => peer.completed = Some(complete),
             Wanted::Commit { transfer, digest } => self.work(end, Work::Commit { transfer, digest }),

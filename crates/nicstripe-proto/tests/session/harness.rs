@@ -6,14 +6,14 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, ChunkSize, Event as Wanted, Grid, Message, Name, Offer, PathId, SessionConfig, SourceIdentity, Subtree, TransferId,
-    TransferStats,
+    ChunkId, ChunkSize, Event as Wanted, Grid, HoleMap, Message, Name, Offer, Offering, PathId, SessionConfig, SourceIdentity, Subtree,
+    TransferId, TransferStats,
     message::{Get, Put, PutOptions},
 };
 use nicstripe_sim::{End, Event, LinkConfig, LinkId, Network};
 
 use crate::{
-    disk::Contents,
+    disk::{Contents, Version},
     peer::{Outcome, Packet, Peer, Work},
 };
 
@@ -67,6 +67,11 @@ pub(crate) struct Lab {
     /// When and on which path each chunk arrived.
     pub(crate) arrivals: Vec<(Duration, PathId)>,
     pub(crate) offered: u64,
+    /// Holes of the source, each of whole chunks.
+    pub(crate) holes: HoleMap,
+    /// Chunks of the file that the receiver has under the name, if a delta is asked for.
+    pub(crate) old: Option<BTreeMap<ChunkId, Version>>,
+    pub(crate) may_change: bool,
     pub(crate) verbose: bool,
 }
 
@@ -118,6 +123,9 @@ impl Lab {
             cut_after: None,
             arrivals: Vec::new(),
             offered: 0,
+            holes: HoleMap::default(),
+            old: None,
+            may_change: false,
             verbose: std::env::var_os("NICSTRIPE_TRACE").is_some(),
         }
     }
@@ -146,6 +154,14 @@ impl Lab {
         self.schedule(at, Job::Action(Box::new(action)));
     }
 
+    /// Before the start: makes a hole of so many chunks from `first` on.
+    pub(crate) fn add_hole(&mut self, first: u64, count: u64) {
+        let grid = self.contents.grid;
+        let range = nicstripe_proto::ChunkRange::new(ChunkId(first), count.min(grid.chunk_count() - first));
+        self.holes.push(grid.extent_of_range(range).unwrap(), grid.size).unwrap();
+        self.contents.holes.insert(range);
+    }
+
     /// Connects all links and starts a transfer.
     pub(crate) fn start(&mut self) {
         let now = self.now();
@@ -162,19 +178,26 @@ impl Lab {
         self.transfer.0 += 1;
         self.offered = self.peer(self.direction.sender()).source;
         let (transfer, name) = (self.transfer, Name::new(["file"]).unwrap());
+        let offering = Offering { holes: self.holes.clone(), may_change: self.may_change };
+        let sender = self.direction.sender();
+        self.peer_mut(sender).session.prepare(transfer, offering);
         match self.direction {
             Direction::Put => {
                 let put = Put { name, offer: self.offer(transfer), options: PutOptions::default(), into: None, entry: None };
                 self.peers[0].open.insert(transfer);
                 self.peers[0].session.put(put).unwrap();
             }
-            Direction::Get => self.peers[0].session.get(Get { transfer, name, limit_bps: None, entry: None }),
+            Direction::Get => {
+                let get = Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false };
+                self.peers[0].session.get(get);
+            }
         }
     }
 
     pub(crate) fn offer(&self, transfer: TransferId) -> Offer {
         let source = SourceIdentity { size: self.contents.grid.size, ..SourceIdentity::default() };
-        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind: None }
+        let data = (!self.holes.is_empty()).then(|| self.contents.grid.size - self.holes.bytes());
+        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind: None, data }
     }
 
     /// Both processes begin anew, after one of them was killed; what the receiver had not made durable is lost if it was the one.

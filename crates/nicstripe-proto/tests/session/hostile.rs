@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, ChunkRange, DataHeader, Digest, Event, FailCode, Frame, Grid, Incoming, Message, Name, Offer, PathError,
-    PathId, PathState, Role, Session, SessionConfig, SourceIdentity, Subtree, TransferId, Transmit,
+    Acceptance, ChainingValue, ChunkId, ChunkRange, DataHeader, Digest, Event, FailCode, Frame, Grid, Incoming, Message, Name, Offer,
+    PathError, PathId, PathState, Role, Session, SessionConfig, SourceIdentity, Subtree, TransferId, Transmit,
     grid::MOST_SIZE,
-    message::{Accept, Committed, Complete, Fail, Get, Put, PutOptions},
+    message::{Accept, Committed, Complete, Fail, Get, Holes, Keep, Put, PutOptions, Values},
 };
 use nicstripe_sim::Rng;
 
@@ -42,7 +42,7 @@ impl Victim {
     }
 
     fn data(&mut self, chunk: u64, len: u32) -> Result<Incoming, PathError> {
-        let header = DataHeader { transfer: T, chunk: ChunkId(chunk), value: ChainingValue([0; 32]), len, last: false };
+        let header = DataHeader { transfer: T, chunk: ChunkId(chunk), value: ChainingValue([0; 32]), len, raw_len: 0, last: false };
         self.session.handle_chunk(P, &header, self.now)
     }
 
@@ -85,7 +85,14 @@ impl Victim {
 }
 
 fn offer(transfer: TransferId) -> Offer {
-    Offer { transfer, source: SourceIdentity { size: SIZE, ..SourceIdentity::default() }, chunk_log2: 18, mode: 0o600, kind: None }
+    Offer {
+        transfer,
+        source: SourceIdentity { size: SIZE, ..SourceIdentity::default() },
+        chunk_log2: 18,
+        mode: 0o600,
+        kind: None,
+        data: None,
+    }
 }
 
 fn put(transfer: TransferId) -> Put {
@@ -93,7 +100,7 @@ fn put(transfer: TransferId) -> Put {
 }
 
 fn accept(transfer: TransferId) -> Message {
-    Message::Accept(Accept { transfer, have: Vec::new(), window: None })
+    Message::Accept(Accept { transfer, have: Vec::new(), window: None, delta: None })
 }
 
 fn ack(first: u64, count: u64) -> Frame {
@@ -151,8 +158,16 @@ fn acknowledgements_towards_a_receiver_end_the_path() {
 #[test]
 fn messages_that_do_not_fit_the_state_end_the_path() {
     let unknown = TransferId(99);
-    let get = Message::Get(Get { transfer: T, name: Name::new(["a"]).unwrap(), limit_bps: None, entry: None });
-    let complete = |transfer| Message::Complete(Complete { transfer, digest: Digest([1; 32]), streams: Vec::new(), end: None });
+    let get = Message::Get(Get {
+        transfer: T,
+        name: Name::new(["a"]).unwrap(),
+        limit_bps: None,
+        entry: None,
+        compress: false,
+        allow_changing: false,
+    });
+    let complete =
+        |transfer| Message::Complete(Complete { transfer, digest: Digest([1; 32]), streams: Vec::new(), end: None, changing: false });
     let committed = |transfer| Message::Committed(Committed { transfer, digest: Digest([1; 32]) });
     let cases = [
         (Victim::sending(), accept(T)),
@@ -180,7 +195,9 @@ fn messages_that_do_not_fit_the_state_end_the_path() {
 fn a_second_digest_does_not_count() {
     let mut victim = Victim::receiving();
     for byte in [1, 2] {
-        victim.say(&Message::Complete(Complete { transfer: T, digest: Digest([byte; 32]), streams: Vec::new(), end: None })).unwrap();
+        victim
+            .say(&Message::Complete(Complete { transfer: T, digest: Digest([byte; 32]), streams: Vec::new(), end: None, changing: false }))
+            .unwrap();
     }
     let events = victim.drain().0;
     assert!(matches!(&events[..], [Event::Completed(complete)] if complete.digest == Digest([1; 32])), "{events:?}");
@@ -318,6 +335,134 @@ fn absurd_heartbeats_and_credits_are_harmless() {
     victim.drain();
     let (at, _) = victim.session.poll_timeout().unwrap();
     assert!(at <= victim.now + Duration::from_secs(4));
+}
+
+/// A daemon that receives a file of eight chunks, has told it the values of chunks 0 and 1 of its own, and reads chunk 2.
+fn comparing() -> Victim {
+    let mut victim = Victim::new(Role::Daemon);
+    victim.say(&Message::Put(put(T))).unwrap();
+    victim.session.accept_with(T, Vec::new(), Acceptance { delta: Some(4), ..Acceptance::default() });
+    let chunks: Vec<ChunkId> = std::iter::from_fn(|| Some(victim.session.poll_compare()?.1)).take(2).collect();
+    chunks.into_iter().for_each(|chunk| victim.session.handle_compared(T, chunk, Some(ChainingValue([2; 32]))));
+    assert_eq!(victim.session.poll_compare(), Some((T, ChunkId(2))));
+    victim.drain();
+    victim
+}
+
+/// A client that sends a file of eight chunks, the first four of which it is to compare.
+fn compared() -> Victim {
+    let mut victim = Victim::new(Role::Client);
+    victim.session.put(put(T)).unwrap();
+    victim.drain();
+    victim.say(&Message::Accept(Accept { transfer: T, have: Vec::new(), window: None, delta: Some(4) })).unwrap();
+    victim
+}
+
+fn keep(first: u64, count: u64) -> Message {
+    Message::Keep(Keep { transfer: T, ranges: vec![(first, count)] })
+}
+
+fn values(first: u64, count: u64, bytes: usize) -> Message {
+    Message::Values(Values { transfer: T, ranges: vec![(first, count)], values: vec![2; bytes] })
+}
+
+#[test]
+fn chunks_are_kept_once_and_only_if_their_value_was_told() {
+    for (first, count) in [(2, 1), (3, 1), (4, 1), (8, 1), (0, u64::MAX), (2, u64::MAX)] {
+        let mut victim = comparing();
+        let result = victim.say(&keep(first, count));
+        assert!(matches!(result, Err(PathError::Compared { .. })), "{first}+{count}: {result:?}");
+        victim.is_healthy();
+    }
+    let mut victim = comparing();
+    victim.say(&keep(0, 2)).unwrap();
+    assert_eq!(victim.session.stats(T).unsent_bytes, 2 << 18);
+    assert!(matches!(victim.say(&keep(1, 1)), Err(PathError::Compared { .. })));
+    assert_eq!(victim.session.stats(T).unsent_bytes, 2 << 18);
+    assert!(matches!(Victim::receiving().say(&keep(0, 1)), Err(PathError::Compared { .. })));
+    assert!(matches!(Victim::sending().say(&keep(0, 1)), Err(PathError::Transfer { .. })));
+}
+
+#[test]
+fn a_chunk_that_is_being_compared_must_not_come() {
+    let mut victim = comparing();
+    for chunk in [2, 3] {
+        assert!(matches!(victim.data(chunk, 1 << 18), Err(PathError::Arrival(_))));
+    }
+    for chunk in [0, 1, 4, 7] {
+        assert!(matches!(victim.data(chunk, 1 << 18), Ok(Incoming::Write { .. })), "{chunk}");
+    }
+}
+
+#[test]
+fn values_are_taken_once_and_only_of_chunks_that_are_compared() {
+    for (first, count, bytes) in
+        [(4, 1, 32), (8, 1, 32), (3, 2, 64), (0, 2, 32), (0, 1, 64), (0, 1, 33), (0, u64::MAX, 32), (u64::MAX, 9, 32)]
+    {
+        let mut victim = compared();
+        assert!(victim.say(&values(first, count, bytes)).is_err(), "{first}+{count}: {bytes} bytes");
+        victim.is_healthy();
+    }
+    let mut victim = compared();
+    victim.say(&values(0, 4, 128)).unwrap();
+    assert!(matches!(victim.say(&values(1, 1, 32)), Err(PathError::Compared { .. })));
+    assert!(matches!(Victim::sending().say(&values(0, 1, 32)), Err(PathError::Compared { .. })));
+    assert!(matches!(Victim::receiving().say(&values(0, 1, 32)), Err(PathError::Transfer { .. })));
+}
+
+#[test]
+fn nothing_is_sent_blind_while_its_value_is_awaited() {
+    let mut victim = compared();
+    victim.session.handle_frame(P, Frame::Credit { frames: 32 }, victim.now).unwrap();
+    let sent = |victim: &mut Victim| -> Vec<u64> {
+        let chunks = victim.drain().1.into_iter().filter_map(|transmit| match transmit {
+            Transmit::Chunk { chunk, .. } => Some(chunk.0),
+            Transmit::Frame(_) => None,
+        });
+        chunks.collect()
+    };
+    assert_eq!(sent(&mut victim), [4, 5, 6, 7]);
+    assert_eq!(victim.session.poll_hash(), None);
+    victim.say(&values(1, 2, 64)).unwrap();
+    for (chunk, own) in [(1, 2), (2, 3)] {
+        assert_eq!(victim.session.poll_hash(), Some((T, ChunkId(chunk))));
+        victim.session.handle_chunk_hashed(T, ChunkId(chunk), ChainingValue([own; 32]));
+    }
+    for chunk in 4..8 {
+        victim.session.handle_chunk_read(P, T, ChunkId(chunk), ChainingValue([1; 32]), victim.now).unwrap();
+        victim.session.handle_chunk_flushed(P);
+    }
+    assert!(sent(&mut victim).contains(&2));
+}
+
+#[test]
+fn holes_that_make_no_sense_end_the_path() {
+    let announced = || {
+        let mut victim = Victim::new(Role::Daemon);
+        victim.say(&Message::Put(put(T))).unwrap();
+        victim.session.accept_with(T, Vec::new(), Acceptance { holes: true, ..Acceptance::default() });
+        victim.drain();
+        victim
+    };
+    let holes = |extents: &[(u64, u64)], last| Message::Holes(Holes { transfer: T, extents: extents.to_vec(), last });
+    for extents in [&[(0, 0)][..], &[(0, SIZE + 1)], &[(SIZE, 1)], &[(u64::MAX, 1)], &[(1, u64::MAX)], &[(5, 5), (9, 1)]] {
+        let mut victim = announced();
+        assert!(matches!(victim.say(&holes(extents, true)), Err(PathError::Holes(_))), "{extents:?}");
+        assert_eq!(victim.drain().0, []);
+    }
+    assert!(matches!(Victim::receiving().say(&holes(&[], true)), Err(PathError::Holes(_))));
+    assert!(matches!(Victim::sending().say(&holes(&[], true)), Err(PathError::Transfer { .. })));
+
+    let mut victim = announced();
+    assert_eq!(victim.session.poll_zeros(), None);
+    assert!(victim.data(1, 1 << 18).is_ok(), "holes may be told after the first chunks");
+    victim.say(&holes(&[(0, 3 << 18)], true)).unwrap();
+    assert!(matches!(victim.say(&holes(&[], true)), Err(PathError::Holes(_))), "after the last");
+    assert_eq!(victim.session.poll_zeros(), None, "they are not in the file yet");
+    victim.session.handle_holes_made(T);
+    assert!(matches!(victim.data(2, 1 << 18), Err(PathError::Arrival(_))));
+    let zeros: Vec<u64> = std::iter::from_fn(|| Some(victim.session.poll_zeros()?.2.first.0)).collect();
+    assert_eq!(zeros, [0, 2], "a chunk that came is none");
 }
 
 #[test]

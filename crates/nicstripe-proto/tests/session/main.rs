@@ -4,10 +4,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod delta;
 mod disk;
 mod drive;
 mod faults;
 mod harness;
+mod holes;
 mod hostile;
 mod limits;
 mod peer;

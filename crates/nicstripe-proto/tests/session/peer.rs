@@ -6,7 +6,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, DataHeader, Digest, FailCode, Frame, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId,
+    ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Zeros,
     message::{CloseCode, Complete},
 };
 use nicstripe_sim::{End, Message};
@@ -52,6 +52,9 @@ pub(crate) enum Work {
     Hash { transfer: TransferId, chunk: ChunkId },
     Write { path: PathId, header: DataHeader, content: Version },
     Sync { transfer: TransferId, subtrees: Vec<Subtree> },
+    Zeros { transfer: TransferId, grid: Grid, zeros: Zeros },
+    MakeHoles(TransferId),
+    Compare { transfer: TransferId, chunk: ChunkId },
     Check(TransferId),
     Commit { transfer: TransferId, digest: Digest },
     ConnectTimeout { path: PathId, attempt: u64 },

@@ -61,6 +61,13 @@ fn random_lab(seed: Seed) -> Lab {
         (disk.read_delay, disk.write_delay) = (us(rng.below(2_000)), us(rng.below(5_000)));
         disk.sync_delay = ms(rng.below(300));
     }
+    if rng.below(3) == 0 {
+        add_holes(&mut lab, &mut rng);
+    }
+    if rng.below(3) == 0 {
+        add_old_file(&mut lab, &mut rng);
+    }
+    lab.may_change = rng.below(4) == 0;
     lab.damage = (0..rng.below(4)).map(|_| ChunkId(rng.below(chunks.max(1)))).collect();
     for _ in 0..rng.below(7) {
         add_fault(&mut lab, &mut rng);
@@ -70,6 +77,25 @@ fn random_lab(seed: Seed) -> Lab {
 
 fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
     of[rng.below(of.len() as u64) as usize]
+}
+
+/// Of whole chunks, here and there.
+fn add_holes(lab: &mut Lab, rng: &mut Rng) {
+    let (chunks, mut first) = (lab.contents.grid.chunk_count(), rng.below(9));
+    while first < chunks {
+        let count = 1 + rng.below(60);
+        lab.add_hole(first, count);
+        first += count + 1 + rng.below(60);
+    }
+}
+
+/// As long as the new one, or longer, or shorter; the same in some chunks.
+fn add_old_file(lab: &mut Lab, rng: &mut Rng) {
+    let (chunks, same) = (lab.contents.grid.chunk_count(), lab.sender().source);
+    let count = pick(rng, &[0, chunks / 2, chunks, chunks, chunks + 9]);
+    let like = pick(rng, &[0, 1, 3, 4]);
+    let version = |rng: &mut Rng| if rng.below(4) < like { same } else { same ^ 1 };
+    lab.old = Some((0..count.min(chunks)).map(|chunk| (ChunkId(chunk), version(rng))).collect());
 }
 
 /// Most faults happen in the first second, where the transfer is.

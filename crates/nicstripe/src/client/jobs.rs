@@ -21,7 +21,7 @@ use tokio::{
 use super::{CopyOptions, Inner, LiveSession, trees};
 use crate::{
     error::Error,
-    file::Source,
+    file::{ReadOptions, Source},
     session::{Alone, Command, GetInto, LocalTarget, Outcome, PutFrom, Reply, Tally, offer_of},
     tree::TreeOptions,
 };
@@ -92,7 +92,8 @@ impl Job {
             Self::Put { source: path, name, options } => {
                 let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
                 let opened = path.clone();
-                let source = Arc::new(inner.pool.call(move || Source::open(&opened)).await.ok_or_else(io_threads_gone)??);
+                let reading = ReadOptions { allow_changing: options.allow_changing, compress: options.compress };
+                let source = Arc::new(inner.pool.call(move || Source::open(&opened, reading)).await.ok_or_else(io_threads_gone)??);
                 let put = Put {
                     into: name.is_some().then(|| own_name.clone()),
                     name: name.clone().unwrap_or(own_name),
@@ -106,7 +107,8 @@ impl Job {
                 let own_name = std::ffi::OsStr::from_bytes(name.file_name());
                 let path = if target.is_dir() { target.join(own_name) } else { target.clone() };
                 let target = LocalTarget { path, options: with(*options), peer_key };
-                let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None });
+                let CopyOptions { compress, allow_changing, .. } = *options;
+                let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None, compress, allow_changing });
                 Command::Get { transfer, into: GetInto::File { get, target }, reply }
             }
             Self::Pipe(pipe, options) => match pipe.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -117,12 +119,14 @@ impl Job {
                         chunk_log2: ChunkSize::DEFAULT.log2(),
                         mode: 0o666,
                         kind: Some(OfferKind::Pipe),
+                        data: None,
                     };
                     let put = Box::new(Put { name, offer, options: with(*options), into: None, entry: None });
                     Command::Put { transfer, from: PutFrom::Pipe { reader, put }, reply }
                 }
                 Some(PipeJob::Get { name, writer }) => {
-                    let get = Box::new(Get { transfer, name, limit_bps, entry: None });
+                    let CopyOptions { compress, allow_changing, .. } = *options;
+                    let get = Box::new(Get { transfer, name, limit_bps, entry: None, compress, allow_changing });
                     Command::Get { transfer, into: GetInto::Pipe { get, writer }, reply }
                 }
                 None => return Err(Error::Cancelled { resumable: false }),

@@ -204,7 +204,7 @@ impl Run {
             size: outcome.size,
             digest: outcome.digest,
             tree: outcome.tree.clone(),
-            wire_bytes: tally.stats.delivered_bytes + tally.stats.repeated_bytes,
+            wire_bytes: tally.wire_bytes,
             elapsed,
             moving: tally.moving_since.map_or(Duration::ZERO, |since| since.elapsed()),
             resumed_bytes: tally.stats.resumed_bytes,

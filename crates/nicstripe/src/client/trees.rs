@@ -32,6 +32,7 @@ pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_na
         one_file_system: options.one_file_system,
         files_from: options.files_from.clone(),
         allow_changing: options.files.allow_changing,
+        compress: options.files.compress,
         list: options.list,
     };
     let Asked { transfer, alone, reply, .. } = asked;
@@ -73,6 +74,7 @@ pub(super) fn get(
         one_file_system: options.one_file_system,
         only: options.files_from.clone(),
         allow_changing: options.files.allow_changing,
+        compress: options.files.compress,
     };
     let get = Box::new(GetTree { transfer, sources, walk, rules: options.rules(), limit_bps });
     Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(), get, alone }, reply })

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::Shared;
 use crate::{
-    file::{FileError, Root, Source, Target, TargetRequest},
+    file::{FileError, ReadOptions, Root, Source, Target, TargetRequest},
     path_routes::RouteKeeper,
     plan::described,
     session::{Command, SessionHandle},
@@ -62,8 +62,8 @@ impl Service {
     }
 
     /// Opens a file for the peer to read.
-    pub(crate) fn open_source(&self, name: &Name) -> Result<Source, FileError> {
-        Source::open_beneath(&self.root, name)
+    pub(crate) fn open_source(&self, name: &Name, options: ReadOptions) -> Result<Source, FileError> {
+        Source::open_beneath(&self.root, name, options)
     }
 
     /// Opens a file for the peer to write. Waits a while for an earlier session of the same peer to let go of it.
@@ -94,7 +94,14 @@ impl Service {
         };
         let dir = self.root.open_parent(&name).map_err(|error| FileError::new("open the directory of", &name, error))?;
         let append_only = self.access == trust::Access::AppendOnly;
-        let options = PutOptions { replace: put.options.replace && !append_only, ..put.options };
+        let PutOptions { replace, delta, in_place, .. } = put.options;
+        let replaces = replace || delta || in_place;
+        let options = PutOptions {
+            replace: replace && !append_only,
+            delta: delta && !append_only,
+            in_place: in_place && !append_only,
+            ..put.options
+        };
         let request = TargetRequest {
             dir,
             name: std::os::unix::ffi::OsStrExt::from_bytes(name.file_name()),
@@ -105,7 +112,7 @@ impl Service {
             attributes: None,
         };
         Target::open(request).map_err(|error| match error.code {
-            FailCode::Exists if append_only && put.options.replace => error.with_code(FailCode::Refused),
+            FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
             _ => error,
         })
     }

@@ -62,6 +62,7 @@ impl Service {
             one_file_system: walk.one_file_system,
             files_from: walk.only,
             allow_changing: walk.allow_changing,
+            compress: walk.compress,
             list: false,
         };
         Ok(request.into_run())

@@ -37,6 +37,11 @@ impl ChunkBuffer {
         true
     }
 
+    /// Takes another buffer from the same pool.
+    pub(crate) fn another(&self) -> ChunkBuffer {
+        BufferPool(self.pool.clone()).take()
+    }
+
     fn capacity(&self) -> usize {
         self.memory.len() - self.start
     }

@@ -2,6 +2,9 @@
 
 mod attributes;
 mod buffer;
+mod compress;
+mod device;
+mod holes;
 mod journal;
 mod pool;
 mod root;
@@ -13,7 +16,7 @@ pub(crate) use self::{
     buffer::{BufferPool, ChunkBuffer},
     pool::IoPool,
     root::Root,
-    source::Source,
+    source::{ReadOptions, Source},
     target::{Arrived, TMPFS_MAGIC, Target, TargetRequest, WriteError, hidden_name, is_hidden_name, open_parent},
 };
 

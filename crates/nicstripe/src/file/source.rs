@@ -2,10 +2,12 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
-use nicstripe_proto::{ChainingValue, ChunkId, FailCode, Grid, Name, SourceIdentity, hash_tree::chunk_value, name::escaped};
-use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, fadvise, fstat, openat};
+use nicstripe_proto::{
+    BitRate, ChainingValue, ChunkId, FailCode, Grid, Name, Offering, SourceIdentity, hash_tree::chunk_value, name::escaped,
+};
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, openat};
 
-use super::{ChunkBuffer, FileError, Root, identity_of};
+use super::{BufferPool, ChunkBuffer, FileError, Root, compress::Packer, device, holes::find_holes, identity_of};
 
 /// An open source and what it was when it was opened.
 #[derive(Debug)]
@@ -14,33 +16,50 @@ pub(crate) struct Source {
     name: String,
     identity: SourceIdentity,
     mode: u32,
+    offering: Offering,
+    packer: Packer,
+}
+
+/// How a source is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ReadOptions {
+    /// Send what was read although the file changes meanwhile.
+    pub(crate) allow_changing: bool,
+    /// Compress where that pays.
+    pub(crate) compress: bool,
 }
 
 impl Source {
-    /// Opens a file of our user.
-    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
+    /// Opens a file or block device of our user.
+    pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
         let name = escaped(path.as_os_str().as_encoded_bytes());
         let file = openat(CWD, path, FLAGS, Mode::empty()).map_err(|error| FileError::new("open", &name, error.into()))?;
-        Self::of(file.into(), name)
+        Self::of(file.into(), name, options)
     }
 
     /// Opens a file beneath a daemon's root.
-    pub(crate) fn open_beneath(root: &Root, name: &Name) -> Result<Self, FileError> {
+    pub(crate) fn open_beneath(root: &Root, name: &Name, options: ReadOptions) -> Result<Self, FileError> {
         let file = root.open_file(name, FLAGS).map_err(|error| FileError::new("open", name, error))?;
-        Self::of(file.into(), name.to_string())
+        Self::of(file.into(), name.to_string(), options)
     }
 
     /// Takes an open file; `name` is for people.
-    pub(crate) fn of(file: File, name: String) -> Result<Self, FileError> {
+    pub(crate) fn of(file: File, name: String, options: ReadOptions) -> Result<Self, FileError> {
         let stat = fstat(&file).map_err(|error| FileError::new("stat", &name, error.into()))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            let what = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory { "a directory" } else { "not a regular file" };
-            let error = io::Error::other(format!("it is {what}, expected a regular file"));
-            return Err(FileError::new("send", &name, error).with_code(FailCode::NotAFile));
-        }
+        let identity = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => identity_of(&stat),
+            FileType::BlockDevice => device_identity(&file, &stat).map_err(|error| FileError::new("find the size of", &name, error))?,
+            other => {
+                let what = if other == FileType::Directory { "a directory" } else { "neither a regular file nor a block device" };
+                let error = io::Error::other(format!("it is {what}"));
+                return Err(FileError::new("send", &name, error).with_code(FailCode::NotAFile));
+            }
+        };
         // A hint only: assignments are read in order, so the kernel may read ahead further.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
-        Ok(Self { file, name, identity: identity_of(&stat), mode: stat.st_mode & 0o7777 })
+        let offering = Offering { holes: find_holes(&file, &stat), may_change: options.allow_changing };
+        let packer = Packer::new(options.compress);
+        Ok(Self { file, name, identity, mode: stat.st_mode & 0o7777, offering, packer })
     }
 
     pub(crate) fn identity(&self) -> SourceIdentity {
@@ -50,6 +69,17 @@ impl Source {
     /// Permission bits.
     pub(crate) fn mode(&self) -> u32 {
         self.mode
+    }
+
+    /// Its holes, and whether it may change.
+    pub(crate) fn offering(&self) -> &Offering {
+        &self.offering
+    }
+
+    /// Bytes outside of holes, if it has any.
+    pub(crate) fn data(&self) -> Option<u64> {
+        let holes = &self.offering.holes;
+        (!holes.is_empty()).then(|| self.identity.size - holes.bytes())
     }
 
     /// Reads a chunk into `buffer` and hashes what was read.
@@ -66,13 +96,42 @@ impl Source {
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
     }
 
-    /// Compares the file with what it was when it was opened.
-    pub(crate) fn check_unchanged(&self) -> Result<(), FileError> {
-        let stat = fstat(&self.file).map_err(|error| FileError::new("stat", &self.name, error.into()))?;
-        self.identity
-            .check(&identity_of(&stat))
-            .map_err(|changed| FileError::new("send", &self.name, io::Error::other(changed)).with_code(FailCode::SourceChanged))
+    /// Reads a chunk to be sent, compressed where that pays on links of `rate` together: then the buffer holds less than the chunk.
+    pub(crate) fn read_to_send(
+        &self,
+        grid: Grid,
+        chunk: ChunkId,
+        buffers: &BufferPool,
+        rate: Option<BitRate>,
+    ) -> Result<(ChainingValue, ChunkBuffer), FileError> {
+        let mut buffer = buffers.take();
+        let value = self.read_chunk(grid, chunk, &mut buffer)?;
+        let has_zeros = grid.extent_of(chunk).is_some_and(|extent| self.offering.holes.within(extent).next().is_some());
+        let packed = self.packer.pack(buffer.bytes(), buffers, rate, has_zeros);
+        Ok((value, packed.unwrap_or(buffer)))
     }
+
+    /// Compares the file with what it was when it was opened; one that may change must only not have become shorter.
+    pub(crate) fn check_unchanged(&self) -> Result<(), FileError> {
+        let changed = |cause| FileError::new("send", &self.name, cause).with_code(FailCode::SourceChanged);
+        let stat = fstat(&self.file).map_err(|error| FileError::new("stat", &self.name, error.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
+            // Nothing tells whether a device was written to.
+            return Ok(());
+        }
+        if self.offering.may_change && stat.st_size as u64 >= self.identity.size {
+            return Ok(());
+        }
+        if self.offering.may_change {
+            return Err(changed(io::Error::other("it became shorter while it was read")));
+        }
+        self.identity.check(&identity_of(&stat)).map_err(|cause| changed(io::Error::other(cause)))
+    }
+}
+
+/// A device is told by its number; its node's times say nothing of its content.
+fn device_identity(file: &File, stat: &Stat) -> io::Result<SourceIdentity> {
+    Ok(SourceIdentity { size: device::size(file)?, device: stat.st_rdev, ..SourceIdentity::default() })
 }
 
 /// Not blocking, so that a FIFO is refused instead of waited for.

@@ -64,6 +64,12 @@ const LINGER: Duration = Duration::from_millis(300);
 /// Chunks read at once for the digest of what the receiver has: enough for one disk, without keeping the paths' reads waiting.
 const HASHING_AT_ONCE: u32 = 2;
 
+/// Pieces of zeros hashed at once: enough to keep two threads at it, of a millisecond each.
+const ZEROING_AT_ONCE: u32 = 4;
+
+/// Chunks of a file that is there read at once: enough for one disk to have a queue.
+const COMPARING_AT_ONCE: u32 = 4;
+
 /// The state of one session, owned by one task. [`transfers`] has what it does for its transfers.
 pub(crate) struct Driver {
     session: Session,
@@ -82,6 +88,8 @@ pub(crate) struct Driver {
     /// The threads of trees that run.
     threads: TaskTracker,
     hashing: u32,
+    zeroing: u32,
+    comparing: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
     started: Instant,
@@ -106,6 +114,8 @@ impl Driver {
             ends: Ends::default(),
             threads: TaskTracker::new(),
             hashing: 0,
+            zeroing: 0,
+            comparing: 0,
             closing: None,
             next_generation: 0,
             started: now,
@@ -274,8 +284,12 @@ impl Driver {
                 }
             }
             StreamEvent::Chunk { header, buffer } => match self.session.handle_chunk(path, &header, now) {
-                Ok(Incoming::Write { grid, .. }) => self.works.write(path, grid, header, buffer),
-                Ok(Incoming::Drop) => {}
+                Ok(incoming) => {
+                    self.tally.wire_bytes += u64::from(header.len);
+                    if let Incoming::Write { grid, .. } = incoming {
+                        self.works.write(path, grid, header, buffer);
+                    }
+                }
                 Err(error) => self.on_misbehaved(path, &error, now),
             },
             StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
@@ -335,10 +349,23 @@ impl Driver {
             self.hashing += 1;
             self.works.hash(transfer, chunk);
         }
+        while self.zeroing < ZEROING_AT_ONCE {
+            let Some((transfer, grid, zeros)) = self.session.poll_zeros() else { break };
+            self.zeroing += 1;
+            self.works.hash_zeros(transfer, grid, zeros);
+        }
+        while self.comparing < COMPARING_AT_ONCE {
+            let Some((transfer, chunk)) = self.session.poll_compare() else { break };
+            self.comparing += u32::from(self.works.compare(transfer, chunk));
+        }
     }
 
     fn transmit(&mut self, now: Instant) {
         let mut stuck = Vec::new();
+        let rates = self.slots.keys().filter_map(|path| self.session.path_rate(*path));
+        let measured = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
+        // Where a limit lets less pass than the links carry, they are measured at what they do between two pauses, or not at all.
+        let rate = measured.into_iter().chain(self.session.rate_limit()).min();
         for (path, slot) in &self.slots {
             while slot.has_room() {
                 match self.session.poll_transmit(*path, now) {
@@ -349,9 +376,10 @@ impl Driver {
                         }
                     }
                     Some(Transmit::Chunk { transfer, chunk }) => {
-                        let Some((buffer, value)) = self.works.read(*path, transfer, chunk) else { continue };
-                        let header = self.session.handle_chunk_read(*path, transfer, chunk, value, now);
-                        if header.is_some_and(|header| !slot.send_chunk(header, buffer)) {
+                        let Some((buffer, value)) = self.works.read(*path, transfer, chunk, rate) else { continue };
+                        let Some(header) = self.session.handle_chunk_read(*path, transfer, chunk, value, now) else { continue };
+                        self.tally.wire_bytes += u64::from(header.len);
+                        if !slot.send_chunk(header, buffer) {
                             stuck.push(*path);
                             break;
                         }
@@ -407,6 +435,7 @@ impl Driver {
                 }
             }
             Wanted::Sync { transfer, subtrees } => self.works.sync(transfer, subtrees),
+            Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
             Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
             Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
             Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),

@@ -23,6 +23,8 @@ pub(crate) struct Tally {
     /// When its first byte could move.
     pub(crate) moving_since: Option<Instant>,
     pub(crate) failovers: u32,
+    /// Bytes of payload that went over the wire.
+    pub(crate) wire_bytes: u64,
     size: Option<u64>,
     resumed: u64,
     peer_streams: BTreeMap<u16, KernelView>,
@@ -46,6 +48,7 @@ impl Tally {
         Self {
             moving_since: None,
             failovers: 0,
+            wire_bytes: 0,
             size: None,
             resumed: 0,
             peer_streams: BTreeMap::new(),
@@ -83,6 +86,7 @@ impl Tally {
         self.moving_since?;
         let mut stats = self.stats.clone();
         running.iter().for_each(|other| stats.add(other));
+        let unsent = stats.unsent_bytes;
         let sample = Sample { at: now, total: stats.delivered_bytes, by_path: stats.by_path };
         while self.history.len() > 1 && self.history.get(1).is_some_and(|next| now.duration_since(next.at) >= RATE_SPAN) {
             self.history.pop_front();
@@ -104,7 +108,7 @@ impl Tally {
         }
         // Parcels hold more than the bytes of files, and what is in them is in place a moment later.
         let size = self.walked.map_or(self.size.unwrap_or(0), |walked| walked.bytes.saturating_sub(walked.skipped_bytes));
-        let bytes = self.resumed + sample.total;
+        let bytes = self.resumed + unsent + sample.total;
         let progress = Progress {
             bytes: if self.walked.is_some() { bytes.min(size) } else { bytes },
             size,

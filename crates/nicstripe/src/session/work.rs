@@ -1,9 +1,10 @@
 //! The files of a session's transfers: what its machine asks for, done on the I/O threads.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, ChunkSize, DataHeader, Digest, Grid, Name, Offer, PathId, Subtree, TransferId, hash_tree::piece_value,
+    BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, Digest, Grid, HoleMap, Name, Offer, PathId, Subtree, TransferId, Zeros,
+    hash_tree::{piece_value, zeros_subtree},
     message::PutOptions,
 };
 use tokio::sync::mpsc;
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 use super::{Input, kept::Kept, live::Live};
 use crate::{
     daemon::Service,
-    file::{Arrived, BufferPool, ChunkBuffer, FileError, IoPool, Source, Target, TargetRequest, WriteError, open_parent},
+    file::{Arrived, BufferPool, ChunkBuffer, FileError, IoPool, ReadOptions, Source, Target, TargetRequest, WriteError, open_parent},
     tree::TreeReport,
 };
 
@@ -62,6 +63,19 @@ pub(crate) enum WorkDone {
         transfer: TransferId,
         chunk: ChunkId,
         result: Result<ChainingValue, FileError>,
+    },
+    ZerosHashed {
+        transfer: TransferId,
+        result: Result<Subtree, FileError>,
+    },
+    HolesMade {
+        transfer: TransferId,
+        result: Result<(), FileError>,
+    },
+    Compared {
+        transfer: TransferId,
+        chunk: ChunkId,
+        result: Result<Option<ChainingValue>, FileError>,
     },
     Written {
         path: PathId,
@@ -202,19 +216,45 @@ impl Works {
         })
     }
 
-    /// Has a chunk read that is to be sent on `path`; returns one that needs no reading.
-    pub(super) fn read(&self, path: PathId, transfer: TransferId, chunk: ChunkId) -> Option<(Arc<ChunkBuffer>, ChainingValue)> {
+    /// Has a chunk read that is to be sent on `path`, compressed where that pays on links of `rate` together: then its buffer holds less than
+    /// the chunk. Returns one that needs no reading.
+    pub(super) fn read(
+        &self,
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+        rate: Option<BitRate>,
+    ) -> Option<(Arc<ChunkBuffer>, ChainingValue)> {
         if let Some(Work::Live(live)) = self.open.get(&transfer) {
             return live.chunks.get(&chunk).map(|chunk| (chunk.buffer.clone(), chunk.value));
         }
         let (source, grid) = self.source(transfer)?;
         let buffers = self.buffers.clone();
-        self.run(move || {
-            let mut buffer = buffers.take();
-            let result = source.read_chunk(grid, chunk, &mut buffer).map(|value| (value, buffer));
-            WorkDone::Read { path, transfer, chunk, result }
-        });
+        self.run(move || WorkDone::Read { path, transfer, chunk, result: source.read_to_send(grid, chunk, &buffers, rate) });
         None
+    }
+
+    /// Hashes zeros that are not sent.
+    pub(super) fn hash_zeros(&self, transfer: TransferId, grid: Grid, zeros: Zeros) {
+        self.run(move || {
+            let result = zeros_subtree(grid, zeros);
+            let result = result.map_err(|error| FileError::new("hash the holes of", transfer.0, std::io::Error::other(error)));
+            WorkDone::ZerosHashed { transfer, result }
+        });
+    }
+
+    /// Makes the holes that the sender told.
+    pub(super) fn make_holes(&self, transfer: TransferId, holes: HoleMap) {
+        let Some(target) = self.target(transfer).cloned() else { return };
+        self.run(move || WorkDone::HolesMade { transfer, result: target.make_holes(holes) });
+    }
+
+    /// Reads a chunk of what is there, and copies it to where the new file has it.
+    pub(super) fn compare(&self, transfer: TransferId, chunk: ChunkId) -> bool {
+        let Some(target) = self.target(transfer).cloned() else { return false };
+        let buffers = self.buffers.clone();
+        self.run(move || WorkDone::Compared { transfer, chunk, result: target.compare_chunk(chunk, &mut buffers.take()) });
+        true
     }
 
     /// Reads a chunk that the receiver has, for the digest only.
@@ -276,7 +316,11 @@ impl Works {
     pub(super) fn open_local(&self, wanted: LocalTarget, offer: Offer, journal_id: [u8; 16]) {
         self.run(move || {
             let transfer = offer.transfer;
-            let opened = open_parent(&wanted.path).and_then(|(dir, name)| {
+            // A device may be named by a link, as in /dev/disk; elsewhere a link is replaced and not followed.
+            let is_device = std::fs::metadata(&wanted.path).is_ok_and(|found| found.file_type().is_block_device());
+            let device = is_device.then(|| wanted.path.canonicalize().ok()).flatten();
+            let path = device.as_ref().unwrap_or(&wanted.path);
+            let opened = open_parent(path).and_then(|(dir, name)| {
                 let LocalTarget { options, peer_key, .. } = wanted;
                 Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: None })
             });
@@ -285,9 +329,9 @@ impl Works {
     }
 
     /// Opens a source beneath a daemon's root, for the peer.
-    pub(super) fn open_served(&self, service: Arc<Service>, transfer: TransferId, name: Name) {
+    pub(super) fn open_served(&self, service: Arc<Service>, transfer: TransferId, name: Name, options: ReadOptions) {
         self.run(move || {
-            let result = service.open_source(&name).map(|source| {
+            let result = service.open_source(&name, options).map(|source| {
                 let offer = offer_of(transfer, &source);
                 (Arc::new(source), offer)
             });
@@ -310,5 +354,12 @@ impl Works {
 
 /// Returns the offer of an open source.
 pub(crate) fn offer_of(transfer: TransferId, source: &Source) -> Offer {
-    Offer { transfer, source: source.identity(), chunk_log2: ChunkSize::DEFAULT.log2(), mode: source.mode() & 0o777, kind: None }
+    Offer {
+        transfer,
+        source: source.identity(),
+        chunk_log2: ChunkSize::DEFAULT.log2(),
+        mode: source.mode() & 0o777,
+        kind: None,
+        data: source.data(),
+    }
 }

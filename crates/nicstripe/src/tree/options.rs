@@ -110,7 +110,8 @@ impl TreeOptions {
     /// What the receiver is asked to do.
     pub(crate) fn rules(&self) -> TreeRules {
         TreeRules {
-            replace: self.files.replace,
+            // What is compared is replaced.
+            replace: self.files.replace || self.files.delta || self.files.in_place,
             update: self.update,
             checksum: self.checksum,
             modes: self.files.preserve,

@@ -58,6 +58,8 @@ pub(crate) struct SenderRequest {
     pub(crate) files_from: Option<Vec<Name>>,
     /// As [`crate::CopyOptions::allow_changing`].
     pub(crate) allow_changing: bool,
+    /// As [`crate::CopyOptions::compress`], for files that are transfers of their own.
+    pub(crate) compress: bool,
     /// As [`crate::TreeOptions::list`].
     pub(crate) list: bool,
 }
@@ -112,6 +114,7 @@ enum Outgoing {
 struct Sender {
     rules: TreeRules,
     allow_changing: bool,
+    compress: bool,
     /// `None` when everything was found.
     walk: Option<Walk>,
     outgoing: VecDeque<Outgoing>,
@@ -131,12 +134,13 @@ struct Sender {
 
 impl Sender {
     fn new(request: SenderRequest, filters: Filters, inputs: Receiver<SenderInput>, reads: Reads, outlet: Outlet) -> Self {
-        let SenderRequest { sources, rules, recursive, hard_links, one_file_system, files_from, allow_changing, .. } = request;
+        let SenderRequest { sources, rules, recursive, hard_links, one_file_system, files_from, allow_changing, compress, .. } = request;
         let options = WalkOptions { recursive, owners: rules.owners, xattrs: rules.xattrs, hard_links, one_file_system };
         Self {
             walk: Some(Walk::new(options, filters, sources, files_from.as_deref())),
             rules,
             allow_changing,
+            compress,
             outgoing: VecDeque::new(),
             digests: HashMap::new(),
             ledger: Ledger::default(),

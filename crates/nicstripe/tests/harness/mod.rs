@@ -5,7 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use nicstripe::{
-    CancellationToken, Client, Daemon, Digest, Error, Name,
+    BitRate, CancellationToken, Client, Daemon, Digest, Error, Name, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
@@ -45,9 +45,13 @@ impl Served {
     }
 
     pub async fn connect(&self, links: usize) -> Result<Client, Error> {
+        self.connect_at(links, None).await
+    }
+
+    pub async fn connect_at(&self, links: usize, bandwidth: Option<BitRate>) -> Result<Client, Error> {
         let named = (1..=links).map(|link| format!("127.0.0.{link}=127.0.1.{link}").parse().unwrap()).collect();
         let builder = Client::builder().identity(self.client.clone()).peers(self.trusted.clone()).port(self.port).links(named);
-        builder.connect("127.0.0.1").await
+        builder.bandwidth(bandwidth).connect("127.0.0.1").await
     }
 
     pub fn path(&self, name: &str) -> std::path::PathBuf {
@@ -83,4 +87,17 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
 
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
+}
+
+/// Interrupts a transfer once so many bytes have moved; says whether there is something to go on with.
+pub async fn interrupt_at(mut transfer: Transfer, bytes: u64) -> bool {
+    while let Some(event) = within(transfer.next_event()).await {
+        if let nicstripe::Event::Progress(progress) = event
+            && progress.bytes >= bytes
+        {
+            transfer.cancel();
+            break;
+        }
+    }
+    matches!(within(transfer.finish()).await, Err(Error::Cancelled { resumable: true }))
 }

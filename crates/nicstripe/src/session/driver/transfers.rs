@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    DataHeader, Digest, FailCode, PathId, PathLoss, TransferId,
+    Acceptance, DataHeader, Digest, FailCode, PathId, PathLoss, TransferId,
     message::{Committed, Put},
     session::failure,
 };
@@ -29,6 +29,7 @@ impl Driver {
         match done {
             WorkDone::SourceOpened { transfer, result } => match result {
                 Ok((source, offer)) => {
+                    self.session.prepare(transfer, source.offering().clone());
                     self.works.insert_source(transfer, source, offer.source.size);
                     let offered = self.session.offer(offer);
                     debug_assert!(offered.is_ok(), "{offered:?}");
@@ -37,8 +38,9 @@ impl Driver {
             },
             WorkDone::TargetOpened { transfer, result } => match result {
                 Ok((target, have)) => {
+                    let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta() };
                     self.works.insert_target(transfer, target);
-                    self.session.accept(transfer, have, None);
+                    self.session.accept_with(transfer, have, how);
                     let resumed = self.session.stats(transfer).resumed_bytes;
                     self.on_started(transfer, resumed, now);
                 }
@@ -47,6 +49,8 @@ impl Driver {
             WorkDone::Read { path, transfer, chunk, result } => match result {
                 Ok((value, buffer)) => {
                     if let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) {
+                        let len = buffer.bytes().len() as u32;
+                        let header = if len < header.len { header.packed(len) } else { header };
                         self.send_chunk(path, header, Arc::new(buffer), now);
                     }
                 }
@@ -56,6 +60,24 @@ impl Driver {
                 self.hashing -= 1;
                 match result {
                     Ok(value) => self.session.handle_chunk_hashed(transfer, chunk, value),
+                    Err(error) => self.fail(transfer, error),
+                }
+            }
+            WorkDone::ZerosHashed { transfer, result } => {
+                self.zeroing -= 1;
+                match result {
+                    Ok(subtree) => self.session.handle_zeros_hashed(transfer, subtree, now),
+                    Err(error) => self.fail(transfer, error),
+                }
+            }
+            WorkDone::HolesMade { transfer, result } => match result {
+                Ok(()) => self.session.handle_holes_made(transfer),
+                Err(error) => self.fail(transfer, error),
+            },
+            WorkDone::Compared { transfer, chunk, result } => {
+                self.comparing -= 1;
+                match result {
+                    Ok(value) => self.session.handle_compared(transfer, chunk, value),
                     Err(error) => self.fail(transfer, error),
                 }
             }
@@ -125,6 +147,7 @@ impl Driver {
     }
 
     pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: Arc<ChunkBuffer>, now: Instant) {
+        self.tally.wire_bytes += u64::from(header.len);
         let sent = self.slots.get(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
         if !sent {
             self.lose(path, PathLoss::Reset, now);

@@ -13,7 +13,7 @@ use nicstripe_proto::{
 use super::Driver;
 use crate::{
     error::Error,
-    file::{FileError, Source},
+    file::{FileError, ReadOptions, Source},
     session::{
         input::{Alone, GetInto, Input, PutFrom, Reply, TreeSaid},
         kept::{KEPT_CHUNKS, Kept, Taker, start_writer},
@@ -90,6 +90,7 @@ impl Driver {
         match from {
             PutFrom::File { source, put } => {
                 self.own_tally(transfer);
+                self.session.prepare(transfer, source.offering().clone());
                 self.works.insert_source(transfer, source, put.offer.source.size);
                 self.offer_put(*put);
             }
@@ -140,7 +141,14 @@ impl Driver {
             GetInto::Entry { entry, options } => {
                 self.ends.entries.insert(transfer, entry);
                 self.ends.awaited.insert(transfer, Await::Entry(entry, options));
-                self.session.get(Get { transfer, name: entry_name(), limit_bps: None, entry: Some(entry) });
+                self.session.get(Get {
+                    transfer,
+                    name: entry_name(),
+                    limit_bps: None,
+                    entry: Some(entry),
+                    compress: false,
+                    allow_changing: false,
+                });
             }
         }
     }
@@ -151,6 +159,7 @@ impl Driver {
             Ok(source) => {
                 let source = std::sync::Arc::new(source);
                 let offer = offer_of(transfer, &source);
+                self.session.prepare(transfer, source.offering().clone());
                 self.works.insert_source(transfer, source, offer.source.size);
                 let entry = self.ends.entries.get(&transfer).copied();
                 self.offer_put(Put { name: entry_name(), offer, options, into: None, entry });
@@ -176,7 +185,10 @@ impl Driver {
                     drop(inputs.blocking_send(Input::Work(WorkDone::SourceOpened { transfer, result })));
                 });
             }
-            (Access::Daemon(service), None) => self.works.open_served(service.clone(), transfer, get.name),
+            (Access::Daemon(service), None) => {
+                let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress };
+                self.works.open_served(service.clone(), transfer, get.name, options);
+            }
         }
     }
 
@@ -258,7 +270,8 @@ impl Driver {
                     self.ends.starting.insert(transfer, Start::Tree(run, None));
                     let source = SourceIdentity::default();
                     let kind = Some(OfferKind::Parcels);
-                    let offered = self.session.offer(Offer { transfer, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind });
+                    let offered =
+                        self.session.offer(Offer { transfer, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None });
                     debug_assert!(offered.is_ok(), "{offered:?}");
                 }
                 Err(error) => self.fail(transfer, error),

@@ -393,7 +393,8 @@ impl Receiver {
         let leaf = leaf.clone();
         // The sender may have found it changed, and allow that: its time is that of what is sent.
         let attributes = Attributes { mtime: Some(offer.source.mtime), ..attributes.clone() };
-        let options = PutOptions { replace: *verdict == Verdict::Replace, ..options };
+        let replace = *verdict == Verdict::Replace;
+        let options = PutOptions { replace, delta: replace && options.delta, in_place: replace && options.in_place, ..options };
         let peer_key = self.request.peer_key;
         self.has_changed = true;
         self.pool.run(move || {

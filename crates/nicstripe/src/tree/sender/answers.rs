@@ -1,6 +1,7 @@
 //! What a sender does with what it is told.
 
 use super::*;
+use crate::file::ReadOptions;
 
 impl Sender {
     /// Does what follows from it.
@@ -125,7 +126,8 @@ impl Sender {
             answer(Err(FileError::new("send", "the tree", error).with_code(FailCode::Protocol)));
             return Ok(());
         };
-        let result = open_alone(&Wanted { id, location: location.clone(), identity: *identity }, self.allow_changing);
+        let options = ReadOptions { allow_changing: self.allow_changing, compress: self.compress };
+        let result = open_alone(&Wanted { id, location: location.clone(), identity: *identity }, options);
         let failure = result.as_ref().err().map(|error| EntryError { code: error.code, text: error.one_line() });
         answer(result);
         failure.map_or(Ok(()), |failure| self.alone_ended(id, Err(failure)))

@@ -16,7 +16,7 @@ use nicstripe_proto::{Digest, FailCode, SourceIdentity, tree::EntryId};
 use rustix::fs::{FileType, OFlags, fstat};
 
 use crate::{
-    file::{FileError, IoPool, Source, identity_of},
+    file::{FileError, IoPool, ReadOptions, Source, identity_of},
     tree::{anchor::Location, port::SenderInput, walk::code_of},
 };
 
@@ -194,8 +194,8 @@ impl Digesting {
 }
 
 /// Opens a file that becomes a transfer of its own.
-pub(super) fn open_alone(wanted: &Wanted, allow_changing: bool) -> Result<Source, FileError> {
-    Source::of(open(wanted, allow_changing)?, wanted.location.label())
+pub(super) fn open_alone(wanted: &Wanted, options: ReadOptions) -> Result<Source, FileError> {
+    Source::of(open(wanted, options.allow_changing)?, wanted.location.label(), options)
 }
 
 /// Reads a whole file, which is what the walk saw before and after.

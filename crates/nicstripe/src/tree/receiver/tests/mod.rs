@@ -436,7 +436,7 @@ fn two_sources_in_one_target_are_no_surplus_of_each_other() {
 
 fn offer(size: u64) -> Offer {
     let source = SourceIdentity { size, mtime: MTIME, ..SourceIdentity::default() };
-    Offer { transfer: TransferId(9), source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0o600, kind: None }
+    Offer { transfer: TransferId(9), source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0o600, kind: None, data: None }
 }
 
 /// Opens the target of a file that is a transfer of its own, as a session does.
@@ -469,7 +469,7 @@ fn a_file_that_is_a_transfer_of_its_own_gets_its_attributes_and_its_links() {
     buffer.bytes_mut(5).copy_from_slice(b"alone");
     let chunk = nicstripe_proto::ChunkId(0);
     let value = chunk_value(grid, chunk, b"alone").unwrap();
-    let header = DataHeader { transfer: TransferId(9), chunk, value, len: 5, last: true };
+    let header = DataHeader { transfer: TransferId(9), chunk, value, len: 5, raw_len: 0, last: true };
     target.write_chunk(Arrived { path: PathId(0), header, buffer }, |_, result| result.unwrap());
     target.commit(Digest(*blake3::hash(b"alone").as_bytes())).unwrap();
     sending.inputs.send(ReceiverInput::AloneEnded { id, result: Ok(()) }).unwrap();

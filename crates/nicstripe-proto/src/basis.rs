@@ -1,0 +1,148 @@
+//! The receiver's side of a delta: the chunks of the file that the name has, and which of them stay. Mirror image of [`crate::comparison`].
+
+use std::collections::BTreeMap;
+
+use crate::{
+    extent::{ChunkId, ChunkRange, ChunkSet},
+    hash_tree::ChainingValue,
+    message::MAX_VALUES,
+};
+
+/// Most chunks that are read before the sender has said what becomes of them: 1 GiB of file ahead of it, and 300 KiB of memory.
+pub(crate) const MOST_UNDECIDED: usize = 4096;
+
+/// Values after which they are told: 16 MiB of file, 16 ms of a disk of 1 GB/s.
+const TELL_EVERY: usize = 64;
+
+/// Chunks of the file that is there already.
+///
+/// A chunk goes from `unread` to `reading`, to `untold`, to `told`, and out of here when it is kept or came anew. Until it is told it must
+/// not come: it might be overwritten by what is copied of it.
+#[derive(Debug, Default)]
+pub(crate) struct Basis {
+    unread: ChunkSet,
+    reading: ChunkSet,
+    /// Their values; none where reading failed.
+    untold: BTreeMap<ChunkId, Option<ChainingValue>>,
+    /// Their values, as the sender knows them.
+    told: BTreeMap<ChunkId, ChainingValue>,
+}
+
+/// Chunks with their values, in ascending order.
+pub(crate) type Told = Vec<(ChunkId, Option<ChainingValue>)>;
+
+impl Basis {
+    pub(crate) fn new(unread: ChunkSet) -> Self {
+        Self { unread, ..Self::default() }
+    }
+
+    /// These chunks are not compared after all.
+    pub(crate) fn leave_out(&mut self, range: ChunkRange) {
+        self.unread.remove(range);
+    }
+
+    /// Whether a chunk may come now.
+    pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
+        !(self.unread.contains(chunk) || self.reading.contains(chunk) || self.untold.contains_key(&chunk))
+    }
+
+    /// Returns the next chunk to read.
+    pub(crate) fn next(&mut self) -> Option<ChunkId> {
+        if self.reading.len() as usize + self.untold.len() + self.told.len() >= MOST_UNDECIDED {
+            return None;
+        }
+        let chunk = self.unread.take_first(1)?.first;
+        self.reading.insert(chunk);
+        Some(chunk)
+    }
+
+    /// A chunk was read, or could not be.
+    pub(crate) fn on_read(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
+        if self.reading.remove(chunk) > 0 {
+            self.untold.insert(chunk, value);
+        }
+    }
+
+    /// Returns values to tell, when there are enough or no more to come for now.
+    pub(crate) fn poll_values(&mut self) -> Option<Told> {
+        if self.untold.is_empty() || !(self.reading.is_empty() || self.untold.len() >= TELL_EVERY) {
+            return None;
+        }
+        let values: Told = std::iter::from_fn(|| self.untold.pop_first()).take(MAX_VALUES).collect();
+        self.told.extend(values.iter().filter_map(|(chunk, value)| Some((*chunk, (*value)?))));
+        Some(values)
+    }
+
+    /// The sender has the same chunk: returns its value, or nothing where none was told.
+    pub(crate) fn on_kept(&mut self, chunk: ChunkId) -> Option<ChainingValue> {
+        self.told.remove(&chunk)
+    }
+
+    /// The chunk has come anew.
+    pub(crate) fn on_written(&mut self, chunk: ChunkId) {
+        self.told.remove(&chunk);
+    }
+}
+
+/// The longest ranges of chunks that follow each other.
+pub(crate) fn ranges_of(chunks: impl Iterator<Item = ChunkId>) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for chunk in chunks {
+        match ranges.last_mut() {
+            Some((first, count)) if *first + *count == chunk.0 => *count += 1,
+            _ => ranges.push((chunk.0, 1)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basis(count: u64) -> Basis {
+        let mut unread = ChunkSet::new();
+        unread.insert(ChunkRange::new(ChunkId(0), count));
+        Basis::new(unread)
+    }
+
+    #[test]
+    fn a_chunk_may_come_when_its_value_was_told_and_be_kept_once() {
+        let (mut basis, value) = (basis(2), ChainingValue([1; 32]));
+        assert!(!basis.may_come(ChunkId(0)) && basis.may_come(ChunkId(2)));
+        let chunk = basis.next().unwrap();
+        assert!(!basis.may_come(chunk));
+        basis.on_read(chunk, Some(value));
+        assert!(!basis.may_come(chunk));
+        assert_eq!(basis.on_kept(chunk), None, "a value that was not told");
+        assert_eq!(basis.poll_values(), Some(vec![(chunk, Some(value))]));
+        assert!(basis.may_come(chunk));
+        assert_eq!((basis.on_kept(chunk), basis.on_kept(chunk)), (Some(value), None));
+    }
+
+    #[test]
+    fn reading_waits_for_decisions() {
+        let mut basis = basis(10_000);
+        let read = std::iter::from_fn(|| basis.next()).count();
+        assert_eq!(read, MOST_UNDECIDED);
+        (0..MOST_UNDECIDED as u64).for_each(|chunk| basis.on_read(ChunkId(chunk), Some(ChainingValue([0; 32]))));
+        let told: usize = std::iter::from_fn(|| basis.poll_values()).map(|values| values.len()).sum();
+        assert_eq!((told, basis.next()), (MOST_UNDECIDED, None));
+        basis.on_written(ChunkId(7));
+        assert_eq!(basis.next(), Some(ChunkId(4096)));
+    }
+
+    #[test]
+    fn a_chunk_that_cannot_be_read_has_no_value_and_cannot_be_kept() {
+        let mut basis = basis(1);
+        let chunk = basis.next().unwrap();
+        basis.on_read(chunk, None);
+        assert_eq!(basis.poll_values(), Some(vec![(chunk, None)]));
+        assert_eq!(basis.on_kept(chunk), None);
+    }
+
+    #[test]
+    fn ranges_join_what_follows() {
+        assert_eq!(ranges_of([1, 2, 4, 5, 6, 9].map(ChunkId).into_iter()), [(1, 2), (4, 3), (9, 1)]);
+    }
+}

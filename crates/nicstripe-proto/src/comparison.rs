@@ -1,0 +1,111 @@
+//! The sender's side of a delta: which chunks are the same at the receiver. Mirror image of [`crate::basis`].
+
+use std::collections::BTreeMap;
+
+use crate::{
+    basis::MOST_UNDECIDED,
+    extent::{ChunkId, ChunkRange, ChunkSet},
+    hash_tree::ChainingValue,
+    message::MAX_KEEP,
+};
+
+/// Chunks after which the receiver is told to keep them: 16 MiB of file, so that what it keeps becomes durable on the way.
+const KEEP_EVERY: u64 = 64;
+
+/// Chunks that are compared.
+///
+/// A chunk goes from `awaited` to `told`, to `reading`, and then to `kept` or out of here, into the queue of what is sent.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    /// Their values have not come.
+    awaited: ChunkSet,
+    /// Their values have come. With `reading` at most [`MOST_UNDECIDED`].
+    told: BTreeMap<ChunkId, ChainingValue>,
+    /// They are being read here.
+    reading: BTreeMap<ChunkId, ChainingValue>,
+    /// They are the same, and the receiver was not told.
+    kept: ChunkSet,
+}
+
+impl Comparison {
+    pub(crate) fn new(awaited: ChunkSet) -> Self {
+        Self { awaited, ..Self::default() }
+    }
+
+    /// The receiver has told a chunk's value. Says whether it may.
+    pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
+        if self.told.len() + self.reading.len() >= MOST_UNDECIDED || self.awaited.remove(chunk) == 0 {
+            return false;
+        }
+        self.told.insert(chunk, value);
+        true
+    }
+
+    /// Returns the next chunk to read.
+    pub(crate) fn next(&mut self) -> Option<ChunkId> {
+        let (chunk, value) = self.told.pop_first()?;
+        self.reading.insert(chunk, value);
+        Some(chunk)
+    }
+
+    /// A chunk was read: says whether it is the same, if it was to be compared.
+    pub(crate) fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) -> Option<bool> {
+        let same = self.reading.remove(&chunk)? == value;
+        if same {
+            self.kept.insert(chunk);
+        }
+        Some(same)
+    }
+
+    /// Returns chunks that the receiver is to keep, when there are enough or no more to come for now.
+    pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
+        let idle = self.told.is_empty() && self.reading.is_empty();
+        if self.kept.is_empty() || !(idle || self.kept.len() >= KEEP_EVERY) {
+            return None;
+        }
+        Some(std::iter::from_fn(|| self.kept.take_first(u64::MAX)).take(MAX_KEEP).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(byte: u8) -> ChainingValue {
+        ChainingValue([byte; 32])
+    }
+
+    fn comparison(count: u64) -> Comparison {
+        let mut awaited = ChunkSet::new();
+        awaited.insert(ChunkRange::new(ChunkId(0), count));
+        Comparison::new(awaited)
+    }
+
+    #[test]
+    fn a_chunk_that_is_the_same_is_kept_and_another_is_not() {
+        let mut comparison = comparison(2);
+        assert!(comparison.on_value(ChunkId(0), value(1)) && comparison.on_value(ChunkId(1), value(2)));
+        assert_eq!((comparison.next(), comparison.next(), comparison.next()), (Some(ChunkId(0)), Some(ChunkId(1)), None));
+        assert_eq!(comparison.on_read(ChunkId(0), value(1)), Some(true));
+        assert_eq!(comparison.poll_kept(), None, "more is being read");
+        assert_eq!(comparison.on_read(ChunkId(1), value(3)), Some(false));
+        assert_eq!(comparison.on_read(ChunkId(1), value(3)), None);
+        assert_eq!(comparison.poll_kept(), Some(vec![ChunkId(0).into()]));
+        assert_eq!(comparison.poll_kept(), None);
+    }
+
+    #[test]
+    fn a_value_twice_or_of_a_chunk_that_is_not_compared_is_refused() {
+        let mut comparison = comparison(2);
+        assert!(comparison.on_value(ChunkId(1), value(1)));
+        assert!(!comparison.on_value(ChunkId(1), value(1)));
+        assert!(!comparison.on_value(ChunkId(2), value(1)) && !comparison.on_value(ChunkId(u64::MAX), value(1)));
+    }
+
+    #[test]
+    fn values_without_end_are_refused() {
+        let mut comparison = comparison(u64::MAX);
+        let taken = (0..).take_while(|chunk| comparison.on_value(ChunkId(*chunk), value(0))).count();
+        assert_eq!(taken, MOST_UNDECIDED);
+    }
+}

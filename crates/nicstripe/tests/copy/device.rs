@@ -1,0 +1,94 @@
+//! Block devices as sources and targets. Needs root and loop devices; skipped, and said so, without.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use nicstripe::{CopyOptions, FailCode};
+
+use super::{Served, content, digest, name, sparse::sparse, within};
+
+/// A loop device over a file, let go of at the end.
+struct Loop(PathBuf);
+
+impl Loop {
+    /// Nothing where this machine or user has no loop devices.
+    fn over(file: &Path) -> Option<Self> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok();
+        let output = output.filter(|output| output.status.success());
+        let Some(output) = output else {
+            eprintln!("skipped: no loop device (losetup, as root)");
+            return None;
+        };
+        Some(Self(String::from_utf8(output.stdout).unwrap().trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+fn replace() -> CopyOptions {
+    CopyOptions { replace: true, ..CopyOptions::default() }
+}
+
+const SIZE: usize = (8 << 20) + 4096;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_is_read_and_written_over() {
+    let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
+    let (image, target) = (here.path().join("image"), here.path().join("target"));
+    std::fs::write(&image, content(SIZE)).unwrap();
+    std::fs::write(&target, vec![7; SIZE + 8192]).unwrap();
+    let (Some(source), Some(device)) = (Loop::over(&image), Loop::over(&target)) else { return };
+    let client = within(served.connect(2)).await.unwrap();
+
+    let report = within(client.put(&source.0, Some(name("copy")), CopyOptions::default()).finish()).await.unwrap();
+    assert_eq!((report.size, report.digest), (SIZE as u64, Some(digest(&content(SIZE)))));
+    assert!(std::fs::read(served.path("copy")).unwrap() == content(SIZE));
+
+    let error = within(client.get(name("copy"), &device.0, CopyOptions::default()).finish()).await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::Exists), "only if it is to be replaced");
+    let report = within(client.get(name("copy"), &device.0, CopyOptions { verify: true, ..replace() }).finish()).await.unwrap();
+    assert_eq!(report.digest, Some(digest(&content(SIZE))));
+    let written = std::fs::read(&device.0).unwrap();
+    assert!(written[..SIZE] == content(SIZE) && written[SIZE..] == [7; 8192], "what is behind the file stays");
+
+    let delta = CopyOptions { delta: true, ..replace() };
+    let report = within(client.get(name("copy"), &device.0, delta).finish()).await.unwrap();
+    assert_eq!((report.wire_bytes, report.digest), (0, Some(digest(&content(SIZE)))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holes_are_zeros_on_a_device() {
+    let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
+    let target = here.path().join("target");
+    std::fs::write(&target, vec![7; 16 << 20]).unwrap();
+    let Some(device) = Loop::over(&target) else { return };
+    sparse(&served.path("source"), 16 << 20, &[(4096, 4096), (10 << 20, 1 << 20)]);
+    let client = within(served.connect(1)).await.unwrap();
+    within(client.get(name("source"), &device.0, replace()).finish()).await.unwrap();
+    assert!(std::fs::read(&device.0).unwrap() == std::fs::read(served.path("source")).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_is_too_small_or_in_use_is_refused() {
+    let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
+    let target = here.path().join("target");
+    std::fs::write(&target, vec![7; 4 << 20]).unwrap();
+    let Some(device) = Loop::over(&target) else { return };
+    std::fs::write(served.path("large"), content(SIZE)).unwrap();
+    std::fs::write(served.path("small"), content(5)).unwrap();
+    let client = within(served.connect(1)).await.unwrap();
+    let error = within(client.get(name("large"), &device.0, replace()).finish()).await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::NoSpace), "{error:?}");
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL;
+    let _held = rustix::fs::open(&device.0, flags, rustix::fs::Mode::empty()).unwrap();
+    let client = within(served.connect(1)).await.unwrap();
+    let error = within(client.get(name("small"), &device.0, replace()).finish()).await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::Busy), "{error:?}");
+    assert!(std::fs::read(&device.0).unwrap() == vec![7; 4 << 20]);
+}
