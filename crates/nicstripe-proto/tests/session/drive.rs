@@ -69,6 +69,7 @@ impl Lab {
                     self.work(to, Work::Write { path, header, grid, content });
                 }
                 Incoming::Drop => {}
+                Incoming::Later => panic!("two versions of {:?}, from a source that does not change", header.chunk),
             },
         }
     }
