@@ -127,8 +127,8 @@ fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<St
         eprintln!("{option}, {}: {:.2} s, {} bytes on the cables", way.name(), measured.wall.as_secs_f64(), measured.wire_bytes());
         runs.push(measured);
     }
-    let bar = format!("≤ {}", gib(arguments.size * 3 / 100));
-    Ok(row(&format!("{option}, {} changed", gib(changed)), way, arguments.size, &runs, bar))
+    let case = format!("{option}, {} MiB changed", changed >> 20);
+    Ok(row(&case, way, arguments.size, &runs, "≤ 3 %".to_owned()))
 }
 
 /// Changes a page in one of each [`ONE_IN`] extents of a file, and returns how many bytes these extents have.
@@ -170,8 +170,8 @@ fn sparse(arguments: &Arguments, way: Way) -> Result<Vec<String>> {
         runs.push(measured);
     }
     let data: u64 = map.iter().map(|(begin, end)| end - begin).sum();
-    let bar = format!("≤ {}", gib(data + data / 100));
-    Ok(row(&format!("sparse, {} data in {} extents", gib(data), map.len()), way, arguments.sparse_size, &runs, bar))
+    let case = format!("sparse, {} MiB of data in {} extents", data >> 20, map.len());
+    Ok(row(&case, way, arguments.sparse_size, &runs, format!("≤ {:.3} GiB", data as f64 * 1.01 / MIB / 1024.0)))
 }
 
 /// One place in each of equal parts of the file, at a page.

@@ -36,12 +36,12 @@ pub(crate) fn bench(arguments: &Arguments) -> Figures {
         runs[1].push(scene.back(None)?);
     }
     let mut table = Table::new(&HEADINGS);
-    for (what, runs) in ["tar c | cp - host:x.tar", "cp host:x.tar - | reader"].into_iter().zip(&runs) {
+    for (what, runs) in ["tar c into cp - host:x.tar", "cp host:x.tar - into a reader"].into_iter().zip(&runs) {
         table.row(scene.row(what, "≥ 95", runs));
     }
     scene.shorten()?;
     let slow = scene.back(Some(SLOW))?;
-    table.row(scene.row("cp host:x.tar - | reader of 20 MB/s", "", &[slow]));
+    table.row(scene.row("the same, 20 MB/s", "", &[slow]));
     Ok(table)
 }
 

@@ -45,7 +45,7 @@ impl Process {
     }
 
     /// Starts it, and reads its standard output with a pause after each so many bytes.
-    #[allow(dead_code, reason = "the tests in namespaces alone use it")]
+    #[allow(dead_code, reason = "the tests with cables alone use it")]
     pub(crate) fn spawn_read_with_pauses(mut command: Command, every: usize, pause: Duration) -> Self {
         command.stdin(Stdio::null());
         Self::start_read_by(command, |stdout| Pausing { from: stdout, every, left: every, pause })
@@ -152,7 +152,7 @@ impl Drop for Process {
 }
 
 /// A reader that takes nothing for a while after each so many bytes.
-#[allow(dead_code, reason = "the tests in namespaces alone use it")]
+#[allow(dead_code, reason = "the tests with cables alone use it")]
 struct Pausing {
     from: ChildStdout,
     every: usize,
