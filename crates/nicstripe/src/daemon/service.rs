@@ -93,6 +93,18 @@ impl Service {
         }
     }
 
+    /// Waits until earlier sessions of this peer that have no connection have let go of what they do: one that was cut off in the middle of a
+    /// tree may still give files their names.
+    pub(crate) async fn alone(&self) {
+        let earlier = self.shared.give_way(&self.key).await;
+        let ended = async {
+            for session in earlier {
+                session.ended.cancelled().await;
+            }
+        };
+        let _ = tokio::time::timeout(BUSY_TIMEOUT, ended).await;
+    }
+
     fn open_target_now(&self, put: &Put) -> Result<(Target, Vec<Subtree>), FileError> {
         let name = match &put.into {
             Some(own) if self.root.is_directory(&put.name) => put

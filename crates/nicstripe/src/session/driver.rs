@@ -169,6 +169,7 @@ impl Driver {
             Input::Given { transfer, given } => self.on_given(transfer, given),
             Input::Taken { transfer, chunks } => self.session.taken(transfer, chunks),
             Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
+            Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
             Input::AloneOpened { transfer, options, result } => self.on_alone_opened(transfer, options, result),
             Input::Command(command) => self.on_command(command, now),
             Input::Carrier { interface, up } => self.on_carrier(&interface, up, now),

@@ -16,7 +16,7 @@ use crate::{
     file::{FileError, ReadOptions, Source, Target},
     session::{
         input::{Alone, GetInto, Input, PutFrom, Reply, TreeSaid},
-        kept::{KEPT_CHUNKS, Kept, Taker, start_writer},
+        kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
         ports::{Line, Owner, Receiving, Sending},
         work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
@@ -254,10 +254,22 @@ impl Driver {
         let transfer = put.transfer;
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client takes no files"),
-            Access::Daemon(service) => match service.receive_tree(put) {
-                Ok(run) => self.receive_tree(transfer, run, None),
-                Err(error) => self.fail(transfer, error),
-            },
+            Access::Daemon(service) => {
+                let (service, inputs) = (service.clone(), self.handle.inputs.clone());
+                tokio::spawn(async move {
+                    service.alone().await;
+                    let result = service.receive_tree(put);
+                    let _ = inputs.send(Input::TreeReady { transfer, result }).await;
+                });
+            }
+        }
+    }
+
+    /// Daemon: nothing stands in the way of the tree that the peer wants to put here.
+    pub(super) fn on_tree_ready(&mut self, transfer: TransferId, result: Result<ReceiverRun, FileError>) {
+        match result {
+            Ok(run) => self.receive_tree(transfer, run, None),
+            Err(error) => self.fail(transfer, error),
         }
     }
 
@@ -286,7 +298,7 @@ impl Driver {
             Ok(inputs) => {
                 self.works.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
                 self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
-                self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
+                self.session.accept(transfer, Vec::new(), Some(KEPT_PARCELS));
                 self.on_started(transfer, 0, std::time::Instant::now());
             }
             Err(error) => self.fail(transfer, FileError::new("receive", "the tree", error)),

@@ -500,8 +500,8 @@ const MOST_INPUTS: usize = 64;
 /// eye).
 const IDLE_COMMIT: Duration = Duration::from_millis(10);
 
-/// Most parcels whose pieces wait for the I/O threads: 63 × 260 KiB are less than 16 MiB.
-const MOST_PARCELS: usize = 63;
+/// Most parcels whose pieces wait for the I/O threads: 31 × 260 KiB are less than 8 MiB.
+const MOST_PARCELS: usize = 31;
 
 /// Most directories that were told and have not ended. A walk in depth has as many as a name has components.
 const MOST_OPEN_DIRECTORIES: usize = 1024;
