@@ -107,7 +107,7 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
 fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
     let carried = link.interface_bytes.filter(|_| link.verified == Some(false))?;
     let on_it = report.links.iter().filter(|other| other.link.interface == link.link.interface);
-    let delivered: u64 = on_it.map(|other| other.bytes).sum();
+    let delivered: u64 = on_it.map(|other| other.wire_bytes).sum();
     let name = escaped(link.link.interface.as_bytes());
     (carried < delivered)
         .then(|| format!("{name} carried {} while {} were delivered over it: the rest took another way", Size(carried), Size(delivered)))
@@ -147,6 +147,7 @@ pub(crate) mod tests {
         let link_report = |name: &str| LinkReport {
             link: link(name),
             bytes: 268_435_456,
+            wire_bytes: 268_435_456,
             goodput: BitRate(940_400_000),
             theory: Some(BitRate(941_482_000)),
             state: LinkState::Up,

@@ -68,14 +68,16 @@ pub struct LinkReport {
     pub link: LinkName,
     /// Bytes of the file that it delivered first.
     pub bytes: u64,
-    /// Those per second of [`Report::elapsed`].
+    /// Least that those were on the wire: less than `bytes` where chunks were compressed.
+    pub wire_bytes: u64,
+    /// `bytes` per second of [`Report::elapsed`].
     pub goodput: BitRate,
     /// Most that it can carry, with packets of the size that gets through.
     pub theory: Option<BitRate>,
     /// Its state at the end.
     pub state: LinkState,
-    /// Whether each connection arrived at the peer's interface that it was aimed at, and our interface carried at least what all links on it
-    /// delivered; `None` where one of these could not be told.
+    /// Whether each connection arrived at the peer's interface that it was aimed at, and our interface carried at least the `wire_bytes`
+    /// of all links on it; `None` where one of these could not be told.
     pub verified: Option<bool>,
     /// Bytes that our interface carried in the direction of the data while the transfer ran, by the kernel's count and with all headers.
     pub interface_bytes: Option<u64>,

@@ -285,7 +285,7 @@ impl Driver {
             }
             StreamEvent::Chunk { header, buffer } => match self.session.handle_chunk(path, &header, now) {
                 Ok(incoming) => {
-                    self.tally.wire_bytes += u64::from(header.len);
+                    self.tally.on_wire(path, &header);
                     if let Incoming::Write { grid, .. } = incoming {
                         self.works.write(path, grid, header, buffer);
                     }
@@ -378,7 +378,7 @@ impl Driver {
                     Some(Transmit::Chunk { transfer, chunk }) => {
                         let Some((buffer, value)) = self.works.read(*path, transfer, chunk, rate) else { continue };
                         let Some(header) = self.session.handle_chunk_read(*path, transfer, chunk, value, now) else { continue };
-                        self.tally.wire_bytes += u64::from(header.len);
+                        self.tally.on_wire(*path, &header);
                         if !slot.send_chunk(header, buffer) {
                             stuck.push(*path);
                             break;
