@@ -150,7 +150,7 @@ impl Peer {
                 }
                 Record::Piece { id, offset, last, bytes } => self.take_piece(id, offset, last, bytes),
                 Record::EndDirectory { id, .. } => assert!(self.ended.insert(id)),
-                Record::Trouble(_) => {}
+                Record::Trouble(_) | Record::Special(_) => {}
                 Record::Abandoned { id, .. } => {
                     assert!(self.ended.insert(id));
                     self.abandoned.push(id);

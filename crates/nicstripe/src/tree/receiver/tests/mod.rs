@@ -14,7 +14,7 @@ use nicstripe_proto::{
     hash_tree::chunk_value,
     journal::Timestamp,
     message::PutOptions,
-    tree::{Content, Entry, EntryId, Owner, Reason, Record, TreeRules, Trouble, Verdict, Xattr},
+    tree::{Content, Entry, EntryId, Owner, Reason, Record, Special, TreeRules, Trouble, Verdict, Xattr},
 };
 
 use self::harness::{Ground, MTIME, Sending, file, name, symlink};
@@ -506,10 +506,21 @@ fn what_the_sender_cannot_send_is_told_here_too() {
     let ground = Ground::new();
     let mut sending = ground.start(TreeRules::default());
     let reason = Reason { code: FailCode::Io, text: "no\u{1b}[31m".into() };
-    sending.push(&Record::Trouble(Box::new(Trouble { name: Some(name("a/b")), reason })));
+    sending.push(&Record::Trouble(Box::new(Trouble { name: Some(name("a/b")), reason, label: None })));
+    let reason = Reason { code: FailCode::NotFound, text: "gone".into() };
+    sending.push(&Record::Trouble(Box::new(Trouble { name: None, reason, label: Some("/away\u{1b}".into()) })));
     let report = sending.report();
     let failed = EntryOutcome::Failed { code: FailCode::Io, text: "no\\u{1b}[31m".into() };
-    assert_eq!((report.failed, sending.listed.as_slice(), sending.failed.len()), (1, &[("a/b".to_owned(), failed)][..], 0));
+    assert_eq!((report.failed, sending.listed.as_slice(), sending.failed.len()), (2, &[("a/b".to_owned(), failed)][..], 0));
+}
+
+#[test]
+fn what_is_not_copied_is_counted_and_told_here_too() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules::default());
+    sending.push(&Record::Special(Box::new(Special { name: name("a/socket") })));
+    assert_eq!(sending.report().special, 1);
+    assert_eq!(sending.listed, [("a/socket".to_owned(), EntryOutcome::Special)]);
 }
 
 #[test]
@@ -528,6 +539,7 @@ fn an_abandoned_file_fails_and_the_rest_arrives() {
     }
     sending.content(whole, &[2; 500_000]);
     let report = sending.report();
+    assert_eq!(report.failures[1].name, "/away\\u{1b}");
     assert_eq!((report.files, report.failed, report.directories), (1, 3, 1));
     assert!(sending.done.contains(&directory.0));
     assert_eq!(sending.failed.iter().map(|failure| failure.id).collect::<Vec<_>>(), [Some(link)]);
