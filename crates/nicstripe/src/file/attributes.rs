@@ -5,19 +5,21 @@ use std::{
     ffi::{CStr, OsStr},
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    path::Path,
 };
 
 use nicstripe_proto::{
     journal::Timestamp,
+    name::escaped,
     tree::{Entry, Owner, TreeRules, Xattr},
 };
 use rustix::{
     fs::{
         AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr,
-        fsetxattr, fstat, futimens, utimensat,
+        fsetxattr, fstat, futimens, lsetxattr, utimensat,
     },
     io::Errno,
 };
@@ -94,8 +96,10 @@ impl Attributes {
 
     /// Sets owner and time of a symbolic link. It has no bits, and only privileged extended attributes, which are not kept.
     pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
-        if let Some(owner) = self.owner {
-            own(|uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW), owner)?;
+        let change = |uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+        let owner_kept = self.owner.map(|owner| own(change, owner)).transpose()?;
+        if let (Some(xattrs), Some(true), true) = (&self.xattrs, owner_kept, is_root()) {
+            set_link_xattrs(dir, name, xattrs)?;
         }
         match self.mtime {
             Some(mtime) => Ok(utimensat(dir, name, &times_of(mtime), AtFlags::SYMLINK_NOFOLLOW)?),
@@ -159,13 +163,36 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], owner_kept: bool) -> io::Result
         // Capabilities and the like are worth as much as the owner: only root keeps them, and only with owners.
         let is_allowed = is_plain_xattr(name) || (owner_kept && is_root() && is_privileged_xattr(name));
         if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
-            ignore_unsupported(fsetxattr(file, name, value, XattrFlags::empty()))?;
+            explain(fsetxattr(file, name, value, XattrFlags::empty()), name, value)?;
         }
     }
     Ok(())
 }
 
 fn list_xattrs(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
+/// There is no call for that by directory and name, so the way leads through `/proc`; where that is not mounted none are set.
+fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
+    let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+    for xattr in wanted.iter().filter(|xattr| is_privileged_xattr(&xattr.name)) {
+        match lsetxattr(&path, &xattr.name[..], &xattr.value, XattrFlags::empty()) {
+            Err(Errno::NOENT) => return Ok(()),
+            set => explain(set, &xattr.name, &xattr.value)?,
+        }
+    }
+    Ok(())
+}
+
+/// What it means that an attribute cannot be set: "no space" says nothing of the disk here.
+fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result<()> {
+    match set {
+        Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
+            let (name, len) = (escaped(name), value.len());
+            Err(io::Error::other(format!("the file system has no room for extended attribute {name} of {len} bytes")))
+        }
+        set => ignore_unsupported(set),
+    }
+}
+
     let mut names = vec![0; MOST_LISTED];
     let len = flistxattr(&file, &mut names[..])?;
     let names = names[..len].split_inclusive(|byte| *byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());

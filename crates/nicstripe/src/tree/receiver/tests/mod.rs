@@ -187,6 +187,26 @@ fn attributes_of_what_is_the_same_are_set() {
 }
 
 #[test]
+fn extended_attributes_of_a_symbolic_link_are_kept_with_its_owner_alone() {
+    let ground = Ground::new();
+    std::os::unix::fs::symlink("x", ground.at("probe")).unwrap();
+    if rustix::fs::lsetxattr(ground.at("probe"), "trusted.a", b"1", rustix::fs::XattrFlags::empty()).is_err() {
+        return eprintln!("skipped: no right, or no file system, for extended attributes of symbolic links");
+    }
+    for owners in [true, false] {
+        let mut sending = ground.start(TreeRules { owners, xattrs: true, ..TreeRules::default() });
+        let xattrs = ["trusted.a", "user.b"].map(|name| Xattr { name: name.as_bytes().to_vec().into(), value: b"one".to_vec().into() });
+        let plain = sending.plain(None, &format!("link-{owners}"), symlink("nowhere"));
+        sending.tell(Entry { owner: Some(Owner { uid: 0, gid: 0 }), xattrs: Some(xattrs.into()), ..plain });
+        let report = sending.report();
+        assert_eq!((report.symlinks, report.failed), (1, 0));
+        let mut value = [0; 8];
+        let found = rustix::fs::lgetxattr(ground.at(&format!("link-{owners}")), "trusted.a", &mut value[..]);
+        assert_eq!(found.map(|len| value[..len].to_vec()).ok(), owners.then(|| b"one".to_vec()));
+    }
+}
+
+#[test]
 fn set_user_id_is_kept_with_its_owner_alone() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("skipped: owners are root's to give");
@@ -510,6 +530,7 @@ fn what_the_sender_cannot_send_is_told_here_too() {
     let reason = Reason { code: FailCode::NotFound, text: "gone".into() };
     sending.push(&Record::Trouble(Box::new(Trouble { name: None, reason, label: Some("/away\u{1b}".into()) })));
     let report = sending.report();
+    assert_eq!(report.failures[1].name, "/away\\u{1b}");
     let failed = EntryOutcome::Failed { code: FailCode::Io, text: "no\\u{1b}[31m".into() };
     assert_eq!((report.failed, sending.listed.as_slice(), sending.failed.len()), (2, &[("a/b".to_owned(), failed)][..], 0));
 }
@@ -539,7 +560,6 @@ fn an_abandoned_file_fails_and_the_rest_arrives() {
     }
     sending.content(whole, &[2; 500_000]);
     let report = sending.report();
-    assert_eq!(report.failures[1].name, "/away\\u{1b}");
     assert_eq!((report.files, report.failed, report.directories), (1, 3, 1));
     assert!(sending.done.contains(&directory.0));
     assert_eq!(sending.failed.iter().map(|failure| failure.id).collect::<Vec<_>>(), [Some(link)]);
