@@ -94,7 +94,8 @@ impl Attributes {
         }
     }
 
-    /// Sets owner and time of a symbolic link. It has no bits, and only privileged extended attributes, which are not kept.
+    /// Sets owner, extended attributes and time of a symbolic link that is new. It has no bits, and only privileged extended attributes, which
+    /// root keeps together with owners.
     pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let change = |uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
         let owner_kept = self.owner.map(|owner| own(change, owner)).transpose()?;
@@ -169,7 +170,6 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], owner_kept: bool) -> io::Result
     Ok(())
 }
 
-fn list_xattrs(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
 /// There is no call for that by directory and name, so the way leads through `/proc`; where that is not mounted none are set.
 fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
     let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
@@ -193,6 +193,7 @@ fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result
     }
 }
 
+fn list_xattrs(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
     let mut names = vec![0; MOST_LISTED];
     let len = flistxattr(&file, &mut names[..])?;
     let names = names[..len].split_inclusive(|byte| *byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
@@ -230,3 +231,23 @@ const SET_ID_BITS: u32 = 0o6000;
 
 /// Most bytes of the names of a file's extended attributes: XATTR_LIST_MAX of linux/limits.h.
 const MOST_LISTED: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_that_the_file_system_has_no_room_for_is_named() {
+        let file = tempfile::tempfile().unwrap();
+        let xattr = |len| Some(vec![Xattr { name: b"user.large".to_vec().into(), value: vec![1; len].into() }]);
+        let apply = |len| Attributes { xattrs: xattr(len), ..Attributes::default() }.apply(&file);
+        apply(10).unwrap();
+        if read_xattr(&file, b"user.large", 10).is_none() {
+            return eprintln!("skipped: no extended attributes here");
+        }
+        // More than the kernel takes on any file system: XATTR_SIZE_MAX is 65536.
+        let error = apply(100_000).unwrap_err();
+        assert_eq!(error.to_string(), "the file system has no room for extended attribute user.large of 100000 bytes");
+        assert_eq!(error.kind(), io::ErrorKind::Other, "the disk is not full");
+    }
+}
