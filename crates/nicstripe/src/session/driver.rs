@@ -292,7 +292,7 @@ impl Driver {
             StreamEvent::Chunk { header, buffer } => {
                 let incoming = self.session.handle_chunk(path, &header, now);
                 if incoming.is_ok() {
-                    self.tally.wire_bytes += u64::from(header.len);
+                    self.tally.on_wire(path, &header);
                 }
                 self.on_incoming(path, header, buffer, incoming, now);
             }
@@ -408,7 +408,7 @@ impl Driver {
                     Some(Transmit::Chunk { transfer, chunk }) => {
                         let Some((buffer, value)) = self.works.read(*path, transfer, chunk, rate) else { continue };
                         let Some(header) = self.session.handle_chunk_read(*path, transfer, chunk, value, now) else { continue };
-                        self.tally.wire_bytes += u64::from(header.len);
+                        self.tally.on_wire(*path, &header);
                         if !slot.send_chunk(header, buffer) {
                             stuck.push(*path);
                             break;

@@ -152,7 +152,7 @@ impl Driver {
     }
 
     pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: Arc<ChunkBuffer>, now: Instant) {
-        self.tally.wire_bytes += u64::from(header.len);
+        self.tally.on_wire(path, &header);
         let sent = self.slots.get(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
         if !sent {
             self.lose(path, PathLoss::Reset, now);

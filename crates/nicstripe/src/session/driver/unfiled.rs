@@ -23,7 +23,7 @@ use crate::{
     },
     tree::{
         TreeReport,
-        port::{EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
+        port::{Backlog, EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
     },
 };
 
@@ -63,7 +63,7 @@ enum Await {
 
 #[derive(Debug)]
 enum TreeThread {
-    Sender(threads::Sender<SenderInput>),
+    Sender(threads::Sender<SenderInput>, Backlog),
     Receiver(threads::Sender<ReceiverInput>),
 }
 
@@ -71,14 +71,14 @@ impl TreeThread {
     /// Says that an entry's own transfer has ended. A thread that is gone does not care.
     fn alone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
         match self {
-            Self::Sender(sender) => drop(sender.send(SenderInput::AloneEnded { id: entry.id, result })),
+            Self::Sender(sender, _) => drop(sender.send(SenderInput::AloneEnded { id: entry.id, result })),
             Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::AloneEnded { id: entry.id, result })),
         }
     }
 
     fn stop(&self) {
         match self {
-            Self::Sender(sender) => drop(sender.send(SenderInput::Stop)),
+            Self::Sender(sender, _) => drop(sender.send(SenderInput::Stop)),
             Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::Stop)),
         }
     }
@@ -194,7 +194,7 @@ impl Driver {
 
     fn open_entry_source(&self, entry: EntryRef, answer: impl FnOnce(Result<Source, FileError>) + Send + 'static) {
         let refused = match self.ends.trees.get(&entry.tree) {
-            Some(TreeThread::Sender(sender)) => {
+            Some(TreeThread::Sender(sender, _)) => {
                 sender.send(SenderInput::OpenAlone { id: entry.id, answer: Box::new(answer) }).err().and_then(|error| match error.0 {
                     SenderInput::OpenAlone { answer, .. } => Some(answer),
                     _ => None,
@@ -315,7 +315,8 @@ impl Driver {
             Start::Pipe(reader) => read_pipe(giver, reader),
             Start::Tree(run, alone) => {
                 let port = Box::new(Sending { giver, line: self.line(transfer, alone) });
-                run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, TreeThread::Sender(inputs))))
+                let thread = |inputs| TreeThread::Sender(inputs, Backlog::default());
+                run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
         };
         if let Err(error) = started {
@@ -360,16 +361,18 @@ impl Driver {
     pub(super) fn on_peer_committed(&mut self, transfer: TransferId, digest: Digest) {
         match self.ends.trees.get(&transfer) {
             // A thread that is gone has said why.
-            Some(TreeThread::Sender(sender)) => drop(sender.send(SenderInput::Committed)),
+            Some(TreeThread::Sender(sender, _)) => drop(sender.send(SenderInput::Committed)),
             _ => self.on_committed(transfer, digest),
         }
     }
 
     /// The receiver of a tree tells its sender, which is here.
-    pub(super) fn on_tree_told(&self, transfer: TransferId, message: TreeMessage) {
-        if let Some(TreeThread::Sender(sender)) = self.ends.trees.get(&transfer) {
+    pub(super) fn on_tree_told(&mut self, transfer: TransferId, message: TreeMessage) {
+        let Some(TreeThread::Sender(sender, backlog)) = self.ends.trees.get(&transfer) else { return };
+        match backlog.queue(message) {
             // A thread that is gone has said why.
-            drop(sender.send(SenderInput::Message(message)));
+            Some(queued) => drop(sender.send(SenderInput::Message(queued))),
+            None => self.fail(transfer, flooded()),
         }
     }
 
@@ -419,6 +422,11 @@ fn ask_for_target(
     // A thread that has ended drops the question, and with it the reply.
     let _ = receiver.send(ReceiverInput::OpenAlone { id, offer: Box::new(offer), options, answer });
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
+}
+
+fn flooded() -> FileError {
+    let cause = io::Error::other("peer tells more of it than is taken in");
+    FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
 }
 
 fn no_tree() -> FileError {

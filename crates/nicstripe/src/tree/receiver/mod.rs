@@ -36,7 +36,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     name::escaped,
-    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Trouble, Verdict},
+    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Verdict},
 };
 
 use self::{
@@ -44,7 +44,7 @@ use self::{
     directories::{Directory, Spot, Top},
     files::{Arriving, Candidate},
     links::Link,
-    outbox::{Outbox, told},
+    outbox::Outbox,
     place::Place,
     surplus::ToldNames,
     writing::{Writing, Wrote},
@@ -322,10 +322,8 @@ impl Receiver {
                     self.on_piece(id, offset, last, &parcel, start..start + bytes.len())?;
                 }
                 Record::Abandoned { id, reason } => self.on_abandoned(id, &reason)?,
-                Record::Trouble(trouble) => {
-                    let Trouble { name, reason } = *trouble;
-                    self.out.note_failure(name, reason.code, told(&reason))?;
-                }
+                Record::Trouble(trouble) => self.out.trouble(*trouble)?,
+                Record::Special(special) => self.out.special(special.name)?,
             }
         }
         self.owed += 1;
