@@ -132,10 +132,15 @@ impl Driver {
     /// Says whether the chunk is to be kept, where it is kept in memory.
     pub(super) fn on_written(&mut self, path: PathId, header: &DataHeader, result: Result<(), WriteError>, now: Instant) -> bool {
         match result {
-            Ok(()) => return self.session.handle_chunk_written(path, header, now),
+            Ok(()) => {
+                let is_news = self.session.handle_chunk_written(path, header, now);
+                self.retry_later(header.transfer, header.chunk, now);
+                return is_news;
+            }
             Err(WriteError::Damaged) => {
                 tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+                self.retry_later(header.transfer, header.chunk, now);
                 self.lose(path, PathLoss::Protocol, now);
             }
             Err(WriteError::File(error)) => {
@@ -214,6 +219,9 @@ impl Driver {
             self.works.discard_unfinishable(transfer);
         }
         self.works.remove(transfer);
+        for (path, header, _) in self.later.extract_if(.., |(_, header, _)| header.transfer == transfer) {
+            self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+        }
         self.forget_ends(transfer, &result);
         if self.tallied == Some(transfer) {
             return self.finish(result);

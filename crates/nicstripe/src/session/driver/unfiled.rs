@@ -3,17 +3,17 @@
 use std::{collections::BTreeMap, io, sync::mpsc as threads};
 
 use nicstripe_proto::{
-    ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, TransferId,
+    ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, Subtree, TransferId,
     message::{Committed, EntryRef, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody},
     sender::NO_DIGEST,
     session::failure,
-    tree::TreeMessage,
+    tree::{EntryId, TreeMessage},
 };
 
 use super::Driver;
 use crate::{
     error::Error,
-    file::{FileError, ReadOptions, Source},
+    file::{FileError, ReadOptions, Source, Target},
     session::{
         input::{Alone, GetInto, Input, PutFrom, Reply, TreeSaid},
         kept::{KEPT_CHUNKS, Kept, Taker, start_writer},
@@ -231,21 +231,22 @@ impl Driver {
     /// Daemon: the peer puts an entry of a tree; client: the entry that was asked for is offered.
     pub(super) fn open_entry_target(&mut self, transfer: TransferId, entry: EntryRef, offer: Offer, options: PutOptions) {
         self.ends.entries.insert(transfer, entry);
-        let inputs = self.handle.inputs.clone();
-        let answer = Box::new(move |result: Result<_, FileError>| {
-            let result = result.map(|(target, have)| (std::sync::Arc::new(target), have));
-            drop(inputs.blocking_send(Input::Work(WorkDone::TargetOpened { transfer, result })));
-        });
-        let refused = match self.ends.trees.get(&entry.tree) {
-            Some(TreeThread::Receiver(receiver)) => {
-                let wanted = ReceiverInput::OpenAlone { id: entry.id, offer: Box::new(offer), options, answer };
-                receiver.send(wanted).is_err()
-            }
-            _ => true,
+        let Some(TreeThread::Receiver(receiver)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
+        let (receiver, inputs) = (receiver.clone(), self.handle.inputs.clone());
+        let attempt = move || ask_for_target(&receiver, entry.id, offer.clone(), options);
+        let service = match &self.config.access {
+            Access::Daemon(service) => Some(service.clone()),
+            Access::Client => None,
         };
-        if refused {
-            self.fail(transfer, no_tree());
-        }
+        // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
+        tokio::spawn(async move {
+            let opened = match service {
+                Some(service) => service.once_free(attempt).await,
+                None => attempt().await,
+            };
+            let result = opened.map(|(target, have)| (std::sync::Arc::new(target), have));
+            let _ = inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
+        });
     }
 
     /// Daemon: the peer wants to put a tree here.
@@ -399,6 +400,21 @@ fn entry_error(error: &Error) -> EntryError {
 fn flooded() -> FileError {
     let cause = io::Error::other("peer tells more of it than is taken in");
     FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
+}
+
+/// Asks a tree's thread for the target of an entry that is a transfer of its own.
+fn ask_for_target(
+    receiver: &threads::Sender<ReceiverInput>,
+    id: EntryId,
+    offer: Offer,
+    options: PutOptions,
+) -> impl Future<Output = Result<(Target, Vec<Subtree>), FileError>> + use<> {
+    let (reply, opened) = tokio::sync::oneshot::channel();
+    // Nobody waits any more when the session has ended.
+    let answer = Box::new(move |result| drop(reply.send(result)));
+    // A thread that has ended drops the question, and with it the reply.
+    let _ = receiver.send(ReceiverInput::OpenAlone { id, offer: Box::new(offer), options, answer });
+    async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
 }
 
 fn no_tree() -> FileError {
