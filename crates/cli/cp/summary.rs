@@ -38,6 +38,7 @@ fn without_bytes(report: &Report, tree: &TreeReport, seconds: f64) -> String {
     match tree_summary::files_per_second(report) {
         Some(rate) => format!("{rate}, all of them empty, limited by {}", report.limited_by),
         None if tree.files > 0 => format!("all files are empty, in {seconds:.1} s"),
+        None if tree.failed > 0 => format!("no file was sent, in {seconds:.1} s"),
         None => format!("no file had to be sent, in {seconds:.1} s"),
     }
 }
@@ -225,6 +226,8 @@ pub(crate) mod tests {
             |files| Report { size: 0, tree: Some(TreeReport { files, ..TreeReport::default() }), limited_by: Limit::Files, ..report() };
         assert_eq!(last_line(&empty(2284)), "1,000 files/s, all of them empty, limited by opening and closing files");
         assert_eq!(last_line(&empty(3)), "all files are empty, in 2.3 s");
+        let failed = Report { tree: Some(TreeReport { failed: 2, ..TreeReport::default() }), ..empty(0) };
+        assert_eq!(last_line(&failed), "no file was sent, in 2.3 s");
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn what_a_parcel_must_not_have_is_refused() {
     assert_eq!(changed(&[]), Ok(()));
     // A kind that there is not, an entry that is none, kinds without a body.
     assert_eq!(changed(&[(0, 0)]), Err(ParcelError::Kind(0)));
-    assert_eq!(changed(&[(0, 6)]), Err(ParcelError::Kind(6)));
+    assert_eq!(changed(&[(0, 7)]), Err(ParcelError::Kind(7)));
     assert!(matches!(changed(&[(0, 1)]), Err(ParcelError::Entry(_))));
     assert_eq!(changed(&[(0, 2)]), Err(ParcelError::Reserved));
     assert!(matches!(changed(&[(0, 4)]), Err(ParcelError::Entry(_))));

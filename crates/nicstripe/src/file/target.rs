@@ -230,7 +230,7 @@ impl Target {
         } else {
             let part = open_part(&request.dir, request.name, OFlags::empty()).map_err(|cause| error("open", cause))?;
             flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| busy("another transfer is writing it"))?;
-            remove_earlier(&request);
+            remove_earlier(&request).map_err(|_| busy("another transfer is writing it"))?;
             let size = part.metadata().map_err(|cause| error("stat", cause))?.len();
             (part, size)
         };
@@ -495,14 +495,24 @@ fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<Option<Fi
     }
 }
 
-/// Removes what an earlier attempt of the same peer has left that was to become a new file, unless it is still at work.
-fn remove_earlier(request: &TargetRequest<'_>) {
+/// Removes what an earlier attempt of the same peer has left that was to become a new file.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::WouldBlock`] when it is still at work.
+fn remove_earlier(request: &TargetRequest<'_>) -> io::Result<()> {
     let journal_name = hidden_name(request.name, &request.peer_key, "journal");
-    let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else { return };
+    let journal = match JournalFile::lock_existing(&request.dir, &journal_name) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+        // There is none, or nothing that could be one.
+        Err(_) => return Ok(()),
+        Ok(journal) => journal,
+    };
     if let Ok(Some(replayed)) = JournalFile::replay(&journal) {
         let _ = unlinkat(&request.dir, hidden_name(request.name, &replayed.header.id.0, "part"), AtFlags::empty());
     }
     let _ = unlinkat(&request.dir, &journal_name, AtFlags::empty());
+    Ok(())
 }
 
 /// Whether a journal is about the file that is offered now.

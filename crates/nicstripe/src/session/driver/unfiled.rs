@@ -409,6 +409,11 @@ fn entry_error(error: &Error) -> EntryError {
     EntryError { code: error.fail_code().unwrap_or(FailCode::Io), text: crate::chain(error) }
 }
 
+fn flooded() -> FileError {
+    let cause = io::Error::other("peer tells more of it than is taken in");
+    FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
+}
+
 /// Asks a tree's thread for the target of an entry that is a transfer of its own.
 fn ask_for_target(
     receiver: &threads::Sender<ReceiverInput>,
@@ -422,11 +427,6 @@ fn ask_for_target(
     // A thread that has ended drops the question, and with it the reply.
     let _ = receiver.send(ReceiverInput::OpenAlone { id, offer: Box::new(offer), options, answer });
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
-}
-
-fn flooded() -> FileError {
-    let cause = io::Error::other("peer tells more of it than is taken in");
-    FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
 }
 
 fn no_tree() -> FileError {
