@@ -346,8 +346,7 @@ impl Driver {
     fn hash_ahead(&mut self) {
         while self.hashing < HASHING_AT_ONCE {
             let Some((transfer, chunk)) = self.session.poll_hash() else { break };
-            self.hashing += 1;
-            self.works.hash(transfer, chunk);
+            self.hashing += u32::from(self.works.hash(transfer, chunk));
         }
         while self.zeroing < ZEROING_AT_ONCE {
             let Some((transfer, grid, zeros)) = self.session.poll_zeros() else { break };
