@@ -201,6 +201,11 @@ impl Works {
         }
     }
 
+    /// Lets go of sources that are no files: those that wait for room are told that there will be none.
+    pub(super) fn close_sources(&mut self) {
+        self.open.retain(|_, work| !matches!(work, Work::Live(_)));
+    }
+
     /// The transfers whose target is open.
     pub(super) fn targets(&self) -> Vec<TransferId> {
         self.open.iter().filter(|(_, work)| matches!(work, Work::Target(_))).map(|(id, _)| *id).collect()
