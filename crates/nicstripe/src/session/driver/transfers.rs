@@ -28,6 +28,8 @@ impl Driver {
     pub(super) fn on_work(&mut self, done: WorkDone, now: Instant) {
         match done {
             WorkDone::SourceOpened { transfer, result } => match result {
+                // Nobody waits for what was opened too late.
+                Ok(_) if !self.session.is_under_way(transfer) => {}
                 Ok((source, offer)) => {
                     self.session.prepare(transfer, source.offering().clone());
                     self.works.insert_source(transfer, source, offer.source.size);
@@ -37,6 +39,11 @@ impl Driver {
                 Err(error) => self.fail(transfer, error),
             },
             WorkDone::TargetOpened { transfer, result } => match result {
+                Ok((target, _)) if !self.session.is_under_way(transfer) => {
+                    if target.is_open_ended() {
+                        target.discard();
+                    }
+                }
                 Ok((target, have)) => {
                     let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta() };
                     self.works.insert_target(transfer, target);
@@ -196,11 +203,8 @@ impl Driver {
 
     /// A transfer failed at this end: tells the peer and the owner.
     pub(super) fn fail(&mut self, transfer: TransferId, error: FileError) {
-        self.works.discard_unfinishable(transfer);
-        if self.works.remove(transfer).is_some_and(|work| matches!(work, crate::session::work::Work::Target(_)))
-            || !self.owners.is_empty()
-            || matches!(self.config.access, Access::Daemon(_))
-        {
+        // One that has ended has said so; what else goes wrong with it then is no news.
+        if self.session.is_under_way(transfer) {
             tracing::info!(transfer = transfer.0, error = %error.one_line(), "transfer failed");
         }
         let error = Error::File(error);
@@ -218,8 +222,9 @@ impl Driver {
         if self.tallied == Some(transfer) {
             return self.finish(result);
         }
-        self.tally.add(&self.session.stats(transfer));
+        // Once only, however often it fails.
         if let Some(reply) = self.owners.remove(&transfer) {
+            self.tally.add(&self.session.stats(transfer));
             let _ = reply.send(result.map(|outcome| (outcome, Tally::new(Instant::now()))));
         }
     }

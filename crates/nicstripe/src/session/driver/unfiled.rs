@@ -224,7 +224,10 @@ impl Driver {
             },
             Some(Await::Tree(run, alone)) if is_tree => self.receive_tree(transfer, run, Some(alone)),
             Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
-            _ => self.refuse(transfer, "this was not asked for"),
+            _ => {
+                let cause = io::Error::other("peer offered something else than was asked for");
+                self.fail(transfer, FileError::new("receive", "what was asked for", cause).with_code(FailCode::Protocol));
+            }
         }
     }
 
@@ -384,6 +387,7 @@ impl Driver {
         self.ends.awaited.clear();
     }
 
+    /// The peer wants what is never done here. Nobody at this end waits for it.
     pub(super) fn refuse(&mut self, transfer: TransferId, why: &str) {
         self.session.fail(failure(transfer, FailCode::Refused, why, false));
     }
