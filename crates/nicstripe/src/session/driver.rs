@@ -1,7 +1,7 @@
 //! The loop of one session.
 
+mod ends;
 mod transfers;
-mod unfiled;
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::unfiled::Ends;
+use self::ends::Ends;
 use super::{
     input::{Command, Input, LinkNews, Reply, SessionHandle},
     slot::{Established, PathPlan, Slot},
@@ -74,7 +74,7 @@ const ZEROING_AT_ONCE: u32 = 4;
 /// Chunks of a file that is there read at once: enough for one disk to have a queue.
 const COMPARING_AT_ONCE: u32 = 4;
 
-/// The state of one session, owned by one task. [`transfers`] has what it does for its transfers.
+/// The state of one session, owned by one task. [`ends`] has where its transfers come from and go to, [`transfers`] what becomes of them.
 pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,

@@ -1,4 +1,7 @@
-//! What a session's loop does for transfers that are no single file: trees, their entries, and pipes.
+//! Where a session's transfers come from and go to: files, pipes, trees and their entries.
+//!
+//! What begins when the peer has answered waits here, and so does the way to the threads of trees; what is open while bytes move is with
+//! [`Works`](crate::session::work).
 
 use std::{collections::BTreeMap, io, sync::mpsc as threads};
 
@@ -27,7 +30,7 @@ use crate::{
     },
 };
 
-/// What is known of transfers beside their files.
+/// What is known of the ends of transfers besides what is open.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     /// What begins when the peer accepts.
