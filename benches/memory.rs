@@ -16,7 +16,7 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, CpReport, Place, Process, Result, Sample, Scene, Table, Way, circumstances, cp, parse_size, serve, time_limit,
+    Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way, circumstances, cp, parse_size, serve, time_limit,
 };
 use clap::Args;
 
@@ -60,21 +60,6 @@ fn bench(arguments: Arguments) -> Result<()> {
     let gib = arguments.size as f64 / f64::from(1 << 30);
     println!("\n{}\n{gib:.2} GiB over {cables}, one copy each way.\n\n{table}", circumstances(&[Contender::Nicstripe]));
     Ok(())
-}
-
-/// The most memory of a process so far, in bytes.
-#[derive(Debug, Default)]
-struct Peak {
-    resident: u64,
-    own: u64,
-}
-
-impl Peak {
-    fn update(&mut self, process: &Process) {
-        if let Some([resident, own]) = process.memory() {
-            *self = Self { resident: self.resident.max(resident), own: self.own.max(own) };
-        }
-    }
 }
 
 /// Copies the scene's file, and returns the time it took and the peaks of client and daemon.

@@ -6,10 +6,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use nicstripe_lab::Host;
+use nicstripe_lab::{Host, Lab};
 use serde::Deserialize;
 
-use super::{Result, Rights, Sample, Scene};
+use super::{Place, Result, Rights, Sample, Scene};
 
 /// A program that moves bytes between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -170,11 +170,16 @@ pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
 }
 
 fn nicstripe(scene: &Scene<'_>, host: Host, subcommand: &str) -> Command {
-    let mut command = match scene.rights {
+    let command = match scene.rights {
         Rights::All => scene.lab.command(host, NICSTRIPE),
         Rights::None => scene.lab.unprivileged_command(host, NICSTRIPE),
     };
-    command.arg(subcommand).env("NICSTRIPE_HOME", scene.place.home(host).config()).env_remove("RUST_LOG");
+    as_nicstripe(command, scene.place, host, subcommand)
+}
+
+/// Gives a nicstripe that was not started yet its subcommand and the keys of its host.
+pub(super) fn as_nicstripe(mut command: Command, place: &Place, host: Host, subcommand: &str) -> Command {
+    command.arg(subcommand).env("NICSTRIPE_HOME", place.home(host).config()).env_remove("RUST_LOG");
     command
 }
 
@@ -184,7 +189,19 @@ pub(crate) struct CpReport {
     pub(crate) blake3: Option<String>,
     pub(crate) resumed_bytes: Option<u64>,
     pub(crate) resent_bytes: Option<u64>,
+    pub(crate) failovers: Option<u64>,
+    pub(crate) tree: Option<TreeReport>,
     pub(crate) links: Vec<LinkReport>,
+}
+
+/// What became of a tree.
+#[derive(Debug, Deserialize)]
+pub(crate) struct TreeReport {
+    /// Files that were copied.
+    pub(crate) files: u64,
+    /// Things that were the same already.
+    pub(crate) unchanged: u64,
+    pub(crate) failed: u64,
 }
 
 /// What is there of one link.
@@ -271,16 +288,22 @@ fn connections(scene: &Scene<'_>) -> String {
 
 /// Pushes to a daemon at the receiver, over the first cable.
 fn rsync(scene: &Scene<'_>) -> Result<Plan> {
-    let settings = scene.place.logs().join("rsyncd.conf");
-    let module = scene.place.files(scene.to());
-    fs::write(&settings, format!("use chroot = no\nuid = 0\ngid = 0\n[to]\npath = {}\nread only = no\n", module.display()))?;
-    let mut server = scene.lab.command(scene.to(), "rsync");
-    server.args(["--daemon", "--no-detach", &format!("--port={RSYNC_PORT}")]).arg(format!("--config={}", settings.display()));
+    let server = rsync_daemon(&scene.lab, scene.place, scene.to())?;
     let mut client = scene.lab.command(scene.from, "rsync");
     client.args(["--inplace", "--whole-file"]).arg(&scene.sample.path);
     client.arg(format!("rsync://{}:{RSYNC_PORT}/to/", scene.lab.address(scene.to(), 0)));
     let server = Server { host: scene.to(), command: server, ready: Ready::Listens(RSYNC_PORT) };
     Ok(Plan { servers: vec![server], clients: vec![(scene.from, client)] })
+}
+
+/// rsync's daemon, with the files of a host as the module `to`, on [`RSYNC_PORT`].
+pub(super) fn rsync_daemon(lab: &Lab, place: &Place, host: Host) -> Result<Command> {
+    let settings = place.logs().join("rsyncd.conf");
+    let module = place.files(host);
+    fs::write(&settings, format!("use chroot = no\nuid = 0\ngid = 0\n[to]\npath = {}\nread only = no\n", module.display()))?;
+    let mut command = lab.command(host, "rsync");
+    command.args(["--daemon", "--no-detach", &format!("--port={RSYNC_PORT}")]).arg(format!("--config={}", settings.display()));
+    Ok(command)
 }
 
 /// Four connections to a server at the receiver.
@@ -320,9 +343,9 @@ fn gridftp_server(scene: &Scene<'_>, host: Host, port: u16, more: &[&str]) -> Se
     Server { host, command, ready: Ready::Listens(port) }
 }
 
-const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
+pub(super) const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
 const NGINX_PORT: u16 = 8080;
-const RSYNC_PORT: u16 = 8730;
+pub(super) const RSYNC_PORT: u16 = 8730;
 const GRIDFTP_PORT: u16 = 2811;
 /// The first data node's; the others follow.
 const GRIDFTP_NODES: u16 = 6001;

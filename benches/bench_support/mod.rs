@@ -2,7 +2,8 @@
 //!
 //! [`arguments`] is what one may type, [`cables`] what joins the hosts, [`place`] where the files are and [`sample`] the file to copy;
 //! [`scene`] puts these together. [`contender`] tells how nicstripe and each rival is started, [`process`] watches over what was, and
-//! [`copy`] measures one copy and [`comparison`] many. [`ballast`] keeps memory warm for them. [`spread`] and [`table`] print.
+//! [`copy`] measures one copy and [`comparison`] many. What is no single file
+//! is measured on a [`stage`], and [`tree`] makes and compares trees. [`ballast`] keeps memory warm for them. [`spread`] and [`table`] print.
 //!
 //! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. They fail when a copy is wrong, never for speed: that is for
 //! a reader to judge, who sees the bar beside the value.
@@ -27,7 +28,9 @@ mod process;
 mod sample;
 mod scene;
 mod spread;
+mod stage;
 mod table;
+mod tree;
 
 use std::process::ExitCode;
 
@@ -37,14 +40,16 @@ pub(crate) use self::{
     arguments::{CommandLine, Way, parse_size},
     cables::Cables,
     comparison::{Comparison, Series},
-    contender::{Contender, CpReport, LinkReport, cp, serve},
+    contender::{Contender, CpReport, LinkReport, TreeReport, cp, serve},
     copy::{Copied, Watch, measure, measure_watched, time_limit},
     place::Place,
-    process::Process,
-    sample::Sample,
+    process::{Peak, Process},
+    sample::{Sample, gib},
     scene::{Rights, Scene},
     spread::Spread,
+    stage::{Measured, Stage},
     table::Table,
+    tree::{Contents, Shape, differences, is_installed},
 };
 
 /// What went wrong, as a sentence for whoever runs the bench.

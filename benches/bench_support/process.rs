@@ -34,14 +34,24 @@ impl Process {
     /// Starts it; `name` is for messages and for the files in `logs` that take what it prints.
     ///
     /// It gets a process group of its own, for its descendants' sake.
-    pub(crate) fn spawn(mut command: Command, name: &str, logs: &Path) -> Result<Self> {
+    pub(crate) fn spawn(command: Command, name: &str, logs: &Path) -> Result<Self> {
+        let output = File::create(Self::stdout_of(name, logs))?;
+        Self::spawn_between(command, name, logs, Stdio::null(), output.into())
+    }
+
+    /// The same with its standard input from, and its standard output to, something else; `output` then finds nothing.
+    pub(crate) fn spawn_between(mut command: Command, name: &str, logs: &Path, input: Stdio, output: Stdio) -> Result<Self> {
         use std::os::unix::process::CommandExt as _;
-        let [stdout, stderr] = ["out", "err"].map(|extension| logs.join(format!("{name}.{extension}")));
-        command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?).process_group(0);
+        let (stdout, stderr) = (Self::stdout_of(name, logs), logs.join(format!("{name}.err")));
+        command.stdin(input).stdout(output).stderr(File::create(&stderr)?).process_group(0);
         let child = command.spawn().map_err(|error| format!("cannot start {name}: {error}"))?;
         let pid = Pid::from_child(&child);
         let end = pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { name: name.to_owned(), child, pid, end, stdout, stderr })
+    }
+
+    fn stdout_of(name: &str, logs: &Path) -> PathBuf {
+        logs.join(format!("{name}.out"))
     }
 
     /// Waits until it has ended, at most so long, and tells whether it has. It is not reaped, so that its CPU time can be read.
@@ -90,6 +100,11 @@ impl Process {
     /// What it has printed on standard output.
     pub(crate) fn output(&self) -> Result<String> {
         Ok(fs::read_to_string(&self.stdout)?)
+    }
+
+    /// What it has printed on standard error.
+    pub(crate) fn errors(&self) -> Result<String> {
+        Ok(fs::read_to_string(&self.stderr)?)
     }
 
     /// Waits until it has printed a line that begins so, on standard error.
@@ -156,6 +171,24 @@ impl Drop for Process {
             let _ = self.has_ended_within(STOP_TIMEOUT);
             let _ = kill_process_group(self.pid, Signal::KILL);
             let _ = self.child.wait();
+        }
+    }
+}
+
+/// The most memory of a process so far, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peak {
+    /// Resident, the program's code included.
+    pub(crate) resident: u64,
+    /// Of it what is no file's.
+    pub(crate) own: u64,
+}
+
+impl Peak {
+    /// Takes what the process has at present; nothing when it has ended.
+    pub(crate) fn update(&mut self, process: &Process) {
+        if let Some([resident, own]) = process.memory() {
+            *self = Self { resident: self.resident.max(resident), own: self.own.max(own) };
         }
     }
 }

@@ -59,6 +59,26 @@ fn the_longest_name_there_is_arrives() {
     assert_eq!(pair.server.names(), [name]);
 }
 
+#[test]
+fn the_longest_names_there_are_arrive_in_a_tree_and_are_replaced() {
+    let pair = Pair::new();
+    let [small, large, link, directory] = ["s", "l", "k", "d"].map(|letter| letter.repeat(255));
+    pair.client.make_dir("src");
+    pair.client.make_dir(&format!("src/{directory}"));
+    for (attempt, to) in [(1, "one"), (2, "another")] {
+        pair.client.write(format!("src/{directory}/{small}"), content(1000 + attempt));
+        pair.client.write(format!("src/{large}"), content(5 * MIB + attempt));
+        let link = pair.client.path(format!("src/{link}"));
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(to, &link).unwrap();
+        pair.cp(&["-r", "-f", "src/", "127.0.0.1:there"]).expect(0);
+        assert!(is_same(&pair.server.read(format!("there/{directory}/{small}")), &content(1000 + attempt)));
+        assert!(is_same(&pair.server.read(format!("there/{large}")), &content(5 * MIB + attempt)));
+    }
+    assert_eq!(std::fs::read_link(pair.server.path(format!("there/{link}"))).unwrap().as_os_str(), "another");
+    assert_eq!(std::fs::read_dir(pair.server.path("there")).unwrap().count(), 3);
+}
+
 #[track_caller]
 fn is_plain(outcome: &Outcome) {
     for text in [&outcome.stdout, &outcome.stderr] {

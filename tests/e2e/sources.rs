@@ -38,6 +38,24 @@ fn what_is_no_regular_file_is_refused_and_not_waited_for() {
 }
 
 #[test]
+fn a_link_that_is_typed_is_followed_to_its_file_and_keeps_its_name() {
+    let pair = Pair::new();
+    pair.client.write("file", b"bytes");
+    for (link, to) in [("link", "file"), ("null", "/dev/null"), ("lost", "nowhere")] {
+        std::os::unix::fs::symlink(to, pair.client.path(link)).unwrap();
+    }
+    pair.cp(&["link", "127.0.0.1:"]).expect(0);
+    let copied = pair.server.path("link").symlink_metadata().unwrap();
+    assert!(copied.is_file() && pair.server.read("link") == b"bytes");
+    // A device without an end is none that can be copied, whatever leads to it.
+    pair.cp(&["null", "127.0.0.1:"]).expect(11).error(&["\"null\"", "regular file"]);
+    pair.cp(&["lost", "127.0.0.1:"]).expect(11).error(&["\"lost\"", "No such file"]);
+    // With -r it is the link that is copied.
+    pair.cp(&["-r", "lost", "127.0.0.1:"]).expect(0);
+    assert_eq!(std::fs::read_link(pair.server.path("lost")).unwrap().as_os_str(), "nowhere");
+}
+
+#[test]
 fn a_source_that_grows_while_it_is_read_makes_no_target() {
     let pair = Pair::new();
     pair.client.write("source", content(16 * MIB));

@@ -131,6 +131,11 @@ fn sockets_are_counted_and_left() {
     let outcome = pair.cp(&["-r", "--json", "src", "127.0.0.1:"]).expect(0);
     assert_eq!(number(&outcome.document()["tree"], "special"), 1);
     assert!(outcome.stderr.contains("1 skipped as neither file, directory nor link"), "{outcome}");
+    let _socket = std::os::unix::net::UnixListener::bind(pair.server.path("src/other")).unwrap();
+    let back = pair.cp(&["-r", "-v", "--json", "127.0.0.1:src", "back"]).expect(0);
+    assert_eq!(number(&back.document()["tree"], "special"), 1);
+    assert!(back.stderr.contains("skipped: src/other"), "{back}");
+    std::fs::remove_file(pair.server.path("src/other")).unwrap();
     assert_eq!(Tree::read(&pair.server.path("src"), Aspects::NONE).paths(), ["file"]);
 }
 

@@ -110,4 +110,7 @@ fn a_file_system_that_takes_nothing_is_an_error() {
     outcome.document();
     outcome.error(&["\"target\"", "Read-only file system"]);
     assert_eq!(names_inside(&hosts), Vec::<String>::new());
+    hosts.client.make_dir("src");
+    hosts.client.write("src/file", b"bytes");
+    hosts.cp(&["-r", "src", "10.77.1.2:"]).expect(23).error(&["\"src\"", "Read-only file system"]);
 }

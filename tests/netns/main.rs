@@ -46,6 +46,8 @@ mod routes;
 mod start;
 #[cfg(target_os = "linux")]
 mod striping;
+#[cfg(target_os = "linux")]
+mod trees;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
@@ -81,6 +83,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         choices::TESTS,
         permissions::TESTS,
         discovery::TESTS,
+        trees::TESTS,
     ];
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));

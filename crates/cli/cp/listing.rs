@@ -25,6 +25,7 @@ impl Listing {
             (EntryOutcome::Deleted, true) => "would delete",
             (EntryOutcome::Skipped(Verdict::Newer), _) if self.skipped => "newer there:",
             (EntryOutcome::Skipped(_), _) if self.skipped => "unchanged:",
+            (EntryOutcome::Special, _) => "skipped:",
             _ => return None,
         };
         Some(format!("{word} {name}"))
@@ -65,6 +66,7 @@ mod tests {
             assert_eq!(line(false, false, &outcome), None);
             assert!(line(false, true, &outcome).unwrap().starts_with(word));
         }
+        assert!(line(false, false, &EntryOutcome::Special).unwrap().starts_with("skipped: "));
         assert_eq!(line(false, true, &EntryOutcome::Failed { code: FailCode::Io, text: String::new() }), None);
     }
 }

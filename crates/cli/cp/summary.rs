@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use nicstripe::{LinkReport, LinkState, Report, escaped};
+use nicstripe::{LinkReport, LinkState, Report, TreeReport, escaped};
 
 use super::tree_summary;
 use crate::{
@@ -18,8 +18,8 @@ pub(crate) fn last_line(report: &Report) -> String {
     if moved == 0 && report.resumed_bytes > 0 {
         return format!("all {} were there already, verified in {seconds:.1} s", Size(report.size));
     }
-    if moved == 0 && report.tree.is_some() {
-        return format!("no file had to be sent, in {seconds:.1} s");
+    if let (0, Some(tree)) = (moved, &report.tree) {
+        return without_bytes(report, tree, seconds);
     }
     let links = report.links.iter().filter(|link| link.bytes > 0).count().max(1);
     let files = tree_summary::files_per_second(report).map_or_else(String::new, |rate| format!("{rate}, "));
@@ -31,6 +31,15 @@ pub(crate) fn last_line(report: &Report) -> String {
         let _ = write!(line, "; {} sent for {}", Size(report.wire_bytes), Size(moved));
     }
     line
+}
+
+/// Of a tree without bytes to move: nothing was copied, or nothing but names.
+fn without_bytes(report: &Report, tree: &TreeReport, seconds: f64) -> String {
+    match tree_summary::files_per_second(report) {
+        Some(rate) => format!("{rate}, all of them empty, limited by {}", report.limited_by),
+        None if tree.files > 0 => format!("all files are empty, in {seconds:.1} s"),
+        None => format!("no file had to be sent, in {seconds:.1} s"),
+    }
 }
 
 /// Whether holes, chunks that were the same, or compression saved at least a hundredth.
@@ -107,7 +116,7 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
 fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
     let carried = link.interface_bytes.filter(|_| link.verified == Some(false))?;
     let on_it = report.links.iter().filter(|other| other.link.interface == link.link.interface);
-    let delivered: u64 = on_it.map(|other| other.bytes).sum();
+    let delivered: u64 = on_it.map(|other| other.wire_bytes).sum();
     let name = escaped(link.link.interface.as_bytes());
     (carried < delivered)
         .then(|| format!("{name} carried {} while {} were delivered over it: the rest took another way", Size(carried), Size(delivered)))
@@ -138,7 +147,7 @@ pub(crate) fn stats(report: &Report) -> Vec<String> {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use nicstripe::{BitRate, Digest, KernelView, Limit, TreeReport, UnusedInterface};
+    use nicstripe::{BitRate, Digest, KernelView, Limit, UnusedInterface};
 
     use super::*;
     use crate::cp::view::tests::link;
@@ -147,6 +156,7 @@ pub(crate) mod tests {
         let link_report = |name: &str| LinkReport {
             link: link(name),
             bytes: 268_435_456,
+            wire_bytes: 268_435_456,
             goodput: BitRate(940_400_000),
             theory: Some(BitRate(941_482_000)),
             state: LinkState::Up,
@@ -205,8 +215,16 @@ pub(crate) mod tests {
         let tree = TreeReport { files: 2284, bytes: 536_870_912, ..TreeReport::default() };
         let report = Report { tree: Some(tree), ..report() };
         assert_eq!(last_line(&report), "2 links, 1,000 files/s, 235.1 of 235.4 MB/s (99.9 %), limited by the cables");
-        let same = Report { size: 0, ..report };
+        let same = Report { size: 0, tree: Some(TreeReport { unchanged: 5, ..TreeReport::default() }), ..report };
         assert_eq!(last_line(&same), "no file had to be sent, in 2.3 s");
+    }
+
+    #[test]
+    fn empty_files_that_were_copied_are_not_nothing() {
+        let empty =
+            |files| Report { size: 0, tree: Some(TreeReport { files, ..TreeReport::default() }), limited_by: Limit::Files, ..report() };
+        assert_eq!(last_line(&empty(2284)), "1,000 files/s, all of them empty, limited by opening and closing files");
+        assert_eq!(last_line(&empty(3)), "all files are empty, in 2.3 s");
     }
 
     #[test]

@@ -335,8 +335,8 @@ mod tests {
 
     #[test]
     fn every_limit_and_state_is_in_the_schema() {
-        use nicstripe::Limit::{Cables, Latency, LinkDown, Loss, Receiver, SendBuffer, Source, Unknown};
-        for limited_by in [Cables, Source, Receiver, SendBuffer, Loss, LinkDown, Latency, Unknown] {
+        use nicstripe::Limit::{Cables, Files, Latency, LinkDown, Loss, Receiver, SendBuffer, Source, Unknown};
+        for limited_by in [Cables, Source, Receiver, SendBuffer, Loss, LinkDown, Latency, Files, Unknown] {
             check(&document(Ok(Report { limited_by, ..report() }), &View::default()));
         }
         let down = LinkState::Down("no carrier".into());

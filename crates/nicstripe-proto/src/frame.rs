@@ -563,6 +563,22 @@ mod tests {
     }
 
     #[test]
+    fn the_last_chunk_is_marked_and_all_other_bits_beside_are_refused() {
+        let header =
+            DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value: ChainingValue([7; 32]), len: 2, raw_len: 0, last: true };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        bytes.extend(b"hi");
+        assert_eq!(bytes[12..16], [0, 0, 0, 0x80]);
+        assert_eq!(Decoder::new().next(&mut &bytes[..]), Ok(Some(Piece::DataStart(header))));
+        for bit in 20..31 {
+            let mut garbled = bytes.clone();
+            garbled[12..16].copy_from_slice(&(LAST | 1 << bit).to_le_bytes());
+            assert_eq!(Decoder::new().next(&mut &garbled[..]), Err(FrameError::Reserved(1 << bit)));
+        }
+    }
+
+    #[test]
     fn a_packed_chunk_is_pinned_and_must_be_shorter_than_what_it_unpacks_to() {
         let value = ChainingValue([7; 32]);
         let header = DataHeader { transfer: TransferId(5), chunk: ChunkId(6), value, len: 1 << 18, raw_len: 0, last: true }.packed(2);

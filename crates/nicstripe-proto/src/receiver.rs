@@ -8,7 +8,7 @@ use std::{
 use crate::{
     basis::{Basis, Told},
     extent::{ChunkId, ChunkRange, ChunkSet, Extent},
-    frame::MAX_ACK_RANGES,
+    frame::{DataHeader, MAX_ACK_RANGES},
     grid::{Grid, MOST_SIZE, Shape},
     hash_tree::{ChainingValue, Digest, HashTree, Subtree},
     hole::{HoleError, HoleMap, Zeros},
@@ -46,7 +46,7 @@ pub struct Receiver {
     ///
     /// A second copy is written as well while the first is not certain: were it dropped and the first one damaged, nobody would send the
     /// chunk again, as the sender believes that the second is on its way.
-    writing: BTreeMap<ChunkId, u32>,
+    writing: BTreeMap<ChunkId, Writing>,
     tree: HashTree,
     /// Written since the last sync began.
     fresh: Vec<Subtree>,
@@ -100,6 +100,14 @@ struct Room {
     taken: u64,
 }
 
+/// Copies of a chunk that are being verified and written.
+#[derive(Debug, Clone, Copy)]
+struct Writing {
+    copies: u32,
+    /// The value of all of them.
+    value: ChainingValue,
+}
+
 /// What is to be done with a chunk that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
@@ -107,6 +115,9 @@ pub enum Arrival {
     Write(Extent),
     /// It is there: drop it.
     Duplicate,
+    /// Another copy is being written and is not the same, as the source has changed in between: ask again when that is done. Were both written
+    /// at once, nobody knew which one stands there.
+    Later,
 }
 
 /// The receiver got what cannot be of this transfer.
@@ -305,9 +316,10 @@ impl Receiver {
         self.grid
     }
 
-    /// A chunk of `len` bytes arrived; `last` says that nothing follows it.
-    pub fn on_arrival(&mut self, path: PathId, chunk: ChunkId, len: u32, last: bool, now: Instant) -> Result<Arrival, ArrivalError> {
-        let extent = self.checked_extent(chunk, len, last)?;
+    /// A chunk arrived.
+    pub fn on_arrival(&mut self, path: PathId, arrived: &DataHeader, now: Instant) -> Result<Arrival, ArrivalError> {
+        let (chunk, len, value) = (arrived.chunk, arrived.chunk_len(), arrived.value);
+        let extent = self.checked_extent(chunk, len, arrived.last)?;
         if let Holes::Made { chunks, .. } = &self.holes
             && chunks.contains(chunk)
         {
@@ -321,7 +333,10 @@ impl Receiver {
             self.acknowledge(Some(path), chunk, now);
             return Ok(Arrival::Duplicate);
         }
-        *self.writing.entry(chunk).or_default() += 1;
+        if self.writing.get(&chunk).is_some_and(|writing| writing.value != value) {
+            return Ok(Arrival::Later);
+        }
+        self.writing.entry(chunk).or_insert(Writing { copies: 0, value }).copies += 1;
         Ok(Arrival::Write(extent))
     }
 
@@ -362,15 +377,19 @@ impl Receiver {
     /// The sender has told how much there is, which was not known.
     pub fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
         let refused = ArrivalError::End { chunks: end.chunks };
-        if self.chunks.is_some() || self.written.last().is_some_and(|written| written.0 >= end.chunks) {
+        // Also what is still verified: it would be written beyond the end.
+        let greatest = self.written.last().max(self.writing.last_key_value().map(|(chunk, _)| *chunk));
+        if self.chunks.is_some() || greatest.is_some_and(|chunk| chunk.0 >= end.chunks) {
             return Err(refused);
         }
         if let Shape::Pipe(chunk_size) = self.shape {
             let grid = Grid::new(end.size, chunk_size);
+            // The value of an only chunk is the digest, which it has if it was called the last.
+            let is_value_of_part = end.chunks == 1 && greatest.is_some() && self.last.is_none();
             let fits = self.last.is_none_or(|(last, len)| {
                 last.0 + 1 == end.chunks && grid.extent_of(last).is_some_and(|extent| extent.len == u64::from(len))
             });
-            if grid.is_open() || end.size > MOST_SIZE || grid.chunk_count() != end.chunks || !fits {
+            if grid.is_open() || end.size > MOST_SIZE || grid.chunk_count() != end.chunks || !fits || is_value_of_part {
                 return Err(refused);
             }
             self.tree.close(grid).map_err(|_| refused)?;
@@ -431,8 +450,8 @@ impl Receiver {
     /// A chunk that arrived is not written: it was damaged, or writing failed. It has to come again.
     pub fn on_not_written(&mut self, chunk: ChunkId) {
         if let Entry::Occupied(mut copies) = self.writing.entry(chunk) {
-            *copies.get_mut() -= 1;
-            if *copies.get() == 0 {
+            copies.get_mut().copies -= 1;
+            if copies.get().copies == 0 {
                 copies.remove();
             }
         }
@@ -561,7 +580,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{grid::ChunkSize, hash_tree::chunk_value};
+    use crate::{grid::ChunkSize, hash_tree::chunk_value, session::TransferId};
 
     const A: PathId = PathId(0);
     const B: PathId = PathId(1);
@@ -582,9 +601,9 @@ mod tests {
     #[test]
     fn a_second_copy_is_dropped_and_acknowledged() {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), false, now), Ok(Arrival::Write(_))));
+        assert!(matches!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
         receiver.on_written(A, Some(A), ChunkId(0), len().into(), ChainingValue([1; 32]), now);
-        assert_eq!(receiver.on_arrival(B, ChunkId(0), len(), false, now), Ok(Arrival::Duplicate));
+        assert_eq!(receiver.on_arrival(B, &header(ChunkId(0), len(), false), now), Ok(Arrival::Duplicate));
         let later = now + ACK_DELAY;
         assert_eq!(receiver.poll_ack(B, later), Some(vec![ChunkRange { first: ChunkId(0), count: 1 }]));
         assert_eq!(receiver.duplicate_bytes(), u64::from(len()));
@@ -593,9 +612,9 @@ mod tests {
     #[test]
     fn chunks_outside_the_file_or_of_the_wrong_length_are_refused() {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-        assert!(matches!(receiver.on_arrival(A, ChunkId(2), len(), false, now), Err(ArrivalError::OutOfRange { .. })));
-        assert!(matches!(receiver.on_arrival(A, ChunkId(u64::MAX), len(), false, now), Err(ArrivalError::OutOfRange { .. })));
-        assert!(matches!(receiver.on_arrival(A, ChunkId(1), 1, false, now), Err(ArrivalError::WrongLength { .. })));
+        assert!(matches!(receiver.on_arrival(A, &header(ChunkId(2), len(), false), now), Err(ArrivalError::OutOfRange { .. })));
+        assert!(matches!(receiver.on_arrival(A, &header(ChunkId(u64::MAX), len(), false), now), Err(ArrivalError::OutOfRange { .. })));
+        assert!(matches!(receiver.on_arrival(A, &header(ChunkId(1), 1, false), now), Err(ArrivalError::WrongLength { .. })));
     }
 
     #[test]
@@ -603,7 +622,7 @@ mod tests {
         let pipe = || Receiver::new(Shape::Pipe(ChunkSize::DEFAULT), &[], None);
         let now = origin();
         let full = ChunkSize::DEFAULT.bytes();
-        let arrive = |receiver: &mut Receiver, chunk, len, last| receiver.on_arrival(A, ChunkId(chunk), len, last, now);
+        let arrive = |receiver: &mut Receiver, chunk, len, last| receiver.on_arrival(A, &header(ChunkId(chunk), len, last), now);
         let mut short = pipe();
         assert!(matches!(arrive(&mut short, 0, 5, false), Err(ArrivalError::WrongLength { .. })), "short but not the last");
         assert!(matches!(arrive(&mut short, 3, 5, true), Ok(Arrival::Write(extent)) if extent.len == 5));
@@ -619,28 +638,45 @@ mod tests {
     #[test]
     fn what_is_kept_in_memory_is_never_more_than_there_is_room_for() {
         let (mut receiver, now) = (Receiver::new(Shape::Parcels(ChunkSize::DEFAULT), &[], Some(16)), origin());
-        assert!(receiver.on_arrival(A, ChunkId(15), 1, false, now).is_ok());
-        let beyond = receiver.on_arrival(A, ChunkId(16), 1, false, now);
+        assert!(receiver.on_arrival(A, &header(ChunkId(15), 1, false), now).is_ok());
+        let beyond = receiver.on_arrival(A, &header(ChunkId(16), 1, false), now);
         assert_eq!(beyond, Err(ArrivalError::NoRoom { chunk: 16, granted: 16 }));
         assert_eq!((receiver.on_taken(1), receiver.on_taken(1)), (None, Some(18)));
-        assert!(receiver.on_arrival(A, ChunkId(17), 1, false, now).is_ok());
+        assert!(receiver.on_arrival(A, &header(ChunkId(17), 1, false), now).is_ok());
         assert!(receiver.on_written(A, None, ChunkId(17), 1, ChainingValue([0; 32]), now));
         assert!(!receiver.on_written(A, None, ChunkId(17), 1, ChainingValue([0; 32]), now), "the second copy is not kept");
+    }
+
+    fn header(chunk: ChunkId, len: u32, last: bool) -> DataHeader {
+        DataHeader { transfer: TransferId(1), chunk, value: ChainingValue([1; 32]), len, raw_len: 0, last }
+    }
+
+    #[test]
+    fn a_copy_that_is_not_the_same_waits_until_the_other_is_written() {
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
+        let other = DataHeader { value: ChainingValue([2; 32]), ..header(ChunkId(0), len(), false) };
+        assert!(matches!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
+        assert_eq!(receiver.on_arrival(B, &other, now), Ok(Arrival::Later));
+        receiver.on_not_written(ChunkId(0)); // that of A was damaged
+        assert!(matches!(receiver.on_arrival(B, &other, now), Ok(Arrival::Write(_))));
+        assert_eq!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Later));
+        receiver.on_written(B, Some(B), ChunkId(0), len().into(), other.value, now);
+        assert_eq!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Duplicate));
     }
 
     #[test]
     fn a_damaged_chunk_may_come_again() {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
-        receiver.on_arrival(A, ChunkId(0), len(), false, now).unwrap();
+        receiver.on_arrival(A, &header(ChunkId(0), len(), false), now).unwrap();
         receiver.on_not_written(ChunkId(0));
-        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), false, now), Ok(Arrival::Write(_))));
+        assert!(matches!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
     }
 
     #[test]
     fn a_copy_that_comes_while_the_first_is_written_is_written_too_and_counts_once() {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
         for path in [A, B] {
-            assert!(matches!(receiver.on_arrival(path, ChunkId(0), len(), false, now), Ok(Arrival::Write(_))));
+            assert!(matches!(receiver.on_arrival(path, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
         }
         receiver.on_not_written(ChunkId(0)); // that of A was damaged
         receiver.on_written(B, Some(B), ChunkId(0), len().into(), ChainingValue([1; 32]), now);
@@ -650,7 +686,7 @@ mod tests {
     #[test]
     fn what_is_owed_on_a_lost_path_waits_for_any_other_without_a_deadline() {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
-        receiver.on_arrival(A, ChunkId(3), len(), false, now).unwrap();
+        receiver.on_arrival(A, &header(ChunkId(3), len(), false), now).unwrap();
         receiver.on_written(A, Some(A), ChunkId(3), len().into(), ChainingValue([1; 32]), now);
         receiver.on_path_lost(A);
         assert_eq!(receiver.ack_deadline(), None);
@@ -680,7 +716,7 @@ mod tests {
             receiver.on_compared(chunk, Some(ChainingValue([1; 32])));
         }
         assert_eq!(receiver.poll_values().map(|values| values.len()), Some(2));
-        assert!(matches!(receiver.on_arrival(A, ChunkId(0), len(), false, now), Ok(Arrival::Write(_))));
+        assert!(matches!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
         assert!(!receiver.on_kept(ChunkId(0), now), "its bytes are being replaced");
         assert!(receiver.on_kept(ChunkId(1), now));
     }
@@ -689,12 +725,12 @@ mod tests {
     fn acknowledgements_wait_for_company_but_not_long() {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
         for chunk in 0..3 {
-            receiver.on_arrival(A, ChunkId(chunk), len(), false, now).unwrap();
+            receiver.on_arrival(A, &header(ChunkId(chunk), len(), false), now).unwrap();
             receiver.on_written(A, Some(A), ChunkId(chunk), len().into(), ChainingValue([0; 32]), now);
         }
         assert_eq!(receiver.poll_ack(A, now), None);
         assert_eq!(receiver.ack_deadline(), Some(now + ACK_DELAY));
-        receiver.on_arrival(A, ChunkId(3), len(), false, now).unwrap();
+        receiver.on_arrival(A, &header(ChunkId(3), len(), false), now).unwrap();
         receiver.on_written(A, Some(A), ChunkId(3), len().into(), ChainingValue([0; 32]), now);
         assert_eq!(receiver.poll_ack(A, now), Some(vec![ChunkRange { first: ChunkId(0), count: 4 }]));
     }
@@ -704,7 +740,7 @@ mod tests {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid(9)), &[], None), origin());
         let second = Duration::from_secs(1);
         let write = |receiver: &mut Receiver, chunk| {
-            receiver.on_arrival(A, ChunkId(chunk), len(), false, now).unwrap();
+            receiver.on_arrival(A, &header(ChunkId(chunk), len(), false), now).unwrap();
             receiver.on_written(A, Some(A), ChunkId(chunk), len().into(), ChainingValue([0; 32]), now);
         };
         write(&mut receiver, 0);
@@ -723,7 +759,7 @@ mod tests {
         let (mut receiver, now) = (Receiver::new(Shape::File(grid), &[], None), origin());
         let bytes = vec![5; len() as usize];
         for chunk in [ChunkId(1), ChunkId(0)] {
-            receiver.on_arrival(A, chunk, len(), false, now).unwrap();
+            receiver.on_arrival(A, &header(chunk, len(), false), now).unwrap();
             receiver.on_written(A, Some(A), chunk, len().into(), chunk_value(grid, chunk, &bytes).unwrap(), now);
         }
         assert_eq!(receiver.poll_finished(), None);

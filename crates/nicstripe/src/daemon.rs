@@ -247,12 +247,13 @@ impl Shared {
     }
 
     /// Asks a peer's sessions that have no connection to end: their peer has come back with a new one.
-    async fn give_way(&self, key: &PublicKey) {
+    async fn give_way(&self, key: &PublicKey) -> Vec<SessionHandle> {
         let idle = |entry: &&Entry| entry.key == *key && !entry.handle.connected.load(std::sync::atomic::Ordering::Acquire);
         let handles: Vec<SessionHandle> = self.sessions().values().filter(idle).map(|entry| entry.handle.clone()).collect();
-        for handle in handles {
+        for handle in &handles {
             handle.command(Command::GiveWay).await;
         }
+        handles
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    process::{Child, ChildStdin, Command, Stdio},
+    io::{self, Read, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
     time::{Duration, Instant},
@@ -44,12 +44,23 @@ impl Process {
         process
     }
 
-    fn start(mut command: Command) -> Self {
+    /// Starts it, and reads its standard output with a pause after each so many bytes.
+    #[allow(dead_code, reason = "the tests with cables alone use it")]
+    pub(crate) fn spawn_read_with_pauses(mut command: Command, every: usize, pause: Duration) -> Self {
+        command.stdin(Stdio::null());
+        Self::start_read_by(command, |stdout| Pausing { from: stdout, every, left: every, pause })
+    }
+
+    fn start(command: Command) -> Self {
+        Self::start_read_by(command, |stdout| stdout)
+    }
+
+    fn start_read_by<R: Read + Send + 'static>(mut command: Command, reader: impl FnOnce(ChildStdout) -> R) -> Self {
         let text = format!("{command:?}");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{text}: {error}"));
         let output = Arc::new(Output::default());
-        output.follow(child.stdout.take().unwrap(), |captured| &mut captured.stdout);
+        output.follow(reader(child.stdout.take().unwrap()), |captured| &mut captured.stdout);
         output.follow(child.stderr.take().unwrap(), |captured| &mut captured.stderr);
         Self { child, output, command: text }
     }
@@ -137,6 +148,28 @@ impl Drop for Process {
         // Both fail only when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A reader that takes nothing for a while after each so many bytes.
+#[allow(dead_code, reason = "the tests with cables alone use it")]
+struct Pausing {
+    from: ChildStdout,
+    every: usize,
+    left: usize,
+    pause: Duration,
+}
+
+impl Read for Pausing {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            thread::sleep(self.pause);
+            self.left = self.every;
+        }
+        let most = buffer.len().min(self.left);
+        let read = self.from.read(&mut buffer[..most])?;
+        self.left -= read;
+        Ok(read)
     }
 }
 

@@ -1,6 +1,7 @@
 use proptest::{collection::vec, option, prelude::*};
 
 use super::*;
+use crate::tree::Verdict;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -39,6 +40,81 @@ fn messages_are_pinned_byte_for_byte() {
     assert_eq!(hex(&minicbor::to_vec(welcome).unwrap()), "a2000103420000");
     let refusal = Refusal { code: RefusalCode::UnknownSession, version: 1 };
     assert_eq!(hex(&minicbor::to_vec(refusal).unwrap()), "a200010101");
+}
+
+fn rules() -> TreeRules {
+    TreeRules { update: true, ..TreeRules::default() }
+}
+
+#[test]
+fn messages_of_trees_and_windows_are_pinned_byte_for_byte() {
+    let transfer = TransferId(3);
+    let name = || Name::new(["a", "b"]).unwrap();
+    let walk = WalkRules { recursive: true, only: Some(vec![name()]), ..WalkRules::default() };
+    let sources = vec![TreeSource { name: Some(name()), content: false }, TreeSource { name: None, content: true }];
+    let verdicts = TreeMessage::Verdicts { first: EntryId(9), verdicts: vec![Verdict::Create, Verdict::Refused] };
+    let results = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed: Vec::new(), deleted: vec![name()] };
+    let rules_hex = "a900f401f502f403f404f405f406f407f40880";
+    let cases = [
+        (
+            Message::PutTree(PutTree { transfer, target: Some(name()), as_name: true, rules: rules() }),
+            format!("820981a4000301824161416202f503{rules_hex}"),
+        ),
+        (Message::PutTree(PutTree { transfer, target: None, as_name: false, rules: rules() }), format!("820981a3000302f403{rules_hex}")),
+        (
+            Message::GetTree(GetTree { transfer, sources, walk, rules: rules(), limit_bps: Some(1000) }),
+            format!("820a81a500030182a200824161416201f4a101f502a500f501f402f40381824161416204f403{rules_hex}041903e8"),
+        ),
+        (Message::Tree(TreeBody { transfer, message: verdicts }), "820b81a200030182008209820005".into()),
+        (Message::Tree(TreeBody { transfer, message: results }), "820b81a20003018201838182010380818241614162".into()),
+        (Message::Window(Window { transfer, chunks: 300 }), "820c81a200030119012c".into()),
+    ];
+    for (message, expected) in cases {
+        let bytes = minicbor::to_vec(&message).unwrap();
+        assert_eq!(hex(&bytes), expected, "{message:?}");
+        assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+    }
+}
+
+#[test]
+fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
+    let (transfer, name) = (TransferId(1), Name::new(["a"]).unwrap());
+    let entry = Some(EntryRef { tree: TransferId(2), id: EntryId(300) });
+    let source = SourceIdentity::default();
+    let offer = |kind| Offer { transfer, source, chunk_log2: 18, mode: 0, kind, data: None };
+    let offer_hex = "000101a5000001820000028200000300040002120300";
+    let options_hex = "a400f401f402f403f4";
+    let digest = Digest([3; 32]);
+    let complete = |end| Message::Complete(Complete { transfer, digest, streams: Vec::new(), end, changing: false });
+    let complete_hex = format!("0001015820{}0280", "03".repeat(32));
+    let put = Put { name: name.clone(), offer: offer(None), options: PutOptions::default(), into: None, entry };
+    let cases = [
+        (Message::Offer(offer(None)), format!("820281a4{offer_hex}")),
+        (Message::Offer(offer(Some(OfferKind::File))), format!("820281a5{offer_hex}0400")),
+        (Message::Offer(offer(Some(OfferKind::Pipe))), format!("820281a5{offer_hex}0401")),
+        (Message::Offer(offer(Some(OfferKind::Parcels))), format!("820281a5{offer_hex}0402")),
+        (Message::Put(put), format!("820081a40081416101a4{offer_hex}02{options_hex}04820219012c")),
+        (
+            Message::Get(Get { transfer, name, limit_bps: None, entry, compress: false, allow_changing: false }),
+            "820181a300010181416103820219012c".into(),
+        ),
+        (Message::Accept(Accept { transfer, have: Vec::new(), window: Some(64), delta: None }), "820381a300010180021840".into()),
+        (complete(None), format!("820481a3{complete_hex}")),
+        (complete(Some(End { chunks: 3, size: 600_000 })), format!("820481a4{complete_hex}03a20003011a000927c0")),
+    ];
+    for (message, expected) in cases {
+        let bytes = minicbor::to_vec(&message).unwrap();
+        assert_eq!(hex(&bytes), expected, "{message:?}");
+        assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+    }
+}
+
+#[test]
+fn what_a_peer_without_trees_sends_is_read_as_it_was_meant() {
+    // An offer, an acceptance and a digest without the keys that came later.
+    let bytes = [0x82, 0x03, 0x81, 0xa2, 0x00, 0x01, 0x01, 0x80];
+    let expected = Message::Accept(Accept { transfer: TransferId(1), have: Vec::new(), window: None, delta: None });
+    assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), expected);
 }
 
 #[test]

@@ -157,6 +157,9 @@ pub enum Incoming {
     },
     /// Forget it.
     Drop,
+    /// Keep it, and call [`Session::handle_chunk_again`] when the copy of the chunk that is being written is written, or not; or
+    /// [`Session::handle_chunk_unwritten`] when the transfer has ended before.
+    Later,
 }
 
 impl Session {
@@ -371,6 +374,18 @@ impl Session {
         if !path.flow.on_arrived() {
             return Err(PathError::Credit);
         }
+        self.arrive(id, header, now)
+    }
+
+    /// A chunk that had to wait because of [`Incoming::Later`] is asked about again.
+    pub fn handle_chunk_again(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flow.on_released();
+        }
+        self.arrive(id, header, now)
+    }
+
+    fn arrive(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
         let receiver = match self.transfers.get_mut(&header.transfer) {
             Some(Transfer::Receiving(receiver)) => receiver,
             // What was under way when it ended.
@@ -378,13 +393,15 @@ impl Session {
             None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
             _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
         };
-        match receiver.on_arrival(id, header.chunk, header.chunk_len(), header.last, now)? {
-            Arrival::Write(extent) => {
-                path.flow.on_held();
-                Ok(Incoming::Write { grid: receiver.grid(), offset: extent.offset })
-            }
-            Arrival::Duplicate => Ok(Incoming::Drop),
+        let incoming = match receiver.on_arrival(id, header, now)? {
+            Arrival::Write(extent) => Incoming::Write { grid: receiver.grid(), offset: extent.offset },
+            Arrival::Later => Incoming::Later,
+            Arrival::Duplicate => return Ok(Incoming::Drop),
+        };
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flow.on_held();
         }
+        Ok(incoming)
     }
 
     /// A chunk was verified and written. Where what arrives is kept in memory: says whether it is to be kept, or there already.
@@ -434,6 +451,9 @@ impl Session {
         match message {
             Message::Put(put) => {
                 let shape = shape_of(&put.offer)?;
+                if matches!(shape, Shape::Parcels(_)) {
+                    return Err(PathError::Transfer { what: "parcels", transfer: put.offer.transfer.0, expected: "a tree" });
+                }
                 self.fresh(put.offer.transfer, "put", Transfer::Deciding(shape))?;
                 self.events.push_back(Event::PutRequested(put));
             }

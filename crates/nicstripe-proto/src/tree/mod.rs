@@ -16,7 +16,7 @@ pub mod rules;
 pub use self::{
     entry::{Content, Entry, EntryId, Owner, Xattr},
     message::{EntryFailure, TreeMessage},
-    parcel::{ParcelError, ParcelReader, ParcelWriter, Reason, Record, Trouble},
+    parcel::{ParcelError, ParcelReader, ParcelWriter, Reason, Record, Special, Trouble},
     rules::{Existing, TreeRules, Verdict, decide},
 };
 

@@ -4,7 +4,7 @@
 //!
 //! | offset | size | field |
 //! | --- | --- | --- |
-//! | 0 | 1 | kind: 1 entry, 2 end of a directory, 3 piece of a file, 4 abandoned file, 5 trouble |
+//! | 0 | 1 | kind: 1 entry, 2 end of a directory, 3 piece of a file, 4 abandoned file, 5 trouble, 6 special |
 //! | 1 | 1 | flags; see the kinds |
 //! | 2 | 2 | 0 |
 //! | 4 | 4 | bytes of the body, at most what the parcel has left |
@@ -12,7 +12,8 @@
 //!
 //! An entry's body is its CBOR. An end has none; flag 1 says that all in the directory could be read. A piece's body is its offset in the file,
 //! 8 bytes, and the bytes; flag 1 says that it is the last. The body of an abandoned file is the CBOR of a [`Reason`]: its content will not
-//! come; what came of it is to be dropped. The body of a trouble is the CBOR of a [`Trouble`], its number 0.
+//! come; what came of it is to be dropped. The body of a trouble is the CBOR of a [`Trouble`], that of
+//! a special thing the CBOR of a [`Special`]; the number of both is 0.
 
 use minicbor::{Decode, Encode};
 
@@ -51,6 +52,8 @@ pub enum Record<'a> {
     },
     /// Something was found that cannot become an entry.
     Trouble(Box<Trouble>),
+    /// A socket, a FIFO or a device was found, which is not copied.
+    Special(Box<Special>),
 }
 
 /// Why something does not come.
@@ -75,6 +78,18 @@ pub struct Trouble {
     /// Why.
     #[n(1)]
     pub reason: Reason,
+    /// What the sender calls it where it has no such name, for people; at most 1 KiB, escaped by whoever shows it.
+    #[n(2)]
+    pub label: Option<String>,
+}
+
+/// A socket, a FIFO or a device that the walk came upon.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Special {
+    /// Its place beneath the target.
+    #[n(0)]
+    pub name: Name,
 }
 
 /// Bytes of a record's header.
@@ -123,6 +138,7 @@ impl<'a> ParcelWriter<'a> {
             Record::EndDirectory { id, complete } => self.put(KIND_END, u8::from(*complete), *id, &[]),
             Record::Piece { id, offset, last, bytes } => self.put(KIND_PIECE, u8::from(*last), *id, &[&offset.to_le_bytes(), bytes]),
             Record::Abandoned { id, reason } => self.put(KIND_ABANDONED, 0, *id, &[&minicbor::to_vec(reason).unwrap_or_default()]),
+            Record::Special(special) => self.put(KIND_SPECIAL, 0, EntryId(0), &[&minicbor::to_vec(special).unwrap_or_default()]),
             Record::Trouble(trouble) => self.put(KIND_TROUBLE, 0, EntryId(0), &[&minicbor::to_vec(trouble).unwrap_or_default()]),
         }
     }
@@ -189,6 +205,9 @@ impl<'a> ParcelReader<'a> {
             KIND_TROUBLE => {
                 minicbor::decode(body).map(Box::new).map(Record::Trouble).map_err(|error| ParcelError::Entry(error.to_string()))
             }
+            KIND_SPECIAL => {
+                minicbor::decode(body).map(Box::new).map(Record::Special).map_err(|error| ParcelError::Entry(error.to_string()))
+            }
             KIND_END => Err(ParcelError::Reserved),
             kind => Err(ParcelError::Kind(kind)),
         }
@@ -222,7 +241,7 @@ pub enum ParcelError {
     #[error("peer sent a parcel with reserved bits set")]
     Reserved,
     /// A kind of record that does not exist.
-    #[error("peer sent a parcel with a record of kind {0}, expected 1 to 5")]
+    #[error("peer sent a parcel with a record of kind {0}, expected 1 to 6")]
     Kind(u8),
     /// An entry that cannot be read.
     #[error("peer sent a parcel with an entry that cannot be read: {0}")]
@@ -242,3 +261,4 @@ const KIND_END: u8 = 2;
 const KIND_PIECE: u8 = 3;
 const KIND_ABANDONED: u8 = 4;
 const KIND_TROUBLE: u8 = 5;
+const KIND_SPECIAL: u8 = 6;

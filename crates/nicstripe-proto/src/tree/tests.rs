@@ -58,12 +58,20 @@ fn records_other_than_entries_are_pinned() {
         ),
         (Record::Abandoned { id: EntryId(5), reason: reason("x") }, "04000000", "06000000", "0500000000000000", "a20003016178"),
         (
-            Record::Trouble(Box::new(Trouble { name: Some(name("a")), reason: reason("x") })),
+            Record::Trouble(Box::new(Trouble { name: Some(name("a")), reason: reason("x"), label: None })),
             "05000000",
             "0c000000",
             "0000000000000000",
             "a20081416101a20003016178",
         ),
+        (
+            Record::Trouble(Box::new(Trouble { name: None, reason: reason("x"), label: Some("/l".into()) })),
+            "05000000",
+            "0c000000",
+            "0000000000000000",
+            "a201a2000301617802622f6c",
+        ),
+        (Record::Special(Box::new(Special { name: name("a/s") })), "06000000", "07000000", "0000000000000000", "a1008241614173"),
     ];
     for (record, kind, len, id, body) in cases {
         assert_eq!(hex(&parcel_of(&record)), format!("{kind}{len}{id}{body}"), "{record:?}");
@@ -232,6 +240,7 @@ enum Owned {
     Piece(u64, u64, bool, Vec<u8>),
     Abandoned(u64, String),
     Trouble(Option<Name>, String),
+    Special(Name),
 }
 
 impl Owned {
@@ -241,7 +250,11 @@ impl Owned {
             Self::End(id, complete) => Record::EndDirectory { id: EntryId(*id), complete: *complete },
             Self::Piece(id, offset, last, bytes) => Record::Piece { id: EntryId(*id), offset: *offset, last: *last, bytes },
             Self::Abandoned(id, text) => Record::Abandoned { id: EntryId(*id), reason: reason(text) },
-            Self::Trouble(name, text) => Record::Trouble(Box::new(Trouble { name: name.clone(), reason: reason(text) })),
+            Self::Trouble(name, text) => {
+                let label = name.is_none().then(|| text.clone());
+                Record::Trouble(Box::new(Trouble { name: name.clone(), reason: reason(text), label }))
+            }
+            Self::Special(name) => Record::Special(Box::new(Special { name: name.clone() })),
         }
     }
 }
@@ -253,6 +266,7 @@ fn any_record() -> impl Strategy<Value = Owned> {
         (any::<(u64, u64, bool)>(), vec(any::<u8>(), 0..50)).prop_map(|((id, offset, last), bytes)| Owned::Piece(id, offset, last, bytes)),
         (any::<u64>(), ".{0,20}").prop_map(|(id, text)| Owned::Abandoned(id, text)),
         (option::of(any_name()), ".{0,20}").prop_map(|(name, text)| Owned::Trouble(name, text)),
+        any_name().prop_map(Owned::Special),
     ]
 }
 

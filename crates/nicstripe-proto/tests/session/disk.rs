@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use nicstripe_proto::{ChainingValue, ChunkId, ChunkSet, Digest, Grid, HashTree, Subtree, hash_tree::chunk_value};
+use nicstripe_proto::{
+    ChainingValue, ChunkId, ChunkRange, ChunkSet, ChunkSize, Digest, Grid, HashTree, Subtree,
+    hash_tree::{chunk_value, piece_value},
+    sender::NO_DIGEST,
+};
 use nicstripe_sim::Rng;
 
 /// Which content a file has. Two versions differ in every chunk.
@@ -17,8 +21,10 @@ pub(crate) type Version = u64;
 #[derive(Debug, Clone)]
 pub(crate) struct Contents {
     pub(crate) grid: Grid,
+    /// Lengths of the chunks where they are parcels of a tree, whose grid has no end.
+    parcels: Option<Rc<Vec<u32>>>,
     /// Whether values are hashes of bytes, or only numbers that take no time to make.
-    real: bool,
+    pub(crate) real: bool,
     /// Chunks that are zeros in every version.
     pub(crate) holes: ChunkSet,
     values: Rc<RefCell<HashMap<(Version, ChunkId), ChainingValue>>>,
@@ -26,11 +32,31 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub(crate) fn new(grid: Grid, real: bool) -> Self {
-        Self { grid, real, holes: ChunkSet::new(), values: Rc::default() }
+        Self { grid, parcels: None, real, holes: ChunkSet::new(), values: Rc::default() }
+    }
+
+    /// Parcels of these lengths.
+    pub(crate) fn parcels(lens: Vec<u32>) -> Self {
+        let grid = Grid::open(ChunkSize::DEFAULT);
+        Self { grid, parcels: Some(Rc::new(lens)), real: true, holes: ChunkSet::new(), values: Rc::default() }
+    }
+
+    pub(crate) fn chunks(&self) -> ChunkRange {
+        match &self.parcels {
+            Some(lens) => ChunkRange { first: ChunkId(0), count: lens.len() as u64 },
+            None => self.grid.all_chunks(),
+        }
+    }
+
+    pub(crate) fn len(&self, chunk: ChunkId) -> u32 {
+        match &self.parcels {
+            Some(lens) => lens[chunk.0 as usize],
+            None => self.grid.extent_of(chunk).unwrap().len as u32,
+        }
     }
 
     pub(crate) fn bytes(&self, version: Version, chunk: ChunkId) -> Vec<u8> {
-        let len = self.grid.extent_of(chunk).unwrap().len as usize;
+        let len = self.len(chunk) as usize;
         if self.holes.contains(chunk) {
             return vec![0; len];
         }
@@ -42,6 +68,9 @@ impl Contents {
 
     pub(crate) fn value(&self, version: Version, chunk: ChunkId) -> ChainingValue {
         *self.values.borrow_mut().entry((version, chunk)).or_insert_with(|| {
+            if self.parcels.is_some() {
+                return piece_value(self.grid, chunk, &self.bytes(version, chunk), false).unwrap();
+            }
             if self.real {
                 return chunk_value(self.grid, chunk, &self.bytes(version, chunk)).unwrap();
             }
@@ -52,7 +81,18 @@ impl Contents {
         })
     }
 
+    /// The value that a receiver finds, whose grid may have no end yet.
+    pub(crate) fn value_found(&self, grid: Grid, version: Version, chunk: ChunkId, last: bool) -> ChainingValue {
+        match self.real {
+            true => piece_value(grid, chunk, &self.bytes(version, chunk), last).unwrap(),
+            false => self.value(version, chunk),
+        }
+    }
+
     pub(crate) fn digest(&self, version: Version) -> Digest {
+        if self.parcels.is_some() {
+            return NO_DIGEST;
+        }
         let mut tree = HashTree::new(self.grid);
         for chunk in self.grid.all_chunks().chunks() {
             tree.insert(Subtree::of_chunk(chunk, self.value(version, chunk))).unwrap();

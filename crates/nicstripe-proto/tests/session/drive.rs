@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use nicstripe_proto::{
-    Acceptance, ChunkId, ChunkRange, Digest, Event as Wanted, FailCode, Frame, Incoming, Message, PathId, PathLoss, PathState, TransferId,
-    Transmit, hash_tree::zeros_subtree, message::Committed, session::failure,
+    Acceptance, ChunkId, ChunkRange, DataHeader, Digest, Event as Wanted, FailCode, Frame, Grid, Incoming, Message, PathId, PathLoss,
+    PathState, TransferId, Transmit, hash_tree::zeros_subtree, message::Committed, session::failure,
 };
 use nicstripe_sim::{CloseReason, End};
 
 use crate::{
+    disk::Version,
     harness::{Job, Lab, us},
     peer::{Connection, Outcome, Packet, Work},
 };
@@ -65,9 +66,10 @@ impl Lab {
                     peer.most_writing = peer.most_writing.max(peer.writing.values().sum());
                     let at = self.net.now();
                     self.arrivals.push((at, path));
-                    self.work(to, Work::Write { path, header, content });
+                    self.work(to, Work::Write { path, header, grid, content });
                 }
                 Incoming::Drop => {}
+                Incoming::Later => panic!("two versions of {:?}, from a source that does not change", header.chunk),
             },
         }
     }
@@ -106,7 +108,8 @@ impl Lab {
             Work::OpenTarget(transfer) => {
                 let have = self.lie.take().unwrap_or_else(|| self.peer(end).disk.journal.clone());
                 let delta = self.old.as_ref().map(|old| old.keys().last().map_or(0, |last| last.0 + 1));
-                let how = Acceptance { room: None, holes: !self.holes.is_empty(), delta };
+                let room = self.has_room();
+                let how = Acceptance { room, holes: !self.holes.is_empty() && room.is_none(), delta };
                 let peer = self.peer_mut(end);
                 peer.open.insert(transfer);
                 peer.session.accept_with(transfer, have, how);
@@ -146,7 +149,7 @@ impl Lab {
                 }
                 peer.session.handle_compared(transfer, chunk, value);
             }
-            Work::Write { path, header, content } => self.on_write(end, path, header, content),
+            Work::Write { path, header, grid, content } => self.on_write(end, path, header, grid, content),
             Work::Sync { transfer, subtrees } => {
                 let peer = self.peer_mut(end);
                 peer.disk.sync(grid, &subtrees);
@@ -159,7 +162,13 @@ impl Lab {
                     self.fail(end, transfer, FailCode::SourceChanged);
                 }
             }
-            Work::Commit { transfer, digest } => self.on_commit(end, transfer, digest),
+            Work::Commit { transfer, digest } => {
+                if self.is_taken(transfer, digest) {
+                    self.on_commit(end, transfer, digest);
+                }
+            }
+            Work::Give(transfer) => self.give(end, transfer),
+            Work::Take(transfer) => self.take(end, transfer),
             Work::ConnectTimeout { path, attempt } => {
                 if self.peer(end).connecting.get(&path) == Some(&attempt) {
                     self.peer_mut(end).connecting.remove(&path);
@@ -175,7 +184,7 @@ impl Lab {
         }
     }
 
-    fn on_read(&mut self, end: End, path: PathId, transfer: TransferId, chunk: ChunkId) {
+    pub(crate) fn on_read(&mut self, end: End, path: PathId, transfer: TransferId, chunk: ChunkId) {
         let (now, mut content) = (self.now(), self.peer(end).source);
         let value = self.contents.value(content, chunk);
         let Some(header) = self.peer_mut(end).session.handle_chunk_read(path, transfer, chunk, value, now) else { return };
@@ -190,8 +199,13 @@ impl Lab {
         connection.outbox.push_back(Packet::Chunk { session: peer.process, header, content, wire_len });
     }
 
-    fn on_write(&mut self, end: End, path: PathId, header: nicstripe_proto::DataHeader, content: u64) {
-        let (now, value) = (self.now(), self.contents.value(content, header.chunk));
+    fn on_write(&mut self, end: End, path: PathId, header: DataHeader, grid: Grid, content: Version) {
+        let now = self.now();
+        let value = match self.live {
+            Some(_) => self.contents.value_found(grid, content, header.chunk, header.last),
+            None => self.contents.value(content, header.chunk),
+        };
+        let is_kept = self.has_room().is_some();
         let peer = self.peer_mut(end);
         *peer.writing.get_mut(&path).unwrap() -= 1;
         if value != header.value {
@@ -201,15 +215,16 @@ impl Lab {
             peer.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
             self.fail(end, header.transfer, FailCode::NoSpace);
         } else {
-            if peer.open.contains(&header.transfer) {
+            if !is_kept && peer.open.contains(&header.transfer) {
                 peer.disk.written.insert(header.chunk, content);
             }
-            peer.session.handle_chunk_written(path, &header, now);
+            let news = peer.session.handle_chunk_written(path, &header, now);
+            self.on_verified(end, header.transfer, header.chunk, content, news);
         }
     }
 
-    fn on_commit(&mut self, end: End, transfer: TransferId, digest: Digest) {
-        let (sent, chunks) = (self.offered, self.contents.grid.all_chunks());
+    pub(crate) fn on_commit(&mut self, end: End, transfer: TransferId, digest: Digest) {
+        let (sent, chunks) = (self.offered, self.contents.chunks());
         assert_eq!(digest, self.contents.digest(sent), "committed what was not sent");
         let peer = self.peer_mut(end);
         assert!(chunks.chunks().all(|chunk| peer.disk.written.get(&chunk) == Some(&sent)), "committed with a hole or a wrong chunk");
@@ -281,7 +296,11 @@ impl Lab {
             while self.peer(end).connections[&path].outbox.len() < OUTGOING_QUEUE * PIECES as usize {
                 match self.peer_mut(end).session.poll_transmit(path, now) {
                     Some(Transmit::Frame(frame)) => self.queue_frame(end, path, frame),
-                    Some(Transmit::Chunk { transfer, chunk }) => self.work(end, Work::Read { path, transfer, chunk }),
+                    Some(Transmit::Chunk { transfer, chunk }) => {
+                        if !self.read_given(end, path, transfer, chunk) {
+                            self.work(end, Work::Read { path, transfer, chunk });
+                        }
+                    }
                     None => break,
                 }
             }
@@ -365,7 +384,7 @@ impl Lab {
                 peer.abandoned = true;
             }
             Wanted::Closed(code) => assert_eq!(peer.closed.replace(code), None, "closed twice"),
-            _ => {}
+            live => self.on_live(end, live),
         }
     }
 }

@@ -8,12 +8,14 @@ use std::{
 use nicstripe_proto::{
     ChunkId, ChunkSize, Event as Wanted, Grid, HoleMap, Message, Name, Offer, Offering, PathId, SessionConfig, SourceIdentity, Subtree,
     TransferId, TransferStats,
-    message::{Get, Put, PutOptions},
+    message::{Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeSource, WalkRules},
+    tree::TreeRules,
 };
 use nicstripe_sim::{End, Event, LinkConfig, LinkId, Network};
 
 use crate::{
     disk::{Contents, Version},
+    live::Live,
     peer::{Outcome, Packet, Peer, Work},
 };
 
@@ -67,6 +69,9 @@ pub(crate) struct Lab {
     /// When and on which path each chunk arrived.
     pub(crate) arrivals: Vec<(Duration, PathId)>,
     pub(crate) offered: u64,
+    /// Set where the transfer is not from a file into a file.
+    pub(crate) live: Option<Live>,
+    pub(crate) net_seed: u64,
     /// Holes of the source, each of whole chunks.
     pub(crate) holes: HoleMap,
     /// Chunks of the file that the receiver has under the name, if a delta is asked for.
@@ -123,6 +128,8 @@ impl Lab {
             cut_after: None,
             arrivals: Vec::new(),
             offered: 0,
+            live: None,
+            net_seed: seed.0,
             holes: HoleMap::default(),
             old: None,
             may_change: false,
@@ -182,6 +189,16 @@ impl Lab {
         let sender = self.direction.sender();
         self.peer_mut(sender).session.prepare(transfer, offering);
         match self.direction {
+            Direction::Put if self.kind() == OfferKind::Parcels => {
+                self.peers[0].open.insert(transfer);
+                let put = PutTree { transfer, target: Some(name), as_name: false, rules: TreeRules::default() };
+                self.peers[0].session.put_tree(put);
+            }
+            Direction::Get if self.kind() == OfferKind::Parcels => {
+                let sources = vec![TreeSource { name: Some(name), content: false }];
+                let get = GetTree { transfer, sources, walk: WalkRules::default(), rules: TreeRules::default(), limit_bps: None };
+                self.peers[0].session.get_tree(get);
+            }
             Direction::Put => {
                 let put = Put { name, offer: self.offer(transfer), options: PutOptions::default(), into: None, entry: None };
                 self.peers[0].open.insert(transfer);
@@ -195,9 +212,11 @@ impl Lab {
     }
 
     pub(crate) fn offer(&self, transfer: TransferId) -> Offer {
-        let source = SourceIdentity { size: self.contents.grid.size, ..SourceIdentity::default() };
+        let kind = self.live.as_ref().map(|live| live.plan.kind);
+        let size = if self.kind() == OfferKind::File { self.contents.grid.size } else { 0 };
+        let source = SourceIdentity { size, ..SourceIdentity::default() };
         let data = (!self.holes.is_empty()).then(|| self.contents.grid.size - self.holes.bytes());
-        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind: None, data }
+        Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind, data }
     }
 
     /// Both processes begin anew, after one of them was killed; what the receiver had not made durable is lost if it was the one.
@@ -348,6 +367,7 @@ impl Lab {
                 assert!(waiting <= 16, "{:?}: {waiting} chunks wait for {path:?}", peer.end);
             }
         }
+        self.check_live();
     }
 
     /// The file is at the receiver, and both ends say so.
@@ -357,6 +377,7 @@ impl Lab {
             assert_eq!(peer.outcomes.get(&self.transfer), Some(&Outcome::Committed(digest)), "{:?}", peer.end);
         }
         assert_eq!(self.receiver().disk.committed, Some(digest));
+        self.assert_all_given_and_taken();
     }
 
     pub(crate) fn describe(&self) -> String {

@@ -10,19 +10,19 @@ use nicstripe_proto::{
 };
 use nicstripe_sim::Rng;
 
-const P: PathId = PathId(0);
-const T: TransferId = TransferId(1);
+pub(crate) const P: PathId = PathId(0);
+pub(crate) const T: TransferId = TransferId(1);
 const SIZE: u64 = 8 << 18;
 
 /// An honest session, one open path, and a peer that says what the test wants.
-struct Victim {
-    session: Session,
-    now: Instant,
+pub(crate) struct Victim {
+    pub(crate) session: Session,
+    pub(crate) now: Instant,
     seq: u64,
 }
 
 impl Victim {
-    fn new(role: Role) -> Self {
+    pub(crate) fn new(role: Role) -> Self {
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
         let mut session = Session::new(role, SessionConfig::default(), now);
@@ -32,7 +32,7 @@ impl Victim {
         victim
     }
 
-    fn say(&mut self, message: &Message) -> Result<(), PathError> {
+    pub(crate) fn say(&mut self, message: &Message) -> Result<(), PathError> {
         self.say_bytes(minicbor::to_vec(message).unwrap())
     }
 
@@ -42,12 +42,23 @@ impl Victim {
     }
 
     fn data(&mut self, chunk: u64, len: u32) -> Result<Incoming, PathError> {
-        let header = DataHeader { transfer: T, chunk: ChunkId(chunk), value: ChainingValue([0; 32]), len, raw_len: 0, last: false };
-        self.session.handle_chunk(P, &header, self.now)
+        self.piece(chunk, len, false)
+    }
+
+    /// Data that may be called the last.
+    pub(crate) fn piece(&mut self, chunk: u64, len: u32, last: bool) -> Result<Incoming, PathError> {
+        self.session.handle_chunk(P, &header(chunk, len, last), self.now)
+    }
+
+    /// Data that is verified at once; says whether it was news.
+    pub(crate) fn write(&mut self, chunk: u64, len: u32, last: bool) -> bool {
+        let incoming = self.piece(chunk, len, last);
+        assert!(matches!(incoming, Ok(Incoming::Write { .. })), "{incoming:?}");
+        self.session.handle_chunk_written(P, &header(chunk, len, last), self.now)
     }
 
     /// Everything the session wants and sends.
-    fn drain(&mut self) -> (Vec<Event>, Vec<Transmit>) {
+    pub(crate) fn drain(&mut self) -> (Vec<Event>, Vec<Transmit>) {
         let events = std::iter::from_fn(|| self.session.poll_event()).collect();
         (events, std::iter::from_fn(|| self.session.poll_transmit(P, self.now)).take(1000).collect())
     }
@@ -78,13 +89,17 @@ impl Victim {
         victim
     }
 
-    fn is_healthy(&mut self) {
+    pub(crate) fn is_healthy(&mut self) {
         self.session.handle_timeout(self.now + Duration::from_millis(1));
         assert_eq!(self.session.paths().next().unwrap().1.state(), PathState::Open);
     }
 }
 
-fn offer(transfer: TransferId) -> Offer {
+pub(crate) fn header(chunk: u64, len: u32, last: bool) -> DataHeader {
+    DataHeader { transfer: T, chunk: ChunkId(chunk), value: ChainingValue([0; 32]), len, raw_len: 0, last }
+}
+
+pub(crate) fn offer(transfer: TransferId) -> Offer {
     Offer {
         transfer,
         source: SourceIdentity { size: SIZE, ..SourceIdentity::default() },
@@ -95,15 +110,15 @@ fn offer(transfer: TransferId) -> Offer {
     }
 }
 
-fn put(transfer: TransferId) -> Put {
+pub(crate) fn put(transfer: TransferId) -> Put {
     Put { name: Name::new(["a"]).unwrap(), offer: offer(transfer), options: PutOptions::default(), into: None, entry: None }
 }
 
-fn accept(transfer: TransferId) -> Message {
+pub(crate) fn accept(transfer: TransferId) -> Message {
     Message::Accept(Accept { transfer, have: Vec::new(), window: None, delta: None })
 }
 
-fn ack(first: u64, count: u64) -> Frame {
+pub(crate) fn ack(first: u64, count: u64) -> Frame {
     Frame::Ack { transfer: T, ranges: vec![ChunkRange { first: ChunkId(first), count }] }
 }
 

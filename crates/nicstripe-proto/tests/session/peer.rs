@@ -48,16 +48,48 @@ impl Message for Packet {
 pub(crate) enum Work {
     OpenTarget(TransferId),
     OpenSource(TransferId),
-    Read { path: PathId, transfer: TransferId, chunk: ChunkId },
-    Hash { transfer: TransferId, chunk: ChunkId },
-    Write { path: PathId, header: DataHeader, content: Version },
-    Sync { transfer: TransferId, subtrees: Vec<Subtree> },
-    Zeros { transfer: TransferId, grid: Grid, zeros: Zeros },
+    Read {
+        path: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+    },
+    Hash {
+        transfer: TransferId,
+        chunk: ChunkId,
+    },
+    Write {
+        path: PathId,
+        header: DataHeader,
+        grid: Grid,
+        content: Version,
+    },
+    Sync {
+        transfer: TransferId,
+        subtrees: Vec<Subtree>,
+    },
+    Zeros {
+        transfer: TransferId,
+        grid: Grid,
+        zeros: Zeros,
+    },
     MakeHoles(TransferId),
-    Compare { transfer: TransferId, chunk: ChunkId },
+    Compare {
+        transfer: TransferId,
+        chunk: ChunkId,
+    },
     Check(TransferId),
-    Commit { transfer: TransferId, digest: Digest },
-    ConnectTimeout { path: PathId, attempt: u64 },
+    /// The source gives its next chunk.
+    Give(TransferId),
+    /// The next chunk is taken.
+    Take(TransferId),
+    Commit {
+        transfer: TransferId,
+        digest: Digest,
+    },
+    ConnectTimeout {
+        path: PathId,
+        attempt: u64,
+    },
     CarrierUp(PathId),
 }
 

@@ -2,10 +2,14 @@
 
 use std::{panic, time::Duration};
 
-use nicstripe_proto::ChunkId;
+use nicstripe_proto::{ChunkId, message::OfferKind};
 use nicstripe_sim::{End, Rng};
 
-use crate::harness::{Direction, Lab, Seed, ms, secs, us};
+use crate::{
+    harness::{Direction, Lab, Seed, ms, secs, us},
+    live::Plan,
+    pipes::parcels,
+};
 
 /// Seeds of a usual run.
 const SEEDS: u64 = 300;
@@ -18,17 +22,26 @@ const LIMIT: Duration = secs(400);
 
 #[test]
 fn whatever_happens_the_file_arrives_once_and_whole() {
+    run_all("random", random_lab);
+}
+
+#[test]
+fn whatever_happens_pipes_parcels_and_what_is_taken_in_order_arrive_once_and_whole() {
+    run_all("pipes", random_live_lab);
+}
+
+fn run_all(what: &str, lab: fn(Seed) -> Lab) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seeds = match (number("NICSTRIPE_SEED"), number("NICSTRIPE_SEEDS")) {
         (Some(seed), _) => seed..seed + 1,
         (None, count) => 0..count.unwrap_or(SEEDS),
     };
-    seeds.for_each(|seed| run(Seed(seed)));
+    seeds.for_each(|seed| run(Seed(seed), what, lab));
 }
 
-fn run(seed: Seed) {
+fn run(seed: Seed, what: &str, lab: fn(Seed) -> Lab) {
     let result = panic::catch_unwind(|| {
-        let mut lab = random_lab(seed);
+        let mut lab = lab(seed);
         lab.start();
         lab.run(LIMIT);
         lab.assert_delivered();
@@ -38,7 +51,7 @@ fn run(seed: Seed) {
         lab.assert_delivered();
     });
     if let Err(cause) = result {
-        eprintln!("{seed:?} failed; repeat with: NICSTRIPE_SEED={} cargo test -p nicstripe-proto --test session random", seed.0);
+        eprintln!("{seed:?} failed; repeat with: NICSTRIPE_SEED={} cargo test -p nicstripe-proto --test session {what}", seed.0);
         panic::resume_unwind(cause);
     }
 }
@@ -47,30 +60,60 @@ fn random_lab(seed: Seed) -> Lab {
     let mut rng = Rng::new(seed.0);
     let chunks = pick(&mut rng, &[0, 1, 2, 5, 40, 150, 440]);
     let size = (chunks * 4096).saturating_sub(rng.below(4096) * rng.below(2));
-    let mut lab = Lab::small(seed, size);
+    with_faults(Lab::small(seed, size), &mut rng, chunks)
+}
+
+/// Links of the same kinds, for what is no file of a known length or is taken in order.
+fn random_live_lab(seed: Seed) -> Lab {
+    let mut rng = Rng::new(!seed.0);
+    let kind = [OfferKind::File, OfferKind::Pipe, OfferKind::Parcels][rng.below(3) as usize];
+    let chunks = pick(&mut rng, &[0, 1, 2, 5, 40, 150, 440]);
+    let size = (chunks * 4096).saturating_sub(rng.below(4096) * rng.below(2));
+    let needs_room = kind != OfferKind::Pipe || rng.below(2) == 0;
+    let plan = Plan {
+        kind,
+        room: needs_room.then(|| pick(&mut rng, &[1, 2, 7, 8, 64, 1000])),
+        ahead: pick(&mut rng, &[1, 2, 16, 64]) as usize,
+        give_every: us(pick(&mut rng, &[0, 500, 10_000])),
+        take_every: us(pick(&mut rng, &[0, 500, 10_000])),
+        knows_last: rng.below(2) == 0,
+        untold: (rng.below(2) == 0).then(|| 1 + rng.below(30)),
+    };
+    let untold = plan.untold.filter(|_| kind == OfferKind::Parcels);
+    let mut lab = Lab::small(seed, size).plan(Plan { untold, ..plan });
+    if kind == OfferKind::Parcels {
+        lab.contents = parcels(seed.0, chunks);
+    }
+    with_faults(lab, &mut rng, chunks)
+}
+
+fn with_faults(mut lab: Lab, rng: &mut Rng, chunks: u64) -> Lab {
     if rng.below(2) == 0 {
         lab = lab.direction(Direction::Get);
     }
-    for _ in 0..=pick(&mut rng, &[0, 1, 1, 2, 3, 7]) {
-        let farthest = pick(&mut rng, &[300, 5_000, 50_000]);
+    for _ in 0..=pick(rng, &[0, 1, 1, 2, 3, 7]) {
+        let farthest = pick(rng, &[300, 5_000, 50_000]);
         let (delay, jitter) = (us(rng.below(farthest)), us(rng.below(3_000)));
-        lab = lab.link_with(pick(&mut rng, &[5, 10, 100, 100, 1000, 1000]), delay, jitter);
+        lab = lab.link_with(pick(rng, &[5, 10, 100, 100, 1000, 1000]), delay, jitter);
     }
     for end in End::BOTH {
         let disk = &mut lab.peer_mut(end).disk;
         (disk.read_delay, disk.write_delay) = (us(rng.below(2_000)), us(rng.below(5_000)));
         disk.sync_delay = ms(rng.below(300));
     }
-    if rng.below(3) == 0 {
-        add_holes(&mut lab, &mut rng);
+    // A window is not told of holes, and all is sent.
+    if rng.below(3) == 0 && lab.kind() == OfferKind::File {
+        add_holes(&mut lab, rng);
     }
-    if rng.below(3) == 0 {
-        add_old_file(&mut lab, &mut rng);
+    if rng.below(3) == 0 && lab.live.is_none() {
+        add_old_file(&mut lab, rng);
     }
-    lab.may_change = rng.below(4) == 0;
+    lab.may_change = rng.below(4) == 0 && lab.live.is_none();
     lab.damage = (0..rng.below(4)).map(|_| ChunkId(rng.below(chunks.max(1)))).collect();
+    // Zeros are the same in every version, damaged or not.
+    lab.damage.retain(|chunk| !lab.contents.holes.contains(*chunk));
     for _ in 0..rng.below(7) {
-        add_fault(&mut lab, &mut rng);
+        add_fault(&mut lab, rng);
     }
     lab
 }
@@ -125,7 +168,7 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
         }
         5 => lab.at(at, move |lab| lab.peer_mut(end).disk.stalled_until = until),
         _ => lab.at(at, move |lab| {
-            if lab.peers.iter().all(|peer| peer.outcomes.is_empty()) && lab.receiver().disk.committed.is_none() {
+            if lab.live.is_none() && lab.peers.iter().all(|peer| peer.outcomes.is_empty()) && lab.receiver().disk.committed.is_none() {
                 lab.restart(end);
             }
         }),

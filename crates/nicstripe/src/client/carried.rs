@@ -32,13 +32,14 @@ impl Carried {
     }
 }
 
-/// Says of each link what its interface carried since `before`, and takes back that it is verified where that is less than it delivered.
+/// Says of each link what its interface carried since `before`, and takes back that it is verified where that is less than what it
+/// delivered was on the wire.
 ///
 /// Some drivers count once a second (tg3, bnxt): where it looks too little they are given that time.
 pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiving: bool) {
     for _ in 0..COUNTING_LOOKS {
         judge(links, before, &Carried::read(), is_receiving);
-        if links.iter().all(|link| link.interface_bytes.is_none_or(|carried| carried >= delivered(links, link))) {
+        if links.iter().all(|link| link.interface_bytes.is_none_or(|carried| carried >= on_wire(links, link))) {
             break;
         }
         tokio::time::sleep(COUNTING_PAUSE).await;
@@ -49,7 +50,7 @@ pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiv
 /// Takes back what the counters do not bear out.
 fn withdraw(links: &mut [LinkReport]) {
     for index in 0..links.len() {
-        let lacks = links.get(index).is_some_and(|link| link.interface_bytes.is_none_or(|carried| carried < delivered(links, link)));
+        let lacks = links.get(index).is_some_and(|link| link.interface_bytes.is_none_or(|carried| carried < on_wire(links, link)));
         if let Some(link) = links.get_mut(index).filter(|link| lacks && link.verified == Some(true)) {
             // What nobody counted is not known.
             link.verified = link.interface_bytes.map(|_| false);
@@ -64,9 +65,9 @@ fn judge(links: &mut [LinkReport], before: &Carried, now: &Carried, is_receiving
     }
 }
 
-/// Returns what all links on the interface of `link` delivered.
-fn delivered(links: &[LinkReport], link: &LinkReport) -> u64 {
-    links.iter().filter(|other| other.link.interface == link.link.interface).map(|other| other.bytes).sum()
+/// Returns the least that all links on the interface of `link` put on the wire for what they delivered.
+fn on_wire(links: &[LinkReport], link: &LinkReport) -> u64 {
+    links.iter().filter(|other| other.link.interface == link.link.interface).map(|other| other.wire_bytes).sum()
 }
 
 /// Looks at the counters, and the pause between two: somewhat more than a second in all.
@@ -87,6 +88,7 @@ mod tests {
         LinkReport {
             link: LinkName { interface: interface.into(), peer_interface: None, local: None, remote: [10, 0, 0, remote].into() },
             bytes,
+            wire_bytes: bytes,
             goodput: BitRate(0),
             theory: None,
             state: LinkState::Up,
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn two_links_on_one_interface_have_to_share_what_it_carried() {
         let links = [link("eth1", 1, 100), link("eth1", 2, 50), link("eth2", 3, 7)];
-        assert_eq!([delivered(&links, &links[0]), delivered(&links, &links[2])], [150, 7]);
+        assert_eq!([on_wire(&links, &links[0]), on_wire(&links, &links[2])], [150, 7]);
     }
 
     #[test]
@@ -141,6 +143,13 @@ mod tests {
         assert_eq!(counted(100, Some(100)), Some(true));
         assert_eq!(counted(100, Some(99)), Some(false));
         assert_eq!(counted(100, None), None, "nobody counted");
+    }
+
+    #[test]
+    fn what_compression_saved_is_not_missed() {
+        let mut links = [LinkReport { wire_bytes: 10, interface_bytes: Some(12), ..link("eth1", 1, 100) }];
+        withdraw(&mut links);
+        assert_eq!(links[0].verified, Some(true));
     }
 
     #[tokio::test]

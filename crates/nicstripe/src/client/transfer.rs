@@ -135,6 +135,8 @@ impl Run {
             Error::Connect { .. } | Error::Refused { .. } => {
                 lost_since.get_or_insert_with(Instant::now).elapsed() < self.inner.settings.patience
             }
+            // A daemon that dies in the middle of a handshake cannot be told from one that does not trust us any more.
+            Error::Untrusted { .. } => lost_since.is_some_and(|since| since.elapsed() < DYING),
             // A named link cannot connect while its daemon is away.
             Error::Link { .. } => lost_since.is_some_and(|since| since.elapsed() < self.inner.settings.patience),
             _ => false,
@@ -221,6 +223,9 @@ impl Run {
         report
     }
 }
+
+/// How long after the loss of a session it may be that the daemon is just going away.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Events that may wait for whoever shows them.
 const EVENTS: usize = 1024;

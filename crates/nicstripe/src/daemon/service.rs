@@ -69,19 +69,40 @@ impl Service {
     /// Opens a file for the peer to write. Waits a while for an earlier session of the same peer to let go of it.
     pub(crate) async fn open_target(self: Arc<Self>, put: Put) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
         self.check_writable(&put.name)?;
+        let ended = || FileError::new("open", "the target", std::io::Error::other("the I/O threads have ended"));
+        let attempt = || {
+            let (service, put) = (self.clone(), put.clone());
+            let opened = self.shared.pool.call(move || service.open_target_now(&put));
+            async move { opened.await.unwrap_or_else(|| Err(ended())) }
+        };
+        self.once_free(attempt).await.map(|(target, have)| (Arc::new(target), have))
+    }
+
+    /// Makes attempts at a file until no earlier session of the same peer holds it any more, or 5 s have passed.
+    pub(crate) async fn once_free<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, FileError>
+    where
+        F: Future<Output = Result<T, FileError>>,
+    {
         let started = Instant::now();
         loop {
             self.shared.give_way(&self.key).await;
-            let (service, put) = (self.clone(), put.clone());
-            let opened = self.shared.pool.call(move || service.open_target_now(&put)).await;
-            match opened {
-                Some(Err(error)) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => {
-                    tokio::time::sleep(BUSY_PAUSE).await;
-                }
-                Some(result) => return result.map(|(target, have)| (Arc::new(target), have)),
-                None => return Err(FileError::new("open", "the target", std::io::Error::other("the I/O threads have ended"))),
+            match attempt().await {
+                Err(error) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => tokio::time::sleep(BUSY_PAUSE).await,
+                result => return result,
             }
         }
+    }
+
+    /// Waits until earlier sessions of this peer that have no connection have let go of what they do: one that was cut off in the middle of a
+    /// tree may still give files their names.
+    pub(crate) async fn alone(&self) {
+        let earlier = self.shared.give_way(&self.key).await;
+        let ended = async {
+            for session in earlier {
+                session.ended.cancelled().await;
+            }
+        };
+        let _ = tokio::time::timeout(BUSY_TIMEOUT, ended).await;
     }
 
     fn open_target_now(&self, put: &Put) -> Result<(Target, Vec<Subtree>), FileError> {

@@ -5,19 +5,21 @@ use std::{
     ffi::{CStr, OsStr},
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    path::Path,
 };
 
 use nicstripe_proto::{
     journal::Timestamp,
+    name::escaped,
     tree::{Entry, Owner, TreeRules, Xattr, entry::weight_of},
 };
 use rustix::{
     fs::{
         AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr,
-        fsetxattr, fstat, futimens, utimensat,
+        fsetxattr, fstat, futimens, lsetxattr, utimensat,
     },
     io::Errno,
 };
@@ -91,10 +93,13 @@ impl Attributes {
         }
     }
 
-    /// Sets owner and time of a symbolic link. It has no bits, and only privileged extended attributes, which are not kept.
+    /// Sets owner, extended attributes and time of a symbolic link that is new. It has no bits, and only privileged extended attributes, which
+    /// root keeps together with owners.
     pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
-        if let Some(owner) = self.owner {
-            own(|uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW), owner)?;
+        let change = |uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
+        let owner_kept = self.owner.map(|owner| own(change, owner)).transpose()?;
+        if let (Some(xattrs), Some(true), true) = (&self.xattrs, owner_kept, is_root()) {
+            set_link_xattrs(dir, name, xattrs)?;
         }
         match self.mtime {
             Some(mtime) => Ok(utimensat(dir, name, &times_of(mtime), AtFlags::SYMLINK_NOFOLLOW)?),
@@ -158,10 +163,33 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], owner_kept: bool) -> io::Result
         // Capabilities and the like are worth as much as the owner: only root keeps them, and only with owners.
         let is_allowed = is_plain_xattr(name) || (owner_kept && is_root() && is_privileged_xattr(name));
         if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
-            ignore_unsupported(fsetxattr(file, name, value, XattrFlags::empty()))?;
+            explain(fsetxattr(file, name, value, XattrFlags::empty()), name, value)?;
         }
     }
     Ok(())
+}
+
+/// There is no call for that by directory and name, so the way leads through `/proc`; where that is not mounted none are set.
+fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
+    let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
+    for xattr in wanted.iter().filter(|xattr| is_privileged_xattr(&xattr.name)) {
+        match lsetxattr(&path, &xattr.name[..], &xattr.value, XattrFlags::empty()) {
+            Err(Errno::NOENT) => return Ok(()),
+            set => explain(set, &xattr.name, &xattr.value)?,
+        }
+    }
+    Ok(())
+}
+
+/// What it means that an attribute cannot be set: "no space" says nothing of the disk here.
+fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result<()> {
+    match set {
+        Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
+            let (name, len) = (escaped(name), value.len());
+            Err(io::Error::other(format!("the file system has no room for extended attribute {name} of {len} bytes")))
+        }
+        set => ignore_unsupported(set),
+    }
 }
 
 fn list_xattrs(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
@@ -202,3 +230,23 @@ const SET_ID_BITS: u32 = 0o6000;
 
 /// Most bytes of the names of a file's extended attributes: XATTR_LIST_MAX of linux/limits.h.
 const MOST_LISTED: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_that_the_file_system_has_no_room_for_is_named() {
+        let file = tempfile::tempfile().unwrap();
+        let xattr = |len| Some(vec![Xattr { name: b"user.large".to_vec().into(), value: vec![1; len].into() }]);
+        let apply = |len| Attributes { xattrs: xattr(len), ..Attributes::default() }.apply(&file);
+        apply(10).unwrap();
+        if read_xattr(&file, b"user.large", 10).is_none() {
+            return eprintln!("skipped: no extended attributes here");
+        }
+        // More than the kernel takes on any file system: XATTR_SIZE_MAX is 65536.
+        let error = apply(100_000).unwrap_err();
+        assert_eq!(error.to_string(), "the file system has no room for extended attribute user.large of 100000 bytes");
+        assert_eq!(error.kind(), io::ErrorKind::Other, "the disk is not full");
+    }
+}

@@ -30,7 +30,20 @@ impl JournalFile {
     ///
     /// [`io::ErrorKind::WouldBlock`] when another transfer has it.
     pub(super) fn lock(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Self::lock_with(dir, name, OFlags::CREATE)
+    }
+
+    /// Opens and locks a journal that is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`JournalFile::lock`], and [`io::ErrorKind::NotFound`].
+    pub(super) fn lock_existing(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
+        Self::lock_with(dir, name, OFlags::empty())
+    }
+
+    fn lock_with(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
         let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(file)

@@ -212,6 +212,7 @@ impl Target {
         } else {
             let part = open_part(&request.dir, request.name, OFlags::empty()).map_err(|cause| error("open", cause))?;
             flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| busy("another transfer is writing it"))?;
+            remove_earlier(&request);
             let size = part.metadata().map_err(|cause| error("stat", cause))?.len();
             (part, size)
         };
@@ -460,6 +461,16 @@ fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<Option<Fi
         Some(FileType::RegularFile) if options.delta || options.in_place => Ok(Some(FileType::RegularFile)),
         Some(_) => Err(FileError::new("replace", shown, io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"))),
     }
+}
+
+/// Removes what an earlier attempt of the same peer has left that was to become a new file, unless it is still at work.
+fn remove_earlier(request: &TargetRequest<'_>) {
+    let journal_name = hidden_name(request.name, &request.peer_key, "journal");
+    let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else { return };
+    if let Ok(Some(replayed)) = JournalFile::replay(&journal) {
+        let _ = unlinkat(&request.dir, hidden_name(request.name, &replayed.header.id.0, "part"), AtFlags::empty());
+    }
+    let _ = unlinkat(&request.dir, &journal_name, AtFlags::empty());
 }
 
 /// Whether a journal is about the file that is offered now.

@@ -11,8 +11,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, Event as Wanted, FailCode, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig, TransferId, Transmit,
-    message::CloseCode, session::failure,
+    BitRate, ChunkId, DataHeader, Event as Wanted, FailCode, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig,
+    TransferId, Transmit, message::CloseCode, session::failure,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -29,7 +29,7 @@ use crate::{
     connect::Connector,
     error::Error,
     event::{Event, LinkState},
-    file::{BufferPool, IoPool},
+    file::{BufferPool, ChunkBuffer, IoPool},
     stream::{EventSink, Stream, StreamEnd, StreamEvent},
 };
 
@@ -92,6 +92,8 @@ pub(crate) struct Driver {
     /// The threads of trees that run.
     threads: TaskTracker,
     hashing: u32,
+    /// Chunks that wait for another copy of theirs to be written.
+    later: Vec<(PathId, DataHeader, ChunkBuffer)>,
     zeroing: u32,
     comparing: u32,
     closing: Option<CloseCode>,
@@ -118,6 +120,7 @@ impl Driver {
             ends: Ends::default(),
             threads: TaskTracker::new(),
             hashing: 0,
+            later: Vec::new(),
             zeroing: 0,
             comparing: 0,
             closing: None,
@@ -170,6 +173,7 @@ impl Driver {
             Input::Given { transfer, given } => self.on_given(transfer, given),
             Input::Taken { transfer, chunks } => self.session.taken(transfer, chunks),
             Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
+            Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
             Input::AloneOpened { transfer, options, result } => self.on_alone_opened(transfer, options, result),
             Input::Command(command) => self.on_command(command, now),
             Input::Carrier { interface, up } => self.on_carrier(&interface, up, now),
@@ -207,7 +211,9 @@ impl Driver {
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
             Command::GiveWay => {
-                if !self.session.is_connected() {
+                // One that has just begun is about to get its first connection.
+                let was_connected = self.next_generation > 0;
+                if was_connected && !self.session.is_connected() {
                     self.closing = Some(CloseCode::Cancelled);
                 }
             }
@@ -287,15 +293,13 @@ impl Driver {
                     self.on_misbehaved(path, &error, now);
                 }
             }
-            StreamEvent::Chunk { header, buffer } => match self.session.handle_chunk(path, &header, now) {
-                Ok(incoming) => {
-                    self.tally.wire_bytes += u64::from(header.len);
-                    if let Incoming::Write { grid, .. } = incoming {
-                        self.works.write(path, grid, header, buffer);
-                    }
+            StreamEvent::Chunk { header, buffer } => {
+                let incoming = self.session.handle_chunk(path, &header, now);
+                if incoming.is_ok() {
+                    self.tally.on_wire(path, &header);
                 }
-                Err(error) => self.on_misbehaved(path, &error, now),
-            },
+                self.on_incoming(path, header, buffer, incoming, now);
+            }
             StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
             StreamEvent::Ended(end) => {
                 let loss = match end {
@@ -305,6 +309,32 @@ impl Driver {
                 tracing::info!(path = path.0, %end, "path lost its connection");
                 self.lose(path, loss, now);
             }
+        }
+    }
+
+    fn on_incoming(
+        &mut self,
+        path: PathId,
+        header: DataHeader,
+        buffer: ChunkBuffer,
+        incoming: Result<Incoming, nicstripe_proto::PathError>,
+        now: Instant,
+    ) {
+        match incoming {
+            Ok(Incoming::Write { grid, .. }) => self.works.write(path, grid, header, buffer),
+            Ok(Incoming::Later) => self.later.push((path, header, buffer)),
+            Ok(Incoming::Drop) => {}
+            Err(error) => self.on_misbehaved(path, &error, now),
+        }
+    }
+
+    /// A copy of a chunk is written, or not: asks again about those that waited for that.
+    fn retry_later(&mut self, transfer: TransferId, chunk: ChunkId, now: Instant) {
+        let is_of = |header: &DataHeader| header.transfer == transfer && header.chunk == chunk;
+        let waited: Vec<_> = self.later.extract_if(.., |(_, header, _)| is_of(header)).collect();
+        for (path, header, buffer) in waited {
+            let incoming = self.session.handle_chunk_again(path, &header, now);
+            self.on_incoming(path, header, buffer, incoming, now);
         }
     }
 
@@ -381,7 +411,7 @@ impl Driver {
                     Some(Transmit::Chunk { transfer, chunk }) => {
                         let Some((buffer, value)) = self.works.read(*path, transfer, chunk, rate) else { continue };
                         let Some(header) = self.session.handle_chunk_read(*path, transfer, chunk, value, now) else { continue };
-                        self.tally.wire_bytes += u64::from(header.len);
+                        self.tally.on_wire(*path, &header);
                         if !slot.send_chunk(header, buffer) {
                             stuck.push(*path);
                             break;
@@ -623,5 +653,24 @@ mod tests {
     fn a_wrong_interface_is_named() {
         let error = Error::Astray { aimed_at: "enp2".into(), arrived: "enp1".into() };
         assert_eq!(stray(&error, true), Some(Some("enp1".into())));
+    }
+
+    #[tokio::test]
+    async fn a_session_that_waits_for_its_first_connection_gives_way_to_nobody() {
+        let handle = Driver::start(DriverConfig {
+            role: Role::Daemon,
+            access: Access::Client,
+            host: "peer".into(),
+            session: SessionConfig::default(),
+            pool: IoPool::start().unwrap(),
+            buffers: BufferPool::default(),
+            connector: None,
+            planner: None,
+            events: EventSlot::default(),
+        });
+        assert!(handle.command(Command::GiveWay).await);
+        assert!(timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
+        assert!(handle.command(Command::Close(CloseCode::Done)).await);
+        timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
     }
 }

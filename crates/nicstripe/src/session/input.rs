@@ -46,6 +46,8 @@ pub(crate) enum Input {
     Taken { transfer: TransferId, chunks: u64 },
     /// The thread of a tree says something.
     Tree { transfer: TransferId, said: TreeSaid },
+    /// A daemon can receive the tree that its peer puts, or may not.
+    TreeReady { transfer: TransferId, result: Result<ReceiverRun, FileError> },
     /// A tree's sender has opened a file for a transfer of its own, or could not.
     AloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
     /// The session's owner wants something.

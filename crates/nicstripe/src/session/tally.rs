@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{BitRate, PathId, Session, TransferStats, message::StreamReport, path::Path};
+use nicstripe_proto::{BitRate, DataHeader, PathId, Session, TransferStats, message::StreamReport, path::Path};
 
 use super::slot::{Slot, view_of};
 use crate::{
@@ -25,6 +25,8 @@ pub(crate) struct Tally {
     pub(crate) failovers: u32,
     /// Bytes of payload that went over the wire.
     pub(crate) wire_bytes: u64,
+    /// What compression saved on each path, of chunks that did not arrive as well.
+    saved_by_path: BTreeMap<PathId, u64>,
     size: Option<u64>,
     resumed: u64,
     peer_streams: BTreeMap<u16, KernelView>,
@@ -49,6 +51,7 @@ impl Tally {
             moving_since: None,
             failovers: 0,
             wire_bytes: 0,
+            saved_by_path: BTreeMap::new(),
             size: None,
             resumed: 0,
             peer_streams: BTreeMap::new(),
@@ -63,6 +66,13 @@ impl Tally {
     pub(super) fn on_started(&mut self, now: Instant, size: Option<u64>, resumed: u64) {
         self.moving_since = Some(now);
         (self.size, self.resumed) = (size, resumed);
+    }
+
+    /// A chunk goes over a path, or came by it.
+    pub(super) fn on_wire(&mut self, path: PathId, header: &DataHeader) {
+        self.wire_bytes += u64::from(header.len);
+        let saved = header.chunk_len().saturating_sub(header.len);
+        *self.saved_by_path.entry(path).or_default() += u64::from(saved);
     }
 
     /// A transfer that belongs to this one, or this one itself, has ended.
@@ -132,12 +142,13 @@ impl Tally {
             }
             let known = session.path(*path);
             let kernel = self.peer_streams.get(&path.0).copied().unwrap_or_else(|| slot.view(known));
-            self.add_link(slot, bytes, kernel, known.map_or(0, Path::failures));
+            let wire_bytes = bytes.saturating_sub(self.saved_by_path.get(path).copied().unwrap_or(0));
+            self.add_link(slot, (bytes, wire_bytes), kernel, known.map_or(0, Path::failures));
         }
         self
     }
 
-    fn add_link(&mut self, slot: &Slot, bytes: u64, kernel: KernelView, failures: u32) {
+    fn add_link(&mut self, slot: &Slot, (bytes, wire_bytes): (u64, u64), kernel: KernelView, failures: u32) {
         let link = slot.plan.link();
         let receiving = !self.peer_streams.is_empty();
         let theory = slot.plan.capacity.through(slot.path_mtu);
@@ -145,6 +156,7 @@ impl Tally {
         match self.links.iter_mut().find(|other| is_one_link(&other.link, &link)) {
             Some(other) => {
                 other.bytes += bytes;
+                other.wire_bytes += wire_bytes;
                 other.failures += failures;
                 other.kernel = sum(&other.kernel, &kernel);
                 other.theory = other.theory.min(theory);
@@ -157,6 +169,7 @@ impl Tally {
             None => self.links.push(LinkReport {
                 link,
                 bytes,
+                wire_bytes,
                 goodput: BitRate(0),
                 theory,
                 state: slot.state.clone(),

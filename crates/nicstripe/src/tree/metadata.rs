@@ -139,6 +139,14 @@ mod tests {
     }
 
     #[test]
+    fn more_than_an_entry_may_have_is_an_error_with_the_limit() {
+        let value_of = |_: &CStr| Ok(vec![1; 60_000]);
+        assert_eq!(collect(b"user.a\0user.b\0", value_of).unwrap().len(), 2);
+        let error = collect(b"user.a\0user.b\0user.c\0", value_of).unwrap_err();
+        assert_eq!(error.to_string(), "extended attributes exceed the limit of 131072 bytes");
+    }
+
+    #[test]
     fn holes_are_found_where_the_file_system_has_them() {
         let dir = tempfile::tempdir().unwrap();
         let file = File::create(dir.path().join("f")).unwrap();

@@ -54,6 +54,8 @@ pub enum EntryOutcome {
     },
     /// It was there already, or what is there is newer.
     Skipped(Verdict),
+    /// It is a socket, a FIFO or a device, and is not copied.
+    Special,
     /// It was deleted at the target. In a dry run: would be.
     Deleted,
     /// It failed.

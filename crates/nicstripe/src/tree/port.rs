@@ -1,11 +1,19 @@
 //! Between a tree's threads and the session's loop.
 
-use std::{fmt, io, sync::mpsc, thread};
+use std::{
+    fmt, io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
 
 use nicstripe_proto::{
     FailCode, Name, Offer, Subtree,
     message::PutOptions,
-    tree::{EntryId, TreeMessage},
+    tree::{EntryFailure, EntryId, TreeMessage},
 };
 
 use super::{EntryOutcome, TreeReport};
@@ -48,7 +56,7 @@ pub(crate) struct WalkProgress {
 /// What a tree's sender is told.
 pub(crate) enum SenderInput {
     /// The receiver says so.
-    Message(TreeMessage),
+    Message(Queued),
     /// Open this file, which is a transfer of its own, and answer.
     OpenAlone { id: EntryId, answer: Answer<Source> },
     /// That transfer has ended at this end.
@@ -92,6 +100,59 @@ pub(crate) enum ReceiverInput {
     /// The transfer has ended.
     Stop,
 }
+
+/// Bytes that messages of a peer take that its tree's thread has not taken in, at most [`MOST_BACKLOG`].
+///
+/// The thread may wait for room in the session while its peer goes on to tell: what it tells of entries is bounded by the entries that wait,
+/// what it deletes is not.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Backlog(Arc<AtomicUsize>);
+
+/// A message that waits for its tree's thread.
+pub(crate) struct Queued {
+    message: TreeMessage,
+    weight: usize,
+    backlog: Backlog,
+}
+
+impl Backlog {
+    /// Takes a message in; `None` where too much waits.
+    pub(crate) fn queue(&self, message: TreeMessage) -> Option<Queued> {
+        let weight = weight_of(&message);
+        let before = self.0.fetch_add(weight, Ordering::Relaxed);
+        let queued = Queued { message, weight, backlog: self.clone() };
+        if before + weight > MOST_BACKLOG {
+            queued.take();
+            return None;
+        }
+        Some(queued)
+    }
+}
+
+impl Queued {
+    /// Takes the message out.
+    pub(crate) fn take(self) -> TreeMessage {
+        self.backlog.0.fetch_sub(self.weight, Ordering::Relaxed);
+        self.message
+    }
+}
+
+/// Bytes of memory that a message takes, about.
+fn weight_of(message: &TreeMessage) -> usize {
+    let parts = match message {
+        TreeMessage::Verdicts { verdicts, .. } => verdicts.len(),
+        TreeMessage::Results { done, failed, deleted } => {
+            let failed: usize = failed.iter().map(|failure| size_of::<EntryFailure>() + failure.text.len()).sum();
+            let name = |name: &Name| size_of::<Name>() + name.components().map(|part| size_of::<Vec<u8>>() + part.len()).sum::<usize>();
+            size_of_val(&done[..]) + failed + deleted.iter().map(name).sum::<usize>()
+        }
+    };
+    size_of::<SenderInput>() + parts
+}
+
+/// Most bytes of messages that wait for a tree's sender: half a million names of deleted files, told while nobody reads a list of them, and
+/// far more than all results that can be outstanding.
+const MOST_BACKLOG: usize = 64 << 20;
 
 /// Where the answer to a question goes.
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
@@ -162,5 +223,29 @@ impl fmt::Debug for SenderRun {
 impl fmt::Debug for ReceiverRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ReceiverRun")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_tells_without_end_is_refused_and_what_is_taken_in_makes_room() {
+        let backlog = Backlog::default();
+        let deleted = vec![Name::parse(b"dir/file").unwrap(); 256];
+        let message = TreeMessage::Results { done: vec![], failed: vec![], deleted };
+        let mut queued: Vec<Queued> = std::iter::from_fn(|| backlog.queue(message.clone())).take(1 << 20).collect();
+        assert!((1000..10_000).contains(&queued.len()), "{} messages", queued.len());
+        assert!(backlog.queue(message.clone()).is_none());
+        queued.pop().unwrap().take();
+        assert!(backlog.queue(message).is_some());
+    }
+
+    #[test]
+    fn empty_messages_count_as_well() {
+        let backlog = Backlog::default();
+        let message = || TreeMessage::Results { done: vec![], failed: vec![], deleted: vec![] };
+        assert!(std::iter::from_fn(|| backlog.queue(message())).take(4 << 20).count() < 4 << 20);
     }
 }

@@ -20,7 +20,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     frame::MAX_PAYLOAD,
-    tree::{Content, EntryFailure, EntryId, Reason, Record, TreeMessage, TreeRules, Trouble, Verdict, parcel::PIECE_HEADER},
+    tree::{Content, EntryFailure, EntryId, Reason, Record, Special, TreeMessage, TreeRules, Trouble, Verdict, parcel::PIECE_HEADER},
 };
 
 use self::{
@@ -225,11 +225,15 @@ impl Sender {
                 self.ledger.end_directory(id);
                 self.outgoing.push_back(Outgoing::EndDirectory { id, complete });
             }
-            Some(Found::Special) => self.outlet.special(),
+            Some(Found::Special { name }) => {
+                self.outlet.special(&name)?;
+                self.push(&Record::Special(Box::new(Special { name })))?;
+            }
             Some(Found::Failed { name, failure }) => {
                 let reason = reason(failure.code, &failure.text);
+                let label = name.is_none().then(|| short(&failure.name));
                 self.outlet.fail(name.clone(), failure)?;
-                self.push(&Record::Trouble(Box::new(Trouble { name, reason })))?;
+                self.push(&Record::Trouble(Box::new(Trouble { name, reason, label })))?;
             }
             None => {
                 self.walk = None;
@@ -343,7 +347,11 @@ impl Sender {
 
 /// Why something does not come, cut to what a record may have.
 fn reason(code: FailCode, text: &str) -> Reason {
-    Reason { code, text: text.chars().take(MOST_REASON).collect() }
+    Reason { code, text: short(text) }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(MOST_REASON).collect()
 }
 
 /// What is said of a file that the receiver gave up itself.
@@ -351,7 +359,7 @@ fn given_up() -> Reason {
     reason(FailCode::Io, "the receiver gave it up")
 }
 
-/// Most characters of a reason: at most 1 KiB.
+/// Most characters of a reason, and of a label: at most 1 KiB.
 const MOST_REASON: usize = 256;
 
 fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Ended {

@@ -17,7 +17,7 @@ use nicstripe_proto::{
 use super::{
     EntryOutcome, TreeReport,
     filter::Filters,
-    port::{ReceiverInput, ReceiverPort, SenderInput, SenderPort, WalkProgress},
+    port::{Backlog, ReceiverInput, ReceiverPort, SenderInput, SenderPort, WalkProgress},
     receiver::ReceiverRequest,
     sender::SenderRequest,
     walk::SendSource,
@@ -77,7 +77,7 @@ impl Back {
 
 impl ReceiverPort for Back {
     fn send(&mut self, message: TreeMessage) -> bool {
-        self.say(SenderInput::Message(message))
+        self.say(SenderInput::Message(Backlog::default().queue(message).unwrap()))
     }
 
     fn consumed(&mut self) -> bool {

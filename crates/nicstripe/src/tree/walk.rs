@@ -64,7 +64,7 @@ pub(super) enum Found {
     /// All in a directory was told; `complete` as in [`nicstripe_proto::tree::Record::EndDirectory`].
     EndDirectory { id: EntryId, complete: bool },
     /// A socket, a FIFO or a device.
-    Special,
+    Special { name: Name },
     /// Something that cannot be told; its name if it has one that can.
     Failed { name: Option<Name>, failure: FailedEntry },
 }
@@ -209,7 +209,8 @@ impl Walk {
                 let error = io::Error::other("it is neither a file nor a directory nor a symbolic link");
                 self.fail_in_level(&looked.location, FailCode::NotAFile, error);
             }
-            _ => self.found.push_back(Found::Special),
+            // Beneath a directory everything has a name.
+            _ => self.found.extend(looked.name.map(|name| Found::Special { name })),
         }
     }
 

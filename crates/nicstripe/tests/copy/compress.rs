@@ -46,6 +46,9 @@ async fn text_shrinks_on_the_wire_there_and_back() {
         assert_eq!(report.digest, Some(digest(&bytes)));
         // What moves before the links' rate is known goes as it is: 50 ms and what is read ahead.
         assert!(report.wire_bytes < bytes.len() as u64 * 2 / 3, "{} of {}", report.wire_bytes, bytes.len());
+        // What the interfaces must have carried is what was sent, not what that became.
+        let links: u64 = report.links.iter().map(|link| link.wire_bytes).sum();
+        assert!(links <= report.wire_bytes && links > 0, "{links} of {}", report.wire_bytes);
     }
 }
 

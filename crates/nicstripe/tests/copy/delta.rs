@@ -50,6 +50,22 @@ async fn only_what_differs_is_on_the_wire() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn in_place_takes_away_what_an_attempt_beside_it_left() {
+    let served = Served::start().await;
+    let client = within(served.connect_at(1, Some(BitRate::from_mbit(200)))).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let (source, bytes) = (here.path().join("source"), content(40 * CHUNK));
+    std::fs::write(&source, &bytes).unwrap();
+    std::fs::write(served.path("target"), "old").unwrap();
+    let replace = CopyOptions { replace: true, ..CopyOptions::default() };
+    assert!(interrupt_at(client.put(&source, Some(name("target")), replace), 1 << 20).await);
+    assert_eq!(leftovers(served.root.path()).len(), 2);
+    within(client.put(&source, Some(name("target")), delta(true)).finish()).await.unwrap();
+    assert!(std::fs::read(served.path("target")).unwrap() == bytes);
+    assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_old_file_may_be_longer_or_shorter_or_the_same_or_empty() {
     let served = Served::start().await;
     let client = within(served.connect(2)).await.unwrap();

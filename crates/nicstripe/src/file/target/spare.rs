@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::{ChainingValue, ChunkId, ChunkSet, Extent, FailCode, Grid, HoleMap, hash_tree::chunk_value};
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, ioctl_ficlone, openat};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, copy_file_range, fallocate, fstat, ioctl_ficlone, openat};
 
 use super::{Place, TMPFS_MAGIC, Target, TargetRequest};
 use crate::file::{
@@ -37,6 +37,8 @@ pub(super) struct Spared {
 pub(super) struct Basis {
     /// Where its chunks have to be copied from; none where they are in the target already.
     copied_from: Option<File>,
+    /// Whether a part of it can become part of the target without being written.
+    can_share: bool,
     /// Chunks of the new file that it has as a whole, from the first.
     chunks: u64,
 }
@@ -53,12 +55,14 @@ impl Basis {
             return None;
         }
         let is_clone = is_new && ioctl_ficlone(part, &old).is_ok();
-        Some(Self { copied_from: (!is_clone).then_some(old), chunks })
+        // A part file that was begun before may have been no clone, and what it has of its own must stay.
+        let can_share = !is_new && can_share(request, &old);
+        Some(Self { copied_from: (!is_clone).then_some(old), can_share, chunks })
     }
 
     /// The target itself, of `size` bytes.
     pub(super) fn of_itself(grid: Grid, size: u64) -> Self {
-        Self { copied_from: None, chunks: chunks_within(grid, size) }
+        Self { copied_from: None, can_share: false, chunks: chunks_within(grid, size) }
     }
 
     /// Whether the part file is a clone of it.
@@ -156,6 +160,8 @@ impl Target {
     pub(crate) fn compare_chunk(&self, chunk: ChunkId, buffer: &mut ChunkBuffer) -> Result<Option<ChainingValue>, FileError> {
         let Some((basis, extent)) = self.spared.basis.as_ref().zip(self.grid.extent_of(chunk)) else { return Ok(None) };
         let copied_from = basis.copied_from.as_ref().filter(|_| !self.spared.durable.contains(chunk));
+        // What was shared is read from the target: so what was compared is what is there, whoever writes the old file meanwhile.
+        let copied_from = copied_from.filter(|old| !(basis.can_share && share(old, &self.part, extent)));
         let bytes = buffer.bytes_mut(extent.len as usize);
         if let Err(error) = copied_from.unwrap_or(&self.part).read_exact_at(bytes, extent.offset) {
             tracing::debug!(chunk = chunk.0, %error, "cannot read what is there");
@@ -184,6 +190,26 @@ impl Target {
     }
 }
 
+/// Whether the file system can clone the file that has the name.
+fn can_share(request: &TargetRequest<'_>, old: &File) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    openat(&request.dir, ".", flags, Mode::RUSR | Mode::WUSR).is_ok_and(|probe| ioctl_ficlone(probe, old).is_ok())
+}
+
+/// Lets the target have an extent of the old file, in the kernel; says whether it has all of it.
+fn share(old: &File, target: &File, extent: Extent) -> bool {
+    let (mut from, mut to) = (extent.offset, extent.offset);
+    let end = extent.offset + extent.len;
+    while from < end {
+        let left = (end - from) as usize;
+        match copy_file_range(old, Some(&mut from), target, Some(&mut to), left) {
+            Ok(copied) if copied > 0 => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
 /// The parts of an extent, whose bytes these are, that are not zeros in holes of the file of `size` bytes.
 fn parts_outside(holes: &HoleMap, extent: Extent, bytes: &[u8], size: u64) -> Vec<Extent> {
     let end = extent.offset + extent.len;
@@ -195,4 +221,23 @@ fn parts_outside(holes: &HoleMap, extent: Extent, bytes: &[u8], size: u64) -> Ve
         next = hole.offset + hole.len;
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_is_shared_as_a_whole_or_not_at_all() {
+        let (old, new) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let bytes: Vec<u8> = (0..100_000_u32).map(|byte| byte as u8).collect();
+        old.write_all_at(&bytes, 0).unwrap();
+        new.set_len(100_000).unwrap();
+        assert!(share(&old, &new, Extent { offset: 4096, len: 65_536 }));
+        let mut found = vec![0; 100_000];
+        new.read_exact_at(&mut found, 0).unwrap();
+        assert!(found[4096..4096 + 65_536] == bytes[4096..4096 + 65_536]);
+        assert!(found[..4096].iter().chain(&found[4096 + 65_536..]).all(|byte| *byte == 0));
+        assert!(!share(&old, &new, Extent { offset: 98_304, len: 4096 }), "the old file ends before");
+    }
 }

@@ -6,27 +6,27 @@
 use std::{collections::BTreeMap, io, sync::mpsc as threads};
 
 use nicstripe_proto::{
-    ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, TransferId,
+    ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, Subtree, TransferId,
     message::{Committed, EntryRef, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody},
     sender::NO_DIGEST,
     session::failure,
-    tree::TreeMessage,
+    tree::{EntryId, TreeMessage},
 };
 
 use super::Driver;
 use crate::{
     error::Error,
-    file::{FileError, ReadOptions, Source},
+    file::{FileError, ReadOptions, Source, Target},
     session::{
         input::{Alone, GetInto, Input, PutFrom, Reply, TreeSaid},
-        kept::{KEPT_CHUNKS, Kept, Taker, start_writer},
+        kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
         ports::{Line, Owner, Receiving, Sending},
         work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
     },
     tree::{
         TreeReport,
-        port::{EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
+        port::{Backlog, EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
     },
 };
 
@@ -66,7 +66,7 @@ enum Await {
 
 #[derive(Debug)]
 enum TreeThread {
-    Sender(threads::Sender<SenderInput>),
+    Sender(threads::Sender<SenderInput>, Backlog),
     Receiver(threads::Sender<ReceiverInput>),
 }
 
@@ -74,14 +74,14 @@ impl TreeThread {
     /// Says that an entry's own transfer has ended. A thread that is gone does not care.
     fn alone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
         match self {
-            Self::Sender(sender) => drop(sender.send(SenderInput::AloneEnded { id: entry.id, result })),
+            Self::Sender(sender, _) => drop(sender.send(SenderInput::AloneEnded { id: entry.id, result })),
             Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::AloneEnded { id: entry.id, result })),
         }
     }
 
     fn stop(&self) {
         match self {
-            Self::Sender(sender) => drop(sender.send(SenderInput::Stop)),
+            Self::Sender(sender, _) => drop(sender.send(SenderInput::Stop)),
             Self::Receiver(receiver) => drop(receiver.send(ReceiverInput::Stop)),
         }
     }
@@ -197,7 +197,7 @@ impl Driver {
 
     fn open_entry_source(&self, entry: EntryRef, answer: impl FnOnce(Result<Source, FileError>) + Send + 'static) {
         let refused = match self.ends.trees.get(&entry.tree) {
-            Some(TreeThread::Sender(sender)) => {
+            Some(TreeThread::Sender(sender, _)) => {
                 sender.send(SenderInput::OpenAlone { id: entry.id, answer: Box::new(answer) }).err().and_then(|error| match error.0 {
                     SenderInput::OpenAlone { answer, .. } => Some(answer),
                     _ => None,
@@ -237,21 +237,22 @@ impl Driver {
     /// Daemon: the peer puts an entry of a tree; client: the entry that was asked for is offered.
     pub(super) fn open_entry_target(&mut self, transfer: TransferId, entry: EntryRef, offer: Offer, options: PutOptions) {
         self.ends.entries.insert(transfer, entry);
-        let inputs = self.handle.inputs.clone();
-        let answer = Box::new(move |result: Result<_, FileError>| {
-            let result = result.map(|(target, have)| (std::sync::Arc::new(target), have));
-            drop(inputs.blocking_send(Input::Work(WorkDone::TargetOpened { transfer, result })));
-        });
-        let refused = match self.ends.trees.get(&entry.tree) {
-            Some(TreeThread::Receiver(receiver)) => {
-                let wanted = ReceiverInput::OpenAlone { id: entry.id, offer: Box::new(offer), options, answer };
-                receiver.send(wanted).is_err()
-            }
-            _ => true,
+        let Some(TreeThread::Receiver(receiver)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
+        let (receiver, inputs) = (receiver.clone(), self.handle.inputs.clone());
+        let attempt = move || ask_for_target(&receiver, entry.id, offer.clone(), options);
+        let service = match &self.config.access {
+            Access::Daemon(service) => Some(service.clone()),
+            Access::Client => None,
         };
-        if refused {
-            self.fail(transfer, no_tree());
-        }
+        // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
+        tokio::spawn(async move {
+            let opened = match service {
+                Some(service) => service.once_free(attempt).await,
+                None => attempt().await,
+            };
+            let result = opened.map(|(target, have)| (std::sync::Arc::new(target), have));
+            let _ = inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
+        });
     }
 
     /// Daemon: the peer wants to put a tree here.
@@ -259,10 +260,22 @@ impl Driver {
         let transfer = put.transfer;
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client takes no files"),
-            Access::Daemon(service) => match service.receive_tree(put) {
-                Ok(run) => self.receive_tree(transfer, run, None),
-                Err(error) => self.fail(transfer, error),
-            },
+            Access::Daemon(service) => {
+                let (service, inputs) = (service.clone(), self.handle.inputs.clone());
+                tokio::spawn(async move {
+                    service.alone().await;
+                    let result = service.receive_tree(put);
+                    let _ = inputs.send(Input::TreeReady { transfer, result }).await;
+                });
+            }
+        }
+    }
+
+    /// Daemon: nothing stands in the way of the tree that the peer wants to put here.
+    pub(super) fn on_tree_ready(&mut self, transfer: TransferId, result: Result<ReceiverRun, FileError>) {
+        match result {
+            Ok(run) => self.receive_tree(transfer, run, None),
+            Err(error) => self.fail(transfer, error),
         }
     }
 
@@ -291,7 +304,7 @@ impl Driver {
             Ok(inputs) => {
                 self.works.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
                 self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
-                self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
+                self.session.accept(transfer, Vec::new(), Some(KEPT_PARCELS));
                 self.on_started(transfer, 0, std::time::Instant::now());
             }
             Err(error) => self.fail(transfer, FileError::new("receive", "the tree", error)),
@@ -308,7 +321,8 @@ impl Driver {
             Start::Pipe(reader) => read_pipe(giver, reader),
             Start::Tree(run, alone) => {
                 let port = Box::new(Sending { giver, line: self.line(transfer, alone) });
-                run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, TreeThread::Sender(inputs))))
+                let thread = |inputs| TreeThread::Sender(inputs, Backlog::default());
+                run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
         };
         if let Err(error) = started {
@@ -353,16 +367,18 @@ impl Driver {
     pub(super) fn on_peer_committed(&mut self, transfer: TransferId, digest: Digest) {
         match self.ends.trees.get(&transfer) {
             // A thread that is gone has said why.
-            Some(TreeThread::Sender(sender)) => drop(sender.send(SenderInput::Committed)),
+            Some(TreeThread::Sender(sender, _)) => drop(sender.send(SenderInput::Committed)),
             _ => self.on_committed(transfer, digest),
         }
     }
 
     /// The receiver of a tree tells its sender, which is here.
-    pub(super) fn on_tree_told(&self, transfer: TransferId, message: TreeMessage) {
-        if let Some(TreeThread::Sender(sender)) = self.ends.trees.get(&transfer) {
+    pub(super) fn on_tree_told(&mut self, transfer: TransferId, message: TreeMessage) {
+        let Some(TreeThread::Sender(sender, backlog)) = self.ends.trees.get(&transfer) else { return };
+        match backlog.queue(message) {
             // A thread that is gone has said why.
-            drop(sender.send(SenderInput::Message(message)));
+            Some(queued) => drop(sender.send(SenderInput::Message(queued))),
+            None => self.fail(transfer, flooded()),
         }
     }
 
@@ -398,6 +414,26 @@ impl Driver {
 
 fn entry_error(error: &Error) -> EntryError {
     EntryError { code: error.fail_code().unwrap_or(FailCode::Io), text: crate::chain(error) }
+}
+
+/// Asks a tree's thread for the target of an entry that is a transfer of its own.
+fn ask_for_target(
+    receiver: &threads::Sender<ReceiverInput>,
+    id: EntryId,
+    offer: Offer,
+    options: PutOptions,
+) -> impl Future<Output = Result<(Target, Vec<Subtree>), FileError>> + use<> {
+    let (reply, opened) = tokio::sync::oneshot::channel();
+    // Nobody waits any more when the session has ended.
+    let answer = Box::new(move |result| drop(reply.send(result)));
+    // A thread that has ended drops the question, and with it the reply.
+    let _ = receiver.send(ReceiverInput::OpenAlone { id, offer: Box::new(offer), options, answer });
+    async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
+}
+
+fn flooded() -> FileError {
+    let cause = io::Error::other("peer tells more of it than is taken in");
+    FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
 }
 
 fn no_tree() -> FileError {

@@ -134,10 +134,15 @@ impl Driver {
     /// Says whether the chunk is to be kept, where it is kept in memory.
     pub(super) fn on_written(&mut self, path: PathId, header: &DataHeader, result: Result<(), WriteError>, now: Instant) -> bool {
         match result {
-            Ok(()) => return self.session.handle_chunk_written(path, header, now),
+            Ok(()) => {
+                let is_news = self.session.handle_chunk_written(path, header, now);
+                self.retry_later(header.transfer, header.chunk, now);
+                return is_news;
+            }
             Err(WriteError::Damaged) => {
                 tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+                self.retry_later(header.transfer, header.chunk, now);
                 self.lose(path, PathLoss::Protocol, now);
             }
             Err(WriteError::File(error)) => {
@@ -149,7 +154,7 @@ impl Driver {
     }
 
     pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: Arc<ChunkBuffer>, now: Instant) {
-        self.tally.wire_bytes += u64::from(header.len);
+        self.tally.on_wire(path, &header);
         let sent = self.slots.get(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
         if !sent {
             self.lose(path, PathLoss::Reset, now);
@@ -213,6 +218,9 @@ impl Driver {
             self.works.discard_unfinishable(transfer);
         }
         self.works.remove(transfer);
+        for (path, header, _) in self.later.extract_if(.., |(_, header, _)| header.transfer == transfer) {
+            self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+        }
         self.forget_ends(transfer, &result);
         if self.tallied == Some(transfer) {
             return self.finish(result);

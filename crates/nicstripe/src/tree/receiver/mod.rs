@@ -40,7 +40,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     name::escaped,
-    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Trouble, Verdict},
+    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Verdict},
 };
 
 use self::{
@@ -48,7 +48,7 @@ use self::{
     directories::{Directory, Spot, Top},
     files::{Arriving, Candidate},
     links::Link,
-    outbox::{Outbox, told},
+    outbox::Outbox,
     place::Place,
     surplus::ToldNames,
     writing::{Writing, Wrote},
@@ -329,10 +329,8 @@ impl Receiver {
                     self.on_piece(id, offset, last, &parcel, start..start + bytes.len())?;
                 }
                 Record::Abandoned { id, reason } => self.on_abandoned(id, &reason)?,
-                Record::Trouble(trouble) => {
-                    let Trouble { name, reason } = *trouble;
-                    self.out.note_failure(name, reason.code, told(&reason))?;
-                }
+                Record::Trouble(trouble) => self.out.trouble(*trouble)?,
+                Record::Special(special) => self.out.special(special.name)?,
             }
         }
         self.owed += 1;
@@ -508,8 +506,8 @@ const MOST_INPUTS: usize = 64;
 /// eye).
 const IDLE_COMMIT: Duration = Duration::from_millis(10);
 
-/// Most parcels whose pieces wait for the I/O threads: 63 × 260 KiB are less than 16 MiB.
-const MOST_PARCELS: usize = 63;
+/// Most parcels whose pieces wait for the I/O threads: 31 × 260 KiB are less than 8 MiB.
+const MOST_PARCELS: usize = 31;
 
 /// Most directories that were told and have not ended. A walk in depth has as many as a name has components.
 const MOST_OPEN_DIRECTORIES: usize = 1024;

@@ -8,7 +8,7 @@ use std::{
 use nicstripe_proto::{
     FailCode, Name,
     name::printable,
-    tree::{EntryFailure, EntryId, Reason, TreeMessage, Verdict, message::MOST_MESSAGE},
+    tree::{EntryFailure, EntryId, Reason, TreeMessage, Trouble, Verdict, message::MOST_MESSAGE},
 };
 
 use super::Halt;
@@ -87,8 +87,26 @@ impl Outbox {
     /// Something failed that the sender knows of.
     pub(super) fn note_failure(&mut self, name: Option<Name>, code: FailCode, text: String) -> Result<(), Halt> {
         let shown = name.as_ref().map(Name::to_string).unwrap_or_default();
+        self.note(shown, name, code, text)
+    }
+
+    /// The sender came upon something that it cannot send.
+    pub(super) fn trouble(&mut self, trouble: Trouble) -> Result<(), Halt> {
+        let Trouble { name, reason, label } = trouble;
+        let label = || label.map(|label| cut(printable(label.as_bytes())));
+        let shown = name.as_ref().map(Name::to_string).or_else(label).unwrap_or_default();
+        self.note(shown, name, reason.code, told(&reason))
+    }
+
+    fn note(&mut self, shown: String, name: Option<Name>, code: FailCode, text: String) -> Result<(), Halt> {
         self.report.fail(FailedEntry { name: shown, code, text: text.clone() });
         self.tell(name, EntryOutcome::Failed { code, text })
+    }
+
+    /// The sender came upon something that is not copied.
+    pub(super) fn special(&mut self, name: Name) -> Result<(), Halt> {
+        self.report.special += 1;
+        self.tell(Some(name), EntryOutcome::Special)
     }
 
     /// Something was deleted, or would be.

@@ -7,12 +7,7 @@ impl Sender {
     /// Does what follows from it.
     pub(super) fn handle(&mut self, input: SenderInput) -> Result<(), Ended> {
         match input {
-            SenderInput::Message(TreeMessage::Verdicts { first, verdicts }) => self.take_verdicts(first, &verdicts),
-            SenderInput::Message(TreeMessage::Results { done, failed, deleted }) => {
-                done.into_iter().try_for_each(|(first, count)| self.take_done(first, count))?;
-                failed.iter().try_for_each(|failure| self.take_failure(failure))?;
-                deleted.iter().try_for_each(|name| self.outlet.deleted(name))
-            }
+            SenderInput::Message(queued) => self.take_message(queued.take()),
             SenderInput::OpenAlone { id, answer } => self.open_alone(id, answer),
             SenderInput::AloneEnded { id, result } => self.alone_ended(id, result),
             SenderInput::Committed => self.committed(),
@@ -23,6 +18,17 @@ impl Sender {
                 Ok(())
             }
             SenderInput::Stop => Err(Ended::Stopped),
+        }
+    }
+
+    fn take_message(&mut self, message: TreeMessage) -> Result<(), Ended> {
+        match message {
+            TreeMessage::Verdicts { first, verdicts } => self.take_verdicts(first, &verdicts),
+            TreeMessage::Results { done, failed, deleted } => {
+                done.into_iter().try_for_each(|(first, count)| self.take_done(first, count))?;
+                failed.iter().try_for_each(|failure| self.take_failure(failure))?;
+                deleted.iter().try_for_each(|name| self.outlet.deleted(name))
+            }
         }
     }
 

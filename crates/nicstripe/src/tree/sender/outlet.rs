@@ -100,8 +100,9 @@ impl Outlet {
     }
 
     /// Something that is not copied was found.
-    pub(super) fn special(&mut self) {
+    pub(super) fn special(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.special += 1;
+        if self.list { still(self.port.tell(name, EntryOutcome::Special)) } else { Ok(()) }
     }
 
     /// Everything was found.

@@ -24,7 +24,7 @@ use crate::{
 const MOST_READS: usize = 64;
 
 /// Most bytes of these, unless it is one file.
-const MOST_READ_BYTES: u64 = 16 << 20;
+const MOST_READ_BYTES: u64 = 8 << 20;
 
 /// Most files whose digests are reckoned at once.
 const MOST_DIGESTS: usize = 64;

@@ -13,7 +13,10 @@ use nicstripe_proto::tree::{Entry, MOST_PENDING, MOST_UNDECIDED, ParcelReader};
 use super::*;
 use crate::{
     file::{BufferPool, ChunkBuffer},
-    tree::{EntryOutcome, TreeReport, port::WalkProgress},
+    tree::{
+        EntryOutcome, TreeReport,
+        port::{Backlog, WalkProgress},
+    },
 };
 
 /// What a sender gives to its port.
@@ -104,7 +107,7 @@ impl Peer {
     }
 
     fn say(&self, message: TreeMessage) {
-        let _ = self.inputs.send(SenderInput::Message(message));
+        let _ = self.inputs.send(SenderInput::Message(Backlog::default().queue(message).unwrap()));
     }
 
     fn decide(&self, first: u64, verdicts: Vec<Verdict>) {
@@ -150,7 +153,7 @@ impl Peer {
                 }
                 Record::Piece { id, offset, last, bytes } => self.take_piece(id, offset, last, bytes),
                 Record::EndDirectory { id, .. } => assert!(self.ended.insert(id)),
-                Record::Trouble(_) => {}
+                Record::Trouble(_) | Record::Special(_) => {}
                 Record::Abandoned { id, .. } => {
                     assert!(self.ended.insert(id));
                     self.abandoned.push(id);

@@ -67,7 +67,7 @@ impl Walk {
         self.classify(looked, dir, self.selection.clone());
     }
 
-    /// A symbolic link to a regular file is followed where only files are copied, as cp(1) does.
+    /// A symbolic link to anything but a directory is followed where only files are copied, as cp(1) does.
     fn followed(&mut self, location: &Location, stat: &Stat) -> Option<(Arc<Anchor>, Stat)> {
         if self.options.recursive || FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return None;
@@ -75,7 +75,7 @@ impl Walk {
         let anchor = self.anchor(location.directory.anchor.base().clone(), true).ok()?;
         let file = anchor.open_at(&location.leaf, OFlags::PATH).ok()?;
         let stat = fstat(&file).ok()?;
-        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some((anchor, stat))
+        (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then_some((anchor, stat))
     }
 
     /// Opens the directory of a source, or takes that of the source before.

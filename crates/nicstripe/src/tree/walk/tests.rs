@@ -26,7 +26,7 @@ fn lines(walk: Walk) -> Vec<String> {
             }
         }
         Found::EndDirectory { id, complete } => format!("e {}{}", paths[&id], if complete { "" } else { " incomplete" }),
-        Found::Special => "special".into(),
+        Found::Special { name } => format!("special {name}"),
         Found::Failed { failure, .. } => format!("! {} {:?}", failure.name, failure.code),
     })
     .collect()
@@ -166,8 +166,12 @@ fn special_files_are_counted_in_a_tree_and_refused_as_sources() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    assert_eq!(walk_of(&[&contents(dir.path())], RECURSIVE, &[], None), ["d ", "special", "e "]);
+    assert_eq!(walk_of(&[&contents(dir.path())], RECURSIVE, &[], None), ["d ", "special s", "e "]);
     assert_eq!(walk_of(&[&socket], RECURSIVE, &[], None), ["! s NotAFile"]);
+    let link = dir.path().join("to-s");
+    symlink("s", &link).unwrap();
+    assert_eq!(walk_of(&[&link], RECURSIVE, &[], None), ["l to-s s"]);
+    assert_eq!(walk_of(&[&link], WalkOptions::default(), &[], None), ["! to-s NotAFile"]);
 }
 
 #[test]

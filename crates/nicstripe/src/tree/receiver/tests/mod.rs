@@ -14,7 +14,7 @@ use nicstripe_proto::{
     hash_tree::chunk_value,
     journal::Timestamp,
     message::PutOptions,
-    tree::{Content, Entry, EntryId, Owner, Reason, Record, TreeRules, Trouble, Verdict, Xattr},
+    tree::{Content, Entry, EntryId, Owner, Reason, Record, Special, TreeRules, Trouble, Verdict, Xattr},
 };
 
 use self::harness::{Ground, MTIME, Sending, file, name, symlink};
@@ -184,6 +184,26 @@ fn attributes_of_what_is_the_same_are_set() {
     assert_eq!((sending.verdict(directory), sending.verdict(id)), (Verdict::Same, Verdict::Same));
     let [directory, inside] = ["d", "d/f"].map(|path| fs::metadata(ground.at(path)).unwrap());
     assert_eq!((directory.mode() & 0o7777, inside.mode() & 0o7777, directory.mtime()), (0o500, 0o400, MTIME.seconds));
+}
+
+#[test]
+fn extended_attributes_of_a_symbolic_link_are_kept_with_its_owner_alone() {
+    let ground = Ground::new();
+    std::os::unix::fs::symlink("x", ground.at("probe")).unwrap();
+    if rustix::fs::lsetxattr(ground.at("probe"), "trusted.a", b"1", rustix::fs::XattrFlags::empty()).is_err() {
+        return eprintln!("skipped: no right, or no file system, for extended attributes of symbolic links");
+    }
+    for owners in [true, false] {
+        let mut sending = ground.start(TreeRules { owners, xattrs: true, ..TreeRules::default() });
+        let xattrs = ["trusted.a", "user.b"].map(|name| Xattr { name: name.as_bytes().to_vec().into(), value: b"one".to_vec().into() });
+        let plain = sending.plain(None, &format!("link-{owners}"), symlink("nowhere"));
+        sending.tell(Entry { owner: Some(Owner { uid: 0, gid: 0 }), xattrs: Some(xattrs.into()), ..plain });
+        let report = sending.report();
+        assert_eq!((report.symlinks, report.failed), (1, 0));
+        let mut value = [0; 8];
+        let found = rustix::fs::lgetxattr(ground.at(&format!("link-{owners}")), "trusted.a", &mut value[..]);
+        assert_eq!(found.map(|len| value[..len].to_vec()).ok(), owners.then(|| b"one".to_vec()));
+    }
 }
 
 #[test]
@@ -506,10 +526,22 @@ fn what_the_sender_cannot_send_is_told_here_too() {
     let ground = Ground::new();
     let mut sending = ground.start(TreeRules::default());
     let reason = Reason { code: FailCode::Io, text: "no\u{1b}[31m".into() };
-    sending.push(&Record::Trouble(Box::new(Trouble { name: Some(name("a/b")), reason })));
+    sending.push(&Record::Trouble(Box::new(Trouble { name: Some(name("a/b")), reason, label: None })));
+    let reason = Reason { code: FailCode::NotFound, text: "gone".into() };
+    sending.push(&Record::Trouble(Box::new(Trouble { name: None, reason, label: Some("/away\u{1b}".into()) })));
     let report = sending.report();
+    assert_eq!(report.failures[1].name, "/away\\u{1b}");
     let failed = EntryOutcome::Failed { code: FailCode::Io, text: "no\\u{1b}[31m".into() };
-    assert_eq!((report.failed, sending.listed.as_slice(), sending.failed.len()), (1, &[("a/b".to_owned(), failed)][..], 0));
+    assert_eq!((report.failed, sending.listed.as_slice(), sending.failed.len()), (2, &[("a/b".to_owned(), failed)][..], 0));
+}
+
+#[test]
+fn what_is_not_copied_is_counted_and_told_here_too() {
+    let ground = Ground::new();
+    let mut sending = ground.start(TreeRules::default());
+    sending.push(&Record::Special(Box::new(Special { name: name("a/socket") })));
+    assert_eq!(sending.report().special, 1);
+    assert_eq!(sending.listed, [("a/socket".to_owned(), EntryOutcome::Special)]);
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! Two hosts and their cables, on which any command is measured, whatever it copies.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Host, Lab, LinkCounters};
+
+use super::{
+    Cables, Contender, CpReport, Place, Result,
+    contender::{NICSTRIPE, RSYNC_PORT, as_nicstripe, rsync_daemon},
+    process::{Peak, Process},
+};
+
+/// A lab of its own with a daemon on host B, which serves that host's files; the command runs on host A.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    pub(crate) lab: Lab,
+    place: &'a Place,
+    contender: Contender,
+    daemon: Process,
+}
+
+/// What one command took.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// From its start to its end.
+    pub(crate) wall: Duration,
+    /// CPU time of command and daemon.
+    pub(crate) cpu: Duration,
+    /// Of the command and of the daemon.
+    pub(crate) peaks: [Peak; 2],
+    /// Memory of command and daemon that was their own, in bytes, at each look.
+    pub(crate) own: Vec<[u64; 2]>,
+    /// What each cable carried.
+    pub(crate) cables: Vec<LinkCounters>,
+    /// What it printed on standard output, where that was not given to somebody else.
+    pub(crate) output: String,
+    /// What it printed on standard error.
+    pub(crate) errors: String,
+}
+
+impl<'a> Stage<'a> {
+    /// Builds the lab and starts the daemon of nicstripe or rsync in it; the files stay as they are.
+    pub(crate) fn build(cables: &Cables, place: &'a Place, contender: Contender) -> Result<Self> {
+        let lab = Lab::builder().links(cables.specs.iter().copied()).build()?;
+        let daemon = match contender {
+            Contender::Nicstripe => {
+                let mut command = as_nicstripe(lab.command(Host::B, NICSTRIPE), place, Host::B, "serve");
+                command.arg("--root").arg(place.files(Host::B));
+                let daemon = Process::spawn(command, "serve", &place.logs())?;
+                daemon.await_line("listening on")?;
+                daemon
+            }
+            Contender::Rsync => {
+                let daemon = Process::spawn(rsync_daemon(&lab, place, Host::B)?, "rsync-daemon", &place.logs())?;
+                daemon.await_listener(RSYNC_PORT)?;
+                daemon
+            }
+            other => return Err(format!("{other} copies no trees").into()),
+        };
+        Ok(Self { lab, place, contender, daemon })
+    }
+
+    /// `nicstripe cp` with these words, or `rsync` with them.
+    pub(crate) fn client(&self, words: &[&str]) -> Command {
+        let mut command = match self.contender {
+            Contender::Rsync => self.lab.command(Host::A, "rsync"),
+            _ => as_nicstripe(self.lab.command(Host::A, NICSTRIPE), self.place, Host::A, "cp"),
+        };
+        command.args(words);
+        command
+    }
+
+    /// What the client calls a path beneath the files of the daemon's host.
+    pub(crate) fn remote(&self, path: &str) -> String {
+        let address = self.lab.address(Host::B, 0);
+        match self.contender {
+            Contender::Rsync => format!("rsync://{address}:{RSYNC_PORT}/to/{path}"),
+            _ => format!("{address}:{path}"),
+        }
+    }
+
+    /// Runs a command of [`client`](Self::client) to its end. Errors: it failed, or took longer than `limit`.
+    pub(crate) fn measure(&self, client: Command, limit: Duration) -> Result<Measured> {
+        self.measure_process(|logs| Process::spawn(client, "client", logs), limit)
+    }
+
+    /// The same for a command in a pipeline.
+    pub(crate) fn measure_between(&self, client: Command, input: Stdio, output: Stdio, limit: Duration) -> Result<Measured> {
+        let mut measured = self.measure_process(|logs| Process::spawn_between(client, "client", logs, input, output), limit)?;
+        measured.output.clear();
+        Ok(measured)
+    }
+
+    fn measure_process(&self, spawn: impl FnOnce(&Path) -> Result<Process>, limit: Duration) -> Result<Measured> {
+        let (counters_before, cpu_before) = (self.lab.counters()?, self.daemon.cpu()?);
+        let begun = Instant::now();
+        let mut client = spawn(&self.place.logs())?;
+        let mut peaks = [Peak::default(); 2];
+        let mut own = Vec::new();
+        while !client.has_ended_within(INTERVAL)? {
+            peaks[0].update(&client);
+            peaks[1].update(&self.daemon);
+            own.push([&client, &self.daemon].map(|process| process.memory().map_or(0, |[_, own]| own)));
+            if begun.elapsed() > limit {
+                client.await_end(Instant::now())?;
+            }
+        }
+        let wall = begun.elapsed();
+        peaks[1].update(&self.daemon);
+        let cpu = client.cpu()? + self.daemon.cpu()?.saturating_sub(cpu_before);
+        client.succeeded()?;
+        let counters = self.lab.counters()?;
+        let cables = counters.iter().zip(&counters_before).map(|(after, before)| after.since(before)).collect();
+        Ok(Measured { wall, cpu, peaks, own, cables, output: client.output().unwrap_or_default(), errors: client.errors()? })
+    }
+}
+
+impl Measured {
+    /// Bytes that the cables carried both ways, headers included.
+    pub(crate) fn wire_bytes(&self) -> u64 {
+        self.cables.iter().map(|cable| cable.a.received_bytes + cable.b.received_bytes).sum()
+    }
+
+    /// What nicstripe reported with `--json`.
+    pub(crate) fn report(&self) -> Result<CpReport> {
+        CpReport::parse(&self.output)
+    }
+
+    /// How much more memory of its own the command and the daemon had at most in the last quarter of the time than in the second, in
+    /// bytes: less than nothing where it became less.
+    pub(crate) fn growth(&self) -> [i64; 2] {
+        let quarter = self.own.len() / 4;
+        let most = |samples: &[[u64; 2]], end: usize| samples.iter().map(|sample| sample[end]).max().unwrap_or(0).cast_signed();
+        [0, 1].map(|end| most(&self.own[3 * quarter..], end) - most(&self.own[quarter..2 * quarter], end))
+    }
+}
+
+const INTERVAL: Duration = Duration::from_millis(20);

@@ -1,0 +1,314 @@
+//! What `--delta`, `--inplace` and holes save: bytes on the cables, by the cables' counters, and time.
+//!
+//! `cargo bench --bench deltas -- --case delta,inplace,sparse --size 4G --sparse-size 100G --data 1G --runs 3 --direction put,get`
+//!
+//! | case | the copy | compared |
+//! | --- | --- | --- |
+//! | delta | `cp --delta` of an image of `--size` over one of which 2 in 100 extents of 256 KiB differ | every byte, and the digest |
+//! | inplace | the same with `--inplace` | the same |
+//! | sparse | a file of `--sparse-size` whose `--data` bytes are in extents of 1 MiB all over it | data and the maps of `SEEK_DATA` |
+//!
+//! Source and target are in memory, or in `--disk`. Needs three times `--size`: source, target and the new target. Bytes on the cables
+//! count both ways, with all headers. Fails when a copy is wrong, never for speed or bytes.
+#![forbid(unsafe_code)]
+
+mod bench_support;
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use bench_support::{Cables, Contender, Measured, Place, Result, Sample, Spread, Stage, Table, Way, circumstances, gib, parse_size};
+use blake3::Hasher;
+use clap::Args;
+use nicstripe_lab::Host;
+use rustix::{
+    fs::{SeekFrom, seek},
+    io::Errno,
+};
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// What to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "delta,sparse")]
+    case: Vec<Case>,
+
+    /// Bytes of the image
+    #[arg(long, default_value = "4G", value_parser = parse_size)]
+    size: u64,
+
+    /// Bytes of the sparse file
+    #[arg(long, default_value = "100G", value_parser = parse_size)]
+    sparse_size: u64,
+
+    /// Bytes in it that are data
+    #[arg(long, default_value = "1G", value_parser = parse_size)]
+    data: u64,
+
+    /// The cables: so many of 1 Gbit/s, or their rates in Mbit/s
+    #[arg(long, default_value = "2")]
+    links: Cables,
+
+    /// Copies each way
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// Which way the file goes
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
+    direction: Vec<Way>,
+
+    /// A folder on a disk for source and target [default: memory]
+    #[arg(long)]
+    disk: Option<PathBuf>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Case {
+    Delta,
+    Inplace,
+    Sparse,
+}
+
+fn main() -> ExitCode {
+    bench_support::run(bench)
+}
+
+fn bench(arguments: Arguments) -> Result<()> {
+    let mut table = Table::new(&HEADINGS);
+    let mut failures = Vec::new();
+    for case in &arguments.case {
+        for way in &arguments.direction {
+            let result = match case {
+                Case::Delta => delta(&arguments, *way, "--delta"),
+                Case::Inplace => delta(&arguments, *way, "--inplace"),
+                Case::Sparse => sparse(&arguments, *way),
+            };
+            match result {
+                Ok(row) => table.row(row),
+                Err(error) => {
+                    let failure = format!("{case:?}, {}: {error}", way.name());
+                    eprintln!("{failure}");
+                    failures.push(failure);
+                }
+            }
+        }
+    }
+    println!(
+        "\n{}\n{}, {} runs: median (least–greatest).\n\n{table}",
+        circumstances(&[Contender::Nicstripe]),
+        arguments.links,
+        arguments.runs
+    );
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+}
+
+/// Copies an image over an earlier one.
+fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<String>> {
+    let place = arguments.place(3 * arguments.size)?;
+    let ends = Ends::of(&place, way);
+    let old = Sample::incompressible(ends.source.clone(), arguments.size)?;
+    let changed = change(&ends.source)?;
+    let new = Sample::of(old.path)?;
+    let mut runs = Vec::new();
+    for _ in 0..arguments.runs {
+        // Undoes the copy before.
+        if ends.target.exists() {
+            fs::remove_file(&ends.target)?;
+        }
+        Sample::incompressible(ends.target.clone(), arguments.size)?;
+        let measured = ends.copy(arguments, &place, &[option])?;
+        new.check_digest(measured.report()?.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        new.check(&ends.target)?;
+        eprintln!("{option}, {}: {:.2} s, {} bytes on the cables", way.name(), measured.wall.as_secs_f64(), measured.wire_bytes());
+        runs.push(measured);
+    }
+    let case = format!("{option}, {} MiB changed", changed >> 20);
+    Ok(row(&case, way, arguments.size, &runs, "≤ 3 %".to_owned()))
+}
+
+/// Changes a page in one of each [`ONE_IN`] extents of a file, and returns how many bytes these extents have.
+fn change(path: &Path) -> Result<u64> {
+    let file = File::options().write(true).open(path)?;
+    let extents = file.metadata()?.len() / EXTENT;
+    let mut changed = 0;
+    for first in (0..extents).step_by(usize::try_from(ONE_IN)?) {
+        let extent = first + random(first, ONE_IN);
+        let page = random(extent, EXTENT / PAGE) * PAGE;
+        if extent < extents {
+            file.write_all_at(&content(extent)[..usize::try_from(PAGE)?], extent * EXTENT + page)?;
+            changed += EXTENT;
+        }
+    }
+    file.sync_all()?;
+    Ok(changed)
+}
+
+/// Copies a file that is mostly holes.
+fn sparse(arguments: &Arguments, way: Way) -> Result<Vec<String>> {
+    let place = arguments.place(3 * arguments.data)?;
+    let ends = Ends::of(&place, way);
+    let file = File::create_new(&ends.source)?;
+    file.set_len(arguments.sparse_size)?;
+    for offset in data_offsets(arguments) {
+        file.write_all_at(&content(offset), offset)?;
+    }
+    file.sync_all()?;
+    let map = data_map(&file)?;
+    let mut runs = Vec::new();
+    for _ in 0..arguments.runs {
+        if ends.target.exists() {
+            fs::remove_file(&ends.target)?;
+        }
+        let measured = ends.copy(arguments, &place, &[])?;
+        check_sparse(&file, &map, &File::open(&ends.target)?)?;
+        eprintln!("sparse, {}: {:.2} s, {} bytes on the cables", way.name(), measured.wall.as_secs_f64(), measured.wire_bytes());
+        runs.push(measured);
+    }
+    let data: u64 = map.iter().map(|(begin, end)| end - begin).sum();
+    let case = format!("sparse, {} MiB of data in {} extents", data >> 20, map.len());
+    Ok(row(&case, way, arguments.sparse_size, &runs, format!("≤ {:.3} GiB", data as f64 * 1.01 / MIB / 1024.0)))
+}
+
+/// One place in each of equal parts of the file, at a page.
+fn data_offsets(arguments: &Arguments) -> impl Iterator<Item = u64> + use<> {
+    let extents = (arguments.data / DATA_EXTENT).max(1);
+    let part = arguments.sparse_size / extents;
+    (0..extents).map(move |index| index * part + random(index, part.saturating_sub(DATA_EXTENT) / PAGE) * PAGE)
+}
+
+/// Where the data of a file is: from and to.
+fn data_map(file: &File) -> Result<Vec<(u64, u64)>> {
+    let mut map = Vec::new();
+    let mut offset = 0;
+    loop {
+        match seek(file, SeekFrom::Data(offset)) {
+            Ok(begin) => {
+                offset = seek(file, SeekFrom::Hole(begin))?;
+                map.push((begin, offset));
+            }
+            Err(Errno::NXIO) => return Ok(map),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Errors: the copy's size, its map or its data is not that of the source. Outside of the maps both read as zeros.
+fn check_sparse(source: &File, map: &[(u64, u64)], copy: &File) -> Result<()> {
+    let (size, found) = (source.metadata()?.len(), copy.metadata()?.len());
+    if size != found {
+        return Err(format!("the copy has {found} bytes, expected {size}").into());
+    }
+    let copied = data_map(copy)?;
+    if let Some((ours, theirs)) = map.iter().zip(&copied).find(|(ours, theirs)| ours != theirs) {
+        return Err(format!("data at {ours:?} of the source is at {theirs:?} of the copy").into());
+    }
+    if copied.len() != map.len() {
+        return Err(format!("the copy has {} extents of data, expected {}", copied.len(), map.len()).into());
+    }
+    let mut blocks = [vec![0; BLOCK], vec![0; BLOCK]];
+    for (begin, end) in map {
+        for offset in (*begin..*end).step_by(BLOCK) {
+            let len = usize::try_from(end - offset)?.min(BLOCK);
+            let [ours, theirs] = &mut blocks;
+            source.read_exact_at(&mut ours[..len], offset)?;
+            copy.read_exact_at(&mut theirs[..len], offset)?;
+            if ours[..len] != theirs[..len] {
+                return Err(format!("the copy differs from the source in the block at byte {offset}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where a file comes from and goes to.
+#[derive(Debug)]
+struct Ends {
+    source: PathBuf,
+    target: PathBuf,
+    way: Way,
+}
+
+impl Ends {
+    fn of(place: &Place, way: Way) -> Self {
+        let [source, target] = [way.from(), way.from().peer()].map(|host| place.files(host).join(NAME));
+        Self { source, target, way }
+    }
+
+    fn copy(&self, arguments: &Arguments, place: &Place, options: &[&str]) -> Result<Measured> {
+        let stage = Stage::build(&arguments.links, place, Contender::Nicstripe)?;
+        let (here, remote) = (place.files(Host::A).join(NAME), stage.remote(NAME));
+        let here = here.to_str().ok_or("the path is not UTF-8")?;
+        let words = match self.way {
+            Way::Put => [here, &remote],
+            Way::Get => [&remote, here],
+        };
+        let client = stage.client(&[&["--quiet", "--json"], options, &words].concat());
+        stage.measure(client, TIME_LIMIT)
+    }
+}
+
+impl Arguments {
+    fn place(&self, room: u64) -> Result<Place> {
+        match &self.disk {
+            Some(folder) => Place::on_disk(Some(folder), room),
+            None => Place::in_memory(room),
+        }
+    }
+}
+
+const HEADINGS: [&str; 10] =
+    ["case", "way", "file", "s", "on the cables", "% of the file", "bar", "peak of the client, MiB", "of the daemon", "CPU s, both"];
+
+fn row(case: &str, way: Way, size: u64, runs: &[Measured], bar: String) -> Vec<String> {
+    let wire = Spread::of(runs, |run| run.wire_bytes() as f64);
+    let [client, daemon] = [0, 1].map(|end| Spread::of(runs, |run| run.peaks[end].resident as f64 / MIB).middle(1));
+    vec![
+        case.to_owned(),
+        way.name().to_owned(),
+        gib(size),
+        Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
+        format!("{:.3} GiB", wire.median() / MIB / 1024.0),
+        format!("{:.2}", 100.0 * wire.median() / size as f64),
+        bar,
+        client,
+        daemon,
+        Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(1),
+    ]
+}
+
+/// Bytes of one extent of data, the same for the same number.
+fn content(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Hasher::new().update(&number.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+/// A number below a limit, the same for the same seed; 0 where the limit is.
+fn random(seed: u64, limit: u64) -> u64 {
+    let mut bytes = [0; 8];
+    Hasher::new().update(b"where").update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    u64::from_le_bytes(bytes) % limit.max(1)
+}
+
+const NAME: &str = "image.bin";
+const MIB: f64 = 1_048_576.0;
+const BLOCK: usize = 1 << 20;
+
+/// What is compared and sent as one.
+const EXTENT: u64 = 256 << 10;
+
+/// 2 in 100.
+const ONE_IN: u64 = 50;
+
+const PAGE: u64 = 4096;
+
+/// Of the sparse file.
+const DATA_EXTENT: u64 = BLOCK as u64;
+
+/// After so long a copy is given up.
+const TIME_LIMIT: Duration = Duration::from_secs(600);

@@ -1,0 +1,185 @@
+//! Trees that are made for the purpose: many small files, the same once more, many empty ones.
+
+use std::path::PathBuf;
+
+use nicstripe_lab::Host;
+
+use crate::{
+    Arguments, Figures, as_text,
+    bench_support::{Cables, Contender, Contents, Measured, Place, Result, Shape, Spread, Stage, Table, Way},
+    cells, check_same, percent_of_theory, time_limit,
+};
+
+/// Many small files into an empty directory.
+pub(crate) fn small(arguments: &Arguments) -> Figures {
+    let shape = Shape { files: arguments.files, size: arguments.size, per_directory: PER_DIRECTORY };
+    let mut table = Table::new(&["way", "program", "s", "% of theory", "bar", "files/s", "MB/s", "× rsync", "bar", "CPU s, both"]);
+    for way in &arguments.direction {
+        // Source, target, ballast.
+        let place = arguments.place(3 * shape.room())?;
+        shape.plant(&source(&place, *way))?;
+        let contents = Contents::of(&source(&place, *way))?;
+        let series = Comparison { arguments, place: &place, contents, way: *way, into: Into::Nothing }.run()?;
+        for (contender, runs) in &series {
+            let cables = arguments.cables_of(*contender);
+            let seconds = Spread::of(runs, |run| run.wall.as_secs_f64());
+            let is_ours = *contender == Contender::Nicstripe;
+            table.row(cells([
+                way.name().to_owned(),
+                shown(*contender, &cables),
+                seconds.print(2),
+                Spread::of(runs, |run| percent_of_theory(contents.bytes, run.wall, &cables)).middle(1),
+                if is_ours { "≥ 70" } else { "" }.to_owned(),
+                format!("{:.0}", contents.files as f64 / seconds.median()),
+                format!("{:.1}", contents.bytes as f64 / 1e6 / seconds.median()),
+                beside_rsync(&series, *contender, |ours, rsyncs| rsyncs / ours),
+                if is_ours { "≥ 1.5" } else { "" }.to_owned(),
+                Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(2),
+            ]));
+        }
+    }
+    Ok(table)
+}
+
+/// The second run over a tree in which nothing has changed.
+pub(crate) fn unchanged(arguments: &Arguments) -> Figures {
+    let shape = Shape { files: arguments.many, size: 100, per_directory: PER_DIRECTORY };
+    let mut table = Table::new(&["way", "program", "s", "files/s", "time ÷ rsync's", "bar", "MB on the cables", "CPU s, both"]);
+    for way in &arguments.direction {
+        let place = arguments.place(2 * shape.room())?;
+        shape.plant(&source(&place, *way))?;
+        let contents = Contents::of(&source(&place, *way))?;
+        let comparison = Comparison { arguments, place: &place, contents, way: *way, into: Into::SameTree };
+        // What the runs then find unchanged.
+        comparison.copy(Contender::Nicstripe)?;
+        let series = comparison.run()?;
+        for (contender, runs) in &series {
+            let seconds = Spread::of(runs, |run| run.wall.as_secs_f64());
+            table.row(cells([
+                way.name().to_owned(),
+                shown(*contender, &arguments.cables_of(*contender)),
+                seconds.print(2),
+                format!("{:.0}", contents.files as f64 / seconds.median()),
+                beside_rsync(&series, *contender, |ours, rsyncs| ours / rsyncs),
+                if *contender == Contender::Nicstripe { "≤ 2" } else { "" }.to_owned(),
+                Spread::of(runs, |run| run.wire_bytes() as f64 / 1e6).middle(2),
+                Spread::of(runs, |run| run.cpu.as_secs_f64()).middle(2),
+            ]));
+        }
+    }
+    Ok(table)
+}
+
+/// Memory of both ends while many empty files go through.
+pub(crate) fn empty(arguments: &Arguments) -> Figures {
+    let shape = Shape { files: arguments.many, size: 0, per_directory: PER_DIRECTORY };
+    let mut table = Table::new(&["way", "end", "peak resident, MiB", "of it own, MiB", "bar, MiB", "s"]);
+    for way in &arguments.direction {
+        let place = arguments.place(2 * shape.room())?;
+        shape.plant(&source(&place, *way))?;
+        let contents = Contents::of(&source(&place, *way))?;
+        let comparison = Comparison { arguments, place: &place, contents, way: *way, into: Into::Nothing };
+        let runs = (0..arguments.runs).map(|_| comparison.copy(Contender::Nicstripe)).collect::<Result<Vec<_>>>()?;
+        for (end, name) in ["client", "daemon"].into_iter().enumerate() {
+            table.row(cells([
+                way.name().to_owned(),
+                name.to_owned(),
+                Spread::of(&runs, |run| run.peaks[end].resident as f64 / MIB).print(1),
+                Spread::of(&runs, |run| run.peaks[end].own as f64 / MIB).print(1),
+                "≤ 64".to_owned(),
+                Spread::of(&runs, |run| run.wall.as_secs_f64()).middle(2),
+            ]));
+        }
+    }
+    Ok(table)
+}
+
+/// What is at the target's place before a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Into {
+    Nothing,
+    /// What another run copied.
+    SameTree,
+}
+
+/// Programs that copy the same tree in turn.
+#[derive(Debug)]
+struct Comparison<'a> {
+    arguments: &'a Arguments,
+    place: &'a Place,
+    contents: Contents,
+    way: Way,
+    into: Into,
+}
+
+impl Comparison<'_> {
+    fn run(&self) -> Result<Vec<(Contender, Vec<Measured>)>> {
+        let mut series: Vec<(Contender, Vec<Measured>)> = self.arguments.tools.iter().map(|contender| (*contender, Vec::new())).collect();
+        for _ in 0..self.arguments.runs {
+            for (contender, runs) in &mut series {
+                let measured = self.copy(*contender)?;
+                self.check_work(*contender, &measured)?;
+                eprintln!("{}, {contender}: {:.3} s", self.way.name(), measured.wall.as_secs_f64());
+                runs.push(measured);
+            }
+        }
+        Ok(series)
+    }
+
+    /// Copies the tree, and compares the copy.
+    fn copy(&self, contender: Contender) -> Result<Measured> {
+        if self.into == Into::Nothing {
+            self.place.clear(self.way.from().peer())?;
+        }
+        let stage = Stage::build(&self.arguments.cables_of(contender), self.place, contender)?;
+        let (here, remote) = (self.place.files(Host::A), stage.remote(""));
+        let (tree, here) = (format!("{}/{TREE}", here.display()), as_text(&here)?);
+        let remote_tree = stage.remote(TREE);
+        let words = match self.way {
+            Way::Put => [&tree[..], &remote],
+            Way::Get => [&remote_tree[..], here],
+        };
+        let options: &[&str] = if contender == Contender::Rsync { &["-a"] } else { &["-a", "--quiet", "--json"] };
+        let ballast = if self.into == Into::Nothing { self.place.ballast(self.contents.bytes.max(1))? } else { None };
+        let measured = stage.measure(stage.client(&[options, &words].concat()), time_limit(&self.contents))?;
+        drop(ballast);
+        check_same(&source(self.place, self.way), &self.place.files(self.way.from().peer()).join(TREE))?;
+        Ok(measured)
+    }
+
+    /// Errors: nicstripe copied what it was to leave, or the other way round.
+    fn check_work(&self, contender: Contender, measured: &Measured) -> Result<()> {
+        if contender != Contender::Nicstripe {
+            return Ok(());
+        }
+        let tree = measured.report()?.tree.ok_or("the report tells nothing of a tree")?;
+        let expected = if self.into == Into::Nothing { self.contents.files } else { 0 };
+        let copied = tree.files;
+        if copied == expected && tree.failed == 0 { Ok(()) } else { Err(format!("{copied} files were copied, expected {expected}").into()) }
+    }
+}
+
+/// Where the tree is that is copied.
+fn source(place: &Place, way: Way) -> PathBuf {
+    place.files(way.from()).join(TREE)
+}
+
+fn shown(contender: Contender, cables: &Cables) -> String {
+    format!("{contender}, {cables}")
+}
+
+/// Compares the median time of nicstripe with rsync's; nothing in other rows, and where rsync is not there.
+fn beside_rsync(series: &[(Contender, Vec<Measured>)], contender: Contender, ratio: fn(f64, f64) -> f64) -> String {
+    let median = |wanted: Contender| {
+        let (_, runs) = series.iter().find(|(contender, _)| *contender == wanted)?;
+        Some(Spread::of(runs, |run: &Measured| run.wall.as_secs_f64()).median())
+    };
+    match (contender, median(Contender::Nicstripe), median(Contender::Rsync)) {
+        (Contender::Nicstripe, Some(ours), Some(rsyncs)) => format!("{:.2}", ratio(ours, rsyncs)),
+        _ => String::new(),
+    }
+}
+
+const TREE: &str = "tree";
+const PER_DIRECTORY: u64 = 100;
+const MIB: f64 = 1_048_576.0;

@@ -1,0 +1,190 @@
+//! Archives through pipes, there and back, and a reader that is slower than any cable.
+
+use std::{
+    fs::File,
+    io::{self, PipeReader, Read},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use blake3::{Hash, Hasher};
+use nicstripe_lab::Host;
+
+use crate::{
+    Arguments, Figures,
+    bench_support::{Contender, Contents, Measured, Place, Result, Spread, Stage, Table},
+    cells, copy_aside, percent_of_theory, time_limit, toolchain,
+};
+
+/// Copies a tar through a pipe there, and through a pipe back.
+pub(crate) fn bench(arguments: &Arguments) -> Figures {
+    let tree = arguments.tree.first().map_or_else(toolchain, |tree| Ok(tree.clone()))?;
+    let weighed = Contents::of(&tree)?;
+    let place = arguments.place(3 * (weighed.bytes + 4096 * weighed.files))?;
+    let source = place.files(Host::A).join("tree");
+    copy_aside(&tree, &source)?;
+    let mut archive = start_tar(&source)?;
+    let (digest, size) = digest_of(&mut archive.stdout.take().ok_or("tar has no output")?)?;
+    succeeded(archive)?;
+
+    let mut scene = Scene { arguments, place: &place, source: &source, digest, contents: Contents { bytes: size, files: 1 } };
+    let mut runs = [Vec::new(), Vec::new()];
+    for _ in 0..arguments.runs {
+        runs[0].push(scene.there()?);
+        runs[1].push(scene.back(None)?);
+    }
+    let mut table = Table::new(&HEADINGS);
+    for (what, runs) in ["tar c into cp - host:x.tar", "cp host:x.tar - into a reader"].into_iter().zip(&runs) {
+        table.row(scene.row(what, "≥ 95", runs));
+    }
+    scene.shorten()?;
+    let slow = scene.back(Some(SLOW))?;
+    table.row(scene.row("the same, 20 MB/s", "", &[slow]));
+    Ok(table)
+}
+
+struct Scene<'a> {
+    arguments: &'a Arguments,
+    place: &'a Place,
+    /// The tree that is archived.
+    source: &'a Path,
+    /// Of its archive.
+    digest: Hash,
+    contents: Contents,
+}
+
+impl Scene<'_> {
+    /// Archives the tree into a file of the daemon's host.
+    fn there(&self) -> Result<Measured> {
+        self.place.clear(Host::B)?;
+        let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
+        let ballast = self.place.ballast(self.contents.bytes)?;
+        let mut tar = start_tar(self.source)?;
+        let archive = tar.stdout.take().ok_or("tar has no output")?;
+        let client = stage.client(&["-v", "-", &stage.remote(ARCHIVE)]);
+        let measured = stage.measure_between(client, archive.into(), Stdio::null(), time_limit(&self.contents))?;
+        drop(ballast);
+        succeeded(tar)?;
+        let (digest, size) = digest_of(&mut File::open(self.place.files(Host::B).join(ARCHIVE))?)?;
+        self.check(digest, size)?;
+        check_links(&measured)?;
+        Ok(measured)
+    }
+
+    /// Reads that file back, at most so many bytes a second.
+    fn back(&self, rate: Option<u64>) -> Result<Measured> {
+        let stage = Stage::build(&self.arguments.links, self.place, Contender::Nicstripe)?;
+        let (reader, writer) = io::pipe()?;
+        let reader = thread::spawn(move || {
+            digest_of(&mut Paced { from: reader, rate, begun: Instant::now(), read: 0 }).map_err(|error| error.to_string())
+        });
+        let client = stage.client(&["-v", &stage.remote(ARCHIVE), "-"]);
+        let measured = stage.measure_between(client, Stdio::null(), writer.into(), time_limit(&self.contents))?;
+        let (digest, size) = reader.join().map_err(|_| "the reader panicked")??;
+        self.check(digest, size)?;
+        check_links(&measured)?;
+        Ok(measured)
+    }
+
+    /// Cuts off the archive at the daemon's host what a slow reader would need minutes for.
+    fn shorten(&mut self) -> Result<()> {
+        let path = self.place.files(Host::B).join(ARCHIVE);
+        File::options().write(true).open(&path)?.set_len(self.contents.bytes.min(SLOW_SIZE))?;
+        (self.digest, self.contents.bytes) = digest_of(&mut File::open(path)?)?;
+        Ok(())
+    }
+
+    fn check(&self, digest: Hash, size: u64) -> Result<()> {
+        let expected = self.contents.bytes;
+        if (digest, size) == (self.digest, expected) {
+            Ok(())
+        } else {
+            Err(format!("{size} bytes of another content came, expected {expected}").into())
+        }
+    }
+
+    fn row(&self, what: &str, bar: &str, runs: &[Measured]) -> Vec<String> {
+        let mib = |value: fn(&Measured) -> u64| Spread::of(runs, |run| value(run) as f64 / MIB);
+        let growth = Spread::of(runs, |run| run.growth().into_iter().max().unwrap_or(0) as f64 / MIB);
+        cells([
+            what.to_owned(),
+            format!("{:.1}", self.contents.bytes as f64 / MIB),
+            Spread::of(runs, |run| run.wall.as_secs_f64()).print(2),
+            Spread::of(runs, |run| self.contents.bytes as f64 / 1e6 / run.wall.as_secs_f64()).middle(1),
+            Spread::of(runs, |run| percent_of_theory(self.contents.bytes, run.wall, &self.arguments.links)).print(1),
+            bar.to_owned(),
+            mib(|run| run.peaks[0].resident).print(1),
+            mib(|run| run.peaks[1].resident).print(1),
+            growth.print(1),
+            // One that was lost ends the case.
+            "none".to_owned(),
+        ])
+    }
+}
+
+/// A reader that takes no more than so many bytes a second.
+struct Paced {
+    from: PipeReader,
+    rate: Option<u64>,
+    begun: Instant,
+    read: u64,
+}
+
+impl Read for Paced {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(rate) = self.rate {
+            let due = Duration::from_secs_f64(self.read as f64 / rate as f64);
+            thread::sleep(due.saturating_sub(self.begun.elapsed()));
+        }
+        let read = self.from.read(buffer)?;
+        self.read += read as u64;
+        Ok(read)
+    }
+}
+
+/// `tar` of a tree, the same bytes each time as long as nobody changes the tree.
+fn start_tar(tree: &Path) -> Result<Child> {
+    Ok(Command::new("tar").arg("-cC").arg(tree).arg(".").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
+}
+
+fn succeeded(mut tar: Child) -> Result<()> {
+    let status = tar.wait()?;
+    if status.success() { Ok(()) } else { Err(format!("tar failed: {status}").into()) }
+}
+
+/// Digest and number of all bytes to the end.
+fn digest_of(from: &mut impl Read) -> Result<(Hash, u64)> {
+    let mut hasher = Hasher::new();
+    let mut block = vec![0; BLOCK];
+    loop {
+        match from.read(&mut block)? {
+            0 => return Ok((hasher.finalize(), hasher.count())),
+            read => hasher.update(&block[..read]),
+        };
+    }
+}
+
+/// Errors: what `cp -v` says of its links tells that one was lost, or that there are not as many as cables.
+fn check_links(measured: &Measured) -> Result<()> {
+    let cables = measured.cables.len();
+    let states: Vec<&str> = measured.errors.lines().filter(|line| line.starts_with("  eth")).collect();
+    let are_up = states.len() == cables && states.iter().all(|line| line.trim_end().ends_with("  up"));
+    if are_up { Ok(()) } else { Err(format!("{cables} links that were never lost were expected:\n{}", measured.errors).into()) }
+}
+
+const HEADINGS: [&str; 10] =
+    ["pipe", "MiB", "s", "MB/s", "% of theory", "bar", "peak of the client, MiB", "of the daemon", "later more by, MiB", "links lost"];
+
+const ARCHIVE: &str = "x.tar";
+const MIB: f64 = 1_048_576.0;
+
+/// What a pipe of Linux holds, unless it is told otherwise (pipe(7)).
+const BLOCK: usize = 64 << 10;
+
+/// Bytes a second of the slow reader.
+const SLOW: u64 = 20_000_000;
+
+/// Bytes that it reads: 13 s, far more than both ends may hold in memory.
+const SLOW_SIZE: u64 = 256 << 20;
