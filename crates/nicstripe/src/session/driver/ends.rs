@@ -159,6 +159,8 @@ impl Driver {
     /// A tree's sender has opened a file that becomes a transfer of its own.
     pub(super) fn on_alone_opened(&mut self, transfer: TransferId, options: PutOptions, result: Result<Source, FileError>) {
         match result {
+            // Its tree has ended meanwhile.
+            Ok(_) if !self.owners.contains_key(&transfer) => {}
             Ok(source) => {
                 let source = std::sync::Arc::new(source);
                 let offer = offer_of(transfer, &source);
@@ -274,6 +276,8 @@ impl Driver {
     /// Daemon: nothing stands in the way of the tree that the peer wants to put here.
     pub(super) fn on_tree_ready(&mut self, transfer: TransferId, result: Result<ReceiverRun, FileError>) {
         match result {
+            // Its peer may have given it up while it was waited for.
+            Ok(_) if !self.session.is_under_way(transfer) => {}
             Ok(run) => self.receive_tree(transfer, run, None),
             Err(error) => self.fail(transfer, error),
         }
@@ -389,9 +393,18 @@ impl Driver {
         if let Some(tree) = self.ends.trees.remove(&transfer) {
             tree.stop();
         }
+        self.fail_orphans(transfer);
         let Some(entry) = self.ends.entries.remove(&transfer) else { return };
         if let Some(tree) = self.ends.trees.get(&entry.tree) {
             tree.alone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
+        }
+    }
+
+    /// Ends the transfers of a tree's entries that have not ended before it, as they do unless it failed.
+    fn fail_orphans(&mut self, tree: TransferId) {
+        let orphans: Vec<TransferId> = self.ends.entries.iter().filter(|(_, entry)| entry.tree == tree).map(|(id, _)| *id).collect();
+        for orphan in orphans {
+            self.fail(orphan, FileError::new("copy", "an entry", io::Error::other("its tree has ended")).with_code(FailCode::Cancelled));
         }
     }
 
