@@ -52,7 +52,7 @@ fn a_link_that_is_typed_is_followed_to_its_file_and_keeps_its_name() {
     pair.cp(&["lost", "127.0.0.1:"]).expect(11).error(&["\"lost\"", "No such file"]);
     // With -r it is the link that is copied.
     pair.cp(&["-r", "lost", "127.0.0.1:"]).expect(0);
-    assert_eq!(std::fs::read_link(pair.server.path("lost")).unwrap().as_os_str(), "nowhere");
+    assert_eq!(fs::read_link(pair.server.path("lost")).unwrap().as_os_str(), "nowhere");
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn sockets_are_counted_and_left() {
     let back = pair.cp(&["-r", "-v", "--json", "127.0.0.1:src", "back"]).expect(0);
     assert_eq!(number(&back.document()["tree"], "special"), 1);
     assert!(back.stderr.contains("skipped: src/other"), "{back}");
-    std::fs::remove_file(pair.server.path("src/other")).unwrap();
+    fs::remove_file(pair.server.path("src/other")).unwrap();
     assert_eq!(Tree::read(&pair.server.path("src"), Aspects::NONE).paths(), ["file"]);
 }
 
