@@ -287,8 +287,12 @@ impl Receiver {
         self.basis.poll_values()
     }
 
-    /// The sender has the same chunk. Says whether its value was told to it.
+    /// The sender has the same chunk. Says whether its value was told to it, and the chunk did not come as well: then what stands in the file
+    /// would be other bytes than those that this value is of.
     pub fn on_kept(&mut self, chunk: ChunkId, now: Instant) -> bool {
+        if self.writing.contains_key(&chunk) {
+            return false;
+        }
         let Some(value) = self.basis.on_kept(chunk) else { return false };
         if let Some(bytes) = self.join(Subtree::of_chunk(chunk, value)) {
             self.unsent_bytes += bytes;
@@ -701,6 +705,20 @@ mod tests {
         let receiver = Receiver::new(Shape::File(grid(4)), &have, None);
         assert_eq!(receiver.subtrees().collect::<Vec<_>>(), [have[0]]);
         assert_eq!(receiver.resumed_bytes(), 2 * u64::from(len()));
+    }
+
+    #[test]
+    fn a_chunk_that_is_being_written_cannot_be_kept() {
+        let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
+        receiver.compare_first(2);
+        for _ in 0..2 {
+            let chunk = receiver.next_to_compare().unwrap();
+            receiver.on_compared(chunk, Some(ChainingValue([1; 32])));
+        }
+        assert_eq!(receiver.poll_values().map(|values| values.len()), Some(2));
+        assert!(matches!(receiver.on_arrival(A, &header(ChunkId(0), len(), false), now), Ok(Arrival::Write(_))));
+        assert!(!receiver.on_kept(ChunkId(0), now), "its bytes are being replaced");
+        assert!(receiver.on_kept(ChunkId(1), now));
     }
 
     #[test]

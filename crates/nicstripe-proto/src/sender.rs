@@ -85,7 +85,8 @@ impl Sender {
         if let Shape::File(grid) = shape {
             to_send.insert(grid.all_chunks());
         }
-        for range in have.iter().filter_map(|subtree| subtree.chunks(grid).ok()) {
+        // What has no length yet cannot be read again either, so nobody can have it.
+        for range in have.iter().filter(|_| !grid.is_open()).filter_map(|subtree| subtree.chunks(grid).ok()) {
             to_send.remove(range);
             to_hash.insert(range);
         }
@@ -132,8 +133,12 @@ impl Sender {
     }
 
     /// The first `count` chunks are compared with the receiver's, but for those that it has and those in holes: none of them is sent before
-    /// its value has come. Has to be called before anything is sent, and after [`Sender::leave_out_holes`].
+    /// its value has come. Has to be called before anything is sent, and after [`Sender::leave_out_holes`]. Does nothing where the source is
+    /// no file.
     pub fn compare_first(&mut self, count: u64) {
+        if self.grid.is_open() {
+            return;
+        }
         let mut left_out = self.to_zero.clone();
         left_out.extend(self.to_hash.ranges());
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
@@ -196,8 +201,9 @@ impl Sender {
         }
     }
 
-    /// The source has the next chunk, of `len` bytes and this value; `last` says that it knows of nothing behind it. Returns its number; nothing where the source is a file, has ended, or the
-    /// chunk is empty or longer than a chunk.
+    /// The source has the next chunk, of `len` bytes and this value; `last` says that it knows of nothing behind it.
+    ///
+    /// Returns its number; nothing where the source is a file, has ended, or the chunk is empty or longer than a chunk.
     pub fn give(&mut self, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
         let most = self.grid.chunk_size.bytes();
         if !self.grid.is_open() || len == 0 || u64::from(len) > most {

@@ -671,7 +671,8 @@ impl Session {
         }
     }
 
-    fn is_under_way(&self, id: TransferId) -> bool {
+    /// Whether a transfer has begun and not ended.
+    pub fn is_under_way(&self, id: TransferId) -> bool {
         self.transfers.get(&id).is_some_and(|transfer| !matches!(transfer, Transfer::Ended(_)))
     }
 

@@ -39,6 +39,21 @@ pub struct Entry {
     pub xattrs: Option<Vec<Xattr>>,
 }
 
+impl Entry {
+    /// What its extended attributes count for as long as it is kept, in bytes: names, values, and 64 for each.
+    pub fn weight(&self) -> usize {
+        self.xattrs.as_deref().map_or(0, weight_of)
+    }
+}
+
+/// What extended attributes count for, in bytes; see [`Entry::weight`].
+pub fn weight_of(xattrs: &[Xattr]) -> usize {
+    xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len() + XATTR_OVERHEAD).sum()
+}
+
+/// What an extended attribute takes in memory besides its bytes, about.
+const XATTR_OVERHEAD: usize = 64;
+
 /// Most bytes of all names and values of one entry's extended attributes: what fits into a parcel with room to spare.
 pub const MOST_XATTR_BYTES: usize = 128 * 1024;
 

@@ -32,5 +32,9 @@ pub const MOST_UNDECIDED: usize = 8192;
 /// Most wanted entries that a sender lets be without a result.
 pub const MOST_PENDING: usize = 16_384;
 
+/// Most that the extended attributes of entries without a result may [weigh](Entry::weight) before a sender waits: 16 MiB. The last of these
+/// entries and directories whose end was not told, of which there are as many as a name has components, do not count.
+pub const MOST_PENDING_WEIGHT: usize = 16 << 20;
+
 #[cfg(test)]
 mod tests;

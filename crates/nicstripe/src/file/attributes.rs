@@ -14,7 +14,7 @@ use std::{
 use nicstripe_proto::{
     journal::Timestamp,
     name::escaped,
-    tree::{Entry, Owner, TreeRules, Xattr},
+    tree::{Entry, Owner, TreeRules, Xattr, entry::weight_of},
 };
 use rustix::{
     fs::{
@@ -57,10 +57,9 @@ impl Attributes {
         Self { owner, xattrs: entry.xattrs.clone().filter(|_| rules.xattrs), ..Self::default() }
     }
 
-    /// Bytes of memory that the extended attributes take.
+    /// What the extended attributes weigh; see [`Entry::weight`].
     pub(crate) fn weight(&self) -> usize {
-        let bytes = |xattr: &Xattr| xattr.name.len() + xattr.value.len() + size_of::<Xattr>();
-        self.xattrs.iter().flatten().map(bytes).sum()
+        self.xattrs.as_deref().map_or(0, weight_of)
     }
 
     /// Whether something other than extended attributes, which have to be read for that, differs from what is there.

@@ -1,5 +1,6 @@
 //! Files: reading the source, writing the target, and making it last. Blocking work, done on the threads of [`pool`].
 
+mod arrived;
 mod attributes;
 mod buffer;
 mod compress;
@@ -12,12 +13,13 @@ mod source;
 mod target;
 
 pub(crate) use self::{
+    arrived::{Arrived, WriteError},
     attributes::{Attributes, mtime_of, umask},
     buffer::{BufferPool, ChunkBuffer},
     pool::IoPool,
     root::Root,
     source::{ReadOptions, Source},
-    target::{Arrived, TMPFS_MAGIC, Target, TargetRequest, WriteError, hidden_name, is_hidden_name, open_parent},
+    target::{TMPFS_MAGIC, Target, TargetRequest, hidden_name, is_hidden_name, open_parent},
 };
 
 use std::io;

@@ -3,7 +3,7 @@
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, FailCode, Grid, Name, Offering, SourceIdentity, hash_tree::chunk_value, name::escaped,
+    BitRate, ChainingValue, ChunkId, FailCode, Grid, Name, Offering, SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value, name::escaped,
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, openat};
 
@@ -55,6 +55,10 @@ impl Source {
                 return Err(FileError::new("send", &name, error).with_code(FailCode::NotAFile));
             }
         };
+        if identity.size >= MOST_SIZE {
+            let error = io::Error::other(format!("it has {} bytes, fewer than {MOST_SIZE} can be sent", identity.size));
+            return Err(FileError::new("send", &name, error).with_code(FailCode::Refused));
+        }
         // A hint only: assignments are read in order, so the kernel may read ahead further.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let offering = Offering { holes: find_holes(&file, &stat), may_change: options.allow_changing };

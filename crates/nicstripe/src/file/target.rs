@@ -34,8 +34,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkSet, ChunkSize, DataHeader, Digest, Extent, FailCode, Grid, Offer, PathId, Subtree,
-    hash_tree::piece_value,
+    ChunkSet, ChunkSize, Digest, Extent, FailCode, Grid, Offer, Subtree,
     journal::{Header, JournalId, Replayed},
     message::{OfferKind, PutOptions},
     name::escaped,
@@ -46,7 +45,7 @@ use rustix::fs::{
 };
 
 use self::spare::{Basis, Spared};
-use super::{Attributes, ChunkBuffer, FileError, attributes::umask, compress::unpack, device, journal::JournalFile, root::exists};
+use super::{Arrived, Attributes, FileError, WriteError, attributes::umask, device, journal::JournalFile, root::exists};
 
 /// What a receiver knows when it opens a target.
 #[derive(Debug)]
@@ -103,24 +102,6 @@ enum Place {
     Device,
 }
 
-/// A chunk on its way to the file.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    pub(crate) path: PathId,
-    pub(crate) header: DataHeader,
-    pub(crate) buffer: ChunkBuffer,
-}
-
-/// Why a chunk was not written.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WriteError {
-    /// Its bytes do not have the value that was sent with them.
-    #[error("chunk is damaged")]
-    Damaged,
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
 impl Target {
     /// Opens the part file and the journal: goes on with what an earlier attempt of the same peer with the same source left durable, else
     /// starts anew. Returns what is durable.
@@ -132,7 +113,8 @@ impl Target {
         };
         let existing = refuse_existing(&request, &shown)?;
         match existing {
-            Some(FileType::BlockDevice) => return Self::open_in_place(request, Place::Device),
+            // In a tree it is a name like any other: whoever copies a directory does not think of the disks that its names may stand for.
+            Some(FileType::BlockDevice) if request.attributes.is_none() => return Self::open_in_place(request, Place::Device),
             Some(FileType::RegularFile) if request.options.in_place && !grid_of(request.offer).is_open() => {
                 return Self::open_in_place(request, Place::File);
             }
@@ -283,8 +265,8 @@ impl Target {
     /// Direct writes run side by side. Through the page cache the kernel lets one thread write a file at a time and the others spin: here they
     /// leave their chunk to the one that writes and go on verifying.
     pub(crate) fn write_chunk(&self, mut arrived: Arrived, report: impl Fn(Arrived, Result<(), WriteError>)) {
-        if self.unpack_chunk(&mut arrived).is_none() || self.verify_chunk(&arrived) != Some(true) {
-            return report(arrived, Err(WriteError::Damaged));
+        if let Err(damaged) = arrived.verify(self.grid) {
+            return report(arrived, Err(damaged));
         }
         if self.direct.is_some() {
             let result = self.write_verified(&arrived);
@@ -307,20 +289,6 @@ impl Target {
                 *waiting = None;
             }
         }
-    }
-
-    /// Unpacks a chunk that came compressed.
-    fn unpack_chunk(&self, arrived: &mut Arrived) -> Option<()> {
-        if arrived.header.raw_len > 0 {
-            let room = arrived.buffer.another();
-            arrived.buffer = unpack(arrived.buffer.bytes(), arrived.header.raw_len, room).ok()?;
-        }
-        Some(())
-    }
-
-    fn verify_chunk(&self, arrived: &Arrived) -> Option<bool> {
-        let value = piece_value(self.grid, arrived.header.chunk, arrived.buffer.bytes(), arrived.header.last).ok()?;
-        Some(value == arrived.header.value)
     }
 
     fn write_verified(&self, arrived: &Arrived) -> Result<(), WriteError> {

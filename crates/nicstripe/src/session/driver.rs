@@ -1,10 +1,11 @@
 //! The loop of one session.
 
+mod ends;
 mod transfers;
-mod unfiled;
 
 use std::{
     collections::BTreeMap,
+    pin::pin,
     sync::{Arc, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -13,10 +14,10 @@ use nicstripe_proto::{
     BitRate, ChunkId, DataHeader, Event as Wanted, FailCode, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig,
     TransferId, Transmit, message::CloseCode, session::failure,
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::unfiled::Ends;
+use self::ends::Ends;
 use super::{
     input::{Command, Input, LinkNews, Reply, SessionHandle},
     slot::{Established, PathPlan, Slot},
@@ -61,6 +62,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a close waits for connections to send what they have.
 const LINGER: Duration = Duration::from_millis(300);
 
+/// How long a close waits for the threads of trees: as long as a slow disk takes to sync a batch of small files.
+const TIDYING: Duration = Duration::from_secs(5);
+
 /// Chunks read at once for the digest of what the receiver has: enough for one disk, without keeping the paths' reads waiting.
 const HASHING_AT_ONCE: u32 = 2;
 
@@ -70,7 +74,7 @@ const ZEROING_AT_ONCE: u32 = 4;
 /// Chunks of a file that is there read at once: enough for one disk to have a queue.
 const COMPARING_AT_ONCE: u32 = 4;
 
-/// The state of one session, owned by one task. [`transfers`] has what it does for its transfers.
+/// The state of one session, owned by one task. [`ends`] has where its transfers come from and go to, [`transfers`] what becomes of them.
 pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,
@@ -376,8 +380,7 @@ impl Driver {
     fn hash_ahead(&mut self) {
         while self.hashing < HASHING_AT_ONCE {
             let Some((transfer, chunk)) = self.session.poll_hash() else { break };
-            self.hashing += 1;
-            self.works.hash(transfer, chunk);
+            self.hashing += u32::from(self.works.hash(transfer, chunk));
         }
         while self.zeroing < ZEROING_AT_ONCE {
             let Some((transfer, grid, zeros)) = self.session.poll_zeros() else { break };
@@ -560,24 +563,30 @@ impl Driver {
         self.pump(now);
         self.slots.values_mut().for_each(Slot::release);
         self.stop_trees();
+        self.works.close_sources();
         self.settle().await;
         self.finish(Err(Error::Cancelled { resumable: true }));
-        self.threads.close();
-        // The streams end when they have sent what they had; they are not waited for longer than a moment. What they still tell is taken
-        // from them, so that none waits for room.
-        self.streams.close();
-        let sent = async {
-            loop {
-                tokio::select! {
-                    () = async { tokio::join!(self.streams.wait(), self.threads.wait()); } => break,
-                    _ = self.inputs.recv() => {}
-                }
-            }
-        };
-        let _ = tokio::time::timeout(LINGER, sent).await;
+        self.wait_for_others().await;
         self.inputs.close();
         self.handle.connected.store(false, Ordering::Release);
         self.handle.ended.cancel();
+    }
+
+    /// Waits until the streams have sent what they had, for a moment at most, and until the threads of trees have removed what has no name
+    /// yet, for which they may wait for a disk. What they still tell is taken from them, so that none waits for room.
+    async fn wait_for_others(&mut self) {
+        let Self { streams, threads, inputs, .. } = self;
+        streams.close();
+        threads.close();
+        let mut ended = pin!(async {
+            let (_, _) = tokio::join!(timeout(LINGER, streams.wait()), timeout(TIDYING, threads.wait()));
+        });
+        loop {
+            tokio::select! {
+                () = &mut ended => return,
+                _ = inputs.recv() => {}
+            }
+        }
     }
 }
 
@@ -660,8 +669,8 @@ mod tests {
             events: EventSlot::default(),
         });
         assert!(handle.command(Command::GiveWay).await);
-        assert!(tokio::time::timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
+        assert!(timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
         assert!(handle.command(Command::Close(CloseCode::Done)).await);
-        tokio::time::timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+        timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
     }
 }

@@ -96,7 +96,8 @@ impl Tally {
         self.moving_since?;
         let mut stats = self.stats.clone();
         running.iter().for_each(|other| stats.add(other));
-        let unsent = stats.unsent_bytes;
+        // Of a tree, files that are transfers of their own are gone on with, each when it is its turn.
+        let (resumed, unsent) = (self.resumed.max(stats.resumed_bytes), stats.unsent_bytes);
         let sample = Sample { at: now, total: stats.delivered_bytes, by_path: stats.by_path };
         while self.history.len() > 1 && self.history.get(1).is_some_and(|next| now.duration_since(next.at) >= RATE_SPAN) {
             self.history.pop_front();
@@ -118,13 +119,13 @@ impl Tally {
         }
         // Parcels hold more than the bytes of files, and what is in them is in place a moment later.
         let size = self.walked.map_or(self.size.unwrap_or(0), |walked| walked.bytes.saturating_sub(walked.skipped_bytes));
-        let bytes = self.resumed + unsent + sample.total;
+        let bytes = resumed + unsent + sample.total;
         let progress = Progress {
             bytes: if self.walked.is_some() { bytes.min(size) } else { bytes },
             size,
             open: self.walked.map_or(self.size.is_none(), |walked| !walked.complete),
             files: self.walked.map(|walked| (walked.files_done, walked.files)),
-            resumed: self.resumed,
+            resumed,
             rate: rate_since(sample.total.saturating_sub(first.total), first.at),
             links,
         };

@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync:
 
 use nicstripe_proto::{
     BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, Digest, Grid, HoleMap, Name, Offer, PathId, Subtree, TransferId, Zeros,
-    hash_tree::{piece_value, zeros_subtree},
-    message::PutOptions,
+    hash_tree::zeros_subtree, message::PutOptions,
 };
 use tokio::sync::mpsc;
 
@@ -202,6 +201,11 @@ impl Works {
         }
     }
 
+    /// Lets go of sources that are no files: those that wait for room are told that there will be none.
+    pub(super) fn close_sources(&mut self) {
+        self.open.retain(|_, work| !matches!(work, Work::Live(_)));
+    }
+
     /// The transfers whose target is open.
     pub(super) fn targets(&self) -> Vec<TransferId> {
         self.open.iter().filter(|(_, work)| matches!(work, Work::Target(_))).map(|(id, _)| *id).collect()
@@ -249,7 +253,7 @@ impl Works {
         self.run(move || WorkDone::HolesMade { transfer, result: target.make_holes(holes) });
     }
 
-    /// Reads a chunk of what is there, and copies it to where the new file has it.
+    /// Reads a chunk of what is there, and copies it to where the new file has it; says whether there is a target.
     pub(super) fn compare(&self, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some(target) = self.target(transfer).cloned() else { return false };
         let buffers = self.buffers.clone();
@@ -257,11 +261,12 @@ impl Works {
         true
     }
 
-    /// Reads a chunk that the receiver has, for the digest only.
-    pub(super) fn hash(&self, transfer: TransferId, chunk: ChunkId) {
-        let Some((source, grid)) = self.source(transfer) else { return };
+    /// Reads a chunk that the receiver has, for the digest only; says whether there is a source to read it from.
+    pub(super) fn hash(&self, transfer: TransferId, chunk: ChunkId) -> bool {
+        let Some((source, grid)) = self.source(transfer) else { return false };
         let buffers = self.buffers.clone();
         self.run(move || WorkDone::Hashed { transfer, chunk, result: source.read_chunk(grid, chunk, &mut buffers.take()) });
+        true
     }
 
     /// Verifies and writes a chunk that came by `path`, of a transfer of this grid; what is kept in memory is verified only.
@@ -277,9 +282,9 @@ impl Works {
                 });
             }
             Some(Work::Kept(..)) => self.run(move || {
-                let value = piece_value(grid, header.chunk, buffer.bytes(), header.last);
-                let result = if value == Ok(header.value) { Ok(()) } else { Err(WriteError::Damaged) };
-                WorkDone::Verified { path, header, buffer, result }
+                let mut arrived = Arrived { path, header, buffer };
+                let result = arrived.verify(grid);
+                WorkDone::Verified { path, header, buffer: arrived.buffer, result }
             }),
             _ => {}
         }

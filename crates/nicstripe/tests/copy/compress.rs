@@ -2,7 +2,7 @@
 
 use nicstripe::{BitRate, CopyOptions};
 
-use super::{Served, content, digest, interrupt_at, name, within};
+use super::{Served, Sink, content, digest, interrupt_at, name, within};
 
 const COMPRESS: CopyOptions = CopyOptions {
     replace: false,
@@ -89,4 +89,16 @@ async fn an_interrupted_transfer_of_packed_chunks_goes_on() {
     assert!(report.resumed_bytes > 0);
     assert_eq!(report.digest, Some(digest(&bytes)));
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_that_was_compressed_comes_out_of_a_pipe_as_it_was() {
+    let served = Served::start().await;
+    let client = within(served.connect_at(2, slow())).await.unwrap();
+    let (bytes, sink) = (text((12 << 20) + 77), Sink::default());
+    std::fs::write(served.path("file"), &bytes).unwrap();
+    let report = within(client.get_pipe(name("file"), sink.clone(), COMPRESS).finish()).await.unwrap();
+    assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
+    assert!(*sink.bytes.lock().unwrap() == bytes);
+    assert!(report.wire_bytes < bytes.len() as u64, "{} of {}", report.wire_bytes, bytes.len());
 }

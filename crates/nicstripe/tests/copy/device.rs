@@ -92,3 +92,25 @@ async fn a_device_that_is_too_small_or_in_use_is_refused() {
     assert_eq!(error.fail_code(), Some(FailCode::Busy), "{error:?}");
     assert!(std::fs::read(&device.0).unwrap() == vec![7; 4 << 20]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_replaces_the_name_of_a_device_and_not_its_content() {
+    let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
+    let disk = here.path().join("disk");
+    std::fs::write(&disk, vec![7; SIZE + (8 << 20)]).unwrap();
+    let Some(device) = Loop::over(&disk) else { return };
+    // Larger than what is packed: written as a file of its own, which a device by itself takes in place.
+    let (tree, bytes) = (here.path().join("tree"), content(6 << 20));
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("sda"), &bytes).unwrap();
+    std::fs::create_dir(served.path("tree")).unwrap();
+    let number = std::os::unix::fs::MetadataExt::rdev(&std::fs::metadata(&device.0).unwrap());
+    let (kind, mode) = (rustix::fs::FileType::BlockDevice, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, served.path("tree/sda"), kind, mode, number).unwrap();
+    let client = within(served.connect(1)).await.unwrap();
+    let options = nicstripe::TreeOptions { recursive: true, files: replace(), ..nicstripe::TreeOptions::default() };
+    within(client.put_tree(vec![tree], None, false, options).finish()).await.unwrap();
+    assert!(std::fs::read(served.path("tree/sda")).unwrap() == bytes);
+    assert!(served.path("tree/sda").metadata().unwrap().is_file());
+    assert!(std::fs::read(&disk).unwrap() == vec![7; SIZE + (8 << 20)]);
+}

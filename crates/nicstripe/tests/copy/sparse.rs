@@ -5,7 +5,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path};
 use nicstripe::{BitRate, CopyOptions, Report, TreeOptions};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
-use super::{Served, content, digest, interrupt_at, leftovers, name, put, within};
+use super::{Served, Sink, content, digest, interrupt_at, leftovers, name, put, within};
 
 const MIB: u64 = 1 << 20;
 
@@ -134,4 +134,17 @@ async fn a_sparse_file_of_a_tree_keeps_its_holes_and_is_compared_in_a_delta() {
     assert!(report.wire_bytes < MIB / 2 + report.resent_bytes, "{report:?}");
     assert!(std::fs::read(&target).unwrap() == std::fs::read(&source).unwrap());
     assert_eq!(data_map(&target), data_map(&source));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sparse_file_goes_into_a_pipe_with_all_its_zeros() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    sparse(&served.path("file"), SIZE, &DATA);
+    let (bytes, sink) = (std::fs::read(served.path("file")).unwrap(), Sink::default());
+    let report = within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
+    assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
+    assert!(*sink.bytes.lock().unwrap() == bytes);
+    // Zeros are packed although nobody asked for compression.
+    assert!(report.wire_bytes < 5 * MIB + report.resent_bytes, "{report:?}");
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Acceptance, DataHeader, Digest, FailCode, PathId, PathLoss, TransferId,
+    Acceptance, ChainingValue, ChunkId, DataHeader, Digest, FailCode, Offer, PathId, PathLoss, Subtree, TransferId,
     message::{Committed, Put},
     session::failure,
 };
@@ -16,7 +16,7 @@ use super::{Driver, Input};
 use crate::{
     error::Error,
     event::{Event, LinkState},
-    file::{ChunkBuffer, FileError, WriteError},
+    file::{ChunkBuffer, FileError, Source, Target, WriteError},
     session::{
         slot::Slot,
         tally::Tally,
@@ -26,63 +26,40 @@ use crate::{
 
 impl Driver {
     pub(super) fn on_work(&mut self, done: WorkDone, now: Instant) {
+        let (transfer, result) = self.take_work(done, now);
+        if let Err(error) = result {
+            self.fail(transfer, error);
+        }
+    }
+
+    /// Goes on with what the I/O threads have done; what they could not do ends its transfer.
+    fn take_work(&mut self, done: WorkDone, now: Instant) -> (TransferId, Result<(), FileError>) {
         match done {
-            WorkDone::SourceOpened { transfer, result } => match result {
-                Ok((source, offer)) => {
-                    self.session.prepare(transfer, source.offering().clone());
-                    self.works.insert_source(transfer, source, offer.source.size);
-                    let offered = self.session.offer(offer);
-                    debug_assert!(offered.is_ok(), "{offered:?}");
-                }
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::TargetOpened { transfer, result } => match result {
-                Ok((target, have)) => {
-                    let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta() };
-                    self.works.insert_target(transfer, target);
-                    self.session.accept_with(transfer, have, how);
-                    let resumed = self.session.stats(transfer).resumed_bytes;
-                    self.on_started(transfer, resumed, now);
-                }
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::Read { path, transfer, chunk, result } => match result {
-                Ok((value, buffer)) => {
-                    if let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) {
-                        let len = buffer.bytes().len() as u32;
-                        let header = if len < header.len { header.packed(len) } else { header };
-                        self.send_chunk(path, header, Arc::new(buffer), now);
-                    }
-                }
-                Err(error) => self.fail(transfer, error),
-            },
+            WorkDone::SourceOpened { transfer, result } => {
+                (transfer, result.map(|(source, offer)| self.on_source_opened(transfer, source, offer)))
+            }
+            WorkDone::TargetOpened { transfer, result } => {
+                (transfer, result.map(|(target, have)| self.on_target_opened(transfer, target, have, now)))
+            }
+            WorkDone::Read { path, transfer, chunk, result } => {
+                (transfer, result.map(|(value, buffer)| self.on_read(path, transfer, chunk, value, buffer, now)))
+            }
             WorkDone::Hashed { transfer, chunk, result } => {
                 self.hashing -= 1;
-                match result {
-                    Ok(value) => self.session.handle_chunk_hashed(transfer, chunk, value),
-                    Err(error) => self.fail(transfer, error),
-                }
+                (transfer, result.map(|value| self.session.handle_chunk_hashed(transfer, chunk, value)))
             }
             WorkDone::ZerosHashed { transfer, result } => {
                 self.zeroing -= 1;
-                match result {
-                    Ok(subtree) => self.session.handle_zeros_hashed(transfer, subtree, now),
-                    Err(error) => self.fail(transfer, error),
-                }
+                (transfer, result.map(|subtree| self.session.handle_zeros_hashed(transfer, subtree, now)))
             }
-            WorkDone::HolesMade { transfer, result } => match result {
-                Ok(()) => self.session.handle_holes_made(transfer),
-                Err(error) => self.fail(transfer, error),
-            },
+            WorkDone::HolesMade { transfer, result } => (transfer, result.map(|()| self.session.handle_holes_made(transfer))),
             WorkDone::Compared { transfer, chunk, result } => {
                 self.comparing -= 1;
-                match result {
-                    Ok(value) => self.session.handle_compared(transfer, chunk, value),
-                    Err(error) => self.fail(transfer, error),
-                }
+                (transfer, result.map(|value| self.session.handle_compared(transfer, chunk, value)))
             }
             WorkDone::Written { path, header, result } => {
                 self.on_written(path, &header, result, now);
+                (header.transfer, Ok(()))
             }
             WorkDone::Verified { path, header, buffer, result } => {
                 if self.on_written(path, &header, result, now)
@@ -90,30 +67,55 @@ impl Driver {
                 {
                     kept.insert(header.chunk, buffer);
                 }
+                (header.transfer, Ok(()))
             }
-            WorkDone::Emptied { transfer, result } => match result.and_then(|()| self.works.ending(transfer)) {
-                Ok(digest) => {
-                    self.session.committed(Committed { transfer, digest });
-                    self.on_committed(transfer, digest);
-                }
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::Synced { transfer, result } => match result {
-                Ok(()) => self.session.handle_synced(transfer, now),
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::Checked { transfer, result } => match result {
-                Ok(()) => self.complete(transfer),
-                Err(error) => self.fail(transfer, error),
-            },
-            WorkDone::Committed { transfer, digest, result } => match result {
-                Ok(()) => {
-                    self.session.committed(Committed { transfer, digest });
-                    self.on_committed(transfer, digest);
-                }
-                Err(error) => self.fail(transfer, error),
-            },
+            WorkDone::Emptied { transfer, result } => {
+                let digest = result.and_then(|()| self.works.ending(transfer));
+                (transfer, digest.map(|digest| self.on_in_place(transfer, digest)))
+            }
+            WorkDone::Synced { transfer, result } => (transfer, result.map(|()| self.session.handle_synced(transfer, now))),
+            WorkDone::Checked { transfer, result } => (transfer, result.map(|()| self.complete(transfer))),
+            WorkDone::Committed { transfer, digest, result } => (transfer, result.map(|()| self.on_in_place(transfer, digest))),
         }
+    }
+
+    fn on_source_opened(&mut self, transfer: TransferId, source: Arc<Source>, offer: Offer) {
+        // Nobody waits for what was opened too late.
+        if !self.session.is_under_way(transfer) {
+            return;
+        }
+        self.session.prepare(transfer, source.offering().clone());
+        self.works.insert_source(transfer, source, offer.source.size);
+        let offered = self.session.offer(offer);
+        debug_assert!(offered.is_ok(), "{offered:?}");
+    }
+
+    fn on_target_opened(&mut self, transfer: TransferId, target: Arc<Target>, have: Vec<Subtree>, now: Instant) {
+        if !self.session.is_under_way(transfer) {
+            if target.is_open_ended() {
+                target.discard();
+            }
+            return;
+        }
+        let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta() };
+        self.works.insert_target(transfer, target);
+        self.session.accept_with(transfer, have, how);
+        let resumed = self.session.stats(transfer).resumed_bytes;
+        self.on_started(transfer, resumed, now);
+    }
+
+    fn on_read(&mut self, path: PathId, transfer: TransferId, chunk: ChunkId, value: ChainingValue, buffer: ChunkBuffer, now: Instant) {
+        if let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) {
+            let len = buffer.bytes().len() as u32;
+            let header = if len < header.len { header.packed(len) } else { header };
+            self.send_chunk(path, header, Arc::new(buffer), now);
+        }
+    }
+
+    /// What arrived here is in place.
+    fn on_in_place(&mut self, transfer: TransferId, digest: Digest) {
+        self.session.committed(Committed { transfer, digest });
+        self.on_committed(transfer, digest);
     }
 
     /// All was read, and what can be looked at again is; what was given cannot be.
@@ -201,11 +203,8 @@ impl Driver {
 
     /// A transfer failed at this end: tells the peer and the owner.
     pub(super) fn fail(&mut self, transfer: TransferId, error: FileError) {
-        self.works.discard_unfinishable(transfer);
-        if self.works.remove(transfer).is_some_and(|work| matches!(work, crate::session::work::Work::Target(_)))
-            || !self.owners.is_empty()
-            || matches!(self.config.access, Access::Daemon(_))
-        {
+        // One that has ended has said so; what else goes wrong with it then is no news.
+        if self.session.is_under_way(transfer) {
             tracing::info!(transfer = transfer.0, error = %error.one_line(), "transfer failed");
         }
         let error = Error::File(error);
@@ -226,8 +225,9 @@ impl Driver {
         if self.tallied == Some(transfer) {
             return self.finish(result);
         }
-        self.tally.add(&self.session.stats(transfer));
+        // Once only, however often it fails.
         if let Some(reply) = self.owners.remove(&transfer) {
+            self.tally.add(&self.session.stats(transfer));
             let _ = reply.send(result.map(|outcome| (outcome, Tally::new(Instant::now()))));
         }
     }

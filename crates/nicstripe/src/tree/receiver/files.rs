@@ -7,7 +7,10 @@ use std::{
     io::{self, Read},
     ops::Range,
     os::fd::OwnedFd,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use nicstripe_proto::{
@@ -98,6 +101,7 @@ impl Receiver {
         };
         let is_alike = matches!(&existing, Some((Existing::File { size: found, .. }, _)) if found == size);
         if self.request.rules.checksum && digest.is_some() && is_alike {
+            self.add_weight(entry.weight())?;
             self.busy_names.insert(leaf.key());
             self.to_hash.push_back(entry.id);
             self.undecided.insert(entry.id, Candidate { entry, leaf, existing });
@@ -113,14 +117,16 @@ impl Receiver {
         {
             let Some(Candidate { leaf, existing: Some((_, stat)), .. }) = self.undecided.get(&id) else { continue };
             let (place, name, size) = (leaf.place.clone(), leaf.name.clone(), stat.st_size as u64);
+            let is_stopped = self.is_stopped.clone();
             self.hashing += 1;
-            self.run(move || Job::Hashed(id, place.open().and_then(|dir| digest_of(&dir, &name, size)).ok()));
+            self.run(move || Job::Hashed(id, place.open().and_then(|dir| digest_of(&dir, &name, size, &is_stopped)).ok()));
         }
     }
 
     pub(super) fn on_hashed(&mut self, id: EntryId, digest: Option<Digest>) -> Result<(), Halt> {
         self.hashing -= 1;
         let Some(mut candidate) = self.undecided.remove(&id) else { return Ok(()) };
+        self.weight -= candidate.entry.weight();
         self.busy_names.remove(&candidate.leaf.key());
         if let Some((Existing::File { digest: found, .. }, _)) = &mut candidate.existing {
             *found = digest;
@@ -211,10 +217,7 @@ impl Receiver {
         }
         let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask);
         let weight = attributes.weight();
-        self.weight += weight;
-        if self.weight > MOST_WEIGHT {
-            return Err(Halt::protocol("peer sent more attributes than may wait"));
-        }
+        self.add_weight(weight)?;
         self.busy_names.insert(leaf.key());
         let way = if alone {
             Way::Alone(attributes)
@@ -226,6 +229,12 @@ impl Receiver {
         self.files.insert(entry.id, Arriving { leaf, parent: entry.parent, size, verdict, way, weight, is_coming: !alone });
         self.coming += usize::from(!alone);
         if alone { self.out.start_alone(entry.id, size) } else { Ok(()) }
+    }
+
+    /// Keeps extended attributes, unless there are too many.
+    fn add_weight(&mut self, weight: usize) -> Result<(), Halt> {
+        self.weight += weight;
+        if self.weight > MOST_WEIGHT { Err(Halt::protocol("peer sent more attributes than may wait")) } else { Ok(()) }
     }
 
     fn note_copied(&mut self, leaf: &Leaf, verdict: Verdict, size: u64) -> Result<(), Halt> {
@@ -446,8 +455,8 @@ fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// BLAKE3 of a file of `size` bytes.
-fn digest_of(dir: &OwnedFd, name: &OsStr, size: u64) -> io::Result<Digest> {
+/// BLAKE3 of a file of `size` bytes, unless nobody wants to know it any more.
+fn digest_of(dir: &OwnedFd, name: &OsStr, size: u64, is_stopped: &AtomicBool) -> io::Result<Digest> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
@@ -459,6 +468,7 @@ fn digest_of(dir: &OwnedFd, name: &OsStr, size: u64) -> io::Result<Digest> {
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(Digest(*hasher.finalize().as_bytes())),
+            _ if is_stopped.load(Ordering::Relaxed) => return Err(io::ErrorKind::Interrupted.into()),
             len => hasher.update(&buffer[..len]),
         };
     }

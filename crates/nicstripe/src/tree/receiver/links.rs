@@ -102,6 +102,8 @@ impl Receiver {
         if to.0 >= entry.id.0 {
             return Err(Halt::protocol(format!("peer sent a link to entry {}, which was not told before", to.0)));
         }
+        // What its file has it has too.
+        let entry = Entry { xattrs: None, ..entry };
         self.continue_link(Link { entry, leaf, to, path, verdict: None })
     }
 

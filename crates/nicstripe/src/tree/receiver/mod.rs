@@ -29,14 +29,18 @@ use std::{
     ffi::OsString,
     io,
     path::Path,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::Duration,
 };
 
 use nicstripe_proto::{
     Digest, FailCode, Name,
     name::escaped,
-    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Verdict},
+    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Verdict},
 };
 
 use self::{
@@ -164,6 +168,8 @@ struct Receiver {
     /// Those whose reading has not begun.
     to_hash: VecDeque<EntryId>,
     hashing: usize,
+    /// Set when nothing is received any more: what is being hashed is given up.
+    is_stopped: Arc<AtomicBool>,
     /// Files that are wanted.
     files: HashMap<EntryId, Arriving>,
     /// How many of them come in pieces and are not all written.
@@ -182,7 +188,7 @@ struct Receiver {
     is_committing: bool,
     /// Parcels that were taken in, and not told to be.
     owed: usize,
-    /// Bytes of extended attributes that are kept.
+    /// What the extended attributes that are kept weigh.
     weight: usize,
     /// Whether the last parcel was taken in.
     has_ended: bool,
@@ -210,6 +216,7 @@ impl Receiver {
             undecided: HashMap::new(),
             to_hash: VecDeque::new(),
             hashing: 0,
+            is_stopped: Arc::default(),
             files: HashMap::new(),
             coming: 0,
             dropped: HashMap::new(),
@@ -434,6 +441,7 @@ impl Receiver {
 
     /// Waits for the I/O threads, and removes what has no name.
     fn abort(&mut self, inputs: &mpsc::Receiver<ReceiverInput>) {
+        self.is_stopped.store(true, Ordering::Relaxed);
         self.writing.forget_waiting();
         while self.hashing > 0 || self.writing.is_busy() || self.is_committing {
             let Ok(input) = inputs.recv() else { break };
@@ -504,5 +512,6 @@ const MOST_PARCELS: usize = 31;
 /// Most directories that were told and have not ended. A walk in depth has as many as a name has components.
 const MOST_OPEN_DIRECTORIES: usize = 1024;
 
-/// Most bytes of extended attributes that are kept of entries that are not done.
-const MOST_WEIGHT: usize = 32 << 20;
+/// Most that extended attributes of entries that are not done may weigh: four times what an honest sender lets be, as a directory whose end
+/// was not told counts here.
+const MOST_WEIGHT: usize = 4 * MOST_PENDING_WEIGHT;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use nicstripe_proto::{
     SourceIdentity,
-    tree::{Content, EntryId, MOST_PENDING, MOST_UNDECIDED, Verdict},
+    tree::{Content, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, Verdict},
 };
 
 use crate::tree::{anchor::Location, walk::FoundEntry};
@@ -15,6 +15,8 @@ pub(super) struct Told {
     pub(super) kind: Kind,
     pub(super) location: Location,
     parent: Option<EntryId>,
+    /// What the receiver keeps of its extended attributes weighs as much.
+    weight: usize,
     /// The receiver gave it up before it decided.
     is_failed: bool,
 }
@@ -50,7 +52,7 @@ impl Told {
             Content::Symlink { .. } => Kind::Symlink,
             Content::HardLink { .. } => Kind::HardLink,
         };
-        Self { kind, location: found.location.clone(), parent: found.entry.parent, is_failed: false }
+        Self { kind, location: found.location.clone(), parent: found.entry.parent, weight: found.entry.weight(), is_failed: false }
     }
 
     /// Whether the receiver gave it up before it decided.
@@ -81,6 +83,9 @@ pub(super) struct Ledger {
     directories: HashMap<EntryId, Unsettled>,
     /// How many other entries are not settled.
     others: usize,
+    /// What the extended attributes of both weigh, but for directories that have not ended: those wait for the walk, which must not wait for
+    /// them.
+    weight: usize,
     /// Files whose transfer of their own has not ended here.
     alone: BTreeSet<EntryId>,
 }
@@ -89,6 +94,7 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 struct Unsettled {
     parent: Option<EntryId>,
+    weight: usize,
     /// Entries in it that are not settled.
     children: usize,
     /// Whether its end was found.
@@ -100,7 +106,7 @@ struct Unsettled {
 impl Ledger {
     /// Whether another entry may be told.
     pub(super) fn has_room(&self) -> bool {
-        self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING
+        self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING && self.weight < MOST_PENDING_WEIGHT
     }
 
     /// An entry without its result, if there is one.
@@ -119,9 +125,11 @@ impl Ledger {
             parent.children += 1;
         }
         if told.kind == Kind::Directory {
-            self.directories.insert(id, Unsettled { parent: told.parent, children: 0, is_ended: false, is_resolved: false });
+            let (parent, weight) = (told.parent, told.weight);
+            self.directories.insert(id, Unsettled { parent, weight, children: 0, is_ended: false, is_resolved: false });
         } else {
             self.others += 1;
+            self.weight += told.weight;
         }
         self.undecided.push_back(told);
     }
@@ -130,6 +138,7 @@ impl Ledger {
     pub(super) fn end_directory(&mut self, id: EntryId) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_ended = true;
+            self.weight += directory.weight;
         }
         self.settle_directories(Some(id));
     }
@@ -168,6 +177,7 @@ impl Ledger {
             return self.settle_directories(Some(id));
         }
         self.others -= 1;
+        self.weight -= told.weight;
         self.settle_child_of(told.parent);
     }
 
@@ -186,7 +196,9 @@ impl Ledger {
             if !self.directories.get(&id).is_some_and(is_settled) {
                 return;
             }
-            next = self.directories.remove(&id).and_then(|directory| directory.parent);
+            let Some(settled) = self.directories.remove(&id) else { return };
+            self.weight -= settled.weight;
+            next = settled.parent;
             if let Some(parent) = next.and_then(|parent| self.directories.get_mut(&parent)) {
                 parent.children -= 1;
             }
@@ -256,4 +268,49 @@ pub(super) enum LedgerError {
     NoResult(u64),
     #[error("peer has committed the tree before its last parcel")]
     Early,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nicstripe_proto::tree::{Entry, Xattr};
+
+    use super::*;
+    use crate::tree::anchor::{Anchor, Base};
+
+    fn told(id: u64, content: Content, parent: Option<u64>) -> Told {
+        let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
+        let xattr = Xattr { name: b"user.x".to_vec().into(), value: vec![0; 128 << 10].into() };
+        let (id, parent, identity) = (EntryId(id), parent.map(EntryId), SourceIdentity::default());
+        let entry = Entry { id, parent, name: None, content, mode: 0, mtime: identity.mtime, owner: None, xattrs: Some(vec![xattr]) };
+        Told::of(&FoundEntry { entry, location: Location::of_anchor(anchor), identity })
+    }
+
+    #[test]
+    fn a_walk_waits_while_entries_without_results_have_many_attributes_but_never_for_open_directories() {
+        let mut ledger = Ledger::default();
+        for id in 0..200 {
+            ledger.tell(EntryId(id), told(id, Content::Directory, id.checked_sub(1)));
+        }
+        assert!(ledger.has_room(), "they can only end when the walk goes on");
+        let file = || Content::File { size: 1, alone: false, digest: None };
+        let files = (200..).take_while(|id| {
+            let has_room = ledger.has_room();
+            if has_room {
+                ledger.tell(EntryId(*id), told(*id, file(), Some(199)));
+            }
+            has_room
+        });
+        let files = files.count() as u64;
+        assert_eq!(files, 128, "16 MiB of 128 KiB each");
+        ledger.sent(EntryId(199 + files));
+        for id in (0..200 + files).map(EntryId) {
+            let told = ledger.decide(id).unwrap();
+            ledger.resolve(id, &told);
+        }
+        assert!(ledger.has_room());
+        (0..200).rev().for_each(|id| ledger.end_directory(EntryId(id)));
+        assert_eq!((ledger.weight, ledger.others, ledger.directories.len()), (0, 0, 0));
+    }
 }

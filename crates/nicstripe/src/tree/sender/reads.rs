@@ -261,7 +261,7 @@ mod tests {
         let mut reads = Reads::new(IoPool::start().unwrap(), done, false);
         (0..100).for_each(|id| reads.want(wanted(id, 1 << 20)));
         assert!(reads.begin(|_| true).is_empty());
-        assert_eq!((reads.files, reads.bytes), (16, MOST_READ_BYTES));
+        assert_eq!((reads.files as u64, reads.bytes), (MOST_READ_BYTES >> 20, MOST_READ_BYTES));
         for _ in 0..100 {
             let Ok(SenderInput::Job(job)) = jobs.recv() else { panic!("no job") };
             let Done::Content { id, size, content } = *job.downcast().unwrap() else { panic!("no content") };

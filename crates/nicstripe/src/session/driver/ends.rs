@@ -1,4 +1,7 @@
-//! What a session's loop does for transfers that are no single file: trees, their entries, and pipes.
+//! Where a session's transfers come from and go to: files, pipes, trees and their entries.
+//!
+//! What begins when the peer has answered waits here, and so does the way to the threads of trees; what is open while bytes move is with
+//! [`Works`](crate::session::work).
 
 use std::{collections::BTreeMap, io, sync::mpsc as threads};
 
@@ -27,7 +30,7 @@ use crate::{
     },
 };
 
-/// What is known of transfers beside their files.
+/// What is known of the ends of transfers besides what is open.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     /// What begins when the peer accepts.
@@ -156,6 +159,8 @@ impl Driver {
     /// A tree's sender has opened a file that becomes a transfer of its own.
     pub(super) fn on_alone_opened(&mut self, transfer: TransferId, options: PutOptions, result: Result<Source, FileError>) {
         match result {
+            // Its tree has ended meanwhile.
+            Ok(_) if !self.owners.contains_key(&transfer) => {}
             Ok(source) => {
                 let source = std::sync::Arc::new(source);
                 let offer = offer_of(transfer, &source);
@@ -224,7 +229,10 @@ impl Driver {
             },
             Some(Await::Tree(run, alone)) if is_tree => self.receive_tree(transfer, run, Some(alone)),
             Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
-            _ => self.refuse(transfer, "this was not asked for"),
+            _ => {
+                let cause = io::Error::other("peer offered something else than was asked for");
+                self.fail(transfer, FileError::new("receive", "what was asked for", cause).with_code(FailCode::Protocol));
+            }
         }
     }
 
@@ -268,6 +276,8 @@ impl Driver {
     /// Daemon: nothing stands in the way of the tree that the peer wants to put here.
     pub(super) fn on_tree_ready(&mut self, transfer: TransferId, result: Result<ReceiverRun, FileError>) {
         match result {
+            // Its peer may have given it up while it was waited for.
+            Ok(_) if !self.session.is_under_way(transfer) => {}
             Ok(run) => self.receive_tree(transfer, run, None),
             Err(error) => self.fail(transfer, error),
         }
@@ -383,9 +393,18 @@ impl Driver {
         if let Some(tree) = self.ends.trees.remove(&transfer) {
             tree.stop();
         }
+        self.fail_orphans(transfer);
         let Some(entry) = self.ends.entries.remove(&transfer) else { return };
         if let Some(tree) = self.ends.trees.get(&entry.tree) {
             tree.alone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
+        }
+    }
+
+    /// Ends the transfers of a tree's entries that have not ended before it, as they do unless it failed.
+    fn fail_orphans(&mut self, tree: TransferId) {
+        let orphans: Vec<TransferId> = self.ends.entries.iter().filter(|(_, entry)| entry.tree == tree).map(|(id, _)| *id).collect();
+        for orphan in orphans {
+            self.fail(orphan, FileError::new("copy", "an entry", io::Error::other("its tree has ended")).with_code(FailCode::Cancelled));
         }
     }
 
@@ -400,6 +419,7 @@ impl Driver {
         self.ends.awaited.clear();
     }
 
+    /// The peer wants what is never done here. Nobody at this end waits for it.
     pub(super) fn refuse(&mut self, transfer: TransferId, why: &str) {
         self.session.fail(failure(transfer, FailCode::Refused, why, false));
     }
