@@ -90,3 +90,21 @@ async fn a_tree_goes_there_and_back_and_is_the_same_and_a_second_run_sends_nothi
         assert_eq!(leftovers(dir), [""; 0]);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let tree = here.path().join("tree");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    assert!(Command::new("mkfifo").arg(tree.join("sub/fifo")).status().unwrap().success());
+    fs::create_dir_all(served.path("tree/sub")).unwrap();
+    for name in ["fifo", "surplus"] {
+        fs::write(served.path("tree/sub").join(name), name).unwrap();
+    }
+    let options = TreeOptions { delete: true, ..everything() };
+    let report = within(client.put_tree(vec![tree], None, false, options).finish()).await.unwrap().tree.unwrap();
+    assert_eq!((report.special, report.deleted, report.failures), (1, 1, vec![]));
+    assert!(served.path("tree/sub/fifo").exists() && !served.path("tree/sub/surplus").exists());
+}

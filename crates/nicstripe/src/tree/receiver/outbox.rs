@@ -1,7 +1,7 @@
 //! What the receiver tells: verdicts in their order, results, and its own user.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -24,6 +24,8 @@ use crate::{
 ///
 /// A result waits for the verdict of its entry: the sender knows nothing of a result before.
 pub(super) struct Outbox {
+    /// What the sender has and is not copied: no surplus.
+    specials: HashSet<Name>,
     port: Box<dyn ReceiverPort>,
     list: bool,
     first_untold: u64,
@@ -49,6 +51,7 @@ impl Outbox {
             failed: Vec::new(),
             deleted: Vec::new(),
             progress_told: None,
+            specials: HashSet::new(),
             report: TreeReport::default(),
             progress: WalkProgress::default(),
         }
@@ -106,7 +109,15 @@ impl Outbox {
     /// The sender came upon something that is not copied.
     pub(super) fn special(&mut self, name: Name) -> Result<(), Halt> {
         self.report.special += 1;
+        if self.specials.len() <= MOST_SPECIALS {
+            self.specials.insert(name.clone());
+        }
         self.tell(Some(name), EntryOutcome::Special)
+    }
+
+    /// Whether the sender has something of that name, which is not copied; said of all names where there are too many of these.
+    pub(super) fn is_special(&self, name: &Name) -> bool {
+        self.specials.len() > MOST_SPECIALS || self.specials.contains(name)
     }
 
     /// Something was deleted, or would be.
@@ -274,6 +285,9 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 pub(super) fn told(reason: &Reason) -> String {
     cut(printable(reason.text.as_bytes()))
 }
+
+/// Most names that are kept of what is not copied: some 5 MiB. Beyond, nothing is surplus.
+const MOST_SPECIALS: usize = 65_536;
 
 #[cfg(test)]
 mod tests {

@@ -94,7 +94,8 @@ impl<'a> Deleter<'a> {
             Err(error) => return self.fail("delete", shown, error.into()).map(|()| false),
         };
         let is_directory = kind == FileType::Directory;
-        if is_hidden_name(name.as_bytes()) || (self.excludes)(beneath, is_directory) {
+        let is_special = || Name::new(shown.iter().cloned()).is_ok_and(|name| self.out.is_special(&name));
+        if is_hidden_name(name.as_bytes()) || (self.excludes)(beneath, is_directory) || is_special() {
             return Ok(false);
         }
         if is_directory && !self.empty(dir, name, beneath, shown)? {
