@@ -7,7 +7,7 @@
 //! | small | time of the whole command, into an empty directory | `--files 10000` files of `--size 10K` |
 //! | unchanged | the same command once more, when nothing has changed | `--many 100000` files of 100 bytes, 100 in a directory |
 //! | empty | most memory of both ends | `--many 100000` empty files |
-//! | real | `put -a` and `get -a`; every thing compared | each `--tree PATH`, or the Rust toolchain, /usr/share and this checkout |
+//! | real | `put -a` and `get -a`; every thing compared | each `--tree PATH`, or the Rust toolchain, /usr/share and a clone of this checkout |
 //! | pipe | `tar c TREE \| nicstripe cp - host:x.tar` and back; a reader of 20 MB/s | the first `--tree`, or the toolchain |
 //!
 //! Source and target are in memory, or in `--disk`. The cables are shaped; theory is what they carry of files. Each run has hosts and
@@ -130,13 +130,20 @@ impl Arguments {
         }
     }
 
-    /// The trees that were named, or real ones that most machines with this checkout have.
-    fn trees(&self) -> Result<Vec<PathBuf>> {
+    /// The trees that were named, or real ones that most machines with this checkout have; `aside` is a folder for what is made.
+    fn trees(&self, aside: &Path) -> Result<Vec<PathBuf>> {
         if !self.tree.is_empty() {
             return Ok(self.tree.clone());
         }
-        Ok(vec![toolchain()?, "/usr/share".into(), env!("CARGO_MANIFEST_DIR").into()])
+        Ok(vec![toolchain()?, "/usr/share".into(), checkout(aside)?])
     }
+}
+
+/// A clone of this checkout, with its `.git` and without what was built in it.
+fn checkout(aside: &Path) -> Result<PathBuf> {
+    let clone = aside.join("checkout");
+    let status = Command::new("git").args(["clone", "-q", "--no-hardlinks", env!("CARGO_MANIFEST_DIR")]).arg(&clone).status()?;
+    if status.success() { Ok(clone) } else { Err(format!("cannot clone this checkout: git {status}").into()) }
 }
 
 /// The folder of the Rust toolchain.
@@ -148,7 +155,6 @@ fn toolchain() -> Result<PathBuf> {
 /// Copies a tree aside, so that nobody changes it meanwhile, as `target`.
 fn copy_aside(tree: &Path, target: &Path) -> Result<()> {
     let mut command = Command::new("cp");
-    // The build of a checkout is no part of it, and may change at any time.
     let status = command.arg("-a").arg("--").arg(tree).arg(target).stdin(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(format!("cannot copy {} aside: cp {status}", tree.display()).into()) }
 }

@@ -18,7 +18,8 @@ use crate::{
 pub(crate) fn bench(arguments: &Arguments) -> Figures {
     let mut table = Table::new(&["tree", "way", "files", "MiB", "s", "files/s", "MB/s", "% of theory", "differences"]);
     let means = Means::installed();
-    for tree in arguments.trees()? {
+    let aside = tempfile::tempdir()?;
+    for tree in arguments.trees(aside.path())? {
         let weighed = Contents::of(&tree)?;
         // The tree aside, there, back and the ballast; with small files, blocks cost more than what is in them.
         let place = arguments.place(4 * (weighed.bytes + 4096 * weighed.files))?;
