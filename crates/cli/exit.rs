@@ -85,6 +85,7 @@ impl Exit {
         }
         match error {
             Error::Name(_) => Self::Usage,
+            Error::Pipe(error) => Self::of_error(error),
             Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } => Self::Refused,
             Error::Resolve { .. } | Error::Link { .. } | Error::NoInterface { .. } | Error::Connect { .. } | Error::Astray { .. } => {
                 Self::NoLink
@@ -167,6 +168,7 @@ mod tests {
             (Error::NoInterface { why: "because" }, 10),
             (Error::Connect { address, source: io_error() }, 10),
             (Error::Abandoned { host: host(), waited: Duration::from_secs(600) }, 30),
+            (Error::Pipe(Box::new(Error::Abandoned { host: host(), waited: Duration::from_secs(600) })), 30),
             (Error::UntrustedPeer { host: host(), key }, 5),
             (Error::Untrusted { host: host(), ours: key }, 5),
             (Error::Protocol { address, why: why() }, 12),

@@ -132,7 +132,8 @@ pub(crate) mod tests {
     fn tree(codes: &[FailCode]) -> TreeReport {
         let failure = |(index, code): (usize, &FailCode)| FailedEntry { name: format!("f{index}"), code: *code, text: "because".into() };
         let failures: Vec<FailedEntry> = codes.iter().enumerate().map(failure).collect();
-        TreeReport { files: 7, unchanged: 2, failed: failures.len() as u64, failures, ..TreeReport::default() }
+        let changed = codes.iter().filter(|code| **code == FailCode::SourceChanged).count() as u64;
+        TreeReport { files: 7, unchanged: 2, failed: failures.len() as u64, changed, failures, ..TreeReport::default() }
     }
 
     /// A tree of which these failed, copied with these words.

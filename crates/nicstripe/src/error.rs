@@ -131,6 +131,10 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// What ended a pipe: what went through it cannot be had again, so that nothing goes on where it ended. Act: as for what it says, then start
+    /// over.
+    #[error(transparent)]
+    Pipe(Box<Error>),
     /// The session ended before the transfer did. Act: rerun.
     #[error("{host} ended the session: {why}")]
     Ended {
@@ -158,6 +162,7 @@ impl Error {
             Self::Peer { code, .. } => Some(*code),
             Self::File(error) => Some(error.code),
             Self::Digest { .. } => Some(FailCode::Digest),
+            Self::Pipe(error) => error.fail_code(),
             _ => None,
         }
     }

@@ -333,3 +333,28 @@ async fn a_slow_writer_holds_back_the_sender_and_no_link() {
     assert!(report.elapsed >= Duration::from_millis(160 * 20));
     assert_eq!(report.failovers, 0);
 }
+
+/// A reader that never ends, at 2 MB/s.
+struct Endless;
+
+impl std::io::Read for Endless {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        std::thread::sleep(Duration::from_millis(5));
+        let len = bytes.len().min(10_000);
+        bytes[..len].fill(7);
+        Ok(len)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_whose_daemon_goes_away_ends_and_does_not_promise_to_go_on() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    let transfer = client.put_pipe(Endless, name("endless"), CopyOptions::default());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    served.shutdown.cancel();
+    let error = within(transfer.finish()).await.unwrap_err();
+    assert!(matches!(error, Error::Pipe(_)) && !error.is_resumable(), "{error:?}");
+    assert!(!served.path("endless").exists());
+    assert_eq!(leftovers(served.root.path()), [""; 0]);
+}

@@ -108,6 +108,7 @@ impl Run {
                         () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: true }),
                     }
                 }
+                Err(error) if error.is_resumable() && !self.job.can_be_tried_again() => return Err(Error::Pipe(Box::new(error))),
                 Err(error) => return Err(self.given_up(error, lost_since)),
             }
             self.restart = true;

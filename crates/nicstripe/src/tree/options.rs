@@ -101,6 +101,8 @@ pub struct TreeReport {
     pub special: u64,
     /// How many things failed.
     pub failed: u64,
+    /// How many of them because a source changed or vanished while it was read.
+    pub changed: u64,
     /// The first 1000 of them.
     pub failures: Vec<FailedEntry>,
 }
@@ -130,6 +132,7 @@ impl TreeReport {
     /// Counts a failure, and keeps it if there is room.
     pub(crate) fn fail(&mut self, failure: FailedEntry) {
         self.failed += 1;
+        self.changed += u64::from(failure.code == FailCode::SourceChanged);
         if self.failures.len() < MOST_FAILURES {
             self.failures.push(failure);
         }
@@ -137,6 +140,6 @@ impl TreeReport {
 
     /// Whether a source changed or vanished while it was read, and nothing else failed.
     pub fn only_sources_changed(&self) -> bool {
-        self.failed > 0 && self.failures.iter().all(|failure| failure.code == FailCode::SourceChanged)
+        self.failed > 0 && self.failed == self.changed
     }
 }
