@@ -270,7 +270,12 @@ impl Session {
     /// A path has lost its connection, or did not get one.
     pub fn handle_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let Some(path) = self.paths.get_mut(&id) else { return };
+        let was_connected = path.state().is_connected();
         if path.on_lost(now, self.role == Role::Client) {
+            if loss == PathLoss::Damaged && was_connected {
+                let pause = path.on_damaged(now);
+                self.events.push_back(Event::Damaged { path: id, times: path.damages(), pause });
+            }
             self.on_path_lost(id, loss, now);
         }
     }
@@ -302,7 +307,12 @@ impl Session {
                 let results = ready.into_iter().map(|body| self.handle_body(&body, now)).collect::<Vec<_>>();
                 return results.into_iter().collect();
             }
-            Frame::ControlAck { next } => self.reliable.handle_ack(next)?,
+            Frame::ControlAck { next } => {
+                self.reliable.handle_ack(next)?;
+                if let Some(path) = self.paths.get_mut(&id) {
+                    path.control_is_late = false;
+                }
+            }
             Frame::Ack { transfer, ranges } => self.handle_acks(id, transfer, &ranges, now)?,
             Frame::Credit { frames } => {
                 if let Some(path) = self.paths.get_mut(&id) {
@@ -354,17 +364,21 @@ impl Session {
         if let Some(next) = self.reliable.poll_ack(id) {
             return Some(Frame::ControlAck { next });
         }
-        if self.is_best_for_control(id)
-            && let Some((seq, body)) = self.reliable.poll(id, now)
+        if self.is_best_for_control(id, now)
+            && let Some(due) = self.reliable.poll(id, now)
         {
-            return Some(Frame::Control { seq, body });
+            if let Some(late) = due.late_on.and_then(|late| self.paths.get_mut(&late)) {
+                late.control_is_late = true;
+            }
+            return Some(Frame::Control { seq: due.seq, body: due.body });
         }
         let now_us = self.micros(now);
+        let may_carry_data = self.may_carry_data(id, now);
         let path = self.paths.get_mut(&id)?;
         if let Some((transfer, ranges)) = poll_acks(&mut self.transfers, id, now) {
             return Some(Frame::Ack { transfer, ranges });
         }
-        if path.carries_data
+        if may_carry_data
             && let Some(frames) = path.flow.credit_due(self.config.credit_window)
         {
             path.flow.on_granted(frames);
@@ -374,10 +388,18 @@ impl Session {
     }
 
     /// Whether no other path would deliver a control message sooner: behind two chunks on a link of 10 Mbit/s it is 0.4 s late.
-    fn is_best_for_control(&self, id: PathId) -> bool {
-        let delay = |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay());
+    fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
+        let delay = |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
         let Some(own) = self.paths.get(&id).and_then(delay) else { return false };
         self.paths.values().filter_map(delay).all(|other| own <= other)
+    }
+
+    /// Whether data may go over a path, in either direction: it is not kept off, and did not damage what it brought lately, unless there is no
+    /// other that may.
+    fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
+        let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
+        let Some(path) = self.paths.get(&id) else { return false };
+        may(path) || (path.carries_data && !self.paths.values().any(|other| other.state() == PathState::Open && may(other)))
     }
 
     /// Returns what to do next.
@@ -416,7 +438,7 @@ impl Session {
     fn judge(&mut self, id: PathId, verdict: Verdict, now: Instant) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         match verdict {
-            Verdict::Suspect if path.on_suspect() => {
+            Verdict::Suspect if path.on_suspect(now) => {
                 self.reliable.on_path_doubtful(id);
                 self.changed(id, None);
             }

@@ -210,7 +210,7 @@ impl Lab {
         *peer.writing.get_mut(&path).unwrap() -= 1;
         if value != header.value {
             peer.session.handle_chunk_damaged(path, header.transfer, header.chunk);
-            self.lose(end, path, PathLoss::Protocol);
+            self.lose(end, path, PathLoss::Damaged);
         } else if peer.disk.full_at.is_some_and(|most| peer.disk.written.len() >= most) {
             peer.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
             self.fail(end, header.transfer, FailCode::NoSpace);
@@ -383,6 +383,7 @@ impl Lab {
                 assert!(!peer.abandoned, "abandoned twice");
                 peer.abandoned = true;
             }
+            Wanted::Damaged { .. } => peer.damages += 1,
             Wanted::Closed(code) => assert_eq!(peer.closed.replace(code), None, "closed twice"),
             live => self.on_live(end, live),
         }

@@ -8,6 +8,7 @@ mod delta;
 mod disk;
 mod drive;
 mod faults;
+mod flaps;
 mod harness;
 mod holes;
 mod hostile;
