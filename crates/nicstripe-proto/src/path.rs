@@ -135,8 +135,8 @@ pub struct Path {
     /// Times that it was lost because of damage.
     damages: u32,
     steadiness: Steadiness,
-    /// A control message was not acknowledged in time, and nothing has come back since.
-    pub(crate) control_is_late: bool,
+    /// Since when it is known that a control message was not acknowledged in time, unless a heartbeat sent later has come back.
+    control_late: Option<Instant>,
 }
 
 impl Path {
@@ -161,7 +161,7 @@ impl Path {
             failures: 0,
             damages: 0,
             steadiness: Steadiness::default(),
-            control_is_late: false,
+            control_late: None,
         }
     }
 
@@ -218,11 +218,16 @@ impl Path {
     }
 
     /// How a control message would fare here, the less the better: whether one was late, or the path comes and goes; the time that data
-    /// takes which is before it; and then the rate.
-    pub(crate) fn control_delay(&self, now: Instant) -> (bool, Duration, Reverse<BitRate>) {
+    /// takes which is before it; the rate; and, as a side that only receives knows no rate, how much has come by it.
+    pub(crate) fn control_delay(&self, now: Instant) -> (bool, Duration, Reverse<BitRate>, Reverse<u64>) {
         let (frames, rate) = (self.flow.unflushed(), self.rate.rate().unwrap_or(UNKNOWN_RATE));
-        let is_doubtful = self.control_is_late || self.is_unsteady(now);
-        (is_doubtful, rate.time_for(frames.saturating_mul(crate::frame::MAX_PAYLOAD as u64)), Reverse(rate))
+        let is_doubtful = self.control_late.is_some() || self.is_unsteady(now);
+        (is_doubtful, rate.time_for(frames.saturating_mul(crate::frame::MAX_PAYLOAD as u64)), Reverse(rate), Reverse(self.flow.arrived()))
+    }
+
+    /// A control message was not acknowledged in time.
+    pub(crate) fn on_control_late(&mut self, now: Instant) {
+        self.control_late = Some(now);
     }
 
     /// Changes the state, if the table of [`PathState`] has such an arrow; says whether it did.
@@ -242,7 +247,7 @@ impl Path {
         (self.last_heard, self.last_sent) = (now, now);
         self.flow = self.flow.next_connection();
         self.close_sent = false;
-        (self.control_is_late, self.echo, self.min_rtt) = (false, None, None);
+        (self.control_late, self.echo, self.min_rtt) = (None, None, None);
         if !self.is_unsteady(now) {
             self.attempts = 0;
         }
@@ -346,9 +351,10 @@ impl Path {
         self.last_sent = now;
     }
 
-    pub(crate) fn on_heartbeat(&mut self, sent_us: u64, round_trip: Option<Duration>) {
+    pub(crate) fn on_heartbeat(&mut self, sent_us: u64, round_trip: Option<Duration>, now: Instant) {
         self.rtt = round_trip.or(self.rtt);
-        self.control_is_late &= round_trip.is_none();
+        // An echo may have waited behind data, and then says nothing of the time since.
+        self.control_late = self.control_late.filter(|late| round_trip.is_none_or(|round_trip| now < *late + round_trip));
         self.min_rtt = self.min_rtt.into_iter().chain(round_trip).min();
         // An echo is answered at most once, so two peers do not play ping-pong for ever.
         self.echo = (sent_us != 0 && round_trip.is_none()).then_some(sent_us).or(self.echo);
@@ -447,7 +453,7 @@ mod tests {
         let start = origin();
         let mut path = Path::probing(start);
         path.on_opened(start);
-        path.on_heartbeat(1, Some(300 * MS));
+        path.on_heartbeat(1, Some(300 * MS), start);
         assert_eq!(path.verdict(start + 1100 * MS), None); // 4 × 300 ms
         assert_eq!(path.verdict(start + 1200 * MS), Some(Verdict::Suspect));
     }
@@ -484,8 +490,8 @@ mod tests {
         let start = origin();
         let mut path = Path::probing(start);
         path.on_opened(start);
-        path.on_heartbeat(1, Some(MS));
-        path.on_heartbeat(1, Some(1400 * MS));
+        path.on_heartbeat(1, Some(MS), start);
+        path.on_heartbeat(1, Some(1400 * MS), start);
         assert_eq!(path.rtt(), Some(1400 * MS));
         assert_eq!(path.verdict(start + 500 * MS), Some(Verdict::Suspect));
     }

@@ -307,12 +307,7 @@ impl Session {
                 let results = ready.into_iter().map(|body| self.handle_body(&body, now)).collect::<Vec<_>>();
                 return results.into_iter().collect();
             }
-            Frame::ControlAck { next } => {
-                self.reliable.handle_ack(next)?;
-                if let Some(path) = self.paths.get_mut(&id) {
-                    path.control_is_late = false;
-                }
-            }
+            Frame::ControlAck { next } => self.reliable.handle_ack(next)?,
             Frame::Ack { transfer, ranges } => self.handle_acks(id, transfer, &ranges, now)?,
             Frame::Credit { frames } => {
                 if let Some(path) = self.paths.get_mut(&id) {
@@ -340,7 +335,7 @@ impl Session {
         let now_us = self.micros(now);
         let round_trip = (echo_us != 0).then(|| Duration::from_micros(now_us.saturating_sub(echo_us)));
         if let Some(path) = self.paths.get_mut(&id) {
-            path.on_heartbeat(sent_us, round_trip);
+            path.on_heartbeat(sent_us, round_trip, now);
         }
     }
 
@@ -368,7 +363,7 @@ impl Session {
             && let Some(due) = self.reliable.poll(id, now)
         {
             if let Some(late) = due.late_on.and_then(|late| self.paths.get_mut(&late)) {
-                late.control_is_late = true;
+                late.on_control_late(now);
             }
             return Some(Frame::Control { seq: due.seq, body: due.body });
         }
@@ -378,9 +373,7 @@ impl Session {
         if let Some((transfer, ranges)) = poll_acks(&mut self.transfers, id, now) {
             return Some(Frame::Ack { transfer, ranges });
         }
-        if may_carry_data
-            && let Some(frames) = path.flow.credit_due(self.config.credit_window)
-        {
+        if may_carry_data && let Some(frames) = path.flow.credit_due(self.config.credit_window) {
             path.flow.on_granted(frames);
             return Some(Frame::Credit { frames });
         }
