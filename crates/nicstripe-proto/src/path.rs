@@ -266,11 +266,13 @@ impl Path {
         is_back
     }
 
-    /// From: all but `Failed`. To: `Failed`, to be tried again after a pause that doubles each time where `retry` is set.
-    pub(crate) fn on_lost(&mut self, now: Instant, retry: bool) -> bool {
+    /// From: all but `Failed`. To: `Failed`, to be tried again after a pause that doubles each time where `retry` is set. A path that comes
+    /// and goes is in less of a hurry only as long as it is not the only one.
+    pub(crate) fn on_lost(&mut self, now: Instant, retry: bool, is_only: bool) -> bool {
         let was_connected = self.state.is_connected();
         if was_connected {
             self.steadiness.on_trouble(now);
+            self.attempts = if is_only { 0 } else { self.attempts };
         }
         let pause = RETRY_FIRST.saturating_mul(1 << self.attempts.min(8)).min(RETRY_LONGEST);
         let retry_at = (now + RETRY_FIRST).max(self.attempted + pause);
@@ -464,7 +466,7 @@ mod tests {
         let mut path = Path::probing(start);
         let mut pauses = Vec::new();
         for _ in 0..5 {
-            path.on_lost(start, true);
+            path.on_lost(start, true, false);
             let PathState::Failed { retry_at: Some(at) } = path.state() else { panic!("{:?}", path.state()) };
             pauses.push(at.duration_since(start));
             assert!(path.on_retry(at));
@@ -478,10 +480,10 @@ mod tests {
         let start = origin();
         let mut path = Path::probing(start);
         (0..4).for_each(|_| {
-            path.on_lost(start, true);
+            path.on_lost(start, true, false);
             path.on_retry(start);
         });
-        path.on_lost(start + 1000 * MS, true);
+        path.on_lost(start + 1000 * MS, true, false);
         assert_eq!(path.state(), PathState::Failed { retry_at: Some(start + 1500 * MS) });
     }
 
@@ -503,7 +505,7 @@ mod tests {
         let mut lose_after = |path: &mut Path, there: Duration| {
             path.on_opened(now);
             now += there;
-            path.on_lost(now, true);
+            path.on_lost(now, true, false);
             let PathState::Failed { retry_at: Some(at) } = path.state() else { panic!("{:?}", path.state()) };
             let pause = at.duration_since(now);
             now = at;

@@ -269,9 +269,10 @@ impl Session {
 
     /// A path has lost its connection, or did not get one.
     pub fn handle_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        let is_only = self.is_only_connected(id);
         let Some(path) = self.paths.get_mut(&id) else { return };
         let was_connected = path.state().is_connected();
-        if path.on_lost(now, self.role == Role::Client) {
+        if path.on_lost(now, self.role == Role::Client, is_only) {
             if loss == PathLoss::Damaged && was_connected {
                 let pause = path.on_damaged(now);
                 self.events.push_back(Event::Damaged { path: id, times: path.damages(), pause });
@@ -283,7 +284,7 @@ impl Session {
     /// Ends a path for good: it is not tried again. Its connection has to be closed.
     pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let Some(path) = self.paths.get_mut(&id) else { return };
-        if path.on_lost(now, false) {
+        if path.on_lost(now, false, false) {
             self.on_path_lost(id, loss, now);
         } else {
             path.on_retired();
@@ -429,13 +430,14 @@ impl Session {
     }
 
     fn judge(&mut self, id: PathId, verdict: Verdict, now: Instant) {
+        let is_only = self.is_only_connected(id);
         let Some(path) = self.paths.get_mut(&id) else { return };
         match verdict {
             Verdict::Suspect if path.on_suspect(now) => {
                 self.reliable.on_path_doubtful(id);
                 self.changed(id, None);
             }
-            Verdict::Silent if path.on_lost(now, self.role == Role::Client) => {
+            Verdict::Silent if path.on_lost(now, self.role == Role::Client, is_only) => {
                 self.events.push_back(Event::Disconnect(id));
                 self.on_path_lost(id, PathLoss::Silent, now);
             }
@@ -476,6 +478,11 @@ impl Session {
     /// Whether some path has a connection.
     pub fn is_connected(&self) -> bool {
         self.paths.values().any(|path| path.state().is_connected())
+    }
+
+    /// Whether no other path has a connection.
+    fn is_only_connected(&self, id: PathId) -> bool {
+        !self.paths.iter().any(|(other, path)| *other != id && path.state().is_connected())
     }
 
     /// The measured rate of a path, and whether it is suspect.
