@@ -21,7 +21,7 @@ use crate::{
         input::{Alone, GetInto, Input, PutFrom, Reply, TreeSaid},
         kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
-        ports::{Line, Owner, Receiving, Sending},
+        ports::{Owner, Port, Receiving},
         work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
     },
     tree::{
@@ -303,7 +303,7 @@ impl Driver {
     }
 
     fn receive_tree(&mut self, transfer: TransferId, run: ReceiverRun, alone: Option<Alone>) {
-        let port = Box::new(Receiving { line: self.line(transfer, alone) });
+        let port = self.port(transfer, alone, Receiving);
         match run.start(self.config.pool.clone(), port) {
             Ok(inputs) => {
                 self.works.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
@@ -324,7 +324,7 @@ impl Driver {
         let started = match start {
             Start::Pipe(reader) => read_pipe(giver, reader),
             Start::Tree(run, alone) => {
-                let port = Box::new(Sending { giver, line: self.line(transfer, alone) });
+                let port = self.port(transfer, alone, giver);
                 let thread = |inputs| TreeThread::Sender(inputs, Backlog::default());
                 run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
@@ -334,9 +334,9 @@ impl Driver {
         }
     }
 
-    fn line(&self, transfer: TransferId, alone: Option<Alone>) -> Line {
+    fn port<T>(&self, transfer: TransferId, alone: Option<Alone>, end: T) -> Box<Port<T>> {
         let owner = alone.map(|alone| Owner { events: self.config.events.clone(), alone });
-        Line { transfer, inputs: self.handle.inputs.clone(), owner, _running: self.threads.token() }
+        Box::new(Port { transfer, inputs: self.handle.inputs.clone(), owner, _running: self.threads.token(), end })
     }
 
     pub(super) fn on_given(&mut self, transfer: TransferId, given: Given) {
