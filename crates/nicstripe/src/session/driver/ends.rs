@@ -3,7 +3,11 @@
 //! What begins when the peer has answered waits here, and so does the way to the threads of trees; what is open while bytes move is with
 //! [`Works`](crate::session::work).
 
-use std::{collections::BTreeMap, io, sync::mpsc as threads};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, mpsc as threads},
+};
 
 use nicstripe_proto::{
     ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, Subtree, TransferId,
@@ -162,7 +166,7 @@ impl Driver {
             // Its tree has ended meanwhile.
             Ok(_) if !self.owners.contains_key(&transfer) => {}
             Ok(source) => {
-                let source = std::sync::Arc::new(source);
+                let source = Arc::new(source);
                 let offer = offer_of(transfer, &source);
                 self.session.prepare(transfer, source.offering().clone());
                 self.works.insert_source(transfer, source, offer.source.size);
@@ -185,7 +189,7 @@ impl Driver {
                 self.open_entry_source(entry, move |result| {
                     let result = result.map(|source| {
                         let offer = offer_of(transfer, &source);
-                        (std::sync::Arc::new(source), offer)
+                        (Arc::new(source), offer)
                     });
                     drop(inputs.blocking_send(Input::Work(WorkDone::SourceOpened { transfer, result })));
                 });
@@ -252,7 +256,7 @@ impl Driver {
                 Some(service) => service.once_free(attempt).await,
                 None => attempt().await,
             };
-            let result = opened.map(|(target, have)| (std::sync::Arc::new(target), have));
+            let result = opened.map(|(target, have)| (Arc::new(target), have));
             let _ = inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
         });
     }
@@ -315,7 +319,7 @@ impl Driver {
         }
     }
 
-    /// The peer has accepted: a source that is no file begins to give. Says whether there is one.
+    /// The peer has accepted: a source that is no file begins to give. Does nothing where it is a file.
     pub(super) fn start_source(&mut self, transfer: TransferId) {
         let Some(start) = self.ends.starting.remove(&transfer) else { return };
         let room = Room::new(LIVE_CHUNKS);
