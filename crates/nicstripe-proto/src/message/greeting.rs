@@ -12,7 +12,7 @@ pub const MAX_PADDING: usize = 9216;
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Hello {
-    /// [`VERSION`] of the client.
+    /// [`VERSION`](super::VERSION) of the client.
     #[n(0)]
     pub version: u32,
     /// The session to join; the client draws a random one for a new session.
@@ -43,7 +43,7 @@ pub struct Hello {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Welcome {
-    /// [`VERSION`] of the daemon.
+    /// [`VERSION`](super::VERSION) of the daemon.
     #[n(0)]
     pub version: u32,
     /// Name of the interface on which the connection arrived, if the daemon knows it.

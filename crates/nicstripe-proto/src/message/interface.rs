@@ -94,7 +94,7 @@ pub struct PeerAddress {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Interfaces {
-    /// All of them, as in [`Welcome`].
+    /// All of them, as in [`Welcome`](super::Welcome).
     #[n(0)]
     pub interfaces: Vec<PeerInterface>,
 }

@@ -104,7 +104,7 @@ pub struct Offer {
     /// What its chunks are; a file's, if absent.
     #[n(4)]
     pub kind: Option<OfferKind>,
-    /// Bytes outside of holes, for a file that has holes: a [`Holes`] follows an [`Accept`] then.
+    /// Bytes outside of holes, for a file that has holes: a [`Holes`](super::Holes) follows an [`Accept`] then.
     #[n(5)]
     pub data: Option<u64>,
 }
@@ -144,8 +144,8 @@ pub struct Accept {
     /// Chunks that there is room for so far; for all, if absent.
     #[n(2)]
     pub window: Option<u64>,
-    /// How many chunks, from the first, will be compared: their [`Values`] follow, but for those in `have` and in holes, and none of them is
-    /// sent before.
+    /// How many chunks, from the first, will be compared: their [`Values`](super::Values) follow, but for those in `have` and in holes, and
+    /// none of them is sent before.
     #[n(3)]
     pub delta: Option<u64>,
 }
