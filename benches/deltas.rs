@@ -22,7 +22,9 @@ use std::{
     time::Duration,
 };
 
-use bench_support::{Cables, Contender, Measured, Place, Result, Sample, Spread, Stage, Table, Way, circumstances, gib, parse_size};
+use bench_support::{
+    Cables, Contender, Copies, Measured, Place, Result, Sample, Spread, Stage, Table, Way, circumstances, gib, parse_size,
+};
 use blake3::Hasher;
 use clap::Args;
 use nicstripe_lab::Host;
@@ -53,13 +55,8 @@ struct Arguments {
     #[arg(long, default_value = "2")]
     links: Cables,
 
-    /// Copies each way
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
-
-    /// Which way the file goes
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
-    direction: Vec<Way>,
+    #[command(flatten)]
+    copies: Copies,
 
     /// A folder on a disk for source and target [default: memory]
     #[arg(long)]
@@ -82,7 +79,7 @@ fn bench(arguments: Arguments) -> Result<()> {
     let mut table = Table::new(&HEADINGS);
     let mut failures = Vec::new();
     for case in &arguments.case {
-        for way in &arguments.direction {
+        for way in &arguments.copies.direction {
             let result = match case {
                 Case::Delta => delta(&arguments, *way, "--delta"),
                 Case::Inplace => delta(&arguments, *way, "--inplace"),
@@ -102,7 +99,7 @@ fn bench(arguments: Arguments) -> Result<()> {
         "\n{}\n{}, {} runs: median (least–greatest).\n\n{table}",
         circumstances(&[Contender::Nicstripe]),
         arguments.links,
-        arguments.runs
+        arguments.copies.runs
     );
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
 }
@@ -115,7 +112,7 @@ fn delta(arguments: &Arguments, way: Way, option: &'static str) -> Result<Vec<St
     let changed = change(&ends.source)?;
     let new = Sample::of(old.path)?;
     let mut runs = Vec::new();
-    for _ in 0..arguments.runs {
+    for _ in 0..arguments.copies.runs {
         // Undoes the copy before.
         if ends.target.exists() {
             fs::remove_file(&ends.target)?;
@@ -160,7 +157,7 @@ fn sparse(arguments: &Arguments, way: Way) -> Result<Vec<String>> {
     file.sync_all()?;
     let map = data_map(&file)?;
     let mut runs = Vec::new();
-    for _ in 0..arguments.runs {
+    for _ in 0..arguments.copies.runs {
         if ends.target.exists() {
             fs::remove_file(&ends.target)?;
         }

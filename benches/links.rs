@@ -30,8 +30,8 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, Copied, CpReport, LinkReport, Place, Result, Rights, Sample, Scene, Spread, Table, Watch, Way, circumstances,
-    measure, measure_watched, parse_size,
+    Cables, Contender, Copied, Copies, CpReport, LinkReport, Place, Result, Rights, Sample, Scene, Spread, Table, Watch, Way,
+    circumstances, measure, measure_watched, parse_size,
 };
 use clap::Args;
 use nicstripe_lab::{BitRate, Host, Lab, LabBuilder, LinkSpec};
@@ -42,17 +42,12 @@ struct Arguments {
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
-    /// Copies in each scene each way
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    copies: Copies,
 
     /// What joins the hosts; jumbo is followed by a cable of 1500 everywhere, to compare with
     #[arg(long, value_enum, value_delimiter = ',', default_value = "switch,remedied,strict,bare,jumbo,plug")]
     scene: Vec<Setup>,
-
-    /// Which way the file goes
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
-    direction: Vec<Way>,
 }
 
 fn main() -> ExitCode {
@@ -67,8 +62,8 @@ fn bench(arguments: Arguments) -> Result<()> {
     let mut failures = Vec::new();
     for setup in setups {
         let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), setup.size(arguments.size))?;
-        for way in &arguments.direction {
-            match (0..arguments.runs).map(|_| setup.run(&place, &mut sample, *way)).collect::<Result<Vec<_>>>() {
+        for way in &arguments.copies.direction {
+            match (0..arguments.copies.runs).map(|_| setup.run(&place, &mut sample, *way)).collect::<Result<Vec<_>>>() {
                 Ok(runs) => table.row(row(setup, *way, &runs)),
                 Err(error) => {
                     let failure = format!("{}, {}: {error}", setup.name(), way.name());
@@ -80,7 +75,7 @@ fn bench(arguments: Arguments) -> Result<()> {
         }
         sample.remove()?;
     }
-    println!("\n{}\nMedian (least–greatest), {} runs each.\n\n{table}", circumstances(&[Contender::Nicstripe]), arguments.runs);
+    println!("\n{}\nMedian (least–greatest), {} runs each.\n\n{table}", circumstances(&[Contender::Nicstripe]), arguments.copies.runs);
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
 }
 

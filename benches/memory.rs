@@ -2,9 +2,9 @@
 //!
 //! `cargo bench --bench memory -- --size 20G --links 2 --direction put,get --place /mnt/disk`
 //!
-//! The source is a sparse file, the cables are unshaped, the copy goes to a disk and needs `--size` of room there. Printed is the most
-//! that was ever resident (VmHWM: with the program's code, as far as it was touched) and what of that was its own (RssAnon), as looked
-//! at every 20 ms.
+//! The source is a file that is stored, as holes are not sent; the cables are unshaped. Source and copy are on a disk, and need twice
+//! `--size` of room there. Printed is the most that was ever resident (VmHWM: with the program's code, as far as it was touched) and what
+//! of that was its own (RssAnon), as looked at every 20 ms.
 #![forbid(unsafe_code)]
 
 mod bench_support;
@@ -22,7 +22,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 struct Arguments {
-    /// Bytes to copy
+    /// Bytes to copy; the disk needs room for twice as many
     #[arg(long, default_value = "20G", value_parser = parse_size)]
     size: u64,
 
@@ -45,8 +45,8 @@ fn main() -> ExitCode {
 
 fn bench(arguments: Arguments) -> Result<()> {
     let cables = Cables::unshaped(usize::from(arguments.links));
-    let place = Place::on_disk(arguments.place.as_deref(), arguments.size)?;
-    let mut sample = Sample::sparse(place.files(Way::Put.from()).join("sparse.bin"), arguments.size)?;
+    let place = Place::on_disk(arguments.place.as_deref(), arguments.size.saturating_mul(2))?;
+    let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
     let mut table = Table::new(&["way", "end", "peak resident, MiB", "of it own, MiB", "bar, MiB", "s"]);
     for way in &arguments.direction {
         let scene = Scene::build(&cables, &place, &mut sample, way.from())?;

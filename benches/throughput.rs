@@ -10,7 +10,9 @@ mod bench_support;
 
 use std::process::ExitCode;
 
-use bench_support::{Cables, Comparison, Contender, Copied, Place, Result, Sample, Series, Spread, Table, Way, circumstances, parse_size};
+use bench_support::{
+    Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table, Way, circumstances, parse_size,
+};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -19,17 +21,12 @@ struct Arguments {
     #[arg(long, default_value = "1G", value_parser = parse_size)]
     size: u64,
 
-    /// Copies by each program over each set of cables
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    copies: Copies,
 
     /// Sets of cables: so many of 1 Gbit/s, or their rates in Mbit/s
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,1000+100,1000+10")]
     links: Vec<Cables>,
-
-    /// Which way the file goes
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
-    direction: Vec<Way>,
 
     /// The programs; those that are not installed are left out
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nicstripe,iperf3,aria2,axel")]
@@ -44,18 +41,19 @@ fn bench(arguments: Arguments) -> Result<()> {
     let contenders = Contender::installed(&arguments.tools);
     let most = arguments.links.iter().map(|cables| arguments.size_over(cables)).max().unwrap_or(0);
     let place = Place::in_memory(3 * most)?;
-    let mut comparison = Comparison { place: &place, contenders: &contenders, runs: arguments.runs, warm_ups: 0, failures: Vec::new() };
+    let mut comparison =
+        Comparison { place: &place, contenders: &contenders, runs: arguments.copies.runs, warm_ups: 0, failures: Vec::new() };
     let mut table = Table::new(&HEADINGS);
     for cables in &arguments.links {
         let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size_over(cables))?;
-        for way in &arguments.direction {
+        for way in &arguments.copies.direction {
             for series in comparison.over(cables, *way, &mut sample) {
                 table.row(row(&series, cables, *way));
             }
         }
         sample.remove()?;
     }
-    println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.runs);
+    println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.copies.runs);
     println!("iperf3 moves no file, and ends when its last 2 to 4 MB a cable are in the socket, not at the peer.\n\n{table}");
     comparison.verdict()
 }

@@ -3,15 +3,17 @@
 //! `cargo bench --bench unshaped -- --size 2G --runs 3 --links 1,2 --direction put,get --tools nicstripe,iperf3,rsync,gridftp`
 //!
 //! Both hosts share this machine's CPUs, so the rate tells what one machine's worth of CPU moves, and CPU seconds per GB what a copy
-//! costs. nicstripe encrypts and hashes; the others do neither. Source and target are in memory. Needs three times `--size` of
-//! memory.
+//! costs. nicstripe encrypts and hashes; the others do neither. The first copy by each does not count. Source and target
+//! are in memory. Needs three times `--size` of memory.
 #![forbid(unsafe_code)]
 
 mod bench_support;
 
 use std::process::ExitCode;
 
-use bench_support::{Cables, Comparison, Contender, Copied, Place, Result, Sample, Series, Spread, Table, Way, circumstances, parse_size};
+use bench_support::{
+    Cables, Comparison, Contender, Copied, Copies, Place, Result, Sample, Series, Spread, Table, Way, circumstances, parse_size,
+};
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -20,17 +22,12 @@ struct Arguments {
     #[arg(long, default_value = "2G", value_parser = parse_size)]
     size: u64,
 
-    /// Copies by each program over each number of cables, after one that does not count
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
+    #[command(flatten)]
+    copies: Copies,
 
     /// Numbers of cables
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u8).range(1..=16))]
     links: Vec<u8>,
-
-    /// Which way the file goes
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
-    direction: Vec<Way>,
 
     /// The programs; those that are not installed are left out
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nicstripe,iperf3,rsync,gridftp")]
@@ -45,16 +42,17 @@ fn bench(arguments: Arguments) -> Result<()> {
     let contenders = Contender::installed(&arguments.tools);
     let place = Place::in_memory(3 * arguments.size)?;
     let mut sample = Sample::incompressible(place.files(Way::Put.from()).join("sample.bin"), arguments.size)?;
-    let mut comparison = Comparison { place: &place, contenders: &contenders, runs: arguments.runs, warm_ups: 1, failures: Vec::new() };
+    let mut comparison =
+        Comparison { place: &place, contenders: &contenders, runs: arguments.copies.runs, warm_ups: 1, failures: Vec::new() };
     let mut table = Table::new(&HEADINGS);
     for cables in arguments.links.iter().map(|count| Cables::unshaped(usize::from(*count))) {
-        for way in &arguments.direction {
+        for way in &arguments.copies.direction {
             for series in comparison.over(&cables, *way, &mut sample) {
                 table.row(row(&series, &cables, *way));
             }
         }
     }
-    println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.runs);
+    println!("\n{}\nMedian (least–greatest), {} runs each.", circumstances(&contenders), arguments.copies.runs);
     println!("nicstripe's client sends with put and receives with get, its daemon the other way.\n\n{table}");
     comparison.verdict()
 }

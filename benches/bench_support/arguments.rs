@@ -13,6 +13,18 @@ pub(crate) struct CommandLine<A: clap::Args> {
     pub(crate) bench: bool,
 }
 
+/// How often a bench copies, and which way.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Copies {
+    /// Copies of each kind each way
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+
+    /// Which way the file goes
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
+    pub(crate) direction: Vec<Way>,
+}
+
 /// Which way the bytes go; the client is always host A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Way {

@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 pub(crate) use self::{
-    arguments::{CommandLine, Way, parse_size},
+    arguments::{CommandLine, Copies, Way, parse_size},
     cables::Cables,
     comparison::{Comparison, Series},
     contender::{Contender, CpReport, LinkReport, TreeReport, cp, serve},

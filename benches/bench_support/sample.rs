@@ -3,7 +3,6 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Write},
-    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -32,18 +31,6 @@ impl Sample {
             file.write_all(&block[..len])?;
         }
         Ok(Self { path, size, digest: hasher.finalize() })
-    }
-
-    /// Makes a file of `size` bytes of which one page in each GiB is on disk, and the rest is a hole.
-    pub(crate) fn sparse(path: PathBuf, size: u64) -> Result<Self> {
-        let file = File::create_new(&path)?;
-        file.set_len(size)?;
-        let mut page = [0; 4096];
-        for offset in (0..size.saturating_sub(page.len() as u64)).step_by(1 << 30) {
-            Hasher::new().update(&offset.to_le_bytes()).finalize_xof().fill(&mut page);
-            file.write_all_at(&page, offset)?;
-        }
-        Self::of(path)
     }
 
     /// Takes a file that is there.

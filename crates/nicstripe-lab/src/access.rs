@@ -94,7 +94,7 @@ pub fn access() -> Result<Access, Unavailable> {
 /// # Errors
 ///
 /// [`Unavailable::SeveralThreads`], [`Unavailable::SwitchedOff`], [`Unavailable::Refused`]. When the refusal came late (writing the
-/// uid map) the process is left as nobody in a namespace without rights: report and exit, or ask [`access`] before.
+/// uid map) the process is left as nobody in a namespace without rights: report and exit, or ask [`access()`] before.
 pub fn enter_user_namespace() -> Result<(), Unavailable> {
     IdMaps::of_this_process().enter_user_namespace().map_err(|refusal| match refusal {
         Refusal { step: Step::UserNamespace, errno: Errno::INVAL } => Unavailable::SeveralThreads,
@@ -102,7 +102,7 @@ pub fn enter_user_namespace() -> Result<(), Unavailable> {
     })
 }
 
-/// Gets this process the rights to build labs, in the way that [`access`] finds: by nothing, or by [`enter_user_namespace`].
+/// Gets this process the rights to build labs, in the way that [`access()`] finds: by nothing, or by [`enter_user_namespace`].
 ///
 /// To be called first thing in `main`, for the same reason as [`enter_user_namespace`].
 ///

@@ -66,7 +66,7 @@ impl LabBuilder {
     /// # Errors
     ///
     /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`], [`LabError::SettingName`] for what was asked;
-    /// [`LabError::Namespace`] where the rights are missing ([`access`](crate::access) says why); else what the kernel refused. Nothing
+    /// [`LabError::Namespace`] where the rights are missing ([`access`](crate::access()) says why); else what the kernel refused. Nothing
     /// remains then.
     pub fn build(self) -> Result<Lab, LabError> {
         let (links, limit) = (self.links.len(), self.wiring.max_links());

@@ -66,7 +66,7 @@ pub enum LabError {
         /// What was given.
         name: String,
     },
-    /// The kernel made no network namespace. [`access`](crate::access) tells why.
+    /// The kernel made no network namespace. [`access`](crate::access()) tells why.
     #[error("cannot make a network namespace")]
     Namespace(#[source] io::Error),
     /// A thread could not enter a host's namespace; the process has lost its rights since the lab was built.

@@ -57,7 +57,7 @@
 //! ```
 //!
 //! Everything is done by netlink and `/proc/sys`; no `ip`, `tc` or `sysctl` program is needed. The kernel must offer veth, bridge
-//! and tbf, which [`access`] tries out.
+//! and tbf, which [`access()`] tries out.
 //!
 //! # What stays outside
 //!
@@ -68,7 +68,7 @@
 //! # Rights
 //!
 //! Root may build a lab at once. Anyone else must first enter a user namespace, where the machine allows it, and while the process
-//! has a single thread. [`gain_access`], first thing in `main`, does what is needed; [`access`] only tells which way is open, or why
+//! has a single thread. [`gain_access`], first thing in `main`, does what is needed; [`access()`] only tells which way is open, or why
 //! none is, in a sentence for the user.
 //!
 //! # Limits

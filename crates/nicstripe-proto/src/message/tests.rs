@@ -1,7 +1,16 @@
+use std::net::IpAddr;
+
 use proptest::{collection::vec, option, prelude::*};
 
 use super::*;
-use crate::tree::Verdict;
+use crate::{
+    hash_tree::Digest,
+    journal::SourceIdentity,
+    name::Name,
+    sender::End,
+    session::{SessionId, TransferId},
+    tree::{EntryId, TreeMessage, TreeRules, Verdict},
+};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -5,7 +5,9 @@
 //! there are none, then each path whose connection has room; then sleep until [`poll_timeout`](Session::poll_timeout) at the latest and call
 //! [`handle_timeout`](Session::handle_timeout).
 
+mod chunks;
 mod event;
+mod messages;
 mod transfers;
 mod unsent;
 
@@ -16,10 +18,11 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
-pub use self::event::{Event, Transmit};
 use self::transfers::Transfer;
 pub use self::{
-    transfers::{Incoming, MAX_OPEN_TRANSFERS, TransferStats, failure},
+    chunks::Incoming,
+    event::{Event, Transmit},
+    transfers::{MAX_OPEN_TRANSFERS, TransferStats, failure},
     unsent::{Acceptance, Offering},
 };
 use crate::{

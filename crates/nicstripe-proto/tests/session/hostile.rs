@@ -114,6 +114,11 @@ pub(crate) fn put(transfer: TransferId) -> Put {
     Put { name: Name::new(["a"]).unwrap(), offer: offer(transfer), options: PutOptions::default(), into: None, entry: None }
 }
 
+pub(crate) fn get(transfer: TransferId) -> Message {
+    let name = Name::new(["a"]).unwrap();
+    Message::Get(Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false })
+}
+
 pub(crate) fn accept(transfer: TransferId) -> Message {
     Message::Accept(Accept { transfer, have: Vec::new(), window: None, delta: None })
 }
@@ -173,14 +178,6 @@ fn acknowledgements_towards_a_receiver_end_the_path() {
 #[test]
 fn messages_that_do_not_fit_the_state_end_the_path() {
     let unknown = TransferId(99);
-    let get = Message::Get(Get {
-        transfer: T,
-        name: Name::new(["a"]).unwrap(),
-        limit_bps: None,
-        entry: None,
-        compress: false,
-        allow_changing: false,
-    });
     let complete =
         |transfer| Message::Complete(Complete { transfer, digest: Digest([1; 32]), streams: Vec::new(), end: None, changing: false });
     let committed = |transfer| Message::Committed(Committed { transfer, digest: Digest([1; 32]) });
@@ -191,7 +188,7 @@ fn messages_that_do_not_fit_the_state_end_the_path() {
         (Victim::sending(), Message::Put(put(T))),
         (Victim::sending(), accept(unknown)),
         (Victim::receiving(), Message::Put(put(T))),
-        (Victim::receiving(), get),
+        (Victim::receiving(), get(T)),
         (Victim::receiving(), Message::Offer(offer(T))),
         (Victim::receiving(), committed(T)),
         (Victim::receiving(), accept(T)),

@@ -3,13 +3,13 @@
 use nicstripe_proto::{
     ChainingValue, ChunkId, DataHeader, Digest, Event, Frame, Incoming, Message, Name, Offer, PathError, Role, TransferId, Transmit,
     grid::MOST_SIZE,
-    message::{Complete, Get, GetTree, MOST_SOURCES, OfferKind, Put, PutTree, TreeBody, TreeSource, WalkRules, Window},
+    message::{Complete, GetTree, MOST_SOURCES, OfferKind, Put, PutTree, TreeBody, TreeSource, WalkRules, Window},
     sender::{End, NO_DIGEST},
     tree::{EntryFailure, EntryId, TreeMessage, TreeRules, Verdict},
 };
 use nicstripe_sim::Rng;
 
-use crate::hostile::{P, T, Victim, accept, ack, header, offer, put};
+use crate::hostile::{P, T, Victim, accept, ack, get, header, offer, put};
 
 const FULL: u32 = 1 << 18;
 
@@ -272,17 +272,7 @@ fn a_file_being_sent_hears_nothing_of_trees() {
 
 #[test]
 fn trees_under_a_number_that_was_used_end_the_path() {
-    let get = || {
-        Message::Get(Get {
-            transfer: T,
-            name: Name::new(["a"]).unwrap(),
-            limit_bps: None,
-            entry: None,
-            compress: false,
-            allow_changing: false,
-        })
-    };
-    for first in [Message::PutTree(put_tree(T)), get_tree(T), Message::Put(put(T)), get()] {
+    for first in [Message::PutTree(put_tree(T)), get_tree(T), Message::Put(put(T)), get(T)] {
         for second in [Message::PutTree(put_tree(T)), get_tree(T), Message::PutTree(put_tree(TransferId(0))), get_tree(TransferId(0))] {
             let mut victim = Victim::new(Role::Daemon);
             victim.say(&first).unwrap();

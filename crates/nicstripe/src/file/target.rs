@@ -34,7 +34,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkSet, ChunkSize, Digest, Extent, FailCode, Grid, Offer, Subtree,
+    ChunkSize, Digest, Extent, FailCode, Grid, Offer, Subtree,
     journal::{Header, JournalId, Replayed},
     message::{OfferKind, PutOptions},
     name::escaped,
@@ -91,6 +91,16 @@ pub(crate) struct Target {
     writer: Mutex<Option<VecDeque<Arrived>>>,
 }
 
+/// What is open of a target that is about to be one; see its fields. In place, the names are empty.
+struct Opened {
+    part: File,
+    part_name: OsString,
+    journal_name: OsString,
+    journal: Option<JournalFile>,
+    place: Place,
+    spared: Spared,
+}
+
 /// What a target is while it is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -107,10 +117,6 @@ impl Target {
     /// starts anew. Returns what is durable.
     pub(crate) fn open(mut request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
-        let error = |operation| {
-            let shown = shown.clone();
-            move |cause: io::Error| FileError::new(operation, shown, cause)
-        };
         let existing = refuse_existing(&request, &shown)?;
         match existing {
             // In a tree it is a name like any other: whoever copies a directory does not think of the disks that its names may stand for.
@@ -121,65 +127,10 @@ impl Target {
             // A delta replaces the file that was there when it began, not one that appears meanwhile.
             found => request.options.replace |= found.is_some(),
         }
-        let grid = grid_of(request.offer);
-        let journal_name = hidden_name(request.name, &request.peer_key, "journal");
-        let file = JournalFile::lock(&request.dir, &journal_name).map_err(|cause| match cause.kind() {
-            io::ErrorKind::WouldBlock => {
-                FileError::new("receive", &shown, io::Error::other("another transfer is writing it")).with_code(FailCode::Busy)
-            }
-            _ => error("create")(cause),
-        })?;
-        let earlier = JournalFile::replay(&file).map_err(error("read the journal of"))?;
-        let earlier_part = earlier.as_ref().map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
-        // What has no known length cannot be read again either.
-        let usable = earlier.filter(|replayed| !request.options.restart && !grid.is_open() && is_same(replayed, grid, &request));
-
-        let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
-            let part = open_part(&request.dir, &name, OFlags::empty()).ok()?;
-            (part.metadata().ok()?.len() == grid.size).then_some((replayed, name, part))
-        });
-        let is_new = resumed.is_none();
-        let (part, part_name, journal, have) = match resumed {
-            Some((replayed, name, part)) => {
-                let have = replayed.subtrees();
-                (part, name, JournalFile::resume(file, &replayed).map_err(error("write the journal of"))?, have)
-            }
-            None => {
-                if let Some(name) = earlier_part {
-                    let _ = unlinkat(&request.dir, &name, AtFlags::empty());
-                }
-                let id = JournalId(request.journal_id);
-                let name = hidden_name(request.name, &id.0, "part");
-                let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
-                let header = Header { grid, source: request.offer.source, peer_key: request.peer_key, id };
-                (part, name, JournalFile::start(file, header).map_err(error("write the journal of"))?, Vec::new())
-            }
-        };
-        let wants_delta = (request.options.delta || request.options.in_place) && !grid.is_open();
-        let basis = wants_delta.then(|| Basis::open(&request, grid, &part, is_new)).flatten();
-        if is_new && !grid.is_open() {
-            part.set_len(grid.size).map_err(error("size"))?;
-        }
-        let chunks: ChunkSet = have.iter().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
-        let durable = chunks.ranges().filter_map(|range| grid.extent_of_range(range)).map(|extent| extent.len).sum();
-        let target = Self {
-            direct: open_direct(&request.dir, &part_name, &part, Place::Part),
-            dir: request.dir,
-            name: request.name.to_owned(),
-            part_name,
-            journal_name,
-            part,
-            journal: Some(journal),
-            place: Place::Part,
-            spared: Spared { basis, durable: chunks, is_new, ..Spared::default() },
-            grid,
-            offer: request.offer.clone(),
-            options: request.options,
-            attributes: request.attributes,
-            poisoned: AtomicBool::new(false),
-            writer: Mutex::default(),
-            shown,
-        };
+        let (opened, have) = open_hidden(&request, &shown)?;
+        let target = Self::new(request, opened, shown);
+        let extents = target.spared.durable.ranges().filter_map(|range| target.grid.extent_of_range(range));
+        let durable = extents.map(|extent| extent.len).sum();
         target.reserve(target.needed().saturating_sub(durable)).map_err(|error| {
             if durable > 0 {
                 return error.resumable();
@@ -193,53 +144,42 @@ impl Target {
     /// Opens what has the name to be written over. It is compared first only where that was asked for.
     fn open_in_place(request: TargetRequest<'_>, place: Place) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
-        let error = |operation, cause| FileError::new(operation, &shown, cause);
-        let busy = |why: &'static str| error("write", io::Error::other(why)).with_code(FailCode::Busy);
-        let grid = grid_of(request.offer);
-        let (part, size) = if place == Place::Device {
-            // Exclusive: the kernel refuses a device that is mounted or part of something else.
-            let part = open_part(&request.dir, request.name, OFlags::EXCL);
-            let part = part.map_err(|cause| match cause.kind() {
-                io::ErrorKind::ResourceBusy => busy("the device is in use (mounted, or part of another)"),
-                _ => error("open", cause),
-            })?;
-            let size = device::size(&part).map_err(|cause| error("find the size of", cause))?;
-            if grid.is_open() || size < grid.size {
-                let cause = io::Error::other(format!("the device has {size} bytes, {} are needed", grid.size));
-                return Err(error("receive", cause).with_code(FailCode::NoSpace));
-            }
-            (part, size)
-        } else {
-            let part = open_part(&request.dir, request.name, OFlags::empty()).map_err(|cause| error("open", cause))?;
-            flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| busy("another transfer is writing it"))?;
-            remove_earlier(&request).map_err(|_| busy("another transfer is writing it"))?;
-            let size = part.metadata().map_err(|cause| error("stat", cause))?.len();
-            (part, size)
+        let (part, size) = match place {
+            Place::Device => open_device(&request, &shown)?,
+            _ => open_existing(&request, &shown)?,
         };
         let compares = request.options.delta || request.options.in_place;
-        let basis = compares.then(|| Basis::of_itself(grid, size));
-        let target = Self {
-            direct: open_direct(&request.dir, request.name, &part, place),
+        let basis = compares.then(|| Basis::of_itself(grid_of(request.offer), size));
+        let spared = Spared { basis, ..Spared::default() };
+        let opened = Opened { part, part_name: OsString::new(), journal_name: OsString::new(), journal: None, place, spared };
+        let target = Self::new(request, opened, shown);
+        if place == Place::File {
+            target.check_space(target.needed().saturating_sub(size))?;
+        }
+        Ok((target, Vec::new()))
+    }
+
+    fn new(request: TargetRequest<'_>, opened: Opened, shown: String) -> Self {
+        let Opened { part, part_name, journal_name, journal, place, spared } = opened;
+        let written = if place == Place::Part { &part_name } else { request.name };
+        Self {
+            direct: open_direct(&request.dir, written, &part, place),
             dir: request.dir,
             name: request.name.to_owned(),
-            part_name: OsString::new(),
-            journal_name: OsString::new(),
+            part_name,
+            journal_name,
             part,
-            journal: None,
+            journal,
             place,
-            spared: Spared { basis, ..Spared::default() },
-            grid,
+            spared,
+            grid: grid_of(request.offer),
             offer: request.offer.clone(),
             options: request.options,
             attributes: request.attributes,
             poisoned: AtomicBool::new(false),
             writer: Mutex::default(),
             shown,
-        };
-        if place == Place::File {
-            target.check_space(target.needed().saturating_sub(size))?;
         }
-        Ok((target, Vec::new()))
     }
 
     /// Bytes that the whole file takes, but for what it shares with another.
@@ -461,6 +401,85 @@ fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<Option<Fi
         Some(FileType::RegularFile) if options.delta || options.in_place => Ok(Some(FileType::RegularFile)),
         Some(_) => Err(FileError::new("replace", shown, io::Error::new(io::ErrorKind::AlreadyExists, "a file of that name exists"))),
     }
+}
+
+/// Opens the journal and the part file of what is to be a new file, and returns what of it is durable.
+fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<Subtree>), FileError> {
+    let error = |operation| move |cause: io::Error| FileError::new(operation, shown, cause);
+    let grid = grid_of(request.offer);
+    let journal_name = hidden_name(request.name, &request.peer_key, "journal");
+    let file = lock_journal(request, &journal_name, shown)?;
+    let earlier = JournalFile::replay(&file).map_err(error("read the journal of"))?;
+    let earlier_part = earlier.as_ref().map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
+    // What has no known length cannot be read again either.
+    let usable = earlier.filter(|replayed| !request.options.restart && !grid.is_open() && is_same(replayed, grid, request));
+
+    let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
+        let part = open_part(&request.dir, &name, OFlags::empty()).ok()?;
+        (part.metadata().ok()?.len() == grid.size).then_some((replayed, name, part))
+    });
+    let is_new = resumed.is_none();
+    let (part, part_name, journal, have) = match resumed {
+        Some((replayed, name, part)) => {
+            let have = replayed.subtrees();
+            (part, name, JournalFile::resume(file, &replayed).map_err(error("write the journal of"))?, have)
+        }
+        None => {
+            if let Some(name) = earlier_part {
+                let _ = unlinkat(&request.dir, &name, AtFlags::empty());
+            }
+            let id = JournalId(request.journal_id);
+            let name = hidden_name(request.name, &id.0, "part");
+            let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
+            let header = Header { grid, source: request.offer.source, peer_key: request.peer_key, id };
+            (part, name, JournalFile::start(file, header).map_err(error("write the journal of"))?, Vec::new())
+        }
+    };
+    let wants_delta = (request.options.delta || request.options.in_place) && !grid.is_open();
+    let basis = wants_delta.then(|| Basis::open(request, grid, &part, is_new)).flatten();
+    if is_new && !grid.is_open() {
+        part.set_len(grid.size).map_err(error("size"))?;
+    }
+    let durable = have.iter().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
+    let spared = Spared { basis, durable, is_new, ..Spared::default() };
+    Ok((Opened { part, part_name, journal_name, journal: Some(journal), place: Place::Part, spared }, have))
+}
+
+fn lock_journal(request: &TargetRequest<'_>, name: &OsStr, shown: &str) -> Result<File, FileError> {
+    JournalFile::lock(&request.dir, name).map_err(|cause| match cause.kind() {
+        io::ErrorKind::WouldBlock => busy("receive", shown, "another transfer is writing it"),
+        _ => FileError::new("create", shown, cause),
+    })
+}
+
+/// Opens a device that has room for what is offered, and returns its size.
+fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
+    let grid = grid_of(request.offer);
+    // Exclusive: the kernel refuses a device that is mounted or part of something else.
+    let part = open_part(&request.dir, request.name, OFlags::EXCL).map_err(|cause| match cause.kind() {
+        io::ErrorKind::ResourceBusy => busy("write", shown, "the device is in use (mounted, or part of another)"),
+        _ => FileError::new("open", shown, cause),
+    })?;
+    let size = device::size(&part).map_err(|cause| FileError::new("find the size of", shown, cause))?;
+    if grid.is_open() || size < grid.size {
+        let cause = io::Error::other(format!("the device has {size} bytes, {} are needed", grid.size));
+        return Err(FileError::new("receive", shown, cause).with_code(FailCode::NoSpace));
+    }
+    Ok((part, size))
+}
+
+/// Opens the file that has the name for nobody else to write over, and returns its size.
+fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
+    let written = || busy("write", shown, "another transfer is writing it");
+    let part = open_part(&request.dir, request.name, OFlags::empty()).map_err(|cause| FileError::new("open", shown, cause))?;
+    flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| written())?;
+    remove_earlier(request).map_err(|_| written())?;
+    let size = part.metadata().map_err(|cause| FileError::new("stat", shown, cause))?.len();
+    Ok((part, size))
+}
+
+fn busy(operation: &'static str, shown: &str, why: &'static str) -> FileError {
+    FileError::new(operation, shown, io::Error::other(why)).with_code(FailCode::Busy)
 }
 
 /// Removes what an earlier attempt of the same peer has left that was to become a new file.

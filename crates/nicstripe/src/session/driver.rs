@@ -1,6 +1,7 @@
 //! The loop of one session.
 
 mod ends;
+mod paths;
 mod transfers;
 
 use std::{
@@ -11,8 +12,8 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChunkId, DataHeader, Event as Wanted, FailCode, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig,
-    TransferId, Transmit, message::CloseCode, session::failure,
+    BitRate, DataHeader, Event as Wanted, FailCode, PathId, PathLoss, PathState, Role, Session, SessionConfig, TransferId, Transmit,
+    message::CloseCode, session::failure,
 };
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::ends::Ends;
 use super::{
     input::{Command, Input, LinkNews, Reply, SessionHandle},
-    slot::{Established, PathPlan, Slot},
+    slot::Slot,
     tally::Tally,
     work::{Access, Works},
 };
@@ -30,7 +31,6 @@ use crate::{
     error::Error,
     event::{Event, LinkState},
     file::{BufferPool, ChunkBuffer, IoPool},
-    stream::{EventSink, Stream, StreamEnd, StreamEvent},
 };
 
 /// What a session is made of.
@@ -74,7 +74,8 @@ const ZEROING_AT_ONCE: u32 = 4;
 /// Chunks of a file that is there read at once: enough for one disk to have a queue.
 const COMPARING_AT_ONCE: u32 = 4;
 
-/// The state of one session, owned by one task. [`ends`] has where its transfers come from and go to, [`transfers`] what becomes of them.
+/// The state of one session, owned by one task. [`paths`] has what becomes of its connections, [`ends`] where its transfers come
+/// from and go to, [`transfers`] what becomes of them.
 pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,
@@ -216,149 +217,6 @@ impl Driver {
                 if was_connected && !self.session.is_connected() {
                     self.closing = Some(CloseCode::Cancelled);
                 }
-            }
-        }
-    }
-
-    fn on_connected(&mut self, path: PathId, plan: Option<PathPlan>, established: Established, now: Instant) {
-        if let Some(plan) = plan {
-            self.slots.entry(path).or_insert_with(|| Slot::new(plan));
-        }
-        let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
-        slot.close();
-        slot.connecting = false;
-        self.next_generation += 1;
-        slot.generation = self.next_generation;
-        (slot.verified, slot.path_mtu) = (established.verified, established.path_mtu);
-        slot.plan.local = established.local.or(slot.plan.local);
-        let (outgoing, queue) = Slot::queue();
-        let sink = PathSink { path, generation: slot.generation, inputs: self.handle.inputs.clone() };
-        let task = self.streams.spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, sink).run());
-        slot.open(outgoing, task.abort_handle(), established.probe);
-        self.session.handle_path_open(path, now);
-        let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
-        self.session.limit_path(path, cap, now);
-        if self.slots.get(&path).is_some_and(|slot| slot.plan.no_data) {
-            self.session.keep_data_off(path);
-        }
-        self.plan(LinkNews::Opened { path, verified: established.verified, path_mtu: established.path_mtu });
-    }
-
-    /// Ends a path for good; what it has queued is sent.
-    fn retire(&mut self, path: PathId, loss: PathLoss, now: Instant) {
-        let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
-        slot.retired = true;
-        slot.release();
-        self.session.retire_path(path, loss, now);
-    }
-
-    /// Tells whoever plans the paths. One that does not keep up plans with what it knows.
-    fn plan(&self, news: LinkNews) {
-        if let Some(planner) = &self.config.planner {
-            let _ = planner.try_send(news);
-        }
-    }
-
-    fn on_not_connected(&mut self, path: PathId, loss: PathLoss, error: Error, now: Instant) {
-        let Some(slot) = self.slots.get_mut(&path) else { return };
-        slot.connecting = false;
-        let reason = crate::chain(&error);
-        let first = slot.generation == 0;
-        if slot.plan.named && first {
-            let link = slot.plan.interface.clone();
-            self.finish(Err(Error::Link { link, why: reason }));
-            return;
-        }
-        if let Some(arrived) = stray(&error, self.session.is_connected()) {
-            self.tell_link(path, LinkState::LeftOut(reason.clone()));
-            self.retire(path, loss, now);
-            self.plan(LinkNews::Astray { path, arrived, why: reason });
-        } else if matches!(error, Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }) {
-            // The daemon has forgotten the session: it was restarted. Whoever owns this session makes a new one.
-            let host = self.config.host.clone();
-            self.finish(Err(Error::Ended { host, why: reason }));
-        } else {
-            let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
-            self.tell_link(path, state);
-            self.session.handle_path_lost(path, loss, now);
-            self.plan(LinkNews::Lost { path, why: reason });
-        }
-    }
-
-    fn on_stream(&mut self, path: PathId, event: StreamEvent, now: Instant) {
-        match event {
-            StreamEvent::Heard => self.session.handle_heard(path, now),
-            StreamEvent::Frame(frame) => {
-                if let Err(error) = self.session.handle_frame(path, frame, now) {
-                    self.on_misbehaved(path, &error, now);
-                }
-            }
-            StreamEvent::Chunk { header, buffer } => {
-                let incoming = self.session.handle_chunk(path, &header, now);
-                if incoming.is_ok() {
-                    self.tally.on_wire(path, &header);
-                }
-                self.on_incoming(path, header, buffer, incoming, now);
-            }
-            StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
-            StreamEvent::Ended(end) => {
-                let loss = match end {
-                    StreamEnd::Frame(_) => PathLoss::Protocol,
-                    _ => PathLoss::Reset,
-                };
-                tracing::info!(path = path.0, %end, "path lost its connection");
-                self.lose(path, loss, now);
-            }
-        }
-    }
-
-    fn on_incoming(
-        &mut self,
-        path: PathId,
-        header: DataHeader,
-        buffer: ChunkBuffer,
-        incoming: Result<Incoming, nicstripe_proto::PathError>,
-        now: Instant,
-    ) {
-        match incoming {
-            Ok(Incoming::Write { grid, .. }) => self.works.write(path, grid, header, buffer),
-            Ok(Incoming::Later) => self.later.push((path, header, buffer)),
-            Ok(Incoming::Drop) => {}
-            Err(error) => self.on_misbehaved(path, &error, now),
-        }
-    }
-
-    /// A copy of a chunk is written, or not: asks again about those that waited for that.
-    fn retry_later(&mut self, transfer: TransferId, chunk: ChunkId, now: Instant) {
-        let is_of = |header: &DataHeader| header.transfer == transfer && header.chunk == chunk;
-        let waited: Vec<_> = self.later.extract_if(.., |(_, header, _)| is_of(header)).collect();
-        for (path, header, buffer) in waited {
-            let incoming = self.session.handle_chunk_again(path, &header, now);
-            self.on_incoming(path, header, buffer, incoming, now);
-        }
-    }
-
-    fn on_misbehaved(&mut self, path: PathId, error: &nicstripe_proto::PathError, now: Instant) {
-        tracing::warn!(path = path.0, %error, "peer misbehaved");
-        self.lose(path, PathLoss::Protocol, now);
-    }
-
-    fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
-        if let Some(slot) = self.slots.get_mut(&path) {
-            slot.close();
-        }
-        self.session.handle_path_lost(path, loss, now);
-        self.plan(LinkNews::Lost { path, why: loss_text(loss).into() });
-    }
-
-    fn on_carrier(&mut self, interface: &str, up: bool, now: Instant) {
-        let on_it = |(path, slot): (&PathId, &Slot)| (slot.plan.interface == interface).then_some(*path);
-        let paths: Vec<PathId> = self.slots.iter().filter_map(on_it).collect();
-        for path in paths {
-            if !up {
-                self.lose(path, PathLoss::CarrierLost, now);
-            } else if self.slots.get(&path).is_some_and(|slot| !slot.is_open() && !slot.retired) {
-                self.connect(path);
             }
         }
     }
@@ -505,55 +363,10 @@ impl Driver {
         }
     }
 
-    fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
-        let state = match (state, loss) {
-            (PathState::Open, _) => LinkState::Up,
-            (PathState::Suspect, _) => LinkState::Suspect,
-            (PathState::Failed { .. }, Some(loss)) => {
-                if let Some(slot) = self.slots.get(&path)
-                    && matches!(slot.state, LinkState::Up | LinkState::Suspect)
-                    && !slot.retired
-                {
-                    self.tally.failovers += 1;
-                }
-                LinkState::Down(loss_text(loss).into())
-            }
-            _ => return,
-        };
-        self.tell_link(path, state);
-    }
-
-    fn tell_link(&mut self, path: PathId, state: LinkState) {
-        let Some(slot) = self.slots.get_mut(&path) else { return };
-        if slot.retired || slot.state == state {
-            return;
-        }
-        slot.state = state.clone();
-        tracing::info!(interface = %slot.plan.interface, remote = %slot.plan.remote, ?state, "link");
-        let link = slot.plan.link();
-        self.tell(Event::Link { link, state });
-    }
-
     fn tell(&self, event: Event) {
         if let Some(events) = &*self.config.events.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = events.try_send(event);
         }
-    }
-
-    fn connect(&mut self, path: PathId) {
-        let (Some(connector), Some(slot)) = (&self.config.connector, self.slots.get_mut(&path)) else { return };
-        if slot.retired || slot.is_open() || std::mem::replace(&mut slot.connecting, true) {
-            return;
-        }
-        let (connector, plan, inputs) = (connector.clone(), slot.plan.clone(), self.handle.inputs.clone());
-        let first = slot.generation == 0;
-        tokio::spawn(async move {
-            let input = match connector.join(path, &plan, first).await {
-                Ok(established) => Input::Connected { path, plan: None, established: Box::new(established) },
-                Err((loss, error)) => Input::NotConnected { path, loss, error: Box::new(error) },
-            };
-            let _ = inputs.send(input).await;
-        });
     }
 
     /// Lets go of everything in order: what was written becomes durable, connections send what they have.
@@ -590,19 +403,6 @@ impl Driver {
     }
 }
 
-/// Marks a connection's events with its path and generation.
-struct PathSink {
-    path: PathId,
-    generation: u64,
-    inputs: mpsc::Sender<Input>,
-}
-
-impl EventSink for PathSink {
-    async fn deliver(&mut self, events: Vec<StreamEvent>) -> bool {
-        self.inputs.send(Input::Stream { path: self.path, generation: self.generation, events }).await.is_ok()
-    }
-}
-
 /// Sleeps until then; for ever where there is nothing to wait for.
 pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
     match at {
@@ -611,49 +411,9 @@ pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
     }
 }
 
-/// Returns where a path led that does not lead where it should: to an interface of the peer, or, without one, to another machine.
-///
-/// That somebody else has an address says nothing of the peer while that is heard over other paths; without any, the peer may be another now.
-fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
-    match error {
-        Error::Astray { arrived, .. } => Some(Some(arrived.clone())),
-        Error::UntrustedPeer { .. } if is_connected => Some(None),
-        _ => None,
-    }
-}
-
-fn loss_text(loss: PathLoss) -> &'static str {
-    match loss {
-        PathLoss::Unreachable => "could not connect",
-        PathLoss::CarrierLost => "no carrier: cable unplugged or peer's port down",
-        PathLoss::Silent => "nothing heard for 1.5 s",
-        PathLoss::Reset => "connection closed",
-        PathLoss::Protocol => "peer sent what makes no sense",
-        PathLoss::WrongInterface => "arrives at another interface of the peer",
-        _ => "lost",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::Identity;
-
-    #[test]
-    fn another_machine_at_one_address_costs_a_path_and_not_the_session() {
-        let key = Identity::generate().unwrap().public_key();
-        let error = Error::UntrustedPeer { host: "nas".into(), key };
-        assert_eq!(stray(&error, true), Some(None));
-        assert_eq!(stray(&error, false), None, "with no path left, the peer itself is another");
-        let refused = Error::Refused { host: "nas".into(), why: "it does not know the session".into() };
-        assert_eq!(stray(&refused, true), None, "a daemon that was restarted has forgotten the session");
-    }
-
-    #[test]
-    fn a_wrong_interface_is_named() {
-        let error = Error::Astray { aimed_at: "enp2".into(), arrived: "enp1".into() };
-        assert_eq!(stray(&error, true), Some(Some("enp1".into())));
-    }
 
     #[tokio::test]
     async fn a_session_that_waits_for_its_first_connection_gives_way_to_nobody() {

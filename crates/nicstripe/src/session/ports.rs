@@ -19,19 +19,23 @@ use crate::{
     file::{ChunkBuffer, FileError},
     tree::{
         EntryOutcome, TreeReport,
-        port::{ReceiverPort, SenderPort, WalkProgress},
+        port::{ReceiverPort, SenderPort, TreePort, WalkProgress},
     },
 };
 
-/// What both ports have: the session, and whoever owns the transfer.
-pub(super) struct Line {
+/// A tree's port: the session, whoever owns the transfer, and what only this end of the tree needs.
+pub(super) struct Port<T> {
     pub(super) transfer: TransferId,
     pub(super) inputs: mpsc::Sender<Input>,
     /// A client's; a daemon's transfers belong to nobody here.
     pub(super) owner: Option<Owner>,
     /// Held as long as the thread runs: a session that ends waits for it.
     pub(super) _running: TaskTrackerToken,
+    pub(super) end: T,
 }
+
+/// The end of a tree's receiver, which needs nothing else. That of a sender is its [`Giver`].
+pub(super) struct Receiving;
 
 /// Who wants to know of a tree.
 pub(super) struct Owner {
@@ -39,17 +43,19 @@ pub(super) struct Owner {
     pub(super) alone: Alone,
 }
 
-impl Line {
+impl<T> Port<T> {
     fn say(&self, said: TreeSaid) -> bool {
         self.inputs.blocking_send(Input::Tree { transfer: self.transfer, said }).is_ok()
     }
+}
 
-    fn start_alone(&self, id: EntryId, size: u64) -> bool {
+impl<T: Send> TreePort for Port<T> {
+    fn start_alone(&mut self, id: EntryId, size: u64) -> bool {
         self.owner.as_ref().is_none_or(|owner| owner.alone.send((id, size)).is_ok())
     }
 
     /// Waits until there is room for the event: a list with gaps would be none.
-    fn tell(&self, name: &Name, outcome: EntryOutcome) -> bool {
+    fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
         let events = self.owner.as_ref().and_then(|owner| owner.events.lock().unwrap_or_else(PoisonError::into_inner).clone());
         if let Some(events) = events {
             // Nobody listens: nobody misses it.
@@ -58,75 +64,35 @@ impl Line {
         true
     }
 
-    fn progress(&self, progress: WalkProgress) -> bool {
+    fn progress(&mut self, progress: WalkProgress) -> bool {
         self.owner.is_none() || self.say(TreeSaid::Walked(progress))
+    }
+
+    fn finish(self: Box<Self>, result: Result<TreeReport, FileError>) {
+        self.say(TreeSaid::Finished(result));
     }
 }
 
-/// The port of a tree's sender.
-pub(super) struct Sending {
-    pub(super) giver: Giver,
-    pub(super) line: Line,
-}
-
-impl SenderPort for Sending {
+impl SenderPort for Port<Giver> {
     fn buffer(&self) -> ChunkBuffer {
-        self.giver.buffer()
+        self.end.buffer()
     }
 
     fn send(&mut self, parcel: ChunkBuffer) -> bool {
-        self.giver.give(parcel, false)
+        self.end.give(parcel, false)
     }
 
     fn last(&mut self) -> bool {
-        self.giver.end(Ok(()))
-    }
-
-    fn start_alone(&mut self, id: EntryId, size: u64) -> bool {
-        self.line.start_alone(id, size)
-    }
-
-    fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
-        self.line.tell(name, outcome)
-    }
-
-    fn progress(&mut self, progress: WalkProgress) -> bool {
-        self.line.progress(progress)
-    }
-
-    fn finish(self: Box<Self>, result: Result<TreeReport, FileError>) {
-        self.line.say(TreeSaid::Finished(result));
+        self.end.end(Ok(()))
     }
 }
 
-/// The port of a tree's receiver.
-pub(super) struct Receiving {
-    pub(super) line: Line,
-}
-
-impl ReceiverPort for Receiving {
+impl ReceiverPort for Port<Receiving> {
     fn send(&mut self, message: TreeMessage) -> bool {
-        self.line.say(TreeSaid::Message(message))
+        self.say(TreeSaid::Message(message))
     }
 
     fn consumed(&mut self) -> bool {
-        let Line { transfer, inputs, .. } = &self.line;
-        inputs.blocking_send(Input::Taken { transfer: *transfer, chunks: 1 }).is_ok()
-    }
-
-    fn start_alone(&mut self, id: EntryId, size: u64) -> bool {
-        self.line.start_alone(id, size)
-    }
-
-    fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
-        self.line.tell(name, outcome)
-    }
-
-    fn progress(&mut self, progress: WalkProgress) -> bool {
-        self.line.progress(progress)
-    }
-
-    fn finish(self: Box<Self>, result: Result<TreeReport, FileError>) {
-        self.line.say(TreeSaid::Finished(result));
+        self.inputs.blocking_send(Input::Taken { transfer: self.transfer, chunks: 1 }).is_ok()
     }
 }

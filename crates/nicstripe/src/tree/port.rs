@@ -19,8 +19,20 @@ use nicstripe_proto::{
 use super::{EntryOutcome, TreeReport};
 use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
-/// What a tree's sender needs of its session. Calls may wait; once one has returned `false` the transfer has ended.
-pub(crate) trait SenderPort: Send {
+/// What both ends of a tree need of their session. Calls may wait; once one has returned `false` the transfer has ended.
+pub(crate) trait TreePort: Send {
+    /// A file that is wanted becomes a transfer of its own. Only a client's port does something: it starts the transfer, or asks for it.
+    fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
+    /// Tells the owner what became of an entry; a daemon's port ignores it.
+    fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool;
+    /// Tells how far it is: files and bytes that were found so far, and those that need not be sent; a daemon's port ignores it.
+    fn progress(&mut self, progress: WalkProgress) -> bool;
+    /// The tree is committed: everything has arrived and is durable; or this end cannot go on.
+    fn finish(self: Box<Self>, result: Result<TreeReport, FileError>);
+}
+
+/// What a tree's sender needs besides.
+pub(crate) trait SenderPort: TreePort {
     /// Returns an empty buffer for a parcel.
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a parcel when there is room.
@@ -28,14 +40,6 @@ pub(crate) trait SenderPort: Send {
     /// No parcel follows: the receiver is to be told that its input ends. Results may still come; after them, and when everything is durable,
     /// the receiver finishes, and the session says so with [`SenderInput::Committed`].
     fn last(&mut self) -> bool;
-    /// A file that is wanted becomes a transfer of its own. Only a client's port does something: it starts the transfer.
-    fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
-    /// Tells the owner what became of an entry; a daemon's port ignores it.
-    fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool;
-    /// Tells what is known so far of the walk: files and bytes that were found, and those that need not be sent.
-    fn progress(&mut self, progress: WalkProgress) -> bool;
-    /// The receiver has committed the tree, or this end cannot go on.
-    fn finish(self: Box<Self>, result: Result<TreeReport, FileError>);
 }
 
 /// How far a walk is.
@@ -69,20 +73,12 @@ pub(crate) enum SenderInput {
     Stop,
 }
 
-/// What a tree's receiver needs of its session. Calls may wait; once one has returned `false` the transfer has ended.
-pub(crate) trait ReceiverPort: Send {
+/// What a tree's receiver needs besides.
+pub(crate) trait ReceiverPort: TreePort {
     /// Tells the sender something.
     fn send(&mut self, message: TreeMessage) -> bool;
     /// A parcel was taken in: another may come.
     fn consumed(&mut self) -> bool;
-    /// A file that is wanted becomes a transfer of its own. Only a client's port does something: it asks for it.
-    fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
-    /// Tells the owner what became of an entry; a daemon's port ignores it.
-    fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool;
-    /// Tells how far it is; a daemon's port ignores it.
-    fn progress(&mut self, progress: WalkProgress) -> bool;
-    /// Everything has arrived and is durable, or it cannot go on.
-    fn finish(self: Box<Self>, result: Result<TreeReport, FileError>);
 }
 
 /// What a tree's receiver is told.

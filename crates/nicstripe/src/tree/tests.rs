@@ -17,7 +17,7 @@ use nicstripe_proto::{
 use super::{
     EntryOutcome, TreeReport,
     filter::Filters,
-    port::{Backlog, ReceiverInput, ReceiverPort, SenderInput, SenderPort, WalkProgress},
+    port::{Backlog, ReceiverInput, ReceiverPort, SenderInput, SenderPort, TreePort, WalkProgress},
     receiver::ReceiverRequest,
     sender::SenderRequest,
     walk::SendSource,
@@ -45,7 +45,9 @@ impl SenderPort for There {
     fn last(&mut self) -> bool {
         self.receiver.send(ReceiverInput::End).is_ok()
     }
+}
 
+impl TreePort for There {
     fn start_alone(&mut self, _: EntryId, _: u64) -> bool {
         panic!("a large file");
     }
@@ -83,7 +85,9 @@ impl ReceiverPort for Back {
     fn consumed(&mut self) -> bool {
         true
     }
+}
 
+impl TreePort for Back {
     fn start_alone(&mut self, _: EntryId, _: u64) -> bool {
         true
     }

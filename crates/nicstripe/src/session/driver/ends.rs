@@ -3,7 +3,11 @@
 //! What begins when the peer has answered waits here, and so does the way to the threads of trees; what is open while bytes move is with
 //! [`Works`](crate::session::work).
 
-use std::{collections::BTreeMap, io, sync::mpsc as threads};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, mpsc as threads},
+};
 
 use nicstripe_proto::{
     ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, Subtree, TransferId,
@@ -21,7 +25,7 @@ use crate::{
         input::{Alone, GetInto, Input, PutFrom, Reply, TreeSaid},
         kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
-        ports::{Line, Owner, Receiving, Sending},
+        ports::{Owner, Port, Receiving},
         work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
     },
     tree::{
@@ -162,7 +166,7 @@ impl Driver {
             // Its tree has ended meanwhile.
             Ok(_) if !self.owners.contains_key(&transfer) => {}
             Ok(source) => {
-                let source = std::sync::Arc::new(source);
+                let source = Arc::new(source);
                 let offer = offer_of(transfer, &source);
                 self.session.prepare(transfer, source.offering().clone());
                 self.works.insert_source(transfer, source, offer.source.size);
@@ -185,7 +189,7 @@ impl Driver {
                 self.open_entry_source(entry, move |result| {
                     let result = result.map(|source| {
                         let offer = offer_of(transfer, &source);
-                        (std::sync::Arc::new(source), offer)
+                        (Arc::new(source), offer)
                     });
                     drop(inputs.blocking_send(Input::Work(WorkDone::SourceOpened { transfer, result })));
                 });
@@ -252,7 +256,7 @@ impl Driver {
                 Some(service) => service.once_free(attempt).await,
                 None => attempt().await,
             };
-            let result = opened.map(|(target, have)| (std::sync::Arc::new(target), have));
+            let result = opened.map(|(target, have)| (Arc::new(target), have));
             let _ = inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
         });
     }
@@ -303,7 +307,7 @@ impl Driver {
     }
 
     fn receive_tree(&mut self, transfer: TransferId, run: ReceiverRun, alone: Option<Alone>) {
-        let port = Box::new(Receiving { line: self.line(transfer, alone) });
+        let port = self.port(transfer, alone, Receiving);
         match run.start(self.config.pool.clone(), port) {
             Ok(inputs) => {
                 self.works.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
@@ -315,7 +319,7 @@ impl Driver {
         }
     }
 
-    /// The peer has accepted: a source that is no file begins to give. Says whether there is one.
+    /// The peer has accepted: a source that is no file begins to give. Does nothing where it is a file.
     pub(super) fn start_source(&mut self, transfer: TransferId) {
         let Some(start) = self.ends.starting.remove(&transfer) else { return };
         let room = Room::new(LIVE_CHUNKS);
@@ -324,7 +328,7 @@ impl Driver {
         let started = match start {
             Start::Pipe(reader) => read_pipe(giver, reader),
             Start::Tree(run, alone) => {
-                let port = Box::new(Sending { giver, line: self.line(transfer, alone) });
+                let port = self.port(transfer, alone, giver);
                 let thread = |inputs| TreeThread::Sender(inputs, Backlog::default());
                 run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
@@ -334,9 +338,9 @@ impl Driver {
         }
     }
 
-    fn line(&self, transfer: TransferId, alone: Option<Alone>) -> Line {
+    fn port<T>(&self, transfer: TransferId, alone: Option<Alone>, end: T) -> Box<Port<T>> {
         let owner = alone.map(|alone| Owner { events: self.config.events.clone(), alone });
-        Line { transfer, inputs: self.handle.inputs.clone(), owner, _running: self.threads.token() }
+        Box::new(Port { transfer, inputs: self.handle.inputs.clone(), owner, _running: self.threads.token(), end })
     }
 
     pub(super) fn on_given(&mut self, transfer: TransferId, given: Given) {

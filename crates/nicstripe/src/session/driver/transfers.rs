@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    Acceptance, ChainingValue, ChunkId, DataHeader, Digest, FailCode, Offer, PathId, PathLoss, Subtree, TransferId,
+    Acceptance, ChainingValue, ChunkId, DataHeader, Digest, FailCode, Incoming, Offer, PathError, PathId, PathLoss, Subtree, TransferId,
     message::{Committed, Put},
     session::failure,
 };
@@ -129,6 +129,32 @@ impl Driver {
     pub(super) fn complete(&mut self, transfer: TransferId) {
         let streams = self.slots.iter().map(|(id, slot)| slot.stream_report(*id, self.session.path(*id))).collect();
         self.session.complete(transfer, streams);
+    }
+
+    pub(super) fn on_incoming(
+        &mut self,
+        path: PathId,
+        header: DataHeader,
+        buffer: ChunkBuffer,
+        incoming: Result<Incoming, PathError>,
+        now: Instant,
+    ) {
+        match incoming {
+            Ok(Incoming::Write { grid, .. }) => self.works.write(path, grid, header, buffer),
+            Ok(Incoming::Later) => self.later.push((path, header, buffer)),
+            Ok(Incoming::Drop) => {}
+            Err(error) => self.on_misbehaved(path, &error, now),
+        }
+    }
+
+    /// A copy of a chunk is written, or not: asks again about those that waited for that.
+    pub(super) fn retry_later(&mut self, transfer: TransferId, chunk: ChunkId, now: Instant) {
+        let is_of = |header: &DataHeader| header.transfer == transfer && header.chunk == chunk;
+        let waited: Vec<_> = self.later.extract_if(.., |(_, header, _)| is_of(header)).collect();
+        for (path, header, buffer) in waited {
+            let incoming = self.session.handle_chunk_again(path, &header, now);
+            self.on_incoming(path, header, buffer, incoming, now);
+        }
     }
 
     /// Says whether the chunk is to be kept, where it is kept in memory.

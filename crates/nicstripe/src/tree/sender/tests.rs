@@ -15,7 +15,7 @@ use crate::{
     file::{BufferPool, ChunkBuffer},
     tree::{
         EntryOutcome, TreeReport,
-        port::{Backlog, WalkProgress},
+        port::{Backlog, TreePort, WalkProgress},
     },
 };
 
@@ -47,7 +47,9 @@ impl SenderPort for FakePort {
     fn last(&mut self) -> bool {
         self.given.send(Given::Last).is_ok()
     }
+}
 
+impl TreePort for FakePort {
     fn start_alone(&mut self, id: EntryId, _: u64) -> bool {
         self.given.send(Given::Alone(id)).is_ok()
     }

@@ -28,7 +28,7 @@ use crate::{
     file::{BufferPool, FileError, IoPool, Root},
     tree::{
         EntryOutcome, TreeReport,
-        port::{ReceiverInput, ReceiverPort, WalkProgress},
+        port::{ReceiverInput, ReceiverPort, TreePort, WalkProgress},
     },
 };
 
@@ -59,7 +59,9 @@ impl ReceiverPort for FakePort {
     fn consumed(&mut self) -> bool {
         self.say(Told::Consumed)
     }
+}
 
+impl TreePort for FakePort {
     fn start_alone(&mut self, id: EntryId, _: u64) -> bool {
         self.say(Told::Alone(id))
     }

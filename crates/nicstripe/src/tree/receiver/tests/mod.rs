@@ -1,6 +1,8 @@
+mod attributes;
 mod harness;
 mod hostile;
 mod racer;
+mod surplus;
 
 use std::{
     fs,
@@ -14,7 +16,7 @@ use nicstripe_proto::{
     hash_tree::chunk_value,
     journal::Timestamp,
     message::PutOptions,
-    tree::{Content, Entry, EntryId, Owner, Reason, Record, Special, TreeRules, Trouble, Verdict, Xattr},
+    tree::{Content, Entry, EntryId, Reason, Record, Special, TreeRules, Trouble, Verdict},
 };
 
 use self::harness::{Ground, MTIME, Sending, file, name, symlink};
@@ -149,106 +151,6 @@ fn files_of_one_digest_are_the_same_and_get_the_time() {
     assert_eq!(fs::read_to_string(ground.at("other")).unwrap(), "abc");
 }
 
-#[test]
-fn modes_are_those_of_the_sender_or_less_the_mask() {
-    let mask = crate::file::umask();
-    for modes in [true, false] {
-        let ground = Ground::new();
-        let mut sending = ground.start(TreeRules { modes, ..TreeRules::default() });
-        let entry = Entry { mode: 0o1777, ..sending.plain(None, "d", Content::Directory) };
-        let directory = sending.tell(entry);
-        let entry = Entry { mode: 0o466, ..sending.plain(Some(directory), "f", file(1)) };
-        let id = sending.tell(entry);
-        sending.end(directory);
-        sending.content(id, b"x");
-        sending.report();
-        let mode = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7777;
-        let expected = if modes { (0o1777, 0o466) } else { (0o777 & !mask, 0o466 & !mask) };
-        assert_eq!((mode("d"), mode("d/f")), expected);
-    }
-}
-
-#[test]
-fn attributes_of_what_is_the_same_are_set() {
-    let ground = Ground::new();
-    fs::create_dir(ground.at("d")).unwrap();
-    fs::write(ground.at("d/f"), "x").unwrap();
-    set_mtime(&ground.at("d/f"), MTIME);
-    let mut sending = ground.start(TreeRules { modes: true, ..TreeRules::default() });
-    let entry = Entry { mode: 0o500, ..sending.plain(None, "d", Content::Directory) };
-    let directory = sending.tell(entry);
-    let entry = Entry { mode: 0o400, ..sending.plain(Some(directory), "f", file(1)) };
-    let id = sending.tell(entry);
-    sending.end(directory);
-    sending.report();
-    assert_eq!((sending.verdict(directory), sending.verdict(id)), (Verdict::Same, Verdict::Same));
-    let [directory, inside] = ["d", "d/f"].map(|path| fs::metadata(ground.at(path)).unwrap());
-    assert_eq!((directory.mode() & 0o7777, inside.mode() & 0o7777, directory.mtime()), (0o500, 0o400, MTIME.seconds));
-}
-
-#[test]
-fn extended_attributes_of_a_symbolic_link_are_kept_with_its_owner_alone() {
-    let ground = Ground::new();
-    std::os::unix::fs::symlink("x", ground.at("probe")).unwrap();
-    if rustix::fs::lsetxattr(ground.at("probe"), "trusted.a", b"1", rustix::fs::XattrFlags::empty()).is_err() {
-        return eprintln!("skipped: no right, or no file system, for extended attributes of symbolic links");
-    }
-    for owners in [true, false] {
-        let mut sending = ground.start(TreeRules { owners, xattrs: true, ..TreeRules::default() });
-        let xattrs = ["trusted.a", "user.b"].map(|name| Xattr { name: name.as_bytes().to_vec().into(), value: b"one".to_vec().into() });
-        let plain = sending.plain(None, &format!("link-{owners}"), symlink("nowhere"));
-        sending.tell(Entry { owner: Some(Owner { uid: 0, gid: 0 }), xattrs: Some(xattrs.into()), ..plain });
-        let report = sending.report();
-        assert_eq!((report.symlinks, report.failed), (1, 0));
-        let mut value = [0; 8];
-        let found = rustix::fs::lgetxattr(ground.at(&format!("link-{owners}")), "trusted.a", &mut value[..]);
-        assert_eq!(found.map(|len| value[..len].to_vec()).ok(), owners.then(|| b"one".to_vec()));
-    }
-}
-
-#[test]
-fn set_user_id_is_kept_with_its_owner_alone() {
-    if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: owners are root's to give");
-    }
-    for owners in [true, false] {
-        let ground = Ground::new();
-        let mut sending = ground.start(TreeRules { modes: true, owners, ..TreeRules::default() });
-        let entry = Entry { mode: 0o4755, owner: Some(Owner { uid: 1234, gid: 2345 }), ..sending.plain(None, "f", file(1)) };
-        let id = sending.tell(entry);
-        sending.content(id, b"x");
-        sending.report();
-        let meta = fs::metadata(ground.at("f")).unwrap();
-        let expected = if owners { (1234, 2345, 0o4755) } else { (0, 0, 0o755) };
-        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), expected);
-    }
-}
-
-#[test]
-fn extended_attributes_are_kept_and_others_removed() {
-    let ground = Ground::new();
-    fs::write(ground.at("same"), "x").unwrap();
-    set_mtime(&ground.at("same"), MTIME);
-    let set = |path: &Path, name: &str| rustix::fs::setxattr(path, name, b"old", rustix::fs::XattrFlags::empty());
-    if set(&ground.at("same"), "user.gone").is_err() {
-        return eprintln!("skipped: no extended attributes here");
-    }
-    let xattr = |name: &[u8]| Xattr { name: name.to_vec().into(), value: b"value".to_vec().into() };
-    let xattrs = Some(vec![xattr(b"user.kept"), xattr(b"security.nicstripe"), xattr(b"trusted.nicstripe")]);
-    let mut sending = ground.start(TreeRules { xattrs: true, ..TreeRules::default() });
-    for own in ["same", "new"] {
-        let entry = Entry { xattrs: xattrs.clone(), ..sending.plain(None, own, file(1)) };
-        sending.tell(entry);
-    }
-    sending.content(EntryId(1), b"x");
-    sending.report();
-    for own in ["same", "new"] {
-        let mut list = [0; 256];
-        let len = rustix::fs::listxattr(ground.at(own), &mut list[..]).unwrap();
-        assert_eq!(&list[..len], b"user.kept\0", "{own}");
-    }
-}
-
 /// Where a tree of one directory or file goes.
 #[test]
 fn a_target_is_a_place_or_a_name() {
@@ -369,89 +271,6 @@ fn a_dry_run_makes_no_target() {
         assert_eq!((sending.verdict(top), sending.verdict(inner)), (Verdict::Create, Verdict::Create));
         assert!(ground.names().is_empty());
     }
-}
-
-/// A target directory with things that a sender does not have.
-fn with_surplus() -> Ground {
-    let ground = Ground::new();
-    for directory in ["d/gone/deep/deeper", "d/kept", "d/mixed", "beside"] {
-        fs::create_dir_all(ground.at(directory)).unwrap();
-    }
-    for path in
-        ["d/gone/deep/f", "d/told", "d/surplus", "d/mixed/x.log", "d/mixed/y", "d/x.log", "d/.f.01234567.nicstripe-part", "beside/f"]
-    {
-        fs::write(ground.at(path), "x").unwrap();
-    }
-    std::os::unix::fs::symlink(ground.outside().join("dir"), ground.at("d/link")).unwrap();
-    ground
-}
-
-#[test]
-fn what_the_sender_does_not_have_is_deleted() {
-    let ground = with_surplus();
-    let before = ground.snapshot();
-    let excludes = Box::new(|path: &Path, _| path.extension().is_some_and(|extension| extension == "log"));
-    let rules = TreeRules { delete: true, ..replacing() };
-    let mut sending = Sending::start(ReceiverRequest { excludes, ..ground.request(rules) });
-    let directory = sending.directory(None, "d");
-    let told = sending.entry(Some(directory), "told", file(1));
-    let kept = sending.directory(Some(directory), "kept");
-    sending.end(kept);
-    sending.end(directory);
-    sending.decide();
-    sending.content(told, b"y");
-    let report = sending.report();
-    let left = ["beside", "beside/f", "d", "d/.f.01234567.nicstripe-part", "d/kept", "d/mixed", "d/mixed/x.log", "d/told", "d/x.log"];
-    assert_eq!(ground.names(), left);
-    let mut deleted = sending.deleted.clone();
-    deleted.sort();
-    assert_eq!(deleted, ["d/gone", "d/gone/deep", "d/gone/deep/deeper", "d/gone/deep/f", "d/link", "d/mixed/y", "d/surplus"]);
-    assert_eq!((report.deleted, report.failed), (7, 0));
-    assert_eq!(ground.snapshot(), before);
-    assert_eq!(fs::metadata(ground.at("d")).unwrap().mtime(), MTIME.seconds);
-}
-
-#[test]
-fn nothing_is_deleted_where_something_failed_or_could_not_be_read() {
-    for complete in [true, false] {
-        let ground = with_surplus();
-        let before = ground.names();
-        let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });
-        let directory = sending.directory(None, "d");
-        if complete {
-            // It exists, differs, and may not be replaced.
-            sending.entry(Some(directory), "told", file(1));
-        }
-        sending.push(&Record::EndDirectory { id: directory, complete });
-        assert_eq!(sending.report().deleted, 0);
-        assert_eq!(ground.names(), before);
-    }
-}
-
-#[test]
-fn two_sources_in_one_target_are_no_surplus_of_each_other() {
-    let ground = Ground::new();
-    fs::create_dir(ground.at("d")).unwrap();
-    fs::write(ground.at("old"), "x").unwrap();
-    let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });
-    // `cp --delete one/ d other/d host:`, with one/d among them.
-    let whole = sending.directory(None, "");
-    let inner = sending.directory(Some(whole), "d");
-    let first = sending.entry(Some(inner), "first", file(1));
-    sending.end(inner);
-    sending.content(first, b"1");
-    sending.wait_done(first);
-    for (own, content) in [("second", b"2"), ("third", b"3")] {
-        let directory = sending.directory(None, "d");
-        let id = sending.entry(Some(directory), own, file(1));
-        sending.content(id, content);
-        sending.wait_done(id);
-        sending.end(directory);
-    }
-    sending.end(whole);
-    let report = sending.report();
-    assert_eq!((report.failed, report.deleted), (0, 1));
-    assert_eq!(ground.names(), ["d", "d/first", "d/second", "d/third"]);
 }
 
 fn offer(size: u64) -> Offer {

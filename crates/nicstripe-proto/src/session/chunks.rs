@@ -1,0 +1,237 @@
+//! The part of a session that moves chunks: which is sent over which path, what arrived, what is written and durable.
+
+use std::time::{Duration, Instant};
+
+use super::{Event, PathError, Session, TransferId, Transmit, transfers::Transfer};
+use crate::{
+    extent::{ChunkId, ChunkRange},
+    frame::DataHeader,
+    grid::Grid,
+    hash_tree::{ChainingValue, Subtree},
+    path::{PathId, PathState},
+    receiver::Arrival,
+};
+
+/// What is to be done with a chunk that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Incoming {
+    /// Verify it against its header, write it at `offset`, then call [`Session::handle_chunk_written`], [`Session::handle_chunk_damaged`]
+    /// or, where writing failed, [`Session::handle_chunk_unwritten`].
+    Write {
+        /// The file's grid.
+        grid: Grid,
+        /// Where in the file, in bytes.
+        offset: u64,
+    },
+    /// Forget it.
+    Drop,
+    /// Keep it, and call [`Session::handle_chunk_again`] when the copy of the chunk that is being written is written, or not; or
+    /// [`Session::handle_chunk_unwritten`] when the transfer has ended before.
+    Later,
+}
+
+impl Session {
+    /// Returns a chunk to read and hash without sending it, as the receiver has it: then call [`Session::handle_chunk_hashed`].
+    pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
+        self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.sender_mut()?.next_to_hash()?)))
+    }
+
+    /// A chunk that was polled by [`Session::poll_hash`] was read.
+    pub fn handle_chunk_hashed(&mut self, transfer: TransferId, chunk: ChunkId, value: ChainingValue) {
+        if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
+            sender.on_hashed(chunk, value);
+            self.poll_kept(transfer);
+            self.poll_read(transfer);
+        }
+    }
+
+    /// A chunk that was polled for a path was read: returns the header of the frame that carries it, or `None` if it need not be sent.
+    pub fn handle_chunk_read(
+        &mut self,
+        id: PathId,
+        transfer: TransferId,
+        chunk: ChunkId,
+        value: ChainingValue,
+        now: Instant,
+    ) -> Option<DataHeader> {
+        let path = self.paths.get_mut(&id)?;
+        let asked = path.flow.on_read(transfer, chunk);
+        let sender = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?;
+        sender.on_read(chunk, value);
+        let wanted = asked && path.state() == PathState::Open && sender.on_send(id, chunk);
+        if wanted {
+            path.flow.on_begun();
+            path.on_sent(now);
+        } else if asked {
+            sender.on_not_sent(id, chunk);
+        }
+        let (len, last) = (sender.chunk_bytes(chunk) as u32, sender.is_last(chunk));
+        self.poll_read(transfer);
+        wanted.then_some(DataHeader { transfer, chunk, value, len, raw_len: 0, last })
+    }
+
+    /// The kernel has taken a data frame wholly.
+    pub fn handle_chunk_flushed(&mut self, id: PathId) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flow.on_flushed();
+        }
+    }
+
+    /// A data frame arrived on a path: says what to do with it.
+    pub fn handle_chunk(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
+        self.handle_heard(id, now);
+        let Some(path) = self.paths.get_mut(&id).filter(|path| path.state().is_connected()) else { return Ok(Incoming::Drop) };
+        if !path.flow.on_arrived() {
+            return Err(PathError::Credit);
+        }
+        self.arrive(id, header, now)
+    }
+
+    /// A chunk that had to wait because of [`Incoming::Later`] is asked about again.
+    pub fn handle_chunk_again(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flow.on_released();
+        }
+        self.arrive(id, header, now)
+    }
+
+    fn arrive(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
+        let receiver = match self.transfers.get_mut(&header.transfer) {
+            Some(Transfer::Receiving(receiver)) => receiver,
+            // What was under way when it ended.
+            Some(Transfer::Ended(_)) => return Ok(Incoming::Drop),
+            None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
+            _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
+        };
+        let incoming = match receiver.on_arrival(id, header, now)? {
+            Arrival::Write(extent) => Incoming::Write { grid: receiver.grid(), offset: extent.offset },
+            Arrival::Later => Incoming::Later,
+            Arrival::Duplicate => return Ok(Incoming::Drop),
+        };
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flow.on_held();
+        }
+        Ok(incoming)
+    }
+
+    /// A chunk was verified and written. Where what arrives is kept in memory: says whether it is to be kept, or there already.
+    pub fn handle_chunk_written(&mut self, id: PathId, header: &DataHeader, now: Instant) -> bool {
+        let DataHeader { transfer, chunk, value, .. } = *header;
+        let ack_on = self.paths.get_mut(&id).and_then(|path| {
+            path.flow.on_released();
+            path.state().is_connected().then_some(id)
+        });
+        let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return false };
+        let news = receiver.on_written(id, ack_on, chunk, header.chunk_len().into(), value, now);
+        self.poll_finished(transfer);
+        self.poll_syncs(now);
+        news
+    }
+
+    /// A chunk did not have the value of its header: the path on which it came has to be given up, as
+    /// [`PathLoss::Damaged`](crate::PathLoss), and the chunk comes again.
+    pub fn handle_chunk_damaged(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
+        self.handle_chunk_unwritten(id, transfer, chunk);
+    }
+
+    /// A chunk is not written because its file failed or is closed; the transfer has to be failed, if it was not.
+    pub fn handle_chunk_unwritten(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.flow.on_released();
+        }
+        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
+            receiver.on_not_written(chunk);
+            self.poll_finished(transfer);
+        }
+    }
+
+    /// What [`Event::Sync`] asked for is done.
+    pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
+        if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
+            receiver.on_synced();
+            self.poll_syncs(now);
+        }
+    }
+
+    /// Takes what was written and is not durable yet, whether a sync is due or not; for an orderly end.
+    pub fn take_unsynced(&mut self, transfer: TransferId, now: Instant) -> Option<Vec<Subtree>> {
+        self.transfers.get_mut(&transfer)?.receiver_mut()?.poll_sync(0, Duration::ZERO, now)
+    }
+
+    pub(super) fn handle_acks(&mut self, id: PathId, transfer: TransferId, ranges: &[ChunkRange], now: Instant) -> Result<(), PathError> {
+        if !self.expect(transfer, "an acknowledgement", "being sent", |transfer| matches!(transfer, Transfer::Sending { .. }))? {
+            return Ok(());
+        }
+        let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
+        for range in ranges {
+            if let Some(chunk) = sender.never_sent(*range) {
+                return Err(PathError::NeverSent { transfer: transfer.0, chunk: chunk.0 });
+            }
+            let acknowledged = sender.on_acknowledged(id, *range);
+            for (path, bytes) in acknowledged.delivered {
+                if let Some(path) = self.paths.get_mut(&path) {
+                    path.rate.on_acknowledged(bytes, now);
+                }
+            }
+            self.events.extend(acknowledged.released.into_iter().map(|chunk| Event::Released { transfer, chunk }));
+            let superseded = acknowledged.superseded.into_iter();
+            self.events.extend(superseded.map(|(path, chunk)| Event::Superseded { path, transfer, chunk }));
+        }
+        self.pause_idle_rates();
+        self.poll_read(transfer);
+        Ok(())
+    }
+
+    /// What follows a time with nothing in flight does not count as slow.
+    fn pause_idle_rates(&mut self) {
+        for (id, path) in &mut self.paths {
+            let mut senders = self.transfers.values().filter_map(Transfer::sender);
+            if senders.all(|sender| sender.in_flight_bytes(*id) == 0) {
+                path.rate.pause();
+            }
+        }
+    }
+
+    pub(super) fn poll_chunk(&mut self, id: PathId, now: Instant) -> Option<Transmit> {
+        if self.is_paced(id, now) {
+            return None;
+        }
+        let has_work = self.transfers.values().filter_map(Transfer::sender).any(|sender| sender.queued_chunks() > 0);
+        if let Some(path) = self.paths.get_mut(&id) {
+            let starved = has_work && path.flow.is_out_of_credit();
+            path.on_credit_checked(starved, now);
+        }
+        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && self.may_carry_data(id, now))?;
+        let (rate, flow, paths) = (path.rate.rate(), &path.flow, &self.paths);
+        let senders = || self.transfers.values().filter_map(Transfer::sender);
+        let chunk_bytes = senders().map(|sender| sender.grid().chunk_size.bytes()).max()?;
+        if !flow.may_hand_out(rate, chunk_bytes) {
+            return None;
+        }
+        let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
+        let open = paths.values().filter(|path| path.state() == PathState::Open).count() as u64;
+        let first = senders.find_map(|(transfer, sender)| Some((transfer, sender.next_chunk(id, rate, open, now)?)));
+        // Nothing is sent twice while another transfer has something to be sent once.
+        let Some((transfer, chunk)) = first.or_else(|| {
+            let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
+            senders.find_map(|(transfer, sender)| Some((transfer, sender.next_hedge(id, |id| Self::rate_of(paths, id), now)?)))
+        }) else {
+            let senders = self.transfers.values().filter_map(Transfer::sender);
+            let late = senders.filter_map(|sender| sender.hedge_at(id, |id| Self::rate_of(paths, id))).min();
+            self.hedge_at = self.hedge_at.into_iter().chain(late).min();
+            return None;
+        };
+        self.paths.get_mut(&id)?.flow.on_handed_out(transfer, chunk);
+        self.on_paced(id, chunk_bytes, now);
+        Some(Transmit::Chunk { transfer, chunk })
+    }
+
+    pub(super) fn poll_syncs(&mut self, now: Instant) {
+        let (bytes, interval) = (self.config.sync_bytes, self.config.sync_interval);
+        for (id, transfer) in &mut self.transfers {
+            if let Some(subtrees) = transfer.receiver_mut().and_then(|receiver| receiver.poll_sync(bytes, interval, now)) {
+                self.events.push_back(Event::Sync { transfer: *id, subtrees });
+            }
+        }
+    }
+}

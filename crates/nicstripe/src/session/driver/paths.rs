@@ -1,0 +1,239 @@
+//! The paths of a session: their connections come, break and are made again.
+
+use std::time::Instant;
+
+use nicstripe_proto::{PathError, PathId, PathLoss, PathState};
+use tokio::sync::mpsc;
+
+use super::Driver;
+use crate::{
+    error::Error,
+    event::{Event, LinkState},
+    session::{
+        input::{Input, LinkNews},
+        slot::{Established, PathPlan, Slot},
+    },
+    stream::{EventSink, Stream, StreamEnd, StreamEvent},
+};
+
+impl Driver {
+    pub(super) fn connect(&mut self, path: PathId) {
+        let (Some(connector), Some(slot)) = (&self.config.connector, self.slots.get_mut(&path)) else { return };
+        if slot.retired || slot.is_open() || std::mem::replace(&mut slot.connecting, true) {
+            return;
+        }
+        let (connector, plan, inputs) = (connector.clone(), slot.plan.clone(), self.handle.inputs.clone());
+        let first = slot.generation == 0;
+        tokio::spawn(async move {
+            let input = match connector.join(path, &plan, first).await {
+                Ok(established) => Input::Connected { path, plan: None, established: Box::new(established) },
+                Err((loss, error)) => Input::NotConnected { path, loss, error: Box::new(error) },
+            };
+            let _ = inputs.send(input).await;
+        });
+    }
+
+    pub(super) fn on_connected(&mut self, path: PathId, plan: Option<PathPlan>, established: Established, now: Instant) {
+        if let Some(plan) = plan {
+            self.slots.entry(path).or_insert_with(|| Slot::new(plan));
+        }
+        let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
+        slot.close();
+        slot.connecting = false;
+        self.next_generation += 1;
+        slot.generation = self.next_generation;
+        (slot.verified, slot.path_mtu) = (established.verified, established.path_mtu);
+        slot.plan.local = established.local.or(slot.plan.local);
+        let (outgoing, queue) = Slot::queue();
+        let sink = PathSink { path, generation: slot.generation, inputs: self.handle.inputs.clone() };
+        let task = self.streams.spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, sink).run());
+        slot.open(outgoing, task.abort_handle(), established.probe);
+        self.session.handle_path_open(path, now);
+        let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
+        self.session.limit_path(path, cap, now);
+        if self.slots.get(&path).is_some_and(|slot| slot.plan.no_data) {
+            self.session.keep_data_off(path);
+        }
+        self.plan(LinkNews::Opened { path, verified: established.verified, path_mtu: established.path_mtu });
+    }
+
+    pub(super) fn on_not_connected(&mut self, path: PathId, loss: PathLoss, error: Error, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&path) else { return };
+        slot.connecting = false;
+        let reason = crate::chain(&error);
+        let first = slot.generation == 0;
+        if slot.plan.named && first {
+            let link = slot.plan.interface.clone();
+            self.finish(Err(Error::Link { link, why: reason }));
+            return;
+        }
+        if let Some(arrived) = stray(&error, self.session.is_connected()) {
+            self.tell_link(path, LinkState::LeftOut(reason.clone()));
+            self.retire(path, loss, now);
+            self.plan(LinkNews::Astray { path, arrived, why: reason });
+        } else if matches!(error, Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }) {
+            // The daemon has forgotten the session: it was restarted. Whoever owns this session makes a new one.
+            let host = self.config.host.clone();
+            self.finish(Err(Error::Ended { host, why: reason }));
+        } else {
+            let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
+            self.tell_link(path, state);
+            self.session.handle_path_lost(path, loss, now);
+            self.plan(LinkNews::Lost { path, why: reason });
+        }
+    }
+
+    pub(super) fn on_carrier(&mut self, interface: &str, up: bool, now: Instant) {
+        let on_it = |(path, slot): (&PathId, &Slot)| (slot.plan.interface == interface).then_some(*path);
+        let paths: Vec<PathId> = self.slots.iter().filter_map(on_it).collect();
+        for path in paths {
+            if !up {
+                self.lose(path, PathLoss::CarrierLost, now);
+            } else if self.slots.get(&path).is_some_and(|slot| !slot.is_open() && !slot.retired) {
+                self.connect(path);
+            }
+        }
+    }
+
+    pub(super) fn on_stream(&mut self, path: PathId, event: StreamEvent, now: Instant) {
+        match event {
+            StreamEvent::Heard => self.session.handle_heard(path, now),
+            StreamEvent::Frame(frame) => {
+                if let Err(error) = self.session.handle_frame(path, frame, now) {
+                    self.on_misbehaved(path, &error, now);
+                }
+            }
+            StreamEvent::Chunk { header, buffer } => {
+                let incoming = self.session.handle_chunk(path, &header, now);
+                if incoming.is_ok() {
+                    self.tally.on_wire(path, &header);
+                }
+                self.on_incoming(path, header, buffer, incoming, now);
+            }
+            StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
+            StreamEvent::Ended(end) => {
+                let loss = match end {
+                    StreamEnd::Frame(_) => PathLoss::Protocol,
+                    _ => PathLoss::Reset,
+                };
+                tracing::info!(path = path.0, %end, "path lost its connection");
+                self.lose(path, loss, now);
+            }
+        }
+    }
+
+    pub(super) fn on_misbehaved(&mut self, path: PathId, error: &PathError, now: Instant) {
+        tracing::warn!(path = path.0, %error, "peer misbehaved");
+        self.lose(path, PathLoss::Protocol, now);
+    }
+
+    pub(super) fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(&path) {
+            slot.close();
+        }
+        self.session.handle_path_lost(path, loss, now);
+        self.plan(LinkNews::Lost { path, why: loss_text(loss).into() });
+    }
+
+    /// Ends a path for good; what it has queued is sent.
+    pub(super) fn retire(&mut self, path: PathId, loss: PathLoss, now: Instant) {
+        let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
+        slot.retired = true;
+        slot.release();
+        self.session.retire_path(path, loss, now);
+    }
+
+    pub(super) fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
+        let state = match (state, loss) {
+            (PathState::Open, _) => LinkState::Up,
+            (PathState::Suspect, _) => LinkState::Suspect,
+            (PathState::Failed { .. }, Some(loss)) => {
+                if let Some(slot) = self.slots.get(&path)
+                    && matches!(slot.state, LinkState::Up | LinkState::Suspect)
+                    && !slot.retired
+                {
+                    self.tally.failovers += 1;
+                }
+                LinkState::Down(loss_text(loss).into())
+            }
+            _ => return,
+        };
+        self.tell_link(path, state);
+    }
+
+    pub(super) fn tell_link(&mut self, path: PathId, state: LinkState) {
+        let Some(slot) = self.slots.get_mut(&path) else { return };
+        if slot.retired || slot.state == state {
+            return;
+        }
+        slot.state = state.clone();
+        tracing::info!(interface = %slot.plan.interface, remote = %slot.plan.remote, ?state, "link");
+        let link = slot.plan.link();
+        self.tell(Event::Link { link, state });
+    }
+
+    /// Tells whoever plans the paths. One that does not keep up plans with what it knows.
+    pub(super) fn plan(&self, news: LinkNews) {
+        if let Some(planner) = &self.config.planner {
+            let _ = planner.try_send(news);
+        }
+    }
+}
+
+/// Marks a connection's events with its path and generation.
+struct PathSink {
+    path: PathId,
+    generation: u64,
+    inputs: mpsc::Sender<Input>,
+}
+
+impl EventSink for PathSink {
+    async fn deliver(&mut self, events: Vec<StreamEvent>) -> bool {
+        self.inputs.send(Input::Stream { path: self.path, generation: self.generation, events }).await.is_ok()
+    }
+}
+
+/// Returns where a path led that does not lead where it should: to an interface of the peer, or, without one, to another machine.
+///
+/// That somebody else has an address says nothing of the peer while that is heard over other paths; without any, the peer may be another now.
+fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
+    match error {
+        Error::Astray { arrived, .. } => Some(Some(arrived.clone())),
+        Error::UntrustedPeer { .. } if is_connected => Some(None),
+        _ => None,
+    }
+}
+
+fn loss_text(loss: PathLoss) -> &'static str {
+    match loss {
+        PathLoss::Unreachable => "could not connect",
+        PathLoss::CarrierLost => "no carrier: cable unplugged or peer's port down",
+        PathLoss::Silent => "nothing heard for 1.5 s",
+        PathLoss::Reset => "connection closed",
+        PathLoss::Protocol => "peer sent what makes no sense",
+        PathLoss::WrongInterface => "arrives at another interface of the peer",
+        _ => "lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::Identity;
+
+    #[test]
+    fn another_machine_at_one_address_costs_a_path_and_not_the_session() {
+        let key = Identity::generate().unwrap().public_key();
+        let error = Error::UntrustedPeer { host: "nas".into(), key };
+        assert_eq!(stray(&error, true), Some(None));
+        assert_eq!(stray(&error, false), None, "with no path left, the peer itself is another");
+        let refused = Error::Refused { host: "nas".into(), why: "it does not know the session".into() };
+        assert_eq!(stray(&refused, true), None, "a daemon that was restarted has forgotten the session");
+    }
+
+    #[test]
+    fn a_wrong_interface_is_named() {
+        let error = Error::Astray { aimed_at: "enp2".into(), arrived: "enp1".into() };
+        assert_eq!(stray(&error, true), Some(Some("enp1".into())));
+    }
+}
