@@ -149,6 +149,7 @@ impl Session {
     pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
         if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
             receiver.on_synced();
+            self.poll_finished(transfer);
             self.poll_syncs(now);
         }
     }

@@ -9,6 +9,7 @@ mod disk;
 mod drive;
 mod faults;
 mod flaps;
+mod flips;
 mod harness;
 mod holes;
 mod hostile;

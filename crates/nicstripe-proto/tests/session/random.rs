@@ -27,8 +27,10 @@ const LIMIT: Duration = secs(500);
 /// Runs of a transfer that may fail for a disk's sake, before one that does not.
 const RERUNS: usize = 12;
 
-/// Seeds that once failed, and what they found.
-const FILES_ONCE_FAILED: [u64; 0] = [];
+/// Seeds that once failed, and what they found. They say as much only as long as a seed means the same run.
+///
+/// 1402: a commit while a sync was under way, which then failed: the commit's own sync could have been told that all is well.
+const FILES_ONCE_FAILED: [u64; 1] = [1402];
 const LIVE_ONCE_FAILED: [u64; 0] = [];
 
 #[test]
