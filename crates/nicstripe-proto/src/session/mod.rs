@@ -391,8 +391,8 @@ impl Session {
         self.paths.values().filter_map(delay).all(|other| own <= other)
     }
 
-    /// Whether data may go over a path, in either direction: it is not kept off, and did not damage what it brought lately, unless there is no
-    /// other that may.
+    /// Whether data may go over a path, in either direction: it is not kept off, and did not damage what it brought lately, unless there is
+    /// no other that may.
     fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
         let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
         let Some(path) = self.paths.get(&id) else { return false };

@@ -1,6 +1,6 @@
 //! Links that come and go, or damage what they carry: what they cost the others.
 //!
-//! All of the ways and rates, over a minute each: `cargo test --release -p nicstripe-proto --test session every_flap -- --ignored --nocapture`
+//! All of the ways and rates: `cargo test --release -p nicstripe-proto --test session every_flap -- --ignored --nocapture`
 
 use std::time::Duration;
 

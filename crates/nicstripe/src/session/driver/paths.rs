@@ -150,7 +150,7 @@ impl Driver {
     pub(super) fn on_damaged(&self, path: PathId, times: u32, pause: Duration) {
         let Some(slot) = self.slots.get(&path) else { return };
         let seconds = pause.as_secs();
-        tracing::warn!(interface = %slot.plan.interface, times, seconds, "what came by a link was damaged: it gets no data for so many seconds");
+        tracing::warn!(interface = %slot.plan.interface, times, seconds, "what came by a link was damaged: no data for so many seconds");
     }
 
     pub(super) fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
