@@ -22,6 +22,10 @@ pub const QUARANTINE_FIRST: Duration = Duration::from_secs(2);
 /// Longest that a path gets no data: with it, a path that damages each chunk brings five in its first minute and one a minute then.
 pub const QUARANTINE_LONGEST: Duration = Duration::from_secs(60);
 
+/// Most damages that are remembered: those that lead to the longest quarantine. [`STEADY_AFTER`] without damage, while it could carry data,
+/// forgives one, so that a link with fewer than six a minute is used and one with ten is not.
+const MOST_REMEMBERED: u32 = 6;
+
 /// What is remembered of a path's troubles, over all of its connections.
 #[derive(Debug, Default)]
 pub(crate) struct Steadiness {
@@ -29,7 +33,7 @@ pub(crate) struct Steadiness {
     since: Option<Instant>,
     /// Times that it was lost or fell silent, each soon after the one before.
     troubles: u32,
-    /// Damaged chunks, or damaged connections, that are not forgotten.
+    /// Damaged chunks, or damaged connections, that are not forgiven; at most [`MOST_REMEMBERED`].
     damaged: u32,
     /// Before, it gets no data.
     quarantined_until: Option<Instant>,
@@ -55,15 +59,14 @@ impl Steadiness {
     /// What it brought was damaged. Returns for how long it gets no data, which is 0 at the first time.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
         // Counted from the end of a quarantine: only what carries data shows whether it damages them.
-        let clean_since = self.quarantined_until.filter(|_| self.damaged > 0);
-        if clean_since.is_some_and(|since| now.saturating_duration_since(since) >= QUARANTINE_LONGEST) {
-            self.damaged = 0;
-        }
+        let clean = self.quarantined_until.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let forgiven = clean.as_secs() / STEADY_AFTER.as_secs();
+        self.damaged = self.damaged.saturating_sub(forgiven.try_into().unwrap_or(u32::MAX));
         let pause = match self.damaged {
             0 => Duration::ZERO,
-            before => QUARANTINE_FIRST.saturating_mul(1 << (before - 1).min(8)).min(QUARANTINE_LONGEST),
+            before => QUARANTINE_FIRST.saturating_mul(1 << (before - 1)).min(QUARANTINE_LONGEST),
         };
-        self.damaged += 1;
+        self.damaged = (self.damaged + 1).min(MOST_REMEMBERED);
         self.quarantined_until = Some(now + pause);
         pause
     }
@@ -145,6 +148,18 @@ mod tests {
             assert_eq!(path.quarantined_until(now), None);
         }
         assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(path.on_damaged(now + QUARANTINE_LONGEST), Duration::ZERO, "a minute without is forgiven");
+        assert_eq!(path.on_damaged(now + QUARANTINE_LONGEST), Duration::ZERO, "a minute without forgives all");
+    }
+
+    #[test]
+    fn a_path_that_seldom_damages_a_chunk_is_used_and_one_that_often_does_is_not() {
+        for (every, expected) in [(12, 0), (11, 0), (6, 60), (1, 60)] {
+            let (mut path, mut now, mut pause) = (Steadiness::default(), origin(), Duration::ZERO);
+            for _ in 0..12 {
+                pause = path.on_damaged(now);
+                now += pause + every * SEC;
+            }
+            assert_eq!(pause.as_secs(), expected, "every {every} s");
+        }
     }
 }
