@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Flips of a usual run.
-const FLIPS: u64 = 4_000;
+const FLIPS: u64 = 1_500;
 
 /// Three chunks, of which the last is short.
 const SIZE: usize = 2 * 4096 + 1000;
