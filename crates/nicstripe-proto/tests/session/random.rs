@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Seeds of a usual run of each kind.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 120;
 
 /// All faults begin before and are over then, but for links that are cut all together.
 const FAULTS_UNTIL: Duration = secs(12);
