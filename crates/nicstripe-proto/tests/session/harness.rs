@@ -232,9 +232,9 @@ impl Lab {
     pub(crate) fn restart(&mut self, killed: End) {
         let receiver = self.direction.sender().other();
         if killed == receiver {
-            self.crash(receiver)
+            self.crash(receiver);
         } else {
-            self.end_in_order(receiver)
+            self.end_in_order(receiver);
         }
         self.begin_anew();
     }
@@ -389,7 +389,7 @@ impl Lab {
     /// What has to hold after each step.
     fn check(&mut self) {
         self.steps += 1;
-        if self.steps % 16 == 0 {
+        if self.steps.is_multiple_of(16) {
             self.check_acknowledged();
         }
         for peer in &self.peers {

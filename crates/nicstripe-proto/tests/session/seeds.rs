@@ -19,11 +19,11 @@ use std::{
 
 use crate::harness::Seed;
 
-/// Runs the seeds that once failed, and then so many others as are usual, or asked for.
+/// Runs the seeds that once failed, and then so many others as are usual, or asked for. Reads the clock, to say how fast they were.
+#[allow(clippy::disallowed_methods)]
 pub(crate) fn run_all(what: &str, once_failed: &[u64], usual: u64, run: fn(Seed)) {
     let seeds = seeds(once_failed, usual);
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    #[allow(clippy::disallowed_methods)]
     let began = Instant::now();
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
