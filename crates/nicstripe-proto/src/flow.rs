@@ -100,6 +100,11 @@ impl Flow {
         self.arrived <= self.granted
     }
 
+    /// Frames that arrived.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
     /// A frame that arrived takes memory until [`Flow::on_released`].
     pub(crate) fn on_held(&mut self) {
         self.held += 1;

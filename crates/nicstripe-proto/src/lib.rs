@@ -31,6 +31,7 @@ pub mod receiver;
 pub mod reliable;
 pub mod sender;
 pub mod session;
+pub mod steady;
 pub mod stripe;
 pub mod tree;
 pub mod units;

@@ -7,6 +7,9 @@
 //!    └──────────────────────── could not connect ────────────────────────────────────────────────────►│
 //! ```
 //!
+//! A path that comes and goes keeps its back-off from one connection to the next, and control messages avoid it; one whose data are damaged
+//! gets none for a while, which doubles each time, as long as another path can carry them ([`crate::steady`]).
+//!
 //! `Path::to` is the only place that changes a state.
 
 use std::{
@@ -16,7 +19,7 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
-use crate::{flow::Flow, pace::Pace, units::BitRate};
+use crate::{flow::Flow, pace::Pace, steady::Steadiness, units::BitRate};
 
 /// Number of a path in its session, chosen by the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -96,6 +99,8 @@ pub enum PathLoss {
     Reset,
     /// What arrived made no sense.
     Protocol,
+    /// A chunk, or what protects the connection, was damaged on its way: a bad cable, card or memory.
+    Damaged,
     /// Arrived at another of the peer's interfaces than it was aimed at.
     WrongInterface,
 }
@@ -127,6 +132,11 @@ pub struct Path {
     pub(crate) starved_since: Option<Instant>,
     /// Times that the connection was lost.
     pub(crate) failures: u32,
+    /// Times that it was lost because of damage.
+    damages: u32,
+    steadiness: Steadiness,
+    /// Since when it is known that a control message was not acknowledged in time, unless a heartbeat sent later has come back.
+    control_late: Option<Instant>,
 }
 
 impl Path {
@@ -149,6 +159,9 @@ impl Path {
             starved: Duration::ZERO,
             starved_since: None,
             failures: 0,
+            damages: 0,
+            steadiness: Steadiness::default(),
+            control_late: None,
         }
     }
 
@@ -160,6 +173,21 @@ impl Path {
     /// Times that its connection was lost.
     pub fn failures(&self) -> u32 {
         self.failures
+    }
+
+    /// Times that its connection was lost because what arrived was damaged.
+    pub fn damages(&self) -> u32 {
+        self.damages
+    }
+
+    /// Whether it was lost or silent several times, each soon after the one before, and has not stayed up since.
+    pub fn is_unsteady(&self, now: Instant) -> bool {
+        self.steadiness.is_unsteady(now)
+    }
+
+    /// Until when it carries no data, because what it brought was damaged, as long as another path can carry them.
+    pub fn quarantined_until(&self, now: Instant) -> Option<Instant> {
+        self.steadiness.quarantined_until(now)
     }
 
     /// How long it has waited for credit while there was something to send: the receiver's disk or processor is the brake then.
@@ -189,10 +217,17 @@ impl Path {
         self.rtt
     }
 
-    /// How a control message would fare here, the less the better: the time that data takes which is before it, and then the rate.
-    pub(crate) fn control_delay(&self) -> (Duration, Reverse<BitRate>) {
+    /// How a control message would fare here, the less the better: whether one was late, or the path comes and goes; the time that data
+    /// takes which is before it; the rate; and, as a side that only receives knows no rate, how much has come by it.
+    pub(crate) fn control_delay(&self, now: Instant) -> (bool, Duration, Reverse<BitRate>, Reverse<u64>) {
         let (frames, rate) = (self.flow.unflushed(), self.rate.rate().unwrap_or(UNKNOWN_RATE));
-        (rate.time_for(frames.saturating_mul(crate::frame::MAX_PAYLOAD as u64)), Reverse(rate))
+        let is_doubtful = self.control_late.is_some() || self.is_unsteady(now);
+        (is_doubtful, rate.time_for(frames.saturating_mul(crate::frame::MAX_PAYLOAD as u64)), Reverse(rate), Reverse(self.flow.arrived()))
+    }
+
+    /// A control message was not acknowledged in time.
+    pub(crate) fn on_control_late(&mut self, now: Instant) {
+        self.control_late = Some(now);
     }
 
     /// Changes the state, if the table of [`PathState`] has such an arrow; says whether it did.
@@ -212,7 +247,11 @@ impl Path {
         (self.last_heard, self.last_sent) = (now, now);
         self.flow = self.flow.next_connection();
         self.close_sent = false;
-        (self.attempts, self.echo, self.min_rtt) = (0, None, None);
+        (self.control_late, self.echo, self.min_rtt) = (None, None, None);
+        if !self.is_unsteady(now) {
+            self.attempts = 0;
+        }
+        self.steadiness.on_open(now);
         self.rate.pause();
         true
     }
@@ -220,12 +259,21 @@ impl Path {
     /// From: `Suspect`. To: `Open`. Says whether the state changed.
     pub(crate) fn on_heard(&mut self, now: Instant) -> bool {
         self.last_heard = self.last_heard.max(now);
-        self.state == PathState::Suspect && self.to(PathState::Open)
+        let is_back = self.state == PathState::Suspect && self.to(PathState::Open);
+        if is_back {
+            self.steadiness.on_open(now);
+        }
+        is_back
     }
 
-    /// From: all but `Failed`. To: `Failed`, to be tried again after a pause that doubles each time where `retry` is set.
-    pub(crate) fn on_lost(&mut self, now: Instant, retry: bool) -> bool {
+    /// From: all but `Failed`. To: `Failed`, to be tried again after a pause that doubles each time where `retry` is set. A path that comes
+    /// and goes is in less of a hurry only as long as it is not the only one.
+    pub(crate) fn on_lost(&mut self, now: Instant, retry: bool, is_only: bool) -> bool {
         let was_connected = self.state.is_connected();
+        if was_connected {
+            self.steadiness.on_trouble(now);
+            self.attempts = if is_only { 0 } else { self.attempts };
+        }
         let pause = RETRY_FIRST.saturating_mul(1 << self.attempts.min(8)).min(RETRY_LONGEST);
         let retry_at = (now + RETRY_FIRST).max(self.attempted + pause);
         if !self.to(PathState::Failed { retry_at: retry.then_some(retry_at) }) {
@@ -235,6 +283,12 @@ impl Path {
         self.failures += u32::from(was_connected);
         self.rate.pause();
         true
+    }
+
+    /// It was lost because what arrived was damaged. Returns for how long it gets no data.
+    pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
+        self.damages += 1;
+        self.steadiness.on_damaged(now)
     }
 
     /// A failed path is not tried again.
@@ -262,7 +316,8 @@ impl Path {
     }
 
     /// From: `Open`. To: `Suspect`.
-    pub(crate) fn on_suspect(&mut self) -> bool {
+    pub(crate) fn on_suspect(&mut self, now: Instant) -> bool {
+        self.steadiness.on_trouble(now);
         self.to(PathState::Suspect)
     }
 
@@ -298,8 +353,10 @@ impl Path {
         self.last_sent = now;
     }
 
-    pub(crate) fn on_heartbeat(&mut self, sent_us: u64, round_trip: Option<Duration>) {
+    pub(crate) fn on_heartbeat(&mut self, sent_us: u64, round_trip: Option<Duration>, now: Instant) {
         self.rtt = round_trip.or(self.rtt);
+        // An echo may have waited behind data, and then says nothing of the time since.
+        self.control_late = self.control_late.filter(|late| round_trip.is_none_or(|round_trip| now < *late + round_trip));
         self.min_rtt = self.min_rtt.into_iter().chain(round_trip).min();
         // An echo is answered at most once, so two peers do not play ping-pong for ever.
         self.echo = (sent_us != 0 && round_trip.is_none()).then_some(sent_us).or(self.echo);
@@ -377,7 +434,7 @@ mod tests {
         assert!(path.on_opened(start));
         assert_eq!(path.verdict(start + 499 * MS), None);
         assert_eq!(path.verdict(start + 500 * MS), Some(Verdict::Suspect));
-        assert!(path.on_suspect());
+        assert!(path.on_suspect(start));
         assert_eq!(path.verdict(start + 1499 * MS), None);
         assert_eq!(path.verdict(start + 1500 * MS), Some(Verdict::Silent));
     }
@@ -387,7 +444,7 @@ mod tests {
         let start = origin();
         let mut path = Path::probing(start);
         path.on_opened(start);
-        path.on_suspect();
+        path.on_suspect(start);
         assert!(path.on_heard(start + 600 * MS));
         assert_eq!(path.state(), PathState::Open);
         assert_eq!(path.verdict(start + 1000 * MS), None);
@@ -398,7 +455,7 @@ mod tests {
         let start = origin();
         let mut path = Path::probing(start);
         path.on_opened(start);
-        path.on_heartbeat(1, Some(300 * MS));
+        path.on_heartbeat(1, Some(300 * MS), start);
         assert_eq!(path.verdict(start + 1100 * MS), None); // 4 × 300 ms
         assert_eq!(path.verdict(start + 1200 * MS), Some(Verdict::Suspect));
     }
@@ -409,7 +466,7 @@ mod tests {
         let mut path = Path::probing(start);
         let mut pauses = Vec::new();
         for _ in 0..5 {
-            path.on_lost(start, true);
+            path.on_lost(start, true, false);
             let PathState::Failed { retry_at: Some(at) } = path.state() else { panic!("{:?}", path.state()) };
             pauses.push(at.duration_since(start));
             assert!(path.on_retry(at));
@@ -423,10 +480,10 @@ mod tests {
         let start = origin();
         let mut path = Path::probing(start);
         (0..4).for_each(|_| {
-            path.on_lost(start, true);
+            path.on_lost(start, true, false);
             path.on_retry(start);
         });
-        path.on_lost(start + 1000 * MS, true);
+        path.on_lost(start + 1000 * MS, true, false);
         assert_eq!(path.state(), PathState::Failed { retry_at: Some(start + 1500 * MS) });
     }
 
@@ -435,17 +492,38 @@ mod tests {
         let start = origin();
         let mut path = Path::probing(start);
         path.on_opened(start);
-        path.on_heartbeat(1, Some(MS));
-        path.on_heartbeat(1, Some(1400 * MS));
+        path.on_heartbeat(1, Some(MS), start);
+        path.on_heartbeat(1, Some(1400 * MS), start);
         assert_eq!(path.rtt(), Some(1400 * MS));
         assert_eq!(path.verdict(start + 500 * MS), Some(Verdict::Suspect));
+    }
+
+    #[test]
+    fn a_path_that_comes_and_goes_keeps_its_back_off_until_it_has_stayed_up() {
+        let mut now = origin();
+        let mut path = Path::probing(now);
+        let mut lose_after = |path: &mut Path, there: Duration| {
+            path.on_opened(now);
+            now += there;
+            path.on_lost(now, true, false);
+            let PathState::Failed { retry_at: Some(at) } = path.state() else { panic!("{:?}", path.state()) };
+            let pause = at.duration_since(now);
+            now = at;
+            path.on_retry(now);
+            pause
+        };
+        let pauses: Vec<Duration> = (0..7).map(|_| lose_after(&mut path, 100 * MS)).collect();
+        // From the start of one attempt to the next, of which it was up for 100 ms.
+        assert_eq!(pauses, [250 * MS, 250 * MS, 250 * MS, 400 * MS, 900 * MS, 1400 * MS, 1400 * MS]);
+        assert_eq!(lose_after(&mut path, 10_000 * MS), 250 * MS);
+        assert_eq!(lose_after(&mut path, 100 * MS), 250 * MS, "what was before is forgotten");
     }
 
     #[test]
     fn arrows_that_are_not_in_the_table_change_nothing() {
         let start = origin();
         let mut path = Path::probing(start);
-        assert!(!path.on_suspect());
+        assert!(!path.on_suspect(start));
         assert!(!path.on_retry(start));
         assert_eq!(path.state(), PathState::Probing);
     }

@@ -469,8 +469,13 @@ impl Receiver {
         self.is_changing = true;
     }
 
-    /// Once all is written and the sender has told its digest: the receiver's digest and the sender's. Only once.
+    /// Once all is written, no sync is under way and the sender has told its digest: the receiver's digest and the sender's. Only once.
+    ///
+    /// Two syncs at once of one file share an error that the kernel tells only once: the one of the commit could be told that all is well.
     pub fn poll_finished(&mut self) -> Option<(Digest, Digest)> {
+        if self.syncing {
+            return None;
+        }
         let received = match self.shape.has_digest() {
             true => self.tree.root()?,
             false => NO_DIGEST,

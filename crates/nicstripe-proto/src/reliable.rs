@@ -47,6 +47,17 @@ impl Outgoing {
     }
 }
 
+/// A message to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Its number.
+    pub seq: u64,
+    /// Its bytes.
+    pub body: Vec<u8>,
+    /// The path that it went out on before and where it was not acknowledged in time, unless that path was given up.
+    pub late_on: Option<PathId>,
+}
+
 /// The peer broke the numbering.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -75,15 +86,15 @@ impl Reliable {
         self.unacknowledged.push_back(Outgoing { body, on: None, resend_at: None, times: 0 });
     }
 
-    /// Returns the next message to send on `path`, with its number.
-    pub fn poll(&mut self, path: PathId, now: Instant) -> Option<(u64, Vec<u8>)> {
+    /// Returns the next message to send on `path`.
+    pub fn poll(&mut self, path: PathId, now: Instant) -> Option<Due> {
         let first = self.first_seq;
         let mut window = self.unacknowledged.iter_mut().take(WINDOW as usize).enumerate();
         let (index, message) = window.find(|(_, message)| message.is_due(path, now))?;
-        message.on = Some(path);
+        let late_on = message.on.replace(path);
         message.resend_at = Some(now + RESEND_AFTER.saturating_mul(1 << message.times.min(8)));
         message.times += 1;
-        Some((first + index as u64, message.body.clone()))
+        Some(Due { seq: first + index as u64, body: message.body.clone(), late_on })
     }
 
     /// Returns the acknowledgement owed on `path`: the number expected next.
@@ -155,6 +166,10 @@ mod tests {
         Instant::now()
     }
 
+    fn due(body: u8, late_on: Option<PathId>) -> Option<Due> {
+        Some(Due { seq: 0, body: vec![body], late_on })
+    }
+
     #[test]
     fn a_message_that_is_not_acknowledged_goes_out_on_another_path_after_a_while() {
         let (mut sender, now) = (Reliable::default(), origin());
@@ -162,19 +177,19 @@ mod tests {
         sender.poll(A, now);
         let late = now + RESEND_AFTER;
         assert_eq!((sender.poll(B, now), sender.poll(A, late)), (None, None));
-        assert_eq!(sender.poll(B, late), Some((0, vec![1])));
+        assert_eq!(sender.poll(B, late), due(1, Some(A)));
         assert_eq!(sender.poll(A, late + RESEND_AFTER), None);
-        assert_eq!(sender.poll(A, late + 2 * RESEND_AFTER), Some((0, vec![1])));
+        assert_eq!(sender.poll(A, late + 2 * RESEND_AFTER), due(1, Some(B)));
     }
 
     #[test]
     fn a_message_on_a_lost_path_goes_out_again_on_another() {
         let (mut sender, now) = (Reliable::default(), origin());
         sender.push(vec![1]);
-        assert_eq!(sender.poll(A, now), Some((0, vec![1])));
+        assert_eq!(sender.poll(A, now), due(1, None));
         assert_eq!(sender.poll(B, now), None);
         sender.on_path_doubtful(A);
-        assert_eq!(sender.poll(B, now), Some((0, vec![1])));
+        assert_eq!(sender.poll(B, now), due(1, None));
         sender.handle_ack(1).unwrap();
         sender.on_path_doubtful(B);
         assert_eq!(sender.poll(A, now), None);

@@ -187,3 +187,20 @@ fn it_is_finished_when_all_is_written_and_the_senders_digest_is_known() {
     assert_eq!(receiver.poll_finished(), Some((whole, whole)));
     assert_eq!(receiver.poll_finished(), None);
 }
+
+#[test]
+fn it_is_not_finished_before_the_sync_that_is_under_way_is() {
+    let (mut receiver, now) = (Receiver::new(Shape::File(grid(2)), &[], None), origin());
+    for chunk in [0, 1] {
+        receiver.on_arrival(A, &header(ChunkId(chunk), len(), false), now).unwrap();
+        receiver.on_written(A, Some(A), ChunkId(chunk), len().into(), ChainingValue([0; 32]), now);
+        if chunk == 0 {
+            assert!(receiver.poll_sync(1, Duration::from_secs(1), now).is_some());
+        }
+    }
+    receiver.on_complete(Digest([0; 32]));
+    assert_eq!(receiver.poll_finished(), None, "the sync may fail");
+    receiver.on_synced();
+    assert!(receiver.poll_finished().is_some());
+    assert_eq!(receiver.poll_sync(1, Duration::from_secs(1), now), None, "the commit makes the rest durable");
+}

@@ -128,7 +128,8 @@ impl Session {
         news
     }
 
-    /// A chunk did not have the value of its header: the path on which it came has to be given up, and the chunk comes again.
+    /// A chunk did not have the value of its header: the path on which it came has to be given up, as
+    /// [`PathLoss::Damaged`](crate::PathLoss), and the chunk comes again.
     pub fn handle_chunk_damaged(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
         self.handle_chunk_unwritten(id, transfer, chunk);
     }
@@ -148,6 +149,7 @@ impl Session {
     pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
         if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
             receiver.on_synced();
+            self.poll_finished(transfer);
             self.poll_syncs(now);
         }
     }
@@ -200,7 +202,7 @@ impl Session {
             let starved = has_work && path.flow.is_out_of_credit();
             path.on_credit_checked(starved, now);
         }
-        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && path.carries_data)?;
+        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && self.may_carry_data(id, now))?;
         let (rate, flow, paths) = (path.rate.rate(), &path.flow, &self.paths);
         let senders = || self.transfers.values().filter_map(Transfer::sender);
         let chunk_bytes = senders().map(|sender| sender.grid().chunk_size.bytes()).max()?;

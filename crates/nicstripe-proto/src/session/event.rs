@@ -1,5 +1,7 @@
 //! What a session asks of, and tells, whoever drives it.
 
+use std::time::Duration;
+
 use crate::{
     extent::ChunkId,
     frame::Frame,
@@ -42,6 +44,16 @@ pub enum Event {
         state: PathState,
         /// Why, where it lost its connection.
         loss: Option<PathLoss>,
+    },
+    /// What a path brought was damaged, so that it was given up. It is connected again, and carries no data for `pause` as long as another
+    /// path can.
+    Damaged {
+        /// The path.
+        path: PathId,
+        /// How often this has happened in the session.
+        times: u32,
+        /// How long it carries no data; 0 at the first time.
+        pause: Duration,
     },
     /// The peer wants to put a file here: open the target, then call [`crate::Session::accept`] or [`crate::Session::fail`].
     PutRequested(Put),

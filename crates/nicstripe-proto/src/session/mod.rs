@@ -272,8 +272,14 @@ impl Session {
 
     /// A path has lost its connection, or did not get one.
     pub fn handle_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
+        let is_only = self.is_only_connected(id);
         let Some(path) = self.paths.get_mut(&id) else { return };
-        if path.on_lost(now, self.role == Role::Client) {
+        let was_connected = path.state().is_connected();
+        if path.on_lost(now, self.role == Role::Client, is_only) {
+            if loss == PathLoss::Damaged && was_connected {
+                let pause = path.on_damaged(now);
+                self.events.push_back(Event::Damaged { path: id, times: path.damages(), pause });
+            }
             self.on_path_lost(id, loss, now);
         }
     }
@@ -281,7 +287,7 @@ impl Session {
     /// Ends a path for good: it is not tried again. Its connection has to be closed.
     pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let Some(path) = self.paths.get_mut(&id) else { return };
-        if path.on_lost(now, false) {
+        if path.on_lost(now, false, false) {
             self.on_path_lost(id, loss, now);
         } else {
             path.on_retired();
@@ -333,7 +339,7 @@ impl Session {
         let now_us = self.micros(now);
         let round_trip = (echo_us != 0).then(|| Duration::from_micros(now_us.saturating_sub(echo_us)));
         if let Some(path) = self.paths.get_mut(&id) {
-            path.on_heartbeat(sent_us, round_trip);
+            path.on_heartbeat(sent_us, round_trip, now);
         }
     }
 
@@ -357,19 +363,21 @@ impl Session {
         if let Some(next) = self.reliable.poll_ack(id) {
             return Some(Frame::ControlAck { next });
         }
-        if self.is_best_for_control(id)
-            && let Some((seq, body)) = self.reliable.poll(id, now)
+        if self.is_best_for_control(id, now)
+            && let Some(due) = self.reliable.poll(id, now)
         {
-            return Some(Frame::Control { seq, body });
+            if let Some(late) = due.late_on.and_then(|late| self.paths.get_mut(&late)) {
+                late.on_control_late(now);
+            }
+            return Some(Frame::Control { seq: due.seq, body: due.body });
         }
         let now_us = self.micros(now);
+        let may_carry_data = self.may_carry_data(id, now);
         let path = self.paths.get_mut(&id)?;
         if let Some((transfer, ranges)) = poll_acks(&mut self.transfers, id, now) {
             return Some(Frame::Ack { transfer, ranges });
         }
-        if path.carries_data
-            && let Some(frames) = path.flow.credit_due(self.config.credit_window)
-        {
+        if may_carry_data && let Some(frames) = path.flow.credit_due(self.config.credit_window) {
             path.flow.on_granted(frames);
             return Some(Frame::Credit { frames });
         }
@@ -377,10 +385,18 @@ impl Session {
     }
 
     /// Whether no other path would deliver a control message sooner: behind two chunks on a link of 10 Mbit/s it is 0.4 s late.
-    fn is_best_for_control(&self, id: PathId) -> bool {
-        let delay = |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay());
+    fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
+        let delay = |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
         let Some(own) = self.paths.get(&id).and_then(delay) else { return false };
         self.paths.values().filter_map(delay).all(|other| own <= other)
+    }
+
+    /// Whether data may go over a path, in either direction: it is not kept off, and did not damage what it brought lately, unless there is
+    /// no other that may.
+    fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
+        let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
+        let Some(path) = self.paths.get(&id) else { return false };
+        may(path) || (path.carries_data && !self.paths.values().any(|other| other.state() == PathState::Open && may(other)))
     }
 
     /// Returns what to do next.
@@ -417,13 +433,14 @@ impl Session {
     }
 
     fn judge(&mut self, id: PathId, verdict: Verdict, now: Instant) {
+        let is_only = self.is_only_connected(id);
         let Some(path) = self.paths.get_mut(&id) else { return };
         match verdict {
-            Verdict::Suspect if path.on_suspect() => {
+            Verdict::Suspect if path.on_suspect(now) => {
                 self.reliable.on_path_doubtful(id);
                 self.changed(id, None);
             }
-            Verdict::Silent if path.on_lost(now, self.role == Role::Client) => {
+            Verdict::Silent if path.on_lost(now, self.role == Role::Client, is_only) => {
                 self.events.push_back(Event::Disconnect(id));
                 self.on_path_lost(id, PathLoss::Silent, now);
             }
@@ -464,6 +481,11 @@ impl Session {
     /// Whether some path has a connection.
     pub fn is_connected(&self) -> bool {
         self.paths.values().any(|path| path.state().is_connected())
+    }
+
+    /// Whether no other path has a connection.
+    fn is_only_connected(&self, id: PathId) -> bool {
+        !self.paths.iter().any(|(other, path)| *other != id && path.state().is_connected())
     }
 
     /// The measured rate of a path, and whether it is suspect.

@@ -2,14 +2,15 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     rc::Rc,
     time::Duration,
 };
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, ChunkRange, ChunkSet, ChunkSize, Digest, Grid, HashTree, Subtree,
+    ChainingValue, ChunkId, ChunkRange, ChunkSet, ChunkSize, Digest, Grid, HashTree, SourceIdentity, Subtree,
     hash_tree::{chunk_value, piece_value},
+    journal::{Header, JournalId, RECORD_LEN, Record, replay},
     sender::NO_DIGEST,
 };
 use nicstripe_sim::Rng;
@@ -111,6 +112,14 @@ pub(crate) struct Disk {
     pub(crate) stalled_until: Duration,
     /// Writes from this number of chunks on fail.
     pub(crate) full_at: Option<usize>,
+    /// Chunks whose next read fails.
+    pub(crate) unreadable: BTreeSet<ChunkId>,
+    /// Chunks whose next write fails.
+    pub(crate) unwritable: BTreeSet<ChunkId>,
+    /// The sync, or the commit, after so many others fails.
+    pub(crate) sync_fails_after: Option<u64>,
+    /// A sync has failed: none may be asked for until the process begins anew.
+    poisoned: bool,
     /// What was written of each chunk.
     pub(crate) written: BTreeMap<ChunkId, Version>,
     /// What survives a crash.
@@ -129,6 +138,10 @@ impl Default for Disk {
             sync_delay: Duration::from_millis(5),
             stalled_until: Duration::ZERO,
             full_at: None,
+            unreadable: BTreeSet::new(),
+            unwritable: BTreeSet::new(),
+            sync_fails_after: None,
+            poisoned: false,
             written: BTreeMap::new(),
             journal: Vec::new(),
             durable: ChunkSet::new(),
@@ -139,6 +152,14 @@ impl Default for Disk {
 }
 
 impl Disk {
+    /// Whether a sync works, which may not be asked after one that did not.
+    pub(crate) fn can_sync(&mut self) -> bool {
+        assert!(!self.poisoned, "a sync after one that failed");
+        self.poisoned = self.sync_fails_after == Some(0);
+        self.sync_fails_after = if self.poisoned { None } else { self.sync_fails_after.map(|count| count - 1) };
+        !self.poisoned
+    }
+
     /// Appends to the journal; checks that only what is written becomes durable, and once.
     pub(crate) fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
         for subtree in subtrees {
@@ -150,8 +171,39 @@ impl Disk {
         self.journal.extend_from_slice(subtrees);
     }
 
+    /// The power is gone while the sync of `under_way` is: what it was for may be durable, and then a part of its records may be, with
+    /// anything after them. What the journal says then, the transfer goes on with.
+    pub(crate) fn crash(&mut self, grid: Grid, under_way: &[Subtree], rng: &mut Rng) {
+        let mut tail = Vec::new();
+        // The data are durable before the first record is written.
+        if rng.below(3) > 0 {
+            for subtree in under_way {
+                self.durable.insert(subtree.chunks(grid).unwrap());
+                tail.extend_from_slice(&Record { subtree: *subtree }.encode(JOURNAL));
+            }
+            tail.truncate(rng.below(tail.len() as u64 + 1) as usize);
+        }
+        garble(&mut tail, rng);
+        let header = Header { grid, source: SourceIdentity::default(), peer_key: [1; 32], id: JOURNAL };
+        let mut bytes = header.encode().to_vec();
+        self.journal.iter().for_each(|subtree| bytes.extend_from_slice(&Record { subtree: *subtree }.encode(JOURNAL)));
+        bytes.append(&mut tail);
+        let replayed = replay(&bytes).unwrap();
+        let claimed: ChunkSet = replayed.tree.subtrees().map(|subtree| subtree.chunks(grid).unwrap()).collect();
+        for range in claimed.ranges() {
+            assert_eq!(self.durable.gaps(range).next(), None, "the journal claims {range}, which is not durable");
+        }
+        for subtree in &self.journal {
+            let range = subtree.chunks(grid).unwrap();
+            assert_eq!(claimed.gaps(range).next(), None, "the journal has forgotten {range}, which was synced");
+        }
+        self.journal = replayed.subtrees();
+        self.durable = claimed;
+        self.lose_unsynced();
+    }
+
     /// The process is gone and what was not synced with it.
-    pub(crate) fn crash(&mut self) {
+    fn lose_unsynced(&mut self) {
         self.written.retain(|chunk, _| self.durable.contains(*chunk));
         self.restart();
     }
@@ -159,5 +211,24 @@ impl Disk {
     /// A new session begins.
     pub(crate) fn restart(&mut self) {
         self.synced = ChunkSet::new();
+        self.poisoned = false;
     }
 }
+
+/// Spoils the end of what was being written: bits of its last records, zeros or rubbish after them, or nothing.
+fn garble(tail: &mut Vec<u8>, rng: &mut Rng) {
+    let last = tail.len().saturating_sub(RECORD_LEN * 8);
+    match rng.below(4) {
+        0 if !tail.is_empty() => {
+            for _ in 0..=rng.below(3) {
+                let at = last + rng.below((tail.len() - last) as u64) as usize;
+                tail[at] ^= 1 << rng.below(8);
+            }
+        }
+        1 => tail.extend(std::iter::repeat_n(0, rng.below(300) as usize)),
+        2 => tail.extend((0..rng.below(300)).map(|_| rng.next_u64() as u8)),
+        _ => {}
+    }
+}
+
+const JOURNAL: JournalId = JournalId([5; 16]);

@@ -150,6 +150,7 @@ impl Lab {
                 peer.session.handle_compared(transfer, chunk, value);
             }
             Work::Write { path, header, grid, content } => self.on_write(end, path, header, grid, content),
+            Work::Sync { transfer, .. } if !self.peer_mut(end).disk.can_sync() => self.fail(end, transfer, FailCode::Io),
             Work::Sync { transfer, subtrees } => {
                 let peer = self.peer_mut(end);
                 peer.disk.sync(grid, &subtrees);
@@ -162,6 +163,7 @@ impl Lab {
                     self.fail(end, transfer, FailCode::SourceChanged);
                 }
             }
+            Work::Commit { transfer, .. } if !self.peer_mut(end).disk.can_sync() => self.fail(end, transfer, FailCode::Io),
             Work::Commit { transfer, digest } => {
                 if self.is_taken(transfer, digest) {
                     self.on_commit(end, transfer, digest);
@@ -186,9 +188,13 @@ impl Lab {
 
     pub(crate) fn on_read(&mut self, end: End, path: PathId, transfer: TransferId, chunk: ChunkId) {
         let (now, mut content) = (self.now(), self.peer(end).source);
+        if self.peer_mut(end).disk.unreadable.remove(&chunk) {
+            return self.fail(end, transfer, FailCode::Io);
+        }
         let value = self.contents.value(content, chunk);
         let Some(header) = self.peer_mut(end).session.handle_chunk_read(path, transfer, chunk, value, now) else { return };
-        if self.damage.remove(&chunk) {
+        let damages = self.damages.get(&path).is_some_and(|one_in| self.chaos.below(*one_in) == 0);
+        if self.damage.remove(&chunk) || (damages && !self.contents.holes.contains(chunk)) {
             content = !content;
         }
         let wire_len = (u64::from(header.len) / PIECES).max(1);
@@ -210,10 +216,13 @@ impl Lab {
         *peer.writing.get_mut(&path).unwrap() -= 1;
         if value != header.value {
             peer.session.handle_chunk_damaged(path, header.transfer, header.chunk);
-            self.lose(end, path, PathLoss::Protocol);
+            self.lose(end, path, PathLoss::Damaged);
         } else if peer.disk.full_at.is_some_and(|most| peer.disk.written.len() >= most) {
             peer.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
             self.fail(end, header.transfer, FailCode::NoSpace);
+        } else if peer.disk.unwritable.remove(&header.chunk) {
+            peer.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+            self.fail(end, header.transfer, FailCode::Io);
         } else {
             if !is_kept && peer.open.contains(&header.transfer) {
                 peer.disk.written.insert(header.chunk, content);
@@ -377,12 +386,16 @@ impl Lab {
                 assert_ne!(received, sent);
                 self.fail(end, transfer, FailCode::Digest);
             }
-            Wanted::Committed { transfer, digest } => peer.finish(transfer, Outcome::Committed(digest)),
+            Wanted::Committed { transfer, digest } => {
+                peer.finish(transfer, Outcome::Committed(digest));
+                assert_eq!(self.receiver().disk.committed, Some(digest), "told to be durable, and is not");
+            }
             Wanted::Failed(fail) => peer.finish(fail.transfer, Outcome::FailedThere(fail.code)),
             Wanted::Abandoned => {
                 assert!(!peer.abandoned, "abandoned twice");
                 peer.abandoned = true;
             }
+            Wanted::Damaged { .. } => peer.damages += 1,
             Wanted::Closed(code) => assert_eq!(peer.closed.replace(code), None, "closed twice"),
             live => self.on_live(end, live),
         }

@@ -6,12 +6,12 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkId, ChunkSize, Event as Wanted, Grid, HoleMap, Message, Name, Offer, Offering, PathId, SessionConfig, SourceIdentity, Subtree,
-    TransferId, TransferStats,
+    ChunkId, ChunkSize, Event as Wanted, FailCode, Grid, HoleMap, Message, Name, Offer, Offering, PathId, SessionConfig, SourceIdentity,
+    Subtree, TransferId, TransferStats,
     message::{Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeSource, WalkRules},
     tree::TreeRules,
 };
-use nicstripe_sim::{End, Event, LinkConfig, LinkId, Network};
+use nicstripe_sim::{End, Event, LinkConfig, LinkId, Network, Rng};
 
 use crate::{
     disk::{Contents, Version},
@@ -62,6 +62,12 @@ pub(crate) struct Lab {
     same_time: u32,
     /// Chunks whose next copy is damaged on its way.
     pub(crate) damage: BTreeSet<ChunkId>,
+    /// One chunk in so many is damaged on its way over a link.
+    pub(crate) damages: BTreeMap<PathId, u64>,
+    /// What befalls disks and links.
+    pub(crate) chaos: Rng,
+    /// Steps that were checked.
+    steps: u64,
     /// What the receiver claims to have, whatever it has.
     pub(crate) lie: Option<Vec<Subtree>>,
     /// The link that carries this end's next message of this kind is cut as it is sent.
@@ -124,6 +130,9 @@ impl Lab {
             next_job: 0,
             same_time: 0,
             damage: BTreeSet::new(),
+            damages: BTreeMap::new(),
+            chaos: Rng::new(!seed.0),
+            steps: 0,
             lie: None,
             cut_after: None,
             arrivals: Vec::new(),
@@ -221,12 +230,30 @@ impl Lab {
 
     /// Both processes begin anew, after one of them was killed; what the receiver had not made durable is lost if it was the one.
     pub(crate) fn restart(&mut self, killed: End) {
-        let (receiver, now) = (self.direction.sender().other(), self.now());
+        let receiver = self.direction.sender().other();
         if killed == receiver {
-            self.peer_mut(receiver).disk.crash();
+            self.crash(receiver);
         } else {
             self.end_in_order(receiver);
         }
+        self.begin_anew();
+    }
+
+    /// The machine of `end` loses its power, or its disk fails, so that what was not durable is lost.
+    fn crash(&mut self, end: End) {
+        let (grid, under_way) = (self.contents.grid, self.syncs(end).concat());
+        self.peers[end as usize].disk.crash(grid, &under_way, &mut self.chaos);
+    }
+
+    /// Both machines lose their power.
+    pub(crate) fn crash_both(&mut self) {
+        self.crash(self.direction.sender().other());
+        self.begin_anew();
+    }
+
+    /// New processes, with what the disks have.
+    fn begin_anew(&mut self) {
+        let now = self.now();
         for end in End::BOTH {
             (0..self.links.len()).for_each(|index| self.net.close(self.links[index], end));
             let mut new = Peer::new(end, self.config.clone(), now);
@@ -237,16 +264,21 @@ impl Lab {
         self.start();
     }
 
-    /// What was written becomes durable.
-    fn end_in_order(&mut self, receiver: End) {
-        let (grid, transfer, now) = (self.contents.grid, self.transfer, self.now());
+    /// The syncs that are under way.
+    fn syncs(&self, of: End) -> Vec<Vec<Subtree>> {
         let syncs = self.jobs.values().filter_map(|job| match job {
             Job::Work { work: Work::Sync { subtrees, .. }, end, process } => {
-                (*end == receiver && *process == self.peers[receiver as usize].process).then(|| subtrees.clone())
+                (*end == of && *process == self.peers[of as usize].process).then(|| subtrees.clone())
             }
             _ => None,
         });
-        let syncs: Vec<_> = syncs.collect();
+        syncs.collect()
+    }
+
+    /// What was written becomes durable.
+    fn end_in_order(&mut self, receiver: End) {
+        let (grid, transfer, now) = (self.contents.grid, self.transfer, self.now());
+        let syncs = self.syncs(receiver);
         let peer = self.peer_mut(receiver);
         for subtrees in syncs {
             peer.disk.sync(grid, &subtrees);
@@ -355,7 +387,11 @@ impl Lab {
     }
 
     /// What has to hold after each step.
-    fn check(&self) {
+    fn check(&mut self) {
+        self.steps += 1;
+        if self.steps.is_multiple_of(16) {
+            self.check_acknowledged();
+        }
         for peer in &self.peers {
             for (path, writing) in &peer.writing {
                 let held = peer.session.paths().find(|(id, _)| id == path).unwrap().1.held_chunks();
@@ -368,6 +404,30 @@ impl Lab {
             }
         }
         self.check_live();
+    }
+
+    /// The sender counts as delivered only what was written.
+    fn check_acknowledged(&self) {
+        if self.peers.iter().any(|peer| peer.outcomes.contains_key(&self.transfer)) {
+            return;
+        }
+        let (acknowledged, written) = (self.sender_stats().delivered_bytes, self.receiver_stats().delivered_bytes);
+        assert!(acknowledged <= written, "{acknowledged} bytes are acknowledged, {written} written");
+    }
+
+    /// Both ends say that the file was committed.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.peers.iter().all(|peer| matches!(peer.outcomes.get(&self.transfer), Some(Outcome::Committed(_))))
+    }
+
+    /// At least one end says that the transfer failed, and nothing is there under its name; or the sender does, as it could not read once
+    /// more what had arrived, and the whole file is.
+    pub(crate) fn assert_failed(&self) {
+        let failed = |peer: &Peer| !matches!(peer.outcomes[&self.transfer], Outcome::Committed(_));
+        let is_there = self.receiver().disk.committed.is_some();
+        assert!(failed(self.sender()) && (failed(self.receiver()) || is_there), "{}", self.describe());
+        let by_reading = self.sender().outcomes[&self.transfer] == Outcome::FailedHere(FailCode::Io);
+        assert!(!is_there || by_reading, "committed, and said to have failed: {}", self.describe());
     }
 
     /// The file is at the receiver, and both ends say so.

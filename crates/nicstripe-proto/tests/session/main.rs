@@ -1,6 +1,6 @@
 //! Two sessions over a simulated network, in virtual time.
 //!
-//! `NICSTRIPE_SEEDS=N` makes the random runs N seeds long, `NICSTRIPE_SEED=K` runs only seed K; a failing seed prints the command.
+//! How to run many seeds, and one that failed, is in `seeds.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,6 +8,8 @@ mod delta;
 mod disk;
 mod drive;
 mod faults;
+mod flaps;
+mod flips;
 mod harness;
 mod holes;
 mod hostile;
@@ -19,4 +21,5 @@ mod pipes;
 mod random;
 mod ratios;
 mod resume;
+mod seeds;
 mod sizes;

@@ -147,6 +147,7 @@ pub(crate) struct Peer {
     pub(crate) superseded: u64,
     pub(crate) losses: Vec<(Duration, PathId, PathLoss)>,
     pub(crate) suspicions: u64,
+    pub(crate) damages: u64,
     pub(crate) control_sent: Vec<(Duration, PathId)>,
 }
 
@@ -173,6 +174,7 @@ impl Peer {
             superseded: 0,
             losses: Vec::new(),
             suspicions: 0,
+            damages: 0,
             control_sent: Vec::new(),
         }
     }

@@ -1,59 +1,76 @@
 //! Random links, faults and crashes: whatever happens, the file arrives once and whole.
 
-use std::{panic, time::Duration};
+use std::time::Duration;
 
-use nicstripe_proto::{ChunkId, message::OfferKind};
+use nicstripe_proto::{ChunkId, PathId, message::OfferKind};
 use nicstripe_sim::{End, Rng};
 
 use crate::{
     harness::{Direction, Lab, Seed, ms, secs, us},
     live::Plan,
     pipes::parcels,
+    seeds::run_all,
 };
 
-/// Seeds of a usual run.
-const SEEDS: u64 = 300;
+/// Seeds of a usual run of each kind.
+const SEEDS: u64 = 120;
 
-/// All faults begin before and are over then.
+/// All faults begin before and are over then, but for links that are cut all together.
 const FAULTS_UNTIL: Duration = secs(12);
 
+/// Longest that all links are cut.
+const ALL_CUT_FOR: Duration = secs(60);
+
 /// Time for the rest, when nothing is in the way any more: 110 MiB at 5 Mbit/s take 185 s.
-const LIMIT: Duration = secs(400);
+const LIMIT: Duration = secs(500);
+
+/// Runs of a transfer that may fail for a disk's sake, before one that does not.
+const RERUNS: usize = 12;
+
+/// Seeds that once failed, and what they found. They say as much only as long as a seed means the same run.
+///
+/// 1402: a commit while a sync was under way, which then failed: the commit's own sync could have been told that all is well.
+const FILES_ONCE_FAILED: [u64; 1] = [1402];
+const LIVE_ONCE_FAILED: [u64; 0] = [];
 
 #[test]
 fn whatever_happens_the_file_arrives_once_and_whole() {
-    run_all("random", random_lab);
+    run_all("whatever_happens_the_file", &FILES_ONCE_FAILED, SEEDS, |seed| run(random_lab(seed)));
 }
 
 #[test]
 fn whatever_happens_pipes_parcels_and_what_is_taken_in_order_arrive_once_and_whole() {
-    run_all("pipes", random_live_lab);
+    run_all("whatever_happens_pipes", &LIVE_ONCE_FAILED, SEEDS, |seed| run(random_live_lab(seed)));
 }
 
-fn run_all(what: &str, lab: fn(Seed) -> Lab) {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seeds = match (number("NICSTRIPE_SEED"), number("NICSTRIPE_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, count) => 0..count.unwrap_or(SEEDS),
-    };
-    seeds.for_each(|seed| run(Seed(seed), what, lab));
-}
-
-fn run(seed: Seed, what: &str, lab: fn(Seed) -> Lab) {
-    let result = panic::catch_unwind(|| {
-        let mut lab = lab(seed);
-        lab.start();
-        lab.run(LIMIT);
-        lab.assert_delivered();
-        // What is still under way lands, and nobody is in a hurry.
-        let end = lab.net.now() + secs(3);
-        lab.run_until(end);
-        lab.assert_delivered();
-    });
-    if let Err(cause) = result {
-        eprintln!("{seed:?} failed; repeat with: NICSTRIPE_SEED={} cargo test -p nicstripe-proto --test session {what}", seed.0);
-        panic::resume_unwind(cause);
+fn run(mut lab: Lab) {
+    lab.start();
+    for rerun in 0.. {
+        lab.run(lab.net.now() + LIMIT);
+        if lab.is_delivered() {
+            break;
+        }
+        assert!(rerun < RERUNS, "failed again and again: {}", lab.describe());
+        lab.assert_failed();
+        if lab.receiver().disk.committed.is_some() {
+            return;
+        }
+        lab.crash_both();
     }
+    lab.assert_delivered();
+    assert_little_was_sent_twice(&lab);
+    // What is still under way lands, and nobody is in a hurry.
+    let end = lab.net.now() + secs(3);
+    lab.run_until(end);
+    lab.assert_delivered();
+}
+
+/// Each chunk is hedged once at most; what a path carries when it is lost is sent, and hedged, once more.
+fn assert_little_was_sent_twice(lab: &Lab) {
+    let losses: usize = lab.peers.iter().map(|peer| peer.losses.len()).sum();
+    let most = lab.contents.chunks().count + 2 * lab.config.credit_window * (losses as u64 + 1);
+    let repeated = lab.sender_stats().repeated_bytes / lab.contents.grid.chunk_size.bytes();
+    assert!(repeated <= most, "{repeated} chunks were sent twice, {losses} paths lost");
 }
 
 fn random_lab(seed: Seed) -> Lab {
@@ -148,7 +165,7 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
     let until = at + ms(rng.below((FAULTS_UNTIL - at).as_millis() as u64));
     let index = rng.below(lab.links.len() as u64) as usize;
     let end = if rng.below(2) == 0 { End::A } else { End::B };
-    match rng.below(7) {
+    match rng.below(14) {
         0 | 1 => {
             lab.at(at, move |lab| lab.cut(index));
             lab.at(until, move |lab| lab.heal(index));
@@ -167,10 +184,85 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
             lab.at(until, move |lab| lab.net.set_rate(lab.links[index], end, 10_000_000 / 64));
         }
         5 => lab.at(at, move |lab| lab.peer_mut(end).disk.stalled_until = until),
-        _ => lab.at(at, move |lab| {
-            if lab.live.is_none() && lab.peers.iter().all(|peer| peer.outcomes.is_empty()) && lab.receiver().disk.committed.is_none() {
-                lab.restart(end);
-            }
-        }),
+        6 | 7 => {
+            let both = rng.below(3) == 0;
+            lab.at(at, move |lab| kill(lab, (!both).then_some(end)));
+        }
+        8 => lose_packets(lab, rng, at, index, end),
+        9 => {
+            // To a hundredth of a gigabit, in both directions.
+            lab.at(at, move |lab| End::BOTH.into_iter().for_each(|end| lab.net.set_rate(lab.links[index], end, 10_000_000 / 64)));
+        }
+        10 => {
+            let (path, one_in) = (PathId(index as u16), pick(rng, &[2, 3, 10, 40]));
+            lab.at(at, move |lab| _ = lab.damages.insert(path, one_in));
+            lab.at(until, move |lab| _ = lab.damages.remove(&path));
+        }
+        11 => swizzle(lab, rng, at),
+        12 => flap(lab, rng, at, until, index),
+        _ => spoil_disks(lab, rng),
+    }
+}
+
+/// Kills one process, or takes the power of both machines.
+fn kill(lab: &mut Lab, end: Option<End>) {
+    if lab.live.is_some() || lab.peers.iter().any(|peer| !peer.outcomes.is_empty()) || lab.receiver().disk.committed.is_some() {
+        return;
+    }
+    match end {
+        Some(end) => lab.restart(end),
+        None => lab.crash_both(),
+    }
+}
+
+/// Packets of one direction are lost now and then, which TCP turns into pauses.
+fn lose_packets(lab: &mut Lab, rng: &mut Rng, mut at: Duration, index: usize, end: End) {
+    for _ in 0..=rng.below(12) {
+        let longest = pick(rng, &[10, 200, 1_800]);
+        let healed = at + ms(rng.below(longest));
+        lab.at(at, move |lab| lab.silence(index, end));
+        lab.at(healed, move |lab| lab.heal_silently(index));
+        at = healed + ms(rng.below(1_000));
+    }
+}
+
+/// All links are cut one by one, and healed in another order.
+fn swizzle(lab: &mut Lab, rng: &mut Rng, at: Duration) {
+    let (mut cut, longest) = (at, pick(rng, &[500, 3_000, ALL_CUT_FOR.as_millis() as u64]));
+    let links = lab.links.len();
+    for index in 0..links {
+        lab.at(cut, move |lab| lab.cut(index));
+        cut += ms(rng.below(300));
+    }
+    for index in 0..links {
+        lab.at(cut + ms(rng.below(longest)), move |lab| lab.heal(index));
+    }
+}
+
+/// A link comes and goes.
+fn flap(lab: &mut Lab, rng: &mut Rng, mut at: Duration, until: Duration, index: usize) {
+    let (there, away, with_carrier) = (10 + rng.below(2_000), 10 + rng.below(2_000), rng.below(2) == 0);
+    while at < until {
+        lab.at(at, move |lab| match with_carrier {
+            true => lab.cut(index),
+            false => End::BOTH.into_iter().for_each(|end| lab.silence(index, end)),
+        });
+        lab.at(at + ms(away), move |lab| if with_carrier { lab.heal(index) } else { lab.heal_silently(index) });
+        at += ms(away + there);
+    }
+}
+
+/// Reads, writes and syncs fail, each once. What is no file cannot be run again.
+fn spoil_disks(lab: &mut Lab, rng: &mut Rng) {
+    if lab.live.is_some() {
+        return;
+    }
+    let (chunks, sender) = (lab.contents.grid.chunk_count().max(1), lab.direction.sender());
+    for _ in 0..rng.below(3) {
+        lab.peer_mut(sender).disk.unreadable.insert(ChunkId(rng.below(chunks)));
+        lab.peer_mut(sender.other()).disk.unwritable.insert(ChunkId(rng.below(chunks)));
+    }
+    if rng.below(2) == 0 {
+        lab.peer_mut(sender.other()).disk.sync_fails_after = Some(rng.below(4));
     }
 }

@@ -303,6 +303,7 @@ impl Driver {
                 }
             }
             Wanted::PathChanged { path, state, loss } => self.on_path_changed(path, state, loss),
+            Wanted::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
             Wanted::PutRequested(put) => self.on_put_requested(put),
             Wanted::GetRequested(get) => {
                 get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));

@@ -1,6 +1,6 @@
 //! The paths of a session: their connections come, break and are made again.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nicstripe_proto::{PathError, PathId, PathLoss, PathState};
 use tokio::sync::mpsc;
@@ -14,6 +14,7 @@ use crate::{
         slot::{Established, PathPlan, Slot},
     },
     stream::{EventSink, Stream, StreamEnd, StreamEvent},
+    tls::TlsError,
 };
 
 impl Driver {
@@ -114,6 +115,8 @@ impl Driver {
             StreamEvent::Ended(end) => {
                 let loss = match end {
                     StreamEnd::Frame(_) => PathLoss::Protocol,
+                    // TCP took them for right: whoever changed them, they are not what the peer sent.
+                    StreamEnd::Tls(TlsError::Record(_)) => PathLoss::Damaged,
                     _ => PathLoss::Reset,
                 };
                 tracing::info!(path = path.0, %end, "path lost its connection");
@@ -141,6 +144,13 @@ impl Driver {
         slot.retired = true;
         slot.release();
         self.session.retire_path(path, loss, now);
+    }
+
+    /// What a path brought was damaged.
+    pub(super) fn on_damaged(&self, path: PathId, times: u32, pause: Duration) {
+        let Some(slot) = self.slots.get(&path) else { return };
+        let seconds = pause.as_secs();
+        tracing::warn!(interface = %slot.plan.interface, times, seconds, "what came by a link was damaged: no data for so many seconds");
     }
 
     pub(super) fn on_path_changed(&mut self, path: PathId, state: PathState, loss: Option<PathLoss>) {
@@ -211,6 +221,7 @@ fn loss_text(loss: PathLoss) -> &'static str {
         PathLoss::Silent => "nothing heard for 1.5 s",
         PathLoss::Reset => "connection closed",
         PathLoss::Protocol => "peer sent what makes no sense",
+        PathLoss::Damaged => "data came damaged: a bad cable, card or memory",
         PathLoss::WrongInterface => "arrives at another interface of the peer",
         _ => "lost",
     }
