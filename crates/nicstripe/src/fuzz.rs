@@ -18,6 +18,7 @@ use crate::{
     LinkRequest,
     file::{BufferPool, Packer, unpack},
     tls::{ClientTls, MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, SendBuffer, Sealer, ServerTls, Tls, TlsError, record_len},
+    tree::filter::Filters,
     trust::{Access, Identity, Peer, PeerOptions, Peers, PublicKey, PublicLine},
 };
 
@@ -168,6 +169,23 @@ pub fn zstd(data: &[u8]) {
     }
     if let Ok(unpacked) = unpack(bytes, told, buffers.take()) {
         assert_eq!(unpacked.bytes().len(), told as usize);
+    }
+}
+
+/// Patterns of what is left out of a tree, a line each, as a peer sends them, and after an empty line paths.
+pub fn filters(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (patterns, paths) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let patterns: Vec<String> = patterns.split('\n').map(str::to_owned).collect();
+    match Filters::new(&patterns) {
+        Ok(filters) => {
+            for path in paths.split('\n') {
+                let path = Path::new(path.trim_start_matches('/'));
+                assert!(!filters.excludes(path, true) || !path.as_os_str().is_empty());
+                let _ = filters.excludes(path, false);
+            }
+        }
+        Err(error) => assert!(!error.one_line().chars().any(char::is_control), "{error:?}"),
     }
 }
 

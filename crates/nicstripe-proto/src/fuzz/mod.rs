@@ -5,6 +5,7 @@
 
 mod disk;
 mod hostile;
+mod pair;
 mod says;
 mod tape;
 mod wire;
@@ -12,6 +13,7 @@ mod wire;
 pub use self::{
     disk::{extents, journal},
     hostile::session,
+    pair::sessions,
     wire::{discovery, frames, greetings, messages, names, parcels},
 };
 

@@ -104,6 +104,21 @@ fn zstd_corpus() {
 }
 
 #[test]
+fn filters_corpus() {
+    let seeds = vec![
+        ("some", b"*.o\n!keep.o\n/top\nbuild/\n\na.o\nd/keep.o\nbuild\ntop".to_vec()),
+        ("stars", b"**/a/**/b/**\n***\n\nx/a/y/b/z".to_vec()),
+        ("classes", b"[a-z]*[!0-9]\n[z-a]\n\nab".to_vec()),
+        ("alternatives", b"{a,b{c,d}}\n{,\n}\n\na".to_vec()),
+        ("escapes", b"\\#x\n\\!y\nz\\ \n\\\n\n#x\nz ".to_vec()),
+        ("remarks", b"# nothing\n\n#".to_vec()),
+        ("slashes", b"/\n//\na//b\n!\n!/\n\na/b".to_vec()),
+        ("control", b"[\x1b[31m\n[\n\nx".to_vec()),
+    ];
+    replay("filters", filters, seeds);
+}
+
+#[test]
 fn peers_corpus() {
     const KEY: &str = "nicstripe-ed25519 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
     const OTHER: &str = "nicstripe-ed25519 BQECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
