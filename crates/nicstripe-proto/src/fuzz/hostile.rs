@@ -35,7 +35,7 @@ pub fn session(data: &[u8]) {
 }
 
 /// More are of no use: what a step does goes by the few before.
-const MOST_STEPS: usize = 200;
+const MOST_STEPS: usize = 150;
 
 /// Paths that are used.
 const PATHS: u16 = 3;
@@ -171,7 +171,7 @@ impl Victim {
         }
         let seq = match tape.byte() {
             0..=239 => self.next,
-            ahead @ 240..=250 => self.next.wrapping_add(u64::from(ahead) - 245),
+            ahead @ 240..=250 => self.next.wrapping_add(u64::from(ahead)).wrapping_sub(245),
             _ => tape.number(),
         };
         if seq >= self.next && seq < self.next.saturating_add(crate::reliable::WINDOW) {
@@ -465,7 +465,7 @@ impl Victim {
     /// The peer falls silent, for good: time passes, and the session asks for nothing at once again and again.
     fn fade(&mut self) {
         let mut nothing = Tape::new(&[]);
-        for _ in 0..30 {
+        for _ in 0..8 {
             let Some((at, _)) = self.session.poll_timeout() else { break };
             self.pass(at.saturating_duration_since(self.now));
             self.settle(&mut nothing);
