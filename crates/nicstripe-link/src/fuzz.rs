@@ -141,7 +141,12 @@ mod tests {
         wire::push_attribute(&mut hop, 5, &[10, 0, 0, 3]);
         let header = [2, 32, 0, 0, 254, 83, 253, 1, 0, 0, 0, 0];
         let request = wire::Request::new(24, &header).address(1, [10, 0, 0, 2].into()).attribute(4, &3_u32.to_ne_bytes());
-        request.attribute(6, &50_u32.to_ne_bytes()).address(7, [10, 0, 0, 1].into()).attribute(9, &hop).attribute(18, &[2, 0, 10, 0, 0, 9]).for_test()
+        request
+            .attribute(6, &50_u32.to_ne_bytes())
+            .address(7, [10, 0, 0, 1].into())
+            .attribute(9, &hop)
+            .attribute(18, &[2, 0, 10, 0, 0, 9])
+            .for_test()
     }
 
     /// An htb with a default class below a top class, and a tbf.

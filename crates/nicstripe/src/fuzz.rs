@@ -17,7 +17,7 @@ use rustls::{
 use crate::{
     LinkRequest,
     file::{BufferPool, Packer, unpack},
-    tls::{ClientTls, MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, SendBuffer, Sealer, ServerTls, Tls, TlsError, record_len},
+    tls::{ClientTls, MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, SendBuffer, ServerTls, Tls, TlsError, record_len},
     tree::filter::Filters,
     trust::{Access, Identity, Peer, PeerOptions, Peers, PublicKey, PublicLine},
 };

@@ -7,8 +7,8 @@ use std::{
 
 use super::tape::Tape;
 use crate::{
-    Acceptance, ChainingValue, DataHeader, Event, FailCode, Frame, HoleMap, Incoming, Message, Offer, Offering, PathError, PathId, PathLoss,
-    Role, Session, SessionConfig, Subtree, TransferId, Transmit,
+    Acceptance, ChainingValue, DataHeader, Event, FailCode, Frame, HoleMap, Incoming, Message, Offer, Offering, PathError, PathId,
+    PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Transmit,
     extent::{ChunkId, Extent},
     frame::Piece,
     message::{CloseCode, Committed, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody, TreeSource, WalkRules},
@@ -229,7 +229,10 @@ impl Victim {
             // What it wants then is done by `settle`; its own clock must go on all the same.
         }
         let reason = self.session.poll_timeout().filter(|(at, _)| *at <= self.now).map(|(_, reason)| reason);
-        assert!(matches!(reason, None | Some(crate::session::Reason::Path(_) | crate::session::Reason::Acknowledge)), "{reason:?} again and again");
+        assert!(
+            matches!(reason, None | Some(crate::session::Reason::Path(_) | crate::session::Reason::Acknowledge)),
+            "{reason:?} again and again"
+        );
     }
 
     /// Some work of the disk ends: well, badly, or not as the peer said it would.

@@ -6,8 +6,8 @@ use crate::{
     hash_tree::{ChainingValue, Digest},
     journal::SourceIdentity,
     message::{
-        Accept, Committed, Complete, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep, Message, Offer,
-        OfferKind, PeerInterface, Put, PutOptions, PutTree, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window,
+        Accept, Committed, Complete, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep, Message,
+        Offer, OfferKind, PeerInterface, Put, PutOptions, PutTree, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window,
     },
     name::Name,
     sender::End,
@@ -64,7 +64,13 @@ impl Tape<'_> {
     pub(super) fn message(&mut self) -> Message {
         let (kind, transfer) = (self.below(16), self.transfer());
         match kind {
-            0 => Message::Put(Put { name: name(), offer: self.offer(transfer), options: PutOptions::default(), into: None, entry: self.entry() }),
+            0 => Message::Put(Put {
+                name: name(),
+                offer: self.offer(transfer),
+                options: PutOptions::default(),
+                into: None,
+                entry: self.entry(),
+            }),
             1 => Message::Get(Get {
                 transfer,
                 name: name(),
@@ -124,9 +130,7 @@ impl Tape<'_> {
     fn tree_message(&mut self) -> TreeMessage {
         match self.is() {
             true => TreeMessage::Verdicts { first: EntryId(self.number()), verdicts: vec![Verdict::Create; self.below(4) as usize] },
-            false => {
-                TreeMessage::Results { done: vec![(EntryId(self.number()), self.number())], failed: Vec::new(), deleted: Vec::new() }
-            }
+            false => TreeMessage::Results { done: vec![(EntryId(self.number()), self.number())], failed: Vec::new(), deleted: Vec::new() },
         }
     }
 }

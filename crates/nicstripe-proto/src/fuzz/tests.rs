@@ -45,7 +45,10 @@ fn frames_corpus() {
     let mut reserved = data(40, 0, true);
     reserved[14] = 0x10;
     let seeds: Seeds = vec![
-        ("greetings", with(&[3], &[frame(&Frame::Hello(vec![0xa0])), frame(&Frame::Welcome(vec![0xa0])), frame(&Frame::Refuse(vec![0xa0]))].concat())),
+        (
+            "greetings",
+            with(&[3], &[frame(&Frame::Hello(vec![0xa0])), frame(&Frame::Welcome(vec![0xa0])), frame(&Frame::Refuse(vec![0xa0]))].concat()),
+        ),
         ("others", with(&[0], &others)),
         ("acks", with(&[6], &[ack(1), ack(64)].concat())),
         ("ack-of-65", with(&[6], &with(&[7, 0, 0, 0, 0x18, 4, 0, 0], &[0; 1048]))),
@@ -70,7 +73,8 @@ fn cbor<T: minicbor::Encode<()>>(value: &T) -> Vec<u8> {
 
 fn interface() -> PeerInterface {
     let mut interface = PeerInterface::new("bond0", 3);
-    interface.addresses = vec![PeerAddress { ip: [10, 0, 0, 1].into(), prefix_len: 24 }, PeerAddress { ip: "fe80::1".parse().unwrap(), prefix_len: 64 }];
+    interface.addresses =
+        vec![PeerAddress { ip: [10, 0, 0, 1].into(), prefix_len: 24 }, PeerAddress { ip: "fe80::1".parse().unwrap(), prefix_len: 64 }];
     (interface.line_rate_bps, interface.egress_limit_bps, interface.mac) = (Some(1 << 30), Some(1), Some([2; 6]));
     (interface.members, interface.streams) = (Some(vec!["eth0".into(), String::new()]), Some(4));
     interface.settings = Some(Ipv4Settings { arp_ignore: 1, arp_announce: 2, rp_filter: 1 });
@@ -96,7 +100,10 @@ fn greetings_corpus() {
     huge.splice(at + 1..at + 2, [0x9b, 255, 255, 255, 255, 255, 255, 255, 255]);
     let seeds: Seeds = vec![
         ("hello", with(&[0], &cbor(&hello))),
-        ("hello-to-join", with(&[0], &cbor(&Hello { new: false, interface: None, interfaces: None, cap_bps: None, padding: None, ..hello }))),
+        (
+            "hello-to-join",
+            with(&[0], &cbor(&Hello { new: false, interface: None, interfaces: None, cap_bps: None, padding: None, ..hello })),
+        ),
         ("hello-of-2-64-interfaces", with(&[0], &huge)),
         ("welcome", with(&[1], &cbor(&welcome))),
         ("welcome-bare", with(&[1], &cbor(&Welcome { version: 2, arrival: None, interfaces: None, padding: None }))),
@@ -127,19 +134,40 @@ fn every_message() -> Vec<(&'static str, Message)> {
     let failure = tree::EntryFailure { id: Some(EntryId(9)), code: FailCode::Io, text: "cannot".into() };
     let results = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed: vec![failure], deleted: vec![name("x")] };
     let verdicts = TreeMessage::Verdicts { first: EntryId(9), verdicts: vec![Verdict::Create, Verdict::Refused] };
-    let complete = Complete { transfer, digest: Digest([3; 32]), streams: vec![StreamReport { rtt_us: Some(1), ..StreamReport::default() }], end: Some(crate::sender::End { chunks: 2, size: 9 }), changing: true };
+    let complete = Complete {
+        transfer,
+        digest: Digest([3; 32]),
+        streams: vec![StreamReport { rtt_us: Some(1), ..StreamReport::default() }],
+        end: Some(crate::sender::End { chunks: 2, size: 9 }),
+        changing: true,
+    };
     vec![
-        ("put", Message::Put(Put { name: name("a/b"), offer: offer(None), options: PutOptions { delta: true, ..PutOptions::default() }, into: Some(name("c")), entry })),
+        (
+            "put",
+            Message::Put(Put {
+                name: name("a/b"),
+                offer: offer(None),
+                options: PutOptions { delta: true, ..PutOptions::default() },
+                into: Some(name("c")),
+                entry,
+            }),
+        ),
         ("get", Message::Get(Get { transfer, name: name("a"), limit_bps: Some(1), entry, compress: true, allow_changing: true })),
         ("offer", Message::Offer(offer(Some(OfferKind::Pipe)))),
-        ("accept", Message::Accept(Accept { transfer, have: vec![Have { first: 0, level: 3, value: [1; 32] }], window: Some(64), delta: Some(4) })),
+        (
+            "accept",
+            Message::Accept(Accept { transfer, have: vec![Have { first: 0, level: 3, value: [1; 32] }], window: Some(64), delta: Some(4) }),
+        ),
         ("complete", Message::Complete(complete)),
         ("committed", Message::Committed(Committed { transfer, digest: Digest([3; 32]) })),
         ("fail", Message::Fail(Fail { transfer, code: FailCode::NotAFile, text: "no \u{1b}[31m".into(), resumable: true })),
         ("interfaces", Message::Interfaces(Interfaces { interfaces: vec![interface()] })),
         ("expect", Message::Expect(Expect { connections: vec![Expected { from: [10, 9, 0, 12].into(), interface: 3 }] })),
         ("put-tree", Message::PutTree(PutTree { transfer, target: Some(name("a")), as_name: true, rules: rules.clone() })),
-        ("get-tree", Message::GetTree(GetTree { transfer, sources: vec![TreeSource { name: None, content: true }], walk, rules, limit_bps: None })),
+        (
+            "get-tree",
+            Message::GetTree(GetTree { transfer, sources: vec![TreeSource { name: None, content: true }], walk, rules, limit_bps: None }),
+        ),
         ("tree-verdicts", Message::Tree(TreeBody { transfer, message: verdicts })),
         ("tree-results", Message::Tree(TreeBody { transfer, message: results })),
         ("window", Message::Window(Window { transfer, chunks: 300 })),

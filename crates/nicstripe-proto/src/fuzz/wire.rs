@@ -116,7 +116,9 @@ fn check_name(name: &Name) {
 /// What is shown cannot be mistaken for anything else, and does nothing to a terminal.
 fn check_shown(bytes: &[u8]) {
     let shown = escaped(bytes);
-    assert!(!shown.chars().any(|c| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')));
+    assert!(
+        !shown.chars().any(|c| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+    );
     assert_eq!(printable(shown.as_bytes()), shown, "escaping what is escaped changes it");
     assert!(shown.len() <= 8 * bytes.len());
 }
