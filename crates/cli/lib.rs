@@ -17,6 +17,9 @@ mod demo;
 mod discover;
 mod exit;
 mod failure;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod hint;
 mod invocation;
 mod json;

@@ -26,7 +26,7 @@ impl FilesFrom {
         self.names(&read(&self.path)?)
     }
 
-    fn names(&self, bytes: &[u8]) -> Result<Vec<Name>, ListError> {
+    pub(crate) fn names(&self, bytes: &[u8]) -> Result<Vec<Name>, ListError> {
         let end = if self.from0 { 0 } else { b'\n' };
         let lines = bytes.split(|byte| *byte == end).enumerate();
         let names = lines.filter_map(|(index, line)| {

@@ -39,7 +39,7 @@ pub fn counters(interface: InterfaceIndex) -> io::Result<Counters> {
     answer.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-fn parse(message: &Message<'_>) -> Option<Counters> {
+pub(crate) fn parse(message: &Message<'_>) -> Option<Counters> {
     if message.kind != RTM_NEWSTATS {
         return None;
     }

@@ -25,13 +25,13 @@ pub(crate) fn is_limiter(kind: &[u8]) -> bool {
 
 /// A root queueing discipline that limits the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Limiter {
+pub(crate) enum Limiter {
     Tbf(InterfaceIndex, ByteRate),
     Htb(Htb),
 }
 
 impl Limiter {
-    fn parse(message: &Message<'_>) -> Option<Self> {
+    pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
         if message.kind != RTM_NEWQDISC {
             return None;
         }
@@ -70,7 +70,7 @@ fn tbf_rate(options: Attributes<'_>) -> Option<ByteRate> {
 
 /// A root queueing discipline of classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Htb {
+pub(crate) struct Htb {
     interface: InterfaceIndex,
     /// Range: its upper 16 bits; the lower ones are zero.
     handle: u32,
@@ -104,7 +104,7 @@ impl Htb {
 
     /// Returns what it lets out whichever class a packet is given, if that can be said without reading filters: the default
     /// class is a leaf, one class is above all others, and all leaves may send at the same rate.
-    fn limit(self, classes: &[Class]) -> Option<ByteRate> {
+    pub(crate) fn limit(self, classes: &[Class]) -> Option<ByteRate> {
         let top = classes.iter().filter(|class| class.parent == TC_H_ROOT).count();
         if top != 1 || classes.len() > MAX_CLASSES {
             return None;
@@ -119,7 +119,7 @@ impl Htb {
 
 /// A class of an htb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Class {
+pub(crate) struct Class {
     handle: u32,
     /// The class it borrows from, or [`TC_H_ROOT`].
     parent: u32,
@@ -128,7 +128,7 @@ struct Class {
 }
 
 impl Class {
-    fn parse(message: &Message<'_>) -> Option<Self> {
+    pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
         if message.kind != RTM_NEWTCLASS {
             return None;
         }
@@ -163,7 +163,7 @@ impl Class {
 
 /// Bytes per second, as traffic control counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ByteRate(u64);
+pub(crate) struct ByteRate(u64);
 
 impl ByteRate {
     /// Reads the `struct tc_ratespec` at `offset` of `parameters`; `wide` is the attribute that comes with rates from

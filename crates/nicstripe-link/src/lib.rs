@@ -53,6 +53,9 @@ mod counters;
 mod egress_limit;
 mod enumerate;
 mod events;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod interface;
 mod line_rate;
 mod lookup;

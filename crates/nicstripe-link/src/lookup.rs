@@ -36,7 +36,7 @@ pub fn interface_for(remote: IpAddr, interfaces: &[Interface]) -> Option<&Interf
     interfaces.iter().find(|interface| interface.index == route.interface)
 }
 
-fn parse(message: &Message<'_>) -> Option<RouteTo> {
+pub(crate) fn parse(message: &Message<'_>) -> Option<RouteTo> {
     if message.kind != RTM_NEWROUTE {
         return None;
     }

@@ -67,7 +67,7 @@ impl Owner {
 
 /// What `/proc/PID/stat` says.
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
+pub(crate) struct Stat {
     start_time: u64,
     /// Killed, and waiting for its parent to ask.
     dead: bool,
@@ -86,7 +86,7 @@ impl Stat {
     }
 
     /// `pid (name) state …`; the name may hold spaces and parentheses, so fields are counted after the last one.
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(") ")?;
         let mut fields = fields.split_whitespace();
         let state = fields.next()?;
@@ -157,12 +157,17 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<Record>, RouteError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         bytes => bytes.map_err(|source| RouteError::Ledger { path: path.clone(), source })?,
     };
-    let text = String::from_utf8_lossy(&bytes);
+    Ok(records_of(&bytes, &path))
+}
+
+/// Reads the records of a file's bytes; a line that is none is passed over.
+pub(crate) fn records_of(bytes: &[u8], path: &Path) -> Vec<Record> {
+    let text = String::from_utf8_lossy(bytes);
     let records = text.lines().filter_map(|line| {
         let parsed = serde_json::from_str(line);
         parsed.inspect_err(|error| warn!(path = %path.display(), %error, "a route record cannot be read")).ok()
     });
-    Ok(records.collect())
+    records.collect()
 }
 
 /// Reads a file that others than its reader may have put there: no link is followed, no pipe waited for, no end awaited that never

@@ -189,7 +189,7 @@ fn is_unicast_v6(ip: Ipv6Addr) -> bool {
 }
 
 /// The addresses after `nameserver` in a resolv.conf(5), without their scopes.
-fn resolvers(text: &str) -> impl Iterator<Item = IpAddr> {
+pub(crate) fn resolvers(text: &str) -> impl Iterator<Item = IpAddr> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let address = words.next().filter(|word| *word == "nameserver").and(words.next())?;

@@ -142,7 +142,7 @@ fn is_absent(error: &io::Error) -> bool {
 
 /// One route as the kernel shows it.
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     family: u8,
     prefix_len: u8,
     table: u8,
@@ -157,7 +157,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn parse(message: &Message<'_>) -> Option<Self> {
+    pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
         if message.kind != RTM_NEWROUTE {
             return None;
         }
@@ -184,7 +184,7 @@ impl Entry {
     }
 
     /// Returns the route when it is one that nicstripe could have installed. Whatever else carries our number is left alone.
-    fn as_ours(&self) -> Option<HostRoute> {
+    pub(crate) fn as_ours(&self) -> Option<HostRoute> {
         let ours = self.protocol == ROUTE_PROTOCOL && self.table == RT_TABLE_MAIN && self.kind == RTN_UNICAST && self.gateways.is_empty();
         if !ours {
             return None;

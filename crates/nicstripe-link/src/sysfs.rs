@@ -34,7 +34,7 @@ pub(crate) fn speed(name: InterfaceName, index: InterfaceIndex) -> Option<u32> {
 }
 
 /// Returns `DEVTYPE` (empty if there is none) when the text is about interface `index`.
-fn device_type_of(uevent: &str, index: InterfaceIndex) -> Option<String> {
+pub(crate) fn device_type_of(uevent: &str, index: InterfaceIndex) -> Option<String> {
     let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     let same = value("IFINDEX")?.parse() == Ok(index.0);
     same.then(|| value("DEVTYPE").unwrap_or_default().to_owned())

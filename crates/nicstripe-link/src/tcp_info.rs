@@ -80,7 +80,7 @@ pub fn tcp_info(socket: &impl AsFd) -> io::Result<TcpInfo> {
     })
 }
 
-fn parse(bytes: &[u8]) -> Option<TcpInfo> {
+pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
     let byte = |offset: usize| bytes.get(offset).copied();
     let word = |offset: usize| Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?));
     let long = |offset: usize| Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?));

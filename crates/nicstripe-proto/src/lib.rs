@@ -18,6 +18,9 @@ pub mod discovery;
 pub mod extent;
 mod flow;
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod grid;
 pub mod hash_tree;
 pub mod hole;

@@ -35,6 +35,9 @@ pub mod discovery;
 mod error;
 mod event;
 mod file;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod here;
 mod link;
 pub mod links;

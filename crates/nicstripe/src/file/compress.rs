@@ -16,20 +16,20 @@ use super::{BufferPool, ChunkBuffer};
 
 /// Compresses the chunks of one transfer.
 #[derive(Debug)]
-pub(super) struct Packer {
+pub(crate) struct Packer {
     /// Whether chunks without holes are tried as well.
     enabled: bool,
     policy: Mutex<Policy>,
 }
 
 impl Packer {
-    pub(super) fn new(enabled: bool) -> Self {
+    pub(crate) fn new(enabled: bool) -> Self {
         let threads = thread::available_parallelism().map_or(1, NonZero::get) as u32;
         Self { enabled, policy: Mutex::new(Policy::new(threads)) }
     }
 
     /// Returns a chunk as one zstd frame, shorter than it, if that pays on links of `rate` together, or if it `has_zeros` that vanish.
-    pub(super) fn pack(&self, bytes: &[u8], buffers: &BufferPool, rate: Option<BitRate>, has_zeros: bool) -> Option<ChunkBuffer> {
+    pub(crate) fn pack(&self, bytes: &[u8], buffers: &BufferPool, rate: Option<BitRate>, has_zeros: bool) -> Option<ChunkBuffer> {
         let wanted = has_zeros || (self.enabled && self.policy().wants(rate, bytes.len() as u64));
         if !wanted {
             return None;
@@ -55,7 +55,7 @@ impl Packer {
 }
 
 /// Unpacks exactly `raw_len` bytes, at most a chunk, from exactly one frame; anything else is an error, and costs no more memory.
-pub(super) fn unpack(frame: &[u8], raw_len: u32, mut into: ChunkBuffer) -> io::Result<ChunkBuffer> {
+pub(crate) fn unpack(frame: &[u8], raw_len: u32, mut into: ChunkBuffer) -> io::Result<ChunkBuffer> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     if zstd::zstd_safe::find_frame_compressed_size(frame).ok() != Some(frame.len()) {
         return Err(damaged("not one zstd frame"));

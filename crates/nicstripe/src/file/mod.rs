@@ -22,6 +22,9 @@ pub(crate) use self::{
     target::{TMPFS_MAGIC, Target, TargetRequest, hidden_name, is_hidden_name, open_parent},
 };
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::compress::{Packer, unpack};
+
 use std::io;
 
 use nicstripe_proto::{FailCode, SourceIdentity};

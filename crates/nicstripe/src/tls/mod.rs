@@ -18,6 +18,12 @@ mod stream;
 pub(crate) use config::{ClientTls, KeyFilter, ServerTls};
 pub(crate) use error::TlsError;
 pub(crate) use stream::TlsStream;
+#[cfg(any(test, fuzzing))]
+pub(crate) use {
+    buffer::SendBuffer,
+    pump::Tls,
+    record::{MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, record_len},
+};
 
 /// The one protocol spoken inside TLS, as its application layer calls it (RFC 7301).
 pub(crate) const ALPN: &[u8] = b"nicstripe/1";

@@ -278,8 +278,8 @@ fn unquote(value: &str) -> Result<String, LineError> {
 fn parse_root(value: &str) -> Result<PathBuf, LineError> {
     let text = unquote(value)?;
     let root = PathBuf::from(&text);
-    // A control character could not be written back on one line.
-    match root.is_absolute() && !text.chars().any(char::is_control) {
+    // With such a character in it the file could not be read again.
+    match root.is_absolute() && !text.chars().any(is_hidden) {
         true => Ok(root),
         false => Err(LineError::Root { text: shorten(&text) }),
     }
@@ -352,6 +352,7 @@ mod tests {
             ("read-only,append-only KEY", "read-only and append-only exclude each other"),
             ("root=srv KEY", "root \"srv\" is not allowed: expected an absolute path"),
             ("root= KEY", "root \"\" is not allowed"),
+            ("root=/a\u{202e}b KEY", "root \"/a\\u{202e}b\" is not allowed"),
             ("rate=0 KEY", "rate \"0\" is not allowed: expected digits and an optional K, M, G or T"),
             ("rate=+1 KEY", "rate \"+1\" is not allowed"),
             ("rate=99999999T KEY", "rate \"99999999T\" is not allowed"),

@@ -170,7 +170,7 @@ impl Peers {
         }
     }
 
-    fn parse(path: &Path, bytes: &[u8]) -> Result<Self, PeersError> {
+    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, PeersError> {
         let mut peers = Self::default();
         let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         if text.is_empty() {
@@ -203,7 +203,7 @@ impl Peers {
         }
     }
 
-    fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         self.lines.iter().map(|line| format!("{}\n", line.text)).collect()
     }
 }

@@ -1,0 +1,102 @@
+//! What the fuzz target of the command line runs: what is typed and what lists hold.
+//!
+//! `fuzz/fuzz_targets` calls this function, and the test here does with every file of `fuzz/corpus`.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+use crate::{
+    cp::{lists::FilesFrom, location::Location},
+    quantity::{Size, Speed, parse_rate, parse_size, parse_time},
+};
+
+/// A source or target, a list of names, or a size, rate or time; which, the first byte says.
+pub fn arguments(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    match kind % 4 {
+        0 | 1 => location(OsStr::from_bytes(bytes)),
+        2 => names(bytes),
+        _ => quantities(&String::from_utf8_lossy(bytes)),
+    }
+}
+
+/// What is remote means the same when it is typed as it is shown, unless something in it had to be escaped, or only a URL can say it: a port, and
+/// colons that would look like an address without brackets.
+fn location(argument: &OsStr) {
+    let read = match Location::parse(argument) {
+        Ok(read) => read,
+        Err(error) => return drop(error.to_string()),
+    };
+    match &read {
+        Location::Local(path) => assert_eq!(path.as_os_str(), argument),
+        Location::Pipe => assert_eq!(argument, "-"),
+        Location::Remote(remote) => {
+            assert!(!remote.host.is_empty() && remote.port != Some(0));
+            let shown = remote.to_string();
+            let has_colon = remote.host.contains(':');
+            let typed = if has_colon { shown.replacen(&remote.host, &format!("[{}]", remote.host), 1) } else { shown.clone() };
+            if !typed.contains('\\') && !shown.contains("::") && remote.port.is_none() {
+                assert_eq!(Location::parse(OsStr::new(&typed)).as_ref(), Ok(&read), "{typed}");
+            }
+        }
+    }
+}
+
+fn names(bytes: &[u8]) {
+    let Some((from0, list)) = bytes.split_first() else { return };
+    let from0 = from0 & 1 == 1;
+    match (FilesFrom { path: "list".into(), from0 }).names(list) {
+        Ok(names) => assert!(names.len() <= list.len()),
+        Err(error) => drop(error.to_string()),
+    }
+}
+
+fn quantities(text: &str) {
+    if let Ok(size) = parse_size(text) {
+        let _ = Size(size).to_string();
+    }
+    if let Ok(rate) = parse_rate(text) {
+        let _ = Speed(rate).to_string();
+    }
+    let _ = parse_time(text);
+}
+
+#[cfg(test)]
+#[path = "../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::{replay::replay, *};
+
+    #[test]
+    fn arguments_corpus() {
+        let with = |kind: u8, text: &[u8]| [&[kind], text].concat();
+        let seeds = vec![
+            ("remote", with(0, b"nas:a/b:c")),
+            ("remote-root", with(0, b"nas:")),
+            ("remote-directory", with(0, b"10.77.1.2:/a//b/")),
+            ("remote-of-bytes", with(0, b"nas:a\xff\nb")),
+            ("ipv6", with(0, b"[fe80::1%eth1]:a")),
+            ("ipv6-without-brackets", with(0, b"fd00:1::2:a")),
+            ("ipv6-open", with(0, b"[fe80::1:a")),
+            ("url", with(0, b"nicstripe://[fe80::1%25eth1]:99/a%20b/")),
+            ("url-of-nobody", with(0, b"nicstripe://:0/%2e%2e/a")),
+            ("url-half-an-escape", with(0, b"nicstripe://nas/a%2")),
+            ("ssh", with(0, b"ssh://u@nas:22/a")),
+            ("user", with(0, b"u@nas:a")),
+            ("up", with(0, b"nas:a/../b")),
+            ("colons", with(0, b"::::")),
+            ("local", with(0, b"./a:b")),
+            ("pipe", with(0, b"-")),
+            ("names", with(2, b"\0a/b\nc d\r\n\n./x\n.\n\xff")),
+            ("names-nul", with(2, b"\x01a\nb\0c\0")),
+            ("names-up", with(2, b"\0a\n../b\n")),
+            ("size", with(3, b"1.5GiB")),
+            ("size-too-large", with(3, b"99999999999999999999T")),
+            ("rate", with(3, b"100 Mbit/s")),
+            ("time", with(3, b"99999999999999999999h")),
+            ("points", with(3, b"1.2.3")),
+        ];
+        replay("arguments", arguments, seeds);
+    }
+}

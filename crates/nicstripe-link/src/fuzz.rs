@@ -1,0 +1,240 @@
+//! What the fuzz targets run: what the kernel answers, and what other programs leave in files and say over the helper's pipe.
+//!
+//! `fuzz/fuzz_targets` calls these functions, and the tests here do with every file of `fuzz/corpus`.
+
+use std::path::Path;
+
+use crate::{
+    counters,
+    egress_limit::{Class, Limiter},
+    enumerate::{AddressMessage, LinkMessage},
+    interface::{InterfaceIndex, InterfaceName},
+    lookup,
+    netlink::{Attributes, Message, Messages},
+    route_ledger::{Stat, records_of},
+    route_policy::resolvers,
+    route_protocol::{ANSWER_LEN, Answer, REQUEST_LEN, Request},
+    route_table::Entry,
+    sysfs::device_type_of,
+    tcp_info,
+};
+
+/// What the kernel answers: a datagram of netlink, `TCP_INFO`, or a text of `/proc`, `/sys` or a resolver's file, as the first byte says.
+pub fn netlink(data: &[u8]) {
+    let Some((kind, answer)) = data.split_first() else { return };
+    match kind % 4 {
+        0 | 1 => datagram(answer),
+        2 => _ = tcp_info::parse(answer),
+        _ => texts(&String::from_utf8_lossy(answer)),
+    }
+}
+
+fn datagram(bytes: &[u8]) {
+    let (mut limiters, mut classes, mut count) = (Vec::new(), Vec::new(), 0);
+    for message in Messages::new(bytes) {
+        count += 1;
+        assert!(count <= bytes.len() / 16, "more messages than there are headers");
+        parse(&message);
+        limiters.extend(Limiter::parse(&message));
+        classes.extend(Class::parse(&message));
+    }
+    for limiter in limiters {
+        if let Limiter::Htb(htb) = limiter {
+            let _ = htb.limit(&classes);
+        }
+    }
+}
+
+fn parse(message: &Message<'_>) {
+    let link = LinkMessage::parse(message);
+    assert!(link.is_none_or(|link| InterfaceName::new(link.name.as_bytes()) == Ok(link.name)));
+    let _ = AddressMessage::parse(message);
+    let _ = lookup::parse(message);
+    let _ = counters::parse(message);
+    let _ = Entry::parse(message).and_then(|entry| entry.as_ours());
+    let Some((_, attributes)) = message.split(4) else { return };
+    let found: usize = attributes.map(|(_, value)| 4 + value.len()).sum();
+    assert!(found <= message.body.len(), "attributes overlap");
+    attributes.for_each(|(_, value)| Attributes::new(value).for_each(drop));
+}
+
+fn texts(text: &str) {
+    let _ = Stat::parse(text);
+    resolvers(text).for_each(drop);
+    let _ = device_type_of(text, InterfaceIndex(3));
+}
+
+/// What is said over the pipe of the route helper, and what stands in its file, as the first byte says: there is one way to say it.
+pub fn routes(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    match kind % 3 {
+        0 => {
+            let request = filled::<REQUEST_LEN>(bytes);
+            let read = Request::decode(&request);
+            assert!(read.is_none_or(|read| read.encode() == request));
+        }
+        1 => {
+            let answer = filled::<ANSWER_LEN>(bytes);
+            let read = Answer::decode(&answer);
+            assert!(read.is_none_or(|read| read.encode() == answer));
+        }
+        _ => ledger(bytes),
+    }
+}
+
+/// Most changes of length are of no interest.
+fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut filled = [0; N];
+    let len = bytes.len().min(N);
+    filled[..len].copy_from_slice(&bytes[..len]);
+    filled
+}
+
+fn ledger(bytes: &[u8]) {
+    let records = records_of(bytes, Path::new("routes.jsonl"));
+    let lines = records.iter().map(|record| serde_json::to_string(record).expect("a record is plain data"));
+    let written: String = lines.map(|line| line + "\n").collect();
+    assert_eq!(records_of(written.as_bytes(), Path::new("routes.jsonl")), records);
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::{replay::replay, *};
+    use crate::{netlink as wire, routes::HostRoute};
+
+    /// What Linux 6.18 answers here, so that all of it is read by the test and kept.
+    fn link(name: &[u8], kind: &[u8], alternative: &[u8]) -> Vec<u8> {
+        let (mut info, mut properties) = (Vec::new(), Vec::new());
+        wire::push_attribute(&mut info, 1, kind);
+        let mut bond = Vec::new();
+        wire::push_attribute(&mut bond, 1, &[4]);
+        wire::push_attribute(&mut bond, 14, &[1]);
+        wire::push_attribute(&mut info, 2, &bond);
+        wire::push_attribute(&mut properties, 53, alternative);
+        let header = [0, 0, 1, 0, 3, 0, 0, 0, 0x43, 0, 1, 0, 0, 0, 0, 0];
+        let request = wire::Request::new(16, &header)
+            .attribute(3, name)
+            .attribute(4, &1500_u32.to_ne_bytes())
+            .attribute(1, &[2, 0, 0, 0, 0, 1])
+            .attribute(6, b"htb\0")
+            .attribute(5, &7_u32.to_ne_bytes())
+            .attribute(10, &8_u32.to_ne_bytes())
+            .attribute(18, &info)
+            .attribute(52, &properties)
+            .attribute(57, b"virtio\0");
+        request.for_test()
+    }
+
+    fn address(ip: IpAddr) -> Vec<u8> {
+        let header = [2, 24, 0x80, 0, 3, 0, 0, 0];
+        wire::Request::new(20, &header).address(1, ip).address(2, ip).attribute(8, &0x80_u32.to_ne_bytes()).for_test()
+    }
+
+    fn route() -> Vec<u8> {
+        let mut hop = vec![16, 0, 0, 0, 3, 0, 0, 0];
+        wire::push_attribute(&mut hop, 5, &[10, 0, 0, 3]);
+        let header = [2, 32, 0, 0, 254, 83, 253, 1, 0, 0, 0, 0];
+        let request = wire::Request::new(24, &header).address(1, [10, 0, 0, 2].into()).attribute(4, &3_u32.to_ne_bytes());
+        request
+            .attribute(6, &50_u32.to_ne_bytes())
+            .address(7, [10, 0, 0, 1].into())
+            .attribute(9, &hop)
+            .attribute(18, &[2, 0, 10, 0, 0, 9])
+            .for_test()
+    }
+
+    /// An htb with a default class below a top class, and a tbf.
+    fn limiters() -> Vec<u8> {
+        let tc = |kind: u16, handle: u32, parent: u32, name: &[u8], options: &[(u16, Vec<u8>)]| {
+            let mut nested = Vec::new();
+            options.iter().for_each(|(kind, value)| wire::push_attribute(&mut nested, *kind, value));
+            let mut header = vec![0, 0, 0, 0, 3, 0, 0, 0];
+            header.extend(handle.to_ne_bytes());
+            header.extend(parent.to_ne_bytes());
+            header.extend([0; 4]);
+            wire::Request::new(kind, &header).attribute(1, name).attribute(2, &nested).for_test()
+        };
+        let rates = |rate: u32| [&[0; 8][..], &rate.to_ne_bytes(), &[0; 8], &rate.to_ne_bytes(), &[0; 20]].concat();
+        let global = [3_u32, 10, 0x10, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
+        [
+            tc(36, 0x1_0000, u32::MAX, b"htb\0", &[(2, global)]),
+            tc(40, 0x1_0001, u32::MAX, b"htb\0", &[(1, rates(12_500_000))]),
+            tc(40, 0x1_0010, 0x1_0001, b"htb\0", &[(1, rates(1_250_000)), (7, 9_000_000_000_u64.to_ne_bytes().to_vec())]),
+            tc(36, 0x2_0000, u32::MAX, b"tbf\0", &[(1, rates(123_049_500)), (4, 5_000_000_000_u64.to_ne_bytes().to_vec())]),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn netlink_corpus() {
+        let with = |kind: u8, bytes: &[u8]| [&[kind], bytes].concat();
+        let (link4, v6) = (link(b"eth0\0", b"bond\0", b"enp1s0\0"), "fe80::1".parse().unwrap());
+        let all = [link4.clone(), address([10, 0, 0, 1].into()), address(v6), route(), limiters()].concat();
+        let mut short = link4.clone();
+        short[..4].copy_from_slice(&15_u32.to_ne_bytes());
+        let mut long = route();
+        long[..4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        replay(
+            "netlink",
+            netlink,
+            vec![
+                ("link", with(0, &link4)),
+                ("link-of-nobody", with(0, &link(b"a/b\0", b"\xff", b"\0"))),
+                ("addresses", with(0, &[address([10, 0, 0, 1].into()), address(v6)].concat())),
+                ("route", with(0, &route())),
+                ("limiters", with(0, &limiters())),
+                ("all", with(0, &all)),
+                ("message-shorter-than-its-header", with(0, &short)),
+                ("message-of-4-gib", with(0, &long)),
+                ("tcp-info", with(2, &[1; 248])),
+                ("tcp-info-short", with(2, &[1; 103])),
+                ("stat", with(3, b"17 (a) S) b) S 1 1 1 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0")),
+                ("resolv-conf", with(3, b"# a\nnameserver 10.0.0.1\nnameserver fe80::1%eth0\nnameserver\nsearch x\n")),
+                ("uevent", with(3, b"DEVTYPE=wlan\nINTERFACE=wlan0\nIFINDEX=3\n")),
+            ],
+        );
+    }
+
+    #[test]
+    fn routes_corpus() {
+        let with = |kind: u8, bytes: &[u8]| [&[kind], bytes].concat();
+        let v4 = HostRoute {
+            destination: [10, 1, 2, 3].into(),
+            interface: InterfaceIndex(7),
+            prefer_source: None,
+            metric: HostRoute::DEFAULT_METRIC,
+        };
+        let v6 = HostRoute { destination: "fd00::2".parse().unwrap(), prefer_source: Some("fd00::1".parse().unwrap()), ..v4 };
+        let line = |text: &str| with(2, text.as_bytes());
+        let owner = r#"{"owner":{"pid":17,"start_time":4711,"boot":"b"},"namespace":7,"#;
+        let record = format!("{owner}\"destination\":\"fd00::2\",\"interface\":3,\"prefer_source\":\"fd00::1\",\"metric\":50}}\n");
+        assert_eq!(records_of(record.as_bytes(), Path::new("")).len(), 1);
+        let answer = Answer { status: crate::route_protocol::Status::Routed, detail: 4, interface: 3, address: Some(v4.destination) };
+        let mut half = Request::Add(v6).encode();
+        half[2] = 4;
+        replay(
+            "routes",
+            routes,
+            vec![
+                ("add", with(0, &Request::Add(v4).encode())),
+                ("remove", with(0, &Request::Remove(v6).encode())),
+                ("restore", with(0, &Request::Restore(InterfaceIndex(7)).encode())),
+                ("clean", with(0, &Request::Clean.encode())),
+                ("half-of-an-address-too-much", with(0, &half)),
+                ("answer", with(1, &answer.encode())),
+                ("answer-malformed", with(1, &Answer::MALFORMED.encode())),
+                ("record", line(&record)),
+                ("records-torn", line(&format!("\u{fffd}{{\n{record}\n{}", &record[..40]))),
+                ("record-metric-0", line(&record.replace("50}", "0}"))),
+                ("record-deep", line(&"[".repeat(300))),
+                ("record-twice-the-same-key", line(&record.replace("\"interface\":3", "\"interface\":3,\"interface\":4"))),
+            ],
+        );
+    }
+}

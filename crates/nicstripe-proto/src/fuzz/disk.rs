@@ -1,0 +1,159 @@
+//! What a journal may hold after a crash, and the sets that stand behind it.
+
+use super::tape::Tape;
+use crate::{
+    extent::{ChunkId, ChunkRange, ChunkSet, Extent},
+    grid::{ChunkSize, Grid},
+    hole::{HoleMap, Zeros},
+    journal::{HEADER_LEN, Header, RECORD_LEN, Record, Replay, Replayed, replay},
+};
+
+/// A journal. The first byte says whether its checksums are put right before, the second how long the pieces are that it is read in.
+pub fn journal(data: &[u8]) {
+    let [repair, piece_len, journal @ ..] = data else { return };
+    let mut journal = journal.to_vec();
+    if repair & 1 != 0 {
+        repair_header(&mut journal);
+    }
+    if repair & 2 != 0 {
+        repair_records(&mut journal);
+    }
+    let Ok(header) = Header::decode(&journal) else { return };
+    assert_eq!(Header::decode(&header.encode()), Ok(header));
+    let whole = replay(&journal).expect("its header is whole");
+    check_replayed(&whole, &journal);
+    let mut pieces = Replay::new(header);
+    journal[HEADER_LEN..].chunks(1 + usize::from(*piece_len)).for_each(|piece| _ = pieces.feed(piece));
+    assert!(is_same(&pieces.finish(), &whole));
+    // What is appended to behind what was believed is a journal without a torn tail.
+    let cut = replay(&journal[..whole.valid_len as usize]).expect("its header is whole");
+    assert!(!cut.tail_is_torn && cut.subtrees() == whole.subtrees() && cut.valid_len == whole.valid_len);
+}
+
+fn is_same(one: &Replayed, other: &Replayed) -> bool {
+    (one.valid_len, one.tail_is_torn) == (other.valid_len, other.tail_is_torn) && one.subtrees() == other.subtrees()
+}
+
+fn check_replayed(replayed: &Replayed, journal: &[u8]) {
+    assert!(replayed.valid_len >= HEADER_LEN as u64 && replayed.valid_len <= journal.len() as u64);
+    assert!((replayed.valid_len - HEADER_LEN as u64).is_multiple_of(RECORD_LEN as u64));
+    assert_eq!(replayed.tail_is_torn, replayed.valid_len < journal.len() as u64);
+    let (grid, mut next) = (replayed.header.grid, 0);
+    let mut covered = 0;
+    for subtree in replayed.subtrees() {
+        let range = subtree.chunks(grid).expect("a subtree of the file");
+        assert!(range.first.0 >= next, "subtrees overlap or are out of order");
+        next = range.end().0;
+        covered += range.count;
+    }
+    assert!(next <= grid.chunk_count());
+    assert_eq!(covered, replayed.tree.covered_chunks());
+    assert_eq!(replayed.tree.is_complete(), covered == grid.chunk_count());
+    assert_eq!(replayed.tree.root().is_some(), replayed.tree.is_complete());
+}
+
+fn repair_header(journal: &mut [u8]) {
+    let Some(header) = journal.first_chunk_mut::<HEADER_LEN>() else { return };
+    header[..8].copy_from_slice(b"NICSTRJ\n");
+    let chunk_log2 = 12 + header[10] % 11;
+    header[8..11].copy_from_slice(&[1, 0, chunk_log2]);
+    let checksum = crc32c::crc32c(&header[..HEADER_LEN - 4]);
+    header[HEADER_LEN - 4..].copy_from_slice(&checksum.to_le_bytes());
+}
+
+fn repair_records(journal: &mut [u8]) {
+    let Some((header, records)) = journal.split_first_chunk_mut::<HEADER_LEN>() else { return };
+    let id = crc32c::crc32c(&header[104..120]);
+    for record in records.as_chunks_mut::<RECORD_LEN>().0 {
+        let checksum = crc32c::crc32c_append(id, &record[..RECORD_LEN - 4]);
+        record[RECORD_LEN - 4..].copy_from_slice(&checksum.to_le_bytes());
+        let read = Record::decode(record, crate::journal::JournalId(std::array::from_fn(|at| header[104 + at])));
+        assert!(read.is_none_or(|read| read.subtree.level == record[1]));
+    }
+}
+
+/// Sets of chunks against the bits of a number, and maps of holes against the bytes of a file.
+pub fn extents(data: &[u8]) {
+    let mut tape = Tape::new(data);
+    if tape.is() { holes(&mut tape) } else { chunks(&mut tape) }
+}
+
+fn chunks(tape: &mut Tape<'_>) {
+    // Where the numbers end, the range is cut: that chunk is in no set.
+    let base = if tape.is() { u64::MAX - 100 } else { 0 };
+    let (mut set, mut bits) = (ChunkSet::new(), 0_u128);
+    while !tape.is_empty() {
+        let (what, first) = (tape.below(4), tape.below(128));
+        let count = if tape.is() { tape.below(128) } else { tape.number() };
+        let range = ChunkRange::new(ChunkId(base.saturating_add(first)), count);
+        let mask = mask_of(range, base);
+        let before = bits;
+        match what {
+            0 => {
+                bits |= mask;
+                let added = set.insert(range);
+                assert!(first.saturating_add(count) > 100 || added == u64::from((bits ^ before).count_ones()));
+            }
+            1 => {
+                bits &= !mask;
+                set.remove(range);
+            }
+            2 => {
+                let taken = set.take_first(count);
+                taken.into_iter().for_each(|range| bits &= !mask_of(range, base));
+            }
+            _ => {
+                let gaps: u128 = set.gaps(range).map(|gap| mask_of(gap, base)).fold(0, |all, gap| all | gap);
+                assert_eq!(gaps, mask & !bits);
+            }
+        }
+        let ranges = set.ranges().fold(0, |all, range| all | mask_of(range, base));
+        assert_eq!(ranges, bits);
+        assert_eq!(set.len(), set.ranges().map(|range| range.count).sum());
+        assert!(first >= 100 || set.contains(ChunkId(base + first)) == (bits >> first & 1 == 1));
+        assert_eq!(set.is_empty(), set.first().is_none());
+    }
+}
+
+/// The bits of a range that begins at or behind `base`, for the first 128 chunks.
+fn mask_of(range: ChunkRange, base: u64) -> u128 {
+    let below = |end: u64| if end - base >= 128 { u128::MAX } else { (1 << (end - base)) - 1 };
+    below(range.end().0) & !below(range.first.0)
+}
+
+const CHUNK: u64 = 4096;
+
+fn holes(tape: &mut Tape<'_>) {
+    let size = tape.below(20) * CHUNK + tape.below(3);
+    let grid = Grid::new(size, ChunkSize::MIN);
+    let mut map = HoleMap::default();
+    while !tape.is_empty() {
+        let unit = if tape.is() { CHUNK } else { 64 };
+        let offset = if tape.is() { tape.number() } else { tape.below(64) * unit };
+        let len = if tape.is() { tape.number() } else { tape.below(64) * unit };
+        let before = map.bytes();
+        match map.push(Extent { offset, len }, size) {
+            Ok(()) => assert_eq!(map.bytes(), before + len),
+            Err(_) => assert_eq!(map.bytes(), before),
+        }
+    }
+    let mut end = 0;
+    for hole in map.extents() {
+        assert!(hole.len > 0 && (hole.offset > end || (end, hole.offset) == (0, 0)) && hole.offset + hole.len <= size);
+        end = hole.offset + hole.len;
+    }
+    let data: u64 = map.data(size).map(|extent| extent.len).sum();
+    assert_eq!(data + map.bytes(), size);
+    let mut chunks = map.chunks(grid);
+    for chunk in grid.all_chunks().chunks() {
+        let extent = grid.extent_of(chunk).expect("a chunk of the file");
+        let here: u64 = map.within(extent).map(|part| part.len).sum();
+        assert_eq!(chunks.contains(chunk), here == extent.len);
+    }
+    let mut left = chunks.len();
+    while let Some(zeros) = Zeros::take(&mut chunks, grid) {
+        assert!(zeros.first.0.is_multiple_of(1 << zeros.level));
+        left -= 1 << zeros.level;
+    }
+    assert_eq!(left, 0);
+}

@@ -1,0 +1,477 @@
+//! A session whose peer says anything at any time, and whose driver, disk and connections do what they may.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use super::tape::Tape;
+use crate::{
+    Acceptance, ChainingValue, DataHeader, Event, FailCode, Frame, HoleMap, Incoming, Message, Offer, Offering, PathError, PathId,
+    PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Transmit,
+    extent::{ChunkId, Extent},
+    frame::Piece,
+    message::{CloseCode, Committed, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody, TreeSource, WalkRules},
+    session::failure,
+    tree::{TreeMessage, TreeRules},
+};
+
+/// One life of a session: what its peer says, what becomes of its connections, and in which order its work is done, as the bytes decide.
+///
+/// It must not panic nor ask for more time than there is, a bounded number of calls must leave nothing to be said, what is held of the
+/// peer's data must stay within the credit that it got, and nothing may be sent beyond the credit that it gave.
+pub fn session(data: &[u8]) {
+    let mut tape = Tape::new(data);
+    let mut victim = Victim::new(&mut tape);
+    for _ in 0..MOST_STEPS {
+        if tape.is_empty() {
+            break;
+        }
+        victim.step(&mut tape);
+        victim.settle(&mut tape);
+        victim.check();
+    }
+    victim.fade();
+}
+
+/// More are of no use: what a step does goes by the few before.
+const MOST_STEPS: usize = 150;
+
+/// Paths that are used.
+const PATHS: u16 = 3;
+
+/// Calls after which a session that still has something to say is one that never ends; 32 chunks of credit a path are the most at once.
+const MOST_CALLS: usize = 2_000;
+
+/// What the peer and the session allow each other on one connection.
+#[derive(Default)]
+struct Connection {
+    /// Frames of data that the session permits, and that came.
+    granted: u64,
+    arrived: u64,
+    /// Frames of data that the peer permits, and that were begun.
+    credit: u64,
+    begun: u64,
+}
+
+struct Victim {
+    session: Session,
+    role: Role,
+    now: Instant,
+    connections: [Option<Connection>; PATHS as usize],
+    /// Control messages of the peer's: the number that is next, and those that came before their time.
+    next: u64,
+    early: BTreeSet<u64>,
+    /// Control messages of the session's.
+    sent: u64,
+    /// Transfers that the session's own user has begun.
+    begun: u32,
+    /// Chunks that are verified and written, that wait, that are read.
+    writing: Vec<(PathId, DataHeader)>,
+    later: Vec<(PathId, DataHeader)>,
+    reading: Vec<(PathId, TransferId, ChunkId)>,
+    /// Bodies of the session's control messages must be messages.
+    said: Vec<Vec<u8>>,
+    committed: BTreeSet<TransferId>,
+}
+
+impl Victim {
+    fn new(tape: &mut Tape<'_>) -> Self {
+        // Only the differences count.
+        #[allow(clippy::disallowed_methods)]
+        let now = Instant::now();
+        let role = if tape.is() { Role::Client } else { Role::Daemon };
+        let config = SessionConfig { credit_window: 1 + tape.below(40), sync_bytes: 8192, ..SessionConfig::default() };
+        let mut victim = Self {
+            session: Session::new(role, config, now),
+            role,
+            now,
+            connections: Default::default(),
+            next: 0,
+            early: BTreeSet::new(),
+            sent: 0,
+            begun: 0,
+            writing: Vec::new(),
+            later: Vec::new(),
+            reading: Vec::new(),
+            said: Vec::new(),
+            committed: BTreeSet::new(),
+        };
+        victim.open(PathId(0));
+        victim.settle(tape);
+        victim
+    }
+
+    fn step(&mut self, tape: &mut Tape<'_>) {
+        let (what, path) = (tape.below(20), PathId(tape.below(u64::from(PATHS)) as u16));
+        match what {
+            0..=5 => {
+                let body = minicbor::to_vec(tape.message()).expect("writing to a vector cannot fail");
+                self.hear_control(path, body, tape);
+            }
+            6 => self.hear_control(path, tape.bytes(16).to_vec(), tape),
+            7..=9 => self.hear_data(path, tape),
+            10 | 11 => {
+                let (transfer, ranges) = (tape.transfer(), (0..1 + tape.below(3)).map(|_| tape.range()).collect());
+                self.hear(path, Frame::Ack { transfer, ranges });
+            }
+            12 => self.hear_other(path, tape),
+            13 => match tape.below(5) {
+                0 => self.lose(path, PathLoss::Reset),
+                1 => self.retire(path),
+                2 => self.session.handle_heard(path, self.now),
+                _ => self.open(path),
+            },
+            14 | 15 => self.pass(Duration::from_millis(tape.number().min(5_000))),
+            16 | 17 => self.finish_work(tape),
+            _ => self.use_session(tape),
+        }
+    }
+
+    fn connection(&mut self, path: PathId) -> Option<&mut Connection> {
+        self.connections.get_mut(usize::from(path.0))?.as_mut()
+    }
+
+    fn open(&mut self, path: PathId) {
+        self.connections[usize::from(path.0)] = Some(Connection::default());
+        self.session.handle_path_open(path, self.now);
+    }
+
+    fn lose(&mut self, path: PathId, loss: PathLoss) {
+        self.connections[usize::from(path.0)] = None;
+        self.session.handle_path_lost(path, loss, self.now);
+    }
+
+    fn retire(&mut self, path: PathId) {
+        self.connections[usize::from(path.0)] = None;
+        self.session.retire_path(path, PathLoss::Reset, self.now);
+    }
+
+    /// A frame comes as bytes, as it would.
+    fn hear(&mut self, path: PathId, frame: Frame) {
+        if self.connection(path).is_none() {
+            return;
+        }
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        let (mut decoder, mut input) = (crate::frame::Decoder::new(), &bytes[..]);
+        let Ok(Some(Piece::Frame(frame))) = decoder.next(&mut input) else { return };
+        let heard = self.session.handle_frame(path, frame, self.now);
+        self.judge(path, heard);
+    }
+
+    /// A peer that misbehaves loses its connection.
+    fn judge<T>(&mut self, path: PathId, result: Result<T, PathError>) -> Option<T> {
+        result.inspect_err(|error| drop(error.to_string())).map_err(|_| self.lose(path, PathLoss::Protocol)).ok()
+    }
+
+    fn hear_control(&mut self, path: PathId, body: Vec<u8>, tape: &mut Tape<'_>) {
+        if self.connection(path).is_none() || body.is_empty() {
+            return;
+        }
+        let seq = match tape.byte() {
+            0..=239 => self.next,
+            ahead @ 240..=250 => self.next.wrapping_add(u64::from(ahead)).wrapping_sub(245),
+            _ => tape.number(),
+        };
+        if seq >= self.next && seq < self.next.saturating_add(crate::reliable::WINDOW) {
+            self.early.insert(seq);
+        }
+        while self.early.remove(&self.next) {
+            self.next += 1;
+        }
+        self.hear(path, Frame::Control { seq, body });
+    }
+
+    fn hear_data(&mut self, path: PathId, tape: &mut Tape<'_>) {
+        let header = tape.header();
+        let Some(connection) = self.connection(path) else { return };
+        connection.arrived += 1;
+        let permitted = connection.arrived <= connection.granted;
+        let incoming = self.session.handle_chunk(path, &header, self.now);
+        assert!(permitted || incoming.is_err(), "data beyond the credit is taken");
+        self.on_incoming(path, header, incoming);
+    }
+
+    fn on_incoming(&mut self, path: PathId, header: DataHeader, incoming: Result<Incoming, PathError>) {
+        match self.judge(path, incoming) {
+            Some(Incoming::Write { grid, offset }) => {
+                assert_eq!(grid.extent_of(header.chunk).map(|extent| extent.offset), Some(offset));
+                assert!(offset + u64::from(header.chunk_len()) <= grid.size, "a chunk beyond the end");
+                self.writing.push((path, header));
+            }
+            Some(Incoming::Later) => self.later.push((path, header)),
+            Some(Incoming::Drop) | None => {}
+        }
+    }
+
+    fn hear_other(&mut self, path: PathId, tape: &mut Tape<'_>) {
+        let frame = match tape.below(8) {
+            0..=2 => Frame::Credit { frames: tape.number() },
+            3 | 4 => Frame::Heartbeat { sent_us: tape.number(), echo_us: tape.number() },
+            5 => Frame::ControlAck { next: self.sent.wrapping_sub(tape.below(4)).wrapping_add(1) },
+            6 => Frame::Close { code: tape.below(4) as u32 },
+            _ => Frame::Hello(vec![0]),
+        };
+        if let (Frame::Credit { frames }, Some(connection)) = (&frame, self.connection(path)) {
+            connection.credit = connection.credit.max(*frames);
+        }
+        self.hear(path, frame);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        for _ in 0..8 {
+            match self.session.poll_timeout() {
+                Some((at, _)) if at <= self.now => self.session.handle_timeout(self.now),
+                _ => return,
+            }
+            // What it wants then is done by `settle`; its own clock must go on all the same.
+        }
+        let reason = self.session.poll_timeout().filter(|(at, _)| *at <= self.now).map(|(_, reason)| reason);
+        assert!(
+            matches!(reason, None | Some(crate::session::Reason::Path(_) | crate::session::Reason::Acknowledge)),
+            "{reason:?} again and again"
+        );
+    }
+
+    /// Some work of the disk ends: well, badly, or not as the peer said it would.
+    fn finish_work(&mut self, tape: &mut Tape<'_>) {
+        let (what, which) = (tape.below(8), usize::from(tape.byte()));
+        if what < 4 && !self.writing.is_empty() {
+            let (path, header) = self.writing.swap_remove(which % self.writing.len());
+            match what {
+                0 => {
+                    self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
+                    self.lose(path, PathLoss::Protocol);
+                }
+                1 => {
+                    self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+                    self.session.fail(failure(header.transfer, FailCode::Io, "the disk said no", true));
+                }
+                _ => _ = self.session.handle_chunk_written(path, &header, self.now),
+            }
+            self.ask_again(&header);
+        } else if !self.reading.is_empty() {
+            let (path, transfer, chunk) = self.reading.swap_remove(which % self.reading.len());
+            self.on_read(path, transfer, chunk, ChainingValue([chunk.0 as u8; 32]));
+        }
+    }
+
+    /// What waited for a chunk that was written, or not, is asked about again.
+    fn ask_again(&mut self, written: &DataHeader) {
+        let is_same = |header: &DataHeader| (header.transfer, header.chunk) == (written.transfer, written.chunk);
+        let waited: Vec<_> = self.later.extract_if(.., |(_, header)| is_same(header)).collect();
+        for (path, header) in waited {
+            if self.session.is_under_way(header.transfer) {
+                let incoming = self.session.handle_chunk_again(path, &header, self.now);
+                self.on_incoming(path, header, incoming);
+            } else {
+                self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
+            }
+        }
+    }
+
+    fn on_read(&mut self, path: PathId, transfer: TransferId, chunk: ChunkId, value: ChainingValue) {
+        let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, self.now) else { return };
+        assert!(header.len as usize <= crate::frame::MAX_PAYLOAD);
+        let connection = self.connection(path).expect("a chunk is only sent on a connection");
+        connection.begun += 1;
+        assert!(connection.begun <= connection.credit, "sent beyond the credit");
+        self.session.handle_chunk_flushed(path);
+    }
+
+    /// What the session's own user does.
+    fn use_session(&mut self, tape: &mut Tape<'_>) {
+        let transfer = tape.transfer();
+        match tape.below(12) {
+            0..=3 if self.role == Role::Client => self.begin(tape),
+            4 | 5 => _ = self.session.give(transfer, 1 + tape.below(4096) as u32, tape.value(), tape.is()),
+            6 => self.session.close_source(transfer),
+            7 => self.session.taken(transfer, tape.below(8)),
+            8 => self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true)),
+            9 => {
+                let message = TreeMessage::Results { done: Vec::new(), failed: Vec::new(), deleted: Vec::new() };
+                self.session.tell_tree(TreeBody { transfer, message });
+            }
+            10 => _ = self.session.take_unsynced(transfer, self.now),
+            11 if tape.byte() > 200 => self.session.close(CloseCode::Done),
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, tape: &mut Tape<'_>) {
+        self.begun += 1;
+        let transfer = TransferId(self.begun);
+        let Message::Get(get) = (match tape.below(4) {
+            0 => return self.session.put_tree(PutTree { transfer, target: None, as_name: false, rules: TreeRules::default() }),
+            1 => {
+                let sources = vec![TreeSource { name: None, content: true }];
+                let (walk, rules) = (WalkRules::default(), TreeRules::default());
+                return self.session.get_tree(GetTree { transfer, sources, walk, rules, limit_bps: None });
+            }
+            2 => Message::Get(crate::message::Get {
+                transfer,
+                name: super::says::name(),
+                limit_bps: None,
+                entry: None,
+                compress: false,
+                allow_changing: false,
+            }),
+            _ => {
+                let offer = self.offer(transfer, tape);
+                let put = Put { name: super::says::name(), offer, options: PutOptions::default(), into: None, entry: None };
+                return self.session.put(put).expect("an honest offer");
+            }
+        }) else {
+            return;
+        };
+        self.session.get(get);
+    }
+
+    /// A file with a hole or two, or a pipe.
+    fn offer(&mut self, transfer: TransferId, tape: &mut Tape<'_>) -> Offer {
+        let kind = [None, Some(OfferKind::Pipe)][usize::from(tape.byte() > 200)];
+        let size = if kind.is_none() { 4096 * tape.below(20) + tape.below(2) } else { 0 };
+        let mut holes = HoleMap::default();
+        for _ in 0..tape.below(3) {
+            let hole = Extent { offset: 4096 * tape.below(20), len: 4096 * (1 + tape.below(4)) };
+            // One that does not fit is none.
+            let _ = holes.push(hole, size);
+        }
+        let data = (!holes.is_empty()).then(|| size - holes.bytes());
+        self.session.prepare(transfer, Offering { holes, may_change: tape.is() });
+        let source = crate::SourceIdentity { size, ..crate::SourceIdentity::default() };
+        Offer { transfer, source, chunk_log2: 12, mode: 0o644, kind, data }
+    }
+
+    /// Does what the session wants and takes what it sends, until it has nothing more to say.
+    fn settle(&mut self, tape: &mut Tape<'_>) {
+        for calls in 0.. {
+            assert!(calls < MOST_CALLS, "events without end");
+            let Some(event) = self.session.poll_event() else { break };
+            self.on_event(event, tape);
+        }
+        for path in (0..PATHS).map(PathId) {
+            let mut calls = 0;
+            while let Some(transmit) = self.session.poll_transmit(path, self.now) {
+                calls += 1;
+                assert!(calls < MOST_CALLS, "frames without end");
+                self.on_transmit(path, transmit);
+            }
+        }
+        self.hash_ahead(tape);
+        self.said.drain(..).for_each(|body| drop(minicbor::decode::<Message>(&body).expect("an honest session says messages")));
+    }
+
+    /// A part of the work that is there to be done: of a file of many terabytes there is no end.
+    fn hash_ahead(&mut self, tape: &mut Tape<'_>) {
+        for _ in 0..tape.below(6) {
+            if let Some((transfer, chunk)) = self.session.poll_hash() {
+                self.session.handle_chunk_hashed(transfer, chunk, ChainingValue([chunk.0 as u8 % 4; 32]));
+            }
+            if let Some((transfer, grid, zeros)) = self.session.poll_zeros() {
+                let subtree = Subtree { first: zeros.first, level: zeros.level, value: ChainingValue([0; 32]) };
+                assert!(subtree.chunks(grid).is_ok());
+                self.session.handle_zeros_hashed(transfer, subtree, self.now);
+            }
+            if let Some((transfer, chunk)) = self.session.poll_compare() {
+                self.session.handle_compared(transfer, chunk, tape.is().then(|| ChainingValue([chunk.0 as u8 % 4; 32])));
+            }
+        }
+    }
+
+    fn on_transmit(&mut self, path: PathId, transmit: Transmit) {
+        let connection = self.connection(path).expect("something is only sent on a connection");
+        match transmit {
+            Transmit::Frame(Frame::Credit { frames }) => connection.granted = frames,
+            Transmit::Frame(Frame::Control { seq, body }) => {
+                self.sent = self.sent.max(seq + 1);
+                self.said.push(body);
+            }
+            Transmit::Frame(frame) => {
+                let mut bytes = Vec::new();
+                frame.encode(&mut bytes);
+            }
+            Transmit::Chunk { transfer, chunk } => self.reading.push((path, transfer, chunk)),
+        }
+    }
+
+    fn on_event(&mut self, event: Event, tape: &mut Tape<'_>) {
+        match event {
+            Event::Connect(path) if tape.is() => self.open(path),
+            Event::Connect(path) => self.session.handle_path_lost(path, PathLoss::Unreachable, self.now),
+            Event::Disconnect(path) => self.connections[usize::from(path.0)] = None,
+            Event::PutRequested(put) => self.decide(put.offer.transfer, put.offer.data.is_some(), tape),
+            Event::Offered(offer) => self.decide(offer.transfer, offer.data.is_some(), tape),
+            Event::TreePutRequested(put) => self.session.accept(put.transfer, Vec::new(), Some(1 + tape.below(64))),
+            Event::GetRequested(get) => self.serve(get.transfer, false, tape),
+            Event::TreeRequested(get) => self.serve(get.transfer, true, tape),
+            Event::Sync { transfer, subtrees } => {
+                assert!(!subtrees.is_empty(), "nothing to be made durable");
+                if tape.byte() < 200 {
+                    self.session.handle_synced(transfer, self.now);
+                }
+            }
+            Event::Holes { transfer, .. } => self.session.handle_holes_made(transfer),
+            Event::SourceRead { transfer, .. } if tape.byte() < 200 => self.session.complete(transfer, Vec::new()),
+            Event::SourceRead { transfer, .. } => self.session.fail(failure(transfer, FailCode::SourceChanged, "changed", false)),
+            Event::Commit { transfer, digest } => {
+                assert!(self.committed.insert(transfer), "committed twice");
+                self.session.committed(Committed { transfer, digest });
+            }
+            Event::Mismatch { transfer, received, sent } => {
+                assert_ne!(received, sent);
+                self.session.fail(failure(transfer, FailCode::Digest, "not what was sent", false));
+            }
+            _ => {}
+        }
+    }
+
+    /// A receiver opens its target, or cannot.
+    fn decide(&mut self, transfer: TransferId, holes: bool, tape: &mut Tape<'_>) {
+        if tape.byte() > 230 {
+            return self.session.fail(failure(transfer, FailCode::Exists, "it is there", false));
+        }
+        let room = (tape.byte() > 200).then(|| 1 + tape.below(64));
+        let delta = (tape.byte() > 128).then(|| tape.below(40));
+        let have = |tape: &mut Tape<'_>| Subtree { first: ChunkId(tape.below(20)), level: tape.byte() % 4, value: tape.value() };
+        let have = (0..tape.below(3)).map(|_| have(tape)).collect();
+        self.session.accept_with(transfer, have, Acceptance { room, holes, delta });
+    }
+
+    /// A sender opens its source, or cannot.
+    fn serve(&mut self, transfer: TransferId, tree: bool, tape: &mut Tape<'_>) {
+        if tape.byte() > 230 {
+            return self.session.fail(failure(transfer, FailCode::NotFound, "it is not there", false));
+        }
+        let mut offer = self.offer(transfer, tape);
+        if tree {
+            offer.kind = Some(OfferKind::Parcels);
+        }
+        self.session.offer(offer).expect("an honest offer");
+    }
+
+    fn check(&mut self) {
+        for (path, known) in self.session.paths() {
+            let held = self.writing.iter().chain(&self.later).filter(|(its, _)| *its == path).count() as u64;
+            assert_eq!(known.held_chunks(), held, "what is held is not what is counted");
+            assert!(held <= 40, "more is held than the window has");
+        }
+        for transfer in (0..8).map(TransferId) {
+            let stats = self.session.stats(transfer);
+            let arrived = stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes;
+            assert!(stats.size == 0 || arrived <= stats.size, "more than all has arrived: {stats:?}");
+        }
+    }
+
+    /// The peer falls silent, for good: time passes, and the session asks for nothing at once again and again.
+    fn fade(&mut self) {
+        let mut nothing = Tape::new(&[]);
+        for _ in 0..8 {
+            let Some((at, _)) = self.session.poll_timeout() else { break };
+            self.pass(at.saturating_duration_since(self.now));
+            self.settle(&mut nothing);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What a hostile peer says: every message, with numbers that mostly mean something.
+
+use super::tape::Tape;
+use crate::{
+    frame::{DataHeader, MAX_PAYLOAD},
+    hash_tree::{ChainingValue, Digest},
+    journal::SourceIdentity,
+    message::{
+        Accept, Committed, Complete, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep, Message,
+        Offer, OfferKind, PeerInterface, Put, PutOptions, PutTree, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window,
+    },
+    name::Name,
+    sender::End,
+    session::TransferId,
+    tree::{EntryId, TreeMessage, TreeRules, Verdict},
+    {ChunkId, ChunkRange},
+};
+
+impl Tape<'_> {
+    pub(super) fn transfer(&mut self) -> TransferId {
+        match self.byte() {
+            small @ 0..=249 => TransferId(u32::from(small % 8)),
+            _ => TransferId(self.number() as u32),
+        }
+    }
+
+    pub(super) fn option(&mut self) -> Option<u64> {
+        self.is().then(|| self.number())
+    }
+
+    pub(super) fn value(&mut self) -> ChainingValue {
+        ChainingValue([self.byte() % 4; 32])
+    }
+
+    pub(super) fn range(&mut self) -> ChunkRange {
+        ChunkRange { first: ChunkId(self.number()), count: self.number() }
+    }
+
+    /// A header that the decoder of frames lets pass; of a whole chunk of 4 KiB, mostly.
+    pub(super) fn header(&mut self) -> DataHeader {
+        let (transfer, chunk, value) = (self.transfer(), ChunkId(self.number()), self.value());
+        let last = self.byte() > 200;
+        let len = match self.byte() {
+            0..=200 => 4096,
+            _ => (1 + self.number() % MAX_PAYLOAD as u64) as u32,
+        };
+        let header = DataHeader { transfer, chunk, value, len, raw_len: 0, last };
+        if self.byte() > 200 && len > 1 { header.packed(1 + self.below(u64::from(len) - 1) as u32) } else { header }
+    }
+
+    pub(super) fn offer(&mut self, transfer: TransferId) -> Offer {
+        let kinds = [None, Some(OfferKind::File), Some(OfferKind::Pipe), Some(OfferKind::Parcels)];
+        let kind = kinds[self.below(4) as usize];
+        let size = if self.is() { 4096 * self.below(20) } else { self.number() };
+        let chunk_log2 = if self.byte() < 240 { 12 } else { self.byte() };
+        let data = self.option();
+        Offer { transfer, source: SourceIdentity { size, ..SourceIdentity::default() }, chunk_log2, mode: 0o644, kind, data }
+    }
+
+    fn entry(&mut self) -> Option<EntryRef> {
+        self.is().then(|| EntryRef { tree: self.transfer(), id: EntryId(self.number()) })
+    }
+
+    pub(super) fn message(&mut self) -> Message {
+        let (kind, transfer) = (self.below(16), self.transfer());
+        match kind {
+            0 => Message::Put(Put {
+                name: name(),
+                offer: self.offer(transfer),
+                options: PutOptions::default(),
+                into: None,
+                entry: self.entry(),
+            }),
+            1 => Message::Get(Get {
+                transfer,
+                name: name(),
+                limit_bps: self.option(),
+                entry: self.entry(),
+                compress: self.is(),
+                allow_changing: self.is(),
+            }),
+            2 => Message::Offer(self.offer(transfer)),
+            3 => Message::Accept(Accept { transfer, have: self.haves(), window: self.option(), delta: self.option() }),
+            4 => Message::Complete(self.complete(transfer)),
+            5 => Message::Committed(Committed { transfer, digest: Digest(self.value().0) }),
+            6 => Message::Fail(Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: self.is() }),
+            7 => Message::Interfaces(Interfaces { interfaces: vec![PeerInterface::new("eth0", 1); self.below(3) as usize] }),
+            8 => {
+                let expected = Expected { from: [10, 0, 0, 1].into(), interface: 1 };
+                Message::Expect(Expect { connections: vec![expected; self.number().min(200) as usize] })
+            }
+            9 => Message::PutTree(PutTree { transfer, target: None, as_name: self.is(), rules: TreeRules::default() }),
+            10 => Message::GetTree(GetTree {
+                transfer,
+                sources: vec![TreeSource { name: None, content: true }; self.below(3) as usize],
+                walk: WalkRules::default(),
+                rules: TreeRules::default(),
+                limit_bps: self.option(),
+            }),
+            11 => Message::Tree(TreeBody { transfer, message: self.tree_message() }),
+            12 => Message::Window(Window { transfer, chunks: self.number() }),
+            13 => Message::Holes(Holes { transfer, extents: self.extents(), last: self.is() }),
+            14 => {
+                let (ranges, mut len) = (self.extents(), 32 * self.below(20) as usize);
+                if self.byte() > 240 {
+                    len += 1;
+                }
+                Message::Values(Values { transfer, ranges, values: vec![self.byte() % 4; len] })
+            }
+            _ => Message::Keep(Keep { transfer, ranges: self.extents() }),
+        }
+    }
+
+    fn complete(&mut self, transfer: TransferId) -> Complete {
+        let digest = Digest(self.value().0);
+        let streams = vec![StreamReport::default(); self.below(3) as usize];
+        let end = self.is().then(|| End { chunks: self.number(), size: if self.is() { 4096 * self.below(20) } else { self.number() } });
+        Complete { transfer, digest, streams, end, changing: self.is() }
+    }
+
+    fn haves(&mut self) -> Vec<Have> {
+        (0..self.below(4)).map(|_| Have { first: self.number(), level: self.byte() % 80, value: self.value().0 }).collect()
+    }
+
+    fn extents(&mut self) -> Vec<(u64, u64)> {
+        let unit = if self.is() { 4096 } else { 1 };
+        (0..self.below(4)).map(|_| (self.number().wrapping_mul(unit), self.number().wrapping_mul(unit))).collect()
+    }
+
+    fn tree_message(&mut self) -> TreeMessage {
+        match self.is() {
+            true => TreeMessage::Verdicts { first: EntryId(self.number()), verdicts: vec![Verdict::Create; self.below(4) as usize] },
+            false => TreeMessage::Results { done: vec![(EntryId(self.number()), self.number())], failed: Vec::new(), deleted: Vec::new() },
+        }
+    }
+}
+
+pub(super) fn name() -> Name {
+    Name::new(["a"]).expect("a name")
+}

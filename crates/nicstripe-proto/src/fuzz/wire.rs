@@ -1,0 +1,149 @@
+//! What comes over a connection, or by multicast.
+
+use std::fmt::Debug;
+
+use minicbor::{Decode, Encode};
+
+use crate::{
+    discovery::{Answer, DATAGRAM_LEN, Question},
+    frame::{Decoder, FrameError, Piece},
+    message::{Hello, Message, Refusal, Welcome},
+    name::{MAX_COMPONENT, MAX_COMPONENTS, MAX_NAME, Name, escaped, printable},
+    tree::{Existing, ParcelReader, ParcelWriter, Record, TreeRules, decide},
+};
+
+/// The bytes of a connection, in pieces: what they say does not go by the pieces, and there is one way to say it.
+///
+/// The first byte is the length of the pieces.
+pub fn frames(data: &[u8]) {
+    let Some((len, bytes)) = data.split_first() else { return };
+    let (whole, error) = read_frames(bytes, usize::MAX);
+    assert_eq!(read_frames(bytes, 1 + usize::from(*len)), (whole.clone(), error));
+    assert!(bytes.starts_with(&whole), "a frame was read that would be written in another way");
+}
+
+/// Returns what was read, laid out again, and what stopped the reading.
+fn read_frames(bytes: &[u8], piece_len: usize) -> (Vec<u8>, Option<FrameError>) {
+    let (mut decoder, mut again) = (Decoder::new(), Vec::with_capacity(bytes.len()));
+    for mut piece in bytes.chunks(piece_len.min(bytes.len()).max(1)) {
+        loop {
+            match decoder.next(&mut piece) {
+                Ok(Some(Piece::Frame(frame))) => frame.encode(&mut again),
+                Ok(Some(Piece::DataStart(header))) => header.encode(&mut again),
+                Ok(Some(Piece::DataBytes(payload))) => again.extend_from_slice(payload),
+                Ok(Some(Piece::DataEnd)) => {}
+                Ok(None) => break,
+                Err(error) => return (again, Some(error)),
+            }
+        }
+    }
+    (again, None)
+}
+
+/// A control message.
+pub fn messages(data: &[u8]) {
+    read_back::<Message>(data);
+}
+
+/// A hello, a welcome or a refusal, as the first byte says.
+pub fn greetings(data: &[u8]) {
+    let Some((kind, body)) = data.split_first() else { return };
+    match kind % 3 {
+        0 => read_back::<Hello>(body),
+        1 => read_back::<Welcome>(body),
+        _ => read_back::<Refusal>(body),
+    }
+}
+
+/// What is read is the same after it was written and read again.
+fn read_back<T: for<'b> Decode<'b, ()> + Encode<()> + PartialEq + Debug>(bytes: &[u8]) {
+    let Ok(value) = minicbor::decode::<T>(bytes) else { return };
+    let written = minicbor::to_vec(&value).expect("writing to a vector cannot fail");
+    let again: T = minicbor::decode(&written).expect("what is written can be read");
+    assert_eq!(again, value);
+}
+
+/// A parcel of a tree, and what becomes of its entries.
+pub fn parcels(data: &[u8]) {
+    let records: Vec<Record<'_>> = ParcelReader::new(data).map_while(Result::ok).collect();
+    let mut buffer = vec![0; 2 * data.len()];
+    let mut writer = ParcelWriter::new(&mut buffer, 0);
+    assert!(records.iter().all(|record| writer.push(record)), "a record grows more than twofold");
+    let len = writer.len();
+    let again = ParcelReader::new(&buffer[..len]).map(|record| record.expect("what is written can be read"));
+    assert!(again.eq(records.iter().cloned()));
+    for record in &records {
+        let Record::Entry(entry) = record else { continue };
+        let file = |size| Existing::File { size, mtime: entry.mtime, digest: None };
+        let rules = TreeRules { replace: entry.mode & 1 != 0, update: entry.mode & 2 != 0, ..TreeRules::default() };
+        assert!(decide(&rules, entry, None).is_wanted());
+        for existing in [file(0), file(u64::MAX), Existing::Directory, Existing::Symlink(Vec::new()), Existing::Other] {
+            let verdict = decide(&rules, entry, Some(&existing));
+            assert!(!verdict.is_wanted() || existing != Existing::Directory, "a directory would be replaced");
+            assert!(!verdict.is_wanted() || rules.replace || rules.update, "something would be replaced unasked");
+        }
+    }
+}
+
+/// A name as it travels, as it is typed, and as it is shown; which, the first byte says.
+pub fn names(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    match kind % 3 {
+        0 => {
+            let name: Result<Name, _> = minicbor::decode(bytes);
+            name.iter().for_each(check_name);
+        }
+        1 => Name::parse(bytes).iter().for_each(check_name),
+        _ => check_shown(bytes),
+    }
+}
+
+fn check_name(name: &Name) {
+    let components: Vec<&[u8]> = name.components().collect();
+    assert!((1..=MAX_COMPONENTS).contains(&components.len()));
+    let joined = components.join(&b'/');
+    assert!(joined.len() <= MAX_NAME);
+    for component in components {
+        assert!(component.len() <= MAX_COMPONENT);
+        assert!(!matches!(component, b"" | b"." | b".."));
+        assert!(!component.iter().any(|byte| matches!(byte, 0 | b'/')));
+    }
+    assert_eq!(Name::parse(&joined).as_ref(), Ok(name));
+    read_back::<Name>(&minicbor::to_vec(name).expect("writing to a vector cannot fail"));
+    check_shown(&joined);
+}
+
+/// What is shown cannot be mistaken for anything else, and does nothing to a terminal.
+fn check_shown(bytes: &[u8]) {
+    let shown = escaped(bytes);
+    assert!(
+        !shown.chars().any(|c| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+    );
+    assert_eq!(printable(shown.as_bytes()), shown, "escaping what is escaped changes it");
+    assert!(shown.len() <= 8 * bytes.len());
+}
+
+/// A datagram of discovery: what is read is what the same key would have written, byte for byte.
+pub fn discovery(data: &[u8]) {
+    assert!(data.len() == DATAGRAM_LEN || (Question::decode(data).is_none() && Answer::decode(data).is_none()));
+    // Most changes of length are of no interest.
+    let mut datagram = [0; DATAGRAM_LEN];
+    let len = data.len().min(DATAGRAM_LEN);
+    datagram[..len].copy_from_slice(&data[..len]);
+    let question = Question::decode(&datagram).map(|unverified| {
+        let mut made = None;
+        let question = unverified.verified(|_, _, signature| made.replace(*signature).is_none());
+        let question = question.expect("the signature counts as right");
+        assert_eq!(question.encode(|_| made).as_ref(), Some(&datagram));
+        question
+    });
+    let Some(unverified) = Answer::decode(&datagram) else { return };
+    assert_eq!(question, None, "a question that is an answer");
+    let mut made = None;
+    let answer = unverified.verified(|_, _, signature| made.replace(*signature).is_none());
+    let answer = answer.expect("the signature counts as right");
+    assert_eq!(answer.encode(|_| made).as_ref(), Some(&datagram));
+    let asked = Question { nonce: answer.nonce, key: answer.asker_key, address: answer.asker_address };
+    assert!(answer.answers(&asked));
+    assert!(!answer.answers(&Question { key: answer.key.map(|byte| !byte), ..asked }) || answer.key.map(|byte| !byte) == answer.asker_key);
+}

@@ -1,0 +1,254 @@
+//! What the fuzz targets run: records and handshakes before anybody is trusted, packed chunks, and the file of those who are.
+//!
+//! `fuzz/fuzz_targets` calls these functions, and the tests here do with every file of `fuzz/corpus`.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use nicstripe_proto::BitRate;
+use rustls::{
+    ConnectionTrafficSecrets, ContentType,
+    crypto::cipher::{AeadKey, Iv},
+};
+
+use crate::{
+    LinkRequest,
+    file::{BufferPool, Packer, unpack},
+    tls::{ClientTls, MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, SendBuffer, ServerTls, Tls, TlsError, record_len},
+    tree::filter::Filters,
+    trust::{Access, Identity, Peer, PeerOptions, Peers, PublicKey, PublicLine},
+};
+
+/// Records of an established connection. Its peer sends what the bytes say, of any type and length, and somebody between the two changes,
+/// repeats, swaps and drops records as the first bytes say: what is read is what was sent, up to the first that is not as it was.
+pub fn records(data: &[u8]) {
+    let Some((header, rest)) = data.split_first_chunk::<4>() else { return };
+    let [suite, harm, at, how] = header.map(usize::from);
+    if harm == 255 {
+        return lengths(rest);
+    }
+    let Ok(mut sealer) = Sealer::new(secrets(suite)) else { return };
+    let sent: Vec<&[u8]> = rest.chunks(1 + suite / 2).take(8).collect();
+    let mut records: Vec<Vec<u8>> = Vec::new();
+    for part in &sent {
+        let mut record = vec![0; part.len() - 1 + RECORD_OVERHEAD];
+        sealer.seal(part[0].into(), &part[1..], &mut record).expect("a record of at most 16 KiB");
+        records.push(record);
+    }
+    let intact = harm_records(&mut records, harm, at, how);
+    let mut opener = Opener::new(secrets(suite)).expect("a cipher of TLS 1.3");
+    let mut read = 0;
+    for mut record in records {
+        if record_len(&record).is_err() {
+            break;
+        }
+        match opener.open(&mut record) {
+            Ok(opened) => assert_eq!(Some(opened), meant(sent[read])),
+            Err(RecordError::Untyped) => assert_eq!(None, meant(sent[read])),
+            Err(_) => break,
+        }
+        read += 1;
+    }
+    assert!(read >= intact, "a record that nobody harmed was refused");
+    assert!(read <= sent.len());
+}
+
+/// What a record means whose first byte here is its content type: a zero is padding, and the last byte that is none is the type then.
+fn meant(part: &[u8]) -> Option<(ContentType, &[u8])> {
+    match part {
+        [0, padded @ ..] => padded.iter().rposition(|byte| *byte != 0).map(|at| (padded[at].into(), &padded[..at])),
+        [content, plaintext @ ..] => Some(((*content).into(), plaintext)),
+        [] => None,
+    }
+}
+
+/// Harms the records; returns how many at the front nobody touched.
+fn harm_records(records: &mut Vec<Vec<u8>>, harm: usize, at: usize, how: usize) -> usize {
+    let count = records.len();
+    if count == 0 {
+        return 0;
+    }
+    let which = at % count;
+    match harm % 5 {
+        0 => return count,
+        1 => {
+            let place = (at / 2 * 37 + how) % records[which].len();
+            records[which][place] ^= 1 << (how % 8);
+            // The version in the header means nothing (RFC 8446, section 5.1), and its length is that of the slice.
+            if (1..5).contains(&place) {
+                return which.min(count);
+            }
+        }
+        2 => drop(records.remove(which)),
+        3 => {
+            let again = records[which].clone();
+            records.insert(which, again);
+            return which + 1;
+        }
+        _ => {
+            let other = how % count;
+            records.swap(which, other);
+            return which.min(other);
+        }
+    }
+    which
+}
+
+/// Lengths as a header tells them.
+fn lengths(bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Ok(Some(len)) = record_len(rest) {
+        assert!((5..=MAX_RECORD).contains(&len));
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    let Ok(mut opener) = Opener::new(secrets(0)) else { return };
+    assert!(opener.open(&mut bytes.to_vec()).is_err(), "a record that nobody sealed");
+}
+
+fn secrets(suite: usize) -> ConnectionTrafficSecrets {
+    let (key, iv) = (AeadKey::from([7; 32]), Iv::from([9; 12]));
+    match suite % 2 {
+        0 => ConnectionTrafficSecrets::Aes256Gcm { key, iv },
+        _ => ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv },
+    }
+}
+
+/// What a stranger says to a daemon, or a daemon that nobody knows to a client, in pieces; which, and how long they are, the first two bytes
+/// say. It gets no connection, and from a daemon no byte unless it speaks its protocol.
+pub fn handshake(data: &[u8]) {
+    let [to_client, piece_len, bytes @ ..] = data else { return };
+    let (client, server) = ends();
+    let mut out = SendBuffer::default();
+    let is_client = to_client & 1 == 1;
+    let tls = if is_client { Tls::client(client, &mut out) } else { Tls::server(server) };
+    let mut tls = tls.expect("a new connection");
+    let spoken = out.len();
+    let mut received = Vec::new();
+    for piece in bytes.chunks(1 + usize::from(*piece_len) * 4) {
+        received.extend_from_slice(piece);
+        let step = tls.receive::<TlsError>(&mut received, &mut out, &mut |_| panic!("data from a stranger"));
+        let Ok(step) = step else { break };
+        assert!(!step.open && tls.peer_key().is_none(), "a connection with a stranger");
+        received.drain(..step.discard);
+        assert!(received.len() <= MAX_RECORD + 16 * 1024 + piece.len(), "{} bytes of a handshake are kept", received.len());
+    }
+    let names_us = bytes.windows(10).any(|window| window == b"nicstripe/");
+    assert!(is_client || names_us || out.len() == spoken, "an outsider gets {} bytes", out.len());
+    assert!(tls.send(&[b"x"], &mut out).is_err());
+}
+
+/// A client and a server that trust each other, and nobody else has their keys.
+fn ends() -> &'static (ClientTls, ServerTls) {
+    static ENDS: OnceLock<(ClientTls, ServerTls)> = OnceLock::new();
+    ENDS.get_or_init(|| {
+        let (client, server) = (Identity::generate().expect("a key"), Identity::generate().expect("a key"));
+        let only = |key: PublicKey| Arc::new(move |other: &PublicKey| *other == key);
+        (ClientTls::new(&client, only(server.public_key())), ServerTls::new(&server, only(client.public_key())))
+    })
+}
+
+thread_local! {
+    static BUFFERS: RefCell<BufferPool> = RefCell::default();
+}
+
+/// A packed chunk: it unpacks to as many bytes as were told, or to none. The first three bytes are what is told; where the highest bit of them
+/// is set the rest is packed first, and must come back as it was.
+pub fn zstd(data: &[u8]) {
+    let Some((told, bytes)) = data.split_first_chunk::<3>() else { return };
+    let told = u32::from_le_bytes([told[0], told[1], told[2], 0]);
+    let buffers = BUFFERS.with_borrow(Clone::clone);
+    if told >> 23 == 1 {
+        let Some(packed) = Packer::new(true).pack(bytes, &buffers, Some(BitRate::from_mbit(1)), !bytes.is_empty()) else { return };
+        assert!(packed.bytes().len() < bytes.len());
+        let back = unpack(packed.bytes(), bytes.len() as u32, buffers.take()).expect("what was packed can be unpacked");
+        assert_eq!(back.bytes(), bytes);
+        return;
+    }
+    if let Ok(unpacked) = unpack(bytes, told, buffers.take()) {
+        assert_eq!(unpacked.bytes().len(), told as usize);
+    }
+}
+
+/// Patterns of what is left out of a tree, a line each, as a peer sends them, and after an empty line paths.
+pub fn filters(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (patterns, paths) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let patterns: Vec<String> = patterns.split('\n').map(str::to_owned).collect();
+    match Filters::new(&patterns) {
+        Ok(filters) => {
+            for path in paths.split('\n') {
+                let path = Path::new(path.trim_start_matches('/'));
+                assert!(!filters.excludes(path, true) || !path.as_os_str().is_empty());
+                let _ = filters.excludes(path, false);
+            }
+        }
+        Err(error) => assert!(!error.one_line().chars().any(char::is_control), "{error:?}"),
+    }
+}
+
+/// The peers file, its lines, a key as it is typed, and a link as it is typed; which, the first byte says. What is read and written again is
+/// the same, and whatever may be changed leaves a file that can be read.
+pub fn peers(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    match kind % 4 {
+        0 => peers_file(bytes),
+        1 => peers_line(&String::from_utf8_lossy(bytes)),
+        2 => changes(&String::from_utf8_lossy(bytes)),
+        _ => {
+            let read: Result<LinkRequest, _> = String::from_utf8_lossy(bytes).parse();
+            assert!(read.is_ok_and(|link| link.to_string().parse() == Ok(link)) || !bytes.is_empty());
+            assert!(PublicKey::from_spki(bytes).is_none_or(|key| key.to_spki() == *bytes));
+        }
+    }
+}
+
+fn peers_file(bytes: &[u8]) {
+    let Ok(peers) = Peers::parse(Path::new("peers"), bytes) else { return };
+    check_file(&peers);
+    let read = peers.iter().all(|peer| peers.find(&peer.key) == Some(peer) && peer.to_string().parse().as_ref() == Ok(peer));
+    assert!(read, "a peer that is written in another way than it is read");
+}
+
+/// What would be written can be read, and says the same.
+fn check_file(peers: &Peers) {
+    let text = peers.to_text();
+    let again = Peers::parse(Path::new("peers"), text.as_bytes()).expect("what is written can be read");
+    assert!(again.iter().eq(peers.iter()));
+    assert_eq!(again.to_text(), text);
+}
+
+fn peers_line(line: &str) {
+    if let Ok(peer) = line.parse::<Peer>() {
+        assert_eq!(peer.to_string().parse(), Ok(peer));
+    }
+    if let Ok(public) = line.parse::<PublicLine>() {
+        assert_eq!(public.to_string().parse(), Ok(public));
+    }
+}
+
+/// A user trusts a key with any comment, names it and takes rights away, as the text says.
+fn changes(text: &str) {
+    let (mut words, mut peers) = (text.split('|'), Peers::default());
+    let mut word = || words.next().unwrap_or_default();
+    for key in 0..3 {
+        let line = PublicLine::new(PublicKey::from_bytes([key % 2; 32]), word());
+        assert_eq!(line.to_string().parse().as_ref(), Ok(&line));
+        let name = Some(word()).filter(|name| !name.is_empty());
+        let _ = peers.add(&line, name);
+        let root = word();
+        let access = [Access::Full, Access::AppendOnly, Access::ReadOnly][root.len() % 3];
+        let options = PeerOptions { root: (!root.is_empty()).then(|| PathBuf::from(root)), access, rate: Some(BitRate(root.len() as u64)) };
+        let _ = peers.set_options(&line.key, PeerOptions { rate: options.rate.filter(|rate| rate.0 > 0), ..options });
+        check_file(&peers);
+        let _ = peers.clone().remove(word());
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+#[cfg(test)]
+mod tests;

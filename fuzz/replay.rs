@@ -1,0 +1,26 @@
+//! Feeds the files of a target's corpus to its function, in the tests of the crate that has it (included there by path).
+
+use std::{fs, path::Path};
+
+/// Runs every file of `fuzz/corpus/TARGET` through `run`, by name; `seeds` must be among them, as they are made.
+///
+/// With `NICSTRIPE_WRITE_SEEDS` set, seeds are written first.
+pub(crate) fn replay(target: &str, run: fn(&[u8]), seeds: Vec<(&str, Vec<u8>)>) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("fuzz/replay.rs").is_file()).unwrap();
+    let corpus = root.join("fuzz/corpus").join(target);
+    for (name, bytes) in seeds {
+        let path = corpus.join(name);
+        if std::env::var_os("NICSTRIPE_WRITE_SEEDS").is_some() {
+            fs::create_dir_all(&corpus).unwrap();
+            fs::write(&path, &bytes).unwrap();
+        }
+        assert!(fs::read(&path).ok() == Some(bytes), "{path:?} is not what is made today: write it again with NICSTRIPE_WRITE_SEEDS=1");
+    }
+    let mut files: Vec<_> = fs::read_dir(&corpus).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{corpus:?} is empty");
+    for path in files {
+        println!("{path:?}");
+        run(&fs::read(&path).unwrap());
+    }
+}
