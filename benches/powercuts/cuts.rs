@@ -1,0 +1,180 @@
+//! Cutting the power of what was logged, over and over.
+
+use std::time::{Duration, Instant};
+
+use nicstripe_sim::Rng;
+
+use crate::{
+    bench_support::{CpReport, Process, Result},
+    disk::{Disk, Loss, Position},
+    history::{Copy, History, Thing},
+    inspection::Findings,
+    room::{Daemons, Room, Syncs},
+    volume::{Kind, Mounted},
+    workload::{self, Limits},
+};
+
+/// Power cuts on one file system.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) room: &'a Room,
+    pub(crate) kind: Kind,
+    pub(crate) syncs: Syncs,
+    pub(crate) cuts: u32,
+    /// So many in each log.
+    pub(crate) per_log: u32,
+    pub(crate) limits: Limits,
+}
+
+/// What they showed.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) cuts: u32,
+    /// Cuts that show any fault.
+    pub(crate) bad_cuts: u32,
+    pub(crate) findings: Findings,
+    /// Blocks and sectors that were lost, and those that had been written since the last flush.
+    pub(crate) blocks: [u64; 2],
+    /// Copies that were run again.
+    pub(crate) again: u64,
+    /// Bytes that these did not have to send again.
+    pub(crate) kept: u64,
+}
+
+impl Outcome {
+    /// Cuts with a fault, of 1.
+    pub(crate) fn bad_share(&self) -> f64 {
+        f64::from(self.bad_cuts) / f64::from(self.cuts.max(1))
+    }
+}
+
+/// What was written, and why.
+struct Recording {
+    disk: Disk,
+    history: History,
+    /// The log of what was copied: before it, the empty file system.
+    begin: Position,
+    end: Position,
+}
+
+impl Plan<'_> {
+    /// Logs and cuts until there were enough.
+    pub(crate) fn carry_out(&self, rng: &mut Rng) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        while outcome.cuts < self.cuts {
+            let recording = self.record(rng)?;
+            let began = Instant::now();
+            let acknowledged = recording.history.acknowledgements().len();
+            let before = (outcome.cuts, outcome.bad_cuts);
+            self.cut_all(&recording, rng, &mut outcome)?;
+            let (cuts, bad) = (outcome.cuts - before.0, outcome.bad_cuts - before.1);
+            let (kind, disk, time) = (self.kind, recording.disk.summary(), began.elapsed());
+            eprintln!("{kind}, syncs {:?}: {acknowledged} copies, {disk}: {cuts} cuts in {time:.1?}, {bad} with a fault", self.syncs);
+        }
+        Ok(outcome)
+    }
+
+    fn record(&self, rng: &mut Rng) -> Result<Recording> {
+        self.room.clear_sources()?;
+        self.kind.make(&self.room.image())?;
+        let disk = Disk::serve(&self.room.image(), &self.room.disk())?;
+        let mounted = self.kind.mount(disk.path(), &self.room.targets())?;
+        let daemons = Daemons::start(self.room, self.syncs)?;
+        let begin = disk.position();
+        let copies = workload::run(self.room, &disk, &daemons, self.limits, rng)?;
+        let end = disk.stop_logging();
+        drop(daemons);
+        mounted.unmount()?;
+        Ok(Recording { disk, history: History::new(copies), begin, end })
+    }
+
+    fn cut_all(&self, recording: &Recording, rng: &mut Rng, outcome: &mut Outcome) -> Result<()> {
+        let count = self.per_log.min(self.cuts - outcome.cuts);
+        let mut positions: Vec<Position> = (0..count).map(|_| recording.draw(rng)).collect();
+        positions.sort_unstable();
+        for (index, position) in positions.into_iter().enumerate() {
+            let loss = [Loss::All, Loss::Tail, Loss::Blocks, Loss::Sectors][rng.below(4) as usize];
+            let mut findings = self.cut(recording, position, loss, index, rng, outcome)?;
+            outcome.cuts += 1;
+            outcome.bad_cuts += u32::from(!findings.is_clean());
+            let place = format!("{}, cut at {position} of {}, lost {loss:?}: ", self.kind, recording.end);
+            findings.notes.iter_mut().for_each(|note| note.insert_str(0, &place));
+            outcome.findings.add(findings);
+        }
+        Ok(())
+    }
+
+    fn cut(
+        &self,
+        recording: &Recording,
+        position: Position,
+        loss: Loss,
+        index: usize,
+        rng: &mut Rng,
+        outcome: &mut Outcome,
+    ) -> Result<Findings> {
+        let lost = recording.disk.lose_power(position, loss, rng)?;
+        outcome.blocks[0] += lost.lost as u64;
+        outcome.blocks[1] += lost.of as u64;
+        let mounted = match self.kind.mount(recording.disk.path(), &self.room.targets()) {
+            Ok(mounted) => mounted,
+            // A file system that does not survive keeps nothing; without syncs from above it still flushes its own journal.
+            Err(error) => return Ok(Findings { notes: vec![error.to_string()], ..Findings::default() }),
+        };
+        let mut findings = Findings::of(&mounted.folder, &recording.history, position)?;
+        let interrupted = recording.history.interrupted(position);
+        let is_due = index.is_multiple_of(RUN_AGAIN_EVERY) || findings.claimed > 0;
+        if self.syncs == Syncs::Done && is_due && !interrupted.is_empty() && findings.is_clean() {
+            let daemons = Daemons::start(self.room, Syncs::Done)?;
+            for copy in interrupted {
+                outcome.again += 1;
+                match self.run_again(&daemons, copy, &mounted) {
+                    Ok(kept) => outcome.kept += kept,
+                    Err(error) => findings.notes.push(format!("run again, {copy:?}: {error}")),
+                }
+            }
+        }
+        mounted.unmount()?;
+        Ok(findings)
+    }
+
+    /// Runs a copy again that was interrupted; returns how many bytes had not to be sent again.
+    fn run_again(&self, daemons: &Daemons<'_>, copy: &Copy, mounted: &Mounted) -> Result<u64> {
+        let mut copy = copy.clone();
+        if !copy.options.iter().any(|option| option == "--force") {
+            // It may have got its name just before.
+            copy.options.push("--force".to_owned());
+        }
+        let mut client = Process::spawn(daemons.client(&copy), "again", &self.room.logs())?;
+        client.await_end(Instant::now() + AGAIN_TIMEOUT)?;
+        client.succeeded()?;
+        for (path, thing) in &copy.things {
+            let found = Thing::at(&mounted.folder.join(path))?;
+            if !thing.is(&found) {
+                return Err(format!("{} is {found:?}, expected {thing:?}", path.display()).into());
+            }
+        }
+        Ok(CpReport::parse(&client.output()?)?.resumed_bytes.unwrap_or(0))
+    }
+}
+
+impl Recording {
+    /// A place to cut: half of them right behind an acknowledgement, the others anywhere.
+    fn draw(&self, rng: &mut Rng) -> Position {
+        let acknowledgements = self.history.acknowledgements();
+        let any = self.begin + rng.below((self.end - self.begin + 1) as u64) as usize;
+        match acknowledgements.get(rng.below(2 * acknowledgements.len() as u64) as usize) {
+            Some(position) => (position + rng.below(SOON) as usize).min(self.end),
+            None => any,
+        }
+    }
+}
+
+/// Each so many cuts, what they interrupted is run again.
+const RUN_AGAIN_EVERY: usize = 10;
+
+/// Writes and flushes within which a cut is right behind an acknowledgement.
+const SOON: u64 = 8;
+
+/// For a copy on a machine under load.
+const AGAIN_TIMEOUT: Duration = Duration::from_secs(120);
