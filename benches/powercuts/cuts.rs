@@ -9,7 +9,7 @@ use crate::{
     disk::{Disk, Loss, Position},
     history::{Copy, History, Thing},
     inspection::Findings,
-    room::{Daemons, Room, Syncs},
+    room::{Daemons, Room, Skipped},
     volume::{Kind, Mounted},
     workload::{self, Limits},
 };
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct Plan<'a> {
     pub(crate) room: &'a Room,
     pub(crate) kind: Kind,
-    pub(crate) syncs: Syncs,
+    pub(crate) skipped: Skipped,
     pub(crate) cuts: u32,
     /// So many in each log.
     pub(crate) per_log: u32,
@@ -69,7 +69,7 @@ impl Plan<'_> {
             self.cut_all(&recording, rng, &mut outcome)?;
             let (cuts, bad) = (outcome.cuts - before.0, outcome.bad_cuts - before.1);
             let (kind, disk, time) = (self.kind, recording.disk.summary(), began.elapsed());
-            eprintln!("{kind}, syncs {:?}: {acknowledged} copies, {disk}: {cuts} cuts in {time:.1?}, {bad} with a fault", self.syncs);
+            eprintln!("{kind}, skipped {:?}: {acknowledged} copies, {disk}: {cuts} cuts in {time:.1?}, {bad} with a fault", self.skipped);
         }
         Ok(outcome)
     }
@@ -79,7 +79,7 @@ impl Plan<'_> {
         self.kind.make(&self.room.image())?;
         let disk = Disk::serve(&self.room.image(), &self.room.disk())?;
         let mounted = self.kind.mount(disk.path(), &self.room.targets())?;
-        let daemons = Daemons::start(self.room, self.syncs)?;
+        let daemons = Daemons::start(self.room, self.skipped)?;
         let begin = disk.position();
         let copies = workload::run(self.room, &disk, &daemons, self.limits, rng)?;
         let end = disk.stop_logging();
@@ -124,8 +124,8 @@ impl Plan<'_> {
         let mut findings = Findings::of(&mounted.folder, &recording.history, position)?;
         let interrupted = recording.history.interrupted(position);
         let is_due = index.is_multiple_of(RUN_AGAIN_EVERY) || findings.claimed > 0;
-        if self.syncs == Syncs::Done && is_due && !interrupted.is_empty() && findings.is_clean() {
-            let daemons = Daemons::start(self.room, Syncs::Done)?;
+        if self.skipped == Skipped::None && is_due && !interrupted.is_empty() && findings.is_clean() {
+            let daemons = Daemons::start(self.room, Skipped::None)?;
             for copy in interrupted {
                 outcome.again += 1;
                 match self.run_again(&daemons, copy, &mounted) {
@@ -141,6 +141,10 @@ impl Plan<'_> {
     /// Runs a copy again that was interrupted; returns how many bytes had not to be sent again.
     fn run_again(&self, daemons: &Daemons<'_>, copy: &Copy, mounted: &Mounted) -> Result<u64> {
         let mut copy = copy.clone();
+        // It lasts only so that it is cut.
+        if let Some(at) = copy.options.iter().position(|option| option == "--bwlimit") {
+            copy.options.drain(at..at + 2);
+        }
         if !copy.options.iter().any(|option| option == "--force") {
             // It may have got its name just before.
             copy.options.push("--force".to_owned());

@@ -20,12 +20,31 @@ pub(crate) struct Room {
     base: PathBuf,
 }
 
-/// Whether the receiver's syncs do anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Syncs {
-    Done,
-    /// They return at once, with success: strace(1) answers for the kernel.
-    Skipped,
+/// Which of the receiver's syncs do nothing: they return at once, with success, as strace(1) answers for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Skipped {
+    None,
+    /// Every system call that makes anything durable.
+    All,
+    /// That of a single file before it gets its name, and of its directory afterwards.
+    Fsync,
+    /// That of data and journal while a file is received.
+    Fdatasync,
+    /// That of many small files, and of all the names of a tree.
+    Syncfs,
+}
+
+impl Skipped {
+    /// As strace wants them.
+    pub(crate) fn calls(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::All => "fsync,fdatasync,syncfs,sync,sync_file_range,msync",
+            Self::Fsync => "fsync",
+            Self::Fdatasync => "fdatasync",
+            Self::Syncfs => "syncfs",
+        }
+    }
 }
 
 impl Room {
@@ -67,12 +86,21 @@ impl Room {
     }
 
     /// nicstripe with the key of a host.
-    fn nicstripe(&self, host: Host, syncs: Syncs) -> Command {
-        let mut command = match syncs {
-            Syncs::Done => Command::new(NICSTRIPE),
-            Syncs::Skipped => {
+    fn nicstripe(&self, host: Host, skipped: Skipped) -> Command {
+        let mut command = match skipped {
+            Skipped::None => Command::new(NICSTRIPE),
+            _ => {
                 let mut command = Command::new("strace");
-                command.args(["-f", "-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", &format!("inject={SYNCS}:retval=0"), NICSTRIPE]);
+                command.args([
+                    "-f",
+                    "-qq",
+                    "--seccomp-bpf",
+                    "-o",
+                    "/dev/null",
+                    "-e",
+                    &format!("inject={}:retval=0", skipped.calls()),
+                    NICSTRIPE,
+                ]);
                 command
             }
         };
@@ -85,7 +113,7 @@ impl Room {
 #[derive(Debug)]
 pub(crate) struct Daemons<'a> {
     room: &'a Room,
-    syncs: Syncs,
+    skipped: Skipped,
     receiver: Daemon,
     sender: Daemon,
 }
@@ -98,21 +126,21 @@ struct Daemon {
 
 impl<'a> Daemons<'a> {
     /// Starts them, on the loopback interface alone.
-    pub(crate) fn start(room: &'a Room, syncs: Syncs) -> Result<Self> {
-        let receiver = Daemon::start(room, syncs, &room.targets(), "receiver")?;
-        let sender = Daemon::start(room, Syncs::Done, &room.sources(), "sender")?;
-        Ok(Self { room, syncs, receiver, sender })
+    pub(crate) fn start(room: &'a Room, skipped: Skipped) -> Result<Self> {
+        let receiver = Daemon::start(room, skipped, &room.targets(), "receiver")?;
+        let sender = Daemon::start(room, Skipped::None, &room.sources(), "sender")?;
+        Ok(Self { room, skipped, receiver, sender })
     }
 
     /// A `cp` that does what a copy did, or is to do.
     pub(crate) fn client(&self, copy: &Copy) -> Command {
         let remote = |name: &str| format!("{PEER}:{name}");
-        let (daemon, from, to, syncs) = match copy.way {
+        let (daemon, from, to, skipped) = match copy.way {
             // The client only reads.
-            Way::Put => (&self.receiver, local(&self.room.sources(), &copy.source), remote(&copy.target), Syncs::Done),
-            Way::Get => (&self.sender, remote(&copy.source), local(&self.room.targets(), &copy.target), self.syncs),
+            Way::Put => (&self.receiver, local(&self.room.sources(), &copy.source), remote(&copy.target), Skipped::None),
+            Way::Get => (&self.sender, remote(&copy.source), local(&self.room.targets(), &copy.target), self.skipped),
         };
-        let mut command = self.room.nicstripe(Host::A, syncs);
+        let mut command = self.room.nicstripe(Host::A, skipped);
         command.args(["cp", "--json", "-P", &daemon.port.to_string()]).args(LINKS.iter().flat_map(|link| ["--link", link]));
         command.args(&copy.options).args([from, to]);
         command
@@ -120,8 +148,8 @@ impl<'a> Daemons<'a> {
 }
 
 impl Daemon {
-    fn start(room: &Room, syncs: Syncs, root: &Path, name: &str) -> Result<Self> {
-        let mut command = room.nicstripe(Host::B, syncs);
+    fn start(room: &Room, skipped: Skipped, root: &Path, name: &str) -> Result<Self> {
+        let mut command = room.nicstripe(Host::B, skipped);
         command.args(["serve", "--interface", "lo", "--port", "0", "--root"]).arg(root);
         let process = Process::spawn(command, name, &room.logs())?;
         process.await_line("listening on")?;
@@ -137,9 +165,6 @@ fn local(folder: &Path, name: &str) -> String {
 }
 
 const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
-
-/// All that make something durable.
-const SYNCS: &str = "fsync,fdatasync,syncfs,sync,sync_file_range,msync";
 
 /// Every address of 127.0.0.0/8 is on the loopback interface, so two pairs of them make two links.
 const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
