@@ -149,7 +149,6 @@ impl Receiver {
                     return Ok((Ground::new(None), true));
                 }
                 name.map_or(Ok(()), |name| self.request.root.make_directory(name))?;
-                self.has_changed = true;
                 Ok((Ground::new(Some(self.request.root.open_directory(name)?)), true))
             }
             opened => Ok((Ground::new(Some(opened?)), false)),
@@ -233,7 +232,6 @@ impl Receiver {
         }
         if verdict == Verdict::Create {
             mkdirat(&*leaf.place.open()?, &leaf.name, Mode::from_raw_mode(FILL_BITS | (entry.mode & 0o777)))?;
-            self.has_changed = true;
         }
         let dir = place.open()?;
         let stat = fstat(&*dir)?;
@@ -350,7 +348,6 @@ impl Receiver {
         let rules = &self.request.rules;
         if rules.delete {
             if is_searched && !directory.failed && !directory.is_shared && !self.request.append_only {
-                self.has_changed |= !rules.dry_run;
                 Deleter::new(&self.request.excludes, &mut self.out, rules.dry_run).run(place, &self.told)?;
             }
             self.told.leave(place);
@@ -381,7 +378,6 @@ impl Receiver {
         if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
             return Ok(());
         }
-        self.has_changed = true;
         attributes.apply(&*dir)
     }
 

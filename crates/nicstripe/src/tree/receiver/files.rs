@@ -168,7 +168,6 @@ impl Receiver {
             return Ok(());
         }
         let file = open_same(&*leaf.place.open()?, &leaf.name, stat)?;
-        self.has_changed = true;
         attributes.apply(file)
     }
 
@@ -281,7 +280,6 @@ impl Receiver {
 
     pub(super) fn write_more(&mut self) {
         while let Some(group) = self.writing.next() {
-            self.has_changed = true;
             self.run(move || Job::Wrote(writing::write(group)));
         }
     }
@@ -405,7 +403,6 @@ impl Receiver {
         let replace = *verdict == Verdict::Replace;
         let options = PutOptions { replace, delta: replace && options.delta, in_place: replace && options.in_place, ..options };
         let peer_key = self.request.peer_key;
-        self.has_changed = true;
         self.pool.run(move || {
             let dir = leaf.place.open().and_then(|dir| dir.try_clone()).map_err(|error| leaf.error("open the directory of", error));
             let (name, journal_id) = (&*leaf.name, crate::random_bytes());

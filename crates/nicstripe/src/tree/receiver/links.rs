@@ -66,7 +66,6 @@ impl Receiver {
     }
 
     fn link_symbolically(&mut self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
-        self.has_changed = true;
         let dir = leaf.place.open()?;
         let target = OsStr::from_bytes(target);
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
@@ -186,7 +185,6 @@ impl Receiver {
             return Ok(Verdict::Same);
         }
         let verdict = self.link_verdict(existing.as_ref());
-        self.has_changed |= verdict.is_wanted();
         match verdict {
             Verdict::Create => linkat(&from, &name, &dir, &link.leaf.name, AtFlags::empty())?,
             Verdict::Replace if !self.request.append_only => {
