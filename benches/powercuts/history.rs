@@ -158,7 +158,7 @@ impl<'a> Expected<'a> {
     /// Judges what was found.
     pub(crate) fn judge(&self, found: &Thing) -> Verdict {
         let is_allowed = self.durable.is(found) || self.pending.iter().any(|thing| thing.is(found));
-        if is_allowed || (self.may_be_mixed && matches!(found, Thing::File { .. })) {
+        if is_allowed || (self.may_be_mixed && *found != Thing::Absent) {
             return Verdict::Right;
         }
         if self.is_acknowledged && (*found == Thing::Absent || self.earlier.iter().any(|thing| thing.is(found))) {

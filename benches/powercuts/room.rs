@@ -132,6 +132,11 @@ impl<'a> Daemons<'a> {
         Ok(Self { room, skipped, receiver, sender })
     }
 
+    /// Whether strace answers for the kernel.
+    pub(crate) fn are_traced(&self) -> bool {
+        self.skipped != Skipped::None
+    }
+
     /// A `cp` that does what a copy did, or is to do.
     pub(crate) fn client(&self, copy: &Copy) -> Command {
         let remote = |name: &str| format!("{PEER}:{name}");
