@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nicstripe_sim::Rng;
 
-use crate::{
+use super::{
     bench_support::{CpReport, Process, Result},
     disk::{Disk, Loss, Position},
     history::{Copy, History, Thing},
@@ -24,6 +24,8 @@ pub(crate) struct Plan<'a> {
     /// So many in each log.
     pub(crate) per_log: u32,
     pub(crate) limits: Limits,
+    /// What is interrupted is run again after every so many cuts, and where a journal claims something; 0 for never.
+    pub(crate) again_every: usize,
 }
 
 /// What they showed.
@@ -33,7 +35,7 @@ pub(crate) struct Outcome {
     /// Cuts that show any fault.
     pub(crate) bad_cuts: u32,
     pub(crate) findings: Findings,
-    /// Blocks and sectors that were lost, and those that had been written since the last flush.
+    /// Blocks that were lost, and those that had been written since the last flush.
     pub(crate) blocks: [u64; 2],
     /// Copies that were run again.
     pub(crate) again: u64,
@@ -93,7 +95,7 @@ impl Plan<'_> {
         let mut positions: Vec<Position> = (0..count).map(|_| recording.draw(rng)).collect();
         positions.sort_unstable();
         for (index, position) in positions.into_iter().enumerate() {
-            let loss = [Loss::All, Loss::Tail, Loss::Blocks, Loss::Sectors][rng.below(4) as usize];
+            let loss = [Loss::All, Loss::Tail, Loss::Blocks][rng.below(3) as usize];
             let mut findings = self.cut(recording, position, loss, index, rng, outcome)?;
             outcome.cuts += 1;
             outcome.bad_cuts += u32::from(!findings.is_clean());
@@ -123,8 +125,8 @@ impl Plan<'_> {
         };
         let mut findings = Findings::of(&mounted.folder, &recording.history, position)?;
         let interrupted = recording.history.interrupted(position);
-        let is_due = index.is_multiple_of(RUN_AGAIN_EVERY) || findings.claimed > 0;
-        if self.skipped == Skipped::None && is_due && !interrupted.is_empty() && findings.is_clean() {
+        let is_due = self.again_every > 0 && (index.is_multiple_of(self.again_every) || findings.claimed > 0);
+        if is_due && !interrupted.is_empty() && findings.is_clean() {
             let daemons = Daemons::start(self.room, Skipped::None)?;
             for copy in interrupted {
                 outcome.again += 1;
@@ -173,9 +175,6 @@ impl Recording {
         }
     }
 }
-
-/// Each so many cuts, what they interrupted is run again.
-const RUN_AGAIN_EVERY: usize = 10;
 
 /// Writes and flushes within which a cut is right behind an acknowledgement.
 const SOON: u64 = 8;

@@ -22,7 +22,7 @@ use fuser::{
 };
 use nicstripe_sim::Rng;
 
-use crate::bench_support::Result;
+use super::bench_support::Result;
 
 /// The disk; it vanishes when it is dropped, which nothing may use any more then.
 pub(crate) struct Disk {
@@ -39,9 +39,9 @@ pub(crate) enum Loss {
     /// Those up to some moment; of the one then under way, a part.
     Tail,
     /// About half of their blocks of 4 KiB, whichever: the cache of a disk keeps no order.
+    ///
+    /// Not sectors of 512 bytes: ext4 and btrfs themselves do not survive that everywhere, and cannot be mounted then.
     Blocks,
-    /// The same with sectors of 512 bytes.
-    Sectors,
 }
 
 /// A place in the log: how many writes and flushes there were before.
@@ -100,11 +100,11 @@ impl Disk {
         }
         state.applied = flushed;
         let cached: Vec<Piece> =
-            state.log[flushed..position].iter().enumerate().flat_map(|(at, entry)| pieces(flushed + at, entry, loss)).collect();
+            state.log[flushed..position].iter().enumerate().flat_map(|(at, entry)| pieces(flushed + at, entry)).collect();
         let kept = match loss {
             Loss::All => Vec::new(),
             Loss::Tail => cached[..rng.below(cached.len() as u64 + 1) as usize].to_vec(),
-            Loss::Blocks | Loss::Sectors => cached.iter().filter(|_| rng.below(2) == 0).cloned().collect(),
+            Loss::Blocks => cached.iter().filter(|_| rng.below(2) == 0).cloned().collect(),
         };
         for Piece { entry, range } in &kept {
             let state = &mut *state;
@@ -143,7 +143,7 @@ impl fmt::Debug for Disk {
 /// What a power cut took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
-    /// Blocks or sectors that were lost,
+    /// Blocks that were lost,
     pub(crate) lost: usize,
     /// of so many that had been written since the last flush.
     pub(crate) of: usize,
@@ -157,14 +157,13 @@ struct Piece {
 }
 
 /// Cuts a write at the borders of what is lost as a whole.
-fn pieces(entry: Position, logged: &Entry, loss: Loss) -> Vec<Piece> {
+fn pieces(entry: Position, logged: &Entry) -> Vec<Piece> {
     let Entry::Write { offset, bytes } = logged else { return Vec::new() };
-    let unit = if loss == Loss::Sectors { SECTOR } else { BLOCK };
     let mut pieces = Vec::new();
     let mut start = 0;
     while start < bytes.len() {
-        let at = (offset + start as u64) as usize % unit;
-        let end = (start + unit - at).min(bytes.len());
+        let at = (offset + start as u64) as usize % BLOCK;
+        let end = (start + BLOCK - at).min(bytes.len());
         pieces.push(Piece { entry, range: start..end });
         start = end;
     }
@@ -193,7 +192,7 @@ impl Shared {
         Some(FileAttr {
             ino: inode,
             size,
-            blocks: size / SECTOR as u64,
+            blocks: size / SECTOR,
             atime: epoch,
             mtime: epoch,
             ctime: epoch,
@@ -361,10 +360,11 @@ const NAME: &str = "disk";
 /// Nothing of it changes.
 const TTL: Duration = Duration::from_secs(3600);
 
-/// What a disk keeps or loses as a whole, if its sectors are large.
+/// What a disk keeps or loses as a whole, unless less was written at once.
 const BLOCK: usize = 4096;
-/// If they are small.
-const SECTOR: usize = 512;
+
+/// Unit of a file's blocks in stat(2).
+const SECTOR: u64 = 512;
 
 /// A loop device is given up by a kernel thread, in milliseconds.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);

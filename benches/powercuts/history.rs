@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{bench_support::Way, disk::Position};
+use super::{bench_support::Way, disk::Position};
 
 /// What has a name, or that nothing has.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use nicstripe_proto::{
     journal::{self, Replayed},
 };
 
-use crate::{
+use super::{
     bench_support::Result,
     disk::Position,
     history::{History, Thing, Verdict},

@@ -28,17 +28,14 @@ mod cuts;
 mod disk;
 mod history;
 mod inspection;
+mod namespaces;
 mod room;
 mod volume;
 mod workload;
 
-use std::{
-    path::PathBuf,
-    process::{Command, ExitCode},
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use bench_support::{CommandLine, Contender, Place, Result, Table, circumstances, is_installed, parse_size};
+use bench_support::{CommandLine, Contender, Place, Result, Table, circumstances, parse_size};
 use clap::{Args, Parser};
 use nicstripe_sim::Rng;
 
@@ -75,6 +72,10 @@ struct Arguments {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     per_log: u32,
 
+    /// What was interrupted is run again after every so many cuts, and where a journal claims something; 0 for never
+    #[arg(long, default_value_t = 10)]
+    again: usize,
+
     /// Bytes on the disk after which no further copy begins
     #[arg(long, default_value = "96M", value_parser = parse_size)]
     log: u64,
@@ -107,30 +108,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs this program again where no mount outlives it, and no process either, however it ends.
+/// Runs this program again where no mount outlives it.
 fn in_namespaces(arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(obstacle) = obstacle(arguments) {
+    let strace = (arguments.control > 0).then_some("strace");
+    if let Some(obstacle) = namespaces::obstacle(&arguments.fs, strace) {
         return Err(format!("no power can be cut here: {obstacle}").into());
     }
     // Log, image, what differs from it, sources, and as much to spare.
     let place = Place::in_memory(arguments.log * 6)?;
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]);
-    command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).arg("--within").arg(place.base());
-    let status = command.status().map_err(|error| format!("cannot start setpriv: {error}"))?;
+    let mut command = namespaces::command(&std::env::current_exe()?);
+    let status = command.args(std::env::args_os().skip(1)).arg("--within").arg(place.base()).status();
+    let status = status.map_err(|error| format!("cannot start setpriv: {error}"))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn obstacle(arguments: &Arguments) -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("only root may mount".to_owned());
-    }
-    let strace = (arguments.control > 0).then_some("strace");
-    let missing = ["setpriv", "unshare", "mount"].into_iter().chain(strace).find(|program| !is_installed(program));
-    let program = missing.map(|program| format!("{program} is not installed"));
-    let file = ["/dev/fuse", "/dev/loop-control"].into_iter().find(|path| !PathBuf::from(path).exists());
-    let file = file.map(|path| format!("there is no {path}"));
-    program.or(file).or_else(|| arguments.fs.iter().find_map(|kind| kind.obstacle()))
 }
 
 fn bench(arguments: &Arguments, room: &Room) -> Result<ExitCode> {
@@ -141,7 +130,8 @@ fn bench(arguments: &Arguments, room: &Room) -> Result<ExitCode> {
     for kind in &arguments.fs {
         let controls = arguments.skip.iter().map(|skipped| (*skipped, arguments.control));
         for (skipped, cuts) in controls.chain([(Skipped::None, arguments.cuts)]).filter(|(_, cuts)| *cuts > 0) {
-            let plan = Plan { room, kind: *kind, skipped, cuts, per_log: arguments.per_log, limits };
+            let again_every = if skipped == Skipped::None { arguments.again } else { 0 };
+            let plan = Plan { room, kind: *kind, skipped, cuts, per_log: arguments.per_log, limits, again_every };
             let outcome = plan.carry_out(&mut rng)?;
             failures.extend(failures_of(&plan, &outcome));
             table.row(row(&plan, &outcome));

@@ -9,7 +9,7 @@ use std::{
 use nicstripe::trust::Home;
 use nicstripe_lab::Host;
 
-use crate::{
+use super::{
     bench_support::{Process, Result, Way},
     history::Copy,
 };

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::bench_support::{Result, is_installed};
+use super::bench_support::{Result, is_installed};
 
 /// A file system under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -10,7 +10,7 @@ use std::{
 
 use nicstripe_sim::Rng;
 
-use crate::{
+use super::{
     bench_support::{Process, Result, Way},
     disk::Disk,
     history::{Copy, Thing},
