@@ -11,7 +11,7 @@ use super::{
     inspection::Findings,
     room::{Daemons, Room, Skipped},
     volume::{Kind, Mounted},
-    workload::{self, Limits},
+    workload::{self, Amount},
 };
 
 /// Power cuts on one file system.
@@ -23,7 +23,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) cuts: u32,
     /// So many in each log.
     pub(crate) per_log: u32,
-    pub(crate) limits: Limits,
+    pub(crate) amount: Amount,
     /// What is interrupted is run again after every so many cuts, and where a journal claims something; 0 for never.
     pub(crate) again_every: usize,
 }
@@ -83,7 +83,7 @@ impl Plan<'_> {
         let mounted = self.kind.mount(disk.path(), &self.room.targets())?;
         let daemons = Daemons::start(self.room, self.skipped)?;
         let begin = disk.position();
-        let copies = workload::run(self.room, &disk, &daemons, self.limits, rng)?;
+        let copies = workload::run(self.room, &disk, &daemons, self.amount, rng)?;
         let end = disk.stop_logging();
         drop(daemons);
         mounted.unmount()?;
@@ -92,8 +92,7 @@ impl Plan<'_> {
 
     fn cut_all(&self, recording: &Recording, rng: &mut Rng, outcome: &mut Outcome) -> Result<()> {
         let count = self.per_log.min(self.cuts - outcome.cuts);
-        let mut positions: Vec<Position> = (0..count).map(|_| recording.draw(rng)).collect();
-        positions.sort_unstable();
+        let positions = recording.positions(count as usize, rng);
         for (index, position) in positions.into_iter().enumerate() {
             let loss = [Loss::All, Loss::Tail, Loss::Blocks][rng.below(3) as usize];
             let mut findings = self.cut(recording, position, loss, index, rng, outcome)?;
@@ -101,6 +100,9 @@ impl Plan<'_> {
             outcome.bad_cuts += u32::from(!findings.is_clean());
             let place = format!("{}, cut at {position} of {}, lost {loss:?}: ", self.kind, recording.end);
             findings.notes.iter_mut().for_each(|note| note.insert_str(0, &place));
+            if let Some(note) = findings.notes.first().filter(|_| self.skipped == Skipped::None) {
+                eprintln!("{note}");
+            }
             outcome.findings.add(findings);
         }
         Ok(())
@@ -165,14 +167,17 @@ impl Plan<'_> {
 }
 
 impl Recording {
-    /// A place to cut: half of them right behind an acknowledgement, the others anywhere.
-    fn draw(&self, rng: &mut Rng) -> Position {
+    /// Where to cut, in ascending order: half of it right behind acknowledgements, each as often as another, the rest anywhere.
+    fn positions(&self, count: usize, rng: &mut Rng) -> Vec<Position> {
         let acknowledgements = self.history.acknowledgements();
-        let any = self.begin + rng.below((self.end - self.begin + 1) as u64) as usize;
-        match acknowledgements.get(rng.below(2 * acknowledgements.len() as u64) as usize) {
-            Some(position) => (position + rng.below(SOON) as usize).min(self.end),
-            None => any,
+        let first = rng.below(acknowledgements.len() as u64) as usize;
+        let mut positions: Vec<Position> = acknowledgements.into_iter().cycle().skip(first).take(count / 2).collect();
+        for position in &mut positions {
+            *position = (*position + [0, rng.below(SOON) as usize][rng.below(2) as usize]).min(self.end);
         }
+        positions.resize_with(count, || self.begin + rng.below((self.end - self.begin + 1) as u64) as usize);
+        positions.sort_unstable();
+        positions
     }
 }
 

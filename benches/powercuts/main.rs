@@ -43,7 +43,7 @@ use self::{
     cuts::{Outcome, Plan},
     room::{Room, Skipped},
     volume::Kind,
-    workload::Limits,
+    workload::Amount,
 };
 
 #[derive(Debug, Args)]
@@ -84,6 +84,10 @@ struct Arguments {
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 
+    /// Copy one of each kind each time, instead of many at random
+    #[arg(long)]
+    each_once: bool,
+
     /// What the bench passes to itself in its namespaces
     #[arg(long, hide = true)]
     within: Option<PathBuf>,
@@ -123,7 +127,8 @@ fn in_namespaces(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn bench(arguments: &Arguments, room: &Room) -> Result<ExitCode> {
-    let limits = Limits { bytes: arguments.log, time: Duration::from_secs(arguments.seconds) };
+    let until = Amount::Until { bytes: arguments.log, time: Duration::from_secs(arguments.seconds) };
+    let amount = if arguments.each_once { Amount::EachOnce } else { until };
     let mut rng = Rng::new(arguments.seed);
     let mut table = Table::new(&HEADINGS);
     let mut failures = Vec::new();
@@ -131,7 +136,7 @@ fn bench(arguments: &Arguments, room: &Room) -> Result<ExitCode> {
         let controls = arguments.skip.iter().map(|skipped| (*skipped, arguments.control));
         for (skipped, cuts) in controls.chain([(Skipped::None, arguments.cuts)]).filter(|(_, cuts)| *cuts > 0) {
             let again_every = if skipped == Skipped::None { arguments.again } else { 0 };
-            let plan = Plan { room, kind: *kind, skipped, cuts, per_log: arguments.per_log, limits, again_every };
+            let plan = Plan { room, kind: *kind, skipped, cuts, per_log: arguments.per_log, amount, again_every };
             let outcome = plan.carry_out(&mut rng)?;
             failures.extend(failures_of(&plan, &outcome));
             table.row(row(&plan, &outcome));

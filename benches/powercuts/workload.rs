@@ -17,26 +17,44 @@ use super::{
     room::{Daemons, Room},
 };
 
-/// When workers stop: after so many bytes on the disk, or so much time.
+/// How much is copied.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) bytes: u64,
-    pub(crate) time: Duration,
+pub(crate) enum Amount {
+    /// Any steps, until so many bytes were written to the disk, or so much time has passed.
+    Until { bytes: u64, time: Duration },
+    /// Each step once.
+    EachOnce,
 }
 
-/// Lets workers copy until a limit is reached; returns what they copied.
-pub(crate) fn run(room: &Room, disk: &Disk, daemons: &Daemons<'_>, limits: Limits, rng: &mut Rng) -> Result<Vec<Copy>> {
-    let until = Instant::now() + limits.time;
-    let is_over = || disk.logged_bytes() >= limits.bytes || Instant::now() >= until;
+/// Lets workers copy; returns what they copied.
+pub(crate) fn run(room: &Room, disk: &Disk, daemons: &Daemons<'_>, amount: Amount, rng: &mut Rng) -> Result<Vec<Copy>> {
+    let worker = |id, seed| Worker {
+        id,
+        room,
+        disk,
+        daemons,
+        rng: Rng::new(seed),
+        made: 0,
+        files: Vec::new(),
+        trees: Vec::new(),
+        copies: Vec::new(),
+    };
+    let Amount::Until { bytes, time } = amount else {
+        let mut worker = worker(0, rng.next_u64());
+        Step::ALL.into_iter().try_for_each(|step| worker.take(step))?;
+        return Ok(worker.copies);
+    };
+    let until = Instant::now() + time;
+    let is_over = || disk.logged_bytes() >= bytes || Instant::now() >= until;
     let workers = 1 + rng.below(MOST_WORKERS);
     let seeds: Vec<u64> = (0..workers).map(|_| rng.next_u64()).collect();
     thread::scope(|scope| {
         let work = |(id, seed)| {
-            let mut worker =
-                Worker { id, room, disk, daemons, rng: Rng::new(seed), made: 0, files: Vec::new(), trees: Vec::new(), copies: Vec::new() };
+            let mut worker = worker(id, seed);
             move || -> std::result::Result<Vec<Copy>, String> {
                 while !is_over() {
-                    worker.step().map_err(|error| format!("worker {id}: {error}"))?;
+                    let step = worker.choose();
+                    worker.take(step).map_err(|error| format!("worker {id}: {error}"))?;
                 }
                 Ok(worker.copies)
             }
@@ -48,6 +66,21 @@ pub(crate) fn run(room: &Room, disk: &Disk, daemons: &Daemons<'_>, limits: Limit
         }
         Ok(copies)
     })
+}
+
+/// What a worker does next; a file, where there is nothing yet that this needs.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    File,
+    Replacement,
+    Tree,
+    Update,
+    TreeThatIsThere,
+    Interruption,
+}
+
+impl Step {
+    const ALL: [Self; 6] = [Self::File, Self::Replacement, Self::Tree, Self::Update, Self::TreeThatIsThere, Self::Interruption];
 }
 
 struct Worker<'a> {
@@ -66,16 +99,25 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Copies something.
-    fn step(&mut self) -> Result<()> {
+    fn choose(&mut self) -> Step {
         match self.rng.below(100) {
-            0..40 => self.copy_file(),
-            40..60 if !self.files.is_empty() => self.replace_file(),
-            60..75 => self.copy_tree(),
-            75..85 if !self.trees.is_empty() => self.update_tree(),
-            85..90 => self.copy_tree_that_is_there(),
+            0..40 => Step::File,
+            40..60 => Step::Replacement,
+            60..75 => Step::Tree,
+            75..85 => Step::Update,
+            85..90 => Step::TreeThatIsThere,
+            _ => Step::Interruption,
+        }
+    }
+
+    fn take(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Replacement if !self.files.is_empty() => self.replace_file(),
+            Step::Tree => self.copy_tree(),
+            Step::Update if !self.trees.is_empty() => self.update_tree(),
+            Step::TreeThatIsThere => self.copy_tree_that_is_there(),
             // What strace runs outlives it.
-            90..100 if !self.daemons.are_traced() => self.interrupt(),
+            Step::Interruption if !self.daemons.are_traced() => self.interrupt(),
             _ => self.copy_file(),
         }
     }
@@ -107,8 +149,18 @@ impl Worker<'_> {
             // It lasts for some syncs of the journal, one a second.
             options.extend(["--bwlimit".to_owned(), "6M".to_owned()]);
         }
-        let target = self.name("target");
-        self.single(options, source, target)
+        let mut target = self.name("target");
+        let folder = (self.rng.below(4) == 0).then(|| self.name("folder"));
+        if let Some(folder) = &folder {
+            target = format!("{folder}/{target}");
+        }
+        let mut copy = self.single(options, source, target)?;
+        if let Some(folder) = folder {
+            // Made just before by somebody else: a file that is durable has a way to it.
+            fs::create_dir(self.room.targets().join(&folder))?;
+            copy.things.push((folder.into(), Thing::Directory));
+        }
+        Ok(copy)
     }
 
     /// Half of it holes.
@@ -203,7 +255,8 @@ impl Worker<'_> {
         let mut things = vec![(PathBuf::from(&target), Thing::Directory)];
         describe(&self.room.sources().join(&source), Path::new(&target), &mut things)?;
         things.extend(gone.iter().map(|path| (Path::new(&target).join(path), Thing::Absent)));
-        let mut options = vec!["-r".to_owned(), "--force".to_owned()];
+        let recursive = if self.rng.below(4) == 0 { "-a" } else { "-r" };
+        let mut options = vec![recursive.to_owned(), "--force".to_owned()];
         options.extend(more);
         Ok(self.copy(options, format!("{source}/"), target, things))
     }
