@@ -1,6 +1,10 @@
 //! Cutting the power of what was logged, over and over.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use nicstripe_sim::Rng;
 
@@ -152,6 +156,10 @@ impl Plan<'_> {
         if !copy.options.iter().any(|option| option == "--force") {
             // It may have got its name just before.
             copy.options.push("--force".to_owned());
+        }
+        // Whoever made the folder makes it again, if it is gone.
+        if let Some(folder) = Path::new(&copy.target).parent() {
+            fs::create_dir_all(mounted.folder.join(folder))?;
         }
         let mut client = Process::spawn(daemons.client(&copy), "again", &self.room.logs())?;
         client.await_end(Instant::now() + AGAIN_TIMEOUT)?;
