@@ -43,7 +43,9 @@ pub(crate) struct Outcome {
     pub(crate) blocks: [u64; 2],
     /// Copies that were run again.
     pub(crate) again: u64,
-    /// Bytes that these did not have to send again.
+    /// Of these those that failed.
+    pub(crate) again_failed: u64,
+    /// Bytes that the others did not have to send again.
     pub(crate) kept: u64,
 }
 
@@ -138,7 +140,10 @@ impl Plan<'_> {
                 outcome.again += 1;
                 match self.run_again(&daemons, copy, &mounted) {
                     Ok(kept) => outcome.kept += kept,
-                    Err(error) => findings.notes.push(format!("run again, {copy:?}: {error}")),
+                    Err(error) => {
+                        outcome.again_failed += 1;
+                        findings.notes.push(format!("run again, {copy:?}: {error}"));
+                    }
                 }
             }
         }

@@ -163,7 +163,7 @@ fn failures_of(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
     }
 }
 
-const HEADINGS: [&str; 13] = [
+const HEADINGS: [&str; 14] = [
     "file system",
     "syncs skipped",
     "cuts",
@@ -175,7 +175,8 @@ const HEADINGS: [&str; 13] = [
     "chunks claimed by journals",
     "false claims",
     "copies run again",
-    "of it kept, MiB",
+    "failed",
+    "kept of it, MiB",
     "cuts with a fault",
 ];
 
@@ -189,6 +190,7 @@ fn row(plan: &Plan<'_>, outcome: &Outcome) -> Vec<String> {
         findings.claimed,
         findings.false_claims,
         outcome.again,
+        outcome.again_failed,
         outcome.kept >> 20,
     ];
     let syncs = match plan.skipped {
