@@ -142,7 +142,7 @@ impl Receiver {
         Ok(Top { ground, place, own, is_new, told: HashSet::new() })
     }
 
-    fn open_or_make(&mut self, name: Option<&Name>) -> io::Result<(Arc<Ground>, bool)> {
+    fn open_or_make(&self, name: Option<&Name>) -> io::Result<(Arc<Ground>, bool)> {
         match self.request.root.open_directory(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if self.request.rules.dry_run {
@@ -226,7 +226,7 @@ impl Receiver {
     }
 
     /// Makes a directory, or takes what is there, so that it can be filled.
-    fn make(&mut self, entry: &Entry, leaf: &Leaf, place: &Arc<Place>, verdict: Verdict) -> io::Result<()> {
+    fn make(&self, entry: &Entry, leaf: &Leaf, place: &Arc<Place>, verdict: Verdict) -> io::Result<()> {
         if self.request.rules.dry_run {
             return Ok(());
         }
@@ -373,7 +373,7 @@ impl Receiver {
         Ok(false)
     }
 
-    fn set_directory_attributes(&mut self, place: &Arc<Place>, attributes: &Attributes) -> io::Result<()> {
+    fn set_directory_attributes(&self, place: &Arc<Place>, attributes: &Attributes) -> io::Result<()> {
         let dir = place.open()?;
         if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
             return Ok(());

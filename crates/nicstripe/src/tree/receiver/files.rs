@@ -161,7 +161,7 @@ impl Receiver {
     }
 
     /// Sets what differs of something that is the same in content.
-    fn keep(&mut self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
+    fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
         let attributes = Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum);
         let is_asked = attributes.xattrs.is_some() || attributes.differ(stat);
         if !is_asked || self.request.append_only || self.request.rules.dry_run {
@@ -392,7 +392,7 @@ impl Receiver {
     }
 
     /// Opens a file that is a transfer of its own, and answers, on an I/O thread.
-    pub(super) fn open_alone(&mut self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
+    pub(super) fn open_alone(&self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
         let refused = |text| FileError::new("receive", "a file", io::Error::other(text)).with_code(FailCode::Protocol);
         let Some(Arriving { leaf, verdict, way: Way::Alone(attributes), .. }) = self.files.get(&id) else {
             return answer(Err(refused(format!("entry {} is not a wanted transfer of its own", id.0))));

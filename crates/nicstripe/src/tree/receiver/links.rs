@@ -65,7 +65,7 @@ impl Receiver {
         self.settle(entry.parent, false)
     }
 
-    fn link_symbolically(&mut self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
+    fn link_symbolically(&self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
         let dir = leaf.place.open()?;
         let target = OsStr::from_bytes(target);
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
@@ -177,7 +177,7 @@ impl Receiver {
         self.end_link(link, result)
     }
 
-    fn try_link(&mut self, link: &Link) -> io::Result<Verdict> {
+    fn try_link(&self, link: &Link) -> io::Result<Verdict> {
         let (from, name, file) = self.find_file(&link.path)?;
         let dir = link.leaf.place.open()?;
         let existing = look_at(&dir, &link.leaf.name)?;
