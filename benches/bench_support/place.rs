@@ -56,6 +56,11 @@ impl Place {
         Ok(place)
     }
 
+    /// The folder that all others are in.
+    pub(crate) fn base(&self) -> &Path {
+        self.base.path()
+    }
+
     /// A host's files: what it sends, and what it received.
     pub(crate) fn files(&self, host: Host) -> PathBuf {
         self.base.path().join(format!("files-{host}"))

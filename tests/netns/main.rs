@@ -41,6 +41,8 @@ mod offers;
 #[cfg(target_os = "linux")]
 mod permissions;
 #[cfg(target_os = "linux")]
+mod powercuts;
+#[cfg(target_os = "linux")]
 mod routes;
 #[cfg(target_os = "linux")]
 mod start;
@@ -52,6 +54,10 @@ mod trees;
 use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() {
+    #[cfg(target_os = "linux")]
+    if let Some(base) = powercuts::base() {
+        return powercuts::cut_power(&base);
+    }
     let mut arguments = Arguments::from_args();
     // They measure rates, on a machine that may have few cores.
     arguments.test_threads = Some(1);
@@ -87,6 +93,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     ];
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));
+    trials.extend(trials_of(powercuts::TESTS, &if only_listed { None } else { powercuts::obstacle() }));
     trials
 }
 

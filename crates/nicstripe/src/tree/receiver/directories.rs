@@ -142,14 +142,13 @@ impl Receiver {
         Ok(Top { ground, place, own, is_new, told: HashSet::new() })
     }
 
-    fn open_or_make(&mut self, name: Option<&Name>) -> io::Result<(Arc<Ground>, bool)> {
+    fn open_or_make(&self, name: Option<&Name>) -> io::Result<(Arc<Ground>, bool)> {
         match self.request.root.open_directory(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if self.request.rules.dry_run {
                     return Ok((Ground::new(None), true));
                 }
                 name.map_or(Ok(()), |name| self.request.root.make_directory(name))?;
-                self.has_changed = true;
                 Ok((Ground::new(Some(self.request.root.open_directory(name)?)), true))
             }
             opened => Ok((Ground::new(Some(opened?)), false)),
@@ -227,13 +226,12 @@ impl Receiver {
     }
 
     /// Makes a directory, or takes what is there, so that it can be filled.
-    fn make(&mut self, entry: &Entry, leaf: &Leaf, place: &Arc<Place>, verdict: Verdict) -> io::Result<()> {
+    fn make(&self, entry: &Entry, leaf: &Leaf, place: &Arc<Place>, verdict: Verdict) -> io::Result<()> {
         if self.request.rules.dry_run {
             return Ok(());
         }
         if verdict == Verdict::Create {
             mkdirat(&*leaf.place.open()?, &leaf.name, Mode::from_raw_mode(FILL_BITS | (entry.mode & 0o777)))?;
-            self.has_changed = true;
         }
         let dir = place.open()?;
         let stat = fstat(&*dir)?;
@@ -350,7 +348,6 @@ impl Receiver {
         let rules = &self.request.rules;
         if rules.delete {
             if is_searched && !directory.failed && !directory.is_shared && !self.request.append_only {
-                self.has_changed |= !rules.dry_run;
                 Deleter::new(&self.request.excludes, &mut self.out, rules.dry_run).run(place, &self.told)?;
             }
             self.told.leave(place);
@@ -376,12 +373,11 @@ impl Receiver {
         Ok(false)
     }
 
-    fn set_directory_attributes(&mut self, place: &Arc<Place>, attributes: &Attributes) -> io::Result<()> {
+    fn set_directory_attributes(&self, place: &Arc<Place>, attributes: &Attributes) -> io::Result<()> {
         let dir = place.open()?;
         if attributes.xattrs.is_none() && !attributes.differ(&fstat(&*dir)?) {
             return Ok(());
         }
-        self.has_changed = true;
         attributes.apply(&*dir)
     }
 

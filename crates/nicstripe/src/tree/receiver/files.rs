@@ -161,14 +161,13 @@ impl Receiver {
     }
 
     /// Sets what differs of something that is the same in content.
-    fn keep(&mut self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
+    fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
         let attributes = Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum);
         let is_asked = attributes.xattrs.is_some() || attributes.differ(stat);
         if !is_asked || self.request.append_only || self.request.rules.dry_run {
             return Ok(());
         }
         let file = open_same(&*leaf.place.open()?, &leaf.name, stat)?;
-        self.has_changed = true;
         attributes.apply(file)
     }
 
@@ -281,7 +280,6 @@ impl Receiver {
 
     pub(super) fn write_more(&mut self) {
         while let Some(group) = self.writing.next() {
-            self.has_changed = true;
             self.run(move || Job::Wrote(writing::write(group)));
         }
     }
@@ -394,7 +392,7 @@ impl Receiver {
     }
 
     /// Opens a file that is a transfer of its own, and answers, on an I/O thread.
-    pub(super) fn open_alone(&mut self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
+    pub(super) fn open_alone(&self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
         let refused = |text| FileError::new("receive", "a file", io::Error::other(text)).with_code(FailCode::Protocol);
         let Some(Arriving { leaf, verdict, way: Way::Alone(attributes), .. }) = self.files.get(&id) else {
             return answer(Err(refused(format!("entry {} is not a wanted transfer of its own", id.0))));
@@ -405,7 +403,6 @@ impl Receiver {
         let replace = *verdict == Verdict::Replace;
         let options = PutOptions { replace, delta: replace && options.delta, in_place: replace && options.in_place, ..options };
         let peer_key = self.request.peer_key;
-        self.has_changed = true;
         self.pool.run(move || {
             let dir = leaf.place.open().and_then(|dir| dir.try_clone()).map_err(|error| leaf.error("open the directory of", error));
             let (name, journal_id) = (&*leaf.name, crate::random_bytes());

@@ -65,8 +65,7 @@ impl Receiver {
         self.settle(entry.parent, false)
     }
 
-    fn link_symbolically(&mut self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
-        self.has_changed = true;
+    fn link_symbolically(&self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
         let dir = leaf.place.open()?;
         let target = OsStr::from_bytes(target);
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
@@ -178,7 +177,7 @@ impl Receiver {
         self.end_link(link, result)
     }
 
-    fn try_link(&mut self, link: &Link) -> io::Result<Verdict> {
+    fn try_link(&self, link: &Link) -> io::Result<Verdict> {
         let (from, name, file) = self.find_file(&link.path)?;
         let dir = link.leaf.place.open()?;
         let existing = look_at(&dir, &link.leaf.name)?;
@@ -186,7 +185,6 @@ impl Receiver {
             return Ok(Verdict::Same);
         }
         let verdict = self.link_verdict(existing.as_ref());
-        self.has_changed |= verdict.is_wanted();
         match verdict {
             Verdict::Create => linkat(&from, &name, &dir, &link.leaf.name, AtFlags::empty())?,
             Verdict::Replace if !self.request.append_only => {

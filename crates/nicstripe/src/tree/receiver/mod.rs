@@ -192,8 +192,6 @@ struct Receiver {
     weight: usize,
     /// Whether the last parcel was taken in.
     has_ended: bool,
-    /// Whether anything was changed at the target.
-    has_changed: bool,
     /// Whether a write found the disk full, since space was last found.
     is_full: bool,
 }
@@ -230,7 +228,6 @@ impl Receiver {
             owed: 0,
             weight: 0,
             has_ended: false,
-            has_changed: false,
             is_full: false,
         }
     }
@@ -428,11 +425,12 @@ impl Receiver {
         Ok(self.files.is_empty() && self.directories.is_empty() && self.waiting_links == 0)
     }
 
-    /// Makes names durable.
+    /// Makes names durable, and with them all that was there and needed no copy: whoever wrote that, an attempt that was killed or
+    /// another program, may not have synced it, and Committed says that it is on disk.
     fn sync_all(&mut self) -> Result<(), Halt> {
         self.out.flush()?;
         self.out.tell_progress()?;
-        if !self.has_changed {
+        if self.request.rules.dry_run {
             return Ok(());
         }
         let synced = self.devices.values().try_for_each(|place| batch::sync_file_system(&*place.open()?));

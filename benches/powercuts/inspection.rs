@@ -1,0 +1,169 @@
+//! What is on a file system after a power cut, compared with what must be.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
+    path::{Path, PathBuf},
+};
+
+use nicstripe_proto::{
+    HashTree, Subtree,
+    hash_tree::chunk_value,
+    journal::{self, Replayed},
+};
+
+use super::{
+    bench_support::Result,
+    disk::Position,
+    history::{History, Thing, Verdict},
+};
+
+/// What was found after one or more power cuts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    /// Names of acknowledged copies that were looked at.
+    pub(crate) acknowledged: u64,
+    pub(crate) lost: u64,
+    pub(crate) wrong: u64,
+    pub(crate) partial: u64,
+    /// Chunks of hidden files that journals say are durable.
+    pub(crate) claimed: u64,
+    /// Journals of which that is not true.
+    pub(crate) false_claims: u64,
+    /// A sentence for each of the above.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Findings {
+    /// Whether all is as it must be.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.notes.is_empty()
+    }
+
+    /// Takes in what another inspection found.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.acknowledged += other.acknowledged;
+        self.lost += other.lost;
+        self.wrong += other.wrong;
+        self.partial += other.partial;
+        self.claimed += other.claimed;
+        self.false_claims += other.false_claims;
+        self.notes.extend(other.notes);
+    }
+
+    /// Looks at all names, and at all journals, of a folder that lost power at `cut`.
+    pub(crate) fn of(folder: &Path, history: &History, cut: Position) -> Result<Self> {
+        let mut findings = Self::default();
+        let expected = history.expected(cut);
+        for (path, expected) in &expected {
+            findings.acknowledged += u64::from(expected.is_acknowledged);
+            // What cannot be read is not what was copied.
+            let found = Thing::at(&folder.join(path));
+            let verdict = found.as_ref().map_or(Verdict::Wrong, |found| expected.judge(found));
+            let counter = match verdict {
+                Verdict::Right => continue,
+                Verdict::Lost => &mut findings.lost,
+                Verdict::Wrong => &mut findings.wrong,
+                Verdict::Partial => &mut findings.partial,
+            };
+            *counter += 1;
+            findings.notes.push(format!("{} is {verdict:?}: found {found:?}, {expected:?}", path.display()));
+        }
+        let mut names = Vec::new();
+        list(folder, Path::new(""), &mut names)?;
+        for name in names {
+            match Kind::of(&name) {
+                Kind::Plain if !expected.contains_key(name.as_path()) => {
+                    findings.wrong += 1;
+                    findings.notes.push(format!("{} was never copied", name.display()));
+                }
+                Kind::Journal => findings.check_journal(&folder.join(name))?,
+                Kind::Plain | Kind::Part => {}
+            }
+        }
+        Ok(findings)
+    }
+
+    /// What a journal says is durable must be what its part file has.
+    fn check_journal(&mut self, path: &Path) -> Result<()> {
+        // Not a journal, or not yet: then it says nothing.
+        let Ok(replayed) = journal::replay(&fs::read(path)?) else { return Ok(()) };
+        let Some(part) = part_of(path, &replayed)? else { return Ok(()) };
+        let file = File::open(&part)?;
+        if file.metadata()?.len() != replayed.header.grid.size {
+            // The receiver starts anew.
+            return Ok(());
+        }
+        self.claimed += replayed.tree.covered_chunks();
+        if !replayed.subtrees().iter().try_fold(true, |all, subtree| Ok::<_, io::Error>(all && is_there(&file, &replayed, *subtree)?))? {
+            self.false_claims += 1;
+            self.notes.push(format!("{} does not have what its journal says", part.display()));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file has the chunks of a subtree, by their hash value.
+fn is_there(file: &File, replayed: &Replayed, subtree: Subtree) -> io::Result<bool> {
+    let grid = replayed.header.grid;
+    let mut tree = HashTree::new(grid);
+    let chunks = subtree.chunks(grid).map_err(io::Error::other)?;
+    for chunk in chunks.chunks() {
+        let Some(extent) = grid.extent_of(chunk) else { return Ok(false) };
+        let mut bytes = vec![0; extent.len as usize];
+        file.read_exact_at(&mut bytes, extent.offset)?;
+        let value = chunk_value(grid, chunk, &bytes).map_err(io::Error::other)?;
+        tree.insert(Subtree::of_chunk(chunk, value)).map_err(io::Error::other)?;
+    }
+    Ok(tree.subtrees().eq([subtree]))
+}
+
+/// The hidden file that a journal is about; its name has the journal's number.
+fn part_of(journal: &Path, replayed: &Replayed) -> Result<Option<PathBuf>> {
+    let tag: String = blake3::hash(&replayed.header.id.0).as_bytes()[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let end = format!(".{tag}.nicstripe-part");
+    for entry in fs::read_dir(journal.parent().unwrap_or(journal))? {
+        let entry = entry?;
+        if entry.file_name().as_bytes().ends_with(end.as_bytes()) {
+            return Ok(Some(entry.path()));
+        }
+    }
+    Ok(None)
+}
+
+/// What a name is for.
+enum Kind {
+    Plain,
+    Part,
+    Journal,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Self {
+        let name = path.file_name().map_or(&[][..], OsStr::as_bytes);
+        match name.starts_with(b".") {
+            true if name.ends_with(b".nicstripe-journal") => Self::Journal,
+            true if name.ends_with(b".nicstripe-part") => Self::Part,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// All names beneath a folder.
+fn list(folder: &Path, beneath: &Path, names: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder.join(beneath))? {
+        let entry = entry?;
+        let name = beneath.join(entry.file_name());
+        // ext4 makes it.
+        if name == Path::new("lost+found") {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            list(folder, &name, names)?;
+        }
+        names.push(name);
+    }
+    Ok(())
+}

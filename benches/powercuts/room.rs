@@ -1,0 +1,176 @@
+//! Where all of it happens: folders, the daemons, and the commands of a client.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use nicstripe::trust::Home;
+use nicstripe_lab::Host;
+
+use super::{
+    bench_support::{Process, Result, Way},
+    history::Copy,
+};
+
+/// The folders of a bench, with keys that trust each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    base: PathBuf,
+}
+
+/// Which of the receiver's syncs do nothing: they return at once, with success, as strace(1) answers for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Skipped {
+    None,
+    /// Every system call that makes anything durable.
+    All,
+    /// That of a single file before it gets its name, and of its directory afterwards.
+    Fsync,
+    /// That of data and journal while a file is received.
+    Fdatasync,
+    /// That of many small files, and of all the names of a tree.
+    Syncfs,
+}
+
+impl Skipped {
+    /// As strace wants them.
+    pub(crate) fn calls(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::All => "fsync,fdatasync,syncfs,sync,sync_file_range,msync",
+            Self::Fsync => "fsync",
+            Self::Fdatasync => "fdatasync",
+            Self::Syncfs => "syncfs",
+        }
+    }
+}
+
+impl Room {
+    pub(crate) fn at(base: &Path) -> Self {
+        Self { base: base.to_owned() }
+    }
+
+    /// The file system that the disk starts with.
+    pub(crate) fn image(&self) -> PathBuf {
+        self.base.join("image")
+    }
+
+    /// Where the disk is served.
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.base.join("disk")
+    }
+
+    /// Where the file system on the disk is mounted: all targets.
+    pub(crate) fn targets(&self) -> PathBuf {
+        self.base.join("targets")
+    }
+
+    /// What is copied.
+    pub(crate) fn sources(&self) -> PathBuf {
+        self.base.join("sources")
+    }
+
+    /// Makes the folder of sources anew.
+    pub(crate) fn clear_sources(&self) -> Result<()> {
+        if self.sources().exists() {
+            fs::remove_dir_all(self.sources())?;
+        }
+        Ok(fs::create_dir(self.sources())?)
+    }
+
+    /// What the programs print.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.base.join("logs")
+    }
+
+    /// nicstripe with the key of a host.
+    fn nicstripe(&self, host: Host, skipped: Skipped) -> Command {
+        let mut command = match skipped {
+            Skipped::None => Command::new(NICSTRIPE),
+            _ => {
+                let mut command = Command::new("strace");
+                command.args([
+                    "-f",
+                    "-qq",
+                    "--seccomp-bpf",
+                    "-o",
+                    "/dev/null",
+                    "-e",
+                    &format!("inject={}:retval=0", skipped.calls()),
+                    NICSTRIPE,
+                ]);
+                command
+            }
+        };
+        command.env("NICSTRIPE_HOME", Home::at(self.base.join(format!("home-{host}"))).config()).env_remove("RUST_LOG");
+        command
+    }
+}
+
+/// Both daemons: one receives, the other sends to clients that receive.
+#[derive(Debug)]
+pub(crate) struct Daemons<'a> {
+    room: &'a Room,
+    skipped: Skipped,
+    receiver: Daemon,
+    sender: Daemon,
+}
+
+#[derive(Debug)]
+struct Daemon {
+    _process: Process,
+    port: u16,
+}
+
+impl<'a> Daemons<'a> {
+    /// Starts them, on the loopback interface alone.
+    pub(crate) fn start(room: &'a Room, skipped: Skipped) -> Result<Self> {
+        let receiver = Daemon::start(room, skipped, &room.targets(), "receiver")?;
+        let sender = Daemon::start(room, Skipped::None, &room.sources(), "sender")?;
+        Ok(Self { room, skipped, receiver, sender })
+    }
+
+    /// Whether strace answers for the kernel.
+    pub(crate) fn are_traced(&self) -> bool {
+        self.skipped != Skipped::None
+    }
+
+    /// A `cp` that does what a copy did, or is to do.
+    pub(crate) fn client(&self, copy: &Copy) -> Command {
+        let remote = |name: &str| format!("{PEER}:{name}");
+        let (daemon, from, to, skipped) = match copy.way {
+            // The client only reads.
+            Way::Put => (&self.receiver, local(&self.room.sources(), &copy.source), remote(&copy.target), Skipped::None),
+            Way::Get => (&self.sender, remote(&copy.source), local(&self.room.targets(), &copy.target), self.skipped),
+        };
+        let mut command = self.room.nicstripe(Host::A, skipped);
+        command.args(["cp", "--json", "-P", &daemon.port.to_string()]).args(LINKS.iter().flat_map(|link| ["--link", link]));
+        command.args(&copy.options).args([from, to]);
+        command
+    }
+}
+
+impl Daemon {
+    fn start(room: &Room, skipped: Skipped, root: &Path, name: &str) -> Result<Self> {
+        let mut command = room.nicstripe(Host::B, skipped);
+        command.args(["serve", "--interface", "lo", "--port", "0", "--root"]).arg(root);
+        let process = Process::spawn(command, name, &room.logs())?;
+        process.await_line("listening on")?;
+        let said = process.errors()?;
+        let port = said.lines().find(|line| line.starts_with("listening on")).and_then(|line| line.split(", port ").nth(1));
+        let digits: String = port.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
+        Ok(Self { port: digits.parse().map_err(|_| format!("{name} does not say its port: {said:?}"))?, _process: process })
+    }
+}
+
+fn local(folder: &Path, name: &str) -> String {
+    folder.join(name).to_string_lossy().into_owned()
+}
+
+const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
+
+/// Every address of 127.0.0.0/8 is on the loopback interface, so two pairs of them make two links.
+const LINKS: [&str; 2] = ["127.0.0.2=127.0.1.2", "127.0.0.3=127.0.1.3"];
+const PEER: &str = "127.0.1.2";
