@@ -4,6 +4,7 @@
 //! the interfaces.
 
 mod greeting;
+mod limits;
 mod listeners;
 mod service;
 mod trees;
@@ -23,8 +24,8 @@ use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use self::listeners::ListenAddress;
 pub(crate) use self::service::Service;
+pub use self::{limits::Limits, listeners::ListenAddress};
 use self::{
     listeners::{Listeners, Wanted},
     trusted::{PeersFile, Trusted},
@@ -57,6 +58,7 @@ pub struct DaemonBuilder {
     access: trust::Access,
     routes: Option<Arc<RouteKeeper>>,
     announce: bool,
+    limits: Limits,
 }
 
 impl DaemonBuilder {
@@ -132,6 +134,12 @@ impl DaemonBuilder {
         self
     }
 
+    /// What strangers and peers may take of it.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Opens the root and the listening sockets.
     ///
     /// # Errors
@@ -164,7 +172,8 @@ impl DaemonBuilder {
             pool: IoPool::start().map_err(system("start threads"))?,
             buffers: BufferPool::default(),
             sessions: Mutex::default(),
-            greetings: Arc::new(Semaphore::new(MOST_GREETINGS)),
+            greetings: Arc::new(Semaphore::new(self.limits.greetings.max(1))),
+            limits: self.limits.usable(),
             routes: self.routes,
         };
         Ok(Daemon { shared: Arc::new(shared), listeners, addresses, responder })
@@ -193,6 +202,7 @@ impl Daemon {
             access: trust::Access::Full,
             routes: None,
             announce: false,
+            limits: Limits::default(),
         }
     }
 
@@ -231,6 +241,7 @@ pub(crate) struct Shared {
     sessions: Mutex<HashMap<SessionId, Entry>>,
     /// Connections that have not proved yet who they are.
     greetings: Arc<Semaphore>,
+    limits: Limits,
     routes: Option<Arc<RouteKeeper>>,
 }
 
@@ -262,9 +273,6 @@ fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
     let any = listens.iter().filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
     any.filter_map(|listen| listen.interface.parse().ok()).collect()
 }
-
-/// Connections at once that have not proved who they are.
-const MOST_GREETINGS: usize = 256;
 
 /// How long sessions may take to make durable what they received.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);

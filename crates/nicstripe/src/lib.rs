@@ -52,7 +52,7 @@ pub use self::{
     client::{
         Client, ClientBuilder, CopyOptions, LinkReason, LinkRemedy, LinkSurvey, PIPE_WINDOW, SurveyedLink, Transfer, UnusedInterface,
     },
-    daemon::{Daemon, DaemonBuilder, ListenAddress},
+    daemon::{Daemon, DaemonBuilder, Limits, ListenAddress},
     error::Error,
     event::{Event, LinkName, LinkProgress, LinkState, Progress},
     file::FileError,

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Entry, Service, Shared};
 use crate::{
     client::EventSlot,
-    connect::{GREETING_TIMEOUT, encoded, tune_stream},
+    connect::{encoded, tune_stream},
     plan::described,
     session::{Access, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
     stream::{Greeted, StreamEnd},
@@ -32,7 +32,7 @@ pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAd
     let arrival = arrival_interface(&tcp).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
     let local = tcp.local_addr().ok().map(|address| address.ip());
     let probe = tcp.as_fd().try_clone_to_owned().ok();
-    let tls = TlsStream::accept(tcp, &shared.tls, Instant::now() + GREETING_TIMEOUT).await?;
+    let tls = TlsStream::accept(tcp, &shared.tls, Instant::now() + shared.limits.greeting_time).await?;
     let key = tls.peer_key()?;
     let (frame, mut greeted) = Greeted::first_frame(tls).await?;
     let hello: Hello = match frame {
@@ -86,8 +86,12 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         Some(entry) if entry.key == key => return Ok((entry.handle.clone(), entry.service.clone())),
         Some(_) => return Err(RefusalCode::UnknownSession),
         None if !hello.new => return Err(RefusalCode::UnknownSession),
-        None if sessions.len() >= MOST_SESSIONS => return Err(RefusalCode::TooManySessions),
+        None if sessions.len() >= shared.limits.sessions => return Err(RefusalCode::TooManySessions),
         None => {}
+    }
+    let of_peer = sessions.values().filter(|entry| entry.key == key).count();
+    if of_peer >= shared.limits.sessions_per_peer {
+        return Err(RefusalCode::TooManySessions);
     }
     let service = Arc::new(Service::new(shared, key, hello).map_err(|error| {
         tracing::error!(%key, error = %crate::chain(&error), "cannot serve this peer");
@@ -101,7 +105,11 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         role: Role::Daemon,
         access: Access::Daemon(service.clone()),
         host,
-        session: SessionConfig { rate_limit: peer.and_then(|peer| peer.options.rate), patience: PATIENCE, ..SessionConfig::default() },
+        session: SessionConfig {
+            rate_limit: peer.and_then(|peer| peer.options.rate),
+            patience: shared.limits.session_patience,
+            ..SessionConfig::default()
+        },
         pool: shared.pool.clone(),
         buffers: shared.buffers.clone(),
         connector: None,
@@ -124,7 +132,7 @@ async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
 }
 
 /// Has a peer's earlier sessions end that turn out to have no connection: it has come back with a new one. Host routes and files that they
-/// hold are free then, and not only when [`PATIENCE`] ends. A client that still wants such a session goes on with a new one.
+/// hold are free then, and not only when their patience ends. A client that still wants such a session goes on with a new one.
 async fn replace(earlier: Vec<SessionHandle>) {
     let begun = Instant::now();
     while begun.elapsed() < SILENCE_TIMEOUT {
@@ -141,10 +149,3 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between looks at them.
 const SILENCE_PAUSE: Duration = Duration::from_millis(250);
-
-/// Sessions at once.
-const MOST_SESSIONS: usize = 64;
-
-/// How long a session without any connection is kept. A client that comes back later makes a new one and goes on from what is durable, so
-/// this only saves it that; and a peer that comes and goes cannot fill [`MOST_SESSIONS`] for long.
-const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::{Shared, greeting::greet};
-use crate::{connect::GREETING_TIMEOUT, error::Error, here, stream::StreamEnd, tls::TlsError};
+use crate::{error::Error, here, stream::StreamEnd, tls::TlsError};
 
 /// Where a daemon listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,14 +202,14 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
                 let Ok(permit) = shared.greetings.clone().try_acquire_owned() else { continue };
                 let (shared, interface) = (shared.clone(), interface.clone());
                 tokio::spawn(async move {
-                    let greeted = tokio::time::timeout(GREETING_TIMEOUT, greet(&shared, tcp, remote, interface)).await;
+                    let greeted = tokio::time::timeout(shared.limits.greeting_time, greet(&shared, tcp, remote, interface)).await;
                     drop(permit);
                     match greeted {
                         Ok(Ok(())) => {}
                         // A client that only asks whether a cable leads here.
                         Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
                         Ok(Err(end)) => tracing::info!(%remote, reason = %crate::chain(&end), "connection turned away"),
-                        Err(_) => tracing::info!(%remote, "connection turned away: it did not greet within 5 s"),
+                        Err(_) => tracing::info!(%remote, "connection turned away: it did not greet in time"),
                     }
                 });
             }
