@@ -59,24 +59,6 @@ impl<'a> From<&'a LinkState> for State<'a> {
     }
 }
 
-/// Returns the word for a kind of failure.
-fn code_word(code: FailCode) -> &'static str {
-    match code {
-        FailCode::Refused => "refused",
-        FailCode::NotFound => "not_found",
-        FailCode::Exists => "exists",
-        FailCode::Io => "io",
-        FailCode::NoSpace => "no_space",
-        FailCode::SourceChanged => "source_changed",
-        FailCode::Digest => "digest",
-        FailCode::Busy => "busy",
-        FailCode::Cancelled => "cancelled",
-        FailCode::Protocol => "protocol",
-        FailCode::NotAFile => "not_a_file",
-        _ => "unknown",
-    }
-}
-
 /// Returns seconds, to the microsecond.
 fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6

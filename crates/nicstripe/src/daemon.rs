@@ -4,8 +4,10 @@
 //! the interfaces.
 
 mod greeting;
+mod handle;
 mod limits;
 mod listeners;
+mod metrics;
 mod service;
 mod trees;
 mod trusted;
@@ -15,17 +17,22 @@ use std::{
     collections::HashMap,
     net::{Ipv6Addr, SocketAddr},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use nicstripe_link::InterfaceName;
 use nicstripe_proto::{SessionId, message::CloseCode};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::metrics::{Live, MeterId, Meters};
 pub(crate) use self::service::Service;
-pub use self::{limits::Limits, listeners::ListenAddress};
+pub use self::{
+    handle::DaemonHandle,
+    limits::Limits,
+    listeners::ListenAddress,
+    metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
+};
 use self::{
     listeners::{Listeners, Wanted},
     trusted::{PeersFile, Trusted},
@@ -173,7 +180,9 @@ impl DaemonBuilder {
             buffers: BufferPool::default(),
             sessions: Mutex::default(),
             greetings: Arc::new(Semaphore::new(self.limits.greetings.max(1))),
-            limits: self.limits.usable(),
+            limits: RwLock::new(Arc::new(self.limits.usable())),
+            meters: Arc::default(),
+            ending: CancellationToken::new(),
             routes: self.routes,
         };
         Ok(Daemon { shared: Arc::new(shared), listeners, addresses, responder })
@@ -211,22 +220,35 @@ impl Daemon {
         &self.addresses
     }
 
+    /// Returns what reads this daemon's numbers and changes its limits while it runs.
+    pub fn handle(&self) -> DaemonHandle {
+        DaemonHandle::new(self.shared.clone())
+    }
+
     /// Serves until `shutdown` is cancelled; then ends all sessions in order, so that what was received can be resumed.
+    ///
+    /// All sessions together have [`Limits::shutdown_time`] for it. What a disk has not taken by then is sent again by whoever resumes.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
         let watch = Watch::new(self.shared.clone(), self.listeners, self.responder);
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = watch.run() => {}
         }
+        self.shared.ending.cancel();
         let sessions: Vec<SessionHandle> = self.shared.sessions().drain().map(|(_, entry)| entry.handle).collect();
-        for session in &sessions {
-            session.command(Command::Close(CloseCode::ShuttingDown)).await;
-        }
-        for session in &sessions {
-            let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, session.ended.cancelled()).await;
+        let all_ended: JoinSet<()> = sessions.iter().cloned().map(end).collect();
+        if tokio::time::timeout(self.shared.limits().shutdown_time, all_ended.join_all()).await.is_err() {
+            let left = sessions.iter().filter(|session| !session.ended.is_cancelled()).count();
+            tracing::warn!(sessions = left, "ended before all that had arrived was durable; what is missing is sent again");
         }
         Ok(())
     }
+}
+
+/// Ends a session in order, and waits for that.
+async fn end(session: SessionHandle) {
+    session.command(Command::Close(CloseCode::ShuttingDown)).await;
+    session.ended.cancelled().await;
 }
 
 /// What all connections of a daemon share.
@@ -241,7 +263,10 @@ pub(crate) struct Shared {
     sessions: Mutex<HashMap<SessionId, Entry>>,
     /// Connections that have not proved yet who they are.
     greetings: Arc<Semaphore>,
-    limits: Limits,
+    limits: RwLock<Arc<Limits>>,
+    meters: Arc<Meters>,
+    /// Cancelled when it is to end: from then on no session begins.
+    ending: CancellationToken,
     routes: Option<Arc<RouteKeeper>>,
 }
 
@@ -253,6 +278,11 @@ struct Entry {
 }
 
 impl Shared {
+    /// The limits as they are now: they may change while the daemon runs.
+    fn limits(&self) -> Arc<Limits> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Entry>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -273,6 +303,3 @@ fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
     let any = listens.iter().filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
     any.filter_map(|listen| listen.interface.parse().ok()).collect()
 }
-
-/// How long sessions may take to make durable what they received.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);

@@ -38,6 +38,7 @@ mod file;
 mod here;
 mod link;
 pub mod links;
+mod logged;
 mod path_routes;
 mod plan;
 mod report;
@@ -52,7 +53,7 @@ pub use self::{
     client::{
         Client, ClientBuilder, CopyOptions, LinkReason, LinkRemedy, LinkSurvey, PIPE_WINDOW, SurveyedLink, Transfer, UnusedInterface,
     },
-    daemon::{Daemon, DaemonBuilder, Limits, ListenAddress},
+    daemon::{Daemon, DaemonBuilder, DaemonHandle, Direction, Histogram, InterfaceBytes, Limits, ListenAddress, Metrics, PathCounts},
     error::Error,
     event::{Event, LinkName, LinkProgress, LinkState, Progress},
     file::FileError,

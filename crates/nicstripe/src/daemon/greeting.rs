@@ -32,7 +32,7 @@ pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAd
     let arrival = arrival_interface(&tcp).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
     let local = tcp.local_addr().ok().map(|address| address.ip());
     let probe = tcp.as_fd().try_clone_to_owned().ok();
-    let tls = TlsStream::accept(tcp, &shared.tls, Instant::now() + shared.limits.greeting_time).await?;
+    let tls = TlsStream::accept(tcp, &shared.tls, Instant::now() + shared.limits().greeting_time).await?;
     let key = tls.peer_key()?;
     let (frame, mut greeted) = Greeted::first_frame(tls).await?;
     let hello: Hello = match frame {
@@ -41,7 +41,9 @@ pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAd
     };
     let (handle, service) = match session_of(shared, &hello, key) {
         Ok(found) => found,
-        Err(code) => {
+        // It is ending, and says so to nobody: a client that finds nobody tries again.
+        Err(None) => return Ok(()),
+        Err(Some(code)) => {
             tracing::info!(%remote, ?code, "session refused");
             greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION }))).await?;
             greeted.finish().await;
@@ -73,41 +75,44 @@ pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAd
     Ok(())
 }
 
-/// Returns the session that a hello means: a new one, or one of the same key.
-fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), RefusalCode> {
+/// Returns the session that a hello means: a new one, or one of the same key. Errors: why there is none; nothing is said while the daemon ends.
+fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), Option<RefusalCode>> {
     if hello.version != VERSION {
-        return Err(RefusalCode::Version);
+        return Err(Some(RefusalCode::Version));
     }
     if PathId(hello.path) > LAST_PATH {
-        return Err(RefusalCode::Path);
+        return Err(Some(RefusalCode::Path));
     }
+    let limits = shared.limits();
     let mut sessions = shared.sessions();
+    if shared.ending.is_cancelled() {
+        return Err(None);
+    }
     match sessions.get(&hello.session) {
         Some(entry) if entry.key == key => return Ok((entry.handle.clone(), entry.service.clone())),
-        Some(_) => return Err(RefusalCode::UnknownSession),
-        None if !hello.new => return Err(RefusalCode::UnknownSession),
-        None if sessions.len() >= shared.limits.sessions => return Err(RefusalCode::TooManySessions),
+        Some(_) => return Err(Some(RefusalCode::UnknownSession)),
+        None if !hello.new => return Err(Some(RefusalCode::UnknownSession)),
+        None if sessions.len() >= limits.sessions => return Err(Some(RefusalCode::TooManySessions)),
         None => {}
     }
     let of_peer = sessions.values().filter(|entry| entry.key == key).count();
-    if of_peer >= shared.limits.sessions_per_peer {
-        return Err(RefusalCode::TooManySessions);
+    if of_peer >= limits.sessions_per_peer {
+        return Err(Some(RefusalCode::TooManySessions));
     }
     let service = Arc::new(Service::new(shared, key, hello).map_err(|error| {
-        tracing::error!(%key, error = %crate::chain(&error), "cannot serve this peer");
-        RefusalCode::Storage
+        tracing::error!(%key, error = %crate::logged::logged_error(&error), "cannot serve this peer");
+        Some(RefusalCode::Storage)
     })?);
     let peers = shared.trusted.peers();
     let peer = peers.find(&key);
     let host = peer.and_then(|peer| peer.name.as_ref()).map_or_else(|| key.fingerprint(), |name| name.as_str().to_owned());
-    tracing::info!(peer = %host, "session");
     let handle = Driver::start(DriverConfig {
         role: Role::Daemon,
         access: Access::Daemon(service.clone()),
         host,
         session: SessionConfig {
-            rate_limit: peer.and_then(|peer| peer.options.rate),
-            patience: shared.limits.session_patience,
+            rate_limit: peer.and_then(|peer| peer.options.rate).or(limits.session_rate),
+            patience: limits.session_patience,
             ..SessionConfig::default()
         },
         pool: shared.pool.clone(),

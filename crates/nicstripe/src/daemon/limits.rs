@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nicstripe_proto::BitRate;
+
 /// What strangers and peers may take of a daemon. Every limit is the daemon's own: nothing that a peer says raises one.
 ///
 /// | limit | default |
@@ -15,6 +17,8 @@ use std::time::Duration;
 /// | [`session_patience`](Self::session_patience) | 60 s |
 /// | [`paths`](Self::paths) | 256 |
 /// | [`refusals_logged`](Self::refusals_logged) | 10 a second |
+/// | [`session_rate`](Self::session_rate) | none |
+/// | [`shutdown_time`](Self::shutdown_time) | 10 s |
 ///
 /// A count of 0 counts as 1, and [`greeting_time`](Self::greeting_time) is 100 ms at least: a daemon that lets nobody in is not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +47,10 @@ pub struct Limits {
     pub paths: usize,
     /// Lines of the log a second, at most, about connections that were turned away: 10. The rest is counted in one line.
     pub refusals_logged: u32,
+    /// Most that a session may send and get, over all links, of a peer whose line in the list of peers says nothing: no limit.
+    pub session_rate: Option<BitRate>,
+    /// How long all sessions together may take to end when the daemon is to: 10 s. Then it ends without those that wait for a disk.
+    pub shutdown_time: Duration,
 }
 
 impl Default for Limits {
@@ -57,6 +65,8 @@ impl Default for Limits {
             session_patience: Duration::from_secs(60),
             paths: 256,
             refusals_logged: 10,
+            session_rate: None,
+            shutdown_time: Duration::from_secs(10),
         }
     }
 }
@@ -96,6 +106,8 @@ mod tests {
             session_patience: Duration::ZERO,
             paths: 0,
             refusals_logged: 0,
+            session_rate: None,
+            shutdown_time: Duration::ZERO,
         };
         let usable = zero.usable();
         assert_eq!((usable.greetings, usable.greetings_per_address, usable.handshakes), (1, 1, 1));

@@ -202,7 +202,7 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
                 let Ok(permit) = shared.greetings.clone().try_acquire_owned() else { continue };
                 let (shared, interface) = (shared.clone(), interface.clone());
                 tokio::spawn(async move {
-                    let greeted = tokio::time::timeout(shared.limits.greeting_time, greet(&shared, tcp, remote, interface)).await;
+                    let greeted = tokio::time::timeout(shared.limits().greeting_time, greet(&shared, tcp, remote, interface)).await;
                     drop(permit);
                     match greeted {
                         Ok(Ok(())) => {}

@@ -1,5 +1,6 @@
 //! The loop of one session.
 
+mod account;
 mod ends;
 mod transfers;
 
@@ -17,7 +18,7 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::ends::Ends;
+use self::{account::Account, ends::Ends};
 use super::{
     input::{Command, Input, LinkNews, Reply, SessionHandle},
     slot::{Established, PathPlan, Slot},
@@ -30,6 +31,7 @@ use crate::{
     error::Error,
     event::{Event, LinkState},
     file::{BufferPool, ChunkBuffer, IoPool},
+    logged::{logged, logged_error},
     stream::{EventSink, Stream, StreamEnd, StreamEvent},
 };
 
@@ -89,6 +91,8 @@ pub(crate) struct Driver {
     /// The transfer whose numbers `tally` has: a tree's include those of its entries.
     tallied: Option<TransferId>,
     ends: Ends,
+    /// A daemon's; a client's owner is told by events.
+    account: Option<Account>,
     /// The threads of trees that run.
     threads: TaskTracker,
     hashing: u32,
@@ -118,6 +122,7 @@ impl Driver {
             owners: BTreeMap::new(),
             tallied: None,
             ends: Ends::default(),
+            account: Account::begin(&config.access, &config.host, now),
             threads: TaskTracker::new(),
             hashing: 0,
             later: Vec::new(),
@@ -146,7 +151,10 @@ impl Driver {
                     }
                 }
                 () = sleep_until(timeout) => self.session.handle_timeout(Instant::now()),
-                _ = progress.tick() => self.tell_progress(),
+                _ = progress.tick() => {
+                    self.tell_progress();
+                    self.report_now_and_then();
+                }
             }
             let now = Instant::now();
             for input in batch.drain(..) {
@@ -297,6 +305,7 @@ impl Driver {
                 let incoming = self.session.handle_chunk(path, &header, now);
                 if incoming.is_ok() {
                     self.tally.on_wire(path, &header);
+                    self.slots.entry(path).and_modify(|slot| slot.moved.received += u64::from(header.len));
                 }
                 self.on_incoming(path, header, buffer, incoming, now);
             }
@@ -306,7 +315,7 @@ impl Driver {
                     StreamEnd::Frame(_) => PathLoss::Protocol,
                     _ => PathLoss::Reset,
                 };
-                tracing::info!(path = path.0, %end, "path lost its connection");
+                tracing::info!(path = path.0, end = %logged_error(&end), "path lost its connection");
                 self.lose(path, loss, now);
             }
         }
@@ -339,7 +348,7 @@ impl Driver {
     }
 
     fn on_misbehaved(&mut self, path: PathId, error: &nicstripe_proto::PathError, now: Instant) {
-        tracing::warn!(path = path.0, %error, "peer misbehaved");
+        tracing::warn!(path = path.0, error = %logged_error(error), peer = self.config.host, "peer misbehaved");
         self.lose(path, PathLoss::Protocol, now);
     }
 
@@ -399,7 +408,7 @@ impl Driver {
         let measured = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
         // Where a limit lets less pass than the links carry, they are measured at what they do between two pauses, or not at all.
         let rate = measured.into_iter().chain(self.session.rate_limit()).min();
-        for (path, slot) in &self.slots {
+        for (path, slot) in &mut self.slots {
             while slot.has_room() {
                 match self.session.poll_transmit(*path, now) {
                     Some(Transmit::Frame(frame)) => {
@@ -467,7 +476,10 @@ impl Driver {
                     live.chunks.remove(&chunk);
                 }
             }
-            Wanted::Sync { transfer, subtrees } => self.works.sync(transfer, subtrees),
+            Wanted::Sync { transfer, subtrees } => {
+                self.account_mut(|account| account.sync_begun(transfer));
+                self.works.sync(transfer, subtrees);
+            }
             Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
             Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
             Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
@@ -476,6 +488,7 @@ impl Driver {
                 if let Some(target) = self.works.target(transfer) {
                     target.discard();
                 }
+                self.account_mut(|account| account.digest_mismatch());
                 let error = Error::Digest { sent, received };
                 self.session.fail(failure(transfer, FailCode::Digest, error.to_string(), false));
                 self.end_transfer(transfer, Err(error));
@@ -515,6 +528,7 @@ impl Driver {
                     && !slot.retired
                 {
                     self.tally.failovers += 1;
+                    self.account_mut(|account| account.path_lost(loss));
                 }
                 LinkState::Down(loss_text(loss).into())
             }
@@ -529,7 +543,7 @@ impl Driver {
             return;
         }
         slot.state = state.clone();
-        tracing::info!(interface = %slot.plan.interface, remote = %slot.plan.remote, ?state, "link");
+        tracing::info!(interface = %slot.plan.interface, remote = %slot.plan.remote, state = %logged(format_args!("{state:?}")), "link");
         let link = slot.plan.link();
         self.tell(Event::Link { link, state });
     }
@@ -537,6 +551,13 @@ impl Driver {
     fn tell(&self, event: Event) {
         if let Some(events) = &*self.config.events.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = events.try_send(event);
+        }
+    }
+
+    /// Does this with a daemon's account.
+    fn account_mut(&mut self, enter: impl FnOnce(&mut Account)) {
+        if let Some(account) = &mut self.account {
+            enter(account);
         }
     }
 
@@ -558,8 +579,8 @@ impl Driver {
 
     /// Lets go of everything in order: what was written becomes durable, connections send what they have.
     async fn end(mut self) {
-        let now = Instant::now();
-        self.session.close(self.closing.unwrap_or(CloseCode::Cancelled));
+        let (now, code) = (Instant::now(), self.closing.unwrap_or(CloseCode::Cancelled));
+        self.session.close(code);
         self.pump(now);
         self.slots.values_mut().for_each(Slot::release);
         self.stop_trees();
@@ -567,6 +588,7 @@ impl Driver {
         self.settle().await;
         self.finish(Err(Error::Cancelled { resumable: true }));
         self.wait_for_others().await;
+        self.close_account(code);
         self.inputs.close();
         self.handle.connected.store(false, Ordering::Release);
         self.handle.ended.cancel();

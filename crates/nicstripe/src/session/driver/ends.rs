@@ -15,6 +15,7 @@ use nicstripe_proto::{
 
 use super::Driver;
 use crate::{
+    daemon::Direction,
     error::Error,
     file::{FileError, ReadOptions, Source, Target},
     session::{
@@ -177,6 +178,7 @@ impl Driver {
     /// Daemon: the peer wants a file.
     pub(super) fn on_get_requested(&mut self, get: Get) {
         let transfer = get.transfer;
+        self.account_mut(|account| account.asked(transfer, &get.name, Direction::Send, get.entry.is_some()));
         match (&self.config.access, get.entry) {
             (Access::Client, _) => self.refuse(transfer, "a client serves no files"),
             (Access::Daemon(_), Some(entry)) => {
@@ -260,6 +262,8 @@ impl Driver {
     /// Daemon: the peer wants to put a tree here.
     pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
         let transfer = put.transfer;
+        let name = put.target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
+        self.account_mut(|account| account.asked(transfer, name, Direction::Receive, false));
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client takes no files"),
             Access::Daemon(service) => {
@@ -286,6 +290,9 @@ impl Driver {
     /// Daemon: the peer wants trees.
     pub(super) fn on_tree_requested(&mut self, get: GetTree) {
         let transfer = get.transfer;
+        let names = get.sources.iter().map(|source| source.name.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string));
+        let names = names.take(MOST_NAMED).collect::<Vec<_>>().join(" ");
+        self.account_mut(|account| account.asked(transfer, names, Direction::Send, false));
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client serves no files"),
             Access::Daemon(service) => match service.send_tree(get) {
@@ -424,6 +431,9 @@ impl Driver {
         self.session.fail(failure(transfer, FailCode::Refused, why, false));
     }
 }
+
+/// Sources of a tree that are named in the log.
+const MOST_NAMED: usize = 8;
 
 fn entry_error(error: &Error) -> EntryError {
     EntryError { code: error.fail_code().unwrap_or(FailCode::Io), text: crate::chain(error) }
