@@ -17,7 +17,7 @@ pub(crate) use self::{
 
 use std::{net::IpAddr, time::Duration};
 
-use nicstripe::{FailCode, LinkName, LinkState};
+use nicstripe::{LinkName, LinkState};
 use serde::Serialize;
 
 /// A link by its ends.

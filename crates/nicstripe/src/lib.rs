@@ -61,7 +61,11 @@ pub use self::{
     report::{KernelView, Limit, LinkReport, Report},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
 };
-pub use nicstripe_proto::{BitRate, Digest, FailCode, Name, NameError, name::escaped, tree::Verdict};
+pub use nicstripe_proto::{
+    BitRate, Digest, FailCode, Name, NameError,
+    name::{escaped, printable},
+    tree::Verdict,
+};
 pub use tokio_util::sync::CancellationToken;
 
 /// Port that daemons listen on unless told otherwise; registered with nobody, free in /etc/services.
