@@ -130,9 +130,9 @@ const MOST_EXPOSURE: &str = "20";
 #[test]
 fn systemd_finds_no_fault_with_the_unit_and_little_exposure() {
     let side = Side::here();
-    // The programs are where the build has put them, and the user is one that there is.
+    // The programs are where the build has put them.
     let bin = env!("CARGO_BIN_EXE_nicstripe");
-    let unit = UNIT.replace("/usr/local/bin/nicstripe ", &format!("{bin} ")).replace("=nicstripe\n", "=root\n");
+    let unit = UNIT.replace("/usr/local/bin/nicstripe ", &format!("{bin} "));
     side.write("nicstripe.service", unit);
     for words in [&["verify", "--man=no"][..], &["security", "--offline=yes", "--no-pager", &format!("--threshold={MOST_EXPOSURE}")]] {
         let mut command = Command::new("systemd-analyze");
@@ -194,13 +194,13 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
-    std::fs::write(server.home().join("config.toml"), "[limits]\nshutdown-time = \"1s\"\n").unwrap();
+    std::fs::write(server.home().join("config.toml"), "[limits]\nshutdown-time = \"500ms\"\n").unwrap();
     let mut command = server.command("strace");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     // The daemon itself is our child, and strace looks on from aside.
     command.args(["-D", "-f", "-q", "-o", "/dev/null", "-e", "trace=fsync,fdatasync,sync_file_range"]);
     command
-        .args(["-e", "inject=fsync,fdatasync:delay_enter=30000000", env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", "0"])
+        .args(["-e", "inject=fsync,fdatasync:delay_enter=10000000", env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", "0"])
         .args(LOOPBACK);
     if !can_trace() {
         eprintln!("skipped: this machine has no strace, or lets nobody be traced");
@@ -214,9 +214,11 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() {
     let begun = Instant::now();
     let Pair { daemon: Daemon { process, .. }, server, .. } = pair;
     process.signal(Signal::TERM);
+    process.await_stderr("ended before all that had arrived was durable");
+    // Half a second for all sessions, and what a busy machine takes for the rest; the sync takes ten.
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    // What strace delays does not die before its time, as what waits for a real disk does not.
     process.finish().expect(143);
-    // One second for all sessions, and what a busy machine takes for the rest; the sync takes thirty.
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(!server.has("file"));
     cp.kill();
 }

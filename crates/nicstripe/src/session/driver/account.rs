@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{BitRate, PathLoss, TransferId, TransferStats, discovery::TokenBucket, message::CloseCode};
+use nicstripe_proto::{BitRate, FailCode, PathLoss, TransferId, TransferStats, discovery::TokenBucket, message::CloseCode};
 
 use super::Driver;
 use crate::{
@@ -29,6 +29,8 @@ pub(super) struct Account {
     repeated_bytes: u64,
     /// As much of it, and of those that run, as was reported.
     reported_bytes: u64,
+    /// Paths that were lost of late: if the session ends at once, that was its end and no loss.
+    lost: Vec<(Instant, PathLoss)>,
     /// What the session has moved.
     moved: InterfaceBytes,
     transfers_done: u64,
@@ -71,6 +73,7 @@ impl Account {
             jobs: BTreeMap::new(),
             repeated_bytes: 0,
             reported_bytes: 0,
+            lost: Vec::new(),
             moved: InterfaceBytes::default(),
             transfers_done: 0,
             transfers_failed: 0,
@@ -155,8 +158,16 @@ impl Account {
         }
     }
 
-    pub(super) fn path_lost(&self, loss: PathLoss) {
-        self.meters.path_lost(loss);
+    /// A path was lost that had a connection.
+    pub(super) fn path_lost(&mut self, loss: PathLoss) {
+        self.lost.push((Instant::now(), loss));
+    }
+
+    /// Counts the paths that were lost and whose session goes on.
+    fn count_losses(&mut self) {
+        for (_, loss) in self.lost.extract_if(.., |(at, _)| at.elapsed() >= REPORT_INTERVAL) {
+            self.meters.path_lost(loss);
+        }
     }
 
     pub(super) fn corrupt_chunk(&self) {
@@ -170,7 +181,7 @@ impl Account {
     /// Says that the session has ended.
     fn closed(&mut self, code: CloseCode, links: usize) {
         let seconds = (self.begun.elapsed().as_secs_f64() * 1e3).round() / 1e3;
-        let (peer, reason) = (&self.peer, format!("{code:?}").to_lowercase());
+        let (peer, reason) = (&self.peer, close_word(code));
         let InterfaceBytes { received: received_bytes, sent: sent_bytes } = self.moved;
         let (transfers_done, transfers_failed) = (self.transfers_done, self.transfers_failed);
         tracing::info!(peer, reason, seconds, links, received_bytes, sent_bytes, transfers_done, transfers_failed, "session ends");
@@ -231,11 +242,23 @@ impl Driver {
         let live = Live { paths, transfers: account.jobs.len() as u64 };
         account.meters.report(account.meter, live, &moved, repeated.saturating_sub(account.reported_bytes));
         account.reported_bytes = account.reported_bytes.max(repeated);
+        account.count_losses();
         account.reported_at = Instant::now();
     }
 
     /// The last report of a daemon's session, and its last record.
+    ///
+    /// A client that has all it wanted closes the session, and the end of its last transfer may be overtaken by that.
     pub(super) fn close_account(&mut self, code: CloseCode) {
+        let open = self.account.iter().flat_map(|account| account.jobs.keys().copied()).collect::<Vec<_>>();
+        for transfer in open {
+            let stats = self.session.stats(transfer);
+            let is_whole = stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes >= stats.size;
+            let done = Outcome { digest: None, size: stats.size, tree: None };
+            let cancelled = Error::Cancelled { resumable: true };
+            let result = if code == CloseCode::Done && is_whole { Ok(done) } else { Err(cancelled) };
+            self.account_mut(|account| account.ended(transfer, &result, &stats));
+        }
         self.report();
         let links = self.slots.values().filter(|slot| slot.generation > 0).count();
         if let Some(account) = &mut self.account {
@@ -244,10 +267,20 @@ impl Driver {
     }
 }
 
+/// The word for why a session ended.
+fn close_word(code: CloseCode) -> &'static str {
+    match code {
+        CloseCode::Done => "done",
+        CloseCode::Cancelled => "cancelled",
+        CloseCode::ShuttingDown => "shutting_down",
+    }
+}
+
 /// The word for how a transfer ended.
 fn result_word(result: &Result<Outcome, Error>) -> &'static str {
     match result {
         Ok(_) => "done",
-        Err(error) => error.fail_code().map_or("ended", nicstripe_proto::FailCode::word),
+        // The session ended before it.
+        Err(error) => error.fail_code().unwrap_or(FailCode::Cancelled).word(),
     }
 }
