@@ -1,11 +1,13 @@
 //! The daemon: listens on each interface, greets, and lets sessions work on the directory it serves.
 //!
-//! [`listeners`] are its sockets, [`greeting`] finds out who has connected, [`service`] is what one peer may have, and [`watch`] follows
+//! [`listeners`] are its sockets, [`gate`] says which strangers may wait at them, [`greeting`] finds out who has connected, [`limits`] bound all, [`service`] is what one peer may have, and [`watch`] follows
 //! the interfaces.
 
+mod gate;
 mod greeting;
 mod limits;
 mod listeners;
+mod refusals;
 mod service;
 mod trees;
 mod trusted;
@@ -25,12 +27,15 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::service::Service;
-pub use self::{limits::Limits, listeners::ListenAddress};
 use self::{
+    gate::Gate,
+    limits::descriptors,
     listeners::{Listeners, Wanted},
+    refusals::Refusals,
     trusted::{PeersFile, Trusted},
     watch::Watch,
 };
+pub use self::{limits::Limits, listeners::ListenAddress};
 use crate::{
     DEFAULT_PORT,
     discovery::{Responder, ResponderConfig},
@@ -164,6 +169,7 @@ impl DaemonBuilder {
             let only = chosen.then(|| on_any_address(&addresses));
             Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only })
         });
+        let limits = self.limits.usable().within(descriptors());
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
             trusted: self.trusted,
@@ -172,8 +178,10 @@ impl DaemonBuilder {
             pool: IoPool::start().map_err(system("start threads"))?,
             buffers: BufferPool::default(),
             sessions: Mutex::default(),
-            greetings: Arc::new(Semaphore::new(self.limits.greetings.max(1))),
-            limits: self.limits.usable(),
+            gate: Arc::new(Gate::new(&limits)),
+            refusals: Arc::new(Refusals::new(limits.refusals_logged)),
+            paths: Arc::new(Semaphore::new(limits.paths)),
+            limits,
             routes: self.routes,
         };
         Ok(Daemon { shared: Arc::new(shared), listeners, addresses, responder })
@@ -240,7 +248,10 @@ pub(crate) struct Shared {
     buffers: BufferPool,
     sessions: Mutex<HashMap<SessionId, Entry>>,
     /// Connections that have not proved yet who they are.
-    greetings: Arc<Semaphore>,
+    gate: Arc<Gate>,
+    refusals: Arc<Refusals>,
+    /// One permit for each connection that has.
+    paths: Arc<Semaphore>,
     limits: Limits,
     routes: Option<Arc<RouteKeeper>>,
 }

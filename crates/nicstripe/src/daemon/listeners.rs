@@ -3,11 +3,11 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nicstripe_link::{Interface, InterfaceIndex, InterfaceName, listen};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{Shared, greeting::greet};
@@ -197,29 +197,40 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
             () = stop.cancelled() => return,
         };
         match accepted {
-            Ok((tcp, remote)) => {
-                // Beyond the limit a stranger is turned away at once, without a byte.
-                let Ok(permit) = shared.greetings.clone().try_acquire_owned() else { continue };
-                let (shared, interface) = (shared.clone(), interface.clone());
-                tokio::spawn(async move {
-                    let greeted = tokio::time::timeout(shared.limits.greeting_time, greet(&shared, tcp, remote, interface)).await;
-                    drop(permit);
-                    match greeted {
-                        Ok(Ok(())) => {}
-                        // A client that only asks whether a cable leads here.
-                        Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
-                        Ok(Err(end)) => tracing::info!(%remote, reason = %crate::chain(&end), "connection turned away"),
-                        Err(_) => tracing::info!(%remote, "connection turned away: it did not greet in time"),
-                    }
-                });
-            }
+            Ok((tcp, remote)) => let_in(&shared, tcp, remote, &interface),
             Err(error) => {
-                // Out of file descriptors, most likely: those in use will be given back.
+                // Out of file descriptors, most likely: a stranger has one that he can do without.
+                shared.gate.drop_oldest();
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+}
+
+/// Gives a new connection a slot and has it greeted. Nothing is computed and nothing read here: the next one waits behind it.
+fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &str) {
+    let deadline = Instant::now() + shared.limits.greeting_time;
+    let Some(admission) = shared.gate.admit(remote) else {
+        shared.refusals.tell(remote, &"there are too many others");
+        return;
+    };
+    let (shared, interface) = (shared.clone(), interface.to_owned());
+    tokio::spawn(async move {
+        let gone = admission.gone();
+        let greeted = tokio::select! {
+            greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
+            // Without a byte.
+            () = gone.cancelled() => return shared.refusals.tell(remote, &"it gave way to another one"),
+        };
+        match greeted {
+            Ok(Ok(())) => {}
+            // A client that only asks whether a cable leads here.
+            Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
+            Ok(Err(end)) => shared.refusals.tell(remote, &crate::chain(&end)),
+            Err(_) => shared.refusals.tell(remote, &format_args!("it did not greet within {:?}", shared.limits.greeting_time)),
+        }
+    });
 }
 
 /// Connections that the kernel holds until they are accepted.
