@@ -244,7 +244,7 @@ impl Service<'_> {
             tracing::warn!(key, "a change of this takes a restart");
         }
         // What takes a restart is what it was, and differs the next time as well.
-        (self.settings.limits, self.settings.log_filter) = (new.limits, new.log_filter);
+        self.settings.log_filter = new.log_filter;
         self.settings.file = new.file;
         Ok(())
     }

@@ -86,6 +86,7 @@ impl Settings {
 
     /// Names what differs in `new` and takes a restart.
     pub(super) fn fixed_that_differ(&self, new: &Self) -> Vec<&'static str> {
+        let (old, limits) = (&self.limits, &new.limits);
         let differs = [
             ("root", self.root != new.root),
             ("listen", self.listen != new.listen),
@@ -96,6 +97,11 @@ impl Settings {
             ("announce", self.announce != new.announce),
             ("metrics", self.metrics != new.metrics),
             ("log.format", self.log_format != new.log_format),
+            ("limits.greetings", old.greetings != limits.greetings),
+            ("limits.greetings-per-address", old.greetings_per_address != limits.greetings_per_address),
+            ("limits.handshakes-per-second", old.handshakes_per_second != limits.handshakes_per_second),
+            ("limits.paths", old.paths != limits.paths),
+            ("limits.refusals-logged", old.refusals_logged != limits.refusals_logged),
         ];
         differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }
@@ -172,8 +178,8 @@ mod tests {
 
     #[test]
     fn what_takes_a_restart_is_named() {
-        let (old, new) = (settings(&[], "").unwrap(), settings(&[], "port = 1\n[limits]\nsessions = 1").unwrap());
-        assert_eq!(old.fixed_that_differ(&new), ["port"]);
+        let (old, new) = (settings(&[], "").unwrap(), settings(&[], "port = 1\n[limits]\nsessions = 1\npaths = 1").unwrap());
+        assert_eq!(old.fixed_that_differ(&new), ["port", "limits.paths"]);
         assert!(settings(&[], "read-only = true\nappend-only = true").is_err());
     }
 }

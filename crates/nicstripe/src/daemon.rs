@@ -1,13 +1,15 @@
 //! The daemon: listens on each interface, greets, and lets sessions work on the directory it serves.
 //!
-//! [`listeners`] are its sockets, [`greeting`] finds out who has connected, [`service`] is what one peer may have, and [`watch`] follows
+//! [`listeners`] are its sockets, [`gate`] says which strangers may wait at them, [`greeting`] finds out who has connected, [`limits`] bound all, [`service`] is what one peer may have, and [`watch`] follows
 //! the interfaces.
 
+mod gate;
 mod greeting;
 mod handle;
 mod limits;
 mod listeners;
 mod metrics;
+mod refusals;
 mod service;
 mod trees;
 mod trusted;
@@ -27,16 +29,19 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::metrics::{Live, MeterId, Meters};
 pub(crate) use self::service::Service;
+use self::{
+    gate::Gate,
+    limits::descriptors,
+    listeners::{Listeners, Wanted},
+    refusals::Refusals,
+    trusted::{PeersFile, Trusted},
+    watch::Watch,
+};
 pub use self::{
     handle::DaemonHandle,
     limits::Limits,
     listeners::ListenAddress,
     metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
-};
-use self::{
-    listeners::{Listeners, Wanted},
-    trusted::{PeersFile, Trusted},
-    watch::Watch,
 };
 use crate::{
     DEFAULT_PORT,
@@ -171,6 +176,7 @@ impl DaemonBuilder {
             let only = chosen.then(|| on_any_address(&addresses));
             Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only })
         });
+        let limits = self.limits.usable().within(descriptors());
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
             trusted: self.trusted,
@@ -179,8 +185,10 @@ impl DaemonBuilder {
             pool: IoPool::start().map_err(system("start threads"))?,
             buffers: BufferPool::default(),
             sessions: Mutex::default(),
-            greetings: Arc::new(Semaphore::new(self.limits.greetings.max(1))),
-            limits: RwLock::new(Arc::new(self.limits.usable())),
+            gate: Arc::new(Gate::new(&limits)),
+            refusals: Arc::new(Refusals::new(limits.refusals_logged)),
+            paths: Arc::new(Semaphore::new(limits.paths)),
+            limits: RwLock::new(Arc::new(limits)),
             meters: Arc::default(),
             ending: CancellationToken::new(),
             routes: self.routes,
@@ -262,7 +270,10 @@ pub(crate) struct Shared {
     buffers: BufferPool,
     sessions: Mutex<HashMap<SessionId, Entry>>,
     /// Connections that have not proved yet who they are.
-    greetings: Arc<Semaphore>,
+    gate: Arc<Gate>,
+    refusals: Arc<Refusals>,
+    /// One permit for each connection that has.
+    paths: Arc<Semaphore>,
     limits: RwLock<Arc<Limits>>,
     meters: Arc<Meters>,
     /// Cancelled when it is to end: from then on no session begins.

@@ -1,6 +1,7 @@
 //! The greeting: who has connected, and which session it means.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
@@ -9,16 +10,16 @@ use std::{
 
 use nicstripe_link::{arrival_interface, interfaces};
 use nicstripe_proto::{
-    Frame, LAST_PATH, PathId, Role, SessionConfig,
+    Frame, LAST_PATH, PathId, Role, SessionConfig, SessionId,
     message::{Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome},
 };
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, Service, Shared};
+use super::{Entry, Service, Shared, gate::Admission};
 use crate::{
     client::EventSlot,
-    connect::{encoded, tune_stream},
+    connect::{encoded, shown_name, tune_stream},
     plan::described,
     session::{Access, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
     stream::{Greeted, StreamEnd},
@@ -26,24 +27,38 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Finds out who has connected and which session it means.
-pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: String) -> Result<(), StreamEnd> {
+/// Finds out who has connected and which session it means. The connection's slot is given back as soon as its key is proved.
+pub(super) async fn greet(
+    shared: &Arc<Shared>,
+    tcp: TcpStream,
+    remote: SocketAddr,
+    interface: String,
+    admission: Admission,
+    deadline: Instant,
+) -> Result<(), StreamEnd> {
     tune_stream(&tcp, None);
-    let arrival = arrival_interface(&tcp).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
-    let local = tcp.local_addr().ok().map(|address| address.ip());
-    let probe = tcp.as_fd().try_clone_to_owned().ok();
-    let tls = TlsStream::accept(tcp, &shared.tls, Instant::now() + shared.limits().greeting_time).await?;
+    let tls = TlsStream::accept(tcp, &shared.tls, deadline, admission.turn()).await?;
     let key = tls.peer_key()?;
+    admission.proved();
+    let permit = shared.paths.clone().try_acquire_owned().ok();
+    let arrival = arrival_interface(tls.tcp()).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
+    let local = tls.tcp().local_addr().ok().map(|address| address.ip());
+    let probe = tls.tcp().as_fd().try_clone_to_owned().ok();
     let (frame, mut greeted) = Greeted::first_frame(tls).await?;
     let hello: Hello = match frame {
         Frame::Hello(body) => minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?,
         _ => return Err(StreamEnd::Greeting("its first frame is no hello".into())),
     };
-    let (handle, service) = match session_of(shared, &hello, key) {
+    let found = match permit {
+        Some(permit) => session_of(shared, &hello, key).map(|found| (found, permit)),
+        None => Err(Some(RefusalCode::TooManyPaths)),
+    };
+    let ((handle, service), permit) = match found {
         Ok(found) => found,
         // It is ending, and says so to nobody: a client that finds nobody tries again.
         Err(None) => return Ok(()),
         Err(Some(code)) => {
+            shared.meters.greeting_refused(refusal_word(code));
             tracing::info!(%remote, ?code, "session refused");
             greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION }))).await?;
             greeted.finish().await;
@@ -58,11 +73,12 @@ pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAd
         padding: hello.padding.map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
+    greeted.hold(permit);
     let plan = PathPlan {
         interface: arrival,
         local,
         remote,
-        peer_interface: hello.interface,
+        peer_interface: hello.interface.map(shown_name),
         capacity: Capacities::default(),
         cap: hello.cap_bps.map(nicstripe_proto::BitRate),
         named: false,
@@ -97,6 +113,8 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
     }
     let of_peer = sessions.values().filter(|entry| entry.key == key).count();
     if of_peer >= limits.sessions_per_peer {
+        // Of those that have no connection any more, one may be on its way to make this room.
+        tokio::spawn(replace(handles_of(&sessions, &key)));
         return Err(Some(RefusalCode::TooManySessions));
     }
     let service = Arc::new(Service::new(shared, key, hello).map_err(|error| {
@@ -122,12 +140,29 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         events: EventSlot::default(),
     });
     tokio::spawn(forget(shared.clone(), handle.ended.clone()));
-    let earlier: Vec<SessionHandle> = sessions.values().filter(|entry| entry.key == key).map(|entry| entry.handle.clone()).collect();
+    let earlier = handles_of(&sessions, &key);
     if !earlier.is_empty() {
         tokio::spawn(replace(earlier));
     }
     sessions.insert(hello.session, Entry { key, handle: handle.clone(), service: service.clone() });
     Ok((handle, service))
+}
+
+/// The word for why a session was refused.
+fn refusal_word(code: RefusalCode) -> &'static str {
+    match code {
+        RefusalCode::Version => "version",
+        RefusalCode::UnknownSession => "unknown_session",
+        RefusalCode::TooManySessions => "too_many_sessions",
+        RefusalCode::TooManyPaths => "too_many_paths",
+        RefusalCode::ShuttingDown => "shutting_down",
+        RefusalCode::Path => "path",
+        RefusalCode::Storage => "storage",
+    }
+}
+
+fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<SessionHandle> {
+    sessions.values().filter(|entry| entry.key == *key).map(|entry| entry.handle.clone()).collect()
 }
 
 /// Lets go of a session, and of its host routes, when it has ended.

@@ -19,6 +19,7 @@ impl DaemonHandle {
     pub fn metrics(&self) -> Metrics {
         let mut metrics = self.shared.meters.read();
         metrics.sessions = self.shared.sessions().len() as u64;
+        metrics.greetings = self.shared.gate.waiting() as u64;
         metrics.buffer_bytes = self.shared.buffers.bytes_in_use();
         metrics
     }
@@ -28,8 +29,18 @@ impl DaemonHandle {
         (*self.shared.limits()).clone()
     }
 
-    /// Changes the limits. Sessions and connections that there are keep what they have, also where that is more than what is allowed now.
+    /// Changes the limits that can change while it runs: those of sessions, the greeting time, and the time for the end. The others stay as
+    /// they were at the start. Sessions that there are keep what they have, also where that is more than what is allowed now.
     pub fn set_limits(&self, limits: Limits) {
-        *self.shared.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits.usable());
+        let mut current = self.shared.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let limits = Limits {
+            greetings: current.greetings,
+            greetings_per_address: current.greetings_per_address,
+            handshakes_per_second: current.handshakes_per_second,
+            paths: current.paths,
+            refusals_logged: current.refusals_logged,
+            ..limits.usable()
+        };
+        *current = Arc::new(limits);
     }
 }

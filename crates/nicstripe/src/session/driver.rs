@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     client::EventSlot,
-    connect::Connector,
+    connect::{Connector, shown_interface},
     error::Error,
     event::{Event, LinkState},
     file::{BufferPool, ChunkBuffer, IoPool},
@@ -73,6 +73,10 @@ const HASHING_AT_ONCE: u32 = 2;
 /// Pieces of zeros hashed at once: enough to keep two threads at it, of a millisecond each.
 const ZEROING_AT_ONCE: u32 = 4;
 
+/// Breaches of the protocol after which a session ends. One may be a fault that another connection does not have; a peer that does nothing
+/// else would be connected to for ever, as each connection is made in order.
+const MOST_BREACHES: u32 = 8;
+
 /// Chunks of a file that is there read at once: enough for one disk to have a queue.
 const COMPARING_AT_ONCE: u32 = 4;
 
@@ -100,6 +104,8 @@ pub(crate) struct Driver {
     later: Vec<(PathId, DataHeader, ChunkBuffer)>,
     zeroing: u32,
     comparing: u32,
+    /// Connections that ended because the peer broke the protocol.
+    breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
     started: Instant,
@@ -128,12 +134,17 @@ impl Driver {
             later: Vec::new(),
             zeroing: 0,
             comparing: 0,
+            breaches: 0,
             closing: None,
             next_generation: 0,
             started: now,
             config,
         };
-        tokio::spawn(driver.run());
+        let ending = Ending(handle.clone());
+        tokio::spawn(async move {
+            let _ending = ending;
+            driver.run().await;
+        });
         handle
     }
 
@@ -311,12 +322,11 @@ impl Driver {
             }
             StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
             StreamEvent::Ended(end) => {
-                let loss = match end {
-                    StreamEnd::Frame(_) => PathLoss::Protocol,
-                    _ => PathLoss::Reset,
-                };
+                if let StreamEnd::Frame(error) = end {
+                    return self.on_misbehaved(path, &error, now);
+                }
                 tracing::info!(path = path.0, end = %logged_error(&end), "path lost its connection");
-                self.lose(path, loss, now);
+                self.lose(path, PathLoss::Reset, now);
             }
         }
     }
@@ -347,9 +357,16 @@ impl Driver {
         }
     }
 
-    fn on_misbehaved(&mut self, path: PathId, error: &nicstripe_proto::PathError, now: Instant) {
+    fn on_misbehaved(&mut self, path: PathId, error: &dyn std::error::Error, now: Instant) {
         tracing::warn!(path = path.0, error = %logged_error(error), peer = self.config.host, "peer misbehaved");
         self.lose(path, PathLoss::Protocol, now);
+        self.breaches += 1;
+        if self.breaches >= MOST_BREACHES
+            && let Some(slot) = self.slots.get(&path)
+        {
+            self.finish(Err(Error::Protocol { address: slot.plan.remote, why: crate::chain(error) }));
+            self.closing = Some(CloseCode::Cancelled);
+        }
     }
 
     fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
@@ -503,7 +520,9 @@ impl Driver {
                 self.finish(Err(error));
                 self.closing = Some(CloseCode::Cancelled);
             }
-            Wanted::PeerInterfaces(interfaces) => self.plan(LinkNews::PeerInterfaces(interfaces)),
+            Wanted::PeerInterfaces(interfaces) => {
+                self.plan(LinkNews::PeerInterfaces(interfaces.into_iter().map(shown_interface).collect()));
+            }
             Wanted::Expected(connections) => {
                 if let Access::Daemon(service) = &self.config.access {
                     service.expect(connections, self.handle.clone());
@@ -609,6 +628,19 @@ impl Driver {
                 _ = inputs.recv() => {}
             }
         }
+    }
+}
+
+/// Has a session ended for all others whatever became of its task. One that panics takes no other along, and its place is free again.
+struct Ending(SessionHandle);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a session ended by a fault in this program");
+        }
+        self.0.connected.store(false, Ordering::Release);
+        self.0.ended.cancel();
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{
         kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
         ports::{Line, Owner, Receiving, Sending},
-        work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
+        work::{Access, Fault, LocalTarget, Outcome, WorkDone, offer_of},
     },
     tree::{
         TreeReport,
@@ -343,7 +343,7 @@ impl Driver {
 
     fn line(&self, transfer: TransferId, alone: Option<Alone>) -> Line {
         let owner = alone.map(|alone| Owner { events: self.config.events.clone(), alone });
-        Line { transfer, inputs: self.handle.inputs.clone(), owner, _running: self.threads.token() }
+        Line { transfer, inputs: self.handle.inputs.clone(), owner, _running: self.threads.token(), _fault: Fault::of(&self.handle.inputs) }
     }
 
     pub(super) fn on_given(&mut self, transfer: TransferId, given: Given) {
