@@ -24,8 +24,10 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// `NICSTRIPE_LOG`, or `log.filter` of the configuration file, is no filter.
-    #[error("log filter {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
+    #[error("{key} is {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
     LogFilter {
+        /// Where it was set.
+        key: &'static str,
         /// Its value.
         text: String,
         /// What the parser said.

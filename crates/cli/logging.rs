@@ -42,7 +42,7 @@ pub(crate) enum LogFormat {
 /// Starts the log of a command that a person watches: warnings, without the time. Errors: `NICSTRIPE_LOG` cannot be read as a filter.
 pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     let filter = match env::var(LOG_VARIABLE) {
-        Ok(text) if !text.is_empty() => filter(&text)?,
+        Ok(text) if !text.is_empty() => LogFilter { key: LOG_VARIABLE, text }.parse()?,
         _ => EnvFilter::new("warn"),
     };
     let lines = Lines { time: false, journal: terminal.voice() == Voice::Journal };
@@ -53,8 +53,8 @@ pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
 }
 
 /// Starts the log of a daemon, whose filter can be changed. Errors: the filter cannot be read as one.
-pub(crate) fn start_daemon(text: &str, format: LogFormat, terminal: &Terminal) -> Result<LogControl, Failure> {
-    let (filter, handle) = reload::Layer::new(filter(text)?);
+pub(crate) fn start_daemon(filter: &LogFilter, format: LogFormat, terminal: &Terminal) -> Result<LogControl, Failure> {
+    let (filter, handle) = reload::Layer::new(filter.parse()?);
     let layer = tracing_subscriber::fmt::layer().with_writer(terminal.clone());
     let layer = match format {
         LogFormat::Json => {
@@ -80,17 +80,29 @@ pub(crate) struct LogControl(reload::Handle<EnvFilter, Registry>);
 
 impl LogControl {
     /// Logs what this filter lets through. Errors: it is none; all stays as it was then.
-    pub(crate) fn set(&self, text: &str) -> Result<(), Failure> {
-        let filter = filter(text)?;
+    pub(crate) fn set(&self, filter: &LogFilter) -> Result<(), Failure> {
+        let filter = filter.parse()?;
         // Fails when there is no log any more.
         let _ = self.0.reload(filter);
         Ok(())
     }
 }
 
-/// Reads a filter.
-pub(crate) fn filter(text: &str) -> Result<EnvFilter, Failure> {
-    EnvFilter::try_new(text).map_err(|source| Failure::LogFilter { text: text.to_owned(), source })
+/// What is logged, and where that was set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogFilter {
+    /// The variable or key.
+    pub(crate) key: &'static str,
+    /// A level, or targets with levels.
+    pub(crate) text: String,
+}
+
+impl LogFilter {
+    /// Reads it. Errors: it is none.
+    pub(crate) fn parse(&self) -> Result<EnvFilter, Failure> {
+        let Self { key, text } = self;
+        EnvFilter::try_new(text).map_err(|source| Failure::LogFilter { key, text: text.clone(), source })
+    }
 }
 
 /// The variable that says what is logged.

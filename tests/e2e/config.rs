@@ -54,7 +54,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
         ("routes = \"perhaps\"\n", &["line 1", "routes = \"perhaps\"", "expected \"auto\", \"always\" or \"never\""]),
         ("metrics = \"0.0.0.0:9747\"\n", &["metrics", "0.0.0.0:9747", "metrics-any"]),
         ("read-only = true\nappend-only = true\n", &["read-only and append-only"]),
-        ("log.filter = \"=x=\"\n", &["=x="]),
+        ("log.filter = \"=x=\"\n", &["log.filter", "=x="]),
     ] {
         write(&side, config);
         side.run(["serve"]).expect(2).error(parts);

@@ -124,8 +124,8 @@ fn what(text: &str, span: Range<usize>, message: &str) -> String {
     let value = text.get(span).unwrap_or_default().lines().next().unwrap_or_default();
     // A key that is not known is the place itself, and the message has it.
     let Some((key, _)) = text[begun..before.len()].split_once('=') else { return message };
-    let tables = before.lines().filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'));
-    let table = tables.last().map_or_else(String::new, |(table, _)| format!("{table}."));
+    let mut tables = before.lines().filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'));
+    let table = tables.next_back().map_or_else(String::new, |(table, _)| format!("{table}."));
     let value: String = escaped(value.as_bytes()).chars().take(MOST_SHOWN).collect();
     format!("{table}{} = {value}: {message}", key.trim())
 }

@@ -134,7 +134,7 @@ impl Serve {
 
 /// Says whether these settings can be served with, as far as that can be told without listening. Makes nothing.
 fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
-    logging::filter(&settings.log_filter)?;
+    settings.log_filter.parse()?;
     canonical(&settings.root)?;
     settings.listen.iter().try_for_each(|listen| listen.resolve().map(drop))?;
     Peers::load(&home.peers_file())?;

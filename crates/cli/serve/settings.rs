@@ -19,7 +19,7 @@ use super::{
 use crate::{
     cp::Routes,
     failure::Failure,
-    logging::{LOG_VARIABLE, LogFormat},
+    logging::{LOG_VARIABLE, LogFilter, LogFormat},
 };
 
 /// What `serve` is to do, complete.
@@ -36,7 +36,7 @@ pub(super) struct Settings {
     pub(super) routes: Routes,
     pub(super) announce: bool,
     pub(super) metrics: Option<SocketAddr>,
-    pub(super) log_filter: String,
+    pub(super) log_filter: LogFilter,
     pub(super) log_format: LogFormat,
     pub(super) limits: Limits,
 }
@@ -62,6 +62,7 @@ impl Settings {
         };
         let metrics = args.metrics.clone().unwrap_or(config.metrics);
         let variable = env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty());
+        let variable = variable.map(|text| LogFilter { key: LOG_VARIABLE, text });
         Ok(Self {
             root: args.root.clone().unwrap_or(config.root),
             listen,
@@ -71,7 +72,7 @@ impl Settings {
             routes: args.routes.unwrap_or(config.routes),
             announce: args.announce || config.announce,
             metrics: metrics_address(&metrics, args.metrics_any || config.metrics_any)?,
-            log_filter: variable.unwrap_or(config.log.filter),
+            log_filter: variable.unwrap_or(LogFilter { key: "log.filter", text: config.log.filter }),
             log_format: args.log_format.unwrap_or(config.log.format),
             limits: config.limits.0,
             file,

@@ -150,7 +150,7 @@ impl RouteKeeper {
                     return Err(Error::System { what: "install a host route", source: io::Error::other(error) });
                 }
                 (Err(error), _) => {
-                    tracing::info!(interface = plan.interface, error = %crate::logged::logged_error(&error), "no host route")
+                    tracing::info!(interface = plan.interface, error = %crate::logged::logged_error(&error), "no host route");
                 }
             }
         }

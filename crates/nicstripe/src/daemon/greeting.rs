@@ -91,7 +91,8 @@ pub(super) async fn greet(
     Ok(())
 }
 
-/// Returns the session that a hello means: a new one, or one of the same key. Errors: why there is none; nothing is said while the daemon ends.
+/// Returns the session that a hello means: a new one, or one of the same key. Errors: why there is none; without a word while the daemon
+/// ends.
 fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), Option<RefusalCode>> {
     if hello.version != VERSION {
         return Err(Some(RefusalCode::Version));

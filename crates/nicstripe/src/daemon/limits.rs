@@ -50,7 +50,7 @@ pub struct Limits {
     pub paths: usize,
     /// Lines of the log a second, at most, about connections that were turned away: 10. The rest is counted in one line.
     pub refusals_logged: u32,
-    /// Most that a session may send and get, over all links, of a peer whose line in the list of peers says nothing: no limit.
+    /// Most that is sent in a session, over all links, to a peer whose line in the list of peers has no rate: no limit.
     pub session_rate: Option<BitRate>,
     /// How long all sessions together may take to end when the daemon is to: 10 s. Then it ends without those that wait for a disk.
     pub shutdown_time: Duration,

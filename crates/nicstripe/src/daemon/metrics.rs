@@ -24,7 +24,8 @@ pub struct Metrics {
     pub sessions_begun: u64,
     /// Paths of all sessions by their state.
     pub paths: PathCounts,
-    /// Times that a connected path was lost, by reason: `unreachable`, `carrier`, `silent`, `reset`, `protocol`, `wrong_interface`, `other`.
+    /// Times that a connected path was lost while its session went on, by reason: `carrier`, `silent`, `reset`, `protocol`,
+    /// `wrong_interface`, `unreachable`, `other`.
     pub paths_lost: BTreeMap<&'static str, u64>,
     /// Transfers that run; a tree counts once, and each of its large files once more.
     pub transfers: u64,
@@ -111,8 +112,8 @@ impl Direction {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Histogram {
-    /// How often it took at most as long as the bound of the same place in [`Histogram::BOUNDS`], and longer than the bound before; what took
-    /// longer than all comes last.
+    /// How often it took at most as long as the bound of the same place in [`Histogram::BOUNDS`], and longer than the bound before; what
+    /// took longer than all comes last.
     pub counts: [u64; Self::BOUNDS.len() + 1],
     /// Time of all together.
     pub sum: Duration,
