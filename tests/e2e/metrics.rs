@@ -165,6 +165,25 @@ fn a_copy_that_runs_shows_too() {
 }
 
 #[test]
+fn who_is_turned_away_is_counted_by_reason() {
+    let (pair, address) = pair();
+    let connect = || TcpStream::connect(("127.0.1.2", pair.daemon.port)).unwrap();
+    let _idle = connect();
+    await_page(&address, |page| page.value("nicstripe_greetings") == 1.0);
+    connect().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    await_page(&address, |page| page.value("nicstripe_greetings_refused_total{reason=\"not_tls\"}") == 1.0);
+    let stranger = Side::here();
+    stranger.trust(&pair.server, "nas", "");
+    stranger.write("file", b"bytes");
+    let port = pair.daemon.port.to_string();
+    stranger.run(["cp", "-P", &port, "file", "127.0.0.1:"]).expect(5);
+    await_page(&address, |page| page.value("nicstripe_greetings_refused_total{reason=\"untrusted_key\"}") >= 1.0);
+    // The idle one is closed after 5 s.
+    await_page(&address, |page| page.value("nicstripe_greetings_refused_total{reason=\"timed_out\"}") == 1.0);
+    assert_eq!(get(&address).value("nicstripe_sessions_begun_total"), 0.0);
+}
+
+#[test]
 fn nothing_that_a_peer_words_is_in_the_metrics() {
     let (pair, address) = pair();
     pair.client.write("secret-name", content(100));

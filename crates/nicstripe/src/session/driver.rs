@@ -562,7 +562,8 @@ impl Driver {
             return;
         }
         slot.state = state.clone();
-        tracing::info!(interface = %slot.plan.interface, remote = %slot.plan.remote, state = %logged(format_args!("{state:?}")), "link");
+        let (interface, remote) = (&slot.plan.interface, &slot.plan.remote);
+        tracing::info!(peer = self.config.host, %interface, %remote, state = %logged(format_args!("{state:?}")), "link");
         let link = slot.plan.link();
         self.tell(Event::Link { link, state });
     }
