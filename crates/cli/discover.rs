@@ -15,8 +15,7 @@ use crate::{
     hint::hint,
     invocation::{Invocation, quoted},
     json::Discovery,
-    logging::{self, Logs},
-    places,
+    logging, places,
     quantity::parse_time,
     runtime, stdout,
     terminal::Terminal,
@@ -65,7 +64,7 @@ impl Discover {
     }
 
     fn search(self, terminal: &Terminal) -> Result<Vec<Heard>, Failure> {
-        logging::start(Logs::Warnings, terminal)?;
+        logging::start(terminal)?;
         let home = places::home()?;
         let runtime = runtime::threaded()?;
         runtime.block_on(self.heard(&home))

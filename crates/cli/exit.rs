@@ -8,6 +8,7 @@ use crate::{
     cp::{ListError, PlanError},
     demo::DemoError,
     failure::Failure,
+    serve::ConfigError,
     signals::Stop,
 };
 
@@ -53,6 +54,8 @@ impl Exit {
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Location(_) | Failure::LogFilter { .. } | Failure::PeerLine(_) => Self::Usage,
+            Failure::Config(ConfigError::File(error)) => Self::of_config(error.io().is_some()),
+            Failure::Config(ConfigError::Line { .. }) | Failure::Setting { .. } => Self::Usage,
             Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => Self::Usage,
             Failure::Plan(error) => Self::of_plan(error),
             Failure::Source { .. } | Failure::Directory { .. } | Failure::NotADirectory { .. } | Failure::Root { .. } => Self::Files,
@@ -64,6 +67,7 @@ impl Exit {
             Failure::Library(error) => Self::of_error(error),
             Failure::Identity(error) => Self::of_config(error.io().is_some()),
             Failure::Peers(error) => Self::of_peers(error),
+            Failure::Metrics { .. } => Self::Failed,
             Failure::Routes(_) | Failure::Home(_) | Failure::Runtime(_) | Failure::Signals(_) => Self::Failed,
             Failure::Demo(DemoError::Digest { .. }) => Self::Digest,
             Failure::Demo(_) => Self::Failed,

@@ -1,6 +1,6 @@
 //! Why a command failed.
 
-use std::{io, path::PathBuf};
+use std::{io, net::SocketAddr, path::PathBuf};
 
 use nicstripe::{
     routes::RouteError,
@@ -10,6 +10,7 @@ use nicstripe::{
 use crate::{
     cp::{ListError, LocationError, PlanError, Shortfall},
     demo::DemoError,
+    serve::ConfigError,
     signals::Stop,
 };
 
@@ -22,13 +23,34 @@ pub(crate) enum Failure {
     /// Arguments of `cp` do not go together.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// `NICSTRIPE_LOG` is no filter.
-    #[error("NICSTRIPE_LOG is {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
+    /// `NICSTRIPE_LOG`, or `log.filter` of the configuration file, is no filter.
+    #[error("{key} is {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
     LogFilter {
+        /// Where it was set.
+        key: &'static str,
         /// Its value.
         text: String,
         /// What the parser said.
         source: tracing_subscriber::filter::ParseError,
+    },
+    /// The configuration file of `serve`.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Settings of `serve` that do not go together.
+    #[error("{key}: {why}")]
+    Setting {
+        /// The option or key.
+        key: &'static str,
+        /// What is wrong, and what is allowed.
+        why: String,
+    },
+    /// Where the metrics are to be had cannot be listened on.
+    #[error("cannot listen on {address} for metrics")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
     },
     /// The line given to `trust add` is none.
     #[error(transparent)]

@@ -15,9 +15,7 @@ use crate::{
     cp::{parse_link, parse_port},
     failure::Failure,
     json::{self, LinkEnds, State},
-    link_text,
-    logging::{self, Logs},
-    places,
+    link_text, logging, places,
     quantity::Speed,
     runtime, stdout,
     table::aligned,
@@ -56,7 +54,7 @@ pub(crate) struct Links {
 impl Links {
     /// Looks, and prints what is there.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
-        logging::start(Logs::Warnings, terminal)?;
+        logging::start(terminal)?;
         check_excluded(&self.exclude_link)?;
         let Some(host) = self.host.clone() else {
             let interfaces = local_interfaces()?;

@@ -1,37 +1,251 @@
 //! Logs on standard error, chosen by `NICSTRIPE_LOG`.
+//!
+//! One record is one line, whatever is in it: the library cuts and escapes what a peer has worded, and the text format here escapes every
+//! value once more and quotes it where it has spaces, so that none looks like a field of its own.
 
-use std::{env, io::IsTerminal as _};
+use std::{env, fmt, io::IsTerminal as _};
 
-use tracing_subscriber::EnvFilter;
+use clap::ValueEnum;
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, Registry,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::Writer,
+        time::{FormatTime as _, SystemTime},
+    },
+    layer::SubscriberExt as _,
+    registry::LookupSpan,
+    reload,
+    util::SubscriberInitExt as _,
+};
 
-use crate::{failure::Failure, terminal::Terminal};
+use crate::{
+    failure::Failure,
+    terminal::{Priority, Terminal, Voice},
+};
 
-/// What is logged when `NICSTRIPE_LOG` is not set.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Logs {
-    /// Warnings, for a person who watches: without the time.
-    Warnings,
-    /// What a daemon does, with the time.
-    Daemon,
+/// How a daemon's log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Text, as it suits where it goes: for the journal of systemd without times, with priorities
+    Auto,
+    /// Lines of text with the time
+    Text,
+    /// One JSON object a line
+    Json,
 }
 
-/// Starts logging. Errors: `NICSTRIPE_LOG` cannot be read as a filter.
-pub(crate) fn start(logs: Logs, terminal: &Terminal) -> Result<(), Failure> {
-    let filter = match env::var(VARIABLE) {
-        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|source| Failure::LogFilter { text, source })?,
-        _ => EnvFilter::new(match logs {
-            Logs::Warnings => "warn",
-            Logs::Daemon => "info",
-        }),
+/// Starts the log of a command that a person watches: warnings, without the time. Errors: `NICSTRIPE_LOG` cannot be read as a filter.
+pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
+    let filter = match env::var(LOG_VARIABLE) {
+        Ok(text) if !text.is_empty() => LogFilter { key: LOG_VARIABLE, text }.parse()?,
+        _ => EnvFilter::new("warn"),
     };
-    let coloured = std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(terminal.clone()).with_ansi(coloured).with_target(false);
+    let lines = Lines { time: false, journal: terminal.voice() == Voice::Journal };
+    let layer = tracing_subscriber::fmt::layer().event_format(lines).with_writer(terminal.clone()).with_ansi(is_coloured());
     // Fails when a subscriber is set already, which only a test does.
-    let _ = match logs {
-        Logs::Warnings => builder.without_time().try_init(),
-        Logs::Daemon => builder.try_init(),
-    };
+    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
     Ok(())
 }
 
-const VARIABLE: &str = "NICSTRIPE_LOG";
+/// Starts the log of a daemon, whose filter can be changed. Errors: the filter cannot be read as one.
+pub(crate) fn start_daemon(filter: &LogFilter, format: LogFormat, terminal: &Terminal) -> Result<LogControl, Failure> {
+    let (filter, handle) = reload::Layer::new(filter.parse()?);
+    let layer = tracing_subscriber::fmt::layer().with_writer(terminal.clone());
+    let layer = match format {
+        LogFormat::Json => {
+            terminal.speak(Voice::Records);
+            layer.json().flatten_event(true).with_current_span(false).with_span_list(false).with_target(false).boxed()
+        }
+        LogFormat::Text => {
+            terminal.speak(Voice::Plain);
+            layer.event_format(Lines { time: true, journal: false }).with_ansi(is_coloured()).boxed()
+        }
+        LogFormat::Auto => {
+            let journal = terminal.voice() == Voice::Journal;
+            layer.event_format(Lines { time: !journal, journal }).with_ansi(is_coloured()).boxed()
+        }
+    };
+    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
+    Ok(LogControl(handle))
+}
+
+/// Changes what a running daemon logs.
+#[derive(Debug)]
+pub(crate) struct LogControl(reload::Handle<EnvFilter, Registry>);
+
+impl LogControl {
+    /// Logs what this filter lets through. Errors: it is none; all stays as it was then.
+    pub(crate) fn set(&self, filter: &LogFilter) -> Result<(), Failure> {
+        let filter = filter.parse()?;
+        // Fails when there is no log any more.
+        let _ = self.0.reload(filter);
+        Ok(())
+    }
+}
+
+/// What is logged, and where that was set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogFilter {
+    /// The variable or key.
+    pub(crate) key: &'static str,
+    /// A level, or targets with levels.
+    pub(crate) text: String,
+}
+
+impl LogFilter {
+    /// Reads it. Errors: it is none.
+    pub(crate) fn parse(&self) -> Result<EnvFilter, Failure> {
+        let Self { key, text } = self;
+        EnvFilter::try_new(text).map_err(|source| Failure::LogFilter { key, text: text.clone(), source })
+    }
+}
+
+/// The variable that says what is logged.
+pub(crate) const LOG_VARIABLE: &str = "NICSTRIPE_LOG";
+
+fn is_coloured() -> bool {
+    std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Writes a record as a line of text: time, level, message, fields.
+struct Lines {
+    time: bool,
+    /// With the priority as sd-daemon(3) has it; the journal knows the time.
+    journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let level = *event.metadata().level();
+        if self.journal {
+            write!(writer, "{}", priority(level))?;
+        }
+        if self.time {
+            SystemTime.format_time(&mut writer)?;
+            writer.write_char(' ')?;
+        }
+        if !self.journal {
+            write_level(&mut writer, level)?;
+        }
+        let mut values = Values::default();
+        event.record(&mut values);
+        writeln!(writer, "{}{}", values.message, values.fields)
+    }
+}
+
+fn write_level(writer: &mut Writer<'_>, level: Level) -> fmt::Result {
+    let colour = match level {
+        Level::ERROR => 31,
+        Level::WARN => 33,
+        Level::INFO => 32,
+        Level::DEBUG => 34,
+        Level::TRACE => 35,
+    };
+    match writer.has_ansi_escapes() {
+        true => write!(writer, "\u{1b}[{colour}m{level:>5}\u{1b}[0m "),
+        false => write!(writer, "{level:>5} "),
+    }
+}
+
+fn priority(level: Level) -> Priority {
+    match level {
+        Level::ERROR => Priority::Error,
+        Level::WARN => Priority::Warning,
+        Level::INFO => Priority::Info,
+        Level::DEBUG | Level::TRACE => Priority::Debug,
+    }
+}
+
+/// The values of a record, escaped.
+#[derive(Default)]
+struct Values {
+    message: String,
+    fields: String,
+}
+
+impl Values {
+    fn add(&mut self, field: &Field, text: &str) {
+        let text = nicstripe::printable(text.as_bytes());
+        match field.name() {
+            "message" => self.message = text,
+            name => {
+                let bare = !text.is_empty() && !text.contains([' ', '"', '=']);
+                let value = if bare { text } else { format!("\"{}\"", text.replace('"', "\\\"")) };
+                self.fields.push_str(&format!(" {name}={value}"));
+            }
+        }
+    }
+}
+
+impl Visit for Values {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, &format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What is written for the records that `log` makes.
+    fn written(lines: Lines, log: impl FnOnce()) -> String {
+        #[derive(Clone, Default)]
+        struct Memory(Arc<Mutex<Vec<u8>>>);
+        impl std::io::Write for Memory {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let memory = Memory::default();
+        let writer = memory.clone();
+        let layer = tracing_subscriber::fmt::layer().event_format(lines).with_writer(move || writer.clone()).with_ansi(false);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+        String::from_utf8(memory.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_one_line_whatever_is_in_it() {
+        let evil = "a\nERROR b\r\u{1b}[2J\u{85}\u{202e}\u{2028}";
+        let text = written(Lines { time: false, journal: false }, || tracing::info!(name = %evil, other = evil, debug = ?evil, "what"));
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        let controls = text.trim_end().chars().filter(|c| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}'));
+        assert_eq!(controls.count(), 0, "{text}");
+    }
+
+    #[test]
+    fn no_value_looks_like_another_field() {
+        let log = || tracing::info!(name = %"x result=done\" y=\"z", count = 3, empty = "", address = "[::]:7", "transfer failed");
+        let text = written(Lines { time: false, journal: false }, log);
+        assert_eq!(text, " INFO transfer failed name=\"x result=done\\\" y=\\\"z\" count=3 empty=\"\" address=[::]:7\n");
+    }
+
+    #[test]
+    fn the_journal_gets_priorities_and_no_time() {
+        let log = || {
+            tracing::error!("one");
+            tracing::warn!("two");
+            tracing::info!("three");
+            tracing::debug!("four");
+        };
+        assert_eq!(written(Lines { time: false, journal: true }, log), "<3>one\n<4>two\n<6>three\n<7>four\n");
+    }
+}

@@ -11,6 +11,8 @@ pub(crate) enum Told {
     Stop(Stop),
     /// Say how far it is (SIGUSR1).
     Status,
+    /// Read the configuration again (SIGHUP), where that was asked for.
+    Reload,
 }
 
 /// Why the process is to end.
@@ -36,6 +38,7 @@ pub(crate) struct Signals {
     terminate: Stream,
     hangup: Stream,
     status: Stream,
+    reloads: bool,
 }
 
 impl Signals {
@@ -47,7 +50,14 @@ impl Signals {
             terminate: take(SignalKind::terminate())?,
             hangup: take(SignalKind::hangup())?,
             status: take(SignalKind::user_defined1())?,
+            reloads: false,
         })
+    }
+
+    /// Takes SIGHUP for a wish to read the configuration again, as daemons do; a terminal that is closed sends it too, so this is for a
+    /// process that has none.
+    pub(crate) fn reload_on_hangup(&mut self) {
+        self.reloads = true;
     }
 
     /// Waits for the next signal. Cancel safe.
@@ -55,7 +65,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Told::Stop(Stop::Interrupt),
             _ = self.terminate.recv() => Told::Stop(Stop::Terminate),
-            _ = self.hangup.recv() => Told::Stop(Stop::Terminate),
+            _ = self.hangup.recv() => if self.reloads { Told::Reload } else { Told::Stop(Stop::Terminate) },
             _ = self.status.recv() => Told::Status,
         }
     }

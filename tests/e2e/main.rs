@@ -5,12 +5,15 @@
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
+mod config;
 mod copies;
 mod deltas;
 mod harness;
 mod interruptions;
 mod links;
+mod logs;
 mod memory;
+mod metrics;
 mod names;
 mod options;
 mod output;
@@ -18,6 +21,7 @@ mod pair;
 mod pipes;
 mod reference;
 mod refusals;
+mod service;
 mod sources;
 mod trees;
 mod trees_changed;

@@ -57,9 +57,7 @@ use crate::{
     hint::hint,
     invocation::Invocation,
     json::{self, Document, EventStream},
-    link_text,
-    logging::{self, Logs},
-    places, runtime,
+    link_text, logging, places, runtime,
     signals::{Signals, Stop, Told},
     terminal::Terminal,
 };
@@ -96,7 +94,7 @@ impl Cp {
     }
 
     fn copy(&self, terminal: &Terminal, wishes: Wishes, shown: &mut Shown) -> Result<Report, Failure> {
-        logging::start(Logs::Warnings, terminal)?;
+        logging::start(terminal)?;
         let mut plan = Plan::of(self)?;
         check_here(&plan)?;
         let tree = std::mem::take(&mut plan.tree).read()?;
@@ -237,7 +235,7 @@ async fn watch(mut transfer: Transfer, show: &mut Show, signals: &mut Signals) -
             },
             _ = ticks.tick() => show.on_tick(),
             told = signals.next() => match (told, stopped) {
-                (Told::Status, _) => show.say_status(),
+                (Told::Status | Told::Reload, _) => show.say_status(),
                 (Told::Stop(stop), Some(_)) => stop.at_once(),
                 (Told::Stop(stop), None) => {
                     stopped = Some(stop);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nicstripe::{FailedEntry, LinkProgress, LinkReport, Report, TreeReport, UnusedInterface};
 use serde::Serialize;
 
-use super::{LinkEnds, State, code_word, micros, seconds};
+use super::{LinkEnds, State, micros, seconds};
 use crate::{cp::View, exit::Exit, failure::Failure};
 
 /// What became of a copy: `docs/schema/cp-report.schema.json`.
@@ -233,7 +233,7 @@ impl<'a> TreeDocument<'a> {
 
 impl<'a> From<&'a FailedEntry> for FailureDocument<'a> {
     fn from(failure: &'a FailedEntry) -> Self {
-        Self { name: &failure.name, code: code_word(failure.code), text: &failure.text }
+        Self { name: &failure.name, code: failure.code.word(), text: &failure.text }
     }
 }
 

@@ -11,7 +11,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nicstripe::{EntryOutcome, Event, LinkProgress, Name, Progress, Verdict, escaped};
 use serde::Serialize;
 
-use super::{Document, LinkEnds, State, code_word, seconds};
+use super::{Document, LinkEnds, State, seconds};
 use crate::failure::Failure;
 
 /// Standard output as a stream of events, until nobody reads it any more.
@@ -164,7 +164,7 @@ impl EntryLine {
         let name_base64 = (shown.as_bytes() != exact).then(|| BASE64_STANDARD.encode(&exact));
         let (bytes, code, text) = match outcome {
             EntryOutcome::Copied { bytes, .. } => (Some(*bytes), None, None),
-            EntryOutcome::Failed { code, text } => (None, Some(code_word(*code)), Some(text.clone())),
+            EntryOutcome::Failed { code, text } => (None, Some(code.word()), Some(text.clone())),
             _ => (None, None, None),
         };
         Self { name: shown, name_base64, outcome: outcome_word(outcome), bytes, code, text }

@@ -17,7 +17,7 @@ pub(crate) use self::{
 
 use std::{net::IpAddr, time::Duration};
 
-use nicstripe::{FailCode, LinkName, LinkState};
+use nicstripe::{LinkName, LinkState};
 use serde::Serialize;
 
 /// A link by its ends.
@@ -56,24 +56,6 @@ impl<'a> From<&'a LinkState> for State<'a> {
             _ => ("unknown", None),
         };
         Self { state, reason }
-    }
-}
-
-/// Returns the word for a kind of failure.
-fn code_word(code: FailCode) -> &'static str {
-    match code {
-        FailCode::Refused => "refused",
-        FailCode::NotFound => "not_found",
-        FailCode::Exists => "exists",
-        FailCode::Io => "io",
-        FailCode::NoSpace => "no_space",
-        FailCode::SourceChanged => "source_changed",
-        FailCode::Digest => "digest",
-        FailCode::Busy => "busy",
-        FailCode::Cancelled => "cancelled",
-        FailCode::Protocol => "protocol",
-        FailCode::NotAFile => "not_a_file",
-        _ => "unknown",
     }
 }
 

@@ -110,8 +110,8 @@ fn check(component: &[u8]) -> Result<(), NameError> {
     if plain { Ok(()) } else { Err(NameError::Component(escaped(component))) }
 }
 
-/// Returns text that is safe on a terminal and in a log and that stands for nothing else: control characters, direction marks, backslashes
-/// and bytes that are not UTF-8 are escaped.
+/// Returns text that is safe on a terminal and in a log and that stands for nothing else: control characters, direction marks, separators of
+/// lines, backslashes and bytes that are not UTF-8 are escaped.
 pub fn escaped(bytes: &[u8]) -> String {
     escape(bytes, true)
 }
@@ -125,8 +125,9 @@ fn escape(bytes: &[u8], backslashes: bool) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            let directional = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            if c.is_control() || directional || (backslashes && c == '\\') {
+            let directional = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            let separates = matches!(c, '\u{2028}' | '\u{2029}');
+            if c.is_control() || directional || separates || (backslashes && c == '\\') {
                 text.extend(c.escape_default());
             } else {
                 text.push(c);

@@ -5,7 +5,10 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     os::fd::AsFd,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -13,6 +16,7 @@ use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, t
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
+    name::escaped,
 };
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -44,6 +48,8 @@ pub(crate) struct Connector {
     pinned: Arc<OnceLock<PublicKey>>,
     /// Interfaces and the peer's addresses between which packets above [`SMALL_MTU`] vanish.
     narrow: Mutex<HashSet<(String, IpAddr)>>,
+    /// Whether the daemon has welcomed us.
+    met: AtomicBool,
 }
 
 /// The first connection of a session.
@@ -71,6 +77,7 @@ impl Connector {
             session: SessionId(crate::random_bytes()),
             pinned,
             narrow: Mutex::default(),
+            met: AtomicBool::new(false),
         }
     }
 
@@ -79,6 +86,7 @@ impl Connector {
         let (established, welcome) = self.greet(path, plan, Some(interfaces), FIRST_CONNECT_TIMEOUT).await?;
         let key = established.greeted.tls().peer_key().map_err(|error| self.tls_error(error, plan.remote))?;
         let _ = self.pinned.set(key);
+        self.met.store(true, Ordering::Release);
         let remote_interfaces = welcome.interfaces.unwrap_or_default();
         Ok(FirstContact { established, remote_interfaces, key, arrival: welcome.arrival })
     }
@@ -170,6 +178,11 @@ impl Connector {
         Ok((Established { greeted, probe, local, verified: None, path_mtu: None }, welcome))
     }
 
+    /// Whether the daemon has accepted our key on an earlier connection of this session.
+    fn has_met(&self) -> bool {
+        self.met.load(Ordering::Acquire)
+    }
+
     /// Whether large packets were found to vanish on this link.
     fn is_narrow(&self, plan: &PathPlan) -> bool {
         let known = self.narrow.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,11 +192,19 @@ impl Connector {
     fn welcome(&self, frame: Frame, address: SocketAddr) -> Result<Welcome, Error> {
         let protocol = |why: String| Error::Protocol { address, why };
         match frame {
-            Frame::Welcome(body) => minicbor::decode(&body).map_err(|error| protocol(format!("its welcome cannot be read: {error}"))),
+            Frame::Welcome(body) => {
+                let welcome: Welcome = minicbor::decode(&body).map_err(|error| protocol(format!("its welcome cannot be read: {error}")))?;
+                let interfaces = welcome.interfaces.map(|interfaces| interfaces.into_iter().map(shown_interface).collect());
+                Ok(Welcome { arrival: welcome.arrival.map(shown_name), interfaces, ..welcome })
+            }
             Frame::Refuse(body) => {
                 let refusal: Refusal = minicbor::decode(&body).map_err(|error| protocol(format!("its refusal cannot be read: {error}")))?;
                 Err(match refusal.code {
                     RefusalCode::Version => protocol(format!("it speaks version {}", refusal.version)),
+                    // The session's other paths have nothing to do with it, and there may be room later.
+                    RefusalCode::TooManyPaths if self.has_met() => {
+                        Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS) }
+                    }
                     code => Error::Refused { host: self.host.clone(), why: refusal_text(code) },
                 })
             }
@@ -202,6 +223,8 @@ impl Connector {
     fn tls_error(&self, error: TlsError, address: SocketAddr) -> Error {
         match error {
             TlsError::UntrustedKey(key) => Error::UntrustedPeer { host: self.host.clone(), key },
+            // Who knows our key refuses it with a reason. Without one, anybody on the way can have cut this connection.
+            TlsError::ClosedAtKey(_) if self.has_met() => Error::Connect { address, source: io::ErrorKind::ConnectionReset.into() },
             TlsError::KeyRefused(_) | TlsError::ClosedAtKey(_) => Error::Untrusted { host: self.host.clone(), ours: self.ours },
             TlsError::Io { source, .. } => Error::Connect { address, source },
             TlsError::TimedOut => Error::Connect { address, source: io::ErrorKind::TimedOut.into() },
@@ -210,6 +233,23 @@ impl Connector {
         }
     }
 }
+
+/// Why a daemon takes no further connection.
+const TOO_MANY_PATHS: &str = "it has as many connections as it may";
+
+/// An interface of the peer, with a name that can be shown: a peer may call it what it likes, also what a terminal takes for a command.
+pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
+    PeerInterface { name: shown_name(interface.name), ..interface }
+}
+
+/// The same for the name alone.
+pub(crate) fn shown_name(name: String) -> String {
+    let shown = escaped(name.as_bytes());
+    shown.chars().take(MOST_NAME).collect()
+}
+
+/// Characters of an interface's name that are shown. Linux has 15, others more.
+const MOST_NAME: usize = 64;
 
 fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)
@@ -309,6 +349,7 @@ fn refusal_text(code: RefusalCode) -> String {
         RefusalCode::TooManySessions => "it has as many sessions as it may",
         RefusalCode::ShuttingDown => "it is shutting down",
         RefusalCode::Path => return format!("the path's number is above {}", LAST_PATH.0),
+        RefusalCode::TooManyPaths => TOO_MANY_PATHS,
         RefusalCode::Storage => "the directory that it serves to us cannot be opened",
     };
     text.to_owned()

@@ -1,10 +1,15 @@
 //! The daemon: listens on each interface, greets, and lets sessions work on the directory it serves.
 //!
-//! [`listeners`] are its sockets, [`greeting`] finds out who has connected, [`service`] is what one peer may have, and [`watch`] follows
+//! [`listeners`] are its sockets, [`gate`] says which strangers may wait at them, [`greeting`] finds out who has connected, [`limits`] bound all, [`service`] is what one peer may have, and [`watch`] follows
 //! the interfaces.
 
+mod gate;
 mod greeting;
+mod handle;
+mod limits;
 mod listeners;
+mod metrics;
+mod refusals;
 mod service;
 mod trees;
 mod trusted;
@@ -14,21 +19,29 @@ use std::{
     collections::HashMap,
     net::{Ipv6Addr, SocketAddr},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use nicstripe_link::InterfaceName;
 use nicstripe_proto::{SessionId, message::CloseCode};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-pub use self::listeners::ListenAddress;
+pub(crate) use self::metrics::{Live, MeterId, Meters};
 pub(crate) use self::service::Service;
 use self::{
+    gate::Gate,
+    limits::descriptors,
     listeners::{Listeners, Wanted},
+    refusals::Refusals,
     trusted::{PeersFile, Trusted},
     watch::Watch,
+};
+pub use self::{
+    handle::DaemonHandle,
+    limits::Limits,
+    listeners::ListenAddress,
+    metrics::{Direction, Histogram, InterfaceBytes, Metrics, PathCounts},
 };
 use crate::{
     DEFAULT_PORT,
@@ -57,6 +70,7 @@ pub struct DaemonBuilder {
     access: trust::Access,
     routes: Option<Arc<RouteKeeper>>,
     announce: bool,
+    limits: Limits,
 }
 
 impl DaemonBuilder {
@@ -132,6 +146,12 @@ impl DaemonBuilder {
         self
     }
 
+    /// What strangers and peers may take of it.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Opens the root and the listening sockets.
     ///
     /// # Errors
@@ -156,6 +176,7 @@ impl DaemonBuilder {
             let only = chosen.then(|| on_any_address(&addresses));
             Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only })
         });
+        let limits = self.limits.usable().within(descriptors());
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
             trusted: self.trusted,
@@ -164,7 +185,12 @@ impl DaemonBuilder {
             pool: IoPool::start().map_err(system("start threads"))?,
             buffers: BufferPool::default(),
             sessions: Mutex::default(),
-            greetings: Arc::new(Semaphore::new(MOST_GREETINGS)),
+            gate: Arc::new(Gate::new(&limits)),
+            refusals: Arc::new(Refusals::new(limits.refusals_logged)),
+            paths: Arc::new(Semaphore::new(limits.paths)),
+            limits: RwLock::new(Arc::new(limits)),
+            meters: Arc::default(),
+            ending: CancellationToken::new(),
             routes: self.routes,
         };
         Ok(Daemon { shared: Arc::new(shared), listeners, addresses, responder })
@@ -193,6 +219,7 @@ impl Daemon {
             access: trust::Access::Full,
             routes: None,
             announce: false,
+            limits: Limits::default(),
         }
     }
 
@@ -201,22 +228,35 @@ impl Daemon {
         &self.addresses
     }
 
+    /// Returns what reads this daemon's numbers and changes its limits while it runs.
+    pub fn handle(&self) -> DaemonHandle {
+        DaemonHandle::new(self.shared.clone())
+    }
+
     /// Serves until `shutdown` is cancelled; then ends all sessions in order, so that what was received can be resumed.
+    ///
+    /// All sessions together have [`Limits::shutdown_time`] for it. What a disk has not taken by then is sent again by whoever resumes.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
         let watch = Watch::new(self.shared.clone(), self.listeners, self.responder);
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = watch.run() => {}
         }
+        self.shared.ending.cancel();
         let sessions: Vec<SessionHandle> = self.shared.sessions().drain().map(|(_, entry)| entry.handle).collect();
-        for session in &sessions {
-            session.command(Command::Close(CloseCode::ShuttingDown)).await;
-        }
-        for session in &sessions {
-            let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, session.ended.cancelled()).await;
+        let all_ended: JoinSet<()> = sessions.iter().cloned().map(end).collect();
+        if tokio::time::timeout(self.shared.limits().shutdown_time, all_ended.join_all()).await.is_err() {
+            let left = sessions.iter().filter(|session| !session.ended.is_cancelled()).count();
+            tracing::warn!(sessions = left, "ended before all that had arrived was durable; what is missing is sent again");
         }
         Ok(())
     }
+}
+
+/// Ends a session in order, and waits for that.
+async fn end(session: SessionHandle) {
+    session.command(Command::Close(CloseCode::ShuttingDown)).await;
+    session.ended.cancelled().await;
 }
 
 /// What all connections of a daemon share.
@@ -230,7 +270,14 @@ pub(crate) struct Shared {
     buffers: BufferPool,
     sessions: Mutex<HashMap<SessionId, Entry>>,
     /// Connections that have not proved yet who they are.
-    greetings: Arc<Semaphore>,
+    gate: Arc<Gate>,
+    refusals: Arc<Refusals>,
+    /// One permit for each connection that has.
+    paths: Arc<Semaphore>,
+    limits: RwLock<Arc<Limits>>,
+    meters: Arc<Meters>,
+    /// Cancelled when it is to end: from then on no session begins.
+    ending: CancellationToken,
     routes: Option<Arc<RouteKeeper>>,
 }
 
@@ -242,6 +289,11 @@ struct Entry {
 }
 
 impl Shared {
+    /// The limits as they are now: they may change while the daemon runs.
+    fn limits(&self) -> Arc<Limits> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Entry>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -262,9 +314,3 @@ fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
     let any = listens.iter().filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
     any.filter_map(|listen| listen.interface.parse().ok()).collect()
 }
-
-/// Connections at once that have not proved who they are.
-const MOST_GREETINGS: usize = 256;
-
-/// How long sessions may take to make durable what they received.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);

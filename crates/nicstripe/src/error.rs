@@ -75,7 +75,11 @@ pub enum Error {
         ours: PublicKey,
     },
     /// Whoever answers does not speak this protocol or version. Act: check port and versions.
-    #[error("{address} does not speak nicstripe version {version}: {why}", version = nicstripe_proto::message::VERSION)]
+    #[error(
+        "{address} does not speak nicstripe version {version}: {}",
+        printable(why.as_bytes()),
+        version = nicstripe_proto::message::VERSION
+    )]
     Protocol {
         /// Who answered.
         address: SocketAddr,

@@ -41,6 +41,7 @@ pub mod fuzz;
 mod here;
 mod link;
 pub mod links;
+mod logged;
 mod path_routes;
 mod plan;
 mod report;
@@ -55,7 +56,7 @@ pub use self::{
     client::{
         Client, ClientBuilder, CopyOptions, LinkReason, LinkRemedy, LinkSurvey, PIPE_WINDOW, SurveyedLink, Transfer, UnusedInterface,
     },
-    daemon::{Daemon, DaemonBuilder, ListenAddress},
+    daemon::{Daemon, DaemonBuilder, DaemonHandle, Direction, Histogram, InterfaceBytes, Limits, ListenAddress, Metrics, PathCounts},
     error::Error,
     event::{Event, LinkName, LinkProgress, LinkState, Progress},
     file::FileError,
@@ -63,7 +64,11 @@ pub use self::{
     report::{KernelView, Limit, LinkReport, Report},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
 };
-pub use nicstripe_proto::{BitRate, Digest, FailCode, Name, NameError, name::escaped, tree::Verdict};
+pub use nicstripe_proto::{
+    BitRate, Digest, FailCode, Name, NameError,
+    name::{escaped, printable},
+    tree::Verdict,
+};
 pub use tokio_util::sync::CancellationToken;
 
 /// Port that daemons listen on unless told otherwise; registered with nobody, free in /etc/services.

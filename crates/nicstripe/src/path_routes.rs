@@ -149,7 +149,9 @@ impl RouteKeeper {
                 (Err(error), RoutePolicy::Always) => {
                     return Err(Error::System { what: "install a host route", source: io::Error::other(error) });
                 }
-                (Err(error), _) => tracing::info!(interface = plan.interface, error = %crate::chain(&error), "no host route"),
+                (Err(error), _) => {
+                    tracing::info!(interface = plan.interface, error = %crate::logged::logged_error(&error), "no host route");
+                }
             }
         }
         Ok(())
@@ -169,7 +171,7 @@ impl Drop for RouteKeeper {
     fn drop(&mut self) {
         for route in self.held.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if let Err(error) = self.shared.remove(&route) {
-                tracing::warn!(destination = %route.destination, error = %crate::chain(&error), "a host route was not removed");
+                tracing::warn!(destination = %route.destination, error = %crate::logged::logged_error(&error), "a host route was not removed");
             }
         }
     }
@@ -317,9 +319,9 @@ pub(crate) fn sweep(state_dir: &Path) {
         // another user's.
         Err(error @ (RouteError::NotPermitted { .. } | RouteError::Ledger { .. })) => match routes::clean_by_helper(state_dir) {
             Some(Ok(_)) => {}
-            _ => tracing::debug!(error = %crate::chain(&error), "host routes are not looked after"),
+            _ => tracing::debug!(error = %crate::logged::logged_error(&error), "host routes are not looked after"),
         },
-        Err(error) => tracing::warn!(error = %crate::chain(&error), "stale host routes stay"),
+        Err(error) => tracing::warn!(error = %crate::logged::logged_error(&error), "stale host routes stay"),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe_proto::{DataHeader, Decoder, Frame, FrameError, Piece};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::{
     file::{BufferPool, ChunkBuffer},
@@ -74,6 +74,8 @@ pub(crate) struct Greeted {
     decoder: Decoder,
     /// Frames that came right behind the greeting.
     early: Vec<Frame>,
+    /// The daemon's leave to have this connection.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl std::fmt::Debug for Greeted {
@@ -104,11 +106,16 @@ impl Greeted {
             }
         }
         let first = frames.remove(0);
-        Ok((first, Self { tls, decoder, early: frames }))
+        Ok((first, Self { tls, decoder, early: frames, permit: None }))
     }
 
     pub(crate) fn tls(&self) -> &TlsStream {
         &self.tls
+    }
+
+    /// Keeps a permit for as long as the connection lasts.
+    pub(crate) fn hold(&mut self, permit: OwnedSemaphorePermit) {
+        self.permit = Some(permit);
     }
 
     /// Sends one frame before the session takes over.
@@ -149,6 +156,7 @@ pub(crate) struct Stream<S> {
     /// For each chunk that the kernel has not taken wholly: where it ends, in encrypted bytes since the start.
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<S: EventSink> Stream<S> {
@@ -164,6 +172,7 @@ impl<S: EventSink> Stream<S> {
             plain: Vec::new(),
             chunk_ends: VecDeque::new(),
             heard_at: Instant::now(),
+            _permit: greeted.permit,
         }
     }
 

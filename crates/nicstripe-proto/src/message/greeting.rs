@@ -91,6 +91,9 @@ pub enum RefusalCode {
     /// The directory that the peer is to see cannot be opened.
     #[n(5)]
     Storage,
+    /// The daemon has as many connections as it may. The session, if there is one, goes on without this.
+    #[n(6)]
+    TooManyPaths,
 }
 
 /// Why a session was closed in order.

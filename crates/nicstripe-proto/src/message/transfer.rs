@@ -306,3 +306,22 @@ pub enum FailCode {
     #[n(10)]
     NotAFile,
 }
+
+impl FailCode {
+    /// The word for it in machine-readable output, logs and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::NotFound => "not_found",
+            Self::Exists => "exists",
+            Self::Io => "io",
+            Self::NoSpace => "no_space",
+            Self::SourceChanged => "source_changed",
+            Self::Digest => "digest",
+            Self::Busy => "busy",
+            Self::Cancelled => "cancelled",
+            Self::Protocol => "protocol",
+            Self::NotAFile => "not_a_file",
+        }
+    }
+}

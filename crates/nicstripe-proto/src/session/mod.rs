@@ -178,7 +178,7 @@ pub struct Session {
     /// The greatest number that a transfer has had. What is not in `transfers` up to here has ended.
     last_transfer: Option<TransferId>,
     events: VecDeque<Event>,
-    /// Since when there is no connection.
+    /// Since when there is no connection on which anything was heard.
     alone_since: Option<Instant>,
     closed: Option<CloseCode>,
     /// Whether the driver was told that the peer has closed the session, which the peer says on each path.
@@ -265,7 +265,7 @@ impl Session {
             path.on_retry(now);
         }
         if path.on_opened(now) {
-            self.alone_since = None;
+            // A peer that takes connections and then says nothing is no more there than one that takes none: see `handle_heard`.
             self.changed(id, None);
         }
     }
@@ -296,7 +296,12 @@ impl Session {
 
     /// Something was received on a path, be it only part of a frame.
     pub fn handle_heard(&mut self, id: PathId, now: Instant) {
-        if self.paths.get_mut(&id).is_some_and(|path| path.on_heard(now)) {
+        let Some(path) = self.paths.get_mut(&id) else { return };
+        let recovered = path.on_heard(now);
+        if path.state().is_connected() {
+            self.alone_since = None;
+        }
+        if recovered {
             self.changed(id, None);
         }
     }
@@ -411,7 +416,8 @@ impl Session {
         }
         let paths = self.paths.iter().filter_map(|(id, path)| Some((path.next_timeout()?, Reason::Path(*id))));
         let transfers = self.transfers.values().flat_map(|transfer| transfer.timeouts(self.config.sync_interval));
-        let abandon = self.alone_since.and_then(|since| Some((since.checked_add(self.config.patience)?, Reason::Abandon)));
+        let alone_since = self.alone_since.filter(|_| !self.is_connected());
+        let abandon = alone_since.and_then(|since| Some((since.checked_add(self.config.patience)?, Reason::Abandon)));
         let hedge = self.hedge_at.map(|at| (at, Reason::Hedge));
         let paced = self.paced_until.map(|at| (at, Reason::Pace));
         paths.chain(transfers).chain(abandon).chain(paced).chain(hedge).min_by_key(|(at, _)| *at)
@@ -426,7 +432,8 @@ impl Session {
             self.judge(id, verdict, now);
         }
         self.poll_syncs(now);
-        if self.alone_since.is_some_and(|since| now.saturating_duration_since(since) >= self.config.patience) {
+        let is_over = self.alone_since.is_some_and(|since| now.saturating_duration_since(since) >= self.config.patience);
+        if is_over && !self.is_connected() {
             self.alone_since = None;
             self.events.push_back(Event::Abandoned);
         }

@@ -173,7 +173,7 @@ impl Linker {
             if self.config.automatic
                 && let Err(error) = self.replan().await
             {
-                tracing::warn!(error = %crate::chain(&error), "a link was not made");
+                tracing::warn!(error = %crate::logged::logged_error(&error), "a link was not made");
             }
             if let Some(error) = self.given_up() {
                 self.session.command(Command::GiveUp(Box::new(error))).await;
@@ -478,7 +478,7 @@ impl Linker {
     async fn restore_routes(&self, interface: u32) {
         let Some(routes) = &self.config.routes else { return };
         if let Err(error) = routes.interface_up(interface).await {
-            tracing::warn!(error = %crate::chain(&error), "host routes were not put back");
+            tracing::warn!(error = %crate::logged::logged_error(&error), "host routes were not put back");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The greeting: who has connected, and which session it means.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
@@ -9,16 +10,16 @@ use std::{
 
 use nicstripe_link::{arrival_interface, interfaces};
 use nicstripe_proto::{
-    Frame, LAST_PATH, PathId, Role, SessionConfig,
+    Frame, LAST_PATH, PathId, Role, SessionConfig, SessionId,
     message::{Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome},
 };
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, Service, Shared};
+use super::{Entry, Service, Shared, gate::Admission};
 use crate::{
     client::EventSlot,
-    connect::{GREETING_TIMEOUT, encoded, tune_stream},
+    connect::{encoded, shown_name, tune_stream},
     plan::described,
     session::{Access, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
     stream::{Greeted, StreamEnd},
@@ -26,22 +27,38 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Finds out who has connected and which session it means.
-pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: String) -> Result<(), StreamEnd> {
+/// Finds out who has connected and which session it means. The connection's slot is given back as soon as its key is proved.
+pub(super) async fn greet(
+    shared: &Arc<Shared>,
+    tcp: TcpStream,
+    remote: SocketAddr,
+    interface: String,
+    admission: Admission,
+    deadline: Instant,
+) -> Result<(), StreamEnd> {
     tune_stream(&tcp, None);
-    let arrival = arrival_interface(&tcp).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
-    let local = tcp.local_addr().ok().map(|address| address.ip());
-    let probe = tcp.as_fd().try_clone_to_owned().ok();
-    let tls = TlsStream::accept(tcp, &shared.tls, Instant::now() + GREETING_TIMEOUT).await?;
+    let tls = TlsStream::accept(tcp, &shared.tls, deadline, admission.turn()).await?;
     let key = tls.peer_key()?;
+    admission.proved();
+    let permit = shared.paths.clone().try_acquire_owned().ok();
+    let arrival = arrival_interface(tls.tcp()).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
+    let local = tls.tcp().local_addr().ok().map(|address| address.ip());
+    let probe = tls.tcp().as_fd().try_clone_to_owned().ok();
     let (frame, mut greeted) = Greeted::first_frame(tls).await?;
     let hello: Hello = match frame {
         Frame::Hello(body) => minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?,
         _ => return Err(StreamEnd::Greeting("its first frame is no hello".into())),
     };
-    let (handle, service) = match session_of(shared, &hello, key) {
+    let found = match permit {
+        Some(permit) => session_of(shared, &hello, key).map(|found| (found, permit)),
+        None => Err(Some(RefusalCode::TooManyPaths)),
+    };
+    let ((handle, service), permit) = match found {
         Ok(found) => found,
-        Err(code) => {
+        // It is ending, and says so to nobody: a client that finds nobody tries again.
+        Err(None) => return Ok(()),
+        Err(Some(code)) => {
+            shared.meters.greeting_refused(refusal_word(code));
             tracing::info!(%remote, ?code, "session refused");
             greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION }))).await?;
             greeted.finish().await;
@@ -56,11 +73,12 @@ pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAd
         padding: hello.padding.map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
+    greeted.hold(permit);
     let plan = PathPlan {
         interface: arrival,
         local,
         remote,
-        peer_interface: hello.interface,
+        peer_interface: hello.interface.map(shown_name),
         capacity: Capacities::default(),
         cap: hello.cap_bps.map(nicstripe_proto::BitRate),
         named: false,
@@ -73,35 +91,49 @@ pub(super) async fn greet(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAd
     Ok(())
 }
 
-/// Returns the session that a hello means: a new one, or one of the same key.
-fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), RefusalCode> {
+/// Returns the session that a hello means: a new one, or one of the same key. Errors: why there is none; without a word while the daemon
+/// ends.
+fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), Option<RefusalCode>> {
     if hello.version != VERSION {
-        return Err(RefusalCode::Version);
+        return Err(Some(RefusalCode::Version));
     }
     if PathId(hello.path) > LAST_PATH {
-        return Err(RefusalCode::Path);
+        return Err(Some(RefusalCode::Path));
     }
+    let limits = shared.limits();
     let mut sessions = shared.sessions();
+    if shared.ending.is_cancelled() {
+        return Err(None);
+    }
     match sessions.get(&hello.session) {
         Some(entry) if entry.key == key => return Ok((entry.handle.clone(), entry.service.clone())),
-        Some(_) => return Err(RefusalCode::UnknownSession),
-        None if !hello.new => return Err(RefusalCode::UnknownSession),
-        None if sessions.len() >= MOST_SESSIONS => return Err(RefusalCode::TooManySessions),
+        Some(_) => return Err(Some(RefusalCode::UnknownSession)),
+        None if !hello.new => return Err(Some(RefusalCode::UnknownSession)),
+        None if sessions.len() >= limits.sessions => return Err(Some(RefusalCode::TooManySessions)),
         None => {}
     }
+    let of_peer = sessions.values().filter(|entry| entry.key == key).count();
+    if of_peer >= limits.sessions_per_peer {
+        // Of those that have no connection any more, one may be on its way to make this room.
+        tokio::spawn(replace(handles_of(&sessions, &key)));
+        return Err(Some(RefusalCode::TooManySessions));
+    }
     let service = Arc::new(Service::new(shared, key, hello).map_err(|error| {
-        tracing::error!(%key, error = %crate::chain(&error), "cannot serve this peer");
-        RefusalCode::Storage
+        tracing::error!(%key, error = %crate::logged::logged_error(&error), "cannot serve this peer");
+        Some(RefusalCode::Storage)
     })?);
     let peers = shared.trusted.peers();
     let peer = peers.find(&key);
     let host = peer.and_then(|peer| peer.name.as_ref()).map_or_else(|| key.fingerprint(), |name| name.as_str().to_owned());
-    tracing::info!(peer = %host, "session");
     let handle = Driver::start(DriverConfig {
         role: Role::Daemon,
         access: Access::Daemon(service.clone()),
         host,
-        session: SessionConfig { rate_limit: peer.and_then(|peer| peer.options.rate), patience: PATIENCE, ..SessionConfig::default() },
+        session: SessionConfig {
+            rate_limit: peer.and_then(|peer| peer.options.rate).or(limits.session_rate),
+            patience: limits.session_patience,
+            ..SessionConfig::default()
+        },
         pool: shared.pool.clone(),
         buffers: shared.buffers.clone(),
         connector: None,
@@ -109,12 +141,29 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         events: EventSlot::default(),
     });
     tokio::spawn(forget(shared.clone(), handle.ended.clone()));
-    let earlier: Vec<SessionHandle> = sessions.values().filter(|entry| entry.key == key).map(|entry| entry.handle.clone()).collect();
+    let earlier = handles_of(&sessions, &key);
     if !earlier.is_empty() {
         tokio::spawn(replace(earlier));
     }
     sessions.insert(hello.session, Entry { key, handle: handle.clone(), service: service.clone() });
     Ok((handle, service))
+}
+
+/// The word for why a session was refused.
+fn refusal_word(code: RefusalCode) -> &'static str {
+    match code {
+        RefusalCode::Version => "version",
+        RefusalCode::UnknownSession => "unknown_session",
+        RefusalCode::TooManySessions => "too_many_sessions",
+        RefusalCode::TooManyPaths => "too_many_paths",
+        RefusalCode::ShuttingDown => "shutting_down",
+        RefusalCode::Path => "path",
+        RefusalCode::Storage => "storage",
+    }
+}
+
+fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<SessionHandle> {
+    sessions.values().filter(|entry| entry.key == *key).map(|entry| entry.handle.clone()).collect()
 }
 
 /// Lets go of a session, and of its host routes, when it has ended.
@@ -124,7 +173,7 @@ async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
 }
 
 /// Has a peer's earlier sessions end that turn out to have no connection: it has come back with a new one. Host routes and files that they
-/// hold are free then, and not only when [`PATIENCE`] ends. A client that still wants such a session goes on with a new one.
+/// hold are free then, and not only when their patience ends. A client that still wants such a session goes on with a new one.
 async fn replace(earlier: Vec<SessionHandle>) {
     let begun = Instant::now();
     while begun.elapsed() < SILENCE_TIMEOUT {
@@ -141,10 +190,3 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between looks at them.
 const SILENCE_PAUSE: Duration = Duration::from_millis(250);
-
-/// Sessions at once.
-const MOST_SESSIONS: usize = 64;
-
-/// How long a session without any connection is kept. A client that comes back later makes a new one and goes on from what is durable, so
-/// this only saves it that; and a peer that comes and goes cannot fill [`MOST_SESSIONS`] for long.
-const PATIENCE: Duration = Duration::from_secs(60);

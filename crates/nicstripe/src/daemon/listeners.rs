@@ -3,15 +3,15 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nicstripe_link::{Interface, InterfaceIndex, InterfaceName, listen};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{Shared, greeting::greet};
-use crate::{connect::GREETING_TIMEOUT, error::Error, here, stream::StreamEnd, tls::TlsError};
+use crate::{error::Error, here, logged::logged_error, stream::StreamEnd, tls::TlsError};
 
 /// Where a daemon listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,28 +197,57 @@ async fn accept(shared: Arc<Shared>, interface: String, listener: TcpListener, s
             () = stop.cancelled() => return,
         };
         match accepted {
-            Ok((tcp, remote)) => {
-                // Beyond the limit a stranger is turned away at once, without a byte.
-                let Ok(permit) = shared.greetings.clone().try_acquire_owned() else { continue };
-                let (shared, interface) = (shared.clone(), interface.clone());
-                tokio::spawn(async move {
-                    let greeted = tokio::time::timeout(GREETING_TIMEOUT, greet(&shared, tcp, remote, interface)).await;
-                    drop(permit);
-                    match greeted {
-                        Ok(Ok(())) => {}
-                        // A client that only asks whether a cable leads here.
-                        Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
-                        Ok(Err(end)) => tracing::info!(%remote, reason = %crate::chain(&end), "connection turned away"),
-                        Err(_) => tracing::info!(%remote, "connection turned away: it did not greet within 5 s"),
-                    }
-                });
-            }
+            Ok((tcp, remote)) => let_in(&shared, tcp, remote, &interface),
             Err(error) => {
-                // Out of file descriptors, most likely: those in use will be given back.
+                // Out of file descriptors, most likely: a stranger has one that he can do without.
+                shared.gate.drop_oldest();
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Gives a new connection a slot and has it greeted. Nothing is computed and nothing read here: the next one waits behind it.
+fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &str) {
+    let deadline = Instant::now() + shared.limits().greeting_time;
+    let Some(admission) = shared.gate.admit(remote) else {
+        return shared.turn_away("full", remote, &"there are too many others");
+    };
+    let (shared, interface) = (shared.clone(), interface.to_owned());
+    tokio::spawn(async move {
+        let gone = admission.gone();
+        let greeted = tokio::select! {
+            greeted = tokio::time::timeout_at(deadline.into(), greet(&shared, tcp, remote, interface, admission, deadline)) => greeted,
+            // Without a byte.
+            () = gone.cancelled() => return shared.turn_away("gave_way", remote, &"it gave way to another one"),
+        };
+        match greeted {
+            Ok(Ok(())) => {}
+            // A client that only asks whether a cable leads here.
+            Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
+            Ok(Err(end)) => shared.turn_away(reason_word(&end), remote, &logged_error(&end)),
+            Err(_) => shared.turn_away("timed_out", remote, &format_args!("it did not greet within {:?}", shared.limits().greeting_time)),
+        }
+    });
+}
+
+impl Shared {
+    /// Counts a connection that is turned away, and says so if not too much was said of late.
+    fn turn_away(&self, word: &'static str, remote: SocketAddr, reason: &dyn std::fmt::Display) {
+        self.meters.greeting_refused(word);
+        self.refusals.tell(remote, reason);
+    }
+}
+
+/// The word for why a connection was turned away.
+fn reason_word(end: &StreamEnd) -> &'static str {
+    match end {
+        StreamEnd::Tls(TlsError::UntrustedKey(_)) => "untrusted_key",
+        StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
+        StreamEnd::Tls(TlsError::NotTls(_)) => "not_tls",
+        StreamEnd::Tls(_) => "handshake",
+        _ => "greeting",
     }
 }
 

@@ -14,7 +14,7 @@ use nicstripe_proto::{
 };
 use tokio::sync::Semaphore;
 
-use super::Shared;
+use super::{Meters, Shared};
 use crate::{
     file::{FileError, ReadOptions, Root, Source, Target, TargetRequest},
     path_routes::RouteKeeper,
@@ -138,6 +138,11 @@ impl Service {
         })
     }
 
+    /// Where what its session does is counted.
+    pub(crate) fn meters(&self) -> &Arc<Meters> {
+        &self.shared.meters
+    }
+
     pub(super) fn root(&self) -> &Arc<Root> {
         &self.root
     }
@@ -200,7 +205,7 @@ impl Service {
             }
             match routes.hold(from, interface, None).await {
                 Ok(()) => held.push((from, by.clone())),
-                Err(error) => tracing::warn!(%from, interface = %by.name, error = %crate::chain(&error), "no host route"),
+                Err(error) => tracing::warn!(%from, interface = %by.name, error = %crate::logged::logged_error(&error), "no host route"),
             }
         }
         held
@@ -213,7 +218,7 @@ impl Service {
     async fn let_go(&self, from: IpAddr, interface: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.release(from, interface).await {
-            tracing::warn!(%from, error = %crate::chain(&error), "a host route was not removed");
+            tracing::warn!(%from, error = %crate::logged::logged_error(&error), "a host route was not removed");
         }
     }
 
@@ -221,7 +226,7 @@ impl Service {
     pub(super) async fn interface_up(&self, index: u32) {
         let Some(routes) = &self.routes else { return };
         if let Err(error) = routes.interface_up(index).await {
-            tracing::warn!(error = %crate::chain(&error), "host routes were not put back");
+            tracing::warn!(error = %crate::logged::logged_error(&error), "host routes were not put back");
         }
     }
 }

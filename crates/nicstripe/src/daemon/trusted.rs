@@ -45,7 +45,7 @@ impl PeersFile {
             Some((known, peers)) if *known == stamp => peers.clone(),
             _ => {
                 let peers = Arc::new(Peers::load(&self.path).unwrap_or_else(|error| {
-                    tracing::error!(error = %crate::chain(&error), "no peer is trusted until this is mended");
+                    tracing::error!(error = %crate::logged::logged_error(&error), "no peer is trusted until this is mended");
                     Peers::default()
                 }));
                 *read = Some((stamp, peers.clone()));

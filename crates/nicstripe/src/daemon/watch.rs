@@ -63,7 +63,7 @@ impl Watch {
             Ok(here) => self.here = here,
             // The next change brings the next look.
             Err(error) => {
-                tracing::warn!(error = %crate::chain(&error), "interfaces cannot be listed");
+                tracing::warn!(error = %crate::logged::logged_error(&error), "interfaces cannot be listed");
                 return;
             }
         }

@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Alignment that direct I/O needs on every disk in use: a page, also the largest common sector.
 const ALIGNMENT: usize = 4096;
 
+/// Bytes of a buffer: a chunk, and what aligning it takes.
+const MEMORY: usize = nicstripe_proto::frame::MAX_PAYLOAD + ALIGNMENT;
+
 /// Most idle buffers kept: 32 × 256 KiB = 8 MiB, one path's credit.
 const MOST_IDLE: usize = 32;
 
@@ -14,7 +17,15 @@ pub(crate) struct ChunkBuffer {
     memory: Vec<u8>,
     start: usize,
     len: usize,
-    pool: Arc<Mutex<Vec<Vec<u8>>>>,
+    pool: Arc<Mutex<Memory>>,
+}
+
+/// The memory of a pool.
+#[derive(Debug, Default)]
+struct Memory {
+    idle: Vec<Vec<u8>>,
+    /// Bytes of the buffers that are in use.
+    in_use: u64,
 }
 
 impl ChunkBuffer {
@@ -49,24 +60,34 @@ impl ChunkBuffer {
 
 impl Drop for ChunkBuffer {
     fn drop(&mut self) {
-        let mut idle = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MOST_IDLE {
-            idle.push(std::mem::take(&mut self.memory));
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.in_use -= self.memory.len() as u64;
+        if pool.idle.len() < MOST_IDLE {
+            pool.idle.push(std::mem::take(&mut self.memory));
         }
     }
 }
 
 /// Where chunk buffers come from. How many are in use at once is bounded by credit, not here.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(crate) struct BufferPool(Arc<Mutex<Memory>>);
 
 impl BufferPool {
     /// Returns an empty buffer for a chunk of at most [`nicstripe_proto::frame::MAX_PAYLOAD`] bytes.
     pub(crate) fn take(&self) -> ChunkBuffer {
-        let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let memory = idle.unwrap_or_else(|| vec![0; nicstripe_proto::frame::MAX_PAYLOAD + ALIGNMENT]);
+        let idle = {
+            let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.in_use += MEMORY as u64;
+            pool.idle.pop()
+        };
+        let memory = idle.unwrap_or_else(|| vec![0; MEMORY]);
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         ChunkBuffer { memory, start, len: 0, pool: self.0.clone() }
+    }
+
+    /// Bytes of the buffers that are in use, idle ones not counted.
+    pub(crate) fn bytes_in_use(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).in_use
     }
 }
 
@@ -79,10 +100,11 @@ mod tests {
         let pool = BufferPool::default();
         let mut buffer = pool.take();
         assert!(buffer.bytes_mut(1).as_ptr().cast::<u8>().align_offset(ALIGNMENT) == 0);
+        assert_eq!(pool.bytes_in_use(), MEMORY as u64);
         drop(buffer);
-        assert_eq!(pool.0.lock().unwrap().len(), 1);
+        assert_eq!((pool.bytes_in_use(), pool.0.lock().unwrap().idle.len()), (0, 1));
         let _again = pool.take();
-        assert!(pool.0.lock().unwrap().is_empty());
+        assert!(pool.0.lock().unwrap().idle.is_empty());
     }
 
     #[test]

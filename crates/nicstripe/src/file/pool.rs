@@ -6,6 +6,7 @@
 use std::{
     collections::VecDeque,
     num::NonZero,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
@@ -52,7 +53,10 @@ impl IoPool {
             let queue = handle.0.clone();
             thread::Builder::new().name(format!("nicstripe-io-{index}")).spawn(move || {
                 while let Some(job) = queue.next() {
-                    job();
+                    // A job that panics tells its session so by what it drops; the others go on.
+                    if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                        tracing::error!("work on a file ended by a fault in this program");
+                    }
                 }
             })?;
         }
@@ -114,5 +118,19 @@ impl Queue {
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue").field("waiting", &self.lock().jobs.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn jobs_that_panic_end_no_thread() {
+        let pool = IoPool::start().unwrap();
+        for _ in 0..2 * THREADS.1 {
+            assert_eq!(pool.call(|| -> u32 { panic!("a fault, for this test") }).await, None);
+        }
+        assert_eq!(pool.call(|| 7).await, Some(7));
     }
 }

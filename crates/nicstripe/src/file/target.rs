@@ -190,6 +190,11 @@ impl Target {
         }
     }
 
+    /// Its name as messages have it.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
     /// Whether its length is not known before its end.
     pub(crate) fn is_open_ended(&self) -> bool {
         self.grid.is_open()

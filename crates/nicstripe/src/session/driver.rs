@@ -1,5 +1,6 @@
 //! The loop of one session.
 
+mod account;
 mod ends;
 mod paths;
 mod transfers;
@@ -18,7 +19,7 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::ends::Ends;
+use self::{account::Account, ends::Ends};
 use super::{
     input::{Command, Input, LinkNews, Reply, SessionHandle},
     slot::Slot,
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     client::EventSlot,
-    connect::Connector,
+    connect::{Connector, shown_interface},
     error::Error,
     event::{Event, LinkState},
     file::{BufferPool, ChunkBuffer, IoPool},
@@ -71,6 +72,10 @@ const HASHING_AT_ONCE: u32 = 2;
 /// Pieces of zeros hashed at once: enough to keep two threads at it, of a millisecond each.
 const ZEROING_AT_ONCE: u32 = 4;
 
+/// Breaches of the protocol after which a session ends. One may be a fault that another connection does not have; a peer that does nothing
+/// else would be connected to for ever, as each connection is made in order.
+const MOST_BREACHES: u32 = 8;
+
 /// Chunks of a file that is there read at once: enough for one disk to have a queue.
 const COMPARING_AT_ONCE: u32 = 4;
 
@@ -90,6 +95,8 @@ pub(crate) struct Driver {
     /// The transfer whose numbers `tally` has: a tree's include those of its entries.
     tallied: Option<TransferId>,
     ends: Ends,
+    /// A daemon's; a client's owner is told by events.
+    account: Option<Account>,
     /// The threads of trees that run.
     threads: TaskTracker,
     hashing: u32,
@@ -97,6 +104,8 @@ pub(crate) struct Driver {
     later: Vec<(PathId, DataHeader, ChunkBuffer)>,
     zeroing: u32,
     comparing: u32,
+    /// Connections that ended because the peer broke the protocol.
+    breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
     started: Instant,
@@ -119,17 +128,23 @@ impl Driver {
             owners: BTreeMap::new(),
             tallied: None,
             ends: Ends::default(),
+            account: Account::begin(&config.access, &config.host, now),
             threads: TaskTracker::new(),
             hashing: 0,
             later: Vec::new(),
             zeroing: 0,
             comparing: 0,
+            breaches: 0,
             closing: None,
             next_generation: 0,
             started: now,
             config,
         };
-        tokio::spawn(driver.run());
+        let ending = Ending(handle.clone());
+        tokio::spawn(async move {
+            let _ending = ending;
+            driver.run().await;
+        });
         handle
     }
 
@@ -147,7 +162,10 @@ impl Driver {
                     }
                 }
                 () = sleep_until(timeout) => self.session.handle_timeout(Instant::now()),
-                _ = progress.tick() => self.tell_progress(),
+                _ = progress.tick() => {
+                    self.tell_progress();
+                    self.report_now_and_then();
+                }
             }
             let now = Instant::now();
             for input in batch.drain(..) {
@@ -257,7 +275,7 @@ impl Driver {
         let measured = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
         // Where a limit lets less pass than the links carry, they are measured at what they do between two pauses, or not at all.
         let rate = measured.into_iter().chain(self.session.rate_limit()).min();
-        for (path, slot) in &self.slots {
+        for (path, slot) in &mut self.slots {
             while slot.has_room() {
                 match self.session.poll_transmit(*path, now) {
                     Some(Transmit::Frame(frame)) => {
@@ -326,7 +344,10 @@ impl Driver {
                     live.chunks.remove(&chunk);
                 }
             }
-            Wanted::Sync { transfer, subtrees } => self.works.sync(transfer, subtrees),
+            Wanted::Sync { transfer, subtrees } => {
+                self.account_mut(|account| account.sync_begun(transfer));
+                self.works.sync(transfer, subtrees);
+            }
             Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
             Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
             Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
@@ -335,6 +356,7 @@ impl Driver {
                 if let Some(target) = self.works.target(transfer) {
                     target.discard();
                 }
+                self.account_mut(|account| account.digest_mismatch());
                 let error = Error::Digest { sent, received };
                 self.session.fail(failure(transfer, FailCode::Digest, error.to_string(), false));
                 self.end_transfer(transfer, Err(error));
@@ -349,7 +371,9 @@ impl Driver {
                 self.finish(Err(error));
                 self.closing = Some(CloseCode::Cancelled);
             }
-            Wanted::PeerInterfaces(interfaces) => self.plan(LinkNews::PeerInterfaces(interfaces)),
+            Wanted::PeerInterfaces(interfaces) => {
+                self.plan(LinkNews::PeerInterfaces(interfaces.into_iter().map(shown_interface).collect()));
+            }
             Wanted::Expected(connections) => {
                 if let Access::Daemon(service) = &self.config.access {
                     service.expect(connections, self.handle.clone());
@@ -364,6 +388,13 @@ impl Driver {
         }
     }
 
+    /// Does this with a daemon's account.
+    fn account_mut(&mut self, enter: impl FnOnce(&mut Account)) {
+        if let Some(account) = &mut self.account {
+            enter(account);
+        }
+    }
+
     fn tell(&self, event: Event) {
         if let Some(events) = &*self.config.events.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = events.try_send(event);
@@ -372,8 +403,8 @@ impl Driver {
 
     /// Lets go of everything in order: what was written becomes durable, connections send what they have.
     async fn end(mut self) {
-        let now = Instant::now();
-        self.session.close(self.closing.unwrap_or(CloseCode::Cancelled));
+        let (now, code) = (Instant::now(), self.closing.unwrap_or(CloseCode::Cancelled));
+        self.session.close(code);
         self.pump(now);
         self.slots.values_mut().for_each(Slot::release);
         self.stop_trees();
@@ -381,6 +412,7 @@ impl Driver {
         self.settle().await;
         self.finish(Err(Error::Cancelled { resumable: true }));
         self.wait_for_others().await;
+        self.close_account(code);
         self.inputs.close();
         self.handle.connected.store(false, Ordering::Release);
         self.handle.ended.cancel();
@@ -401,6 +433,19 @@ impl Driver {
                 _ = inputs.recv() => {}
             }
         }
+    }
+}
+
+/// Has a session ended for all others whatever became of its task. One that panics takes no other along, and its place is free again.
+struct Ending(SessionHandle);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a session ended by a fault in this program");
+        }
+        self.0.connected.store(false, Ordering::Release);
+        self.0.ended.cancel();
     }
 }
 

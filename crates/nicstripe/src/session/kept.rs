@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::input::Input;
 use crate::{
     file::{ChunkBuffer, FileError},
-    session::work::WorkDone,
+    session::work::{Fault, WorkDone},
     tree::port::ReceiverInput,
 };
 
@@ -74,7 +74,9 @@ pub(super) fn start_writer(
     inputs: mpsc::Sender<Input>,
 ) -> io::Result<threads::Sender<ToWrite>> {
     let (sender, chunks) = threads::channel();
+    let fault = Fault::of(&inputs);
     let run = move || {
+        let _fault = fault;
         let result = write_all(&mut *writer, &chunks, || inputs.blocking_send(Input::Taken { transfer, chunks: 1 }).is_ok());
         if let Some(result) = result.transpose() {
             let result = result.map_err(|error| FileError::new("write", "standard output", error));

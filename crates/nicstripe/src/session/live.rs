@@ -10,7 +10,7 @@ use std::{
 use nicstripe_proto::{ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_tree::piece_value};
 use tokio::sync::mpsc;
 
-use super::input::Input;
+use super::{input::Input, work::Fault};
 use crate::file::{BufferPool, ChunkBuffer, FileError};
 
 /// Chunks that a source may have given that are not acknowledged: 8 MiB, what four gigabit links carry in 18 ms, or one at 10 Gbit/s in 7 ms.
@@ -94,7 +94,9 @@ impl Giver {
 
 /// Reads `reader` to its end on a thread of its own.
 pub(super) fn read_pipe(mut giver: Giver, mut reader: Box<dyn io::Read + Send>) -> io::Result<()> {
+    let fault = Fault::of(&giver.inputs);
     let run = move || {
+        let _fault = fault;
         let result = give_all(&mut giver, &mut *reader).map_err(|error| FileError::new("read", "standard input", error));
         giver.end(result);
     };

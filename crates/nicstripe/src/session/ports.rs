@@ -12,6 +12,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::{
     input::{Alone, Input, TreeSaid},
     live::Giver,
+    work::Fault,
 };
 use crate::{
     client::EventSlot,
@@ -31,6 +32,8 @@ pub(super) struct Port<T> {
     pub(super) owner: Option<Owner>,
     /// Held as long as the thread runs: a session that ends waits for it.
     pub(super) _running: TaskTrackerToken,
+    /// Tells the session if the thread panics.
+    pub(super) _fault: Fault,
     pub(super) end: T,
 }
 

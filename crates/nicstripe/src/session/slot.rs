@@ -12,6 +12,7 @@ use nicstripe_proto::{BitRate, DataHeader, Frame, PathId, message::StreamReport,
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use crate::{
+    daemon::InterfaceBytes,
     event::{LinkName, LinkState},
     file::ChunkBuffer,
     report::KernelView,
@@ -97,6 +98,8 @@ pub(super) struct Slot {
     /// Number of the connection; what an older one still says is ignored.
     pub(super) generation: u64,
     pub(super) retired: bool,
+    /// Payload since it was reported last.
+    pub(super) moved: InterfaceBytes,
     /// Whether a connection is being made.
     pub(super) connecting: bool,
     open: Option<Open>,
@@ -124,6 +127,7 @@ impl Slot {
             path_mtu: None,
             generation: 0,
             retired: false,
+            moved: InterfaceBytes::default(),
             connecting: false,
             open: None,
             past: KernelView::default(),
@@ -167,7 +171,8 @@ impl Slot {
         self.send(Outgoing::Frame(frame))
     }
 
-    pub(super) fn send_chunk(&self, header: DataHeader, buffer: Arc<ChunkBuffer>) -> bool {
+    pub(super) fn send_chunk(&mut self, header: DataHeader, buffer: Arc<ChunkBuffer>) -> bool {
+        self.moved.sent += u64::from(header.len);
         self.send(Outgoing::Chunk { header, buffer })
     }
 

@@ -8,9 +8,10 @@ use nicstripe_proto::{
 };
 use tokio::sync::mpsc;
 
-use super::{Input, kept::Kept, live::Live};
+use super::{Command, Input, kept::Kept, live::Live};
 use crate::{
     daemon::Service,
+    error::Error,
     file::{Arrived, BufferPool, ChunkBuffer, FileError, IoPool, ReadOptions, Source, Target, TargetRequest, WriteError, open_parent},
     tree::TreeReport,
 };
@@ -275,7 +276,9 @@ impl Works {
         match self.open.get(&header.transfer) {
             Some(Work::Target(target)) => {
                 let target = target.clone();
+                let fault = Fault::of(&done);
                 self.pool.run(move || {
+                    let _fault = fault;
                     target.write_chunk(Arrived { path, header, buffer }, |Arrived { path, header, .. }, result| {
                         drop(done.blocking_send(Input::Work(WorkDone::Written { path, header, result })));
                     });
@@ -352,8 +355,31 @@ impl Works {
     /// Runs work that is not about an open file of this session.
     pub(super) fn run(&self, job: impl FnOnce() -> WorkDone + Send + 'static) {
         let done = self.done.clone();
+        let fault = Fault::of(&done);
         // Nobody listens any more when the session has ended: then what was done does not matter either.
-        self.pool.run(move || drop(done.blocking_send(Input::Work(job()))));
+        self.pool.run(move || {
+            let _fault = fault;
+            drop(done.blocking_send(Input::Work(job())));
+        });
+    }
+}
+
+/// Tells a session of work for it that panicked, of which it would hear nothing: it ends, and no other.
+pub(super) struct Fault(mpsc::Sender<Input>);
+
+impl Fault {
+    pub(super) fn of(session: &mpsc::Sender<Input>) -> Self {
+        Self(session.clone())
+    }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let source = std::io::Error::other("a fault in this program");
+            let error = Error::System { what: "go on with the session", source };
+            drop(self.0.blocking_send(Input::Command(Command::GiveUp(Box::new(error)))));
+        }
     }
 }
 

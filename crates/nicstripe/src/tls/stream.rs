@@ -13,7 +13,7 @@ use super::buffer::SendBuffer;
 use super::config::{ClientTls, ServerTls};
 use super::error::TlsError;
 use super::pump::{Received, Tls};
-use super::record::MAX_RECORD;
+use super::record::{MAX_RECORD, record_len};
 use crate::trust::PublicKey;
 
 /// One encrypted connection, for one task that both reads and writes.
@@ -67,15 +67,22 @@ impl TlsStream {
     pub(crate) async fn connect(tcp: TcpStream, tls: &ClientTls, deadline: Instant) -> Result<Self, TlsError> {
         let mut sending = SendBuffer::with_capacity(SEND_BUFFER);
         let tls = Tls::client(tls, &mut sending)?;
-        Self::new(tcp, tls, sending).handshake(deadline).await
+        Self::new(tcp, tls, sending).handshake(deadline, std::future::ready(())).await
     }
 
     /// Does the handshake as the accepting end. Nothing is sent before the peer has named our protocol. Not cancel safe: drop the connection.
-    pub(crate) async fn accept(tcp: TcpStream, tls: &ServerTls, deadline: Instant) -> Result<Self, TlsError> {
-        // Grows once the peer is known.
-        let sending = SendBuffer::with_capacity(HANDSHAKE_BUFFER);
+    ///
+    /// When the peer's first message is there, `turn` is awaited before it is answered, which is what costs.
+    pub(crate) async fn accept(
+        tcp: TcpStream,
+        tls: &ServerTls,
+        deadline: Instant,
+        turn: impl Future<Output = ()>,
+    ) -> Result<Self, TlsError> {
+        // Grows with the answer, if the peer gets one, and once more when it is known.
+        let sending = SendBuffer::default();
         let tls = Tls::server(tls)?;
-        Self::new(tcp, tls, sending).handshake(deadline).await
+        Self::new(tcp, tls, sending).handshake(deadline, turn).await
     }
 
     fn new(tcp: TcpStream, tls: Tls, sending: SendBuffer) -> Self {
@@ -184,9 +191,9 @@ impl TlsStream {
         &self.tcp
     }
 
-    async fn handshake(mut self, deadline: Instant) -> Result<Self, TlsError> {
+    async fn handshake(mut self, deadline: Instant, turn: impl Future<Output = ()>) -> Result<Self, TlsError> {
         let deadline = deadline.into();
-        match timeout_at(deadline, self.shake_hands()).await {
+        match timeout_at(deadline, self.shake_hands(turn)).await {
             Err(_) => Err(TlsError::TimedOut),
             Ok(Err(error)) => {
                 // The error is worth more than whether the peer hears of it.
@@ -197,17 +204,29 @@ impl TlsStream {
         }
     }
 
-    async fn shake_hands(&mut self) -> Result<(), TlsError> {
+    async fn shake_hands(&mut self, turn: impl Future<Output = ()>) -> Result<(), TlsError> {
+        let mut turn = Some(turn);
         loop {
             self.flush().await?;
             self.ready(true, false).await?;
             let (received, _) = self.recv()?;
+            if self.has_record()
+                && let Some(turn) = turn.take()
+            {
+                turn.await;
+            }
             if received > 0 && self.process(&mut |_| Ok::<(), TlsError>(()))?.open {
                 break;
             }
         }
         self.grow();
         self.flush().await
+    }
+
+    /// Tells whether a whole record was received, whatever is in it.
+    fn has_record(&self) -> bool {
+        let received = &self.received[..self.filled];
+        matches!(record_len(received), Ok(Some(len)) if len <= received.len())
     }
 
     /// Sends the last words, then waits for the peer to hang up: closing with unread bytes would be a reset, which may overtake them.
@@ -259,7 +278,7 @@ impl TlsStream {
         let space = &mut self.received[self.filled..];
         if space.is_empty() {
             // Once the handshake is done, any record fits.
-            return Err(TlsError::Unexpected("a handshake message longer than 8 KiB"));
+            return Err(TlsError::Unexpected("a handshake message longer than 4 KiB"));
         }
         let room = space.len();
         let mut received = 0;
@@ -312,8 +331,8 @@ pub(super) const RECEIVE_BUFFER: usize = 256 * 1024;
 const _: () = assert!(RECEIVE_BUFFER > MAX_RECORD, "any record fits");
 /// Bytes that can wait to be sent before the buffer grows: two frames of the greatest length.
 pub(super) const SEND_BUFFER: usize = 576 * 1024;
-/// Bytes kept for a peer that has not proved who it is. Its longest message, the ClientHello, has about 1.5 KB.
-const HANDSHAKE_BUFFER: usize = 8 * 1024;
+/// Bytes kept for a peer that has not proved who it is. Its longest message, the ClientHello, has about 1.5 KB; so has the server's.
+const HANDSHAKE_BUFFER: usize = 4 * 1024;
 /// How long to wait for a refused peer to read why.
 const LINGER: Duration = Duration::from_millis(500);
 

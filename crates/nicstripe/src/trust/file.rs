@@ -73,7 +73,11 @@ pub(super) fn read_private(path: &Path, limit: usize) -> Result<Vec<u8>, FileErr
 }
 
 /// Reads a file that nobody but its owner may write, of at most `limit` bytes.
-pub(super) fn read_guarded(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
+///
+/// # Errors
+///
+/// It cannot be read, is no regular file, is longer, or others may write it.
+pub fn read_guarded(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
     read(path, limit, &Danger { bits: 0o022, what: "change", expected: "at most 0644 (chmod go-w)" })
 }
 

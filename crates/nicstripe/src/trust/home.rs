@@ -77,6 +77,11 @@ impl Home {
         self.config.join("identity")
     }
 
+    /// Returns where the settings of a daemon are, if there are any.
+    pub fn config_file(&self) -> PathBuf {
+        self.config.join("config.toml")
+    }
+
     /// Returns where the trusted keys are; for [`Peers`](super::Peers).
     pub fn peers_file(&self) -> PathBuf {
         self.config.join("peers")

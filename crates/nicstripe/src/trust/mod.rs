@@ -11,7 +11,7 @@ mod key;
 mod peer;
 mod peers;
 
-pub use file::FileError;
+pub use file::{FileError, read_guarded};
 pub use home::{Home, HomeError};
 pub use identity::{Identity, IdentityError};
 pub use key::{KeyError, PublicKey, PublicLine};

@@ -19,6 +19,7 @@ use nicstripe_proto::{
 
 use super::Driver;
 use crate::{
+    daemon::Direction,
     error::Error,
     file::{FileError, ReadOptions, Source, Target},
     session::{
@@ -26,7 +27,7 @@ use crate::{
         kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
         ports::{Owner, Port, Receiving},
-        work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
+        work::{Access, Fault, LocalTarget, Outcome, WorkDone, offer_of},
     },
     tree::{
         TreeReport,
@@ -181,6 +182,7 @@ impl Driver {
     /// Daemon: the peer wants a file.
     pub(super) fn on_get_requested(&mut self, get: Get) {
         let transfer = get.transfer;
+        self.account_mut(|account| account.asked(transfer, &get.name, Direction::Send, get.entry.is_some()));
         match (&self.config.access, get.entry) {
             (Access::Client, _) => self.refuse(transfer, "a client serves no files"),
             (Access::Daemon(_), Some(entry)) => {
@@ -264,6 +266,8 @@ impl Driver {
     /// Daemon: the peer wants to put a tree here.
     pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
         let transfer = put.transfer;
+        let name = put.target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
+        self.account_mut(|account| account.asked(transfer, name, Direction::Receive, false));
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client takes no files"),
             Access::Daemon(service) => {
@@ -290,6 +294,9 @@ impl Driver {
     /// Daemon: the peer wants trees.
     pub(super) fn on_tree_requested(&mut self, get: GetTree) {
         let transfer = get.transfer;
+        let names = get.sources.iter().map(|source| source.name.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string));
+        let names = names.take(MOST_NAMED).collect::<Vec<_>>().join(" ");
+        self.account_mut(|account| account.asked(transfer, names, Direction::Send, false));
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client serves no files"),
             Access::Daemon(service) => match service.send_tree(get) {
@@ -340,7 +347,8 @@ impl Driver {
 
     fn port<T>(&self, transfer: TransferId, alone: Option<Alone>, end: T) -> Box<Port<T>> {
         let owner = alone.map(|alone| Owner { events: self.config.events.clone(), alone });
-        Box::new(Port { transfer, inputs: self.handle.inputs.clone(), owner, _running: self.threads.token(), end })
+        let (_running, _fault) = (self.threads.token(), Fault::of(&self.handle.inputs));
+        Box::new(Port { transfer, inputs: self.handle.inputs.clone(), owner, _running, _fault, end })
     }
 
     pub(super) fn on_given(&mut self, transfer: TransferId, given: Given) {
@@ -428,6 +436,9 @@ impl Driver {
         self.session.fail(failure(transfer, FailCode::Refused, why, false));
     }
 }
+
+/// Sources of a tree that are named in the log.
+const MOST_NAMED: usize = 8;
 
 fn entry_error(error: &Error) -> EntryError {
     EntryError { code: error.fail_code().unwrap_or(FailCode::Io), text: crate::chain(error) }

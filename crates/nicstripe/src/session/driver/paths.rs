@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe_proto::{PathError, PathId, PathLoss, PathState};
+use nicstripe_proto::message::CloseCode;
+use nicstripe_proto::{PathId, PathLoss, PathState};
 use tokio::sync::mpsc;
 
-use super::Driver;
+use super::{Driver, MOST_BREACHES};
 use crate::{
     error::Error,
     event::{Event, LinkState},
+    logged::{logged, logged_error},
     session::{
         input::{Input, LinkNews},
         slot::{Established, PathPlan, Slot},
@@ -108,26 +110,34 @@ impl Driver {
                 let incoming = self.session.handle_chunk(path, &header, now);
                 if incoming.is_ok() {
                     self.tally.on_wire(path, &header);
+                    self.slots.entry(path).and_modify(|slot| slot.moved.received += u64::from(header.len));
                 }
                 self.on_incoming(path, header, buffer, incoming, now);
             }
             StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
             StreamEvent::Ended(end) => {
-                let loss = match end {
-                    StreamEnd::Frame(_) => PathLoss::Protocol,
+                let loss = match &end {
+                    StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
                     // TCP took them for right: whoever changed them, they are not what the peer sent.
                     StreamEnd::Tls(TlsError::Record(_)) => PathLoss::Damaged,
                     _ => PathLoss::Reset,
                 };
-                tracing::info!(path = path.0, %end, "path lost its connection");
+                tracing::info!(path = path.0, end = %logged_error(&end), "path lost its connection");
                 self.lose(path, loss, now);
             }
         }
     }
 
-    pub(super) fn on_misbehaved(&mut self, path: PathId, error: &PathError, now: Instant) {
-        tracing::warn!(path = path.0, %error, "peer misbehaved");
+    pub(super) fn on_misbehaved(&mut self, path: PathId, error: &dyn std::error::Error, now: Instant) {
+        tracing::warn!(path = path.0, error = %logged_error(error), peer = self.config.host, "peer misbehaved");
         self.lose(path, PathLoss::Protocol, now);
+        self.breaches += 1;
+        if self.breaches >= MOST_BREACHES
+            && let Some(slot) = self.slots.get(&path)
+        {
+            self.finish(Err(Error::Protocol { address: slot.plan.remote, why: crate::chain(error) }));
+            self.closing = Some(CloseCode::Cancelled);
+        }
     }
 
     pub(super) fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
@@ -163,6 +173,7 @@ impl Driver {
                     && !slot.retired
                 {
                     self.tally.failovers += 1;
+                    self.account_mut(|account| account.path_lost(loss));
                 }
                 LinkState::Down(loss_text(loss).into())
             }
@@ -177,7 +188,8 @@ impl Driver {
             return;
         }
         slot.state = state.clone();
-        tracing::info!(interface = %slot.plan.interface, remote = %slot.plan.remote, ?state, "link");
+        let (interface, remote) = (&slot.plan.interface, &slot.plan.remote);
+        tracing::info!(peer = self.config.host, %interface, %remote, state = %logged(format_args!("{state:?}")), "link");
         let link = slot.plan.link();
         self.tell(Event::Link { link, state });
     }

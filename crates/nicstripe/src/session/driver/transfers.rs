@@ -14,9 +14,11 @@ use nicstripe_proto::{
 
 use super::{Driver, Input};
 use crate::{
+    daemon::Direction,
     error::Error,
     event::{Event, LinkState},
     file::{ChunkBuffer, FileError, Source, Target, WriteError},
+    logged::logged,
     session::{
         slot::Slot,
         tally::Tally,
@@ -73,7 +75,10 @@ impl Driver {
                 let digest = result.and_then(|()| self.works.ending(transfer));
                 (transfer, digest.map(|digest| self.on_in_place(transfer, digest)))
             }
-            WorkDone::Synced { transfer, result } => (transfer, result.map(|()| self.session.handle_synced(transfer, now))),
+            WorkDone::Synced { transfer, result } => {
+                self.account_mut(|account| account.synced(transfer));
+                (transfer, result.map(|()| self.session.handle_synced(transfer, now)))
+            }
             WorkDone::Checked { transfer, result } => (transfer, result.map(|()| self.complete(transfer))),
             WorkDone::Committed { transfer, digest, result } => (transfer, result.map(|()| self.on_in_place(transfer, digest))),
         }
@@ -167,6 +172,7 @@ impl Driver {
             }
             Err(WriteError::Damaged) => {
                 tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
+                self.account_mut(|account| account.corrupt_chunk());
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
                 self.retry_later(header.transfer, header.chunk, now);
                 self.lose(path, PathLoss::Damaged, now);
@@ -181,7 +187,7 @@ impl Driver {
 
     pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: Arc<ChunkBuffer>, now: Instant) {
         self.tally.on_wire(path, &header);
-        let sent = self.slots.get(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
+        let sent = self.slots.get_mut(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
         if !sent {
             self.lose(path, PathLoss::Reset, now);
         }
@@ -189,6 +195,7 @@ impl Driver {
 
     pub(super) fn on_put_requested(&mut self, put: Put) {
         let transfer = put.offer.transfer;
+        self.account_mut(|account| account.asked(transfer, &put.name, Direction::Receive, put.entry.is_some()));
         if let (Some(entry), Access::Daemon(_)) = (put.entry, &self.config.access) {
             return self.open_entry_target(transfer, entry, put.offer, put.options);
         }
@@ -206,10 +213,18 @@ impl Driver {
     }
 
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
+        self.account_started(transfer, resumed);
         let Some(size) = self.works.size(transfer).filter(|_| self.tallied.is_none_or(|tallied| tallied == transfer)) else { return };
         let is_sized = self.works.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
         self.tally.on_started(now, is_sized.then_some(size), resumed);
         self.tell(Event::Started { size, resumed });
+    }
+
+    fn account_started(&mut self, transfer: TransferId, resumed: u64) {
+        let is_sized = self.works.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
+        let size = self.works.size(transfer).filter(|_| is_sized);
+        let name = self.works.target(transfer).map(|target| target.shown().to_owned());
+        self.account_mut(|account| account.started(transfer, size, resumed, name.as_deref()));
     }
 
     pub(super) fn on_committed(&mut self, transfer: TransferId, digest: Digest) {
@@ -217,6 +232,7 @@ impl Driver {
         let digest = tree.is_none().then_some(digest);
         let size = self.session.stats(transfer).size;
         match (&tree, digest) {
+            _ if self.account.is_some() => {}
             (Some(tree), _) => {
                 tracing::info!(transfer = transfer.0, files = tree.files, bytes = tree.bytes, failed = tree.failed, "tree done");
             }
@@ -230,8 +246,8 @@ impl Driver {
     /// A transfer failed at this end: tells the peer and the owner.
     pub(super) fn fail(&mut self, transfer: TransferId, error: FileError) {
         // One that has ended has said so; what else goes wrong with it then is no news.
-        if self.session.is_under_way(transfer) {
-            tracing::info!(transfer = transfer.0, error = %error.one_line(), "transfer failed");
+        if self.session.is_under_way(transfer) && self.account.is_none() {
+            tracing::info!(transfer = transfer.0, error = %logged(error.one_line()), "transfer failed");
         }
         let error = Error::File(error);
         let code = error.fail_code().unwrap_or(FailCode::Io);
@@ -240,6 +256,8 @@ impl Driver {
     }
 
     pub(super) fn end_transfer(&mut self, transfer: TransferId, result: Result<Outcome, Error>) {
+        let stats = self.session.stats(transfer);
+        self.account_mut(|account| account.ended(transfer, &result, &stats));
         if result.is_err() {
             self.works.discard_unfinishable(transfer);
         }

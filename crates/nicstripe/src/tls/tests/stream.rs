@@ -1,5 +1,6 @@
 //! Over real sockets, on loopback.
 
+use std::future::ready;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,7 +22,7 @@ async fn what_comes_with_the_end_of_the_handshake_is_not_left_waiting() {
     let cast = Cast::new();
     let (tcp, mut raw) = tcp_pair().await;
     let tls = cast.server_tls();
-    let server = tokio::spawn(async move { TlsStream::accept(tcp, &tls, soon()).await });
+    let server = tokio::spawn(async move { TlsStream::accept(tcp, &tls, soon(), ready(())).await });
     let mut out = SendBuffer::with_capacity(64);
     let mut client = Tls::client(&cast.client_tls(), &mut out).unwrap();
     raw.write_all(out.pending()).await.unwrap();
@@ -45,7 +46,7 @@ async fn a_refused_client_learns_why_at_its_first_read() {
     for sends_first in [false, true] {
         let (tcp, other) = tcp_pair().await;
         let tls = cast.server_tls();
-        let server = tokio::spawn(async move { TlsStream::accept(tcp, &tls, soon()).await.map(drop) });
+        let server = tokio::spawn(async move { TlsStream::accept(tcp, &tls, soon(), ready(())).await.map(drop) });
         let tls = ClientTls::new(&stranger, only(cast.server.public_key()));
         let mut client = TlsStream::connect(other, &tls, soon()).await.unwrap();
         if sends_first {
@@ -81,7 +82,7 @@ async fn strangers_get_no_byte_and_no_time() {
         raw.write_all(words).await.unwrap();
         let start = Instant::now();
         let deadline = start + Duration::from_millis(200);
-        let error = TlsStream::accept(tcp, &cast.server_tls(), deadline).await.map(drop).unwrap_err();
+        let error = TlsStream::accept(tcp, &cast.server_tls(), deadline, ready(())).await.map(drop).unwrap_err();
         assert_eq!(matches!(error, TlsError::NotTls(_)), ends, "{error:?}");
         assert_eq!(matches!(error, TlsError::TimedOut), !ends, "{error:?}");
         // 200 ms, and what a busy machine adds.
@@ -100,7 +101,7 @@ async fn a_stranger_cannot_make_us_keep_much() {
     // A record of the longest kind, of which only the first half ever comes.
     raw.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xf0]).await.unwrap();
     raw.write_all(&[0; 8192]).await.unwrap();
-    let error = TlsStream::accept(tcp, &cast.server_tls(), soon()).await.map(drop).unwrap_err();
+    let error = TlsStream::accept(tcp, &cast.server_tls(), soon(), ready(())).await.map(drop).unwrap_err();
     assert!(matches!(error, TlsError::Unexpected(_)), "{error:?}");
 }
 
@@ -168,7 +169,8 @@ async fn tcp_pair() -> (TcpStream, TcpStream) {
 async fn connected(cast: &Cast) -> (TlsStream, TlsStream) {
     let (client, server) = tcp_pair().await;
     let (client_tls, server_tls) = (cast.client_tls(), cast.server_tls());
-    let (client, server) = tokio::join!(TlsStream::connect(client, &client_tls, soon()), TlsStream::accept(server, &server_tls, soon()));
+    let (client, server) =
+        tokio::join!(TlsStream::connect(client, &client_tls, soon()), TlsStream::accept(server, &server_tls, soon(), ready(())));
     let (client, server) = (client.unwrap(), server.unwrap());
     assert_eq!(client.peer_key().unwrap(), cast.server.public_key());
     assert_eq!(server.peer_key().unwrap(), cast.client.public_key());

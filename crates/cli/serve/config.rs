@@ -1,0 +1,194 @@
+//! The configuration file of `serve`.
+
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use clap::ValueEnum as _;
+use nicstripe::{
+    Limits, escaped,
+    trust::{FileError, read_guarded},
+};
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::{limits::LimitsTable, listen::Listen};
+use crate::{cp::Routes, logging::LogFormat};
+
+/// What the file says; what it does not say has the default. Every option of `serve` has a key of the same name.
+///
+/// `dist/config.toml` has all keys with their defaults.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Config {
+    pub(super) root: PathBuf,
+    pub(super) listen: Vec<Listen>,
+    pub(super) interface: Vec<String>,
+    pub(super) port: u16,
+    pub(super) read_only: bool,
+    pub(super) append_only: bool,
+    #[serde(deserialize_with = "routes")]
+    pub(super) routes: Routes,
+    pub(super) announce: bool,
+    /// An address and port, or `off`.
+    pub(super) metrics: String,
+    pub(super) metrics_any: bool,
+    pub(super) log: LogTable,
+    pub(super) limits: LimitsTable,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct LogTable {
+    pub(super) filter: String,
+    #[serde(deserialize_with = "log_format")]
+    pub(super) format: LogFormat,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            root: ".".into(),
+            listen: Vec::new(),
+            interface: Vec::new(),
+            port: nicstripe::DEFAULT_PORT,
+            read_only: false,
+            append_only: false,
+            routes: Routes::Auto,
+            announce: false,
+            metrics: METRICS_OFF.into(),
+            metrics_any: false,
+            log: LogTable::default(),
+            limits: LimitsTable(Limits::default()),
+        }
+    }
+}
+
+impl Default for LogTable {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: LogFormat::Auto }
+    }
+}
+
+/// What stands for no address of metrics.
+pub(super) const METRICS_OFF: &str = "off";
+
+/// Most bytes of a configuration file: many times what one with all keys has.
+const MOST_BYTES: usize = 1 << 20;
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, others may change it, or something in it is not allowed.
+    pub(super) fn load(path: &Path) -> Result<Self, ConfigError> {
+        let bytes = read_guarded(path, MOST_BYTES)?;
+        let text = String::from_utf8_lossy(&bytes);
+        toml::from_str(&text).map_err(|error| ConfigError::of(path, &text, &error))
+    }
+}
+
+/// Why a configuration file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// It cannot be read, or is not safe from others.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Something in it is not allowed.
+    #[error("{}, line {line}: {what}", escaped(path.as_os_str().as_encoded_bytes()))]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The key and the value, and what is allowed.
+        what: String,
+    },
+}
+
+impl ConfigError {
+    fn of(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+        let span = error.span().unwrap_or(0..0);
+        let line = text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1);
+        Self::Line { path: path.to_owned(), line, what: what(text, span, error.message()) }
+    }
+}
+
+/// Says what is wrong at this place: `limits.sessions = 0: expected 1 to 4096`.
+fn what(text: &str, span: Range<usize>, message: &str) -> String {
+    let message = message.lines().collect::<Vec<_>>().join(", ");
+    let before = text.get(..span.start).unwrap_or_default();
+    let begun = before.rfind('\n').map_or(0, |at| at + 1);
+    let value = text.get(span).unwrap_or_default().lines().next().unwrap_or_default();
+    // A key that is not known is the place itself, and the message has it.
+    let Some((key, _)) = text[begun..before.len()].split_once('=') else { return message };
+    let mut tables = before.lines().filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'));
+    let table = tables.next_back().map_or_else(String::new, |(table, _)| format!("{table}."));
+    let value: String = escaped(value.as_bytes()).chars().take(MOST_SHOWN).collect();
+    format!("{table}{} = {value}: {message}", key.trim())
+}
+
+/// Characters of a wrong value that are shown.
+const MOST_SHOWN: usize = 60;
+
+fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Routes, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Routes::from_str(&text, false).map_err(|_| D::Error::custom("expected \"auto\", \"always\" or \"never\""))
+}
+
+fn log_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LogFormat, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    LogFormat::from_str(&text, false).map_err(|_| D::Error::custom("expected \"auto\", \"text\" or \"json\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        toml::from_str(text).map_err(|error| ConfigError::of(Path::new("/c"), text, &error).to_string())
+    }
+
+    #[test]
+    fn the_example_has_every_key_with_its_default() {
+        let text = include_str!("../../../dist/config.toml");
+        assert_eq!(parse(text).unwrap(), Config::default());
+        let defaults = format!("{:?}", Config::default());
+        let table: toml::Table = text.parse().unwrap();
+        let limits = table["limits"].as_table().unwrap();
+        // As many keys as there are fields: each field's name is followed by a colon in what Debug prints.
+        let fields = defaults.split("Limits {").nth(1).unwrap().split('}').next().unwrap().matches(": ").count();
+        assert_eq!(limits.len(), fields, "{limits:?} {defaults}");
+        assert_eq!(table["log"].as_table().unwrap().len(), 2);
+        assert_eq!(table.len(), 12);
+    }
+
+    #[test]
+    fn an_empty_file_is_all_defaults() {
+        assert_eq!(parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
+        for (text, expected) in [
+            ("port = 1\nprot = 7\n", "/c, line 2: unknown field `prot`, expected one of `root`, `listen`"),
+            ("[limits]\nsession = 7\n", "/c, line 2: unknown field `session`, expected one of "),
+            ("[limits]\n\nsessions = 0\n", "/c, line 3: limits.sessions = 0: expected 1 to 4096"),
+            ("[limits]\nsessions = \"many\"\n", "/c, line 2: limits.sessions = \"many\": expected 1 to 4096"),
+            ("[limits]\ngreeting-time = \"1h\"\n", "/c, line 2: limits.greeting-time = \"1h\": expected 100ms to 1m"),
+            ("[limits]\nsession-rate = \"fast\"\n", "/c, line 2: limits.session-rate = \"fast\": not a rate: "),
+            ("port = 65536\n", "/c, line 1: port = 65536: "),
+            ("port = \"x\"\n", "/c, line 1: port = \"x\": "),
+            ("routes = \"some\"\n", "/c, line 1: routes = \"some\": expected \"auto\", \"always\" or \"never\""),
+            ("log.format = \"xml\"\n", "/c, line 1: log.format = \"xml\": expected \"auto\", \"text\" or \"json\""),
+            ("listen = [\n  \"10.0.0.1\",\n  \"eth1\"]\n", "not an address: expected ADDRESS"),
+            ("root = /srv\n", "/c, line 1: "),
+            ("port = 1\nport = 2\n", "/c, line 2: "),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected) && !error.contains('\n'), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Where Prometheus asks: just enough of HTTP for `GET /metrics`.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use nicstripe::DaemonHandle;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+
+use super::exposition::exposition;
+
+/// Connections at once; those beyond wait until one ends.
+const MOST_CONNECTIONS: usize = 4;
+
+/// How long a connection may take, from its acceptance to its end.
+const CONNECTION_TIME: Duration = Duration::from_secs(2);
+
+/// Most bytes of a request; those of Prometheus and curl have some 300.
+const MOST_REQUEST: usize = 4096;
+
+/// Listens for requests.
+pub(super) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+/// Answers requests for ever.
+pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
+    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let permit = connections.clone().acquire_owned().await;
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let daemon = daemon.clone();
+                tokio::spawn(async move {
+                    let _permit = permit;
+                    // Who asks badly or leaves early is not worth a word.
+                    let _ = timeout(CONNECTION_TIME, answer(stream, &daemon)).await;
+                });
+            }
+            // Out of file descriptors, most likely.
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection for metrics");
+                tokio::time::sleep(CONNECTION_TIME).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: TcpStream, daemon: &DaemonHandle) -> io::Result<()> {
+    let head = read_head(&mut stream).await?;
+    let response = match wanted(&head) {
+        Wanted::Metrics { body } => match exposition(daemon) {
+            Ok(text) => response("200 OK", OPEN_METRICS, &text, body),
+            Err(_) => response("500 Internal Server Error", PLAIN, "the metrics cannot be written\n", body),
+        },
+        Wanted::Elsewhere => response("404 Not Found", PLAIN, "there is only /metrics\n", true),
+        Wanted::Otherwise => response("405 Method Not Allowed", PLAIN, "GET or HEAD\n", true),
+        Wanted::Nonsense => response("400 Bad Request", PLAIN, "not a request of HTTP/1\n", true),
+    };
+    stream.write_all(response.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// Reads up to the empty line after the headers, or as much as there may be.
+async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(512);
+    let mut limited = stream.take(MOST_REQUEST as u64);
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if limited.read_buf(&mut head).await? == 0 {
+            break;
+        }
+    }
+    Ok(head)
+}
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    Metrics { body: bool },
+    Elsewhere,
+    Otherwise,
+    Nonsense,
+}
+
+fn wanted(head: &[u8]) -> Wanted {
+    let is_whole = head.windows(4).any(|end| end == b"\r\n\r\n");
+    let line = head.split(|byte| *byte == b'\r').next().and_then(|line| std::str::from_utf8(line).ok());
+    let words: Vec<&str> = line.filter(|_| is_whole).map_or_else(Vec::new, |line| line.split(' ').collect());
+    let [method, target, "HTTP/1.0" | "HTTP/1.1"] = words[..] else { return Wanted::Nonsense };
+    let path = target.split('?').next().unwrap_or_default();
+    match (method, path) {
+        ("GET" | "HEAD", "/metrics") => Wanted::Metrics { body: method == "GET" },
+        ("GET" | "HEAD", _) => Wanted::Elsewhere,
+        _ => Wanted::Otherwise,
+    }
+}
+
+fn response(status: &str, kind: &str, text: &str, body: bool) -> String {
+    let body = if body { text } else { "" };
+    format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", text.len())
+}
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_metrics_are_to_be_had() {
+        for (head, expected) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Wanted::Metrics { body: true }),
+            ("GET /metrics?x=1 HTTP/1.0\r\n\r\n", Wanted::Metrics { body: true }),
+            ("HEAD /metrics HTTP/1.1\r\n\r\n", Wanted::Metrics { body: false }),
+            ("GET / HTTP/1.1\r\n\r\n", Wanted::Elsewhere),
+            ("GET /metrics/../x HTTP/1.1\r\n\r\n", Wanted::Elsewhere),
+            ("POST /metrics HTTP/1.1\r\n\r\n", Wanted::Otherwise),
+            ("GET /metrics HTTP/2\r\n\r\n", Wanted::Nonsense),
+            ("GET /metrics\r\n\r\n", Wanted::Nonsense),
+            ("GET /metrics HTTP/1.1\r\n", Wanted::Nonsense),
+            ("", Wanted::Nonsense),
+            ("\u{0}\u{ff}\r\n\r\n", Wanted::Nonsense),
+        ] {
+            assert_eq!(wanted(head.as_bytes()), expected, "{head:?}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! `nicstripe serve`: the daemon.
+//!
+//! [`config`] is the file, [`settings`] what it and the command line come to, [`listen`] where to listen; [`service_manager`] is what systemd
+//! is told, [`endpoint`] and [`exposition`] what Prometheus asks for.
+
+mod config;
+mod endpoint;
+mod exposition;
+mod limits;
+mod listen;
+mod service_manager;
+mod settings;
+
+use std::{
+    fs,
+    io::{self, IsTerminal as _},
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    pin::pin,
+    sync::Arc,
+};
+
+use clap::Args;
+use nicstripe::{
+    CancellationToken, Daemon, DaemonHandle, escaped,
+    routes::RouteKeeper,
+    trust::{Access, Home, Identity, PeerOptions, Peers},
+};
+use tokio::net::TcpListener;
+
+pub(crate) use self::config::ConfigError;
+use self::{
+    listen::{Listen, listening, parse_listen},
+    service_manager::{ServiceManager, status_line},
+    settings::Settings,
+};
+use crate::{
+    cp::Routes,
+    failure::Failure,
+    logging::{self, LogControl, LogFormat},
+    places, runtime,
+    signals::{Signals, Stop, Told},
+    terminal::Terminal,
+    trust::{name_of, rights},
+};
+
+/// Serve a directory to the machines that are trusted, over every cable
+///
+/// Listens on each interface by itself, so that what comes over a cable is answered over the same. Speaks only to keys in the list of
+/// `nicstripe trust`, which may change while it runs. The first SIGINT or SIGTERM ends copies in order, so that they can go on later; the
+/// second ends at once. SIGHUP reads the configuration file again, SIGUSR1 prints a line that says what it does.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Directory that peers see as / [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Listen on this address only; may be repeated [default: every address of every interface that is up]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
+    listen: Vec<Listen>,
+
+    /// Listen on this interface only; may be repeated [default: every interface that is up]
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+
+    /// TCP port; 0 takes a free one [default: 7747]
+    #[arg(long)]
+    port: Option<u16>,
+
+    /// Let no peer write, whatever the list of peers says
+    #[arg(long)]
+    read_only: bool,
+
+    /// Let peers add new files but replace none
+    #[arg(long, conflicts_with = "read_only")]
+    append_only: bool,
+
+    /// When to install host routes to peers, which are removed with their session: where their packets would be dropped, always, or never
+    /// [default: auto]
+    #[arg(long, value_name = "WHEN")]
+    routes: Option<Routes>,
+
+    /// Answer `nicstripe discover` of every machine on the same cable, not only of those that are trusted
+    #[arg(long)]
+    announce: bool,
+
+    /// Configuration file; what the command line says counts more [default: config.toml beside the list of peers, if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Say whether the configuration is right, and end
+    #[arg(long)]
+    check_config: bool,
+
+    /// Where Prometheus finds the metrics, as http://ADDR:PORT/metrics; or `off` [default: off]
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
+
+    /// Let other machines read the metrics, too: `--metrics` may be any address
+    #[arg(long)]
+    metrics_any: bool,
+
+    /// How the log is written [default: auto]
+    #[arg(long, value_name = "FORMAT", env = "NICSTRIPE_LOG_FORMAT", hide_env_values = true)]
+    log_format: Option<LogFormat>,
+}
+
+impl Serve {
+    /// Serves until a signal comes.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        exposition::remember_start();
+        let home = places::home()?;
+        let settings = Settings::load(&self, &home)?;
+        if self.check_config {
+            return check(&settings, &home, terminal);
+        }
+        let log = logging::start_daemon(&settings.log_filter, settings.log_format, terminal)?;
+        // While there is one thread: stale routes go, and what speaks to the network shall not be able to change any.
+        let routes = Arc::new(RouteKeeper::start_apart(settings.routes.into(), &places::routes_dir(&home)));
+        let runtime = runtime::threaded()?;
+        let result = runtime.block_on(async {
+            let mut signals = Signals::take()?;
+            if !io::stderr().is_terminal() {
+                signals.reload_on_hangup();
+            }
+            let started = start(&settings, routes, &home, terminal).await?;
+            let service = Service { args: &self, home: &home, terminal, log, settings, daemon: started.daemon.handle() };
+            service.serve(started, signals).await
+        });
+        runtime.shutdown_background();
+        result
+    }
+}
+
+/// Says whether these settings can be served with, as far as that can be told without listening. Makes nothing.
+fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
+    settings.log_filter.parse()?;
+    canonical(&settings.root)?;
+    settings.listen.iter().try_for_each(|listen| listen.resolve().map(drop))?;
+    Peers::load(&home.peers_file())?;
+    terminal.result(format_args!("{}: no errors", settings.shown_file()));
+    Ok(())
+}
+
+/// What has been opened.
+struct Started {
+    daemon: Daemon,
+    metrics: Option<TcpListener>,
+}
+
+async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, terminal: &Terminal) -> Result<Started, Failure> {
+    let identity = Identity::load_or_create(&home.identity_file())?;
+    let key = identity.public_key();
+    // What is wrong with the list is said now; the daemon itself reads it again when it changes.
+    let peers = Peers::load(&home.peers_file())?;
+    let root = canonical(&settings.root)?;
+    let listen = settings.listen.iter().map(Listen::resolve).collect::<Result<Vec<_>, _>>()?;
+    let daemon = Daemon::builder()
+        .identity(identity)
+        .peers_file(home.peers_file())
+        .root(root.clone())
+        .port(settings.port)
+        .listen(listen)
+        .interfaces(settings.interface.clone())
+        .read_only(settings.access == Access::ReadOnly)
+        .append_only(settings.access == Access::AppendOnly)
+        .route_keeper(routes)
+        .announce(settings.announce)
+        .limits(settings.limits.clone())
+        .bind()
+        .await?;
+    let metrics = match settings.metrics {
+        Some(address) => Some(endpoint::open(address).await.map_err(|source| Failure::Metrics { address, source })?),
+        None => None,
+    };
+    introduce_peers(&peers, settings.access, terminal);
+    terminal.say(format_args!("serving {} as {}", escaped(root.as_os_str().as_bytes()), key.fingerprint()));
+    if let Some(address) = metrics.as_ref().and_then(|listener| listener.local_addr().ok()) {
+        terminal.say(format_args!("metrics at http://{address}/metrics"));
+    }
+    listening(daemon.addresses()).into_iter().for_each(|line| terminal.say(line));
+    Ok(Started { daemon, metrics })
+}
+
+/// A daemon that runs, and who cares for it.
+struct Service<'a> {
+    args: &'a Serve,
+    home: &'a Home,
+    terminal: &'a Terminal,
+    log: LogControl,
+    settings: Settings,
+    daemon: DaemonHandle,
+}
+
+impl Service<'_> {
+    /// Serves until the daemon or a signal ends it.
+    async fn serve(mut self, started: Started, mut signals: Signals) -> Result<(), Failure> {
+        let mut manager = ServiceManager::find();
+        let endpoint = started.metrics.map(|listener| tokio::spawn(endpoint::serve(listener, self.daemon.clone())));
+        let shutdown = CancellationToken::new();
+        let mut running = pin!(started.daemon.run(shutdown.clone()));
+        manager.ready(&self.daemon.metrics());
+        let stop = loop {
+            tokio::select! {
+                ended = &mut running => return Ok(ended?),
+                told = signals.next() => if let Some(stop) = self.obey(told, &mut manager) { break stop },
+                () = manager.pause() => manager.report(&self.daemon.metrics()).await,
+            }
+        };
+        manager.stopping(self.daemon.limits().shutdown_time);
+        self.terminal.say("ending; what has arrived is kept");
+        shutdown.cancel();
+        let ended = end(running, &mut signals, &mut manager, &self.daemon).await;
+        if let Some(endpoint) = endpoint {
+            endpoint.abort();
+        }
+        ended?;
+        Err(Failure::Stopped(stop))
+    }
+
+    /// Does what a signal asks for; says whether it is to end.
+    fn obey(&mut self, told: Told, manager: &mut ServiceManager) -> Option<Stop> {
+        match told {
+            Told::Stop(stop) => return Some(stop),
+            Told::Status => self.terminal.say(status_line(&self.daemon.metrics())),
+            Told::Reload => {
+                manager.reloading();
+                match self.reload() {
+                    Ok(()) => tracing::info!(file = self.settings.shown_file(), "configuration read again"),
+                    Err(failure) => tracing::error!(error = %failure.one_line(), "configuration not read again; all stays as it was"),
+                }
+                manager.ready(&self.daemon.metrics());
+            }
+        }
+        None
+    }
+
+    /// Reads the configuration again, and takes over what can change while it runs.
+    fn reload(&mut self) -> Result<(), Failure> {
+        let new = Settings::load(self.args, self.home)?;
+        self.log.set(&new.log_filter)?;
+        self.daemon.set_limits(new.limits.clone());
+        for key in self.settings.fixed_that_differ(&new) {
+            tracing::warn!(key, "a change of this takes a restart");
+        }
+        // What takes a restart is what it was, and differs the next time as well.
+        self.settings.log_filter = new.log_filter;
+        self.settings.file = new.file;
+        Ok(())
+    }
+}
+
+/// Waits for the end; the next signal that asks for it ends at once.
+async fn end(
+    mut running: std::pin::Pin<&mut impl Future<Output = Result<(), nicstripe::Error>>>,
+    signals: &mut Signals,
+    manager: &mut ServiceManager,
+    daemon: &DaemonHandle,
+) -> Result<(), Failure> {
+    loop {
+        tokio::select! {
+            ended = &mut running => return Ok(ended?),
+            stop = signals.stop() => stop.at_once(),
+            () = manager.pause() => manager.report(&daemon.metrics()).await,
+        }
+    }
+}
+
+/// Says what each peer may do, after this command's own restrictions.
+fn introduce_peers(peers: &Peers, access: Access, terminal: &Terminal) {
+    for peer in peers.iter() {
+        let options = PeerOptions { access: peer.options.access.max(access), ..peer.options.clone() };
+        terminal.say(format_args!("peer {} ({}) {}", name_of(peer), peer.key.fingerprint(), rights(&options)));
+    }
+    if peers.iter().next().is_none() {
+        terminal.warning("no machine is trusted yet, so nobody will be let in");
+        terminal.hint("run `nicstripe key` on the other machine, and here: nicstripe trust add 'LINE' --name NAME");
+    }
+}
+
+fn canonical(root: &Path) -> Result<PathBuf, Failure> {
+    let failed = |source| Failure::Root { path: root.to_owned(), source };
+    let path = fs::canonicalize(root).map_err(failed)?;
+    match path.is_dir() {
+        true => Ok(path),
+        false => Err(failed(io::Error::from(io::ErrorKind::NotADirectory))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_own_restriction_is_the_upper_bound() {
+        assert_eq!(Access::Full.max(Access::ReadOnly), Access::ReadOnly);
+        assert_eq!(Access::Full.max(Access::AppendOnly), Access::AppendOnly);
+        assert_eq!(Access::ReadOnly.max(Access::AppendOnly), Access::ReadOnly);
+        assert_eq!(Access::AppendOnly.max(Access::Full), Access::AppendOnly);
+    }
+}

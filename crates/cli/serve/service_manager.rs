@@ -1,0 +1,97 @@
+//! What the service manager is told (sd_notify(3)), where there is one.
+
+use std::{env, time::Duration};
+
+use nicstripe::Metrics;
+use sd_notify::NotifyState;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+/// The service manager that has started this process, or nobody.
+#[derive(Debug)]
+pub(super) struct ServiceManager {
+    beat: Option<tokio::time::Interval>,
+    /// Whether it wants to hear that we live.
+    watches: bool,
+    status: String,
+}
+
+/// How often it is told what is done, at most.
+const STATUS_INTERVAL: Duration = Duration::from_secs(5);
+
+impl ServiceManager {
+    /// Finds out by the environment whether there is one. To be called inside a runtime.
+    pub(super) fn find() -> Self {
+        let is_there = env::var_os("NOTIFY_SOCKET").is_some_and(|socket| !socket.is_empty());
+        // Twice in the time after which it would act, as sd_watchdog_enabled(3) advises.
+        let watchdog = sd_notify::watchdog_enabled().map(|time| time / 2);
+        let beat = is_there.then(|| {
+            let every = watchdog.map_or(STATUS_INTERVAL, |watchdog| watchdog.min(STATUS_INTERVAL)).max(Duration::from_millis(1));
+            let mut beat = interval_at(Instant::now() + every, every);
+            beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            beat
+        });
+        Self { beat, watches: watchdog.is_some(), status: String::new() }
+    }
+
+    /// It serves.
+    pub(super) fn ready(&mut self, metrics: &Metrics) {
+        self.status = status_line(metrics);
+        let status = self.status.clone();
+        self.tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    }
+
+    /// It reads its configuration again; [`ServiceManager::ready`] follows.
+    pub(super) fn reloading(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::debug!(%error, "the service manager is not told of the reload"),
+        }
+    }
+
+    /// It ends, within this time.
+    pub(super) fn stopping(&self, within: Duration) {
+        let micros = (within + STOP_MARGIN).as_micros().try_into().unwrap_or(u32::MAX);
+        self.tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros), NotifyState::Status("ending all sessions in order")]);
+    }
+
+    /// Waits until it is time to say something again; for ever without a service manager. Cancel safe.
+    pub(super) async fn pause(&mut self) {
+        match &mut self.beat {
+            Some(beat) => drop(beat.tick().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Says that this process lives, and what it does.
+    ///
+    /// That it lives is said only after the runtime's own threads have done something: the caller may be on another one.
+    pub(super) async fn report(&mut self, metrics: &Metrics) {
+        if tokio::spawn(async {}).await.is_ok() && self.watches {
+            self.tell(&[NotifyState::Watchdog]);
+        }
+        let status = status_line(metrics);
+        if status != self.status {
+            self.tell(&[NotifyState::Status(&status)]);
+            self.status = status;
+        }
+    }
+
+    fn tell(&self, states: &[NotifyState<'_>]) {
+        if self.beat.is_some()
+            && let Err(error) = sd_notify::notify(states)
+        {
+            tracing::debug!(%error, "the service manager cannot be told");
+        }
+    }
+}
+
+/// Says in a line what a daemon does.
+pub(super) fn status_line(metrics: &Metrics) -> String {
+    let done: u64 = metrics.transfers_ended.iter().filter(|((_, result), _)| *result == "done").map(|(_, count)| count).sum();
+    let ended: u64 = metrics.transfers_ended.values().sum();
+    let many = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    format!("{}, {} running, {done} done, {} failed", many(metrics.sessions, "session"), many(metrics.transfers, "transfer"), ended - done)
+}
+
+/// What ending takes besides the sessions.
+const STOP_MARGIN: Duration = Duration::from_secs(5);

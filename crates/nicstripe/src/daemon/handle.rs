@@ -1,0 +1,46 @@
+//! What is known and can be changed of a daemon while it runs.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{Limits, Metrics, Shared};
+
+/// Reads a daemon's numbers and changes its limits. Clones are the same daemon's; it may have ended.
+#[derive(Debug, Clone)]
+pub struct DaemonHandle {
+    shared: Arc<Shared>,
+}
+
+impl DaemonHandle {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Returns the numbers of this moment. Takes microseconds, and holds nobody up.
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = self.shared.meters.read();
+        metrics.sessions = self.shared.sessions().len() as u64;
+        metrics.greetings = self.shared.gate.waiting() as u64;
+        metrics.buffer_bytes = self.shared.buffers.bytes_in_use();
+        metrics
+    }
+
+    /// Returns the limits in force.
+    pub fn limits(&self) -> Limits {
+        (*self.shared.limits()).clone()
+    }
+
+    /// Changes the limits that can change while it runs: those of sessions, the greeting time, and the time for the end. The others stay as
+    /// they were at the start. Sessions that there are keep what they have, also where that is more than what is allowed now.
+    pub fn set_limits(&self, limits: Limits) {
+        let mut current = self.shared.limits.write().unwrap_or_else(PoisonError::into_inner);
+        let limits = Limits {
+            greetings: current.greetings,
+            greetings_per_address: current.greetings_per_address,
+            handshakes_per_second: current.handshakes_per_second,
+            paths: current.paths,
+            refusals_logged: current.refusals_logged,
+            ..limits.usable()
+        };
+        *current = Arc::new(limits);
+    }
+}

@@ -1,0 +1,103 @@
+//! What the log says of connections that were turned away: so much that an operator sees it, and never so much that it fills a disk.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Writes lines about connections that were turned away, so many a second.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    most: u32,
+    second: Mutex<Second>,
+}
+
+/// What was said in the second that runs.
+#[derive(Debug)]
+struct Second {
+    since: Instant,
+    told: u32,
+    /// Turned away without a line.
+    untold: u64,
+}
+
+/// What to do about one.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Tell,
+    /// The first without a line: the second's end is to be waited for.
+    CountFrom(Instant),
+    Count,
+}
+
+impl Refusals {
+    pub(super) fn new(most: u32) -> Self {
+        Self { most, second: Mutex::new(Second { since: Instant::now(), told: 0, untold: 0 }) }
+    }
+
+    /// Somebody was turned away, for a reason of ours: no text of the stranger's.
+    pub(super) fn tell(self: &Arc<Self>, remote: SocketAddr, reason: &dyn fmt::Display) {
+        match self.judge(Instant::now()) {
+            Verdict::Tell => tracing::info!(%remote, %reason, "connection turned away"),
+            Verdict::CountFrom(since) => {
+                let refusals = self.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep_until((since + SECOND).into()).await;
+                    refusals.tell_untold();
+                });
+            }
+            Verdict::Count => {}
+        }
+    }
+
+    fn judge(&self, now: Instant) -> Verdict {
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        if second.untold == 0 && now.saturating_duration_since(second.since) >= SECOND {
+            *second = Second { since: now, told: 0, untold: 0 };
+        }
+        if second.told < self.most {
+            second.told += 1;
+            return Verdict::Tell;
+        }
+        second.untold += 1;
+        if second.untold == 1 { Verdict::CountFrom(second.since) } else { Verdict::Count }
+    }
+
+    fn tell_untold(&self) {
+        let untold = self.end_second(Instant::now());
+        tracing::info!(connections = untold, "more connections were turned away");
+    }
+
+    fn end_second(&self, now: Instant) -> u64 {
+        let mut second = self.second.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *second, Second { since: now, told: 0, untold: 0 }).untold
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_so_many_lines_and_the_rest_is_counted() {
+        let refusals = Refusals::new(2);
+        let start = Instant::now();
+        assert_eq!((refusals.judge(start), refusals.judge(start)), (Verdict::Tell, Verdict::Tell));
+        let Verdict::CountFrom(since) = refusals.judge(start) else { panic!("a third line") };
+        assert!((0..10).all(|_| refusals.judge(start) == Verdict::Count));
+        assert_eq!(refusals.judge(since + SECOND), Verdict::Count, "until the rest was told");
+        assert_eq!(refusals.end_second(since + SECOND), 12);
+        assert_eq!(refusals.judge(since + SECOND), Verdict::Tell);
+    }
+
+    #[test]
+    fn few_are_all_told() {
+        let refusals = Refusals::new(1);
+        let start = Instant::now();
+        assert!((1..10).all(|second| refusals.judge(start + second * SECOND) == Verdict::Tell));
+    }
+}

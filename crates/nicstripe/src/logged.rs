@@ -1,0 +1,104 @@
+//! What may stand in a log record.
+
+use std::fmt;
+
+use nicstripe_proto::name::printable;
+
+/// Most bytes of one value in a log record. What is longer is cut and ends with `…`.
+pub(crate) const MOST_LOGGED: usize = 256;
+
+/// A value as it may stand in a log record, whoever it came from: one line, without control and direction characters, of at most
+/// [`MOST_LOGGED`] bytes.
+///
+/// Everything that a peer, a file or the system has worded goes into a record by this type.
+pub(crate) struct Logged(String);
+
+/// Makes a value fit for a log record.
+pub(crate) fn logged(value: impl fmt::Display) -> Logged {
+    let mut short = Short { text: String::new(), cut: false };
+    // Fails when the text is cut, which is what ends it.
+    let _ = fmt::write(&mut short, format_args!("{value}"));
+    Logged::new(short.text.as_bytes(), short.cut)
+}
+
+/// The same of an error with its causes.
+pub(crate) fn logged_error(error: &dyn std::error::Error) -> Logged {
+    logged(crate::chain(error))
+}
+
+impl Logged {
+    fn new(bytes: &[u8], mut cut: bool) -> Self {
+        let mut text = printable(bytes);
+        if text.len() > MOST_LOGGED {
+            text.truncate(boundary(&text, MOST_LOGGED));
+            cut = true;
+        }
+        if cut {
+            text.truncate(boundary(&text, MOST_LOGGED - '…'.len_utf8()));
+            text.push('…');
+        }
+        Self(text)
+    }
+}
+
+impl fmt::Display for Logged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Logged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The last place at or before `at` where a character begins, or the end of the text.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// Takes the first bytes only, so that a long value costs no memory.
+struct Short {
+    text: String,
+    cut: bool,
+}
+
+impl fmt::Write for Short {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let room = MOST_LOGGED - self.text.len().min(MOST_LOGGED);
+        if more.len() <= room {
+            self.text.push_str(more);
+            return Ok(());
+        }
+        self.text.push_str(&more[..boundary(more, room)]);
+        self.cut = true;
+        Err(fmt::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_says_is_one_short_line() {
+        let evil = "a\nb\rc\u{1b}[31md\u{7f}\u{85}\u{202e}\u{2066}\u{0}e\\n";
+        assert_eq!(logged(evil).to_string(), "a\\nb\\rc\\u{1b}[31md\\u{7f}\\u{85}\\u{202e}\\u{2066}\\u{0}e\\n");
+    }
+
+    #[test]
+    fn what_is_long_is_cut_between_characters() {
+        for text in ["x".repeat(10_000), "ä".repeat(10_000), "\n".repeat(10_000), "\u{1f600}".repeat(64) + "!"] {
+            let logged = logged(&text).to_string();
+            assert!(logged.len() <= MOST_LOGGED && logged.len() > MOST_LOGGED - 16 && logged.ends_with('…'), "{} {logged}", logged.len());
+        }
+        let whole = "x".repeat(MOST_LOGGED);
+        assert_eq!(logged(&whole).to_string(), whole);
+    }
+
+    #[test]
+    fn line_separators_of_unicode_do_not_begin_a_line() {
+        assert!(!logged("a\u{2028}b\u{2029}c").to_string().contains(['\u{2028}', '\u{2029}']));
+    }
+}

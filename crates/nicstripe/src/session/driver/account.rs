@@ -1,0 +1,286 @@
+//! The account of a daemon's session: what its log and its metrics say of it.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{BitRate, FailCode, PathLoss, TransferId, TransferStats, discovery::TokenBucket, message::CloseCode};
+
+use super::Driver;
+use crate::{
+    daemon::{Direction, InterfaceBytes, Live, MeterId, Meters, PathCounts},
+    error::Error,
+    logged::{logged, logged_error},
+    session::work::{Access, Outcome},
+};
+
+/// What a daemon's session does, as far as others want to know.
+#[derive(Debug)]
+pub(super) struct Account {
+    meters: Arc<Meters>,
+    meter: MeterId,
+    /// As the list of peers calls it.
+    peer: String,
+    begun: Instant,
+    jobs: BTreeMap<TransferId, Job>,
+    /// What transfers that have ended had sent or got once more.
+    repeated_bytes: u64,
+    /// As much of it, and of those that run, as was reported.
+    reported_bytes: u64,
+    /// Paths that were lost of late: if the session ends at once, that was its end and no loss.
+    lost: Vec<(Instant, PathLoss)>,
+    /// What the session has moved.
+    moved: InterfaceBytes,
+    transfers_done: u64,
+    transfers_failed: u64,
+    records: TokenBucket,
+    /// Records that there was no budget for.
+    left_out: u64,
+    reported_at: Instant,
+}
+
+#[derive(Debug)]
+struct Job {
+    name: String,
+    direction: Direction,
+    /// Whether it is a file of a tree, of which the tree's own record tells.
+    is_entry: bool,
+    begun: Instant,
+    /// When what has arrived was to be made durable, as long as that is not done.
+    sync_begun: Option<Instant>,
+}
+
+/// How often a session reports what it has moved.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Records of transfers that one session may have logged at once, and each second: what a peer does in a loop does not fill a disk.
+const MOST_RECORDS: u32 = 20;
+const RECORDS_PER_SECOND: u32 = 10;
+
+impl Account {
+    /// Begins the account of a daemon's session; a client's owner is told by events.
+    pub(super) fn begin(access: &Access, peer: &str, now: Instant) -> Option<Self> {
+        let Access::Daemon(service) = access else { return None };
+        let meters = service.meters().clone();
+        tracing::info!(peer, "session begins");
+        Some(Self {
+            meter: meters.session_begun(),
+            meters,
+            peer: peer.to_owned(),
+            begun: now,
+            jobs: BTreeMap::new(),
+            repeated_bytes: 0,
+            reported_bytes: 0,
+            lost: Vec::new(),
+            moved: InterfaceBytes::default(),
+            transfers_done: 0,
+            transfers_failed: 0,
+            records: TokenBucket::new(MOST_RECORDS, RECORDS_PER_SECOND, now),
+            left_out: 0,
+            reported_at: now,
+        })
+    }
+
+    /// The peer asks for a transfer.
+    pub(super) fn asked(&mut self, transfer: TransferId, name: impl std::fmt::Display, direction: Direction, is_entry: bool) {
+        let job = Job { name: logged(name).to_string(), direction, is_entry, begun: Instant::now(), sync_begun: None };
+        self.jobs.insert(transfer, job);
+    }
+
+    /// Bytes begin to move; `name` is where they go, if that is known by now only.
+    pub(super) fn started(&mut self, transfer: TransferId, size: Option<u64>, resumed: u64, name: Option<&str>) {
+        // What was asked for may be the directory that it goes into.
+        if let (Some(job), Some(name)) = (self.jobs.get_mut(&transfer), name)
+            && job.name.rsplit('/').next() != Some(name)
+        {
+            job.name = logged(format_args!("{}/{name}", job.name)).to_string();
+        }
+        if !self.may_record(transfer) {
+            return;
+        }
+        let Some(job) = self.jobs.get(&transfer) else { return };
+        let (peer, name, direction) = (&self.peer, &job.name, job.direction.word());
+        tracing::info!(peer, transfer = transfer.0, direction, %name, size_bytes = size, resumed_bytes = resumed, "transfer begins");
+    }
+
+    /// A transfer has ended; counts once, however often it fails.
+    pub(super) fn ended(&mut self, transfer: TransferId, result: &Result<Outcome, Error>, stats: &TransferStats) {
+        let may_record = self.may_record(transfer);
+        let Some(job) = self.jobs.remove(&transfer) else { return };
+        self.repeated_bytes += stats.repeated_bytes;
+        self.meters.transfer_ended(job.direction, result_word(result));
+        match result {
+            Ok(_) => self.transfers_done += 1,
+            Err(_) => self.transfers_failed += 1,
+        }
+        if may_record {
+            self.record_end(transfer, &job, result, stats);
+        }
+    }
+
+    fn record_end(&self, transfer: TransferId, job: &Job, result: &Result<Outcome, Error>, stats: &TransferStats) {
+        let took = job.begun.elapsed();
+        let (peer, name, direction, links) = (&self.peer, &job.name, job.direction.word(), stats.by_path.len());
+        let (moved_bytes, seconds) = (stats.delivered_bytes, (took.as_secs_f64() * 1e3).round() / 1e3);
+        let rate_bps = BitRate::from_bytes_over(moved_bytes, took).0;
+        match result {
+            Ok(Outcome { tree: Some(tree), .. }) => tracing::info!(
+                peer, transfer = transfer.0, direction, %name, files = tree.files, size_bytes = tree.bytes, failed_files = tree.failed,
+                moved_bytes, seconds, rate_bps, links, "tree done"
+            ),
+            Ok(Outcome { digest: Some(blake3), size, .. }) => tracing::info!(
+                peer, transfer = transfer.0, direction, %name, size_bytes = size, moved_bytes, seconds, rate_bps, links, %blake3,
+                "transfer done"
+            ),
+            Ok(Outcome { size, .. }) => {
+                tracing::info!(peer, transfer = transfer.0, direction, %name, size_bytes = size, moved_bytes, seconds, "transfer done");
+            }
+            Err(error) => tracing::info!(
+                peer, transfer = transfer.0, direction, %name, moved_bytes, seconds, links, result = result_word(result),
+                error = %logged_error(error), "transfer failed"
+            ),
+        }
+    }
+
+    /// Data that arrived is to be made durable.
+    pub(super) fn sync_begun(&mut self, transfer: TransferId) {
+        if let Some(job) = self.jobs.get_mut(&transfer) {
+            job.sync_begun.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// It is.
+    pub(super) fn synced(&mut self, transfer: TransferId) {
+        if let Some(begun) = self.jobs.get_mut(&transfer).and_then(|job| job.sync_begun.take()) {
+            self.meters.synced(begun.elapsed());
+        }
+    }
+
+    /// A path was lost that had a connection.
+    pub(super) fn path_lost(&mut self, loss: PathLoss) {
+        self.lost.push((Instant::now(), loss));
+    }
+
+    /// Counts the paths that were lost and whose session goes on.
+    fn count_losses(&mut self) {
+        for (_, loss) in self.lost.extract_if(.., |(at, _)| at.elapsed() >= REPORT_INTERVAL) {
+            self.meters.path_lost(loss);
+        }
+    }
+
+    pub(super) fn corrupt_chunk(&self) {
+        self.meters.corrupt_chunk();
+    }
+
+    pub(super) fn digest_mismatch(&self) {
+        self.meters.digest_mismatch();
+    }
+
+    /// Says that the session has ended.
+    fn closed(&mut self, code: CloseCode, links: usize) {
+        let seconds = (self.begun.elapsed().as_secs_f64() * 1e3).round() / 1e3;
+        let (peer, reason) = (&self.peer, close_word(code));
+        let InterfaceBytes { received: received_bytes, sent: sent_bytes } = self.moved;
+        let (transfers_done, transfers_failed) = (self.transfers_done, self.transfers_failed);
+        tracing::info!(peer, reason, seconds, links, received_bytes, sent_bytes, transfers_done, transfers_failed, "session ends");
+        self.tell_left_out();
+    }
+
+    /// Whether there may be another record about this transfer.
+    fn may_record(&mut self, transfer: TransferId) -> bool {
+        if self.jobs.get(&transfer).is_none_or(|job| job.is_entry) {
+            return false;
+        }
+        let may = self.records.take(Instant::now());
+        self.left_out += u64::from(!may);
+        if may {
+            self.tell_left_out();
+        }
+        may
+    }
+
+    fn tell_left_out(&mut self) {
+        if self.left_out > 0 {
+            tracing::info!(peer = self.peer, records = self.left_out, "more of this session's transfers were not logged");
+            self.left_out = 0;
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.meters.session_ended(self.meter);
+    }
+}
+
+impl Driver {
+    /// Reports what a daemon's session has moved, now and then.
+    pub(super) fn report_now_and_then(&mut self) {
+        if self.account.as_ref().is_some_and(|account| account.reported_at.elapsed() >= REPORT_INTERVAL) {
+            self.report();
+        }
+    }
+
+    /// Reports what a daemon's session has and has moved.
+    pub(super) fn report(&mut self) {
+        let Some(account) = &mut self.account else { return };
+        let mut paths = PathCounts::default();
+        let mut moved: Vec<(String, InterfaceBytes)> = Vec::new();
+        for slot in self.slots.values_mut() {
+            if !slot.retired {
+                paths.count(&slot.state);
+            }
+            let bytes = std::mem::take(&mut slot.moved);
+            account.moved.received += bytes.received;
+            account.moved.sent += bytes.sent;
+            moved.push((slot.plan.interface.clone(), bytes));
+        }
+        let running: u64 = account.jobs.keys().map(|transfer| self.session.stats(*transfer).repeated_bytes).sum();
+        let repeated = account.repeated_bytes + running;
+        let live = Live { paths, transfers: account.jobs.len() as u64 };
+        account.meters.report(account.meter, live, &moved, repeated.saturating_sub(account.reported_bytes));
+        account.reported_bytes = account.reported_bytes.max(repeated);
+        account.count_losses();
+        account.reported_at = Instant::now();
+    }
+
+    /// The last report of a daemon's session, and its last record.
+    ///
+    /// A client that has all it wanted closes the session, and the end of its last transfer may be overtaken by that.
+    pub(super) fn close_account(&mut self, code: CloseCode) {
+        let open = self.account.iter().flat_map(|account| account.jobs.keys().copied()).collect::<Vec<_>>();
+        for transfer in open {
+            let stats = self.session.stats(transfer);
+            let is_whole = stats.resumed_bytes + stats.unsent_bytes + stats.delivered_bytes >= stats.size;
+            let done = Outcome { digest: None, size: stats.size, tree: None };
+            let cancelled = Error::Cancelled { resumable: true };
+            let result = if code == CloseCode::Done && is_whole { Ok(done) } else { Err(cancelled) };
+            self.account_mut(|account| account.ended(transfer, &result, &stats));
+        }
+        self.report();
+        let links = self.slots.values().filter(|slot| slot.generation > 0).count();
+        if let Some(account) = &mut self.account {
+            account.closed(code, links);
+        }
+    }
+}
+
+/// The word for why a session ended.
+fn close_word(code: CloseCode) -> &'static str {
+    match code {
+        CloseCode::Done => "done",
+        CloseCode::Cancelled => "cancelled",
+        CloseCode::ShuttingDown => "shutting_down",
+    }
+}
+
+/// The word for how a transfer ended.
+fn result_word(result: &Result<Outcome, Error>) -> &'static str {
+    match result {
+        Ok(_) => "done",
+        // The session ended before it.
+        Err(error) => error.fail_code().unwrap_or(FailCode::Cancelled).word(),
+    }
+}

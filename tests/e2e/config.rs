@@ -1,0 +1,140 @@
+//! The configuration file of `serve`: what it says, what is wrong with it, and that it is read again.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use rustix::process::Signal;
+
+use crate::{
+    harness::{Daemon, Side, content},
+    pair::{LOOPBACK, MIB, Pair},
+};
+
+/// A pair whose daemon has this file, and no options but those.
+fn pair_with(config: &str, options: &[&str]) -> Pair {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    write(&server, config);
+    let daemon = Daemon::listening(server.start([&["serve"], options].concat()));
+    Pair { client, server, daemon }
+}
+
+fn write(side: &Side, config: &str) {
+    fs::write(side.home().join("config.toml"), config).unwrap();
+}
+
+const ON_LOOPBACK: &str = "port = 0\ninterface = [\"lo\"]\n";
+
+#[test]
+fn a_daemon_does_what_its_file_says() {
+    let pair = pair_with(&format!("{ON_LOOPBACK}root = \"served\"\nread-only = true\n"), &["--root", "."]);
+    pair.client.write("source", b"bytes");
+    pair.server.write("there", b"bytes");
+    pair.cp(&["source", "127.0.0.1:"]).expect(5).error(&["may only read"]);
+    // `served` does not exist: the command line counts more.
+    pair.cp(&["127.0.0.1:there", "."]).expect(0);
+    assert!(pair.client.has("there"));
+}
+
+#[test]
+fn a_file_can_be_named() {
+    let side = Side::here();
+    side.write("other.toml", "port = 0\ninterface = [\"lo\"]\nroot = \"missing\"\n");
+    side.run(["serve", "--config", "other.toml"]).expect(11).error(&["missing"]);
+    side.run(["serve", "--config", "none.toml"]).expect(11).error(&["none.toml"]);
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_named_with_its_line() {
+    let side = Side::here();
+    for (config, parts) in [
+        ("port = 0\nprot = 1\n", &["config.toml, line 2", "prot", "expected one of", "port"][..]),
+        ("[limits]\nsessions = 5000\n", &["line 2", "limits.sessions = 5000", "expected 1 to 4096"]),
+        ("[limits]\ngreeting-time = \"5 days\"\n", &["line 2", "limits.greeting-time = \"5 days\"", "not a time"]),
+        ("routes = \"perhaps\"\n", &["line 1", "routes = \"perhaps\"", "expected \"auto\", \"always\" or \"never\""]),
+        ("metrics = \"0.0.0.0:9747\"\n", &["metrics", "0.0.0.0:9747", "metrics-any"]),
+        ("read-only = true\nappend-only = true\n", &["read-only and append-only"]),
+        ("log.filter = \"=x=\"\n", &["log.filter", "=x="]),
+    ] {
+        write(&side, config);
+        side.run(["serve"]).expect(2).error(parts);
+        side.run(["serve", "--check-config"]).expect(2).error(parts);
+    }
+}
+
+#[test]
+fn a_file_that_others_may_change_is_refused() {
+    let side = Side::here();
+    write(&side, ON_LOOPBACK);
+    fs::set_permissions(side.home().join("config.toml"), fs::Permissions::from_mode(0o666)).unwrap();
+    side.run(["serve"]).expect(5).error(&["config.toml", "0666", "chmod go-w"]);
+}
+
+#[test]
+fn a_configuration_is_checked_without_making_anything() {
+    let side = Side::here();
+    side.run(["serve", "--check-config"]).expect(0);
+    write(&side, "[limits]\nsessions = 7\n");
+    let outcome = side.run(["serve", "--check-config"]).expect(0);
+    assert!(outcome.stdout.contains("config.toml: no errors"), "{outcome}");
+    side.run(["serve", "--check-config", "--root", "missing"]).expect(11).error(&["missing"]);
+    let names: Vec<_> = fs::read_dir(side.home()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["config.toml"], "a key was made");
+}
+
+#[test]
+fn the_committed_example_is_right() {
+    let side = Side::here();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/dist/config.toml");
+    let outcome = side.run(["serve", "--check-config", "--config", example]).expect(0);
+    assert!(outcome.stdout.contains("no errors"), "{outcome}");
+}
+
+#[test]
+fn a_hangup_takes_over_new_limits_and_ends_nothing() {
+    let pair = pair_with(ON_LOOPBACK, &[]);
+    pair.client.write("slow", content(24 * MIB));
+    pair.client.write("small", b"bytes");
+    let slow = pair.start_cp(&["--bwlimit", "4M", "--json-stream", "slow", "127.0.0.1:"]);
+    slow.await_bytes(1);
+    pair.cp(&["small", "127.0.0.1:first"]).expect(0);
+
+    write(&pair.server, &format!("{ON_LOOPBACK}announce = true\n[limits]\nsessions = 1\n"));
+    pair.daemon.process.signal(Signal::HUP);
+    pair.daemon.process.await_stderr("a change of this takes a restart key=announce");
+    pair.daemon.process.await_stderr("configuration read again");
+    // The session of the slow copy is the one that there may be.
+    pair.cp(&["small", "127.0.0.1:second"]).expect(5).error(&["session"]);
+
+    write(&pair.server, "port = \"none\"\n");
+    pair.daemon.process.signal(Signal::HUP);
+    pair.daemon.process.await_stderr("configuration not read again");
+    pair.cp(&["small", "127.0.0.1:third"]).expect(5);
+
+    write(&pair.server, &format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
+    pair.daemon.process.signal(Signal::HUP);
+    slow.finish().expect(0);
+    // Its session ends a moment after it: the client has no reason to wait for that.
+    pair.cp(&["small", "127.0.0.1:fourth"]).expect(0);
+}
+
+#[test]
+fn a_status_signal_says_what_the_daemon_does() {
+    let pair = Pair::new();
+    pair.client.write("file", b"bytes");
+    pair.cp(&["file", "127.0.0.1:"]).expect(0);
+    pair.daemon.process.await_stderr("session ends");
+    pair.daemon.process.signal(Signal::USR1);
+    pair.daemon.process.await_stderr("0 sessions, 0 transfers running, 1 done, 0 failed");
+}
+
+#[test]
+fn a_peer_without_a_rate_of_its_own_gets_that_of_the_file() {
+    let config = format!("{ON_LOOPBACK}[limits]\nsession-rate = \"4M\"\n");
+    let pair = pair_with(&config, &LOOPBACK);
+    pair.server.write("file", content(12 * MIB));
+    let begun = std::time::Instant::now();
+    pair.cp(&["127.0.0.1:file", "."]).expect(0);
+    // Three seconds at 4 MiB/s, less what a bucket may hold at first.
+    assert!(begun.elapsed().as_secs_f64() > 1.5, "{:?}", begun.elapsed());
+}

@@ -1,0 +1,169 @@
+//! The log of `serve`: one record is one line, whatever a peer calls its files, in each of its formats.
+
+use std::{fs, os::unix::ffi::OsStrExt, path::Path};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    harness::{Daemon, Outcome, Process, Side, content},
+    pair::{LOOPBACK, MIB, Pair},
+};
+
+/// Names that would tear a log, or look like records of it.
+const EVIL: [&[u8]; 5] = [
+    b"x\n2026-01-01T00:00:00Z ERROR disk on fire",
+    b"x\"} \n{\"level\":\"ERROR\",\"message\":\"disk on fire\"}",
+    b"\x1b[2J\x1b]0;owned\x07 \x9b31m \x7f \xff\xfe",
+    "x\u{85}y\u{2028}z\u{202e}gnp.exe\u{61c}".as_bytes(),
+    b"x result=done error=none \r\rINFO",
+];
+
+/// A pair whose daemon logs as `prepare` says; all evil files are copied there and back, some fail, and the daemon ends.
+fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    let process = prepare(&server);
+    let line = process.await_stderr("listening on ");
+    let digits: String = line.chars().skip_while(|c| *c != ',').filter(char::is_ascii_digit).collect();
+    let pair = Pair { client, server, daemon: Daemon { port: digits.parse().unwrap(), process } };
+    for name in EVIL {
+        let name = Path::new(std::ffi::OsStr::from_bytes(name));
+        pair.client.write(name, content(1000));
+        let copy = |arguments: [&Path; 2]| {
+            let mut command = pair.cp_command(&[]);
+            command.args(arguments);
+            Process::spawn(command).finish()
+        };
+        copy([&Path::new("./").join(name), Path::new("127.0.0.1:")]).expect(0);
+        copy([&Path::new("./").join(name), Path::new("127.0.0.1:")]).expect(11);
+        pair.server.write("only-here", b"bytes");
+    }
+    let name = "n".repeat(250);
+    pair.client.write(&name, content(MIB));
+    pair.cp(&[&name, &format!("127.0.0.1:{name}")]).expect(0);
+    let Pair { daemon: Daemon { process, .. }, server, .. } = pair;
+    // Sessions end a moment after their clients have.
+    (0..11).for_each(|_| drop(process.await_stderr("session ends")));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    process.signal(Signal::TERM);
+    let outcome = process.finish().expect(143);
+    assert!(fs::read_dir(server.files()).unwrap().count() >= EVIL.len());
+    outcome
+}
+
+fn serve(side: &Side, options: &[&str]) -> Process {
+    side.start([&["serve", "--port", "0"], &LOOPBACK[..], options].concat())
+}
+
+/// A record without its quoted values.
+fn unquoted(record: &str) -> String {
+    let (mut text, mut quoted, mut last) = (String::new(), false, ' ');
+    for c in record.chars() {
+        if c == '"' && last != '\\' {
+            quoted = !quoted;
+        } else if !quoted {
+            text.push(c);
+        }
+        last = c;
+    }
+    assert!(!quoted, "{record}");
+    text
+}
+
+#[track_caller]
+fn no_controls(text: &str) {
+    let bad = |c: &char| c.is_control() && *c != '\n' || matches!(c, '\u{61c}' | '\u{2028}' | '\u{202e}');
+    assert_eq!(text.chars().find(bad), None, "{text}");
+}
+
+#[test]
+fn a_record_in_text_is_one_line_that_nobody_forges() {
+    let outcome = log_of(|side| serve(side, &[]));
+    no_controls(&outcome.stderr);
+    let records: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("20")).collect();
+    let others = outcome.stderr.lines().filter(|line| !line.starts_with("20"));
+    for line in others {
+        assert!(["peer ", "serving ", "listening ", "ending; "].iter().any(|begin| line.starts_with(begin)), "{line}\n{outcome}");
+    }
+    assert!(records.iter().all(|record| record.contains("Z  INFO ") || record.contains("Z  WARN ")), "{outcome}");
+    let failed: Vec<_> = records.iter().filter(|record| record.contains(" transfer failed ")).collect();
+    assert_eq!(failed.len(), EVIL.len(), "{outcome}");
+    assert!(failed.iter().all(|record| unquoted(record).matches(" result=").count() == 1), "{failed:?}");
+    assert!(failed.iter().all(|record| unquoted(record).contains(" result=exists ")), "{failed:?}");
+    assert!(records.iter().all(|record| record.len() < 1500), "{outcome}");
+}
+
+#[test]
+fn a_record_in_json_is_an_object_with_units_in_its_names() {
+    let outcome = log_of(|side| serve(side, &["--log-format", "json"]));
+    no_controls(&outcome.stderr);
+    let records: Vec<Value> = outcome
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}\n{outcome}")))
+        .collect();
+    for record in &records {
+        assert!(record["timestamp"].is_string() && record["level"].is_string() && record["message"].is_string(), "{record}");
+        assert_ne!(record["message"], "disk on fire");
+        for value in record.as_object().unwrap().values().filter_map(Value::as_str) {
+            assert!(value.len() <= 256, "{record}");
+        }
+    }
+    let with = |message: &str| records.iter().filter(|record| record["message"] == message).collect::<Vec<_>>();
+    assert_eq!((with("session begins").len(), with("session ends").len()), (11, 11), "{outcome}");
+    assert_eq!((with("transfer begins").len(), with("transfer done").len(), with("transfer failed").len()), (6, 6, 5), "{outcome}");
+    let done = with("transfer done")[5];
+    assert_eq!((&done["peer"], &done["size_bytes"], &done["direction"]), (&"laptop".into(), &(MIB as u64).into(), &"receive".into()));
+    assert!(done["rate_bps"].is_u64() && done["seconds"].is_number() && done["links"].is_u64() && done["blake3"].is_string(), "{done}");
+    assert_eq!(with("transfer failed")[0]["result"], "exists");
+    let ends = with("session ends")[10];
+    assert!(ends["received_bytes"].as_u64().unwrap() >= MIB as u64 && ends["seconds"].is_number(), "{ends}");
+    assert_eq!(records.last().unwrap()["message"], "ending; what has arrived is kept");
+}
+
+#[test]
+fn the_journal_gets_priorities_and_no_times() {
+    let outcome = log_of(|side| {
+        let mut command = side.command("/bin/sh");
+        let script = "JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); export JOURNAL_STREAM; exec \"$0\" \"$@\"";
+        command.env("PATH", std::env::var_os("PATH").unwrap()).args([
+            "-c",
+            script,
+            env!("CARGO_BIN_EXE_nicstripe"),
+            "serve",
+            "--port",
+            "0",
+        ]);
+        command.args(LOOPBACK);
+        Process::spawn(command)
+    });
+    no_controls(&outcome.stderr);
+    assert!(!outcome.stderr.lines().any(|line| line.starts_with("20")), "{outcome}");
+    assert_eq!(outcome.stderr.lines().filter(|line| line.starts_with("<6>session begins ")).count(), 11, "{outcome}");
+}
+
+#[test]
+fn an_error_has_the_priority_of_one_in_the_journal() {
+    let side = Side::here();
+    let mut command = side.command("/bin/sh");
+    let script = "JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); export JOURNAL_STREAM; exec \"$0\" \"$@\"";
+    command.env("PATH", std::env::var_os("PATH").unwrap());
+    command.args(["-c", script, env!("CARGO_BIN_EXE_nicstripe"), "serve", "--root", "missing"]);
+    let outcome = Process::spawn(command).finish().expect(11);
+    assert!(outcome.stderr.lines().any(|line| line.starts_with("<3>error: ")), "{outcome}");
+}
+
+#[test]
+fn the_format_may_come_from_the_environment() {
+    let side = Side::here();
+    let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.env("NICSTRIPE_LOG_FORMAT", "json").args(["serve", "--root", "missing"]);
+    let outcome = Process::spawn(command).finish().expect(11);
+    let line = outcome.stderr.lines().next().unwrap();
+    assert!(serde_json::from_str::<Value>(line).unwrap()["message"].as_str().unwrap().contains("missing"), "{outcome}");
+    let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.env("NICSTRIPE_LOG_FORMAT", "xml").arg("serve");
+    Process::spawn(command).finish().expect(2);
+}
