@@ -202,7 +202,7 @@ impl Connector {
                 Err(match refusal.code {
                     RefusalCode::Version => protocol(format!("it speaks version {}", refusal.version)),
                     // The session's other paths have nothing to do with it, and there may be room later.
-                    RefusalCode::TooManyPaths if self.has_met() => {
+                    RefusalCode::TooManySessions if self.has_met() => {
                         Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS) }
                     }
                     code => Error::Refused { host: self.host.clone(), why: refusal_text(code) },
@@ -239,7 +239,8 @@ const TOO_MANY_PATHS: &str = "it has as many connections as it may";
 
 /// An interface of the peer, with a name that can be shown: a peer may call it what it likes, also what a terminal takes for a command.
 pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
-    PeerInterface { name: shown_name(interface.name), ..interface }
+    let members = interface.members.map(|members| members.into_iter().map(shown_name).collect());
+    PeerInterface { name: shown_name(interface.name), members, ..interface }
 }
 
 /// The same for the name alone.
@@ -346,10 +347,9 @@ fn refusal_text(code: RefusalCode) -> String {
     let text = match code {
         RefusalCode::Version => "the versions differ",
         RefusalCode::UnknownSession => "it does not know the session, perhaps since it was restarted",
-        RefusalCode::TooManySessions => "it has as many sessions as it may",
+        RefusalCode::TooManySessions => "it has as many sessions or connections as it may",
         RefusalCode::ShuttingDown => "it is shutting down",
         RefusalCode::Path => return format!("the path's number is above {}", LAST_PATH.0),
-        RefusalCode::TooManyPaths => TOO_MANY_PATHS,
         RefusalCode::Storage => "the directory that it serves to us cannot be opened",
     };
     text.to_owned()

@@ -143,7 +143,7 @@ impl Driver {
                 tracing::warn!(path = path.0, chunk = header.chunk.0, "a chunk was damaged between the sender's hash and ours");
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
                 self.retry_later(header.transfer, header.chunk, now);
-                self.lose(path, PathLoss::Protocol, now);
+                self.on_breach(path, "its data are not what their hash says".into(), now);
             }
             Err(WriteError::File(error)) => {
                 self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
