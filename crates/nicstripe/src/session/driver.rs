@@ -11,7 +11,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChunkId, DataHeader, Event as Wanted, FailCode, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig,
+    BitRate, ChunkId, DataHeader, Event as Wanted, FailCode, Frame, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig,
     TransferId, Transmit, message::CloseCode, name::printable, session::failure,
 };
 use tokio::{sync::mpsc, time::timeout};
@@ -302,7 +302,12 @@ impl Driver {
         match event {
             StreamEvent::Heard => self.session.handle_heard(path, now),
             StreamEvent::Frame(frame) => {
+                let is_message = matches!(frame, Frame::Control { .. });
                 if let Err(error) = self.session.handle_frame(path, frame, now) {
+                    if is_message && self.config.connector.is_some() {
+                        // It was acknowledged and does not come again, so that a client would wait for ever for what it should have said.
+                        self.breaches = MOST_BREACHES;
+                    }
                     self.on_misbehaved(path, &error, now);
                 }
             }
