@@ -81,6 +81,7 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     };
     let daemon = start_daemon(&scene)?;
     let before = resident(&daemon)?;
+    let (opened, begun) = (accepted(&scene)?, Instant::now());
     let strangers = flood(&scene, &arguments, &hello_file)?;
     thread::sleep(SETTLING);
     let first = small_copy(&scene, &small, 0)?;
@@ -88,6 +89,8 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     let flooded = copies(&scene, &daemon, arguments.runs)?;
     let clients = (1..=arguments.clients).map(|number| small_copy(&scene, &small, number)).collect::<Result<Vec<_>>>()?;
     let growth = resident(&daemon)?.saturating_sub(before);
+    let connections = accepted(&scene)? - opened;
+    let seconds = begun.elapsed().as_secs_f64();
     drop(strangers);
     thread::sleep(RECOVERY);
     let after = copies(&scene, &daemon, 1)?;
@@ -95,7 +98,9 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
 
     let (quiet, flooded) = (Spread::of(&quiet, |run| run.rate), Spread::of(&flooded, |run| run.rate));
     let mut table = Table::new(&["what", "value", "bar"]);
+    let attempts = format!("{connections} in {seconds:.0} s");
     let mut row = |what: &str, value: String, bar: &str| table.row([what.to_owned(), value, bar.to_owned()]);
+    row("connections that the daemon's host took", attempts, "");
     row("undisturbed, MB/s", quiet.print(1), "");
     row("during the flood, MB/s", flooded.print(1), "");
     row("share of it, %", format!("{:.1}", 100.0 * flooded.median() / quiet.median()), "≥ 95");
@@ -153,6 +158,16 @@ fn small_copy(scene: &Scene<'_>, small: &PathBuf, number: u32) -> Result<f64> {
     let seconds = begun.elapsed().as_secs_f64();
     client.succeeded()?;
     Ok(seconds)
+}
+
+/// TCP connections that the daemon's host has taken so far (`PassiveOpens`, RFC 4022).
+fn accepted(scene: &Scene<'_>) -> Result<u64> {
+    let output = scene.lab.command(Host::B, "cat").arg("/proc/net/snmp").output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let mut tcp = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (tcp.next().unwrap_or_default(), tcp.next().unwrap_or_default());
+    let at = names.split(' ').position(|name| name == "PassiveOpens").ok_or("the kernel counts no connections")?;
+    Ok(values.split(' ').nth(at).unwrap_or_default().parse()?)
 }
 
 /// Anonymous memory of the daemon, in bytes.

@@ -8,6 +8,7 @@
 mod copies;
 mod deltas;
 mod harness;
+mod hostile;
 mod interruptions;
 mod links;
 mod memory;

@@ -34,6 +34,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for the first connection to a host, which may have to be woken or be far away.
 const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Attempts at the first connection that are cut before the daemon has answered.
+const FIRST_ATTEMPTS: u32 = 4;
+
+/// Pause between them.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Longest time from the connection until it is authenticated and greeted; the same at both ends.
 pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -83,7 +89,15 @@ impl Connector {
 
     /// Makes the session.
     pub(crate) async fn first(&self, path: PathId, plan: &PathPlan, interfaces: Vec<PeerInterface>) -> Result<FirstContact, Error> {
-        let (established, welcome) = self.greet(path, plan, Some(interfaces), FIRST_CONNECT_TIMEOUT).await?;
+        let mut attempts = 1;
+        let (established, welcome) = loop {
+            match self.greet(path, plan, Some(interfaces.clone()), FIRST_CONNECT_TIMEOUT).await {
+                // A daemon that is flooded may have taken us for one of those.
+                Err(error) if is_cut(&error) && attempts < FIRST_ATTEMPTS => attempts += 1,
+                greeted => break greeted?,
+            }
+            tokio::time::sleep(FIRST_PAUSE).await;
+        };
         let key = established.greeted.tls().peer_key().map_err(|error| self.tls_error(error, plan.remote))?;
         let _ = self.pinned.set(key);
         self.met.store(true, Ordering::Release);
@@ -251,6 +265,11 @@ pub(crate) fn shown_name(name: String) -> String {
 
 /// Characters of an interface's name that are shown. Linux has 15, others more.
 const MOST_NAME: usize = 64;
+
+/// Whether a connection that had been made was ended without a word.
+fn is_cut(error: &Error) -> bool {
+    matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionReset)
+}
 
 fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)

@@ -22,6 +22,9 @@ use super::{
 };
 use crate::{BitRate, CopyOptions, Error};
 
+/// What is done to a record; beside it, one that was kept.
+type Trick = fn(&mut Vec<u8>, &Mutex<Vec<u8>>);
+
 /// Through the proxy at 127.0.2.N.
 fn link(proxy: u8) -> String {
     format!("127.0.0.{proxy}=127.0.2.{proxy}")
@@ -32,7 +35,7 @@ async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_
     let stage = Stage::new().await;
     let bytes = content(6 << 20);
     let source = stage.file("source", &bytes);
-    let tricks: [(u8, fn(&mut Vec<u8>, &Mutex<Vec<u8>>)); 6] = [
+    let tricks: [(u8, Trick); 6] = [
         (11, |record, _| *record.last_mut().unwrap() ^= 1),
         (12, |record, _| {
             let middle = record.len() / 2;
