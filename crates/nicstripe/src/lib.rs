@@ -36,6 +36,8 @@ mod error;
 mod event;
 mod file;
 mod here;
+#[cfg(test)]
+mod hostile;
 mod link;
 pub mod links;
 mod logged;

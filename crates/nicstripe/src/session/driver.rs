@@ -12,7 +12,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, ChunkId, DataHeader, Event as Wanted, FailCode, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig,
+    BitRate, ChunkId, DataHeader, Event as Wanted, FailCode, Frame, Incoming, PathId, PathLoss, PathState, Role, Session, SessionConfig,
     TransferId, Transmit, message::CloseCode, session::failure,
 };
 use tokio::{sync::mpsc, time::timeout};
@@ -75,7 +75,7 @@ const ZEROING_AT_ONCE: u32 = 4;
 
 /// Breaches of the protocol after which a session ends. One may be a fault that another connection does not have; a peer that does nothing
 /// else would be connected to for ever, as each connection is made in order.
-const MOST_BREACHES: u32 = 8;
+const MOST_BREACHES: u32 = 5;
 
 /// Chunks of a file that is there read at once: enough for one disk to have a queue.
 const COMPARING_AT_ONCE: u32 = 4;
@@ -229,6 +229,8 @@ impl Driver {
             }
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
+            #[cfg(test)]
+            Command::Panic => panic!("a fault, for a test"),
             Command::GiveWay => {
                 // One that has just begun is about to get its first connection.
                 let was_connected = self.next_generation > 0;
@@ -308,7 +310,12 @@ impl Driver {
         match event {
             StreamEvent::Heard => self.session.handle_heard(path, now),
             StreamEvent::Frame(frame) => {
+                let is_message = matches!(frame, Frame::Control { .. });
                 if let Err(error) = self.session.handle_frame(path, frame, now) {
+                    if is_message && self.config.connector.is_some() {
+                        // It was acknowledged and does not come again, so that a client would wait for ever for what it should have said.
+                        self.breaches = MOST_BREACHES;
+                    }
                     self.on_misbehaved(path, &error, now);
                 }
             }
@@ -359,12 +366,17 @@ impl Driver {
 
     fn on_misbehaved(&mut self, path: PathId, error: &dyn std::error::Error, now: Instant) {
         tracing::warn!(path = path.0, error = %logged_error(error), peer = self.config.host, "peer misbehaved");
+        self.on_breach(path, crate::chain(error), now);
+    }
+
+    /// Ends a connection on which the peer did what it may not, and after some of them the session.
+    fn on_breach(&mut self, path: PathId, why: String, now: Instant) {
         self.lose(path, PathLoss::Protocol, now);
         self.breaches += 1;
         if self.breaches >= MOST_BREACHES
             && let Some(slot) = self.slots.get(&path)
         {
-            self.finish(Err(Error::Protocol { address: slot.plan.remote, why: crate::chain(error) }));
+            self.finish(Err(Error::Protocol { address: slot.plan.remote, why }));
             self.closing = Some(CloseCode::Cancelled);
         }
     }
@@ -692,7 +704,7 @@ fn loss_text(loss: PathLoss) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::Identity;
+    use crate::{session::work::Fault, trust::Identity};
 
     #[test]
     fn another_machine_at_one_address_costs_a_path_and_not_the_session() {
@@ -710,9 +722,8 @@ mod tests {
         assert_eq!(stray(&error, true), Some(Some("enp1".into())));
     }
 
-    #[tokio::test]
-    async fn a_session_that_waits_for_its_first_connection_gives_way_to_nobody() {
-        let handle = Driver::start(DriverConfig {
+    fn started() -> SessionHandle {
+        Driver::start(DriverConfig {
             role: Role::Daemon,
             access: Access::Client,
             host: "peer".into(),
@@ -722,10 +733,36 @@ mod tests {
             connector: None,
             planner: None,
             events: EventSlot::default(),
-        });
+        })
+    }
+
+    #[tokio::test]
+    async fn a_session_that_waits_for_its_first_connection_gives_way_to_nobody() {
+        let handle = started();
         assert!(handle.command(Command::GiveWay).await);
         assert!(timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
         assert!(handle.command(Command::Close(CloseCode::Done)).await);
         timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_session_that_panics_has_ended_for_everybody_and_no_other_has() {
+        let (faulty, other) = (started(), started());
+        assert!(faulty.command(Command::Panic).await);
+        timeout(Duration::from_secs(5), faulty.ended.cancelled()).await.unwrap();
+        assert!(!faulty.command(Command::GiveWay).await && other.command(Command::GiveWay).await);
+        assert!(!other.ended.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_session_whose_work_panics_ends() {
+        let handle = started();
+        let fault = Fault::of(&handle.inputs);
+        let worker = std::thread::spawn(move || {
+            let _fault = fault;
+            panic!("a fault, for a test");
+        });
+        timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+        assert!(worker.join().is_err());
     }
 }

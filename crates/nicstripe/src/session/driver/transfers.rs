@@ -149,7 +149,7 @@ impl Driver {
                 self.account_mut(|account| account.corrupt_chunk());
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
                 self.retry_later(header.transfer, header.chunk, now);
-                self.lose(path, PathLoss::Protocol, now);
+                self.on_breach(path, "its data are not what their hash says".into(), now);
             }
             Err(WriteError::File(error)) => {
                 self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
