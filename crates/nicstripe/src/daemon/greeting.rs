@@ -214,7 +214,7 @@ mod tests {
         let real = [42; 16];
         session_of(&bound.shared, &hello(&real, true), owner).unwrap();
         // Whoever knows the number without the key gets no further, and neither does the key without the number.
-        let refused = |id: &[u8], key| session_of(&bound.shared, &hello(id, false), key).map(drop).unwrap_err();
+        let refused = |id: &[u8], key| session_of(&bound.shared, &hello(id, false), key).map(drop).unwrap_err().unwrap();
         assert_eq!((refused(&real, other), refused(&[0; 16], owner)), (RefusalCode::UnknownSession, RefusalCode::UnknownSession));
         let mut guesses = vec![0; 16 * 10_000];
         let mut numbers = blake3::Hasher::new().finalize_xof();
@@ -223,5 +223,8 @@ mod tests {
             assert!(guesses.chunks(16).all(|guess| refused(guess, other) == RefusalCode::UnknownSession));
         }
         assert!(session_of(&bound.shared, &hello(&real, false), owner).is_ok());
+        // Nobody is let in, and nobody told anything that would end his tries, while the daemon ends.
+        bound.shared.ending.cancel();
+        assert_eq!(session_of(&bound.shared, &hello(&[43; 16], true), owner).map(drop).unwrap_err(), None);
     }
 }
