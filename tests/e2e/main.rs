@@ -9,6 +9,7 @@ mod config;
 mod copies;
 mod deltas;
 mod harness;
+mod hostile;
 mod interruptions;
 mod links;
 mod logs;

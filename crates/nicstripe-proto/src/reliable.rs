@@ -13,6 +13,15 @@ use crate::path::PathId;
 /// Most messages that may be unacknowledged in one direction, and how far ahead of the next expected one may arrive.
 pub const WINDOW: u64 = 64;
 
+/// Bytes of messages that may wait for a peer that goes on talking: 8 MiB, where [`WINDOW`] of the longest are 4.
+///
+/// Most of what a peer says is answered. One that acknowledges none of the answers would have all of them kept; an honest one acknowledges
+/// what it hears at once.
+pub const MOST_WAITING: usize = 8 << 20;
+
+/// What a waiting message costs beside its body.
+const OVERHEAD: usize = 64;
+
 /// Time after which a message that is not acknowledged goes out on another path as well; doubles with each time.
 ///
 /// An acknowledgement goes out at once, so that on a LAN it is late when its message waits behind data on a slow link, or the link is dead
@@ -25,6 +34,8 @@ pub struct Reliable {
     /// Number of the first message in `unacknowledged`.
     first_seq: u64,
     unacknowledged: VecDeque<Outgoing>,
+    /// What these weigh.
+    waiting: usize,
     next_expected: u64,
     early: BTreeMap<u64, Vec<u8>>,
     /// Paths on which an acknowledgement is owed.
@@ -78,11 +89,18 @@ pub enum ReliableError {
         /// The number expected next.
         expected: u64,
     },
+    /// It says more than it lets us answer.
+    #[error("peer goes on without acknowledging {waiting} bytes of control messages, the limit is {MOST_WAITING}")]
+    Unheard {
+        /// Bytes that wait.
+        waiting: usize,
+    },
 }
 
 impl Reliable {
     /// Queues a message.
     pub fn push(&mut self, body: Vec<u8>) {
+        self.waiting += body.len() + OVERHEAD;
         self.unacknowledged.push_back(Outgoing { body, on: None, resend_at: None, times: 0 });
     }
 
@@ -116,6 +134,9 @@ impl Reliable {
         if seq >= self.next_expected.saturating_add(WINDOW) {
             return Err(ReliableError::TooEarly { seq, expected: self.next_expected });
         }
+        if self.waiting > MOST_WAITING {
+            return Err(ReliableError::Unheard { waiting: self.waiting });
+        }
         if !self.owed.contains(&path) {
             self.owed.push(path);
         }
@@ -137,7 +158,8 @@ impl Reliable {
             return Err(ReliableError::NeverSent { next, sent });
         }
         while self.first_seq < next {
-            self.unacknowledged.pop_front();
+            let acknowledged = self.unacknowledged.pop_front();
+            self.waiting -= acknowledged.map_or(0, |message| message.body.len() + OVERHEAD);
             self.first_seq += 1;
         }
         Ok(())
@@ -211,5 +233,22 @@ mod tests {
         assert_eq!(receiver.handle(A, WINDOW, vec![]), Err(ReliableError::TooEarly { seq: WINDOW, expected: 0 }));
         assert_eq!(receiver.handle(A, u64::MAX, vec![]), Err(ReliableError::TooEarly { seq: u64::MAX, expected: 0 }));
         assert_eq!(receiver.handle_ack(1), Err(ReliableError::NeverSent { next: 1, sent: 0 }));
+    }
+
+    #[test]
+    fn a_peer_that_acknowledges_nothing_is_not_answered_without_end() {
+        let mut reliable = Reliable::default();
+        let answer = vec![0; 1000];
+        let breach = (0..20_000).find_map(|seq| {
+            let heard = reliable.handle(A, seq, vec![0; 10]).err();
+            reliable.push(answer.clone());
+            heard
+        });
+        assert!(matches!(breach, Some(ReliableError::Unheard { waiting }) if waiting <= MOST_WAITING + 2000), "{breach:?}");
+        // Who catches up may go on.
+        let sent = reliable.first_seq + reliable.unacknowledged.len() as u64;
+        reliable.handle_ack(sent).unwrap();
+        assert_eq!(reliable.waiting, 0);
+        assert!(reliable.handle(A, reliable.next_expected, vec![0; 10]).is_ok());
     }
 }

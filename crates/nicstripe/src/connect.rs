@@ -34,6 +34,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for the first connection to a host, which may have to be woken or be far away.
 const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Attempts at the first connection that are cut before the daemon has answered.
+const FIRST_ATTEMPTS: u32 = 4;
+
+/// Pause between them.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Longest time from the connection until it is authenticated and greeted; the same at both ends.
 pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -83,7 +89,15 @@ impl Connector {
 
     /// Makes the session.
     pub(crate) async fn first(&self, path: PathId, plan: &PathPlan, interfaces: Vec<PeerInterface>) -> Result<FirstContact, Error> {
-        let (established, welcome) = self.greet(path, plan, Some(interfaces), FIRST_CONNECT_TIMEOUT).await?;
+        let mut attempts = 1;
+        let (established, welcome) = loop {
+            match self.greet(path, plan, Some(interfaces.clone()), FIRST_CONNECT_TIMEOUT).await {
+                // A daemon that is flooded may have taken us for one of those.
+                Err(error) if is_cut(&error) && attempts < FIRST_ATTEMPTS => attempts += 1,
+                greeted => break greeted?,
+            }
+            tokio::time::sleep(FIRST_PAUSE).await;
+        };
         let key = established.greeted.tls().peer_key().map_err(|error| self.tls_error(error, plan.remote))?;
         let _ = self.pinned.set(key);
         self.met.store(true, Ordering::Release);
@@ -202,7 +216,7 @@ impl Connector {
                 Err(match refusal.code {
                     RefusalCode::Version => protocol(format!("it speaks version {}", refusal.version)),
                     // The session's other paths have nothing to do with it, and there may be room later.
-                    RefusalCode::TooManyPaths if self.has_met() => {
+                    RefusalCode::TooManySessions if self.has_met() => {
                         Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS) }
                     }
                     code => Error::Refused { host: self.host.clone(), why: refusal_text(code) },
@@ -239,7 +253,8 @@ const TOO_MANY_PATHS: &str = "it has as many connections as it may";
 
 /// An interface of the peer, with a name that can be shown: a peer may call it what it likes, also what a terminal takes for a command.
 pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
-    PeerInterface { name: shown_name(interface.name), ..interface }
+    let members = interface.members.map(|members| members.into_iter().map(shown_name).collect());
+    PeerInterface { name: shown_name(interface.name), members, ..interface }
 }
 
 /// The same for the name alone.
@@ -250,6 +265,11 @@ pub(crate) fn shown_name(name: String) -> String {
 
 /// Characters of an interface's name that are shown. Linux has 15, others more.
 const MOST_NAME: usize = 64;
+
+/// Whether a connection that had been made was ended without a word.
+fn is_cut(error: &Error) -> bool {
+    matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionReset)
+}
 
 fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)
@@ -346,10 +366,9 @@ fn refusal_text(code: RefusalCode) -> String {
     let text = match code {
         RefusalCode::Version => "the versions differ",
         RefusalCode::UnknownSession => "it does not know the session, perhaps since it was restarted",
-        RefusalCode::TooManySessions => "it has as many sessions as it may",
+        RefusalCode::TooManySessions => "it has as many sessions or connections as it may",
         RefusalCode::ShuttingDown => "it is shutting down",
         RefusalCode::Path => return format!("the path's number is above {}", LAST_PATH.0),
-        RefusalCode::TooManyPaths => TOO_MANY_PATHS,
         RefusalCode::Storage => "the directory that it serves to us cannot be opened",
     };
     text.to_owned()

@@ -39,6 +39,8 @@ mod file;
 #[doc(hidden)]
 pub mod fuzz;
 mod here;
+#[cfg(test)]
+mod hostile;
 mod link;
 pub mod links;
 mod logged;

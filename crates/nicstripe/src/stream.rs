@@ -185,7 +185,7 @@ impl<S: EventSink> Stream<S> {
             }
             Err(end) => end,
         };
-        tracing::debug!(%end, "connection ended");
+        tracing::debug!(end = %crate::logged::logged_error(&end), "connection ended");
         self.sink.deliver(vec![StreamEvent::Ended(end)]).await;
     }
 

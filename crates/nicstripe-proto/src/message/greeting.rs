@@ -79,7 +79,7 @@ pub enum RefusalCode {
     /// A join of a session that the daemon does not have, or that belongs to another key.
     #[n(1)]
     UnknownSession,
-    /// The daemon has as many sessions as it may.
+    /// The daemon has as many sessions, or connections, as it may. A session that there is goes on without this connection.
     #[n(2)]
     TooManySessions,
     /// The daemon is shutting down.
@@ -91,9 +91,6 @@ pub enum RefusalCode {
     /// The directory that the peer is to see cannot be opened.
     #[n(5)]
     Storage,
-    /// The daemon has as many connections as it may. The session, if there is one, goes on without this.
-    #[n(6)]
-    TooManyPaths,
 }
 
 /// Why a session was closed in order.

@@ -221,7 +221,7 @@ impl Linker {
 
     fn on_astray(&mut self, path: PathId, arrived: Option<String>, why: &str) {
         let Some(linked) = self.paths.remove(&path) else { return };
-        tracing::info!(interface = %linked.plan.interface, why, "not a link");
+        tracing::info!(interface = %linked.plan.interface, why = %crate::logged::logged(why), "not a link");
         let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface { arrived });
         if let Some(candidate) = &linked.candidate {
             self.pairing.failed(candidate.id(), failure);

@@ -51,7 +51,7 @@ pub(super) async fn greet(
     };
     let found = match permit {
         Some(permit) => session_of(shared, &hello, key).map(|found| (found, permit)),
-        None => Err(Some(RefusalCode::TooManyPaths)),
+        None => Err(Some(RefusalCode::TooManySessions)),
     };
     let ((handle, service), permit) = match found {
         Ok(found) => found,
@@ -155,7 +155,6 @@ fn refusal_word(code: RefusalCode) -> &'static str {
         RefusalCode::Version => "version",
         RefusalCode::UnknownSession => "unknown_session",
         RefusalCode::TooManySessions => "too_many_sessions",
-        RefusalCode::TooManyPaths => "too_many_paths",
         RefusalCode::ShuttingDown => "shutting_down",
         RefusalCode::Path => "path",
         RefusalCode::Storage => "storage",
@@ -190,3 +189,42 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between looks at them.
 const SILENCE_PAUSE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Daemon, trust::Identity};
+
+    #[tokio::test]
+    async fn a_million_forged_joins_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let [owner, other] = std::array::from_fn(|_| Identity::generate().unwrap().public_key());
+        let builder = Daemon::builder().root(root.path().to_owned()).port(0).listen(vec!["127.0.0.9:0".parse().unwrap()]);
+        let bound = builder.bind().await.unwrap();
+        let hello = |id: &[u8], new| Hello {
+            version: VERSION,
+            session: SessionId(id.try_into().unwrap()),
+            new,
+            path: 0,
+            interface: None,
+            interfaces: None,
+            cap_bps: None,
+            padding: None,
+        };
+        let real = [42; 16];
+        session_of(&bound.shared, &hello(&real, true), owner).unwrap();
+        // Whoever knows the number without the key gets no further, and neither does the key without the number.
+        let refused = |id: &[u8], key| session_of(&bound.shared, &hello(id, false), key).map(drop).unwrap_err().unwrap();
+        assert_eq!((refused(&real, other), refused(&[0; 16], owner)), (RefusalCode::UnknownSession, RefusalCode::UnknownSession));
+        let mut guesses = vec![0; 16 * 10_000];
+        let mut numbers = blake3::Hasher::new().finalize_xof();
+        for _ in 0..100 {
+            numbers.fill(&mut guesses);
+            assert!(guesses.chunks(16).all(|guess| refused(guess, other) == RefusalCode::UnknownSession));
+        }
+        assert!(session_of(&bound.shared, &hello(&real, false), owner).is_ok());
+        // Nobody is let in, and nobody told anything that would end his tries, while the daemon ends.
+        bound.shared.ending.cancel();
+        assert_eq!(session_of(&bound.shared, &hello(&[43; 16], true), owner).map(drop).unwrap_err(), None);
+    }
+}

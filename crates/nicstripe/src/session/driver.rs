@@ -72,9 +72,9 @@ const HASHING_AT_ONCE: u32 = 2;
 /// Pieces of zeros hashed at once: enough to keep two threads at it, of a millisecond each.
 const ZEROING_AT_ONCE: u32 = 4;
 
-/// Breaches of the protocol after which a session ends. One may be a fault that another connection does not have; a peer that does nothing
-/// else would be connected to for ever, as each connection is made in order.
-const MOST_BREACHES: u32 = 8;
+/// Breaches of the protocol, without a right chunk between them, after which a session ends. One may be a fault that another connection does
+/// not have; a peer that does nothing else would be connected to for ever, as each connection is made in order.
+const MOST_BREACHES: u32 = 5;
 
 /// Chunks of a file that is there read at once: enough for one disk to have a queue.
 const COMPARING_AT_ONCE: u32 = 4;
@@ -104,7 +104,7 @@ pub(crate) struct Driver {
     later: Vec<(PathId, DataHeader, ChunkBuffer)>,
     zeroing: u32,
     comparing: u32,
-    /// Connections that ended because the peer broke the protocol.
+    /// Connections that ended because the peer broke the protocol, since the last right chunk.
     breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
@@ -229,6 +229,8 @@ impl Driver {
             }
             Command::Expect(connections) => self.session.expect_connections(connections),
             Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
+            #[cfg(test)]
+            Command::Panic => panic!("a fault, for a test"),
             Command::GiveWay => {
                 // One that has just begun is about to get its first connection.
                 let was_connected = self.next_generation > 0;
@@ -460,10 +462,10 @@ pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::work::Fault;
 
-    #[tokio::test]
-    async fn a_session_that_waits_for_its_first_connection_gives_way_to_nobody() {
-        let handle = Driver::start(DriverConfig {
+    fn started() -> SessionHandle {
+        Driver::start(DriverConfig {
             role: Role::Daemon,
             access: Access::Client,
             host: "peer".into(),
@@ -473,10 +475,36 @@ mod tests {
             connector: None,
             planner: None,
             events: EventSlot::default(),
-        });
+        })
+    }
+
+    #[tokio::test]
+    async fn a_session_that_waits_for_its_first_connection_gives_way_to_nobody() {
+        let handle = started();
         assert!(handle.command(Command::GiveWay).await);
         assert!(timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
         assert!(handle.command(Command::Close(CloseCode::Done)).await);
         timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_session_that_panics_has_ended_for_everybody_and_no_other_has() {
+        let (faulty, other) = (started(), started());
+        assert!(faulty.command(Command::Panic).await);
+        timeout(Duration::from_secs(5), faulty.ended.cancelled()).await.unwrap();
+        assert!(!faulty.command(Command::GiveWay).await && other.command(Command::GiveWay).await);
+        assert!(!other.ended.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_session_whose_work_panics_ends() {
+        let handle = started();
+        let fault = Fault::of(&handle.inputs);
+        let worker = std::thread::spawn(move || {
+            let _fault = fault;
+            panic!("a fault, for a test");
+        });
+        timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+        assert!(worker.join().is_err());
     }
 }

@@ -79,6 +79,9 @@ pub(crate) enum Command {
     GiveUp(Box<Error>),
     /// Daemon: tell the client that these are our interfaces now.
     TellInterfaces(Vec<PeerInterface>),
+    /// A fault of the loop's.
+    #[cfg(test)]
+    Panic,
 }
 
 /// Where what a client puts comes from.

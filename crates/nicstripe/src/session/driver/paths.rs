@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nicstripe_proto::message::CloseCode;
-use nicstripe_proto::{PathId, PathLoss, PathState};
+use nicstripe_proto::{Frame, PathId, PathLoss, PathState};
 use tokio::sync::mpsc;
 
 use super::{Driver, MOST_BREACHES};
@@ -102,7 +102,12 @@ impl Driver {
         match event {
             StreamEvent::Heard => self.session.handle_heard(path, now),
             StreamEvent::Frame(frame) => {
+                let is_message = matches!(frame, Frame::Control { .. });
                 if let Err(error) = self.session.handle_frame(path, frame, now) {
+                    if is_message && self.config.connector.is_some() {
+                        // It was acknowledged and does not come again, so that a client would wait for ever for what it should have said.
+                        self.breaches = MOST_BREACHES;
+                    }
                     self.on_misbehaved(path, &error, now);
                 }
             }
@@ -130,12 +135,17 @@ impl Driver {
 
     pub(super) fn on_misbehaved(&mut self, path: PathId, error: &dyn std::error::Error, now: Instant) {
         tracing::warn!(path = path.0, error = %logged_error(error), peer = self.config.host, "peer misbehaved");
-        self.lose(path, PathLoss::Protocol, now);
+        self.on_breach(path, PathLoss::Protocol, crate::chain(error), now);
+    }
+
+    /// Ends a connection on which the peer did what it may not, and after some of them the session.
+    pub(super) fn on_breach(&mut self, path: PathId, loss: PathLoss, why: String, now: Instant) {
+        self.lose(path, loss, now);
         self.breaches += 1;
         if self.breaches >= MOST_BREACHES
             && let Some(slot) = self.slots.get(&path)
         {
-            self.finish(Err(Error::Protocol { address: slot.plan.remote, why: crate::chain(error) }));
+            self.finish(Err(Error::Protocol { address: slot.plan.remote, why }));
             self.closing = Some(CloseCode::Cancelled);
         }
     }

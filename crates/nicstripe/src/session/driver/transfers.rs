@@ -168,6 +168,9 @@ impl Driver {
             Ok(()) => {
                 let is_news = self.session.handle_chunk_written(path, header, now);
                 self.retry_later(header.transfer, header.chunk, now);
+                if is_news {
+                    self.breaches = 0;
+                }
                 return is_news;
             }
             Err(WriteError::Damaged) => {
@@ -175,7 +178,7 @@ impl Driver {
                 self.account_mut(|account| account.corrupt_chunk());
                 self.session.handle_chunk_damaged(path, header.transfer, header.chunk);
                 self.retry_later(header.transfer, header.chunk, now);
-                self.lose(path, PathLoss::Damaged, now);
+                self.on_breach(path, PathLoss::Damaged, "its data are not what their hash says".into(), now);
             }
             Err(WriteError::File(error)) => {
                 self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);

@@ -1,0 +1,111 @@
+//! The strangers.
+
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::{Command, ExitCode},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+};
+
+/// What one process of them does.
+pub(crate) struct Force {
+    pub(crate) daemon: SocketAddr,
+    /// They come from 127.N.x.y, four of each address.
+    pub(crate) network: u8,
+    pub(crate) count: usize,
+    /// Until one that was turned away comes again.
+    pub(crate) pause: Duration,
+    /// The first message of a real client.
+    pub(crate) hello: PathBuf,
+}
+
+/// In the environment of a process of strangers: the words of a [`Force`].
+const FORCE: &str = "NICSTRIPE_BENCH_FLOOD";
+
+impl Force {
+    pub(crate) fn to_env(&self, command: &mut Command) {
+        let Self { daemon, network, count, pause, hello } = self;
+        command.env(FORCE, format!("{daemon} {network} {count} {} {}", pause.as_millis(), hello.display()));
+    }
+
+    pub(crate) fn from_env() -> Option<Self> {
+        let text = std::env::var(FORCE).ok()?;
+        let mut words = text.splitn(5, ' ');
+        Some(Self {
+            daemon: words.next()?.parse().ok()?,
+            network: words.next()?.parse().ok()?,
+            count: words.next()?.parse().ok()?,
+            pause: Duration::from_millis(words.next()?.parse().ok()?),
+            hello: words.next()?.into(),
+        })
+    }
+
+    /// Runs until it is killed.
+    pub(crate) fn attack(self) -> ExitCode {
+        match self.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn run(self) -> io::Result<()> {
+        let hello: &'static [u8] = fs::read(&self.hello)?.leak();
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            for number in 0..self.count {
+                let (daemon, pause) = (self.daemon, self.pause);
+                let address = number as u32 / 4;
+                let from = Ipv4Addr::from([127, self.network, (address >> 8) as u8, address as u8]);
+                tokio::spawn(async move {
+                    // Not all at once, and not in step for ever.
+                    tokio::time::sleep(pause.mul_f64(number as f64 / 10_000.0)).await;
+                    loop {
+                        // Whatever becomes of it.
+                        let _ = visit(number, from, daemon, hello).await;
+                        tokio::time::sleep(pause).await;
+                    }
+                });
+            }
+            std::future::pending::<io::Result<()>>().await
+        })
+    }
+}
+
+/// One connection, until it is turned away.
+async fn visit(number: usize, from: Ipv4Addr, daemon: SocketAddr, hello: &[u8]) -> io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    let mut tcp = socket.connect(daemon).await?;
+    match number % 4 {
+        0 => {}
+        1 => return trickle(tcp, hello).await,
+        2 => tcp.write_all(&GARBAGE[number / 4 % GARBAGE.len()].repeat(64)).await?,
+        _ => tcp.write_all(hello).await?,
+    }
+    read_to_end(&mut tcp).await
+}
+
+async fn trickle(mut tcp: TcpStream, hello: &[u8]) -> io::Result<()> {
+    for byte in hello {
+        tcp.write_all(&[*byte]).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    read_to_end(&mut tcp).await
+}
+
+async fn read_to_end(tcp: &mut TcpStream) -> io::Result<()> {
+    let mut answer = [0; 2048];
+    while tcp.read(&mut answer).await? > 0 {}
+    Ok(())
+}
+
+/// Another protocol, records of TLS with nonsense in them, and a record of which most is missing.
+const GARBAGE: [&[u8]; 4] = [b"GET / HTTP/1.1\r\n", &[22, 3, 1, 0, 8, 1, 0, 0, 4, 9, 9, 9, 9], &[23, 3, 3, 0, 17], &[22, 3, 1, 60, 0]];

@@ -1,0 +1,203 @@
+//! A trusted client that breaks the protocol: its connection or transfer ends, everything else goes on.
+
+use std::time::Duration;
+
+use nicstripe_proto::{
+    ChainingValue, ChunkId, ChunkRange, DataHeader, Frame, Message, Offer, SourceIdentity, TransferId,
+    frame::{HEADER_LEN, MAX_PAYLOAD},
+    message::{Complete, Get, GetTree, Put, PutOptions},
+};
+
+use super::{Stage, content, name, wire::Wire, within};
+use crate::{Digest, stream::StreamEnd, tls::TlsError};
+
+fn put(file: &str, size: u64, chunk_log2: u8) -> Message {
+    let source = SourceIdentity { size, ..SourceIdentity::default() };
+    let offer = Offer { transfer: TransferId(1), source, chunk_log2, mode: 0o644, kind: None, data: None };
+    Message::Put(Put { name: name(file), offer, options: PutOptions::default(), into: None, entry: None })
+}
+
+fn get(transfer: u32, file: &str) -> Message {
+    Message::Get(Get {
+        transfer: TransferId(transfer),
+        name: name(file),
+        limit_bps: Some(1),
+        entry: None,
+        compress: false,
+        allow_changing: false,
+    })
+}
+
+/// A control message's bytes with one name in it replaced by another of the same length, as no encoder of ours would write it.
+fn renamed(message: &Message, from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut bytes = minicbor::to_vec(message).unwrap();
+    assert_eq!(from.len(), to.len());
+    let at = bytes.windows(from.len()).position(|window| window == from).unwrap();
+    bytes[at..at + to.len()].copy_from_slice(to);
+    bytes
+}
+
+fn framed(frame: &Frame) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    bytes
+}
+
+fn control(body: Vec<u8>) -> Vec<u8> {
+    framed(&Frame::Control { seq: 0, body })
+}
+
+fn data(transfer: u32, chunk: u64, len: usize) -> Vec<u8> {
+    let header = DataHeader {
+        transfer: TransferId(transfer),
+        chunk: ChunkId(chunk),
+        value: ChainingValue([7; 32]),
+        len: len as u32,
+        raw_len: 0,
+        last: false,
+    };
+    let mut bytes = Vec::new();
+    header.encode(&mut bytes);
+    bytes.resize(bytes.len() + len, 9);
+    bytes
+}
+
+/// What no client may say, each as the first words of a session.
+fn breaches() -> Vec<(&'static str, Vec<u8>)> {
+    let mut heads = Vec::new();
+    for kind in 0..=255_u8 {
+        // The type, and a length of all ones.
+        heads.push(("a length beyond all limits", [&[kind], &[0xff; HEADER_LEN - 1][..]].concat()));
+    }
+    let tree = Message::GetTree(GetTree {
+        transfer: TransferId(1),
+        sources: Vec::new(),
+        walk: Default::default(),
+        rules: Default::default(),
+        limit_bps: None,
+    });
+    let mut breaches = vec![
+        ("data without credit", data(1, 0, 100)),
+        ("data of no transfer", data(u32::MAX, u64::MAX, MAX_PAYLOAD)),
+        ("a second hello", framed(&Frame::Hello(vec![0xa0]))),
+        ("a welcome", framed(&Frame::Welcome(vec![0xa0]))),
+        ("a refusal", framed(&Frame::Refuse(vec![0xa0]))),
+        ("garbage for a message", control(vec![0xff; 100])),
+        ("an endless array", control(vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
+        ("arrays in arrays", control(vec![0x81; 60_000])),
+        ("a string of 2^64 bytes", control(vec![0x82, 0, 0x81, 0xa1, 0, 0x5b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
+        ("a message from far ahead", framed(&Frame::Control { seq: 1 << 40, body: vec![0x80] })),
+        ("an acknowledgement of messages never sent", framed(&Frame::ControlAck { next: u64::MAX })),
+        ("chunks of 2^63 bytes", control(minicbor::to_vec(put("file", 1 << 20, 63)).unwrap())),
+        ("chunks of one byte", control(minicbor::to_vec(put("file", 1 << 62, 0)).unwrap())),
+        ("a file of 2^64 - 1 bytes", control(minicbor::to_vec(put("file", u64::MAX, 18)).unwrap())),
+        ("no tree at all", control(minicbor::to_vec(tree).unwrap())),
+        (
+            "acknowledged chunks of no transfer",
+            framed(&Frame::Ack { transfer: TransferId(9), ranges: vec![ChunkRange { first: ChunkId(u64::MAX), count: u64::MAX }] }),
+        ),
+        (
+            "the end of no transfer",
+            control(
+                minicbor::to_vec(Message::Complete(Complete {
+                    transfer: TransferId(5),
+                    digest: Digest([0; 32]),
+                    streams: Vec::new(),
+                    end: None,
+                    changing: false,
+                }))
+                .unwrap(),
+            ),
+        ),
+    ];
+    for bad in [&b"../x"[..], b"/etc", b"a\0bc", b"a/bc", b"...." as &[u8]].into_iter().take(4) {
+        breaches.push(("a name that leads out", control(renamed(&put("abcd", 4, 18), b"abcd", bad))));
+        breaches.push(("a name that leads out", control(renamed(&get(1, "abcd"), b"abcd", bad))));
+    }
+    breaches.push(("the parent's name", control(renamed(&put("ab", 4, 18), b"ab", b".."))));
+    breaches.push(("the folder's own name", control(renamed(&get(1, "a"), b"Aa", b"A."))));
+    breaches.extend(heads);
+    breaches
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_breaks_the_protocol_harms_itself_alone() {
+    let stage = Stage::new().await;
+    // A session of another peer that runs all the while.
+    let bystander = Wire::session([127, 0, 0, 1], stage.address(), &stage.other).await;
+    let mut bystander = tokio::spawn(async move {
+        let mut bystander = bystander;
+        bystander.end().await
+    });
+    for (what, bytes) in breaches() {
+        let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.client).await;
+        let sent = evil.send_bytes(&bytes).await;
+        let answered = async {
+            loop {
+                match evil.message().await {
+                    Ok(Message::Fail(_)) => return Ok(()),
+                    Ok(Message::Interfaces(_)) => {}
+                    Ok(message) => return Err(format!("{message:?}")),
+                    Err(StreamEnd::Tls(TlsError::TimedOut)) => return Err("silence".into()),
+                    Err(_) => return Ok(()),
+                }
+            }
+        };
+        let answered: Result<(), String> =
+            tokio::time::timeout(Duration::from_secs(5), answered).await.unwrap_or_else(|_| Err("nothing".into()));
+        // Of a length that is not too long the rest is waited for.
+        let waits = matches!(&answered, Err(why) if why == "nothing") && what == "a length beyond all limits";
+        assert!(sent.is_err() || answered.is_ok() || waits, "{answered:?} to {what}");
+    }
+    assert!(tokio::time::timeout(Duration::from_millis(200), &mut bystander).await.is_err(), "another peer's session ended");
+    assert_eq!(super::names(&stage.root.path().join("served")), Vec::<String>::new());
+    stage.still_serves("file").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_only_breaks_the_protocol_loses_its_session() {
+    let stage = Stage::new().await;
+    let session = nicstripe_proto::SessionId([3; 16]);
+    let mut refused = false;
+    for attempt in 0..20 {
+        let mut evil = Wire::connect([127, 0, 3, 1], stage.address(), &stage.client).await.unwrap();
+        if evil.greet(session, attempt == 0).await.unwrap().is_err() {
+            refused = true;
+            break;
+        }
+        let _ = evil.send_bytes(&data(9, 9, 9)).await;
+        evil.end().await;
+    }
+    assert!(refused, "it may go on for ever");
+    stage.still_serves("file").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_requests_than_a_session_may_have_end_it_and_its_files_are_let_go() {
+    let stage = Stage::new().await;
+    std::fs::write(stage.served("big"), content(1 << 20)).unwrap();
+    let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.client).await;
+    let flood = async {
+        for transfer in 1..4000 {
+            // Nothing is acknowledged, and nothing read.
+            if evil.say(&get(transfer, "big")).await.is_err() {
+                return;
+            }
+        }
+        evil.end().await;
+    };
+    within(flood).await;
+    stage.still_serves("file").await;
+    let open = async {
+        while open_files(&stage.served("big")) > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(open).await;
+}
+
+/// How many descriptors of this process are of that file.
+fn open_files(path: &std::path::Path) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link == path).count()
+}

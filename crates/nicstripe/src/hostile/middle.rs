@@ -1,0 +1,162 @@
+//! Whoever stands on the way can delay and end connections, and nothing else.
+
+use std::{
+    fs,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    task::JoinSet,
+};
+
+use super::{
+    Stage, content, digest, name,
+    proxy::{At, Fate, Proxy},
+    wire::tcp,
+    within,
+};
+use crate::{BitRate, CopyOptions, Error};
+
+/// What is done to a record; beside it, one that was kept.
+type Trick = fn(&mut Vec<u8>, &Mutex<Vec<u8>>);
+
+/// Through the proxy at 127.0.2.N.
+fn link(proxy: u8) -> String {
+    format!("127.0.0.{proxy}=127.0.2.{proxy}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_changed_dropped_repeated_or_exchanged_on_one_link_is_not_taken_and_the_copy_completes() {
+    let stage = Stage::new().await;
+    let bytes = content(6 << 20);
+    let source = stage.file("source", &bytes);
+    let tricks: [(u8, Trick); 6] = [
+        (11, |record, _| *record.last_mut().unwrap() ^= 1),
+        (12, |record, _| {
+            let middle = record.len() / 2;
+            record[middle] ^= 0x80;
+        }),
+        (13, |record, _| record.clear()),
+        (14, |record, _| record.extend_from_within(..)),
+        // One record of an earlier connection in place of this one's.
+        (15, |record, kept| std::mem::swap(record, &mut kept.lock().unwrap())),
+        (16, |record, _| record.truncate(record.len() - 1)),
+    ];
+    let mut copies = JoinSet::new();
+    for (number, trick) in tricks {
+        let tampered = Arc::new(AtomicUsize::new(0));
+        let (counted, kept) =
+            (tampered.clone(), Mutex::new(vec![23, 3, 3, 0, 20, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]));
+        let proxy = Proxy::start(
+            ([127, 0, 2, number], stage.port).into(),
+            stage.address(),
+            move |At { connection, to_daemon, record }, mut bytes| {
+                // The first connection has to come up, as a link that was named must; each of the others meets it at another record.
+                if to_daemon == (connection % 2 == 0) && record == [12, 0, 1, 2, 3, 5, 7][connection.min(6)] {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    trick(&mut bytes, &kept);
+                }
+                Fate::Pass(bytes)
+            },
+        );
+        let client = stage.client(&["127.0.0.8=127.0.1.1", &link(number)]).bandwidth(Some(BitRate(16_000_000)));
+        let (source, target) = (source.clone(), name(&format!("target{number}")));
+        copies.spawn(async move {
+            let client = client.connect("127.0.1.1").await.unwrap();
+            let report = within(client.put(&source, Some(target), CopyOptions::default()).finish()).await;
+            (number, report, tampered.load(Ordering::SeqCst), proxy.connections.load(Ordering::SeqCst))
+        });
+    }
+    while let Some(copied) = copies.join_next().await {
+        let (number, report, tampered, connections) = copied.unwrap();
+        let report = report.unwrap_or_else(|error| panic!("trick {number}: {}", crate::chain(&error)));
+        assert_eq!(report.digest, Some(digest(&bytes)));
+        assert!(fs::read(stage.served(&format!("target{number}"))).unwrap() == bytes, "trick {number}");
+        assert!(tampered > 0 && connections > 1, "trick {number}: {tampered} of {connections} connections");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_recorded_is_worth_nothing() {
+    let stage = Stage::new().await;
+    let source = stage.file("source", &content(300_000));
+    let proxy = Proxy::start(([127, 0, 2, 21], stage.port).into(), stage.address(), |_, bytes| Fate::Pass(bytes));
+    let client = stage.client(&[&link(21)]).connect("127.0.2.21").await.unwrap();
+    within(client.put(&source, None, CopyOptions::default()).finish()).await.unwrap();
+    drop(client);
+    fs::remove_file(stage.served("source")).unwrap();
+    let recorded = proxy.recorded.lock().unwrap().clone();
+    assert!(recorded.len() > 300_000);
+    for part in [recorded.len(), 300_000, 2_000] {
+        let mut replay = tcp([127, 0, 2, 1], stage.address()).await;
+        let _ = replay.write_all(&recorded[..part]).await;
+        let _ = replay.shutdown().await;
+        let mut said = Vec::new();
+        let _ = within(replay.read_to_end(&mut said)).await;
+        // Its ServerHello, key and signature, and perhaps an alert: nothing that belongs to a session.
+        assert!(said.len() < 3000, "{} bytes in answer to {part}", said.len());
+    }
+    assert_eq!(super::names(&stage.root.path().join("served")), Vec::<String>::new());
+    stage.still_serves("file").await;
+}
+
+/// The connection ends at one record's boundary after the other, in either direction, and there is no second one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_at_any_record_is_never_taken_for_success() {
+    let stage = Arc::new(Stage::new().await);
+    let bytes = Arc::new(content(300_000));
+    stage.file("source", &bytes);
+    let mut copies = JoinSet::new();
+    for (number, record) in (0..24).map(|number| (100 + number, usize::from(number / 2))) {
+        let to_daemon = number % 2 == 0;
+        // The first records are the handshake's, then come a few frames each; the last are found among these.
+        let record = if record < 6 { record } else { 6 + (record - 6) * 3 };
+        copies.spawn(cut_at(stage.clone(), bytes.clone(), number, to_daemon, record));
+    }
+    let mut failed = 0;
+    while let Some(was_cut) = copies.join_next().await {
+        failed += usize::from(was_cut.unwrap());
+    }
+    assert!(failed >= 12, "only {failed} copies were cut");
+    stage.still_serves("file").await;
+}
+
+/// Returns whether the copy failed, as it must unless it was whole before.
+async fn cut_at(stage: Arc<Stage>, bytes: Arc<Vec<u8>>, number: u8, to_daemon: bool, record: usize) -> bool {
+    let is_it = move |at: At| at.to_daemon == to_daemon && at.record == record;
+    let tamper = move |at, bytes| if is_it(at) { Fate::Cut } else { Fate::Pass(bytes) };
+    let _proxy = Proxy::start(([127, 0, 2, number], stage.port).into(), stage.address(), tamper);
+    let target = format!("target{number}");
+    let host = format!("127.0.2.{number}");
+    let links = link(number);
+    let copied = async {
+        let client = stage.client(&[&links]).patience(Duration::from_secs(1)).connect(&host).await?;
+        let source = stage.files.path().join("source");
+        client.put(&source, Some(name(&target)), CopyOptions::default()).finish().await
+    };
+    let copied = within(copied).await;
+    let path = stage.served(&target);
+    if path.exists() {
+        assert!(fs::read(&path).unwrap() == *bytes, "a part under the final name after a cut at {record}");
+    }
+    match copied {
+        Ok(report) => {
+            assert_eq!(report.digest, Some(digest(&bytes)));
+            assert!(path.exists(), "success without a file after a cut at {record}");
+            false
+        }
+        Err(error) => {
+            let is_expected = matches!(
+                error,
+                Error::Connect { .. } | Error::Link { .. } | Error::Abandoned { .. } | Error::Untrusted { .. } | Error::Ended { .. }
+            );
+            assert!(is_expected, "{} after a cut at {record}", crate::chain(&error));
+            true
+        }
+    }
+}

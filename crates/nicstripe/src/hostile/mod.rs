@@ -1,0 +1,138 @@
+//! Peers that break the protocol on purpose, and whoever stands between two honest ones.
+//!
+//! Built from the library's own parts: [`wire`] speaks TLS and frames and says what a test wants, [`proxy`] stands on the way and knows
+//! records. What a session makes of single frames is tested in nicstripe-proto, what a tree makes of names and parcels in [`crate::tree`].
+#![allow(clippy::unwrap_used)]
+
+mod clients;
+mod middle;
+mod proxy;
+mod servers;
+mod strangers;
+mod wire;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    CancellationToken, Client, ClientBuilder, CopyOptions, Daemon, Digest, Error, Limits, Name, Report,
+    trust::{Identity, Peers, PublicLine},
+};
+
+/// A daemon at 127.0.1.1, whom it trusts, and a client's files.
+struct Stage {
+    root: TempDir,
+    files: TempDir,
+    port: u16,
+    daemon: Identity,
+    client: Identity,
+    /// Trusted as well, for what is none of its business.
+    other: Identity,
+    shutdown: CancellationToken,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    async fn with(limits: Limits) -> Self {
+        let [daemon, client, other] = std::array::from_fn(|_| Identity::generate().unwrap());
+        let (root, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(root.path().join("served")).unwrap();
+        let builder = Daemon::builder()
+            .identity(daemon.clone())
+            .peers(trusting(&[&client, &other]))
+            .root(root.path().join("served"))
+            .port(0)
+            .listen(vec!["127.0.1.1:0".parse().unwrap()])
+            .limits(limits);
+        let bound = builder.bind().await.unwrap();
+        let port = bound.addresses()[0].address.port();
+        let shutdown = CancellationToken::new();
+        tokio::spawn(bound.run(shutdown.clone()));
+        Self { root, files, port, daemon, client, other, shutdown }
+    }
+
+    fn address(&self) -> SocketAddr {
+        ([127, 0, 1, 1], self.port).into()
+    }
+
+    /// An honest client's settings, with these links.
+    fn client(&self, links: &[&str]) -> ClientBuilder {
+        let links = links.iter().map(|link| link.parse().unwrap()).collect();
+        Client::builder().identity(self.client.clone()).peers(trusting(&[&self.daemon])).port(self.port).links(links)
+    }
+
+    /// Copies a file as an honest client, over a link of its own.
+    async fn put(&self, name: &str, bytes: &[u8]) -> Result<Report, Error> {
+        let source = self.file(name, bytes);
+        let client = self.client(&["127.0.0.9=127.0.1.1"]).patience(Duration::from_secs(5)).connect("127.0.1.1").await?;
+        within(client.put(&source, None, CopyOptions::default()).finish()).await
+    }
+
+    /// Panics unless the daemon still serves, and keeps to its folder.
+    async fn still_serves(&self, name: &str) {
+        let bytes = content(300_000);
+        let report = self.put(name, &bytes).await.unwrap();
+        assert_eq!(report.digest, Some(digest(&bytes)));
+        assert_eq!(std::fs::read(self.served(name)).unwrap(), bytes);
+        assert_eq!(names(self.root.path()), ["served"]);
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.files.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn served(&self, name: &str) -> PathBuf {
+        self.root.path().join("served").join(name)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+fn trusting(identities: &[&Identity]) -> Peers {
+    let mut peers = Peers::default();
+    for (index, identity) in identities.iter().enumerate() {
+        let name = format!("peer{index}");
+        peers.add(&PublicLine::new(identity.public_key(), &name), Some(&name)).unwrap();
+    }
+    peers
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).unwrap()
+}
+
+/// Bytes that repeat nowhere.
+fn content(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+fn digest(bytes: &[u8]) -> Digest {
+    Digest(*blake3::hash(bytes).as_bytes())
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
+}

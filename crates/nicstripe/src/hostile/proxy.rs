@@ -1,0 +1,144 @@
+//! Somebody on the way who knows where records begin and end, and nothing of what is in them.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+use crate::CancellationToken;
+
+/// Which record it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct At {
+    /// Number of the connection through this proxy.
+    pub(super) connection: usize,
+    pub(super) to_daemon: bool,
+    /// Number of the record in its direction, from 0.
+    pub(super) record: usize,
+}
+
+/// What becomes of a record.
+pub(super) enum Fate {
+    /// These bytes go on in its place.
+    Pass(Vec<u8>),
+    /// The connection ends before it, in order as far as TCP is concerned, and there is never another.
+    Cut,
+}
+
+type Tamper = dyn Fn(At, Vec<u8>) -> Fate + Send + Sync;
+
+/// Passes on what comes to its address.
+pub(super) struct Proxy {
+    pub(super) connections: Arc<AtomicUsize>,
+    /// Bytes that went to the daemon, of the first connection.
+    pub(super) recorded: Arc<Mutex<Vec<u8>>>,
+    stop: CancellationToken,
+}
+
+impl Proxy {
+    /// Listens at `from`, whose port is the daemon's since a client has one for all links, and passes on to `to`.
+    pub(super) fn start(from: SocketAddr, to: SocketAddr, tamper: impl Fn(At, Vec<u8>) -> Fate + Send + Sync + 'static) -> Self {
+        let listener = std::net::TcpListener::bind(from).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
+        let proxy = Self { connections: Arc::default(), recorded: Arc::default(), stop: CancellationToken::new() };
+        let (connections, recorded, stop) = (proxy.connections.clone(), proxy.recorded.clone(), proxy.stop.clone());
+        let tamper: Arc<Tamper> = Arc::new(tamper);
+        tokio::spawn(async move {
+            loop {
+                let client = tokio::select! {
+                    accepted = listener.accept() => accepted.unwrap().0,
+                    () = stop.cancelled() => return,
+                };
+                let number = connections.fetch_add(1, Ordering::SeqCst);
+                let Ok(daemon) = TcpStream::connect(to).await else { continue };
+                tokio::spawn(pass_both(number, client, daemon, tamper.clone(), recorded.clone(), stop.clone()));
+            }
+        });
+        proxy
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn pass_both(
+    connection: usize,
+    client: TcpStream,
+    daemon: TcpStream,
+    tamper: Arc<Tamper>,
+    recorded: Arc<Mutex<Vec<u8>>>,
+    stop: CancellationToken,
+) {
+    let _ = (client.set_nodelay(true), daemon.set_nodelay(true));
+    let ((from_client, to_client), (from_daemon, to_daemon)) = (client.into_split(), daemon.into_split());
+    let cut = CancellationToken::new();
+    let outward =
+        Way { connection, to_daemon: true, tamper: tamper.clone(), recorded: Some(recorded), cut: cut.clone(), stop: stop.clone() };
+    let inward = Way { connection, to_daemon: false, tamper, recorded: None, cut, stop };
+    tokio::join!(outward.pass(from_client, to_daemon), inward.pass(from_daemon, to_client));
+}
+
+/// One direction of a connection.
+struct Way {
+    connection: usize,
+    to_daemon: bool,
+    tamper: Arc<Tamper>,
+    recorded: Option<Arc<Mutex<Vec<u8>>>>,
+    /// Ends both directions.
+    cut: CancellationToken,
+    stop: CancellationToken,
+}
+
+impl Way {
+    async fn pass(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+        let passed = self.pass_records(&mut from, &mut to);
+        tokio::select! {
+            () = self.cut.cancelled() => {}
+            () = passed => {}
+        }
+        self.cut.cancel();
+        let _ = to.shutdown().await;
+        // Unread bytes would make it a reset.
+        let _ = tokio::time::timeout(Duration::from_millis(300), tokio::io::copy(&mut from, &mut tokio::io::sink())).await;
+    }
+
+    async fn pass_records(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
+        for record in 0.. {
+            let Ok(bytes) = next_record(from).await else { return };
+            if let Some(recorded) = self.recorded.as_ref().filter(|_| self.connection == 0) {
+                recorded.lock().unwrap().extend_from_slice(&bytes);
+            }
+            let at = At { connection: self.connection, to_daemon: self.to_daemon, record };
+            match (self.tamper)(at, bytes) {
+                Fate::Pass(bytes) if to.write_all(&bytes).await.is_ok() => {}
+                Fate::Cut => return self.stop.cancel(),
+                Fate::Pass(_) => return,
+            }
+        }
+    }
+}
+
+async fn next_record(from: &mut OwnedReadHalf) -> std::io::Result<Vec<u8>> {
+    let mut record = vec![0; 5];
+    from.read_exact(&mut record).await?;
+    let len = u16::from_be_bytes([record[3], record[4]]);
+    record.resize(5 + usize::from(len), 0);
+    from.read_exact(&mut record[5..]).await?;
+    Ok(record)
+}

@@ -1,0 +1,227 @@
+//! A trusted daemon that breaks the protocol: the client ends with an error that says so, and keeps nothing.
+
+use std::{
+    fs,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use nicstripe_proto::{
+    ChainingValue, ChunkId, DataHeader, FailCode, Frame, Grid, Message, Offer, SourceIdentity, TransferId,
+    grid::ChunkSize,
+    hash_tree::piece_value,
+    message::{Committed, Complete, Fail, Get, PeerInterface, Welcome},
+};
+use tokio::net::TcpListener;
+
+use super::{content, digest, name, names, trusting, wire::Wire, wire::plain_welcome, within};
+use crate::{Client, CopyOptions, Digest, Error, trust::Identity};
+
+/// What a client makes of a daemon that does this with each of its connections, once it has welcomed it.
+async fn get_from(welcome: Welcome, evil: impl AsyncFn(&mut Wire) + Send + 'static) -> (Error, Vec<String>) {
+    let (daemon, client) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let listener = TcpListener::bind("127.0.4.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let trusted = trusting(&[&daemon]);
+    let files = tempfile::tempdir().unwrap();
+    let serve = async {
+        loop {
+            let Ok(mut wire) = Wire::accept(&listener, &daemon).await else { continue };
+            if wire.welcome(&welcome).await.is_ok() {
+                evil(&mut wire).await;
+            }
+        }
+    };
+    let target = files.path().join("target");
+    let copy = async {
+        let link = "127.0.0.5=127.0.4.1".parse().unwrap();
+        let builder = Client::builder().identity(client).peers(trusted).port(port).links(vec![link]).patience(Duration::from_secs(2));
+        let client = builder.connect("127.0.4.1").await?;
+        client.get(name("wanted"), &target, CopyOptions::default()).finish().await
+    };
+    let error = within(async {
+        tokio::select! {
+            copied = copy => copied.map(drop).unwrap_err(),
+            () = serve => unreachable!(),
+        }
+    })
+    .await;
+    (error, names(files.path()))
+}
+
+/// Waits for what the client wants.
+async fn asked(wire: &mut Wire) -> Option<Get> {
+    match wire.message().await {
+        Ok(Message::Get(get)) => Some(get),
+        _ => None,
+    }
+}
+
+fn offer(transfer: TransferId, size: u64) -> Message {
+    let source = SourceIdentity { size, ..SourceIdentity::default() };
+    Message::Offer(Offer { transfer, source, chunk_log2: 18, mode: 0o644, kind: None, data: None })
+}
+
+fn complete(transfer: TransferId, digest: Digest) -> Message {
+    Message::Complete(Complete { transfer, digest, streams: Vec::new(), end: None, changing: false })
+}
+
+/// Offers, and waits until that is accepted.
+async fn offered(wire: &mut Wire, size: u64) -> Option<TransferId> {
+    let transfer = asked(wire).await?.transfer;
+    wire.say(&offer(transfer, size)).await.ok()?;
+    while !matches!(wire.message().await.ok()?, Message::Accept(_)) {}
+    Some(transfer)
+}
+
+fn chunk(transfer: TransferId, bytes: &[u8], value: ChainingValue) -> Vec<u8> {
+    let mut framed = Vec::new();
+    DataHeader { transfer, chunk: ChunkId(0), value, len: bytes.len() as u32, raw_len: 0, last: false }.encode(&mut framed);
+    framed.extend_from_slice(bytes);
+    framed
+}
+
+fn value_of(bytes: &[u8]) -> ChainingValue {
+    piece_value(Grid::new(bytes.len() as u64, ChunkSize::DEFAULT), ChunkId(0), bytes, false).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_welcomes_and_says_nothing_is_given_up_after_the_patience_for_none() {
+    let (error, left) = get_from(plain_welcome(), async |_: &mut Wire| tokio::time::sleep(Duration::from_secs(3)).await).await;
+    assert!(matches!(error, Error::Abandoned { .. } | Error::Link { .. } | Error::Connect { .. }), "{}", crate::chain(&error));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_welcomes_and_hangs_up_is_given_up_too() {
+    let (error, left) = get_from(plain_welcome(), async |_: &mut Wire| {}).await;
+    assert!(matches!(error, Error::Abandoned { .. } | Error::Ended { .. }), "{}", crate::chain(&error));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_breaks_the_protocol_on_each_connection_is_called_so() {
+    let (error, left) = get_from(plain_welcome(), async |wire: &mut Wire| {
+        let _ = wire.send_bytes(&[0xee; 64]).await;
+        wire.end().await;
+    })
+    .await;
+    assert!(matches!(error, Error::Protocol { .. }), "{}", crate::chain(&error));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_that_are_not_what_their_value_says_are_not_kept() {
+    let begun = AtomicU32::new(u32::MAX);
+    let (error, left) = get_from(plain_welcome(), async move |wire: &mut Wire| {
+        let transfer = match TransferId(begun.load(Ordering::SeqCst)) {
+            TransferId(u32::MAX) => offered(wire, 1000).await,
+            // On a later connection the client does not ask again.
+            transfer => Some(transfer),
+        };
+        let Some(transfer) = transfer else { return };
+        begun.store(transfer.0, Ordering::SeqCst);
+        let _ = wire.send_bytes(&chunk(transfer, &[7; 1000], ChainingValue([1; 32]))).await;
+        wire.end().await;
+    })
+    .await;
+    assert!(matches!(error, Error::Protocol { .. }), "{}", crate::chain(&error));
+    assert!(!left.contains(&"target".to_owned()), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch() {
+    let (error, left) = get_from(plain_welcome(), async |wire: &mut Wire| {
+        let bytes = content(1000);
+        let Some(transfer) = offered(wire, 1000).await else { return };
+        let _ = wire.send_bytes(&chunk(transfer, &bytes, value_of(&bytes))).await;
+        let _ = wire.say(&complete(transfer, digest(b"other bytes"))).await;
+        wire.end().await;
+    })
+    .await;
+    assert!(matches!(error, Error::Digest { .. }), "{}", crate::chain(&error));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_without_data_is_no_file() {
+    let (error, left) = get_from(plain_welcome(), async |wire: &mut Wire| {
+        let Some(transfer) = offered(wire, 1000).await else { return };
+        let _ = wire.say(&complete(transfer, digest(&content(1000)))).await;
+        let _ = wire.say(&Message::Committed(Committed { transfer, digest: digest(&content(1000)) })).await;
+        // And then nothing at all.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    })
+    .await;
+    assert!(matches!(error, Error::Protocol { .. } | Error::Abandoned { .. } | Error::Ended { .. }), "{}", crate::chain(&error));
+    assert!(!left.contains(&"target".to_owned()), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_an_absurd_size_or_of_another_number_is_not_begun() {
+    for (number, size) in [(0, u64::MAX), (0, 1 << 63), (7, 10), (u32::MAX / 2, 10)] {
+        let (error, left) = get_from(plain_welcome(), async move |wire: &mut Wire| {
+            let Some(get) = asked(wire).await else { return };
+            let _ = wire.say(&offer(TransferId(get.transfer.0 + number), size)).await;
+            wire.end().await;
+        })
+        .await;
+        assert!(matches!(error, Error::Protocol { .. } | Error::File(_) | Error::Ended { .. }), "{}", crate::chain(&error));
+        assert!(!left.contains(&"target".to_owned()), "{left:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_it_writes_reaches_no_terminal_as_a_command() {
+    let dirty = "\u{1b}]0;owned\u{7}\r\n\u{202e}txt";
+    let mut welcome = plain_welcome();
+    welcome.arrival = Some(dirty.into());
+    welcome.interfaces = Some(vec![PeerInterface::new(dirty, 7)]);
+    let (error, left) = get_from(welcome, async move |wire: &mut Wire| {
+        let Some(get) = asked(wire).await else { return };
+        let fail = Fail { transfer: get.transfer, code: FailCode::Io, text: dirty.repeat(20), resumable: false };
+        let _ = wire.say(&Message::Fail(fail)).await;
+        wire.end().await;
+    })
+    .await;
+    let text = crate::chain(&error);
+    assert!(!text.chars().any(|c| c.is_control() || c == '\u{202e}'), "{text:?}");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_that_only_a_client_sends_end_the_connection() {
+    for frame in [Frame::Hello(vec![0xa0]), Frame::Welcome(vec![0xa0]), Frame::Refuse(vec![0xa0])] {
+        let (error, left) = get_from(plain_welcome(), async move |wire: &mut Wire| {
+            let _ = wire.send(&frame).await;
+            wire.end().await;
+        })
+        .await;
+        assert!(matches!(error, Error::Protocol { .. }), "{}", crate::chain(&error));
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// A file that an honest daemon would send: that the scripts above fail for what is wrong in them, and not for something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_keeps_to_it_is_believed() {
+    let bytes = content(1000);
+    let (daemon, client) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let listener = TcpListener::bind("127.0.4.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let files = tempfile::tempdir().unwrap();
+    let (trusted, sent) = (trusting(&[&daemon]), bytes.clone());
+    tokio::spawn(async move {
+        let mut wire = Wire::accept(&listener, &daemon).await.unwrap();
+        wire.welcome(&plain_welcome()).await.unwrap();
+        let transfer = offered(&mut wire, 1000).await.unwrap();
+        wire.send_bytes(&chunk(transfer, &sent, value_of(&sent))).await.unwrap();
+        wire.say(&complete(transfer, digest(&sent))).await.unwrap();
+        wire.end().await;
+    });
+    let builder = Client::builder().identity(client).peers(trusted).port(port);
+    let client = builder.links(vec!["127.0.0.5=127.0.4.1".parse().unwrap()]).connect("127.0.4.1").await.unwrap();
+    let report = within(client.get(name("wanted"), &files.path().join("target"), CopyOptions::default()).finish()).await.unwrap();
+    assert_eq!(report.digest, Some(digest(&bytes)));
+    assert_eq!(fs::read(files.path().join("target")).unwrap(), bytes);
+}
