@@ -27,7 +27,7 @@ pub struct Limits {
     /// Connections at once that have not proved who they are: 256.
     ///
     /// When there are as many, the oldest gives way to the next, first of the address that has most. An honest client needs some
-    /// milliseconds. Each costs about 20 KiB here and some 5 KiB in the kernel, and a file descriptor.
+    /// milliseconds. Each costs about 25 KiB here and some 5 KiB in the kernel, and a file descriptor.
     pub greetings: usize,
     /// How many of them may come from one IPv4 address or one IPv6 /64: 16. The oldest gives way.
     pub greetings_per_address: usize,
