@@ -6,13 +6,14 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     sync::Arc,
+    time::SystemTime,
 };
 
 use nicstripe_proto::{
     FailCode, Name,
     tree::{Content, Entry, EntryId, Existing, Verdict, decide},
 };
-use rustix::fs::{Mode, fchmod, fstat, mkdirat};
+use rustix::fs::{Mode, Stat, fchmod, fstat, mkdirat};
 
 use super::{
     Halt, Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
@@ -399,14 +400,26 @@ impl Receiver {
     }
 
     /// What is at an entry's place.
-    pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, rustix::fs::Stat)>> {
-        match leaf.place.open() {
+    pub(super) fn look(&mut self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
+        let found = match leaf.place.open() {
             // Its directory would have been made.
-            Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => Ok(None),
-            dir => super::files::look_at(&*dir?, &leaf.name),
-        }
+            Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => None,
+            dir => super::files::look_at(&*dir?, &leaf.name)?,
+        };
+        // What an attempt that was killed has put in place is the same, and may not last yet.
+        self.has_changed |= !self.request.rules.dry_run && found.as_ref().is_some_and(|(_, stat)| is_recent(stat));
+        Ok(found)
     }
 }
+
+/// Whether something came to be, or changed, so short a time ago that the kernel may not have written it.
+fn is_recent(stat: &Stat) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    stat.st_ctime.saturating_add(LONGEST_UNWRITTEN) > now
+}
+
+/// Seconds after which everything is on the disk, synced or not: the kernel waits for 30 s and disks that sleep for minutes (picked by eye).
+const LONGEST_UNWRITTEN: i64 = 3600;
 
 /// Bits that a directory has while it is filled.
 const FILL_BITS: u32 = 0o700;

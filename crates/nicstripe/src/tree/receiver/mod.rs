@@ -192,7 +192,7 @@ struct Receiver {
     weight: usize,
     /// Whether the last parcel was taken in.
     has_ended: bool,
-    /// Whether anything was changed at the target.
+    /// Whether anything was changed at the target, now or a short time ago.
     has_changed: bool,
     /// Whether a write found the disk full, since space was last found.
     is_full: bool,
@@ -435,7 +435,7 @@ impl Receiver {
         if !self.has_changed {
             return Ok(());
         }
-        let synced = self.devices.values().try_for_each(|place| batch::sync_file_system(&*place.open()?));
+        let synced = self.devices.values().try_for_each(|place| batch::sync_file_system(&*place.open_to_sync()?));
         synced.map_err(|error| Halt::Failed(FileError::new("sync", "the tree", error)))
     }
 
