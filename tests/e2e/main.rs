@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod copies;
+mod crashes;
 mod deltas;
 mod harness;
 mod interruptions;
