@@ -62,6 +62,10 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
             Some("another daemon may be running already; to run this one beside it, give it another port: --port PORT".into())
         }
         Error::Digest { .. } => Some("suspect the memory or disk of either machine; nothing was put in place".into()),
+        // What a failed sync is about is not kept.
+        error if error.fail_code() == Some(FailCode::NoSpace) && !error.is_resumable() => {
+            Some(format!("make room there, then run the same command again: {}", invocation.typed()))
+        }
         error => {
             error.fail_code().and_then(|code| of_fail_code(code, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
         }

@@ -7,6 +7,7 @@
 
 mod config;
 mod copies;
+mod crashes;
 mod deltas;
 mod harness;
 mod hostile;

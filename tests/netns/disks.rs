@@ -22,7 +22,12 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_file_that_cannot_fit_is_refused_before_it_is_sent,
     a_disk_that_fills_up_keeps_what_arrived_and_a_rerun_goes_on,
     a_file_system_that_takes_nothing_is_an_error,
+    a_file_system_without_inodes_keeps_nothing,
 ];
+
+/// Tests that take a file system of a disk.
+pub(crate) const TESTS_WITH_EXT4: &[(&str, fn())] =
+    tests![space_that_a_part_file_has_taken_is_not_asked_for_again, a_disk_that_loses_what_it_took_is_never_believed,];
 
 /// Why these tests cannot run here.
 pub(crate) fn obstacle() -> Option<String> {
@@ -35,15 +40,35 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
+/// Why the tests that take a file system of a disk cannot run here.
+pub(crate) fn obstacle_to_ext4() -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", EXT4]).current_dir(folder.path()).stdin(Stdio::null());
+    match command.output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("no ext4 can be made here: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Some(format!("no unshare(1) here: {error}")),
+    }
+}
+
+/// Mounts a small ext4 on the current folder, out of a file in what is beneath.
+const EXT4: &str = "truncate -s 64M image && mkfs.ext4 -q -F -m 0 image && mount -o loop image .";
+
 /// Two hosts, and on B a daemon whose files are on a tmpfs with these options.
 fn hosts(options: &str) -> Hosts {
+    hosts_on(&format!("mount -t tmpfs -o {options} nicstripe ."))
+}
+
+/// Two hosts, and on B a daemon whose files are where a script has mounted something.
+fn hosts_on(mount: &str) -> Hosts {
     let lab = Arc::new(Lab::builder().link(LinkSpec::mbit(400)).build().unwrap());
     let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::All));
     introduce(&client, &server);
     let mut command = server.command("unshare");
     command.env("PATH", std::env::var_os("PATH").unwrap());
-    let script = "mount -t tmpfs -o \"$0\" nicstripe . && cd \"$PWD\" && exec \"$@\"";
-    command.args(["--mount", "sh", "-c", script, options]);
+    let script = format!("{mount} && cd \"$PWD\" && exec \"$@\"");
+    command.args(["--mount", "sh", "-c", &script, "sh"]);
     command.args([env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", "0"]);
     let daemon = Daemon::listening(Process::spawn(command));
     Hosts { lab, client, server, daemon }
@@ -114,4 +139,55 @@ fn a_file_system_that_takes_nothing_is_an_error() {
     hosts.client.write("src/file", b"bytes");
     let outcome = hosts.cp(&["-r", "src", "10.77.1.2:"]).expect(23);
     assert!(outcome.stderr.contains("cannot make directory \"src\": Read-only file system"), "{outcome}");
+}
+
+fn space_that_a_part_file_has_taken_is_not_asked_for_again() {
+    let hosts = hosts_on(EXT4);
+    let bytes = content(32 * MIB);
+    hosts.client.write("source", &bytes);
+    let cp = hosts.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "10.77.1.2:target"]);
+    cp.await_bytes(20 * MIB as u64);
+    cp.kill();
+    // All that the part file has not taken already.
+    fill(&inside(&hosts, "filler"));
+    let report = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0).document();
+    assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
+    assert!(is_same(&fs::read(inside(&hosts, "target")).unwrap(), &bytes));
+}
+
+fn a_file_system_without_inodes_keeps_nothing() {
+    // One for the folder, and one for the journal.
+    let hosts = hosts("size=40m,nr_inodes=2");
+    hosts.client.write("source", content(MIB));
+    let outcome = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(11);
+    outcome.document();
+    outcome.error(&["\"target\"", "No space left"]).hint(&["room"]);
+    assert_eq!(names_inside(&hosts), Vec::<String>::new());
+    hosts.client.make_dir("src");
+    for name in ["one", "two", "three"] {
+        hosts.client.write(format!("src/{name}"), name);
+    }
+    hosts.cp(&["-r", "src", "10.77.1.2:"]).expect(23);
+    assert_eq!(fs::read_dir(inside(&hosts, "src")).unwrap().count(), 0);
+}
+
+/// Writes go to the page cache and seem to go well; the disk has no room for them, and a sync says so once. A journal of the file system
+/// would fail first.
+fn a_disk_that_loses_what_it_took_is_never_believed() {
+    let disk = "mkdir disk && mount -t tmpfs -o size=24m none disk && truncate -s 96M disk/image";
+    let hosts = hosts_on(&format!("{disk} && mkfs.ext4 -q -F -m 0 -O ^has_journal disk/image && mount -o loop disk/image ."));
+    hosts.client.make_dir("src");
+    let names: Vec<String> = (0..80).map(|index| format!("src/{index}")).collect();
+    names.iter().for_each(|name| hosts.client.write(name, content(MIB / 2)));
+    // The second time the kernel may say that all is well.
+    for _ in 0..2 {
+        let outcome = hosts.cp(&["-r", "src", "10.77.1.2:"]);
+        assert!(matches!(outcome.status.code(), Some(11 | 23)), "{outcome}");
+        for name in &names {
+            // What the disk has, not what the kernel remembers.
+            let Ok(file) = fs::File::open(inside(&hosts, name)) else { continue };
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            assert!(is_same(&fs::read(inside(&hosts, name)).unwrap(), &content(MIB / 2)), "{name}");
+        }
+    }
 }

@@ -124,6 +124,12 @@ impl Process {
         line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
     }
 
+    /// Whether it has ended.
+    #[allow(dead_code, reason = "the tests that kill it use it")]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.output.captured.lock().unwrap().ended == 2
+    }
+
     /// Its process number.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

@@ -13,7 +13,7 @@ use nicstripe_proto::{
     hash_tree::merge_siblings,
     journal::{HEADER_LEN, Header, Record, Replay, Replayed},
 };
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, statat};
 
 /// A locked journal, open for appending.
 #[derive(Debug)]
@@ -44,9 +44,16 @@ impl JournalFile {
 
     fn lock_with(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
-        let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(file)
+        loop {
+            let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            // Whoever had it may have removed it between our two calls: then the lock is on nothing that others see.
+            let is_there = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|found| (found.st_dev, found.st_ino));
+            let ours = fstat(&file)?;
+            if is_there == Ok((ours.st_dev, ours.st_ino)) {
+                return Ok(file);
+            }
+        }
     }
 
     /// Reads what a locked journal says; `None` where it is no journal at all.

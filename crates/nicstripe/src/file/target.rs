@@ -12,6 +12,8 @@
 //! Order of a commit: data durable → mode and times → fsync → rename → fsync of the directory → acknowledgement. A failed fsync is never
 //! tried again, as the kernel forgets what it could not write: the part file is then worthless.
 
+mod commit;
+mod named;
 mod spare;
 
 use std::{
@@ -23,29 +25,29 @@ use std::{
         fd::OwnedFd,
         unix::{
             ffi::OsStrExt,
-            fs::{FileExt, OpenOptionsExt},
+            fs::{FileExt, MetadataExt, OpenOptionsExt},
         },
     },
     path::Path,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use nicstripe_proto::{
-    ChunkSize, Digest, Extent, FailCode, Grid, Offer, Subtree,
+    ChunkSize, Extent, FailCode, Grid, Offer, Subtree,
     journal::{Header, JournalId, Replayed},
     message::{OfferKind, PutOptions},
     name::escaped,
 };
-use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps, fallocate, flock, fstatfs,
-    fstatvfs, fsync, futimens, openat, renameat, renameat_with, unlinkat,
-};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, flock, fstatfs, fstatvfs, openat, unlinkat};
 
-use self::spare::{Basis, Spared};
-use super::{Arrived, Attributes, FileError, WriteError, attributes::umask, device, journal::JournalFile, root::exists};
+use self::{
+    named::Named,
+    spare::{Basis, Spared},
+};
+use super::{Arrived, Attributes, FileError, WriteError, device, journal::JournalFile, root::exists};
 
 /// What a receiver knows when it opens a target.
 #[derive(Debug)]
@@ -87,6 +89,10 @@ pub(crate) struct Target {
     attributes: Option<Attributes>,
     /// Set when a sync failed: nothing more is believed of this part file.
     poisoned: AtomicBool,
+    /// Held by whoever syncs: the kernel tells a failure once, and whoever else syncs meanwhile must hear of it from us.
+    syncs: Mutex<Syncs>,
+    /// Bytes written since the last sync began.
+    unsynced: AtomicU64,
     /// Chunks that wait for the thread that is writing; `None` when none is.
     writer: Mutex<Option<VecDeque<Arrived>>>,
 }
@@ -101,11 +107,24 @@ struct Opened {
     spared: Spared,
 }
 
+/// What syncs may still do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Syncs {
+    #[default]
+    Open,
+    /// The journal could not be written: the transfer fails, and must not be given its name meanwhile.
+    Broken,
+    /// All is durable, and about to be given its name: what comes late must not fail the transfer.
+    Closed,
+}
+
 /// What a target is while it is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// A hidden file that takes the name when it is whole.
     Part,
+    /// The file that has the name, and is whole: only its durability is in doubt.
+    Named,
     /// The file that has the name, written over.
     File,
     /// A block device, written over.
@@ -117,6 +136,13 @@ impl Target {
     /// starts anew. Returns what is durable.
     pub(crate) fn open(mut request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
+        let named = Named::find(&request, grid_of(request.offer)).map_err(|cause| FileError::new("look at", &shown, cause))?;
+        if let Some(Named { file, journal, have }) = named {
+            let journal_name = hidden_name(request.name, &request.peer_key, "journal");
+            let (part_name, spared) = (OsString::new(), Spared::default());
+            let opened = Opened { part: file, part_name, journal_name, journal: Some(journal), place: Place::Named, spared };
+            return Ok((Self::new(request, opened, shown), have));
+        }
         let existing = refuse_existing(&request, &shown)?;
         match existing {
             // In a tree it is a name like any other: whoever copies a directory does not think of the disks that its names may stand for.
@@ -131,7 +157,9 @@ impl Target {
         let target = Self::new(request, opened, shown);
         let extents = target.spared.durable.ranges().filter_map(|range| target.grid.extent_of_range(range));
         let durable = extents.map(|extent| extent.len).sum();
-        target.reserve(target.needed().saturating_sub(durable)).map_err(|error| {
+        // What an earlier attempt took is its own already, used or not.
+        let taken = target.part.metadata().map_or(0, |found| found.blocks() * 512).max(durable);
+        target.reserve(target.needed().saturating_sub(taken)).map_err(|error| {
             if durable > 0 {
                 return error.resumable();
             }
@@ -162,8 +190,9 @@ impl Target {
     fn new(request: TargetRequest<'_>, opened: Opened, shown: String) -> Self {
         let Opened { part, part_name, journal_name, journal, place, spared } = opened;
         let written = if place == Place::Part { &part_name } else { request.name };
+        let direct = if place == Place::Named { None } else { open_direct(&request.dir, written, &part, place) };
         Self {
-            direct: open_direct(&request.dir, written, &part, place),
+            direct,
             dir: request.dir,
             name: request.name.to_owned(),
             part_name,
@@ -177,6 +206,8 @@ impl Target {
             options: request.options,
             attributes: request.attributes,
             poisoned: AtomicBool::new(false),
+            syncs: Mutex::default(),
+            unsynced: AtomicU64::new(0),
             writer: Mutex::default(),
             shown,
         }
@@ -241,69 +272,23 @@ impl Target {
         let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
         // The last chunk of what has no known length is shorter than its place.
         let extent = Extent { len: bytes.len() as u64, ..extent };
+        if self.unsynced.fetch_add(extent.len, Ordering::AcqRel) >= MOST_UNSYNCED {
+            // Waits for a sync that is under way: what arrives meanwhile would all have to come again.
+            drop(self.syncs());
+        }
         self.store_parts(self.parts_to_write(arrived.header.chunk, extent, bytes), extent, bytes)?;
         Ok(())
     }
 
     /// Writes bytes of a chunk buffer, past the page cache where that is possible.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.place == Place::Named {
+            return Err(io::Error::other("it is whole already"));
+        }
         let is_aligned = |number: u64| number.is_multiple_of(DIRECT_ALIGNMENT);
         let aligned = is_aligned(bytes.len() as u64) && is_aligned(offset) && is_aligned(bytes.as_ptr().addr() as u64);
         let file = self.direct.as_ref().filter(|_| aligned).unwrap_or(&self.part);
         file.write_all_at(bytes, offset)
-    }
-
-    /// Makes the data durable, then says so in the journal.
-    pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
-        if self.poisoned.load(Ordering::Acquire) {
-            return Err(self.error("sync", io::Error::other("an earlier sync failed")));
-        }
-        self.part.sync_data().map_err(|cause| self.poison(cause))?;
-        let Some(journal) = &self.journal else { return Ok(()) };
-        journal.append(self.grid, subtrees).map_err(|cause| self.error("write the journal of", cause))
-    }
-
-    /// Makes the whole file durable under its name. `digest` is what both ends agreed on.
-    pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
-        self.punch_written().map_err(|cause| self.error("make a hole in", cause))?;
-        if self.place == Place::File {
-            self.part.set_len(self.grid.size).map_err(|cause| self.error("size", cause))?;
-        }
-        if self.options.verify {
-            self.verify(digest)?;
-        }
-        self.set_mode_and_times().map_err(|cause| self.error("set the mode of", cause))?;
-        if self.poisoned.load(Ordering::Acquire) {
-            return Err(self.error("sync", io::Error::other("an earlier sync failed")));
-        }
-        fsync(&self.part).map_err(|cause| self.poison(cause.into()))?;
-        if self.place != Place::Part {
-            return Ok(());
-        }
-        let renamed = if self.options.replace {
-            renameat(&self.dir, &self.part_name, &self.dir, &self.name)
-        } else {
-            renameat_with(&self.dir, &self.part_name, &self.dir, &self.name, RenameFlags::NOREPLACE)
-        };
-        renamed.map_err(|cause| self.error("name", cause.into()))?;
-        fsync(&self.dir).map_err(|cause| self.error("sync the directory of", cause.into()))?;
-        // A journal without a part file is found and replaced by the next transfer: losing this unlink loses nothing.
-        let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
-        Ok(())
-    }
-
-    /// Removes what was received; in place it stays, as what was there before is gone.
-    pub(crate) fn discard(&self) {
-        if self.place != Place::Part {
-            return;
-        }
-        let _ = unlinkat(&self.dir, &self.part_name, AtFlags::empty());
-        let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
-    }
-
-    /// Whether a rerun can go on from what is durable.
-    pub(crate) fn is_resumable(&self) -> bool {
-        !self.is_open_ended() && !self.poisoned.load(Ordering::Acquire)
     }
 
     /// Refuses at once what cannot fit; takes the space where that costs nothing.
@@ -338,56 +323,6 @@ impl Target {
         FileError::new("receive", &self.shown, io::Error::other(text)).with_code(FailCode::NoSpace)
     }
 
-    fn verify(&self, digest: Digest) -> Result<(), FileError> {
-        self.part.sync_data().map_err(|cause| self.poison(cause))?;
-        // Without this the page cache would vouch for the disk.
-        let _ = rustix::fs::fadvise(&self.part, 0, None, rustix::fs::Advice::DontNeed);
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; VERIFY_LEN];
-        let mut offset = 0;
-        let found = self.part.metadata().map_err(|cause| self.error("read back", cause))?.len();
-        // A device may go on behind the file, and has no length to be asked for.
-        let size = if self.place == Place::Device { self.grid.size } else { found };
-        while offset < size {
-            let most = (size - offset).min(VERIFY_LEN as u64) as usize;
-            let len = self.part.read_at(&mut buffer[..most], offset).map_err(|cause| self.error("read back", cause))?;
-            if len == 0 {
-                return Err(self.error("read back", io::ErrorKind::UnexpectedEof.into()));
-            }
-            hasher.update(&buffer[..len]);
-            offset += len as u64;
-        }
-        if hasher.finalize().as_bytes() == &digest.0 {
-            return Ok(());
-        }
-        self.discard();
-        Err(self.error("verify", io::Error::other("the disk does not return what was written to it")).with_code(FailCode::Digest))
-    }
-
-    fn set_mode_and_times(&self) -> io::Result<()> {
-        // A device keeps what it has, and so does a file that is written over unless its source's was asked for.
-        if self.place == Place::Device || (self.place == Place::File && !self.options.preserve && self.attributes.is_none()) {
-            return Ok(());
-        }
-        if let Some(attributes) = &self.attributes {
-            return attributes.apply(&self.part);
-        }
-        let mode = if self.options.preserve { self.offer.mode & 0o777 } else { self.offer.mode & 0o777 & !umask() };
-        rustix::fs::fchmod(&self.part, Mode::from_raw_mode(mode))?;
-        if self.options.preserve {
-            let mtime = self.offer.source.mtime;
-            let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.min(999_999_999).into() };
-            futimens(&self.part, &Timestamps { last_access: mtime, last_modification: mtime })?;
-        }
-        Ok(())
-    }
-
-    fn poison(&self, cause: io::Error) -> FileError {
-        self.poisoned.store(true, Ordering::Release);
-        self.discard();
-        self.error("sync", cause)
-    }
-
     fn error(&self, operation: &'static str, cause: io::Error) -> FileError {
         FileError::new(operation, &self.shown, cause)
     }
@@ -411,6 +346,9 @@ fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<Option<Fi
 /// Opens the journal and the part file of what is to be a new file, and returns what of it is durable.
 fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<Subtree>), FileError> {
     let error = |operation| move |cause: io::Error| FileError::new(operation, shown, cause);
+    let remove = |name: &OsString| {
+        let _ = unlinkat(&request.dir, name, AtFlags::empty());
+    };
     let grid = grid_of(request.offer);
     let journal_name = hidden_name(request.name, &request.peer_key, "journal");
     let file = lock_journal(request, &journal_name, shown)?;
@@ -420,7 +358,7 @@ fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<
     let usable = earlier.filter(|replayed| !request.options.restart && !grid.is_open() && is_same(replayed, grid, request));
 
     let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
-        let part = open_part(&request.dir, &name, OFlags::empty()).ok()?;
+        let part = reopen_part(&request.dir, &name).ok()?;
         (part.metadata().ok()?.len() == grid.size).then_some((replayed, name, part))
     });
     let is_new = resumed.is_none();
@@ -433,21 +371,29 @@ fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<
             if let Some(name) = earlier_part {
                 let _ = unlinkat(&request.dir, &name, AtFlags::empty());
             }
-            let id = JournalId(request.journal_id);
-            let name = hidden_name(request.name, &id.0, "part");
-            let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
-            let header = Header { grid, source: request.offer.source, peer_key: request.peer_key, id };
-            (part, name, JournalFile::start(file, header).map_err(error("write the journal of"))?, Vec::new())
+            let (part, name, journal) = begin(request, grid, file, shown).inspect_err(|_| remove(&journal_name))?;
+            (part, name, journal, Vec::new())
         }
     };
     let wants_delta = (request.options.delta || request.options.in_place) && !grid.is_open();
     let basis = wants_delta.then(|| Basis::open(request, grid, &part, is_new)).flatten();
     if is_new && !grid.is_open() {
-        part.set_len(grid.size).map_err(error("size"))?;
+        part.set_len(grid.size).map_err(error("size")).inspect_err(|_| [&part_name, &journal_name].into_iter().for_each(remove))?;
     }
     let durable = have.iter().filter_map(|subtree| subtree.chunks(grid).ok()).collect();
     let spared = Spared { basis, durable, is_new, ..Spared::default() };
     Ok((Opened { part, part_name, journal_name, journal: Some(journal), place: Place::Part, spared }, have))
+}
+
+/// Starts journal and part file anew. The journal is first: a part file that none speaks of would stay for ever.
+fn begin(request: &TargetRequest<'_>, grid: Grid, file: File, shown: &str) -> Result<(File, OsString, JournalFile), FileError> {
+    let error = |operation| move |cause| FileError::new(operation, shown, cause);
+    let id = JournalId(request.journal_id);
+    let header = Header { grid, source: request.offer.source, peer_key: request.peer_key, id };
+    let journal = JournalFile::start(file, header).map_err(error("write the journal of"))?;
+    let name = hidden_name(request.name, &id.0, "part");
+    let part = open_part(&request.dir, &name, OFlags::CREATE | OFlags::EXCL).map_err(error("create"))?;
+    Ok((part, name, journal))
 }
 
 fn lock_journal(request: &TargetRequest<'_>, name: &OsStr, shown: &str) -> Result<File, FileError> {
@@ -478,7 +424,7 @@ fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64)
     let written = || busy("write", shown, "another transfer is writing it");
     let part = open_part(&request.dir, request.name, OFlags::empty()).map_err(|cause| FileError::new("open", shown, cause))?;
     flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| written())?;
-    remove_earlier(request).map_err(|_| written())?;
+    remove_earlier(&request.dir, request.name, &request.peer_key).map_err(|_| written())?;
     let size = part.metadata().map_err(|cause| FileError::new("stat", shown, cause))?.len();
     Ok((part, size))
 }
@@ -492,18 +438,18 @@ fn busy(operation: &'static str, shown: &str, why: &'static str) -> FileError {
 /// # Errors
 ///
 /// [`io::ErrorKind::WouldBlock`] when it is still at work.
-fn remove_earlier(request: &TargetRequest<'_>) -> io::Result<()> {
-    let journal_name = hidden_name(request.name, &request.peer_key, "journal");
-    let journal = match JournalFile::lock_existing(&request.dir, &journal_name) {
+pub(crate) fn remove_earlier(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -> io::Result<()> {
+    let journal_name = hidden_name(name, peer_key, "journal");
+    let journal = match JournalFile::lock_existing(dir, &journal_name) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
         // There is none, or nothing that could be one.
         Err(_) => return Ok(()),
         Ok(journal) => journal,
     };
     if let Ok(Some(replayed)) = JournalFile::replay(&journal) {
-        let _ = unlinkat(&request.dir, hidden_name(request.name, &replayed.header.id.0, "part"), AtFlags::empty());
+        let _ = unlinkat(dir, hidden_name(name, &replayed.header.id.0, "part"), AtFlags::empty());
     }
-    let _ = unlinkat(&request.dir, &journal_name, AtFlags::empty());
+    let _ = unlinkat(dir, &journal_name, AtFlags::empty());
     Ok(())
 }
 
@@ -525,6 +471,18 @@ fn grid_of(offer: &Offer) -> Grid {
 fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
     Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+/// Opens the part file of an earlier attempt, which may have been cut short when the file had its final mode.
+fn reopen_part(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
+    match open_part(dir, name, OFlags::empty()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            rustix::fs::fchmod(openat(dir, name, flags, Mode::empty())?, Mode::RUSR | Mode::WUSR)?;
+            open_part(dir, name, OFlags::empty())
+        }
+        opened => opened,
+    }
 }
 
 /// Opens the part file a second time, for writes past the page cache.
@@ -559,11 +517,12 @@ pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
 /// Bytes that a name grows by: two dots, 8 digits, `.nicstripe-journal`.
 const ROOM_FOR_SUFFIX: usize = 32;
 
+/// Bytes that may be written while a sync is under way. As many may be in that sync: so a crash costs 64 MiB and what is in flight, also
+/// where a disk takes longer to sync than the cables to bring that much.
+const MOST_UNSYNCED: u64 = 32 << 20;
+
 /// Alignment and granularity of direct writes; see [`super::buffer`].
 const DIRECT_ALIGNMENT: u64 = 4096;
-
-/// Bytes read back at once by `--verify`.
-const VERIFY_LEN: usize = 1 << 20;
 
 /// `TMPFS_MAGIC` of linux/magic.h.
 pub(crate) const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;

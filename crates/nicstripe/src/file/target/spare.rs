@@ -89,6 +89,9 @@ impl Target {
 
     /// Sees to it that chunks that are holes read as zeros, and takes the space that the others need.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
+        if self.place == Place::Named {
+            return Ok(());
+        }
         if self.holds_old_data() {
             for range in holes.chunks(self.grid).ranges() {
                 for extent in self.spared.durable.gaps(range).filter_map(|gap| self.grid.extent_of_range(gap)) {

@@ -87,7 +87,7 @@ fn sync(parts: &[(EntryId, Arc<Part>)]) -> io::Result<()> {
         let device = part.place.device().unwrap_or_default();
         devices.entry(device).or_insert(&part.place);
     }
-    devices.into_values().try_for_each(|place| sync_file_system(&*place.open()?))
+    devices.into_values().try_for_each(|place| sync_file_system(&*place.open_to_sync()?))
 }
 
 /// Makes everything durable on the file system of a directory. A tmpfs has nothing to lose.

@@ -12,7 +12,7 @@ use nicstripe_proto::{
     FailCode, Name,
     tree::{Content, Entry, EntryId, Existing, Verdict, decide},
 };
-use rustix::fs::{Mode, fchmod, fstat, mkdirat};
+use rustix::fs::{Mode, Stat, fchmod, fstat, mkdirat};
 
 use super::{
     Halt, Leaf, MOST_OPEN_DIRECTORIES, MOST_WEIGHT, Receiver,
@@ -395,7 +395,7 @@ impl Receiver {
     }
 
     /// What is at an entry's place.
-    pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, rustix::fs::Stat)>> {
+    pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
         match leaf.place.open() {
             // Its directory would have been made.
             Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -31,7 +31,7 @@ use super::{
     writing::{self, Parcel, Piece, Wrote},
 };
 use crate::{
-    file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of},
+    file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of, remove_earlier},
     tree::{
         EntryOutcome,
         port::{Answer, EntryError},
@@ -145,6 +145,7 @@ impl Receiver {
                 {
                     return self.refuse(entry, leaf.shown(), leaf.error("set the attributes of", error));
                 }
+                self.forget_earlier(&entry, &leaf);
                 self.out.report.unchanged += 1;
                 self.skip(entry, &leaf, verdict)
             }
@@ -157,6 +158,17 @@ impl Receiver {
                 None => self.want(entry, leaf, verdict),
             },
             _ => self.leave(entry, &leaf),
+        }
+    }
+
+    /// Removes what an attempt that was killed right behind the rename has left beside a file that was a transfer of its own.
+    fn forget_earlier(&self, entry: &Entry, leaf: &Leaf) {
+        if matches!(entry.content, Content::File { alone: true, .. })
+            && !self.request.rules.dry_run
+            && let Ok(dir) = leaf.place.open()
+        {
+            // One that is at work needs what it has.
+            let _ = remove_earlier(&dir, &leaf.name, &self.request.peer_key);
         }
     }
 

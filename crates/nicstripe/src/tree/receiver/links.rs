@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Halt, Leaf, Receiver, files::look_at};
+use super::{Halt, Leaf, Receiver, files::look_at, part::rename_to_free};
 use crate::{
     file::{Attributes, FileError, hidden_name, is_hidden_name},
     tree::EntryOutcome,
@@ -69,19 +69,17 @@ impl Receiver {
         let dir = leaf.place.open()?;
         let target = OsStr::from_bytes(target);
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
-        if verdict == Verdict::Create {
-            symlinkat(target, &dir, &leaf.name)?;
-            return attributes.apply_to_link(&dir, &leaf.name);
-        }
         let make = |hidden: &OsStr| symlinkat(target, &dir, hidden);
-        self.replace_by(&dir, &leaf.name, make, |hidden| attributes.apply_to_link(&dir, hidden))
+        // A new one too: with its name but without its time it would count as the same the next time.
+        self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, |hidden| attributes.apply_to_link(&dir, hidden))
     }
 
-    /// Makes something under a hidden name, and lets it take the place of what has the name.
-    fn replace_by(
+    /// Makes something under a hidden name, and gives it its own; where it may replace, in the place of what has that.
+    fn put_in_place(
         &self,
         dir: &OwnedFd,
         name: &OsStr,
+        replace: bool,
         make: impl Fn(&OsStr) -> rustix::io::Result<()>,
         prepare: impl FnOnce(&OsStr) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -91,7 +89,8 @@ impl Receiver {
             Err(Errno::EXIST) => unlinkat(dir, &hidden, AtFlags::empty()).and_then(|()| make(&hidden))?,
             made => made?,
         }
-        let renamed = prepare(&hidden).and_then(|()| Ok(renameat(dir, &hidden, dir, name)?));
+        let rename = || if replace { Ok(renameat(dir, &hidden, dir, name)?) } else { rename_to_free(dir, &hidden, name) };
+        let renamed = prepare(&hidden).and_then(|()| rename());
         // Also after a rename that went well: one of a file's name to another of the same file leaves both.
         let _ = unlinkat(dir, &hidden, AtFlags::empty());
         renamed
@@ -189,7 +188,7 @@ impl Receiver {
             Verdict::Create => linkat(&from, &name, &dir, &link.leaf.name, AtFlags::empty())?,
             Verdict::Replace if !self.request.append_only => {
                 let make = |hidden: &OsStr| linkat(&from, &name, &dir, hidden, AtFlags::empty());
-                self.replace_by(&dir, &link.leaf.name, make, |_| Ok(()))?;
+                self.put_in_place(&dir, &link.leaf.name, true, make, |_| Ok(()))?;
             }
             _ => {}
         }

@@ -433,7 +433,7 @@ impl Receiver {
         if self.request.rules.dry_run {
             return Ok(());
         }
-        let synced = self.devices.values().try_for_each(|place| batch::sync_file_system(&*place.open()?));
+        let synced = self.devices.values().try_for_each(|place| batch::sync_file_system(&*place.open_to_sync()?));
         synced.map_err(|error| Halt::Failed(FileError::new("sync", "the tree", error)))
     }
 

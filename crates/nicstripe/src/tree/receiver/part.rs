@@ -101,7 +101,7 @@ impl Part {
 }
 
 /// Renames within a directory, unless something has the new name.
-fn rename_to_free(dir: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
+pub(super) fn rename_to_free(dir: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
     match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
         // Not every file system can: a link is not made over another name either.
         Err(Errno::INVAL | Errno::NOSYS) => {

@@ -188,6 +188,16 @@ impl Place {
         Ok(dir)
     }
 
+    /// Opens a directory of its file system to sync that: one that was open before anything was written, where there is one. The kernel tells
+    /// a failure to those who had the file system open before, and perhaps to nobody who comes later.
+    pub(super) fn open_to_sync(self: &Arc<Self>) -> io::Result<Arc<OwnedFd>> {
+        let ground = self.ground.dir()?;
+        match self.device() {
+            Some(device) if fstat(&*ground)?.st_dev != device => self.open(),
+            _ => Ok(ground),
+        }
+    }
+
     /// The number of its file system, once it was open.
     pub(super) fn device(&self) -> Option<u64> {
         lock(&self.state).identity.map(|(device, _)| device)

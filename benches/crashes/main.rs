@@ -1,0 +1,154 @@
+//! Crashes as many as one wants: `kill -9` at random moments, a kill at each system call that changes a file, and an error from each.
+//!
+//! ```text
+//! cargo bench --bench crashes -- --count 1000 --jobs 2        kills at random moments
+//! cargo bench --bench crashes -- --seed 42 --count 1          one of them again
+//! cargo bench --bench crashes -- --case calls                 a kill at each call
+//! cargo bench --bench crashes -- --case errors                errors and short writes
+//! ```
+//!
+//! Real client and daemon on the loopback interface, with two links; needs no rights. After each kill every final name has its old content or
+//! the whole new one; after the rerun the target is right and nothing else is left. Fails when anything is wrong, and prints the seed. Files
+//! are where TMPDIR says: on a disk, what it says of syncs is true.
+#![allow(clippy::unwrap_used)]
+#![allow(dead_code, unused_imports, reason = "shared with the tests, which use more of it")]
+#![forbid(unsafe_code)]
+
+#[path = "../../tests/e2e/crashes/mod.rs"]
+mod crashes;
+#[path = "../../tests/e2e/harness/mod.rs"]
+mod harness;
+#[path = "../../tests/e2e/pair.rs"]
+mod pair;
+#[cfg(target_arch = "x86_64")]
+mod sweeps;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use clap::Parser;
+use crashes::{
+    case::{CASES, Case, VAST},
+    kills::{Figures, Round, Runner},
+    random::Random,
+};
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// What is tried
+    #[arg(long, value_enum, default_value = "kills")]
+    case: Trial,
+
+    /// Kills of client or daemon that are to hit
+    #[arg(long, default_value_t = 1000)]
+    count: u32,
+
+    /// The first round's seed; drawn if not given
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Rounds, or copies, at once
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+
+    /// Only copies whose names contain this
+    #[arg(long)]
+    only: Option<String>,
+
+    /// Every so manieth call
+    #[arg(long, default_value_t = 1)]
+    step: usize,
+
+    /// Measure; `cargo bench` passes it
+    #[arg(long)]
+    bench: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Trial {
+    /// Kills at random moments
+    Kills,
+    /// A kill at each call
+    Calls,
+    /// An error from each call, and short writes
+    Errors,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !arguments.bench {
+        println!("nothing tried: run it by `cargo bench`, or with --bench");
+        return ExitCode::SUCCESS;
+    }
+    let failures = match arguments.case {
+        Trial::Kills => kill_at_random(&arguments),
+        #[cfg(target_arch = "x86_64")]
+        Trial::Calls | Trial::Errors => sweeps::run(&arguments),
+        #[cfg(not(target_arch = "x86_64"))]
+        Trial::Calls | Trial::Errors => {
+            eprintln!("error: system calls are only known as x86-64 has them");
+            1
+        }
+    };
+    match failures {
+        0 => ExitCode::SUCCESS,
+        failures => {
+            eprintln!("error: {failures} went wrong");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Rounds until enough kills have hit. Returns how many rounds went wrong.
+fn kill_at_random(arguments: &Arguments) -> u32 {
+    let first = arguments.seed.unwrap_or_else(Random::seed);
+    let all = CASES.iter().chain(VAST);
+    let only: Vec<Case> = all.filter(|case| arguments.only.as_ref().is_some_and(|only| case.name.contains(only))).copied().collect();
+    let (next, all, failed) = (AtomicU64::new(first), Mutex::new(Figures::default()), AtomicU64::new(0));
+    let begun = Instant::now();
+    println!("first seed: {first}");
+    let work = || {
+        let mut runner = Runner::new();
+        while all.lock().unwrap().kills() < arguments.count {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let case = (!only.is_empty()).then(|| Random::new(seed ^ u64::MAX).of(&only));
+            let round = Round::of(seed, case);
+            // What is wrong is printed as it is found.
+            if catch_unwind(AssertUnwindSafe(|| runner.run(&round))).is_err() {
+                println!("WRONG: --seed {seed} --count 1: {round:?}");
+                failed.fetch_add(1, Ordering::Relaxed);
+                all.lock().unwrap().add(&runner.figures);
+                runner = Runner::new();
+            }
+            let mut all = all.lock().unwrap();
+            all.add(&std::mem::take(&mut runner.figures));
+            if all.rounds % 50 == 0 {
+                println!("{} kills in {:.0?}: {all:?}", all.kills(), begun.elapsed());
+            }
+        }
+    };
+    thread::scope(|scope| (0..arguments.jobs).for_each(|_| drop(scope.spawn(work))));
+    let (all, failed) = (all.into_inner().unwrap(), failed.into_inner() as u32);
+    println!(
+        "{} kills (client {}, daemon {}) in {} rounds, {:.0?}: {failed} wrong; {} reruns went on, {} copies by themselves, {} were done \
+         already; most that had arrived and was not kept: {:.1} MiB",
+        all.kills(),
+        all.clients,
+        all.daemons,
+        all.rounds,
+        begun.elapsed(),
+        all.resumed,
+        all.by_itself,
+        all.unheard,
+        all.lost as f64 / f64::from(1 << 20),
+    );
+    failed
+}

@@ -1,0 +1,71 @@
+//! What is done to each call of a copy.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use nix::errno::Errno;
+
+use super::{
+    Arguments, Trial,
+    crashes::{
+        calls::{Sweep, Swept},
+        case::{CASES, Case},
+        field::Field,
+        tracer::{Fault, Which, obstacle},
+    },
+};
+
+/// What calls are made to do by `--case calls`.
+const KILLS: &[(Which, Fault)] = &[(Which::Changes, Fault::Kill)];
+
+/// What calls are made to do by `--case errors`.
+const ERRORS: &[(Which, Fault)] = &[
+    (Which::All, Fault::Fail(Errno::EIO)),
+    (Which::Changes, Fault::Fail(Errno::ENOSPC)),
+    (Which::Changes, Fault::FailFrom(Errno::ENOSPC)),
+    (Which::Changes, Fault::Fail(Errno::EINTR)),
+    (Which::Changes, Fault::Short),
+];
+
+/// Each fault at each call of each case. Returns how many cases went wrong.
+pub(super) fn run(arguments: &Arguments) -> u32 {
+    let faults = if arguments.case == Trial::Calls { KILLS } else { ERRORS };
+    if let Some(obstacle) = obstacle() {
+        eprintln!("error: {obstacle}");
+        return 1;
+    }
+    let cases: Vec<Case> =
+        CASES.iter().filter(|case| arguments.only.as_ref().is_none_or(|only| case.name.contains(only))).copied().collect();
+    let jobs: Mutex<Vec<_>> =
+        Mutex::new(cases.iter().flat_map(|case| faults.iter().map(move |(which, fault)| (*case, *which, *fault))).rev().collect());
+    let failed = AtomicU64::new(0);
+    let next = || jobs.lock().unwrap().pop();
+    let work = || {
+        while let Some((case, which, fault)) = next() {
+            let begun = Instant::now();
+            let swept = catch_unwind(AssertUnwindSafe(|| {
+                Sweep { case, which, fault, field: &mut Field::new(), is_told: true }.run(arguments.step)
+            }));
+            match swept {
+                Ok(Swept { calls, hits, failed }) => println!(
+                    "{:14} {fault:?} {which:?}: {calls} calls, {hits} hit, {failed} copies failed and were run again; {:.0?}",
+                    case.name,
+                    begun.elapsed()
+                ),
+                Err(_) => {
+                    println!("{:14} {fault:?} {which:?}: WRONG", case.name);
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    thread::scope(|scope| (0..arguments.jobs).for_each(|_| drop(scope.spawn(work))));
+    failed.into_inner() as u32
+}

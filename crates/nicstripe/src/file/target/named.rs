@@ -1,0 +1,61 @@
+//! A file that got its name from a process that ended before it could say so.
+
+use std::{fs::File, io, os::unix::fs::FileExt};
+
+use nicstripe_proto::{Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, unlinkat};
+
+use super::{JournalFile, TargetRequest, hidden_name, is_same};
+use crate::file::root::exists;
+
+/// A file that has its name, and the journal that was left beside it.
+///
+/// A journal without a part file is what a commit leaves that was cut short behind its rename. Whether the file under the name is the one
+/// that was meant is known when both ends have hashed it: if their digests differ the journal goes, and the transfer begins anew.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) file: File,
+    pub(super) journal: JournalFile,
+    pub(super) have: Vec<Subtree>,
+}
+
+impl Named {
+    /// Looks for what an earlier attempt of the same peer with the same source has finished. Reads the whole file if there is one.
+    pub(super) fn find(request: &TargetRequest<'_>, grid: Grid) -> io::Result<Option<Self>> {
+        if request.options.restart || grid.is_open() || exists(&request.dir, request.name)? != Some(FileType::RegularFile) {
+            return Ok(None);
+        }
+        let journal_name = hidden_name(request.name, &request.peer_key, "journal");
+        // One that another transfer has is found again by whoever opens the target as usual.
+        let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else { return Ok(None) };
+        let replayed = JournalFile::replay(&journal)?.filter(|replayed| is_same(replayed, grid, request));
+        let Some(replayed) = replayed else { return Ok(None) };
+        if exists(&request.dir, &hidden_name(request.name, &replayed.header.id.0, "part"))?.is_some() {
+            return Ok(None);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(openat(&request.dir, request.name, flags, Mode::empty())?);
+        if file.metadata()?.len() != grid.size {
+            // The file is another, and the journal without its part file says nothing.
+            unlinkat(&request.dir, &journal_name, AtFlags::empty())?;
+            return Ok(None);
+        }
+        let have = subtrees_of(&file, grid)?;
+        Ok(Some(Self { file, journal: JournalFile::resume(journal, &replayed)?, have }))
+    }
+}
+
+/// Hashes a file as it is.
+fn subtrees_of(file: &File, grid: Grid) -> io::Result<Vec<Subtree>> {
+    let mut tree = HashTree::new(grid);
+    let mut buffer = vec![0; grid.chunk_size.bytes() as usize];
+    for chunk in 0..grid.chunk_count() {
+        let chunk = nicstripe_proto::ChunkId(chunk);
+        let Some(Extent { offset, len }) = grid.extent_of(chunk) else { continue };
+        let bytes = &mut buffer[..len as usize];
+        file.read_exact_at(bytes, offset)?;
+        let value = chunk_value(grid, chunk, bytes).map_err(io::Error::other)?;
+        tree.insert(Subtree::of_chunk(chunk, value)).map_err(io::Error::other)?;
+    }
+    Ok(tree.subtrees().collect())
+}

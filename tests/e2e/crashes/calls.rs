@@ -1,0 +1,129 @@
+//! One call on the receiver's files at a time is the last of its process, fails, or is cut short.
+
+use super::{
+    case::{Case, Way},
+    field::Field,
+    tracer::{Fault, Plan, Seen, Traced, Which},
+};
+use crate::harness::{Outcome, Process, number};
+
+/// What is done to the calls of a case, one after the other.
+pub(crate) struct Sweep<'a> {
+    pub(crate) case: Case,
+    pub(crate) which: Which,
+    pub(crate) fault: Fault,
+    pub(crate) field: &'a mut Field,
+    /// Whether each call is printed.
+    pub(crate) is_told: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// The calls of a copy that is left alone.
+    pub(crate) calls: usize,
+    /// Calls that something was done to.
+    pub(crate) hits: usize,
+    /// Copies that failed for it; the others did without the call.
+    pub(crate) failed: usize,
+}
+
+impl Sweep<'_> {
+    /// Takes every `step`th call; panics where anything is wrong.
+    pub(crate) fn run(mut self, step: usize) -> Swept {
+        let calls = self.attempt(0).calls.len();
+        let mut swept = Swept { calls, ..Swept::default() };
+        let mut at = 1;
+        // A copy does not make its calls in the same order each time, nor as many.
+        while at <= 2 * calls {
+            let seen = self.attempt(at);
+            let Some(hit) = seen.hit else { break };
+            if self.is_told {
+                eprintln!("{}, {:?} at call {at}, {hit}: {}", self.case.name, self.fault, if seen.failed { "failed" } else { "done" });
+            }
+            swept.hits += 1;
+            swept.failed += usize::from(seen.failed);
+            at += step;
+        }
+        swept
+    }
+
+    /// One copy, and a rerun if it failed.
+    fn attempt(&mut self, at: usize) -> Attempt {
+        let (case, plan) = (self.case, Plan { which: self.which, at, fault: self.fault });
+        case.prepare(self.field);
+        let (traced, client) = self.field.start_traced(&case, plan, &["--json", "--timeout", "300ms"]);
+        // A daemon may fail before there is a client.
+        let (outcome, watched) = match client.map(Process::finish) {
+            Some(outcome) => (Some(outcome), Ok(traced)),
+            None => {
+                let (outcome, seen) = traced.finish();
+                ((case.way() == Way::Get).then_some(outcome), Err(seen))
+            }
+        };
+        let failed = outcome.as_ref().is_none_or(|outcome| !outcome.status.success());
+        let context = format!("{}, {:?} at call {at}", case.name, self.fault);
+        if let Some(outcome) = outcome.as_ref().filter(|_| failed) {
+            self.check_failure(&context, outcome);
+        }
+        case.check_between(self.field);
+        let (rerun, Seen { calls, hit }) = self.rerun(failed, watched);
+        let context = format!("{context} of {}, {hit:?}\nfirst: {}", calls.len(), shown(outcome.as_ref()));
+        assert!(!failed || hit.is_some(), "{context}");
+        if let Some(rerun) = rerun {
+            assert!(rerun.status.success(), "{context}\nthen: {rerun}");
+            let is_poisoned =
+                matches!(self.fault, Fault::Fail(_)) && hit.as_ref().is_some_and(|hit| hit.contains("sync") && hit.ends_with("*part"));
+            // What a sync has failed for is not believed to be there.
+            assert!(!is_poisoned || !case.is_file() || number(&rerun.document(), "resumed_bytes") == 0, "{context}\nthen: {rerun}");
+        }
+        // A journal that cannot be removed says nothing any more, and stays until the name is used again.
+        if matches!(self.fault, Fault::Fail(_) | Fault::FailFrom(_)) && hit.as_ref().is_some_and(|hit| hit.starts_with("unlinkat")) {
+            case.remove_journals(self.field);
+        }
+        case.check_end(self.field, &context);
+        Attempt { calls, hit, failed }
+    }
+
+    /// Runs the copy again if it failed, and ends who was watched: a daemon that lives on is the one that the rerun meets, unless it is
+    /// to fail for good.
+    fn rerun(&mut self, failed: bool, watched: Result<Traced, Seen>) -> (Option<Outcome>, Seen) {
+        let lives = matches!(self.fault, Fault::Fail(_) | Fault::Short);
+        match watched {
+            Ok(watched) if lives => {
+                let rerun = failed.then(|| self.field.cp(&self.case));
+                (rerun, watched.end())
+            }
+            watched => {
+                let seen = watched.map_or_else(|seen| seen, Traced::end);
+                self.field.start_daemon();
+                (failed.then(|| self.field.cp(&self.case)), seen)
+            }
+        }
+    }
+
+    /// A failure is told as what it is.
+    fn check_failure(&self, context: &str, outcome: &Outcome) {
+        let code = outcome.status.code();
+        if self.fault == Fault::Kill {
+            assert!(matches!(code, None | Some(5 | 10 | 30)), "{context}: {outcome}");
+            return;
+        }
+        let allowed: &[i32] = if self.case.is_file() { &[11] } else { &[11, 23] };
+        assert!(code.is_some_and(|code| allowed.contains(&code)), "{context}: {outcome}");
+        let document = outcome.document();
+        outcome.labelled("error: ", &[]);
+        assert!(document["resumable"] == true || !outcome.stderr.contains("is kept"), "{context}: {outcome}");
+    }
+}
+
+fn shown(outcome: Option<&Outcome>) -> String {
+    outcome.map_or_else(|| "the daemon did not start".into(), Outcome::to_string)
+}
+
+/// What one copy did.
+struct Attempt {
+    calls: Vec<String>,
+    hit: Option<String>,
+    failed: bool,
+}

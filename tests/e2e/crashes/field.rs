@@ -1,0 +1,126 @@
+//! A client and a daemon that are killed and started again.
+
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use super::case::Case;
+#[cfg(target_arch = "x86_64")]
+use super::{
+    case::Way,
+    tracer::{Plan, Traced},
+};
+use crate::{
+    harness::{Daemon, Outcome, Process, Side},
+    pair::{LINKS, LOOPBACK},
+};
+
+/// Two sides that trust each other, and the port that the daemon has again after each kill.
+pub(crate) struct Field {
+    pub(crate) client: Side,
+    pub(crate) server: Side,
+    daemon: Option<Daemon>,
+    port: u16,
+}
+
+impl Field {
+    /// Makes both sides, and starts the daemon.
+    pub(crate) fn new() -> Self {
+        Self::between(Side::here(), Side::here())
+    }
+
+    /// The same, whose programs heed the permission bits of their user's files, as those of root do not.
+    pub(crate) fn without_privilege() -> Self {
+        let side = || {
+            Side::of(tempfile::tempdir().unwrap(), |program| {
+                let mut command = Command::new("setpriv");
+                command
+                    .args(["--inh-caps", "-dac_override,-dac_read_search", "--bounding-set", "-dac_override,-dac_read_search"])
+                    .arg(program);
+                command
+            })
+        };
+        Self::between(side(), side())
+    }
+
+    fn between(client: Side, server: Side) -> Self {
+        client.trust(&server, "nas", "");
+        server.trust(&client, "laptop", "");
+        let daemon = Daemon::start(&server, &LOOPBACK);
+        let port = daemon.port;
+        Self { client, server, daemon: Some(daemon), port }
+    }
+
+    /// Starts the daemon unless it runs.
+    pub(crate) fn start_daemon(&mut self) {
+        if self.daemon.is_none() {
+            self.daemon = Some(Daemon::start_on(&self.server, self.port, &LOOPBACK));
+        }
+    }
+
+    /// Kills the daemon.
+    pub(crate) fn kill_daemon(&mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            daemon.process.kill();
+        }
+    }
+
+    /// Starts the daemon anew under strace(1), with syncs that take so long; `None` where there is none.
+    #[allow(dead_code, reason = "the tests use it")]
+    pub(crate) fn start_slow_to_sync(&mut self, time: Duration) -> Option<Process> {
+        self.kill_daemon();
+        Command::new("strace").arg("--version").stdout(Stdio::null()).status().ok()?;
+        let mut command = self.server.command("strace");
+        let delay = format!("inject=fdatasync:delay_enter={}", time.as_micros());
+        // So that the child is the daemon, and strace ends with it.
+        command.args(["-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", &delay]);
+        command.args([env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", &self.port.to_string()]).args(LOOPBACK);
+        let daemon = Process::spawn(command);
+        daemon.await_stderr("listening on");
+        Some(daemon)
+    }
+
+    /// Starts a copy.
+    pub(crate) fn start_cp(&self, case: &Case, options: &[&str]) -> Process {
+        self.client.start(self.cp_words(case, options))
+    }
+
+    /// Runs a copy to its end.
+    pub(crate) fn cp(&self, case: &Case) -> Outcome {
+        self.start_cp(case, &["--json"]).finish()
+    }
+
+    /// Starts a copy whose receiver is watched; the daemon runs already unless it is that. Returns the client where it is not.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn start_traced(&mut self, case: &Case, plan: Plan, options: &[&str]) -> (Traced, Option<Process>) {
+        match case.way() {
+            Way::Get => {
+                self.start_daemon();
+                let command = self.command(&self.client, &self.cp_words(case, options));
+                (Traced::spawn(command, &self.client.files(), plan), None)
+            }
+            Way::Put => {
+                self.kill_daemon();
+                let port = self.port.to_string();
+                let words = ["serve", "--port", &port].into_iter().chain(LOOPBACK).map(str::to_owned);
+                let daemon = Traced::spawn(self.command(&self.server, &words.collect::<Vec<_>>()), &self.server.files(), plan);
+                let client = daemon.await_stderr("listening on").map(|_| self.start_cp(case, options));
+                (daemon, client)
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn command(&self, side: &Side, words: &[String]) -> Command {
+        let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.args(words);
+        command
+    }
+
+    fn cp_words(&self, case: &Case, options: &[&str]) -> Vec<String> {
+        let port = self.port.to_string();
+        let first = ["cp", "-P", &port, "--link", LINKS[0], "--link", LINKS[1]];
+        first.iter().chain(options).copied().map(str::to_owned).chain(case.words().into_iter().map(str::to_owned)).collect()
+    }
+}

@@ -1,0 +1,433 @@
+//! A program whose calls on files of one folder are counted, and of which one fails, is cut short, or is never made.
+//!
+//! By ptrace(2), as strace(1) does it, whose own injection counts each thread's calls apart and cannot choose files whose names are
+//! random. Calls of all threads are numbered in the order in which they begin, from 1.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::Write,
+    os::unix::{ffi::OsStrExt, fs::FileExt, process::ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    libc,
+    sys::{
+        ptrace::{self, Options},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::Pid,
+};
+use tempfile::TempDir;
+
+use crate::harness::Outcome;
+
+/// What is done to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The program is killed as it begins.
+    Kill,
+    /// It does nothing and fails.
+    Fail(Errno),
+    /// It does nothing and fails, and so do all writes, syncs and calls that make something, from there on.
+    FailFrom(Errno),
+    /// A write takes only a half; other calls are left alone.
+    Short,
+}
+
+/// Which calls are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// All that reach a file of the folder.
+    All,
+    /// Those that change something.
+    Changes,
+    /// Those that make something last.
+    Syncs,
+    /// Those that are shown as this, beginning with the call's name.
+    Shown(&'static str),
+}
+
+/// What is done, and to which call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) which: Which,
+    /// From 1; for 0 they are counted only.
+    pub(crate) at: usize,
+    pub(crate) fault: Fault,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// The calls that were counted, with what they were about.
+    pub(crate) calls: Vec<String>,
+    /// The call that something was done to.
+    pub(crate) hit: Option<String>,
+}
+
+/// A program under watch. Killed when it is dropped.
+pub(crate) struct Traced {
+    pid: Pid,
+    command: String,
+    output: TempDir,
+    tracer: Option<JoinHandle<(Seen, ExitStatus)>>,
+}
+
+impl Traced {
+    /// Starts a program, and watches what it does in `folder`.
+    pub(crate) fn spawn(command: Command, folder: &Path, plan: Plan) -> Self {
+        let (text, output) = (format!("{command:?}"), tempfile::tempdir().unwrap());
+        let (told, pid) = mpsc::channel();
+        let [stdout, stderr] = [STDOUT, STDERR].map(|name| File::create(output.path().join(name)).unwrap());
+        let folder = folder.canonicalize().unwrap();
+        // What traces a program is one thread, and the others do not see its stops.
+        let tracer = thread::spawn(move || {
+            let child = waiting(&command, stdout.into(), stderr.into()).unwrap();
+            let leader = Pid::from_raw(child.id() as i32);
+            told.send(leader).unwrap();
+            Tracer { folder, plan, leader, seen: Seen::default(), threads: HashMap::new() }.run(child)
+        });
+        let pid = pid.recv().unwrap();
+        Self { pid, command: text, output, tracer: Some(tracer) }
+    }
+
+    /// Waits for a part of a line on standard error; says nothing where the program ends first.
+    pub(crate) fn await_stderr(&self, part: &str) -> Option<String> {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let has_ended = self.tracer.as_ref().is_none_or(JoinHandle::is_finished);
+            let text = fs::read_to_string(self.output.path().join(STDERR)).unwrap();
+            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+            if let Some(line) = whole.lines().find(|line| line.contains(part)) {
+                return Some(line.to_owned());
+            }
+            if has_ended {
+                return None;
+            }
+            assert!(Instant::now() < until, "{} did not say {part:?}\n{text}", self.command);
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Ends the program as the kernel does when memory is short.
+    pub(crate) fn kill(&self) {
+        if self.tracer.as_ref().is_some_and(|tracer| !tracer.is_finished()) {
+            let _ = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.tracer.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for its end, and returns what it said and what was seen.
+    pub(crate) fn finish(mut self) -> (Outcome, Seen) {
+        let until = Instant::now() + DEADLINE;
+        while !self.has_ended() {
+            assert!(Instant::now() < until, "{} did not end\n{}", self.command, self.said(STDERR));
+            thread::sleep(Duration::from_millis(2));
+        }
+        let (seen, status) = self.tracer.take().unwrap().join().unwrap();
+        let (stdout, stderr) = (self.said(STDOUT), self.said(STDERR));
+        (Outcome { command: self.command.clone(), status, stdout, stderr }, seen)
+    }
+
+    /// Kills it if it runs, and returns what was seen.
+    pub(crate) fn end(self) -> Seen {
+        self.kill();
+        self.finish().1
+    }
+
+    fn said(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.output.path().join(name)).unwrap()).into_owned()
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(tracer) = self.tracer.take() {
+            let _ = tracer.join();
+        }
+    }
+}
+
+/// Whether programs may be watched here; otherwise why not.
+pub(crate) fn obstacle() -> Option<String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Some("calls are only known as x86-64 has them".into());
+    }
+    let mut child = waiting(&Command::new("true"), Stdio::null(), Stdio::null()).ok()?;
+    let seized = ptrace::seize(Pid::from_raw(child.id() as i32), Options::empty());
+    let _ = child.kill();
+    let _ = child.wait();
+    seized.err().map(|error| format!("ptrace is not allowed here: {error}"))
+}
+
+/// Starts a shell that becomes the program when it is told to.
+fn waiting(command: &Command, stdout: Stdio, stderr: Stdio) -> std::io::Result<Child> {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "read -r go; exec \"$0\" \"$@\" </dev/null"]).arg(command.get_program()).args(command.get_args());
+    shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(folder) = command.get_current_dir() {
+        shell.current_dir(folder);
+    }
+    shell.stdin(Stdio::piped()).stdout(stdout).stderr(stderr).spawn()
+}
+
+/// What one thread of the program is doing.
+#[derive(Debug, Clone, Copy)]
+enum Doing {
+    /// Nothing that needs a look: its next stop is the beginning of a call.
+    Nothing,
+    /// A call: its next stop is the end of that.
+    Calling { fails: Option<Errno> },
+}
+
+/// The watch over one program.
+struct Tracer {
+    folder: PathBuf,
+    plan: Plan,
+    leader: Pid,
+    seen: Seen,
+    threads: HashMap<Pid, Doing>,
+}
+
+impl Tracer {
+    /// Watches the program from its start to its end.
+    fn run(mut self, mut child: Child) -> (Seen, ExitStatus) {
+        ptrace::seize(self.leader, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE | Options::PTRACE_O_EXITKILL).unwrap();
+        ptrace::interrupt(self.leader).unwrap();
+        let mut go = child.stdin.take();
+        loop {
+            // Only what this thread traces: others in this process wait for children of theirs.
+            let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD));
+            match status {
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.leader => return (self.seen, ExitStatus::from_raw(code << 8)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.leader => return (self.seen, ExitStatus::from_raw(signal as i32)),
+                Ok(WaitStatus::PtraceSyscall(thread)) => {
+                    self.on_stop(thread);
+                    Self::go_on(thread, None);
+                }
+                Ok(WaitStatus::Stopped(thread, signal)) => Self::go_on(thread, Some(signal)),
+                Ok(WaitStatus::PtraceEvent(thread, ..)) => {
+                    Self::go_on(thread, None);
+                    if let Some(mut go) = go.take() {
+                        go.write_all(b"go\n").unwrap();
+                    }
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => panic!("lost the program that is watched: {error}"),
+            }
+        }
+    }
+
+    /// What was killed meanwhile goes nowhere.
+    fn go_on(thread: Pid, signal: Option<nix::sys::signal::Signal>) {
+        let _ = ptrace::syscall(thread, signal);
+    }
+
+    /// A thread begins a call or ends one.
+    fn on_stop(&mut self, thread: Pid) {
+        match self.threads.remove(&thread).unwrap_or(Doing::Nothing) {
+            Doing::Nothing => {
+                let fails = self.on_call(thread);
+                self.threads.insert(thread, Doing::Calling { fails });
+            }
+            Doing::Calling { fails: Some(errno) } => change(thread, |registers| registers.rax = (-i64::from(errno as i32)) as u64),
+            Doing::Calling { fails: None } => {}
+        }
+    }
+
+    /// A thread begins a call; says with what it is to fail.
+    fn on_call(&mut self, thread: Pid) -> Option<Errno> {
+        let registers = ptrace::getregs(thread).ok()?;
+        let call = CALLS.iter().find(|call| call.number == registers.orig_rax as i64)?;
+        if !call.counts(self.plan.which) {
+            return None;
+        }
+        let path = self.subject(thread, call, &registers)?;
+        let shown = format!("{} {}", call.name, shown(path.strip_prefix(&self.folder).unwrap_or(&path)));
+        if matches!(self.plan.which, Which::Shown(only) if only != shown) {
+            return None;
+        }
+        self.seen.calls.push(shown.clone());
+        let index = self.seen.calls.len();
+        let is_it = index == self.plan.at;
+        if is_it {
+            self.seen.hit = Some(shown);
+        }
+        match self.plan.fault {
+            Fault::Kill if is_it => {
+                let _ = nix::sys::signal::kill(self.leader, nix::sys::signal::Signal::SIGKILL);
+            }
+            Fault::Fail(errno) if is_it => return Some(skip(thread, errno)),
+            Fault::FailFrom(errno) if is_it || (self.plan.at > 0 && index > self.plan.at && call.adds) => return Some(skip(thread, errno)),
+            Fault::Short if is_it && call.is_write => change(thread, |registers| registers.rdx = half(registers.rdx)),
+            _ => {}
+        }
+        None
+    }
+
+    /// The file of the folder that a call is about; `None` if it is about another.
+    fn subject(&self, thread: Pid, call: &Call, registers: &libc::user_regs_struct) -> Option<PathBuf> {
+        let arguments = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8];
+        let of_descriptor = |number: u64| match number as i32 {
+            libc::AT_FDCWD => fs::read_link(format!("/proc/{thread}/cwd")),
+            number => fs::read_link(format!("/proc/{thread}/fd/{number}")),
+        };
+        let path = match call.about {
+            About::Descriptor(at) => of_descriptor(arguments[at]).ok()?,
+            About::Name(at) => {
+                let folder = of_descriptor(arguments[at]).ok()?;
+                match text_at(thread, arguments[at + 1]) {
+                    Some(name) => folder.join(name),
+                    // Calls that take a descriptor alone if there is no name.
+                    None => folder,
+                }
+            }
+        };
+        path.starts_with(&self.folder).then_some(path)
+    }
+}
+
+/// Lets a call do nothing.
+fn skip(thread: Pid, errno: Errno) -> Errno {
+    change(thread, |registers| registers.orig_rax = u64::MAX);
+    errno
+}
+
+fn change(thread: Pid, how: impl FnOnce(&mut libc::user_regs_struct)) {
+    if let Ok(mut registers) = ptrace::getregs(thread) {
+        how(&mut registers);
+        let _ = ptrace::setregs(thread, registers);
+    }
+}
+
+/// Half of a write; whole blocks of a large one, as direct ones take no others.
+fn half(len: u64) -> u64 {
+    let half = len / 2;
+    if half >= BLOCK { half / BLOCK * BLOCK } else { half.max(1) }
+}
+
+/// A text in a program's memory.
+fn text_at(thread: Pid, address: u64) -> Option<PathBuf> {
+    let memory = File::open(format!("/proc/{thread}/mem")).ok().filter(|_| address != 0)?;
+    let mut bytes = vec![0; 512];
+    let len = memory.read_at(&mut bytes, address).ok()?;
+    let end = bytes[..len].iter().position(|byte| *byte == 0)?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(&bytes[..end])))
+}
+
+/// A path without what is random in hidden names.
+fn shown(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    match text.rsplit_once(".nicstripe-") {
+        Some((name, kind)) => format!("{}*{kind}", name.rsplit_once('.').map_or("", |(name, _)| name)),
+        None => text.into_owned(),
+    }
+}
+
+/// A system call that reaches files.
+struct Call {
+    number: i64,
+    name: &'static str,
+    about: About,
+    /// Whether something is another afterwards.
+    changes: bool,
+    /// Whether it needs space or a disk that works.
+    adds: bool,
+    is_write: bool,
+}
+
+impl Call {
+    const fn looks(number: i64, name: &'static str, about: About) -> Self {
+        Self { number, name, about, changes: false, adds: false, is_write: false }
+    }
+
+    const fn changes(number: i64, name: &'static str, about: About) -> Self {
+        Self { changes: true, ..Self::looks(number, name, about) }
+    }
+
+    const fn adds(number: i64, name: &'static str, about: About) -> Self {
+        Self { adds: true, ..Self::changes(number, name, about) }
+    }
+
+    const fn writes(number: i64, name: &'static str) -> Self {
+        Self { is_write: true, ..Self::adds(number, name, About::Descriptor(0)) }
+    }
+
+    fn counts(&self, which: Which) -> bool {
+        match which {
+            Which::All | Which::Shown(_) => true,
+            Which::Changes => self.changes,
+            Which::Syncs => self.name.contains("sync"),
+        }
+    }
+}
+
+/// Which argument says what a call is about.
+#[derive(Clone, Copy)]
+enum About {
+    /// The descriptor of a file.
+    Descriptor(usize),
+    /// The descriptor of a folder; the name is in the next.
+    Name(usize),
+}
+
+const CALLS: &[Call] = &[
+    Call::adds(libc::SYS_openat, "openat", About::Name(0)),
+    Call::adds(libc::SYS_openat2, "openat2", About::Name(0)),
+    Call::writes(libc::SYS_write, "write"),
+    Call::writes(libc::SYS_pwrite64, "pwrite64"),
+    Call::adds(libc::SYS_ftruncate, "ftruncate", About::Descriptor(0)),
+    Call::adds(libc::SYS_fallocate, "fallocate", About::Descriptor(0)),
+    Call::adds(libc::SYS_copy_file_range, "copy_file_range", About::Descriptor(2)),
+    Call::adds(libc::SYS_fsync, "fsync", About::Descriptor(0)),
+    Call::adds(libc::SYS_fdatasync, "fdatasync", About::Descriptor(0)),
+    Call::adds(libc::SYS_syncfs, "syncfs", About::Descriptor(0)),
+    Call::adds(libc::SYS_sync_file_range, "sync_file_range", About::Descriptor(0)),
+    Call::adds(libc::SYS_renameat, "renameat", About::Name(0)),
+    Call::adds(libc::SYS_renameat2, "renameat2", About::Name(0)),
+    Call::adds(libc::SYS_linkat, "linkat", About::Name(2)),
+    Call::adds(libc::SYS_symlinkat, "symlinkat", About::Name(1)),
+    Call::adds(libc::SYS_mkdirat, "mkdirat", About::Name(0)),
+    Call::changes(libc::SYS_unlinkat, "unlinkat", About::Name(0)),
+    Call::changes(libc::SYS_fchmod, "fchmod", About::Descriptor(0)),
+    Call::changes(libc::SYS_fchmodat, "fchmodat", About::Name(0)),
+    Call::changes(libc::SYS_fchown, "fchown", About::Descriptor(0)),
+    Call::changes(libc::SYS_fchownat, "fchownat", About::Name(0)),
+    Call::changes(libc::SYS_fsetxattr, "fsetxattr", About::Descriptor(0)),
+    Call::changes(libc::SYS_utimensat, "utimensat", About::Name(0)),
+    Call::changes(libc::SYS_flock, "flock", About::Descriptor(0)),
+    Call::looks(libc::SYS_newfstatat, "newfstatat", About::Name(0)),
+    Call::looks(libc::SYS_statx, "statx", About::Name(0)),
+    Call::looks(libc::SYS_fstat, "fstat", About::Descriptor(0)),
+    Call::looks(libc::SYS_fstatfs, "fstatfs", About::Descriptor(0)),
+    Call::looks(libc::SYS_read, "read", About::Descriptor(0)),
+    Call::looks(libc::SYS_pread64, "pread64", About::Descriptor(0)),
+    Call::looks(libc::SYS_lseek, "lseek", About::Descriptor(0)),
+    Call::looks(libc::SYS_ioctl, "ioctl", About::Descriptor(0)),
+    Call::looks(libc::SYS_getdents64, "getdents64", About::Descriptor(0)),
+    Call::looks(libc::SYS_readlinkat, "readlinkat", About::Name(0)),
+    Call::looks(libc::SYS_fgetxattr, "fgetxattr", About::Descriptor(0)),
+    Call::looks(libc::SYS_flistxattr, "flistxattr", About::Descriptor(0)),
+    Call::looks(libc::SYS_fadvise64, "fadvise64", About::Descriptor(0)),
+];
+
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
+
+/// Bytes of a block of every disk.
+const BLOCK: u64 = 4096;
+
+/// Longest wait for anything.
+const DEADLINE: Duration = Duration::from_secs(60);
