@@ -14,8 +14,10 @@ use rustix::io::Errno;
 
 use crate::{
     address::Assigned,
+    bpf::Corruptor,
     counters::Traffic,
     error::LabError,
+    filter::{self, Share, Slot},
     lab::{Host, Nets},
     message::{self, End},
     namespace::Namespace,
@@ -53,6 +55,24 @@ impl Net {
         let handle = self.next_handle;
         self.next_handle = handle.next();
         self.change(message(handle), qdisc::REPLACE, action)
+    }
+
+    /// Removes something, if it is there.
+    fn remove(&mut self, message: RouteNetlinkMessage, action: impl FnOnce() -> String) -> Result<(), LabError> {
+        match self.netlink.change(message, 0) {
+            // A filter is looked for at hooks and in a chain that need not be there either.
+            Ok(()) | Err(Errno::NOENT | Errno::INVAL) => Ok(()),
+            Err(errno) => Err(LabError::Kernel { action: action(), source: errno.into() }),
+        }
+    }
+
+    /// Filters what leaves through an end.
+    fn filter(&mut self, end: &End, filter: RouteNetlinkMessage) -> Result<(), LabError> {
+        match self.netlink.change(filter::add_hooks(end.index), NEW) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(LabError::Kernel { action: format!("put hooks on {}", end.name), source: errno.into() }),
+        }
+        self.change(filter, NLM_F_CREATE, || format!("put a filter on {}", end.name))
     }
 
     fn set_up(&mut self, end: &End, up: bool) -> Result<(), LabError> {
@@ -167,9 +187,45 @@ pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(
     cables.queue(|handle| qdisc::blackhole(end.index, handle), || format!("put a blackhole on {}", end.name))
 }
 
-/// Hands everything to a host again.
-pub(crate) fn pass(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
-    unqueue(cables, &cable_end(destination, link))
+/// Hands everything to a host again, and as it was sent.
+pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    unqueue(&mut nets.cables, &end)?;
+    nets.cables.remove(filter::remove_hooks(end.index), || format!("remove the filters of {}", end.name))?;
+    send_one_by_one(nets, destination.peer(), link, false)
+}
+
+/// Loses a share of what the cable would hand to a host.
+pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share: Share) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    if share.is_none() {
+        nets.cables.remove(filter::remove(end.index, Slot::Loss), || format!("remove the loss on {}", end.name))?;
+    } else {
+        nets.cables.filter(&end, filter::lose(end.index, share))?;
+    }
+    send_one_by_one(nets, destination.peer(), link, !share.is_none())
+}
+
+/// Has a program change what the cable would hand to a host.
+pub(crate) fn corrupt(cables: &mut Net, destination: Host, link: usize, corruptor: &Corruptor) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    cables.filter(&end, filter::corrupt(end.index, corruptor.program()))
+}
+
+/// Hands things to a host as they were sent.
+pub(crate) fn leave_whole(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    cables.remove(filter::remove(end.index, Slot::Corruption), || format!("remove the corruption on {}", end.name))
+}
+
+/// Has a host that is on the link send each packet as one frame, or superpackets where it may.
+fn send_one_by_one(nets: &mut Nets, host: Host, link: usize, one_by_one: bool) -> Result<(), LabError> {
+    if nets.has_narrow_middle(link) || nets.check_end(host, link).is_err() {
+        return Ok(());
+    }
+    let near = host_end(host, link);
+    let message = if one_by_one { message::forbid_superpackets(near.index) } else { message::allow_superpackets(near.index) };
+    nets.host(host).change(message, 0, || format!("change the superpackets of {}", near.name))
 }
 
 /// Shapes what a host sends.
@@ -207,11 +263,7 @@ fn settled(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result
 }
 
 fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {
-    match net.netlink.change(qdisc::remove(end.index), 0) {
-        // ENOENT: there was none.
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(LabError::Kernel { action: format!("remove the qdisc of {}", end.name), source: errno.into() }),
-    }
+    net.remove(qdisc::remove(end.index), || format!("remove the qdisc of {}", end.name))
 }
 
 const LOOPBACK_INDEX: u32 = 1;
