@@ -21,6 +21,8 @@ mod disks;
 #[cfg(target_os = "linux")]
 mod failures;
 #[cfg(target_os = "linux")]
+mod faults;
+#[cfg(target_os = "linux")]
 #[allow(dead_code, reason = "shared with the tests without cables, which use more of it")]
 #[path = "../e2e/harness/mod.rs"]
 mod harness;
@@ -42,6 +44,8 @@ mod offers;
 mod permissions;
 #[cfg(target_os = "linux")]
 mod routes;
+#[cfg(target_os = "linux")]
+mod stalls;
 #[cfg(target_os = "linux")]
 mod start;
 #[cfg(target_os = "linux")]
@@ -76,6 +80,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         striping::TESTS,
         links::TESTS,
         failures::TESTS,
+        faults::TESTS,
         routes::TESTS,
         kills::TESTS,
         offers::TESTS,
@@ -87,6 +92,10 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     ];
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));
+    for (tests, try_out) in [(faults::CORRUPTING_TESTS, faults::obstacle as fn() -> _), (stalls::TESTS, stalls::obstacle)] {
+        let obstacle = obstacle.clone().or_else(|| if only_listed { None } else { try_out() });
+        trials.extend(trials_of(tests, &obstacle));
+    }
     trials
 }
 
