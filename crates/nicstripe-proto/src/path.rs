@@ -94,6 +94,8 @@ pub enum PathLoss {
     Silent,
     /// The peer or the kernel ended the connection.
     Reset,
+    /// What arrived was not what was sent, and TCP had taken it for right.
+    Damaged,
     /// What arrived made no sense.
     Protocol,
     /// Arrived at another of the peer's interfaces than it was aimed at.

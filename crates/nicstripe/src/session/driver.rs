@@ -146,7 +146,10 @@ impl Driver {
                     }
                 }
                 () = sleep_until(timeout) => self.session.handle_timeout(Instant::now()),
-                _ = progress.tick() => self.tell_progress(),
+                _ = progress.tick() => {
+                    self.tell_progress();
+                    self.slots.values_mut().for_each(|slot| slot.tend(Instant::now()));
+                }
             }
             let now = Instant::now();
             for input in batch.drain(..) {
@@ -304,6 +307,7 @@ impl Driver {
             StreamEvent::Ended(end) => {
                 let loss = match end {
                     StreamEnd::Frame(_) => PathLoss::Protocol,
+                    StreamEnd::Tls(ref error) if error.tells_of_damage() => PathLoss::Damaged,
                     _ => PathLoss::Reset,
                 };
                 tracing::info!(path = path.0, %end, "path lost its connection");
@@ -345,6 +349,7 @@ impl Driver {
 
     fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&path) {
+            slot.damaged += u32::from(loss == PathLoss::Damaged);
             slot.close();
         }
         self.session.handle_path_lost(path, loss, now);
@@ -628,6 +633,7 @@ fn loss_text(loss: PathLoss) -> &'static str {
         PathLoss::CarrierLost => "no carrier: cable unplugged or peer's port down",
         PathLoss::Silent => "nothing heard for 1.5 s",
         PathLoss::Reset => "connection closed",
+        PathLoss::Damaged => "what it carried was damaged: suspect cable, card or switch",
         PathLoss::Protocol => "peer sent what makes no sense",
         PathLoss::WrongInterface => "arrives at another interface of the peer",
         _ => "lost",
