@@ -191,19 +191,16 @@ pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(
 pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     unqueue(&mut nets.cables, &end)?;
-    nets.cables.remove(filter::remove_hooks(end.index), || format!("remove the filters of {}", end.name))?;
-    send_one_by_one(nets, destination.peer(), link, false)
+    nets.cables.remove(filter::remove_hooks(end.index), || format!("remove the filters of {}", end.name))
 }
 
 /// Loses a share of what the cable would hand to a host.
 pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share: Share) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     if share.is_none() {
-        nets.cables.remove(filter::remove(end.index, Slot::Loss), || format!("remove the loss on {}", end.name))?;
-    } else {
-        nets.cables.filter(&end, filter::lose(end.index, share))?;
+        return nets.cables.remove(filter::remove(end.index, Slot::Loss), || format!("remove the loss on {}", end.name));
     }
-    send_one_by_one(nets, destination.peer(), link, !share.is_none())
+    nets.cables.filter(&end, filter::lose(end.index, share))
 }
 
 /// Has a program change what the cable would hand to a host.
@@ -216,16 +213,6 @@ pub(crate) fn corrupt(cables: &mut Net, destination: Host, link: usize, corrupto
 pub(crate) fn leave_whole(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     cables.remove(filter::remove(end.index, Slot::Corruption), || format!("remove the corruption on {}", end.name))
-}
-
-/// Has a host that is on the link send each packet as one frame, or superpackets where it may.
-fn send_one_by_one(nets: &mut Nets, host: Host, link: usize, one_by_one: bool) -> Result<(), LabError> {
-    if nets.has_narrow_middle(link) || nets.check_end(host, link).is_err() {
-        return Ok(());
-    }
-    let near = host_end(host, link);
-    let message = if one_by_one { message::forbid_superpackets(near.index) } else { message::allow_superpackets(near.index) };
-    nets.host(host).change(message, 0, || format!("change the superpackets of {}", near.name))
 }
 
 /// Shapes what a host sends.

@@ -7,7 +7,9 @@ use crate::{
     cable,
     error::LabError,
     filter::Share,
-    lab::{Direction, Lab},
+    lab::{Direction, Host, Lab},
+    offload,
+    wiring::host_end,
 };
 
 /// Whether [`Lab::corrupt`] works in this process: what the kernel says to a program like those it loads.
@@ -26,7 +28,7 @@ impl Lab {
     /// the direction had. 0, or [`Lab::pass`], ends it.
     ///
     /// As long as it does, the host that sends hands over frames one by one, as on a real cable, and not in superpackets, of which one
-    /// lost would be 45 frames in a row. That costs CPU, and stays so for the connections made meanwhile.
+    /// lost would be 45 frames in a row. That costs CPU.
     ///
     /// On [one subnet](crate::LabBuilder::one_subnet) a direction is named by where frames arrive, as for [`Lab::drop_silently`]; what comes
     /// from other links' interfaces comes in superpackets.
@@ -36,7 +38,17 @@ impl Lab {
     /// [`LabError::Share`], [`LabError::NoSuchLink`]; [`LabError::Kernel`] also where the kernel has no clsact or cls_bpf.
     pub fn lose(&self, link: usize, direction: Direction, share: f64) -> Result<(), LabError> {
         let share = Share::new(share).ok_or(LabError::Share { share })?;
-        self.at_destinations(link, direction, |nets, host| cable::lose_share(nets, host, link, share))
+        self.at_destinations(link, direction, |nets, host| {
+            cable::lose_share(nets, host, link, share)?;
+            if nets.check_end(host.peer(), link).is_ok() { self.set_segmentation(host.peer(), link, share.is_none()) } else { Ok(()) }
+        })
+    }
+
+    /// Whether a host leaves it to the cable to cut superpackets into frames, which it never does.
+    pub(crate) fn set_segmentation(&self, host: Host, link: usize, on: bool) -> Result<(), LabError> {
+        let interface = host_end(host, link).name;
+        let refused = |source| LabError::Kernel { action: format!("change how {interface} makes frames"), source };
+        self.on(host, || offload::set_segmentation(&interface, on))?.map_err(refused)
     }
 
     /// Makes a cable flip one bit in a share of the frames of a direction, from 0 to 1, behind the headers, so that TCP takes the frame for

@@ -315,7 +315,8 @@ impl Lab {
     pub fn pass(&self, link: usize) -> Result<(), LabError> {
         let mut nets = self.nets();
         let spec = nets.check(link)?;
-        spec.hosts().try_for_each(|host| cable::pass(&mut nets, host, link))
+        spec.hosts().try_for_each(|host| cable::pass(&mut nets, host, link))?;
+        spec.hosts().try_for_each(|host| self.set_segmentation(host, link, true))
     }
 
     /// Does something to a link for each host that the frames of a direction go to.

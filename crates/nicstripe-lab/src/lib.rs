@@ -96,6 +96,7 @@ mod lab;
 mod message;
 mod namespace;
 mod netlink;
+mod offload;
 mod qdisc;
 mod settings;
 mod spec;

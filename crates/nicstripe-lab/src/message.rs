@@ -85,13 +85,6 @@ pub(crate) fn forbid_superpackets(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// Ends what [`forbid_superpackets`] began.
-pub(crate) fn allow_superpackets(index: u32) -> RouteNetlinkMessage {
-    let mut message = interface(index);
-    message.attributes = vec![LinkAttribute::GsoMaxSegs(GSO_MAX_SEGS)];
-    RouteNetlinkMessage::SetLink(message)
-}
-
 /// Gives an interface an address. An IPv6 address is usable at once: no duplicate is looked for.
 pub(crate) fn add_address(index: u32, address: Assigned) -> RouteNetlinkMessage {
     let mut message = address_of(index, address);
@@ -158,6 +151,3 @@ fn interface(index: u32) -> LinkMessage {
     message.header.index = index;
     message
 }
-
-/// What an interface has when nobody said otherwise (`include/linux/netdevice.h`).
-const GSO_MAX_SEGS: u32 = 65535;
