@@ -13,7 +13,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open},
+    process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open},
 };
 
 use super::Result;
@@ -95,6 +95,11 @@ impl Process {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
+    }
+
+    /// Sends it, and not its descendants, a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(self.pid, signal)?)
     }
 
     /// What it has printed on standard output.

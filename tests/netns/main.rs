@@ -21,6 +21,8 @@ mod disks;
 #[cfg(target_os = "linux")]
 mod failures;
 #[cfg(target_os = "linux")]
+mod faults;
+#[cfg(target_os = "linux")]
 #[allow(dead_code, reason = "shared with the tests without cables, which use more of it")]
 #[path = "../e2e/harness/mod.rs"]
 mod harness;
@@ -44,6 +46,8 @@ mod permissions;
 mod powercuts;
 #[cfg(target_os = "linux")]
 mod routes;
+#[cfg(target_os = "linux")]
+mod stalls;
 #[cfg(target_os = "linux")]
 mod start;
 #[cfg(target_os = "linux")]
@@ -82,6 +86,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         striping::TESTS,
         links::TESTS,
         failures::TESTS,
+        faults::TESTS,
         routes::TESTS,
         kills::TESTS,
         offers::TESTS,
@@ -96,6 +101,10 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     trials.extend(trials_of(powercuts::TESTS, &if only_listed { None } else { powercuts::obstacle() }));
     let no_ext4 = no_mounts.or_else(|| if only_listed { None } else { disks::obstacle_to_ext4() });
     trials.extend(trials_of(disks::TESTS_WITH_EXT4, &no_ext4));
+    for (tests, try_out) in [(faults::CORRUPTING_TESTS, faults::obstacle as fn() -> _), (stalls::TESTS, stalls::obstacle)] {
+        let obstacle = obstacle.clone().or_else(|| if only_listed { None } else { try_out() });
+        trials.extend(trials_of(tests, &obstacle));
+    }
     trials
 }
 

@@ -94,10 +94,14 @@ fn state(link: &LinkReport) -> String {
         LinkState::LeftOut(why) => format!("left out: {}", escaped(why.as_bytes())),
         _ => "?".to_owned(),
     };
-    match link.failures {
+    let lost = match link.failures {
         0 => state,
         1 => format!("{state}, lost once"),
         times => format!("{state}, lost {times} times"),
+    };
+    match link.damaged {
+        0 => lost,
+        times => format!("{lost}, {times} of them as data was damaged"),
     }
 }
 
@@ -165,6 +169,7 @@ pub(crate) mod tests {
             interface_bytes: Some(268_900_000),
             path_mtu: None,
             failures: 0,
+            damaged: 0,
             kernel: KernelView {
                 retransmitted_bytes: Some(0),
                 rtt: Some(Duration::from_micros(1_234)),
@@ -243,13 +248,14 @@ pub(crate) mod tests {
         let mut report = report();
         report.links[1].theory = None;
         report.links[1].failures = 2;
+        report.links[1].damaged = 1;
         report.links[1].link.peer_interface = Some("enp5s0".into());
         assert_eq!(
             link_table(&report),
             [
                 "  link                  got    expected      bytes  sent again     rtt  state",
                 "  eth1           117.5 MB/s  117.7 MB/s  256.0 MiB         0 B  1.2 ms  up",
-                "  eth2 → enp5s0  117.5 MB/s           ?  256.0 MiB         0 B  1.2 ms  up, lost 2 times",
+                "  eth2 → enp5s0  117.5 MB/s           ?  256.0 MiB         0 B  1.2 ms  up, lost 2 times, 1 of them as data was damaged",
             ]
         );
     }

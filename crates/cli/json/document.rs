@@ -90,6 +90,8 @@ struct LinkDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     busy_us: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rwnd_limited_us: Option<u64>,
@@ -252,6 +254,7 @@ impl<'a> From<&'a LinkReport> for LinkDocument<'a> {
             interface_bytes: report.interface_bytes,
             path_mtu: report.path_mtu,
             failures: Some(report.failures),
+            damaged: Some(report.damaged),
             busy_us: kernel.busy.map(micros),
             rwnd_limited_us: kernel.rwnd_limited.map(micros),
             sndbuf_limited_us: kernel.sndbuf_limited.map(micros),
@@ -281,6 +284,7 @@ impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
             interface_bytes: None,
             path_mtu: None,
             failures: None,
+            damaged: None,
             busy_us: None,
             rwnd_limited_us: None,
             sndbuf_limited_us: None,

@@ -5,6 +5,7 @@ use std::{panic, thread};
 use crate::{
     cable::{self, Net},
     error::LabError,
+    fault::Corruptors,
     lab::{Host, Lab, Nets},
     settings::{self, Setting},
     spec::LinkSpec,
@@ -90,7 +91,7 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
     let congestion_control = settings::congestion_control().unwrap_or_else(|_| "unknown".to_owned());
     let cables = Net::create_and_enter()?;
     settings::make_cables()?;
-    let mut nets = Nets { a, b, cables, wiring: plan.wiring, links: plan.links };
+    let mut nets = Nets { a, b, cables, wiring: plan.wiring, links: plan.links, corruptors: Corruptors::default() };
     cable::build_middles(&mut nets)?;
     let links = nets.links.clone();
     for (link, &spec) in links.iter().enumerate() {

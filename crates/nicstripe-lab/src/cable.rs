@@ -14,8 +14,10 @@ use rustix::io::Errno;
 
 use crate::{
     address::Assigned,
+    bpf::Corruptor,
     counters::Traffic,
     error::LabError,
+    filter::{self, Share, Slot},
     lab::{Host, Nets},
     message::{self, End},
     namespace::Namespace,
@@ -53,6 +55,24 @@ impl Net {
         let handle = self.next_handle;
         self.next_handle = handle.next();
         self.change(message(handle), qdisc::REPLACE, action)
+    }
+
+    /// Removes something, if it is there.
+    fn remove(&mut self, message: RouteNetlinkMessage, action: impl FnOnce() -> String) -> Result<(), LabError> {
+        match self.netlink.change(message, 0) {
+            // A filter is looked for at hooks and in a chain that need not be there either.
+            Ok(()) | Err(Errno::NOENT | Errno::INVAL) => Ok(()),
+            Err(errno) => Err(LabError::Kernel { action: action(), source: errno.into() }),
+        }
+    }
+
+    /// Filters what leaves through an end.
+    fn filter(&mut self, end: &End, filter: RouteNetlinkMessage) -> Result<(), LabError> {
+        match self.netlink.change(filter::add_hooks(end.index), NEW) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(LabError::Kernel { action: format!("put hooks on {}", end.name), source: errno.into() }),
+        }
+        self.change(filter, NLM_F_CREATE, || format!("put a filter on {}", end.name))
     }
 
     fn set_up(&mut self, end: &End, up: bool) -> Result<(), LabError> {
@@ -167,9 +187,32 @@ pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(
     cables.queue(|handle| qdisc::blackhole(end.index, handle), || format!("put a blackhole on {}", end.name))
 }
 
-/// Hands everything to a host again.
-pub(crate) fn pass(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
-    unqueue(cables, &cable_end(destination, link))
+/// Hands everything to a host again, and as it was sent.
+pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    unqueue(&mut nets.cables, &end)?;
+    nets.cables.remove(filter::remove_hooks(end.index), || format!("remove the filters of {}", end.name))
+}
+
+/// Loses a share of what the cable would hand to a host.
+pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share: Share) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    if share.is_none() {
+        return nets.cables.remove(filter::remove(end.index, Slot::Loss), || format!("remove the loss on {}", end.name));
+    }
+    nets.cables.filter(&end, filter::lose(end.index, share))
+}
+
+/// Has a program change what the cable would hand to a host.
+pub(crate) fn corrupt(cables: &mut Net, destination: Host, link: usize, corruptor: &Corruptor) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    cables.filter(&end, filter::corrupt(end.index, corruptor.program()))
+}
+
+/// Hands things to a host as they were sent.
+pub(crate) fn leave_whole(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    cables.remove(filter::remove(end.index, Slot::Corruption), || format!("remove the corruption on {}", end.name))
 }
 
 /// Shapes what a host sends.
@@ -207,11 +250,7 @@ fn settled(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result
 }
 
 fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {
-    match net.netlink.change(qdisc::remove(end.index), 0) {
-        // ENOENT: there was none.
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(LabError::Kernel { action: format!("remove the qdisc of {}", end.name), source: errno.into() }),
-    }
+    net.remove(qdisc::remove(end.index), || format!("remove the qdisc of {}", end.name))
 }
 
 const LOOPBACK_INDEX: u32 = 1;

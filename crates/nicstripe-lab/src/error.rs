@@ -54,6 +54,12 @@ pub enum LabError {
         /// The host given.
         host: Host,
     },
+    /// What was given as a share of frames is none.
+    #[error("invalid share {share}: expected a number from 0 to 1")]
+    Share {
+        /// What was given.
+        share: f64,
+    },
     /// What was given as an address with the length of its prefix is none.
     #[error("invalid address \"{text}\": expected one like 10.0.9.1/24 or fd00::1/64")]
     Address {

@@ -22,6 +22,7 @@ use crate::{
     cable::{self, Net},
     counters::{LinkCounters, Traffic},
     error::LabError,
+    fault::Corruptors,
     namespace::Namespace,
     spec::{BitRate, LinkSpec},
     wiring::{self, Wiring},
@@ -102,6 +103,7 @@ pub(crate) struct Nets {
     pub(crate) cables: Net,
     pub(crate) wiring: Wiring,
     pub(crate) links: Vec<LinkSpec>,
+    pub(crate) corruptors: Corruptors,
 }
 
 impl Nets {
@@ -120,7 +122,7 @@ impl Nets {
         }
     }
 
-    fn check(&self, link: usize) -> Result<LinkSpec, LabError> {
+    pub(crate) fn check(&self, link: usize) -> Result<LinkSpec, LabError> {
         self.links.get(link).copied().ok_or(LabError::NoSuchLink { link, links: self.links.len() })
     }
 
@@ -302,13 +304,10 @@ impl Lab {
     ///
     /// [`LabError::NoSuchLink`], [`LabError::Kernel`].
     pub fn drop_silently(&self, link: usize, direction: Direction) -> Result<(), LabError> {
-        let mut nets = self.nets();
-        let spec = nets.check(link)?;
-        let mut destinations = direction.destinations().iter().filter(|&&host| spec.is_on(host));
-        destinations.try_for_each(|&host| cable::lose(&mut nets.cables, host, link))
+        self.at_destinations(link, direction, |nets, host| cable::lose(&mut nets.cables, host, link))
     }
 
-    /// Ends what [`Lab::drop_silently`] began, in both directions.
+    /// Ends what [`Lab::drop_silently`], [`Lab::lose`] and [`Lab::corrupt`] began, in both directions.
     ///
     /// # Errors
     ///
@@ -316,7 +315,21 @@ impl Lab {
     pub fn pass(&self, link: usize) -> Result<(), LabError> {
         let mut nets = self.nets();
         let spec = nets.check(link)?;
-        spec.hosts().try_for_each(|host| cable::pass(&mut nets.cables, host, link))
+        spec.hosts().try_for_each(|host| cable::pass(&mut nets, host, link))?;
+        spec.hosts().try_for_each(|host| self.set_segmentation(host, link, true))
+    }
+
+    /// Does something to a link for each host that the frames of a direction go to.
+    pub(crate) fn at_destinations(
+        &self,
+        link: usize,
+        direction: Direction,
+        mut action: impl FnMut(&mut Nets, Host) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        let mut nets = self.nets();
+        let spec = nets.check(link)?;
+        let mut destinations = direction.destinations().iter().filter(|&&host| spec.is_on(host));
+        destinations.try_for_each(|&host| action(&mut nets, host))
     }
 
     /// Gives a cable another line rate, in both directions, or none with `None`. Its MTU stays.

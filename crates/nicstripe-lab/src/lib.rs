@@ -45,6 +45,8 @@
 //! | jumbo frames that vanish on the way | [`LinkSpec::with_middle_mtu`] |
 //! | a cable that is plugged in later | [`LinkSpec::unplugged`], [`Lab::plug`] |
 //! | addresses and interfaces that come and go | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`] |
+//! | a cable that loses one frame in a hundred | [`Lab::lose`] |
+//! | a cable that changes bits, and TCP does not notice | [`Lab::corrupt`], [`Lab::corrupted`] |
 //! | a host with more interfaces than the other | [`LinkSpec::only_on`] |
 //!
 //! On one subnet the middle looks otherwise:
@@ -57,7 +59,7 @@
 //! ```
 //!
 //! Everything is done by netlink and `/proc/sys`; no `ip`, `tc` or `sysctl` program is needed. The kernel must offer veth, bridge
-//! and tbf, which [`access()`] tries out.
+//! and tbf, which [`access()`] tries out; for loss also clsact and cls_bpf, and for corruption bpf(2), which is real root's alone.
 //!
 //! # What stays outside
 //!
@@ -82,15 +84,19 @@
 
 mod access;
 mod address;
+mod bpf;
 mod builder;
 mod cable;
 mod counters;
 mod error;
+mod fault;
+mod filter;
 mod host;
 mod lab;
 mod message;
 mod namespace;
 mod netlink;
+mod offload;
 mod qdisc;
 mod settings;
 mod spec;
@@ -101,6 +107,7 @@ pub use crate::{
     builder::LabBuilder,
     counters::{LinkCounters, Traffic},
     error::LabError,
+    fault::can_corrupt,
     lab::{Direction, Host, Lab},
     spec::{BitRate, LinkSpec, MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
 };

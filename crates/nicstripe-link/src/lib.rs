@@ -11,7 +11,7 @@
 //! | tell me when one changes | [`Changes`] |
 //! | a listener or a connection on exactly this interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
 //! | who is on this cable, before anybody has an address? | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
-//! | how is this connection doing? | [`tcp_info`], [`tune`] |
+//! | how is this connection doing? | [`tcp_info`], [`tune`], [`change_congestion`] |
 //! | what has it carried? how does a bond spread? | [`counters`], [`streams_for`] |
 //! | what keeps cables of one subnet apart, and what would help? | [`Sysctls`], [`arp_flux_remedy`], [`strict_path_remedies`] |
 //! | which way would the kernel send this? | [`route_to`], [`interface_for`] |
@@ -45,7 +45,7 @@ pub use crate::{
     socket::{arrival_interface, listen, pinned_socket},
     sysctls::{Setting, Sysctls},
     tcp_info::{TcpInfo, tcp_info},
-    tune::{Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, tune},
+    tune::{Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, change_congestion, tune},
 };
 
 mod bond;

@@ -155,6 +155,18 @@ pub fn tune(socket: &impl AsFd, options: &StreamOptions) -> Vec<NotTaken> {
     not_taken
 }
 
+/// Gives a TCP socket another congestion control by the kernel's name for it, connected or not, and returns the name of the one it had.
+///
+/// Errors: `EPERM` or `ENOENT` where this process may not use it, see [`StreamOptions::congestion`].
+pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
+    let socket = SockRef::from(socket);
+    let before = socket.tcp_congestion()?;
+    socket.set_tcp_congestion(name.as_bytes())?;
+    // The kernel fills the name up with zeros.
+    let len = before.iter().position(|byte| *byte == 0).unwrap_or(before.len());
+    Ok(String::from_utf8_lossy(&before[..len]).into_owned())
+}
+
 fn log_once(not_taken: &NotTaken) {
     static LOGGED: AtomicU8 = AtomicU8::new(0);
     let bit = 1 << not_taken.option as u8;
@@ -192,6 +204,15 @@ mod tests {
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(9));
         assert!(socket.tcp_congestion().unwrap().starts_with(b"reno"));
+    }
+
+    #[test]
+    fn a_congestion_control_is_changed_and_changed_back() {
+        let socket = socket();
+        let first = change_congestion(&socket, "reno").unwrap();
+        assert_eq!(change_congestion(&socket, &first).unwrap(), "reno");
+        change_congestion(&socket, "nosuch").unwrap_err();
+        assert_eq!(change_congestion(&socket, "reno").unwrap(), first);
     }
 
     #[test]

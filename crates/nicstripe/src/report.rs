@@ -85,6 +85,8 @@ pub struct LinkReport {
     pub path_mtu: Option<u32>,
     /// Times that it was lost.
     pub failures: u32,
+    /// How many of these were because what it carried was damaged, though TCP had taken it for right: a bad cable, card or switch.
+    pub damaged: u32,
     /// What the sender's kernel says.
     pub kernel: KernelView,
 }
@@ -289,6 +291,7 @@ mod tests {
             interface_bytes: None,
             path_mtu: None,
             failures: 0,
+            damaged: 0,
             kernel: KernelView { busy: Some(Duration::from_millis(100)), ..KernelView::default() },
         }
     }

@@ -185,6 +185,10 @@ impl<S: EventSink> Stream<S> {
             }
             Err(end) => end,
         };
+        // TLS may have left a last word, which tells the peer why; it is not waited for.
+        if let StreamEnd::Tls(_) = end {
+            let _ = self.tls.try_flush();
+        }
         tracing::debug!(end = %crate::logged::logged_error(&end), "connection ended");
         self.sink.deliver(vec![StreamEvent::Ended(end)]).await;
     }

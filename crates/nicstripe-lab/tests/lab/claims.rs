@@ -256,7 +256,7 @@ fn interfaces() -> Vec<String> {
 }
 
 /// Whether this process sees all users of the machine, as no process in a user namespace of its own does.
-fn in_first_user_namespace() -> bool {
+pub(crate) fn in_first_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map").unwrap().split_whitespace().eq(["0", "0", "4294967295"])
 }
 

@@ -82,6 +82,16 @@ fn receive(mut stream: TcpStream, received: &AtomicU64) {
     }
 }
 
+/// Sends so many bytes of the given pattern over one link, and returns what arrived.
+pub(crate) fn carry(lab: &Lab, link: usize, from: Host, len: usize, pattern: u8) -> Vec<u8> {
+    let (mut sender, mut receiver) = connect(lab, link, from).unwrap();
+    let sending = thread::spawn(move || sender.write_all(&vec![pattern; len]).unwrap());
+    let mut arrived = Vec::new();
+    receiver.read_to_end(&mut arrived).unwrap();
+    sending.join().unwrap();
+    arrived
+}
+
 /// A UDP socket on each host, connected over one link.
 pub(crate) struct Pair {
     a: UdpSocket,

@@ -96,6 +96,7 @@ mod tests {
             interface_bytes: None,
             path_mtu: None,
             failures: 0,
+            damaged: 0,
             kernel: KernelView::default(),
         }
     }

@@ -165,6 +165,7 @@ impl Driver {
                 _ = progress.tick() => {
                     self.tell_progress();
                     self.report_now_and_then();
+                    self.slots.values_mut().for_each(|slot| slot.tend(Instant::now()));
                 }
             }
             let now = Instant::now();

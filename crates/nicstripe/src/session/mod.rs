@@ -1,8 +1,10 @@
 //! A session at work: one task owns its state and applies what streams, disks and commands tell it.
 //!
 //! `nicstripe-proto` decides; this module asks it and does what it says. [`driver`] is the loop, [`input`] what it is told, [`work`] the files of a
-//! transfer, [`live`] and [`kept`] what is no file, [`ports`] the way to the threads of trees, [`slot`] the connections of a path.
+//! transfer, [`live`] and [`kept`] what is no file, [`ports`] the way to the threads of trees, [`slot`] the connections of a path,
+//! [`congestion`] how they give way to losses.
 
+mod congestion;
 mod driver;
 mod input;
 mod kept;

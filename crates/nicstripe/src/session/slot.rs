@@ -4,13 +4,14 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use nicstripe_link::{TcpInfo, tcp_info};
+use nicstripe_link::{TcpInfo, change_congestion, tcp_info};
 use nicstripe_proto::{BitRate, DataHeader, Frame, PathId, message::StreamReport, path::Path};
 use tokio::{sync::mpsc, task::AbortHandle};
 
+use super::congestion::{Advice, Congestion};
 use crate::{
     daemon::InterfaceBytes,
     event::{LinkName, LinkState},
@@ -100,6 +101,8 @@ pub(super) struct Slot {
     pub(super) retired: bool,
     /// Payload since it was reported last.
     pub(super) moved: InterfaceBytes,
+    /// Times that a connection ended as what it carried was damaged.
+    pub(super) damaged: u32,
     /// Whether a connection is being made.
     pub(super) connecting: bool,
     open: Option<Open>,
@@ -112,7 +115,13 @@ struct Open {
     outgoing: mpsc::Sender<Outgoing>,
     task: AbortHandle,
     probe: Option<OwnedFd>,
+    congestion: Congestion,
+    /// The congestion control that it had at first, where it has another.
+    before: Option<String>,
 }
+
+/// The congestion control that goes by rate and round trip (Linux 4.9).
+const BBR: &str = "bbr";
 
 /// Frames that may wait for a stream's task. Data is limited to 16 chunks by its flow, and control frames are few: a full queue means that
 /// the task has hung.
@@ -128,6 +137,7 @@ impl Slot {
             generation: 0,
             retired: false,
             moved: InterfaceBytes::default(),
+            damaged: 0,
             connecting: false,
             open: None,
             past: KernelView::default(),
@@ -141,7 +151,7 @@ impl Slot {
 
     /// A connection is up.
     pub(super) fn open(&mut self, outgoing: mpsc::Sender<Outgoing>, task: AbortHandle, probe: Option<OwnedFd>) {
-        self.open = Some(Open { outgoing, task, probe });
+        self.open = Some(Open { outgoing, task, probe, congestion: Congestion::new(), before: None });
     }
 
     /// The connection is over, or to be ended.
@@ -178,6 +188,27 @@ impl Slot {
 
     fn send(&self, outgoing: Outgoing) -> bool {
         self.open.as_ref().is_some_and(|open| open.outgoing.try_send(outgoing).is_ok())
+    }
+
+    /// Sees to it that losses do not slow the connection more than they must; to be called several times a second.
+    pub(super) fn tend(&mut self, now: Instant) {
+        let Some(open) = &mut self.open else { return };
+        let Some((probe, info)) = open.probe.as_ref().and_then(|probe| Some((probe, tcp_info(probe).ok()?))) else { return };
+        let (name, advice) = match open.congestion.on_info(&info, now) {
+            Some(Advice::Try) => (BBR, "tried"),
+            Some(Advice::Return) => (open.before.as_deref().unwrap_or_default(), "taken back"),
+            None => return,
+        };
+        match change_congestion(probe, name) {
+            Ok(before) => {
+                tracing::debug!(interface = %self.plan.interface, name, "packets get lost: another congestion control is {advice}");
+                open.before = Some(before);
+            }
+            Err(error) => {
+                tracing::debug!(interface = %self.plan.interface, name, %error, "no other congestion control");
+                open.congestion.on_refused();
+            }
+        }
     }
 
     /// What the kernel says of all connections that this path has had.

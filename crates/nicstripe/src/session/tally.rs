@@ -158,6 +158,7 @@ impl Tally {
                 other.bytes += bytes;
                 other.wire_bytes += wire_bytes;
                 other.failures += failures;
+                other.damaged += slot.damaged;
                 other.kernel = sum(&other.kernel, &kernel);
                 other.theory = other.theory.min(theory);
                 other.path_mtu = [other.path_mtu, slot.path_mtu].into_iter().flatten().min();
@@ -177,6 +178,7 @@ impl Tally {
                 interface_bytes: None,
                 path_mtu: slot.path_mtu,
                 failures,
+                damaged: slot.damaged,
                 kernel,
             }),
         }

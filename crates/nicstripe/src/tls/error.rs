@@ -97,6 +97,13 @@ impl TlsError {
         }
     }
 
+    /// Whether bytes were changed on the way: at this end, or at the other, which says so with an alert. Who does it on purpose is told no
+    /// more than bad memory in a switch.
+    pub(crate) fn tells_of_damage(&self) -> bool {
+        use AlertDescription::{BadRecordMac, RecordOverflow};
+        matches!(self, Self::Record(_) | Self::Alert(BadRecordMac | RecordOverflow))
+    }
+
     /// Tells that this end hung up on us while reading or writing, so that a last word of the peer's may still be there to read.
     pub(super) fn is_hang_up(error: &io::Error) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};

@@ -16,7 +16,6 @@ use crate::{
         slot::{Established, PathPlan, Slot},
     },
     stream::{EventSink, Stream, StreamEnd, StreamEvent},
-    tls::TlsError,
 };
 
 impl Driver {
@@ -124,7 +123,7 @@ impl Driver {
                 let loss = match &end {
                     StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
                     // TCP took them for right: whoever changed them, they are not what the peer sent.
-                    StreamEnd::Tls(TlsError::Record(_)) => PathLoss::Damaged,
+                    StreamEnd::Tls(error) if error.tells_of_damage() => PathLoss::Damaged,
                     _ => PathLoss::Reset,
                 };
                 tracing::info!(path = path.0, end = %logged_error(&end), "path lost its connection");
@@ -152,6 +151,7 @@ impl Driver {
 
     pub(super) fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&path) {
+            slot.damaged += u32::from(loss == PathLoss::Damaged);
             slot.close();
         }
         self.session.handle_path_lost(path, loss, now);
@@ -243,7 +243,7 @@ fn loss_text(loss: PathLoss) -> &'static str {
         PathLoss::Silent => "nothing heard for 1.5 s",
         PathLoss::Reset => "connection closed",
         PathLoss::Protocol => "peer sent what makes no sense",
-        PathLoss::Damaged => "data came damaged: a bad cable, card or memory",
+        PathLoss::Damaged => "what it carried was damaged: suspect cable, card or switch",
         PathLoss::WrongInterface => "arrives at another interface of the peer",
         _ => "lost",
     }

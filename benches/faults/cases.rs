@@ -1,0 +1,358 @@
+//! What happens in each case, and what is asked of it.
+
+use std::{thread, time::Duration};
+
+use nicstripe_lab::{BitRate, Direction, can_corrupt};
+use rustix::process::Signal;
+
+use crate::{
+    bench_support::{Cables, Peak, Place, Result, Sample, Scene, Spread, Way},
+    cgroup::Groups,
+    disk::Disk,
+    play::{Play, Played, Start},
+};
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Case {
+    None,
+    Cut,
+    Silent,
+    OnewayThere,
+    OnewayBack,
+    Loss,
+    Heal,
+    Flap,
+    Slow,
+    Corrupt,
+    RebootDaemon,
+    RebootClient,
+    StopDaemon,
+    StopClient,
+    Dark,
+    Stall,
+    Narrow,
+}
+
+/// A value beside the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Also {
+    pub(crate) of_it: &'static str,
+    pub(crate) decimals: usize,
+    bar: f64,
+    /// Whether the bar is the least.
+    least: bool,
+}
+
+impl Also {
+    pub(crate) fn is_met_by(self, value: f64) -> bool {
+        if self.least { value >= self.bar } else { value <= self.bar }
+    }
+
+    pub(crate) fn bar(self) -> String {
+        format!("{} {}", if self.least { "≥" } else { "≤" }, self.bar)
+    }
+}
+
+/// What came of one copy.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Seconds.
+    pub(crate) over_ideal: f64,
+    /// The values that [`Case::also`] lists.
+    pub(crate) also: Vec<f64>,
+    pub(crate) failovers: u64,
+    /// The most memory of client and daemon.
+    pub(crate) peaks: [Peak; 2],
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 17] = [
+        Self::None,
+        Self::Cut,
+        Self::Silent,
+        Self::OnewayThere,
+        Self::OnewayBack,
+        Self::Loss,
+        Self::Heal,
+        Self::Flap,
+        Self::Slow,
+        Self::Corrupt,
+        Self::RebootDaemon,
+        Self::RebootClient,
+        Self::StopDaemon,
+        Self::StopClient,
+        Self::Dark,
+        Self::Stall,
+        Self::Narrow,
+    ];
+
+    /// As one types it.
+    pub(crate) fn name(self) -> String {
+        clap::ValueEnum::to_possible_value(&self).map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Why it cannot be tried here.
+    pub(crate) fn obstacle(self) -> Option<String> {
+        match self {
+            Self::Corrupt => can_corrupt().err().map(|error| nicstripe::chain(&error)),
+            Self::Stall => Disk::obstacle(),
+            Self::Narrow => Groups::obstacle(),
+            _ => None,
+        }
+    }
+
+    /// The most seconds over ideal that are asked for.
+    pub(crate) fn over_bar(self) -> Option<f64> {
+        match self {
+            Self::Cut | Self::Flap | Self::Slow => Some(0.5),
+            Self::Silent | Self::OnewayThere | Self::OnewayBack => Some(1.5),
+            Self::Dark => Some(2.0),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn also(self) -> &'static [Also] {
+        match self {
+            Self::Loss => &[Also { of_it: "% of the sum", decimals: 1, bar: 98.0, least: true }],
+            Self::Heal => &[
+                Also { of_it: "s from heal to data", decimals: 2, bar: 2.0, least: false },
+                Also { of_it: "% dip of the other", decimals: 1, bar: 5.0, least: false },
+            ],
+            Self::Corrupt => &[Also { of_it: "corruptions in all", decimals: 0, bar: CORRUPTIONS as f64, least: true }],
+            Self::Stall => &[Also { of_it: "s from thaw to full rate", decimals: 2, bar: 1.0, least: false }],
+            Self::Narrow => &[Also { of_it: "MiB with page cache", decimals: 0, bar: 128.0, least: false }],
+            _ => &[],
+        }
+    }
+
+    /// The most memory that an end may have, in MiB.
+    pub(crate) fn memory_bar(self) -> f64 {
+        32.0 + 8.0 * self.cables().count() as f64
+    }
+
+    fn cables(self) -> Cables {
+        let count = if self == Self::Narrow { 4 } else { 2 };
+        Cables::of(count.to_string(), vec![nicstripe_lab::LinkSpec::gigabit(); count])
+    }
+
+    /// Bytes of the file, where so many were asked for.
+    fn size(self, size: u64) -> u64 {
+        if self == Self::Heal { 2 * size } else { size }
+    }
+
+    /// Does it to a copy, and sees to its end.
+    fn play(self, mut play: Play<'_>, way: Way, disk: Option<&Disk>) -> Result<Outcome> {
+        let lab = &play.scene.lab;
+        // Data goes one way and answers go the other.
+        let [data, answers] = match way {
+            Way::Put => [Direction::AToB, Direction::BToA],
+            Way::Get => [Direction::BToA, Direction::AToB],
+        };
+        match self {
+            Self::None | Self::Narrow | Self::Corrupt => play.rest_on(play.scene.cables.count() as f64),
+            Self::Loss => play.rest_on(2.0),
+            Self::Cut => at_half(&mut play, |play| Ok(play.scene.lab.cut(1)?), 1.0)?,
+            Self::Silent => at_half(&mut play, |play| Ok(play.scene.lab.drop_silently(1, Direction::Both)?), 1.0)?,
+            Self::OnewayThere => at_half(&mut play, |play| Ok(play.scene.lab.drop_silently(1, data)?), 1.0)?,
+            Self::OnewayBack => at_half(&mut play, |play| Ok(play.scene.lab.drop_silently(1, answers)?), 1.0)?,
+            Self::Slow => at_half(&mut play, |play| Ok(play.scene.lab.set_rate(1, BitRate::mbit(10))?), 1.01)?,
+            Self::Heal => return heal(play),
+            Self::Flap => {
+                play.until_share(0.2)?;
+                play.rest_on(1.0);
+                let mut ended = false;
+                for plugged in [false, true].into_iter().cycle() {
+                    if ended {
+                        break;
+                    }
+                    if plugged { lab.heal(1) } else { lab.cut(1) }?;
+                    ended = play.watch_for(Duration::from_secs(1))?;
+                }
+            }
+            Self::RebootDaemon => reboot(&mut play, 1)?,
+            Self::RebootClient => reboot(&mut play, 0)?,
+            Self::StopDaemon => stop(&mut play, 1)?,
+            Self::StopClient => stop(&mut play, 0)?,
+            Self::Dark => {
+                play.until_share(0.5)?;
+                (0..2).try_for_each(|link| lab.cut(link))?;
+                if play.watch_for(DARK)? {
+                    return Err("it ended with no cable".into());
+                }
+                (0..2).try_for_each(|link| lab.heal(link))?;
+                play.rest_on(2.0);
+            }
+            Self::Stall => return stall(play, way, disk.ok_or("no disk")?),
+        }
+        let size = play.scene.sample.size;
+        let sum = play.scene.cables.theory().unwrap_or(f64::NAN);
+        let played = play.end()?;
+        let share = 100.0 * size as f64 * 8.0 / played.wall.as_secs_f64() / sum;
+        Ok(Outcome::of(&played, if self == Self::Loss { vec![share] } else { Vec::new() }))
+    }
+}
+
+impl Outcome {
+    fn of(played: &Played, also: Vec<f64>) -> Self {
+        Self { over_ideal: played.over_ideal(), also, failovers: played.report.failovers.unwrap_or(0), peaks: played.peaks }
+    }
+}
+
+/// Lets a case happen so often; corrupting goes on until there were enough corruptions.
+pub(crate) fn run(case: Case, way: Way, size: u64, runs: u32, options: &[String]) -> Result<Vec<Outcome>> {
+    let size = case.size(size);
+    let place = if case == Case::Narrow { Place::on_disk(None, 2 * size)? } else { Place::in_memory(3 * size)? };
+    let mut sample = Sample::incompressible(place.files(way.from()).join("sample.bin"), size)?;
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    let corruptions = |outcomes: &[Outcome]| outcomes.iter().flat_map(|outcome| &outcome.also).sum::<f64>();
+    while outcomes.len() < runs as usize || (case == Case::Corrupt && corruptions(&outcomes) < CORRUPTIONS as f64) {
+        let outcome = once(case, way, &place, &mut sample, options)?;
+        eprintln!("{}, {}: {:.2} s over ideal, also {:.2?}", case.name(), way.name(), outcome.over_ideal, outcome.also);
+        outcomes.push(outcome);
+    }
+    if case == Case::Corrupt {
+        let all = corruptions(&outcomes);
+        outcomes.iter_mut().for_each(|outcome| outcome.also = vec![all]);
+    }
+    Ok(outcomes)
+}
+
+fn once(case: Case, way: Way, place: &Place, sample: &mut Sample, options: &[String]) -> Result<Outcome> {
+    let cables = case.cables();
+    let mut options = options.to_vec();
+    let scene = Scene::build(&cables, place, sample, way.from())?;
+    // After the scene, which makes the folder anew.
+    let disk = match case {
+        Case::Stall => Some(Disk::over(&place.files(scene.to()), place, scene.sample.size)?),
+        _ => None,
+    };
+    let groups = if case == Case::Narrow { Some(Groups::new(NARROW)?) } else { None };
+    match case {
+        Case::Loss => scene.lab.lose(1, Direction::Both, 0.005)?,
+        Case::Corrupt => options.push("--streams=8".to_owned()),
+        _ => {}
+    }
+    let start = Start { options: &options, groups: groups.as_ref() };
+    let mut play = Play::begin(&scene, start)?;
+    if case == Case::Corrupt {
+        play.until_share(0.02)?;
+        (0..2).try_for_each(|link| scene.lab.corrupt(link, Direction::Both, CORRUPTED))?;
+    }
+    let mut outcome = case.play(play, way, disk.as_ref())?;
+    if case == Case::Corrupt {
+        let corrupted = (0..2).map(|link| scene.lab.corrupted(link)).sum::<std::result::Result<u64, _>>()?;
+        outcome.also = vec![corrupted as f64];
+    }
+    if let Some(groups) = &groups {
+        let peak = [0, 1].into_iter().filter_map(|end| groups.peak(end)).max().ok_or("no peak of a memory cgroup")?;
+        outcome.also = vec![peak as f64 / f64::from(1 << 20)];
+    }
+    Ok(outcome)
+}
+
+/// Does something when half of the file has arrived; from then on so many cables carry the rest.
+fn at_half(play: &mut Play<'_>, action: impl FnOnce(&Play<'_>) -> Result<()>, cables: f64) -> Result<()> {
+    play.until_share(0.5)?;
+    action(play)?;
+    play.rest_on(cables);
+    Ok(())
+}
+
+/// Cuts a cable for 2 s, and looks at it and at the other.
+fn heal(mut play: Play<'_>) -> Result<Outcome> {
+    play.until_share(0.3)?;
+    let cut = play.now();
+    play.scene.lab.cut(1)?;
+    play.watch_for(Duration::from_secs(2))?;
+    let before = play.received(1);
+    let healed = play.now();
+    play.scene.lab.heal(1)?;
+    play.until("data flowed on the healed cable", |play| play.received(1) >= before + DATA)?;
+    let took = (play.now() - healed).as_secs_f64();
+    play.rest_on(2.0);
+    let played = play.end()?;
+    let rates = played.rates(0, Duration::from_secs(1));
+    let within = |from: Duration, to: Duration| rates.iter().filter(move |(at, _)| (from..to).contains(at)).map(|(_, rate)| *rate);
+    let steady: Vec<f64> = within(Duration::from_millis(1300), cut).collect();
+    let least = within(cut, healed + Duration::from_secs(3)).fold(f64::INFINITY, f64::min);
+    let dip = 1.0 - least / Spread::of(&steady, |rate| *rate).median();
+    eprintln!("data on the healed cable after {took:.3} s; the other dipped by {:.1} %", 100.0 * dip);
+    Ok(Outcome::of(&played, vec![took, 100.0 * dip]))
+}
+
+/// Cuts a machine off without a word, kills what runs on it, and brings both back.
+fn reboot(play: &mut Play<'_>, end: usize) -> Result<()> {
+    play.until_share(0.5)?;
+    let lab = &play.scene.lab;
+    (0..2).try_for_each(|link| lab.drop_silently(link, Direction::Both))?;
+    play.kill(end)?;
+    if play.scene.received()?.exists() {
+        return Err("there is a file under the final name before the copy is whole".into());
+    }
+    thread::sleep(SWITCHED_OFF);
+    (0..2).try_for_each(|link| lab.pass(link))?;
+    play.start_again(end)?;
+    play.rest_on(2.0);
+    Ok(())
+}
+
+fn stop(play: &mut Play<'_>, end: usize) -> Result<()> {
+    play.until_share(0.5)?;
+    play.signal(end, Signal::STOP)?;
+    play.watch_for(STOPPED)?;
+    play.signal(end, Signal::CONT)?;
+    play.rest_on(2.0);
+    Ok(())
+}
+
+/// Lets the receiver's disk stand still.
+fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
+    let receiver = match way {
+        Way::Put => 1,
+        Way::Get => 0,
+    };
+    play.until_share(0.3)?;
+    let mut freezer = disk.freeze(STALL)?;
+    play.watch_for(STALL / 6)?;
+    let full = play.peak(receiver);
+    while freezer.try_wait()?.is_none() {
+        play.look()?;
+    }
+    let thawed = play.now();
+    let grown = play.peak(receiver).saturating_sub(full);
+    play.rest_on(2.0);
+    let theory = play.scene.cables.theory().unwrap_or(f64::NAN) / 8.0;
+    let played = play.end()?;
+    if played.report.failovers != Some(0) {
+        return Err(format!("a cable was given up over a stall: {:?}", played.report).into());
+    }
+    if grown > GROWTH {
+        return Err(format!("memory grew by {grown} bytes in a stall").into());
+    }
+    let window = Duration::from_millis(250);
+    let rates = [0, 1].map(|link| played.rates(link, window));
+    let sums = rates[0].iter().zip(&rates[1]).map(|((at, one), (_, other))| (*at, one + other));
+    let full_rate = sums.filter(|(at, _)| *at >= thawed + window).find(|(_, rate)| *rate >= 0.9 * theory);
+    let took = full_rate.map_or(f64::INFINITY, |(at, _)| (at - window).saturating_sub(thawed).as_secs_f64());
+    Ok(Outcome::of(&played, vec![took]))
+}
+
+/// As many corruptions at least are asked for.
+const CORRUPTIONS: u64 = 1000;
+/// Of the frames that are long: one in 50, a superpacket of up to 64 KiB each.
+const CORRUPTED: f64 = 0.02;
+
+const DARK: Duration = Duration::from_secs(60);
+const STOPPED: Duration = Duration::from_secs(5);
+const SWITCHED_OFF: Duration = Duration::from_secs(3);
+const STALL: Duration = Duration::from_secs(30);
+
+/// What memory may grow by while a full pool waits: what allocators and the kernel round up.
+const GROWTH: u64 = 1 << 20;
+
+/// A memory cgroup's limit.
+const NARROW: u64 = 128 << 20;
+
+/// A cable that has brought so many bytes carries data, not only handshakes.
+const DATA: u64 = 1 << 20;

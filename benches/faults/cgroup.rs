@@ -1,0 +1,88 @@
+//! A group of processes that gets so much memory and no more, page cache included: cgroup v1 or v2.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use nicstripe_lab::Host;
+
+use crate::bench_support::{Result, Scene};
+
+/// Two such groups, one an end. They are removed when this is dropped, and by a process of its own when this one dies.
+pub(crate) struct Groups {
+    folders: [PathBuf; 2],
+    /// Removes them when its standard input ends.
+    sweeper: Child,
+    lifeline: Option<ChildStdin>,
+}
+
+impl Groups {
+    /// Why there can be none.
+    pub(crate) fn obstacle() -> Option<String> {
+        Self::new(64 << 20).err().map(|error| error.to_string())
+    }
+
+    /// Makes two groups with so many bytes each.
+    pub(crate) fn new(bytes: u64) -> Result<Self> {
+        let (base, limit) = base()?;
+        let folders = ["client", "daemon"].map(|end| base.join(format!("nicstripe-bench-{}-{end}", std::process::id())));
+        let script = "cat; for round in 1 2 3 4 5 6 7 8 9 10; do rmdir \"$@\" 2> /dev/null; [ -d \"$1\" ] || [ -d \"$2\" ] || exit 0; sleep 0.2; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sweep"]).args(&folders).stdin(Stdio::piped()).stdout(Stdio::null());
+        // Not of our process group: it is to outlive us.
+        let mut sweeper = command.process_group(0).spawn()?;
+        let lifeline = sweeper.stdin.take();
+        let groups = Self { folders, sweeper, lifeline };
+        for folder in &groups.folders {
+            fs::create_dir(folder).map_err(|error| format!("no memory cgroup in {}: {error}", base.display()))?;
+            fs::write(folder.join(limit), bytes.to_string()).map_err(|error| format!("no limit of memory: {error}"))?;
+        }
+        Ok(groups)
+    }
+
+    /// The command that runs in the group of an end, 0 for the client and 1 for the daemon, in the stead of one on that end's host.
+    pub(crate) fn inside(&self, scene: &Scene<'_>, command: &Command, end: usize) -> Command {
+        let mut inside = scene.lab.command(Host::ALL[end], "sh");
+        inside.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.folders[end]);
+        inside.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
+    }
+
+    /// The most memory that an end's group has had, page cache included, in bytes.
+    pub(crate) fn peak(&self, end: usize) -> Option<u64> {
+        let folder = &self.folders[end];
+        let text = ["memory.max_usage_in_bytes", "memory.peak"].iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
+        text.trim().parse().ok()
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            let _ = fs::remove_dir(folder);
+        }
+        self.lifeline.take();
+        let _ = self.sweeper.wait();
+    }
+}
+
+/// Where groups are made, and the file that has their limit.
+fn base() -> Result<(PathBuf, &'static str)> {
+    let (old, new) = (Path::new("/sys/fs/cgroup/memory"), Path::new("/sys/fs/cgroup"));
+    if old.join("memory.limit_in_bytes").exists() {
+        return Ok((old.to_owned(), "memory.limit_in_bytes"));
+    }
+    match fs::read_to_string(new.join("cgroup.subtree_control")) {
+        Ok(text) if text.split_whitespace().any(|name| name == "memory") => Ok((new.to_owned(), "memory.max")),
+        _ => Err("no memory cgroup, old or new".into()),
+    }
+}

@@ -1,0 +1,123 @@
+//! What faults cost: one cable of two that is cut, falls silent, loses, corrupts, flaps or becomes slow; machines that reboot or stand
+//! still; a disk that stalls; all cables gone; little memory.
+//!
+//! `cargo bench --bench faults -- --case cut,silent,oneway-there,oneway-back,loss,heal,flap,slow --size 1G --runs 3 --direction put,get`
+//!
+//! | case | what happens | value and bar |
+//! | --- | --- | --- |
+//! | none | nothing | s over ideal |
+//! | cut | the second cable loses its carrier at half | ≤ 0.5 s over ideal on the rest |
+//! | silent, oneway-there, oneway-back | it loses everything silently at half: both ways, the data, the answers | ≤ 1.5 s |
+//! | loss | it loses 0.5 % of the frames, both ways, from the start | ≥ 98 % of the sum |
+//! | heal | it is cut for 2 s; the file is twice `--size` | data on it ≤ 2 s later, the other's rate dips ≤ 5 % |
+//! | flap | it is cut and healed again, a second each | no worse than without it, + 0.5 s |
+//! | slow | its rate falls to 1 % at half | ≤ 0.5 s over ideal on the rest |
+//! | corrupt | both corrupt what TCP accepts, until 1,000 frames were corrupted; 8 connections each | every copy right |
+//! | reboot-daemon, reboot-client | all that it sends and gets vanishes, it is killed, and 3 s later is back | s over ideal |
+//! | stop-daemon, stop-client | it gets no processor for 5 s (SIGSTOP) | s over ideal |
+//! | dark | both cables are cut for 60 s | ≤ 2 s over ideal |
+//! | stall | the receiver's disk takes nothing for 30 s (fsfreeze) | full rate again ≤ 1 s after; no cable is given up, memory stays |
+//! | narrow | 4 cables, each end in a memory cgroup of 128 MiB, files on a disk | it ends right |
+//!
+//! Ideal is what the cables that are left carry at their theory from the last event to the end. All cables are gigabit ones. Fails when a
+//! copy is wrong or does not end by itself, and when a cable is given up over a stall; a bar of speed or memory that is missed is marked.
+//! What a kernel or a machine does not let one do (eBPF, a loop device, fsfreeze, a memory cgroup) is left out with the reason.
+#![forbid(unsafe_code)]
+
+#[path = "../bench_support/mod.rs"]
+mod bench_support;
+mod cases;
+mod cgroup;
+mod disk;
+mod play;
+
+use std::process::ExitCode;
+
+use bench_support::{Contender, Result, Spread, Table, Way, circumstances, parse_size};
+use clap::Args;
+
+use crate::cases::{Case, Outcome};
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// Bytes to copy
+    #[arg(long, default_value = "1G", value_parser = parse_size)]
+    size: u64,
+
+    /// Copies of each case each way
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+
+    /// What happens
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Case::ALL)]
+    case: Vec<Case>,
+
+    /// Which way the file goes
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "put,get")]
+    direction: Vec<Way>,
+
+    /// Options for `cp`, as one word: --options=--streams=4
+    #[arg(long, value_delimiter = ' ')]
+    options: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    // Mounts of ours are nobody else's business, and are gone with us.
+    disk::enter_own_mounts();
+    bench_support::run(bench)
+}
+
+fn bench(arguments: Arguments) -> Result<()> {
+    let mut table = Table::new(&HEADINGS);
+    let mut failures = Vec::new();
+    for case in &arguments.case {
+        if let Some(obstacle) = case.obstacle() {
+            println!("{} is left out: {obstacle}", case.name());
+            continue;
+        }
+        for way in &arguments.direction {
+            match cases::run(*case, *way, arguments.size, arguments.runs, &arguments.options) {
+                Ok(runs) => table.row(row(*case, *way, &runs)),
+                Err(error) => {
+                    let failure = format!("{}, {}: {error}", case.name(), way.name());
+                    eprintln!("{failure}");
+                    failures.push(failure);
+                    table.row([case.name(), way.name().to_owned(), "FAILED".to_owned()]);
+                }
+            }
+        }
+    }
+    let size = arguments.size >> 20;
+    println!("\n{}", circumstances(&[Contender::Nicstripe]));
+    println!("{size} MiB; median (least–greatest), {} runs each; all copies checked byte by byte.\n\n{table}", arguments.runs);
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+}
+
+const HEADINGS: [&str; 11] =
+    ["case", "way", "s over ideal", "bar", "also", "bar", "of it", "connections lost", "client, MiB", "daemon, MiB", "memory bar"];
+
+fn row(case: Case, way: Way, runs: &[Outcome]) -> Vec<String> {
+    let over = Spread::of(runs, |run| run.over_ideal);
+    let marked = |text: String, missed: bool| if missed { format!("{text} MISSED") } else { text };
+    let over_bar = case.over_bar();
+    let mut cells = vec![case.name().to_owned(), way.name().to_owned()];
+    cells.push(marked(over.print(2), over_bar.is_some_and(|bar| over.median() > bar)));
+    cells.push(over_bar.map_or_else(String::new, |bar| format!("≤ {bar}")));
+    let also = case.also().iter().enumerate().map(|(index, also)| {
+        let value = Spread::of(runs, |run| run.also.get(index).copied().unwrap_or(f64::NAN));
+        let missed = !also.is_met_by(value.median());
+        [marked(value.print(also.decimals), missed), also.bar(), also.of_it.to_owned()]
+    });
+    let also: Vec<[String; 3]> = also.collect();
+    cells.extend((0..3).map(|column| also.iter().map(|cells| cells[column].as_str()).collect::<Vec<_>>().join("; ")));
+    cells.push(Spread::of(runs, |run| run.failovers as f64).print(0));
+    let bar = case.memory_bar();
+    for end in [0, 1] {
+        let peak = Spread::of(runs, |run| run.peaks[end].resident as f64 / MIB);
+        cells.push(marked(peak.print(1), peak.median() > bar));
+    }
+    cells.push(format!("≤ {bar}"));
+    cells
+}
+
+const MIB: f64 = 1_048_576.0;

@@ -1,0 +1,244 @@
+//! A copy that is watched while things are done to it: what has arrived by when, and how much memory both ends took.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    bench_support::{CpReport, Peak, Process, Result, Scene, cp, serve, time_limit},
+    cgroup::Groups,
+};
+
+/// How the two commands are started.
+#[derive(Clone, Copy)]
+pub(crate) struct Start<'a> {
+    /// Options for `cp`.
+    pub(crate) options: &'a [String],
+    /// What limits their memory.
+    pub(crate) groups: Option<&'a Groups>,
+}
+
+/// A running copy.
+pub(crate) struct Play<'a> {
+    pub(crate) scene: &'a Scene<'a>,
+    start: Start<'a>,
+    client: Process,
+    daemon: Process,
+    begun: Instant,
+    deadline: Instant,
+    /// Bytes of the file for a byte that the receiver's counters count.
+    scale: f64,
+    before: Vec<u64>,
+    samples: Vec<Sample>,
+    /// The most of client and daemon.
+    peaks: [Peak; 2],
+    /// When the file would end, were the cables to carry their theory from here on.
+    ideal: Option<Duration>,
+}
+
+/// What each cable had brought by a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) at: Duration,
+    pub(crate) received: Vec<u64>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) wall: Duration,
+    pub(crate) ideal: Duration,
+    pub(crate) peaks: [Peak; 2],
+    pub(crate) report: CpReport,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl<'a> Play<'a> {
+    /// Starts daemon and client.
+    pub(crate) fn begin(scene: &'a Scene<'a>, start: Start<'a>) -> Result<Self> {
+        let daemon = start_daemon(scene, start)?;
+        let before = scene.received_bytes()?;
+        let begun = Instant::now();
+        let client = start_client(scene, start)?;
+        let deadline = begun + time_limit(scene.sample.size) + PATIENCE;
+        Ok(Self {
+            scene,
+            start,
+            client,
+            daemon,
+            begun,
+            deadline,
+            scale: FILE_SHARE,
+            before,
+            samples: Vec::new(),
+            peaks: [Peak::default(); 2],
+            ideal: None,
+        })
+    }
+
+    /// Since the start of the client.
+    pub(crate) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Looks once, and tells whether the client has ended.
+    pub(crate) fn look(&mut self) -> Result<bool> {
+        if Instant::now() > self.deadline {
+            return Err("the copy did not end in time".into());
+        }
+        let ended = self.client.has_ended_within(INTERVAL)?;
+        let received = self.scene.received_bytes()?;
+        let received = received.iter().zip(&self.before).map(|(now, before)| now - before).collect();
+        self.samples.push(Sample { at: self.now(), received });
+        if self.samples.len().is_multiple_of(SAMPLES_A_PEAK) || ended {
+            self.peaks[0].update(&self.client);
+            self.peaks[1].update(&self.daemon);
+        }
+        Ok(ended)
+    }
+
+    /// Looks for so long, or until the client has ended, and tells whether it has.
+    pub(crate) fn watch_for(&mut self, time: Duration) -> Result<bool> {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            if self.look()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Looks until something is so. Errors: the client ends before.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<()> {
+        while !is_so(self) {
+            if self.look()? {
+                return Err(format!("the copy ended before {what}: expected a greater --size").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks until this share of the file has arrived.
+    pub(crate) fn until_share(&mut self, share: f64) -> Result<()> {
+        self.until("so much had arrived", |play| play.arrived() >= share * play.scene.sample.size as f64)
+    }
+
+    /// What a cable has brought.
+    pub(crate) fn received(&self, link: usize) -> u64 {
+        self.samples.last().and_then(|sample| sample.received.get(link)).copied().unwrap_or(0)
+    }
+
+    /// Bytes of the file that have arrived, each once unless a fault cost some.
+    pub(crate) fn arrived(&self) -> f64 {
+        let received: u64 = self.samples.last().map_or(0, |sample| sample.received.iter().sum());
+        received as f64 * self.scale
+    }
+
+    /// From here on so many cables carry the rest.
+    pub(crate) fn rest_on(&mut self, cables: f64) {
+        let left = (self.scene.sample.size as f64 - self.arrived()).max(0.0);
+        let theory = self.scene.cables.theory().unwrap_or(f64::NAN) / self.scene.cables.count() as f64;
+        self.ideal = Some(self.now() + Duration::from_secs_f64(left * 8.0 / (theory * cables)));
+    }
+
+    /// Sends a signal to client or daemon.
+    pub(crate) fn signal(&self, end: usize, signal: Signal) -> Result<()> {
+        self.process(end).signal(signal)
+    }
+
+    /// Kills an end with kill -9.
+    pub(crate) fn kill(&mut self, end: usize) -> Result<()> {
+        self.peak(end);
+        if end == 0 { self.client.kill() } else { self.daemon.kill() }
+    }
+
+    /// Starts an end that was killed again.
+    pub(crate) fn start_again(&mut self, end: usize) -> Result<()> {
+        match end {
+            0 => self.client = start_client(self.scene, self.start)?,
+            _ => self.daemon = start_daemon(self.scene, self.start)?,
+        }
+        Ok(())
+    }
+
+    /// The most memory that an end has had so far, in bytes.
+    pub(crate) fn peak(&mut self, end: usize) -> u64 {
+        let process = if end == 0 { &self.client } else { &self.daemon };
+        self.peaks[end].update(process);
+        self.peaks[end].resident
+    }
+
+    /// Waits for the end, and checks what arrived.
+    pub(crate) fn end(mut self) -> Result<Played> {
+        while !self.look()? {}
+        let wall = self.now();
+        self.client.succeeded()?;
+        let report = CpReport::parse(&self.client.output()?)?;
+        self.scene.sample.check_digest(report.blake3.as_deref().unwrap_or_default(), "nicstripe")?;
+        self.scene.sample.check(&self.scene.received()?)?;
+        self.scene.discard()?;
+        let ideal = self.ideal.ok_or("nothing was said of what is ideal")?;
+        Ok(Played { wall, ideal, peaks: self.peaks, report, samples: self.samples })
+    }
+
+    fn process(&self, end: usize) -> &Process {
+        if end == 0 { &self.client } else { &self.daemon }
+    }
+}
+
+impl Played {
+    /// Seconds that it took longer than is ideal.
+    pub(crate) fn over_ideal(&self) -> f64 {
+        self.wall.as_secs_f64() - self.ideal.as_secs_f64()
+    }
+
+    /// Bytes a second that a cable brought in each window of this length, by the windows' ends.
+    pub(crate) fn rates(&self, link: usize, window: Duration) -> Vec<(Duration, f64)> {
+        let mut first = 0;
+        let mut rates = Vec::new();
+        for sample in &self.samples {
+            while self.samples.get(first + 1).is_some_and(|next| next.at + window <= sample.at) {
+                first += 1;
+            }
+            let start = &self.samples[first];
+            if start.at + window <= sample.at {
+                let bytes = sample.received[link] - start.received[link];
+                rates.push((sample.at, bytes as f64 / (sample.at - start.at).as_secs_f64()));
+            }
+        }
+        rates
+    }
+}
+
+fn start_daemon(scene: &Scene<'_>, start: Start<'_>) -> Result<Process> {
+    let daemon = Process::spawn(limited(scene, start, serve(scene), 1), "serve", &scene.place.logs())?;
+    daemon.await_line("listening on")?;
+    Ok(daemon)
+}
+
+fn start_client(scene: &Scene<'_>, start: Start<'_>) -> Result<Process> {
+    let mut command = cp(scene)?;
+    command.arg("--json").args(start.options);
+    Process::spawn(limited(scene, start, command, 0), "cp", &scene.place.logs())
+}
+
+fn limited(scene: &Scene<'_>, start: Start<'_>, command: Command, end: usize) -> Command {
+    match start.groups {
+        Some(groups) => groups.inside(scene, &command, end),
+        None => command,
+    }
+}
+
+const INTERVAL: Duration = Duration::from_millis(4);
+
+/// Reading what a process takes costs more than the counters.
+const SAMPLES_A_PEAK: usize = 8;
+
+/// What faults add to the time that a copy may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The rest is headers, of TLS's records and of packets (a superpacket of 64 KiB has one): measured, 0.4 %.
+const FILE_SHARE: f64 = 0.996;

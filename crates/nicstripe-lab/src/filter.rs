@@ -1,0 +1,168 @@
+//! The classifiers that lose and corrupt frames, as netlink messages: cls_bpf at the egress hook of clsact. Pure.
+//!
+//! They act directly (`TCA_BPF_FLAG_ACT_DIRECT`), so that no tc action is needed, which small kernels leave out. Two filters do not
+//! disturb each other: what neither loses goes on to the other.
+
+use std::os::fd::RawFd;
+
+use rtnetlink::{
+    packet_core::DefaultNla,
+    packet_route::{
+        RouteNetlinkMessage,
+        tc::{TcAttribute, TcHandle, TcMessage, TcOption},
+    },
+};
+
+/// What a filter does; one of each fits on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Loss = 1,
+    Corruption = 2,
+}
+
+/// A share of all frames, in 2⁻³² of them: what a random number of 32 bits is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share(u32);
+
+impl Share {
+    /// `None` unless it is a number from 0 to 1. What is between 0 and 2⁻³² becomes 2⁻³².
+    pub(crate) fn new(share: f64) -> Option<Self> {
+        // The conversion saturates, which is the greatest share that there is: one frame in 2³² passes.
+        (0.0..=1.0).contains(&share).then(|| Self((share * TWO_TO_32).ceil() as u32))
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The bound that a random number is below for this share of the numbers.
+    pub(crate) fn bound(self) -> u32 {
+        self.0
+    }
+}
+
+/// The hooks that filters are put at; EEXIST when they are there.
+pub(crate) fn add_hooks(index: u32) -> RouteNetlinkMessage {
+    let mut message = hooks(index);
+    message.attributes.push(TcAttribute::Kind("clsact".to_owned()));
+    RouteNetlinkMessage::NewQueueDiscipline(message)
+}
+
+/// Removes the hooks and all that was put there; ENOENT when they are not there.
+pub(crate) fn remove_hooks(index: u32) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::DelQueueDiscipline(hooks(index))
+}
+
+/// Loses a share of what leaves through an interface, or replaces the share. To be sent with `NLM_F_CREATE` alone.
+///
+/// A program of the classic kind, which needs no right but over the namespace: draw a number, compare it, and lose or go on.
+pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
+    let program = [
+        (LOAD_WORD, 0, 0, RANDOM),
+        (JUMP_IF_GREATER_OR_EQUAL, 1, 0, share.bound()),
+        (RETURN, 0, 0, TC_ACT_SHOT),
+        (RETURN, 0, 0, TC_ACT_UNSPEC),
+    ];
+    let bytes: Vec<u8> = program.into_iter().flat_map(instruction).collect();
+    let count = u16::try_from(program.len()).unwrap_or(u16::MAX);
+    RouteNetlinkMessage::NewTrafficFilter(filter(
+        index,
+        Slot::Loss,
+        vec![option(TCA_BPF_OPS_LEN, &count.to_ne_bytes()), option(TCA_BPF_OPS, &bytes)],
+    ))
+}
+
+/// Runs a program that was loaded on what leaves through an interface. To be sent with `NLM_F_CREATE` alone.
+pub(crate) fn corrupt(index: u32, program: RawFd) -> RouteNetlinkMessage {
+    let options = vec![option(TCA_BPF_FD, &program.to_ne_bytes()), option(TCA_BPF_NAME, b"corrupt\0")];
+    RouteNetlinkMessage::NewTrafficFilter(filter(index, Slot::Corruption, options))
+}
+
+/// Removes one of the filters; ENOENT or EINVAL when it is not there.
+pub(crate) fn remove(index: u32, slot: Slot) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::DelTrafficFilter(empty(index, slot))
+}
+
+fn hooks(index: u32) -> TcMessage {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.handle = TcHandle { major: CLSACT_MAJOR, minor: 0 };
+    message.header.parent = TcHandle { major: CLSACT_MAJOR, minor: CLSACT_PARENT };
+    message
+}
+
+fn filter(index: u32, slot: Slot, mut options: Vec<TcOption>) -> TcMessage {
+    options.push(option(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes()));
+    let mut message = empty(index, slot);
+    message.attributes.extend([TcAttribute::Kind("bpf".to_owned()), TcAttribute::Options(options)]);
+    message
+}
+
+/// A filter is found by its priority and handle, which are both its slot's number.
+fn empty(index: u32, slot: Slot) -> TcMessage {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.parent = TcHandle { major: CLSACT_MAJOR, minor: CLSACT_EGRESS };
+    message.header.handle = TcHandle { major: 0, minor: slot as u16 };
+    message.header.info = ((slot as u32) << 16) | u32::from(ALL_PROTOCOLS.to_be());
+    message
+}
+
+fn option(kind: u16, value: &[u8]) -> TcOption {
+    TcOption::Other(DefaultNla::new(kind, value.to_vec()))
+}
+
+/// `struct sock_filter` (`linux/filter.h`): code, jump if true, jump if false, operand.
+fn instruction((code, if_true, if_false, operand): (u16, u8, u8, u32)) -> [u8; 8] {
+    let [c0, c1] = code.to_ne_bytes();
+    let [k0, k1, k2, k3] = operand.to_ne_bytes();
+    [c0, c1, if_true, if_false, k0, k1, k2, k3]
+}
+
+/// A filter's verdict: the frame is lost (`linux/pkt_cls.h`).
+const TC_ACT_SHOT: u32 = 2;
+/// A filter's verdict: the next one is asked.
+pub(crate) const TC_ACT_UNSPEC: u32 = u32::MAX;
+
+const TWO_TO_32: f64 = 4_294_967_296.0;
+
+/// `TC_H_CLSACT` is ffff:fff1, its handle ffff:0, and its egress ffff:fff3 (`linux/pkt_sched.h`).
+const CLSACT_MAJOR: u16 = 0xffff;
+const CLSACT_PARENT: u16 = 0xfff1;
+const CLSACT_EGRESS: u16 = 0xfff3;
+/// `ETH_P_ALL`.
+const ALL_PROTOCOLS: u16 = 3;
+
+const TCA_BPF_OPS_LEN: u16 = 4;
+const TCA_BPF_OPS: u16 = 5;
+const TCA_BPF_FD: u16 = 6;
+const TCA_BPF_NAME: u16 = 7;
+const TCA_BPF_FLAGS: u16 = 8;
+const ACT_DIRECT: u32 = 1;
+
+/// `BPF_LD | BPF_W | BPF_ABS`.
+const LOAD_WORD: u16 = 0x20;
+/// `BPF_JMP | BPF_JGE | BPF_K`.
+const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
+/// `BPF_RET | BPF_K`.
+const RETURN: u16 = 0x06;
+/// Where a random number is found: `SKF_AD_OFF + SKF_AD_RANDOM`.
+const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_a_number_from_0_to_1() {
+        let bound = |share| Share::new(share).map(Share::bound);
+        assert_eq!([0.0, 0.005, 0.5, 1.0].map(bound), [Some(0), Some(21_474_837), Some(1 << 31), Some(u32::MAX)]);
+        assert_eq!(bound(1e-12), Some(1));
+        assert_eq!([-0.1, 1.1, f64::NAN, f64::INFINITY].map(bound), [None; 4]);
+    }
+
+    #[test]
+    fn loss_and_corruption_have_places_of_their_own() {
+        let info = |slot| empty(5, slot).header.info;
+        assert_eq!(info(Slot::Loss), 0x0001_0000 | u32::from(3u16.to_be()));
+        assert_ne!(info(Slot::Loss), info(Slot::Corruption));
+    }
+}

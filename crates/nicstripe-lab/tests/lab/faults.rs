@@ -1,0 +1,103 @@
+//! Cables that lose some frames, and cables that change some.
+
+use std::time::Duration;
+
+use nicstripe_lab::{Direction, Host, Lab, LabError, LinkSpec, can_corrupt};
+
+use crate::{
+    Test,
+    claims::{in_first_user_namespace, two_links},
+    traffic::{Pair, carry},
+};
+
+pub(crate) const TESTS: &[(&str, Test)] = tests![
+    a_cable_loses_a_share_of_one_direction,
+    tcp_gets_over_a_loss,
+    what_is_corrupted_is_taken_by_tcp_and_counted,
+    a_share_that_is_none_is_refused,
+];
+
+fn a_cable_loses_a_share_of_one_direction() {
+    let lab = two_links();
+    let mut pairs = [0, 1].map(|link| Pair::new(&lab, link));
+    lab.lose(1, Direction::AToB, 0.25).unwrap();
+    assert_eq!([arrived(&pairs[0], Host::A), arrived(&pairs[1], Host::B)], [DATAGRAMS; 2]);
+    let left = arrived(&pairs[1], Host::A);
+    // 1500 of 2000 are expected, and the standard deviation is 19.
+    assert!((1400..=1600).contains(&left), "{left} of {DATAGRAMS} datagrams came through");
+    lab.lose(1, Direction::AToB, 1.0).unwrap();
+    pairs[1].expect([false, true]);
+    lab.lose(1, Direction::AToB, 0.0).unwrap();
+    assert_eq!(arrived(&pairs[1], Host::A), DATAGRAMS);
+    lab.lose(1, Direction::Both, 0.5).unwrap();
+    lab.pass(1).unwrap();
+    assert_eq!([Host::A, Host::B].map(|from| arrived(&pairs[1], from)), [DATAGRAMS; 2]);
+}
+
+fn tcp_gets_over_a_loss() {
+    let lab = two_links();
+    lab.lose(0, Direction::Both, 0.01).unwrap();
+    assert_eq!(carry(&lab, 0, Host::A, BYTES, PATTERN), vec![PATTERN; BYTES]);
+}
+
+fn what_is_corrupted_is_taken_by_tcp_and_counted() {
+    let lab = two_links();
+    if !in_first_user_namespace() {
+        let error = lab.corrupt(0, Direction::AToB, SHARE).unwrap_err();
+        assert!(matches!(error, LabError::Kernel { .. }), "{error}");
+        can_corrupt().unwrap_err();
+        return;
+    }
+    can_corrupt().unwrap();
+    for direction in [Direction::AToB, Direction::Both] {
+        lab.corrupt(1, direction, SHARE).unwrap();
+    }
+    for from in Host::ALL {
+        let before = lab.corrupted(1).unwrap();
+        let arrived = carry(&lab, 1, from, BYTES, PATTERN);
+        assert_eq!(arrived.len(), BYTES);
+        let bits: u64 = arrived.iter().map(|byte| u64::from((byte ^ PATTERN).count_ones())).sum();
+        let counted = lab.corrupted(1).unwrap() - before;
+        // Of 700 frames and more a tenth is changed; one in 10¹⁹ times it is none. A bit may be changed back.
+        assert!(counted > 0 && bits <= counted && bits + 4 >= counted, "{bits} bits changed, {counted} frames counted");
+    }
+    assert_eq!(lab.corrupted(0).unwrap(), 0);
+    lab.pass(1).unwrap();
+    let counted = lab.corrupted(1).unwrap();
+    assert_eq!(carry(&lab, 1, Host::A, BYTES, PATTERN), vec![PATTERN; BYTES]);
+    assert_eq!(lab.corrupted(1).unwrap(), counted);
+}
+
+fn a_share_that_is_none_is_refused() {
+    let lab = Lab::builder().link(LinkSpec::gigabit()).build().unwrap();
+    let error = lab.lose(0, Direction::Both, 1.5).unwrap_err();
+    assert_eq!(error.to_string(), "invalid share 1.5: expected a number from 0 to 1");
+    assert!(matches!(lab.lose(1, Direction::Both, 0.5), Err(LabError::NoSuchLink { .. })));
+}
+
+/// How many of [`DATAGRAMS`] come through from this host, sent a few at a time so that no queue overflows.
+fn arrived(pair: &Pair, from: Host) -> usize {
+    let [a, b] = pair.sockets();
+    let (sender, receiver) = if from == Host::A { (a, b) } else { (b, a) };
+    let mut bytes = [0; 8];
+    receiver.set_nonblocking(true).unwrap();
+    let mut arrived = 0;
+    for index in 0..DATAGRAMS {
+        sender.send(&bytes).unwrap();
+        while index % 16 == 15 && receiver.recv(&mut bytes).is_ok() {
+            arrived += 1;
+        }
+    }
+    receiver.set_nonblocking(false).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    while receiver.recv(&mut bytes).is_ok() {
+        arrived += 1;
+    }
+    arrived
+}
+
+const DATAGRAMS: usize = 2000;
+/// 700 superpackets and more.
+const BYTES: usize = 48 << 20;
+const PATTERN: u8 = 0x5a;
+const SHARE: f64 = 0.1;

@@ -1,0 +1,258 @@
+//! Which congestion control a connection has: the system's, until packets get lost that no queue has dropped, and then bbr where that brings
+//! more.
+//!
+//! What the system has by default, cubic mostly, takes each lost packet for a full queue and slows down; a cable that damages one packet in
+//! 200 keeps it slow for ever. bbr goes by rate and round trip instead. It is not the default here, as it is the slower one on some links
+//! that lose nothing. So it is tried, and kept or not by what it brings.
+
+use std::time::{Duration, Instant};
+
+use nicstripe_link::TcpInfo;
+
+/// Decides for one connection. [`Congestion::on_info`] is to be called ten times a second.
+#[derive(Debug)]
+pub(super) struct Congestion {
+    state: State,
+    /// Where the present window began.
+    since: Option<(Instant, Counters)>,
+}
+
+/// What is to be done to the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Advice {
+    /// Try bbr.
+    Try,
+    /// Take what it had before.
+    Return,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Windows of its life that are not looked at yet: slow start overruns queues.
+    Young(u32),
+    /// Rates of the lossy windows just before, in bytes a second.
+    Watching(Vec<f64>),
+    /// Has bbr; windows that it may take to find its pace, what there was before, and what there is.
+    Trying { pausing: u32, before: f64, rates: Vec<f64> },
+    /// There is nothing more to do.
+    Settled,
+}
+
+/// What the kernel has counted.
+#[derive(Debug, Clone, Copy)]
+struct Counters {
+    sent: u64,
+    resent: u64,
+    acked: u64,
+    busy: Duration,
+    held_back: Duration,
+}
+
+/// One window of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    /// Acknowledged bytes a second.
+    rate: f64,
+    /// Of the bytes sent, the share that was sent again.
+    loss: f64,
+    /// Whether the network was what held it back, by and large.
+    is_full: bool,
+}
+
+impl Congestion {
+    pub(super) fn new() -> Self {
+        Self { state: State::Young(YOUNG), since: None }
+    }
+
+    /// Takes what the kernel says, and tells what is to be done about it.
+    pub(super) fn on_info(&mut self, info: &TcpInfo, now: Instant) -> Option<Advice> {
+        if matches!(self.state, State::Settled) {
+            return None;
+        }
+        let counters = Counters::of(info)?;
+        let Some((begun, before)) = self.since else {
+            self.since = Some((now, counters));
+            return None;
+        };
+        let elapsed = now.saturating_duration_since(begun);
+        if elapsed < WINDOW {
+            return None;
+        }
+        self.since = Some((now, counters));
+        self.on_window(&Window::between(&before, &counters, elapsed))
+    }
+
+    /// The connection could not have bbr.
+    pub(super) fn on_refused(&mut self) {
+        self.state = State::Settled;
+    }
+
+    fn on_window(&mut self, window: &Window) -> Option<Advice> {
+        match &mut self.state {
+            State::Young(0) => self.state = State::Watching(Vec::new()),
+            State::Young(left) => *left -= 1,
+            State::Watching(rates) if window.is_full && window.loss >= LOSSY => {
+                rates.push(window.rate);
+                if rates.len() >= LOSSY_WINDOWS {
+                    let before = mean(rates);
+                    self.state = State::Trying { pausing: PAUSE, before, rates: Vec::new() };
+                    return Some(Advice::Try);
+                }
+            }
+            State::Watching(rates) => rates.clear(),
+            // Without enough to send, nothing can be told of it.
+            State::Trying { .. } if !window.is_full => {}
+            State::Trying { pausing, .. } if *pausing > 0 => *pausing -= 1,
+            State::Trying { before, rates, .. } => {
+                rates.push(window.rate);
+                if rates.len() >= TRIED_WINDOWS {
+                    let is_better = mean(rates) > *before;
+                    self.state = State::Settled;
+                    return (!is_better).then_some(Advice::Return);
+                }
+            }
+            State::Settled => {}
+        }
+        None
+    }
+}
+
+impl Counters {
+    /// `None` where the kernel (before 4.19) does not count it.
+    fn of(info: &TcpInfo) -> Option<Self> {
+        Some(Self {
+            sent: info.bytes_sent?,
+            resent: info.bytes_retrans?,
+            acked: info.bytes_acked?,
+            busy: info.busy?,
+            held_back: info.rwnd_limited.unwrap_or_default() + info.sndbuf_limited.unwrap_or_default(),
+        })
+    }
+}
+
+impl Window {
+    fn between(before: &Counters, after: &Counters, elapsed: Duration) -> Self {
+        let sent = after.sent.saturating_sub(before.sent);
+        let resent = after.resent.saturating_sub(before.resent);
+        let busy = after.busy.saturating_sub(before.busy);
+        let held_back = after.held_back.saturating_sub(before.held_back);
+        Self {
+            rate: after.acked.saturating_sub(before.acked) as f64 / elapsed.as_secs_f64(),
+            loss: resent as f64 / sent.max(1) as f64,
+            is_full: sent >= LEAST_SENT && busy >= elapsed.mul_f64(FULL) && held_back <= elapsed.mul_f64(1.0 - FULL),
+        }
+    }
+}
+
+fn mean(rates: &[f64]) -> f64 {
+    rates.iter().sum::<f64>() / rates.len().max(1) as f64
+}
+
+/// Just under the interval at which [`Congestion::on_info`] is called: long enough for 40 losses of 0.5 % at 1 Gbit/s, and short enough that
+/// a copy of seconds gains by it.
+const WINDOW: Duration = Duration::from_millis(90);
+
+/// Windows of a connection's life in which losses are those of slow start.
+const YOUNG: u32 = 1;
+
+/// Share of what was sent that is sent again where a cable is bad. A full queue of 1000 packets at 1 Gbit/s costs cubic one loss in some
+/// thousands of packets.
+const LOSSY: f64 = 0.002;
+
+/// So many windows in a row are lossy by more than chance.
+const LOSSY_WINDOWS: usize = 2;
+
+/// Windows that bbr has to find its pace, which takes it some round trips and a queue to drain.
+const PAUSE: u32 = 2;
+
+/// Windows by which it is judged.
+const TRIED_WINDOWS: usize = 5;
+
+/// Fewer bytes than 200 packets tell nothing.
+const LEAST_SENT: u64 = 200 * 1448;
+
+/// Share of a window in which the network has to be the limit.
+const FULL: f64 = 0.8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that sends at these megabytes a second for so many windows, and loses a share.
+    struct Connection {
+        congestion: Congestion,
+        now: Instant,
+        info: TcpInfo,
+    }
+
+    impl Connection {
+        fn new() -> Self {
+            let info = |zero| {
+                let mut info = TcpInfo::default();
+                (info.bytes_sent, info.bytes_retrans, info.bytes_acked) = (Some(zero), Some(zero), Some(zero));
+                (info.busy, info.rwnd_limited, info.sndbuf_limited) = (Some(Duration::ZERO), Some(Duration::ZERO), Some(Duration::ZERO));
+                info
+            };
+            let mut connection = Self { congestion: Congestion::new(), now: Instant::now(), info: info(0) };
+            assert_eq!(connection.congestion.on_info(&connection.info, connection.now), None);
+            connection
+        }
+
+        fn send(&mut self, windows: usize, megabytes: u64, loss: f64, busy: f64) -> Vec<Advice> {
+            let bytes = megabytes * 250_000;
+            let add = |counter: &mut Option<u64>, bytes: u64| *counter = counter.map(|before| before + bytes);
+            let mut advice = Vec::new();
+            for _ in 0..windows {
+                self.now += WINDOW;
+                add(&mut self.info.bytes_sent, bytes);
+                add(&mut self.info.bytes_acked, bytes);
+                add(&mut self.info.bytes_retrans, (bytes as f64 * loss) as u64);
+                self.info.busy = self.info.busy.map(|before| before + WINDOW.mul_f64(busy));
+                advice.extend(self.congestion.on_info(&self.info, self.now));
+            }
+            advice
+        }
+    }
+
+    #[test]
+    fn a_clean_connection_is_left_alone() {
+        let mut connection = Connection::new();
+        assert_eq!(connection.send(2, 100, 0.05, 1.0), [], "slow start");
+        assert_eq!(connection.send(100, 117, 0.0005, 1.0), []);
+        assert_eq!(connection.send(1, 117, 0.01, 1.0), [], "once is chance");
+        assert_eq!(connection.send(10, 117, 0.0, 1.0), []);
+    }
+
+    #[test]
+    fn a_lossy_connection_keeps_bbr_where_that_brings_more() {
+        let mut connection = Connection::new();
+        assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
+        assert_eq!(connection.send(20, 116, 0.005, 1.0), []);
+    }
+
+    #[test]
+    fn a_lossy_connection_returns_to_what_it_had_where_bbr_brings_less() {
+        let mut connection = Connection::new();
+        assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
+        assert_eq!(connection.send(20, 60, 0.005, 1.0), [Advice::Return]);
+        assert_eq!(connection.send(20, 80, 0.005, 1.0), [], "it is tried once");
+    }
+
+    #[test]
+    fn what_has_little_to_send_is_not_judged() {
+        let mut connection = Connection::new();
+        assert_eq!(connection.send(20, 80, 0.005, 0.3), []);
+        assert_eq!(connection.send(4, 80, 0.005, 1.0), [Advice::Try]);
+        assert_eq!(connection.send(20, 10, 0.005, 0.3), [], "that it brings less is not its fault");
+        assert_eq!(connection.send(4, 90, 0.005, 1.0), []);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_count_is_no_reason() {
+        let mut congestion = Congestion::new();
+        let now = Instant::now();
+        for window in 0..10 {
+            assert_eq!(congestion.on_info(&TcpInfo::default(), now + window * WINDOW), None);
+        }
+    }
+}

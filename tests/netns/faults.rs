@@ -1,0 +1,217 @@
+//! What cables and machines do besides being cut: frames lost and changed, links that come and go, a reboot, a process that stands still.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Direction, Lab, LinkSpec, can_corrupt};
+use rustix::process::Signal;
+
+use crate::{
+    harness::{Daemon, Process, content, link, number, text},
+    hosts::{Hosts, MIB, Way},
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    a_cable_that_comes_and_goes_every_second_costs_no_more_than_none,
+    a_cable_that_loses_frames_is_used_and_not_given_up,
+    after_8_seconds_without_any_cable_it_goes_on,
+    a_client_goes_on_when_the_daemons_machine_was_switched_off_and_on,
+    a_copy_goes_on_when_the_clients_machine_was_switched_off_and_on,
+    a_daemon_that_stands_still_for_5_seconds_is_waited_for,
+    a_client_that_stands_still_for_5_seconds_goes_on,
+];
+
+/// Those that need the right to load programs into the kernel.
+pub(crate) const CORRUPTING_TESTS: &[(&str, fn())] =
+    tests![what_one_cable_corrupts_is_noticed_and_sent_again, with_all_cables_corrupting_a_copy_still_ends_right];
+
+/// Why those cannot run here.
+pub(crate) fn obstacle() -> Option<String> {
+    can_corrupt().err().map(|error| nicstripe::chain(&error))
+}
+
+fn links() -> [LinkSpec; 2] {
+    [LinkSpec::mbit(200); 2]
+}
+
+/// Seconds that so many bytes take over so many of the cables.
+fn ideal(bytes: usize, cables: usize) -> f64 {
+    bytes as f64 * 8.0 / links()[0].goodput().unwrap().bits_per_second() as f64 / cables as f64
+}
+
+fn a_cable_that_comes_and_goes_every_second_costs_no_more_than_none() {
+    let hosts = Hosts::joined_by(&links());
+    let bytes = content(160 * MIB);
+    let ends = Way::Put.prepare(&hosts, &bytes);
+    let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+    cp.await_bytes(8 * MIB as u64);
+    let done = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        scope.spawn(|| flap(&hosts.lab, &done));
+        let outcome = cp.finish();
+        done.store(true, Ordering::Relaxed);
+        outcome.expect(0).document()
+    });
+    Way::Put.check(&hosts, &bytes, &report);
+    assert!(number(&report, "failovers") >= 2, "{report:#}");
+    assert_eq!(number(link(&report, "eth1"), "failures"), 0, "{report:#}");
+    let took = report["elapsed_s"].as_f64().unwrap();
+    assert!(took <= 1.1 * ideal(bytes.len(), 1) + 0.5, "{took} s: {report:#}");
+}
+
+/// Cuts the second cable and heals it again, a second each.
+fn flap(lab: &Lab, done: &AtomicBool) {
+    for round in 0.. {
+        if round % 2 == 0 { lab.cut(1) } else { lab.heal(1) }.unwrap();
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            if done.load(Ordering::Relaxed) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn a_cable_that_loses_frames_is_used_and_not_given_up() {
+    for way in Way::BOTH {
+        let hosts = Hosts::joined_by(&links());
+        hosts.lab.lose(1, Direction::Both, 0.005).unwrap();
+        let bytes = content(64 * MIB);
+        let ends = way.prepare(&hosts, &bytes);
+        let report = hosts.cp(&[&["--json"], &ends[..]].concat()).expect(0).document();
+        way.check(&hosts, &bytes, &report);
+        assert_eq!(number(&report, "failovers"), 0, "{report:#}");
+        let lossy = link(&report, "eth2");
+        assert!(number(lossy, "bytes") >= 8 * MIB as u64, "{report:#}");
+        // Of 20,000 frames and more 100 and more are lost.
+        assert!(number(lossy, "retransmitted_bytes") >= 50 * 1448, "{report:#}");
+    }
+}
+
+fn what_one_cable_corrupts_is_noticed_and_sent_again() {
+    for way in Way::BOTH {
+        let hosts = Hosts::joined_by(&links());
+        let bytes = content(96 * MIB);
+        let ends = way.prepare(&hosts, &bytes);
+        let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+        cp.await_bytes(8 * MIB as u64);
+        hosts.lab.corrupt(1, Direction::Both, 0.001).unwrap();
+        let report = cp.finish().expect(0).document();
+        way.check(&hosts, &bytes, &report);
+        let corrupted = hosts.lab.corrupted(1).unwrap();
+        assert!(corrupted >= 2, "{corrupted} frames were corrupted: {report:#}");
+        let [sound, corrupting] = ["eth1", "eth2"].map(|name| number(link(&report, name), "failures"));
+        assert!(sound == 0 && corrupting >= 1, "{corrupted} frames were corrupted: {report:#}");
+        let [sound, damaged] = ["eth1", "eth2"].map(|name| number(link(&report, name), "damaged"));
+        assert!(sound == 0 && damaged >= 1 && damaged <= corrupting, "{corrupted} frames were corrupted: {report:#}");
+        assert_eq!(text(&report, "limited_by"), "link_down", "{report:#}");
+    }
+}
+
+fn with_all_cables_corrupting_a_copy_still_ends_right() {
+    let hosts = Hosts::joined_by(&links());
+    let bytes = content(64 * MIB);
+    let ends = Way::Put.prepare(&hosts, &bytes);
+    let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+    cp.await_bytes(8 * MIB as u64);
+    for link in 0..2 {
+        // One in 3 MB: each connection brings that much before it ends.
+        hosts.lab.corrupt(link, Direction::AToB, 0.0005).unwrap();
+    }
+    let report = cp.finish().expect(0).document();
+    Way::Put.check(&hosts, &bytes, &report);
+    let corrupted: u64 = (0..2).map(|link| hosts.lab.corrupted(link).unwrap()).sum();
+    assert!(corrupted >= 4 && number(&report, "failovers") >= 2, "{corrupted} frames were corrupted: {report:#}");
+}
+
+fn after_8_seconds_without_any_cable_it_goes_on() {
+    let hosts = Hosts::joined_by(&links());
+    let bytes = content(96 * MIB);
+    let ends = Way::Get.prepare(&hosts, &bytes);
+    let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+    cp.await_bytes(bytes.len() as u64 / 4);
+    (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
+    let dark = Instant::now();
+    cp.await_event("waiting", |_| true);
+    assert!(!hosts.client.has("target"));
+    thread::sleep(Duration::from_secs(8).saturating_sub(dark.elapsed()));
+    (0..2).for_each(|link| hosts.lab.heal(link).unwrap());
+    let healed = Instant::now();
+    let report = cp.finish().expect(0).document();
+    Way::Get.check(&hosts, &bytes, &report);
+    let rest = ideal(bytes.len() / 4 * 3, 2);
+    // 2 s until both carry data again, and as much again for a busy machine.
+    assert!(healed.elapsed().as_secs_f64() <= 1.1 * rest + 4.0, "{:?}: {report:#}", healed.elapsed());
+}
+
+/// Cuts a machine off without a word to the other, does something to what runs on it, and brings it back.
+fn reboot(lab: &Lab, kill: impl FnOnce()) {
+    (0..2).for_each(|link| lab.drop_silently(link, Direction::Both).unwrap());
+    kill();
+    thread::sleep(SWITCHED_OFF);
+    (0..2).for_each(|link| lab.pass(link).unwrap());
+}
+
+/// Longer than the silence that ends a connection.
+const SWITCHED_OFF: Duration = Duration::from_millis(1800);
+
+fn a_client_goes_on_when_the_daemons_machine_was_switched_off_and_on() {
+    for way in Way::BOTH {
+        let mut hosts = Hosts::joined_by(&links());
+        let bytes = content(64 * MIB);
+        let ends = way.prepare(&hosts, &bytes);
+        let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+        cp.await_bytes(bytes.len() as u64 / 2);
+        reboot(&hosts.lab, || hosts.daemon.process.signal(Signal::KILL));
+        assert!(!hosts.server.has("target") && !hosts.client.has("target"));
+        hosts.daemon = Daemon::start_on(&hosts.server, hosts.daemon.port, &[]);
+        let report = cp.finish().expect(0).document();
+        way.check(&hosts, &bytes, &report);
+    }
+}
+
+fn a_copy_goes_on_when_the_clients_machine_was_switched_off_and_on() {
+    for way in Way::BOTH {
+        let hosts = Hosts::joined_by(&links());
+        let bytes = content(64 * MIB);
+        let ends = way.prepare(&hosts, &bytes);
+        let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+        cp.await_bytes(bytes.len() as u64 / 2);
+        // Until a record of the journal tells of some.
+        thread::sleep(Duration::from_millis(500));
+        reboot(&hosts.lab, || drop(cp.kill()));
+        assert!(!hosts.server.has("target") && !hosts.client.has("target"));
+        let report = hosts.cp(&[&["--json"], &ends[..]].concat()).expect(0).document();
+        way.check(&hosts, &bytes, &report);
+        assert!(number(&report, "resumed_bytes") >= bytes.len() as u64 / 8, "{report:#}");
+    }
+}
+
+fn a_daemon_that_stands_still_for_5_seconds_is_waited_for() {
+    stand_still(Way::Put, |hosts, _| &hosts.daemon.process);
+}
+
+fn a_client_that_stands_still_for_5_seconds_goes_on() {
+    stand_still(Way::Get, |_, cp| cp);
+}
+
+/// Stops a process at half of a copy, and panics unless the copy ends right and in time when it goes on.
+fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a Process) {
+    let hosts = Hosts::joined_by(&links());
+    let bytes = content(96 * MIB);
+    let ends = way.prepare(&hosts, &bytes);
+    let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
+    cp.await_bytes(bytes.len() as u64 / 2);
+    let process = who(&hosts, &cp);
+    process.signal(Signal::STOP);
+    thread::sleep(Duration::from_secs(5));
+    process.signal(Signal::CONT);
+    let continued = Instant::now();
+    let report = cp.finish().expect(0).document();
+    way.check(&hosts, &bytes, &report);
+    assert!(continued.elapsed().as_secs_f64() <= 1.1 * ideal(bytes.len() / 2, 2) + 4.0, "{:?}: {report:#}", continued.elapsed());
+}
