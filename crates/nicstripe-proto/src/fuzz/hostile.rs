@@ -376,7 +376,7 @@ impl Victim {
                 self.session.handle_zeros_hashed(transfer, subtree, self.now);
             }
             if let Some((transfer, chunk)) = self.session.poll_compare() {
-                self.session.handle_compared(transfer, chunk, tape.is().then(|| ChainingValue([chunk.0 as u8 % 4; 32])));
+                self.session.handle_compared(transfer, chunk, tape.is().then_some(ChainingValue([chunk.0 as u8 % 4; 32])));
             }
         }
     }
@@ -452,7 +452,7 @@ impl Victim {
         self.session.offer(offer).expect("an honest offer");
     }
 
-    fn check(&mut self) {
+    fn check(&self) {
         for (path, known) in self.session.paths() {
             let held = self.writing.iter().chain(&self.later).filter(|(its, _)| *its == path).count() as u64;
             assert_eq!(known.held_chunks(), held, "what is held is not what is counted");
