@@ -162,6 +162,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a million trials take hours there")]
     fn the_number_holds_in_a_million_seeded_trials() {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut draw = |kinds: u64| {

@@ -161,7 +161,7 @@ pub fn zstd(data: &[u8]) {
     let told = u32::from_le_bytes([told[0], told[1], told[2], 0]);
     let buffers = BUFFERS.with_borrow(Clone::clone);
     if told >> 23 == 1 {
-        let Some(packed) = Packer::new(true).pack(bytes, &buffers, Some(BitRate::from_mbit(1)), !bytes.is_empty()) else { return };
+        let Some(packed) = Packer::new(true).pack(bytes, &buffers, Some(BitRate::from_mbit(1)), true) else { return };
         assert!(packed.bytes().len() < bytes.len());
         let back = unpack(packed.bytes(), bytes.len() as u32, buffers.take()).expect("what was packed can be unpacked");
         assert_eq!(back.bytes(), bytes);
@@ -198,8 +198,9 @@ pub fn peers(data: &[u8]) {
         1 => peers_line(&String::from_utf8_lossy(bytes)),
         2 => changes(&String::from_utf8_lossy(bytes)),
         _ => {
-            let read: Result<LinkRequest, _> = String::from_utf8_lossy(bytes).parse();
-            assert!(read.is_ok_and(|link| link.to_string().parse() == Ok(link)) || !bytes.is_empty());
+            if let Ok(link) = String::from_utf8_lossy(bytes).parse::<LinkRequest>() {
+                assert_eq!(link.to_string().parse(), Ok(link));
+            }
             assert!(PublicKey::from_spki(bytes).is_none_or(|key| key.to_spki() == *bytes));
         }
     }

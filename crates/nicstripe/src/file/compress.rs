@@ -38,7 +38,7 @@ impl Packer {
         let mut packed = buffers.take();
         // Less than the chunk, or the frame is of no use; the compressor gives up where it does not fit.
         let len = CONTEXTS.with_borrow_mut(|contexts| {
-            let room = packed.bytes_mut(bytes.len() - 1);
+            let room = packed.bytes_mut(bytes.len().saturating_sub(1));
             contexts.compressor()?.compress_to_buffer(bytes, room)
         });
         let len = len.ok();

@@ -98,6 +98,7 @@ fn zstd_corpus() {
         ("skippable-frame", told(0, &[0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4])),
         ("nothing", told(0, b"")),
         ("pack", told(1 << 23, &text)),
+        ("pack-nothing", told(1 << 23, b"")),
         ("pack-random", told(1 << 23, &std::array::from_fn::<u8, 251, _>(|at| (at * at) as u8))),
     ];
     replay("zstd", zstd, seeds);
@@ -113,6 +114,7 @@ fn filters_corpus() {
         ("escapes", b"\\#x\n\\!y\nz\\ \n\\\n\n#x\nz ".to_vec()),
         ("remarks", b"# nothing\n\n#".to_vec()),
         ("slashes", b"/\n//\na//b\n!\n!/\n\na/b".to_vec()),
+        ("control-in-a-refusal", b"{\x1b[31m\n\nx".to_vec()),
         ("control", b"[\x1b[31m\n[\n\nx".to_vec()),
     ];
     replay("filters", filters, seeds);
@@ -141,6 +143,7 @@ fn peers_corpus() {
         ("change-name-remark", with(2, "#remark||/|||#x|")),
         ("link", with(3, "eth0=fd00::2")),
         ("link-of-nothing", with(3, "=")),
+        ("link-empty", with(3, "")),
     ];
     replay("peers", peers, seeds);
 }

@@ -36,7 +36,9 @@ impl Filters {
 }
 
 fn refused(pattern: &str, error: ignore::Error) -> FileError {
-    FileError::new("use the filter", escaped(pattern.as_bytes()), io::Error::other(error)).with_code(FailCode::Refused)
+    // It repeats the pattern, which may be a peer's, and goes into logs.
+    let why = io::Error::other(escaped(error.to_string().as_bytes()));
+    FileError::new("use the filter", escaped(pattern.as_bytes()), why).with_code(FailCode::Refused)
 }
 
 #[cfg(test)]
@@ -75,5 +77,7 @@ mod tests {
     fn what_is_no_pattern_is_refused_by_name() {
         let error = Filters::new(&["a".into(), "[z-a]".into()]).unwrap_err();
         assert_eq!((error.code, error.to_string()), (FailCode::Refused, "cannot use the filter \"[z-a]\"".into()));
+        let error = Filters::new(&["{\u{1b}[31m\nfaked".into()]).unwrap_err();
+        assert!(!error.one_line().chars().any(char::is_control), "{}", error.one_line());
     }
 }
