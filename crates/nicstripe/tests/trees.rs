@@ -7,7 +7,7 @@ mod harness;
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use harness::{Served, content, leftovers, name, within};
-use nicstripe::{CopyOptions, Report, TreeOptions};
+use nicstripe::{BitRate, CopyOptions, Report, TreeOptions};
 
 fn everything() -> TreeOptions {
     TreeOptions {
@@ -107,4 +107,20 @@ async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
     let report = within(client.put_tree(vec![tree], None, false, options).finish()).await.unwrap().tree.unwrap();
     assert_eq!((report.special, report.deleted, report.failures), (1, 1, vec![]));
     assert!(served.path("tree/sub/fifo").exists() && !served.path("tree/sub/surplus").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_has_four_trees_at_once() {
+    let served = Served::start().await;
+    // So slow that none ends by itself.
+    let client = within(served.connect_at(1, Some(BitRate(1_000_000)))).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("file"), content(3 << 20)).unwrap();
+    let mut trees = tokio::task::JoinSet::new();
+    for number in 0..5 {
+        let tree = client.put_tree(vec![here.path().join("file")], Some(name(&format!("copy-{number}"))), true, everything());
+        trees.spawn(tree.finish());
+    }
+    let error = within(trees.join_next()).await.unwrap().unwrap().unwrap_err();
+    assert!(error.to_string().contains("4 at once"), "{error}");
 }

@@ -37,7 +37,7 @@ pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_na
     };
     let Asked { transfer, alone, reply, .. } = asked;
     let put = Box::new(PutTree { transfer, target, as_name, rules: options.rules() });
-    Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(), put, alone }, reply }
+    Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, alone }, reply }
 }
 
 /// Fetches trees.
@@ -77,7 +77,7 @@ pub(super) fn get(
         compress: options.files.compress,
     };
     let get = Box::new(GetTree { transfer, sources, walk, rules: options.rules(), limit_bps });
-    Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(), get, alone }, reply })
+    Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, alone }, reply })
 }
 
 /// How the entry of a source is called; nothing where its content is meant.

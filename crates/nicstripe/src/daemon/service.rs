@@ -38,6 +38,8 @@ pub(crate) struct Service {
     arrivals: Mutex<HashSet<(IpAddr, String)>>,
     /// One permit for each announcement whose connections are waited for.
     announcements: Arc<Semaphore>,
+    /// One permit for each tree that may run.
+    pub(super) trees: Arc<Semaphore>,
 }
 
 impl Service {
@@ -58,6 +60,7 @@ impl Service {
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
+            trees: Arc::new(Semaphore::new(MOST_TREES)),
         })
     }
 
@@ -233,6 +236,9 @@ impl Service {
 
 /// Addresses of the peer that are remembered: of 64 interfaces, 8 each.
 const MOST_CLAIMED: usize = 512;
+
+/// Trees at once in a session; `cp` has one.
+pub(super) const MOST_TREES: usize = 4;
 
 /// Announcements at once whose connections are waited for. An honest client makes one a change of its plan.
 const MOST_ANNOUNCEMENTS: usize = 16;

@@ -7,7 +7,9 @@ use nicstripe_proto::{
     message::{GetTree, MOST_SOURCES, PutTree},
 };
 
-use super::Service;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{Service, service::MOST_TREES};
 use crate::{
     file::FileError,
     tree::{
@@ -31,6 +33,7 @@ impl Service {
             let why = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may not delete here");
             return Err(FileError::new("delete in", name, why).with_code(FailCode::Refused));
         }
+        let tree_place = self.tree_place()?;
         let filters = Filters::new(&rules.filters)?;
         let request = ReceiverRequest {
             root: self.root().clone(),
@@ -43,7 +46,7 @@ impl Service {
             expected: None,
             excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
         };
-        Ok(request.into_run())
+        Ok(request.into_run(tree_place))
     }
 
     /// Gets ready to send trees.
@@ -53,6 +56,7 @@ impl Service {
             let why = io::Error::other(format!("peer asked for {} sources, expected 1 to {MOST_SOURCES}", sources.len()));
             return Err(FileError::new("send", "trees", why).with_code(FailCode::Protocol));
         }
+        let tree_place = self.tree_place()?;
         let beneath = |name, contents| SendSource::Beneath { root: self.root().clone(), name, contents };
         let request = SenderRequest {
             sources: sources.into_iter().map(|source| beneath(source.name, source.content)).collect(),
@@ -65,6 +69,15 @@ impl Service {
             compress: walk.compress,
             list: false,
         };
-        Ok(request.into_run())
+        Ok(request.into_run(tree_place))
+    }
+
+    /// Takes a place for a tree of this session until it is dropped. Each tree has a thread, filters that a peer may make as large as a message
+    /// (20 MiB of 60 KiB, measured), and 16 MiB of parcels that wait for their turn.
+    fn tree_place(&self) -> Result<OwnedSemaphorePermit, FileError> {
+        self.trees.clone().try_acquire_owned().map_err(|_| {
+            let why = io::Error::other(format!("a session has {MOST_TREES} at once"));
+            FileError::new("begin", "another tree", why).with_code(FailCode::Refused)
+        })
     }
 }

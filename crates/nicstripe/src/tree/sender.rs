@@ -65,9 +65,12 @@ pub(crate) struct SenderRequest {
 }
 
 impl SenderRequest {
-    /// Gets it ready for a thread.
-    pub(crate) fn into_run(self) -> SenderRun {
-        SenderRun::new(|inputs, pool, port| run(self, inputs.receiver, inputs.sender, pool, port))
+    /// Gets it ready for a thread, which lets go of what it is to hold when it has ended.
+    pub(crate) fn into_run(self, held: impl Send + 'static) -> SenderRun {
+        SenderRun::new(move |inputs, pool, port| {
+            run(self, inputs.receiver, inputs.sender, pool, port);
+            drop(held);
+        })
     }
 }
 

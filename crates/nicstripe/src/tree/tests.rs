@@ -122,13 +122,13 @@ fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
         expected: None,
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
     };
-    let receiver = request.into_run().start(pool.clone(), Box::new(Back { sender: sender.clone(), done })).unwrap();
+    let receiver = request.into_run(()).start(pool.clone(), Box::new(Back { sender: sender.clone(), done })).unwrap();
 
     let (done, there) = mpsc::channel();
     let sources = vec![SendSource::Path(source.join(""))];
     let request = SenderRequest { sources, rules: rules.clone(), recursive: true, hard_links: true, ..SenderRequest::default() };
     let port = Box::new(There { buffers: BufferPool::default(), receiver, done });
-    sender.set(request.into_run().start(pool, port).unwrap()).ok().unwrap();
+    sender.set(request.into_run(()).start(pool, port).unwrap()).ok().unwrap();
 
     let sent = there.recv_timeout(DEADLINE).unwrap().unwrap();
     let received = here.recv_timeout(DEADLINE).unwrap().unwrap();

@@ -82,9 +82,12 @@ pub(crate) struct ReceiverRequest {
 pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 
 impl ReceiverRequest {
-    /// Gets it ready for a thread.
-    pub(crate) fn into_run(self) -> ReceiverRun {
-        ReceiverRun::new(|inputs, pool, port| run(self, inputs.receiver, inputs.sender, pool, port))
+    /// Gets it ready for a thread, which lets go of what it is to hold when it has ended.
+    pub(crate) fn into_run(self, held: impl Send + 'static) -> ReceiverRun {
+        ReceiverRun::new(move |inputs, pool, port| {
+            run(self, inputs.receiver, inputs.sender, pool, port);
+            drop(held);
+        })
     }
 }
 
