@@ -199,16 +199,7 @@ fn messages_corpus() {
 
 #[test]
 fn parcels_corpus() {
-    let entry = |content, xattrs| Entry {
-        id: EntryId(7),
-        parent: Some(EntryId(2)),
-        name: Some(name("ab")),
-        content,
-        mode: 0o644,
-        mtime: Timestamp { seconds: -1, nanoseconds: 5 },
-        owner: Some(Owner { uid: 1, gid: u32::MAX }),
-        xattrs,
-    };
+    let entry = |content, xattrs| Entry { owner: Some(Owner { uid: 1, gid: u32::MAX }), xattrs, ..tree::tests::entry(content) };
     let xattr = Xattr { name: b"user.x".to_vec().into(), value: vec![1; 30].into() };
     let reason = || Reason { code: FailCode::Io, text: "cannot".into() };
     let parcel = |records: &[tree::Record<'_>]| {

@@ -37,4 +37,4 @@ pub const MOST_PENDING: usize = 16_384;
 pub const MOST_PENDING_WEIGHT: usize = 16 << 20;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn entry(content: Content) -> Entry {
+pub(crate) fn entry(content: Content) -> Entry {
     Entry {
         id: EntryId(7),
         parent: Some(EntryId(2)),
