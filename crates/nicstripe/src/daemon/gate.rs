@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Semaphore;
+use nicstripe_proto::discovery::TokenBucket;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
@@ -204,34 +204,21 @@ impl Drop for Admission {
 
 /// So many turns a second, in the order in which they are asked for.
 #[derive(Debug)]
-struct Turns {
-    interval: Duration,
-    /// Whose turn is next waits alone; all others wait for this.
-    queue: Semaphore,
-    /// When all turns that were taken would have passed, one an interval.
-    passed_at: Mutex<Instant>,
-}
+struct Turns(tokio::sync::Mutex<TokenBucket>);
 
 impl Turns {
     fn new(a_second: u32) -> Self {
-        let interval = Duration::from_secs(1) / a_second.max(1);
-        Self { interval, queue: Semaphore::new(1), passed_at: Mutex::new(Instant::now()) }
+        let a_second = a_second.max(1);
+        Self(tokio::sync::Mutex::new(TokenBucket::new(TURNS_AT_ONCE.min(a_second), a_second, Instant::now())))
     }
 
     async fn take(&self) {
-        // Never closed.
-        let _first = self.queue.acquire().await;
-        let burst = (TURNS_AT_ONCE * self.interval).min(MOST_BURST);
-        let ready = self.passed_at().checked_sub(burst);
-        if let Some(ready) = ready.filter(|ready| *ready > Instant::now()) {
-            tokio::time::sleep_until(ready.into()).await;
+        // Whose turn is next waits with the lock; all others wait for it, in their order.
+        let mut bucket = self.0.lock().await;
+        while !bucket.take(Instant::now()) {
+            let wait = bucket.wait(Instant::now());
+            tokio::time::sleep(wait).await;
         }
-        let mut passed_at = self.passed_at();
-        *passed_at = (*passed_at).max(Instant::now()) + self.interval;
-    }
-
-    fn passed_at(&self) -> MutexGuard<'_, Instant> {
-        self.passed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -241,11 +228,8 @@ const SPARED: Duration = Duration::from_millis(100);
 /// Sources of peers that are remembered. One is an address of one peer on one cable.
 const MOST_KNOWN: usize = 256;
 
-/// Turns that may be taken at once after a pause: all paths of a session, after its daemon was restarted.
+/// Turns that may be taken at once after a pause, those of a second at most: all paths of a session, after its daemon was restarted.
 const TURNS_AT_ONCE: u32 = 64;
-
-/// The same as a time, where turns are rare.
-const MOST_BURST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
