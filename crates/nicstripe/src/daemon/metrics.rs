@@ -231,6 +231,7 @@ fn loss_word(loss: PathLoss) -> &'static str {
         PathLoss::CarrierLost => "carrier",
         PathLoss::Silent => "silent",
         PathLoss::Reset => "reset",
+        PathLoss::Damaged => "damaged",
         PathLoss::Protocol => "protocol",
         PathLoss::WrongInterface => "wrong_interface",
         _ => "other",

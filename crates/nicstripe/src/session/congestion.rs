@@ -66,9 +66,6 @@ impl Congestion {
 
     /// Takes what the kernel says, and tells what is to be done about it.
     pub(super) fn on_info(&mut self, info: &TcpInfo, now: Instant) -> Option<Advice> {
-        if matches!(self.state, State::Settled) {
-            return None;
-        }
         let counters = Counters::of(info)?;
         let Some((begun, before)) = self.since else {
             self.since = Some((now, counters));
@@ -80,6 +77,11 @@ impl Congestion {
         }
         self.since = Some((now, counters));
         self.on_window(&Window::between(&before, &counters, elapsed))
+    }
+
+    /// Whether there is nothing more to do, so that the kernel need not be asked.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.state, State::Settled)
     }
 
     /// The connection could not have bbr.

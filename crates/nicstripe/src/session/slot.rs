@@ -101,8 +101,6 @@ pub(super) struct Slot {
     pub(super) retired: bool,
     /// Payload since it was reported last.
     pub(super) moved: InterfaceBytes,
-    /// Times that a connection ended as what it carried was damaged.
-    pub(super) damaged: u32,
     /// Whether a connection is being made.
     pub(super) connecting: bool,
     open: Option<Open>,
@@ -137,7 +135,6 @@ impl Slot {
             generation: 0,
             retired: false,
             moved: InterfaceBytes::default(),
-            damaged: 0,
             connecting: false,
             open: None,
             past: KernelView::default(),
@@ -192,7 +189,7 @@ impl Slot {
 
     /// Sees to it that losses do not slow the connection more than they must; to be called several times a second.
     pub(super) fn tend(&mut self, now: Instant) {
-        let Some(open) = &mut self.open else { return };
+        let Some(open) = self.open.as_mut().filter(|open| !open.congestion.is_settled()) else { return };
         let Some((probe, info)) = open.probe.as_ref().and_then(|probe| Some((probe, tcp_info(probe).ok()?))) else { return };
         let (name, advice) = match open.congestion.on_info(&info, now) {
             Some(Advice::Try) => (BBR, "tried"),

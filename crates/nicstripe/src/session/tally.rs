@@ -143,12 +143,13 @@ impl Tally {
             let known = session.path(*path);
             let kernel = self.peer_streams.get(&path.0).copied().unwrap_or_else(|| slot.view(known));
             let wire_bytes = bytes.saturating_sub(self.saved_by_path.get(path).copied().unwrap_or(0));
-            self.add_link(slot, (bytes, wire_bytes), kernel, known.map_or(0, Path::failures));
+            self.add_link(slot, (bytes, wire_bytes), kernel, known);
         }
         self
     }
 
-    fn add_link(&mut self, slot: &Slot, (bytes, wire_bytes): (u64, u64), kernel: KernelView, failures: u32) {
+    fn add_link(&mut self, slot: &Slot, (bytes, wire_bytes): (u64, u64), kernel: KernelView, path: Option<&Path>) {
+        let (failures, damaged) = path.map_or((0, 0), |path| (path.failures(), path.damages()));
         let link = slot.plan.link();
         let receiving = !self.peer_streams.is_empty();
         let theory = slot.plan.capacity.through(slot.path_mtu);
@@ -158,7 +159,7 @@ impl Tally {
                 other.bytes += bytes;
                 other.wire_bytes += wire_bytes;
                 other.failures += failures;
-                other.damaged += slot.damaged;
+                other.damaged += damaged;
                 other.kernel = sum(&other.kernel, &kernel);
                 other.theory = other.theory.min(theory);
                 other.path_mtu = [other.path_mtu, slot.path_mtu].into_iter().flatten().min();
@@ -178,7 +179,7 @@ impl Tally {
                 interface_bytes: None,
                 path_mtu: slot.path_mtu,
                 failures,
-                damaged: slot.damaged,
+                damaged,
                 kernel,
             }),
         }

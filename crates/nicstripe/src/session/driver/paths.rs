@@ -114,7 +114,9 @@ impl Driver {
                 let incoming = self.session.handle_chunk(path, &header, now);
                 if incoming.is_ok() {
                     self.tally.on_wire(path, &header);
-                    self.slots.entry(path).and_modify(|slot| slot.moved.received += u64::from(header.len));
+                    if let Some(slot) = self.slots.get_mut(&path) {
+                        slot.moved.received += u64::from(header.len);
+                    }
                 }
                 self.on_incoming(path, header, buffer, incoming, now);
             }
@@ -151,7 +153,6 @@ impl Driver {
 
     pub(super) fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
         if let Some(slot) = self.slots.get_mut(&path) {
-            slot.damaged += u32::from(loss == PathLoss::Damaged);
             slot.close();
         }
         self.session.handle_path_lost(path, loss, now);
