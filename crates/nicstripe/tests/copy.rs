@@ -11,6 +11,8 @@ mod delta;
 #[path = "copy/device.rs"]
 mod device;
 mod harness;
+#[path = "copy/remains.rs"]
+mod remains;
 #[path = "copy/sparse.rs"]
 mod sparse;
 

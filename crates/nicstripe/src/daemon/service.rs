@@ -70,7 +70,7 @@ impl Service {
     }
 
     /// Opens a file for the peer to write. Waits a while for an earlier session of the same peer to let go of it.
-    pub(crate) async fn open_target(self: Arc<Self>, put: Put) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
+    pub(crate) async fn open_target(self: Arc<Self>, put: Put, session: &SessionHandle) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
         self.check_writable(&put.name)?;
         let ended = || FileError::new("open", "the target", std::io::Error::other("the I/O threads have ended"));
         let attempt = || {
@@ -78,11 +78,12 @@ impl Service {
             let opened = self.shared.pool.call(move || service.open_target_now(&put));
             async move { opened.await.unwrap_or_else(|| Err(ended())) }
         };
-        self.once_free(attempt).await.map(|(target, have)| (Arc::new(target), have))
+        self.once_free(session, attempt).await.map(|(target, have)| (Arc::new(target), have))
     }
 
-    /// Makes attempts at a file until no earlier session of the same peer holds it any more, or 5 s have passed.
-    pub(crate) async fn once_free<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, FileError>
+    /// Makes attempts at a file until no earlier session of the same peer holds it any more, or 5 s have passed. A session that has ended
+    /// makes none: its peer may have come back, and be done with the same file by now.
+    pub(crate) async fn once_free<T, F>(&self, session: &SessionHandle, mut attempt: impl FnMut() -> F) -> Result<T, FileError>
     where
         F: Future<Output = Result<T, FileError>>,
     {
@@ -90,7 +91,10 @@ impl Service {
         loop {
             self.shared.give_way(&self.key).await;
             match attempt().await {
-                Err(error) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => tokio::time::sleep(BUSY_PAUSE).await,
+                Err(error) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => tokio::select! {
+                    () = tokio::time::sleep(BUSY_PAUSE) => {}
+                    () = session.ended.cancelled() => return Err(error),
+                },
                 result => return result,
             }
         }

@@ -93,6 +93,8 @@ pub(crate) struct Target {
     syncs: Mutex<Syncs>,
     /// Bytes written since the last sync began.
     unsynced: AtomicU64,
+    /// Whether nothing of it is durable yet: then it goes with us, as nobody could go on with it.
+    is_void: AtomicBool,
     /// Chunks that wait for the thread that is writing; `None` when none is.
     writer: Mutex<Option<VecDeque<Arrived>>>,
 }
@@ -141,7 +143,7 @@ impl Target {
             let journal_name = hidden_name(request.name, &request.peer_key, "journal");
             let (part_name, spared) = (OsString::new(), Spared::default());
             let opened = Opened { part: file, part_name, journal_name, journal: Some(journal), place: Place::Named, spared };
-            return Ok((Self::new(request, opened, shown), have));
+            return Ok((Self::new(request, opened, false, shown), have));
         }
         let existing = refuse_existing(&request, &shown)?;
         match existing {
@@ -154,17 +156,13 @@ impl Target {
             found => request.options.replace |= found.is_some(),
         }
         let (opened, have) = open_hidden(&request, &shown)?;
-        let target = Self::new(request, opened, shown);
+        let target = Self::new(request, opened, have.is_empty(), shown);
         let extents = target.spared.durable.ranges().filter_map(|range| target.grid.extent_of_range(range));
         let durable = extents.map(|extent| extent.len).sum();
         // What an earlier attempt took is its own already, used or not.
         let taken = target.part.metadata().map_or(0, |found| found.blocks() * 512).max(durable);
         target.reserve(target.needed().saturating_sub(taken)).map_err(|error| {
-            if durable > 0 {
-                return error.resumable();
-            }
-            target.discard();
-            error
+            if durable > 0 { error.resumable() } else { error }
         })?;
         Ok((target, have))
     }
@@ -180,14 +178,14 @@ impl Target {
         let basis = compares.then(|| Basis::of_itself(grid_of(request.offer), size));
         let spared = Spared { basis, ..Spared::default() };
         let opened = Opened { part, part_name: OsString::new(), journal_name: OsString::new(), journal: None, place, spared };
-        let target = Self::new(request, opened, shown);
+        let target = Self::new(request, opened, false, shown);
         if place == Place::File {
             target.check_space(target.needed().saturating_sub(size))?;
         }
         Ok((target, Vec::new()))
     }
 
-    fn new(request: TargetRequest<'_>, opened: Opened, shown: String) -> Self {
+    fn new(request: TargetRequest<'_>, opened: Opened, is_void: bool, shown: String) -> Self {
         let Opened { part, part_name, journal_name, journal, place, spared } = opened;
         let written = if place == Place::Part { &part_name } else { request.name };
         let direct = if place == Place::Named { None } else { open_direct(&request.dir, written, &part, place) };
@@ -208,6 +206,7 @@ impl Target {
             poisoned: AtomicBool::new(false),
             syncs: Mutex::default(),
             unsynced: AtomicU64::new(0),
+            is_void: AtomicBool::new(is_void),
             writer: Mutex::default(),
             shown,
         }
@@ -325,6 +324,14 @@ impl Target {
 
     fn error(&self, operation: &'static str, cause: io::Error) -> FileError {
         FileError::new(operation, &self.shown, cause)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.is_void.load(Ordering::Acquire) {
+            self.discard();
+        }
     }
 }
 
@@ -537,3 +544,6 @@ pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
     let dir = File::options().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(parent);
     Ok((dir.map_err(|cause| FileError::new("open directory", parent.display(), cause))?.into(), name))
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,7 @@ impl Target {
         self.unsynced.store(0, Ordering::Release);
         self.sync_part(*syncs, File::sync_data)?;
         let Some(journal) = &self.journal else { return Ok(()) };
+        self.is_void.store(false, Ordering::Release);
         journal.append(self.grid, subtrees).map_err(|cause| {
             *syncs = Syncs::Broken;
             self.error("write the journal of", cause).resumable()
@@ -36,6 +37,7 @@ impl Target {
     fn sync_last(&self) -> Result<(), FileError> {
         let mut syncs = self.syncs();
         self.sync_part(*syncs, File::sync_all)?;
+        self.is_void.store(false, Ordering::Release);
         *syncs = Syncs::Closed;
         Ok(())
     }
@@ -109,6 +111,8 @@ impl Target {
 
     /// Removes what was received; in place it stays, as what was there before is gone.
     pub(crate) fn discard(&self) {
+        // From now on others may have files of these names.
+        self.is_void.store(false, Ordering::Release);
         match self.place {
             Place::File | Place::Device => return,
             Place::Part => drop(unlinkat(&self.dir, &self.part_name, AtFlags::empty())),

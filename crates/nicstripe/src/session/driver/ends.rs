@@ -246,7 +246,7 @@ impl Driver {
     pub(super) fn open_entry_target(&mut self, transfer: TransferId, entry: EntryRef, offer: Offer, options: PutOptions) {
         self.ends.entries.insert(transfer, entry);
         let Some(TreeThread::Receiver(receiver)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
-        let (receiver, inputs) = (receiver.clone(), self.handle.inputs.clone());
+        let (receiver, session) = (receiver.clone(), self.handle.clone());
         let attempt = move || ask_for_target(&receiver, entry.id, offer.clone(), options);
         let service = match &self.config.access {
             Access::Daemon(service) => Some(service.clone()),
@@ -255,11 +255,11 @@ impl Driver {
         // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
         tokio::spawn(async move {
             let opened = match service {
-                Some(service) => service.once_free(attempt).await,
+                Some(service) => service.once_free(&session, attempt).await,
                 None => attempt().await,
             };
             let result = opened.map(|(target, have)| (Arc::new(target), have));
-            let _ = inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
+            let _ = session.inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
         });
     }
 

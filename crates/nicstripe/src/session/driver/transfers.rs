@@ -97,9 +97,6 @@ impl Driver {
 
     fn on_target_opened(&mut self, transfer: TransferId, target: Arc<Target>, have: Vec<Subtree>, now: Instant) {
         if !self.session.is_under_way(transfer) {
-            if target.is_open_ended() {
-                target.discard();
-            }
             return;
         }
         let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta() };
@@ -204,11 +201,11 @@ impl Driver {
         }
         match &self.config.access {
             Access::Daemon(service) => {
-                let (service, inputs) = (service.clone(), self.handle.inputs.clone());
+                let (service, session) = (service.clone(), self.handle.clone());
                 // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
                 tokio::spawn(async move {
-                    let result = service.open_target(put).await;
-                    let _ = inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
+                    let result = service.open_target(put, &session).await;
+                    let _ = session.inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
                 });
             }
             Access::Client => self.refuse(transfer, "a client takes no files"),

@@ -1,0 +1,39 @@
+//! What stays beside a target, and what does not.
+
+use std::time::Duration;
+
+use nicstripe::CopyOptions;
+
+use crate::harness::{Served, leftovers, name, within};
+
+/// The journal that transfers of this client to a file of this name have.
+fn journal_of(served: &Served, file: &str) -> std::path::PathBuf {
+    let tag = blake3::hash(served.client.public_key().as_bytes()).to_hex();
+    served.path(&format!(".{file}.{}.nicstripe-journal", &tag[..8]))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_has_ended_does_not_begin_a_file_that_it_has_waited_for() {
+    let served = Served::start().await;
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("source");
+    std::fs::write(&source, b"content").unwrap();
+
+    // Another transfer has the file: the first client waits for it, and goes away.
+    let path = journal_of(&served, "target");
+    let journal = std::fs::File::create(&path).unwrap();
+    rustix::fs::flock(&journal, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let client = within(served.connect(1)).await.unwrap();
+    let waiting = client.put(&source, Some(name("target")), CopyOptions::default());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    waiting.cancel();
+    assert!(within(waiting.finish()).await.is_err());
+    within(client.close()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+
+    std::fs::remove_file(&path).unwrap();
+    drop(journal);
+    // Attempts are made every 50 ms.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
+}
