@@ -9,7 +9,7 @@ use std::{
 use super::field::Field;
 use crate::harness::{
     Side, content, is_same,
-    tree::{Aspects, age, assert_same_tree, plant},
+    tree::{Aspects, age, assert_same_tree_after, plant},
 };
 
 /// A copy, one of [`CASES`].
@@ -152,17 +152,23 @@ impl Case {
         assert!(left.is_empty(), "{context}: left behind: {left:?}");
         match self.what {
             What::Tree => {
-                assert_same_tree(&from.path("source"), &to.path("source"), Aspects { hard_links: true, ..Aspects::NONE });
+                let aspects = Aspects { hard_links: true, ..Aspects::NONE };
+                assert_same_tree_after(context, &from.path("source"), &to.path("source"), aspects);
             }
             What::File(len) => assert!(is_same(&to.read("source"), &content(len)), "{context}: the target is wrong"),
         }
         assert_eq!(to.names(), ["source"], "{context}");
     }
 
-    /// Removes the journals that are at the target.
+    /// Removes the journals that are at the target, and leaves their directories' times as they are.
     pub(crate) fn remove_journals(&self, field: &Field) {
         let found = walk(&self.receiver(field).files());
-        found.iter().filter(|path| path.to_string_lossy().ends_with(".nicstripe-journal")).for_each(|path| fs::remove_file(path).unwrap());
+        for path in found.iter().filter(|path| path.to_string_lossy().ends_with(".nicstripe-journal")) {
+            let directory = fs::File::open(path.parent().unwrap()).unwrap();
+            let modified = directory.metadata().unwrap().modified().unwrap();
+            fs::remove_file(path).unwrap();
+            directory.set_modified(modified).unwrap();
+        }
     }
 
     fn sides<'a>(&self, field: &'a Field) -> (&'a Side, &'a Side) {

@@ -119,12 +119,18 @@ impl Thing {
 /// Panics unless both paths hold the same, and tells the first differences.
 #[track_caller]
 pub(crate) fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
+    assert_same_tree_after("", one, other, aspects);
+}
+
+/// The same, and tells what happened before.
+#[track_caller]
+pub(crate) fn assert_same_tree_after(context: &str, one: &Path, other: &Path, aspects: Aspects) {
     let (left, right) = (Tree::read(one, aspects), Tree::read(other, aspects));
     let paths: BTreeSet<_> = left.0.keys().chain(right.0.keys()).collect();
     let differing = paths.into_iter().filter(|path| left.0.get(*path) != right.0.get(*path));
     let lines: Vec<String> =
         differing.take(10).map(|path| format!("{path:?}:\n  {:?}\n  {:?}", left.0.get(path), right.0.get(path))).collect();
-    assert!(lines.is_empty(), "{} and {} differ:\n{}", one.display(), other.display(), lines.join("\n"));
+    assert!(lines.is_empty(), "{context}\n{} and {} differ:\n{}", one.display(), other.display(), lines.join("\n"));
 }
 
 /// Extended attributes that a user can have.

@@ -161,9 +161,7 @@ impl Target {
         let durable = extents.map(|extent| extent.len).sum();
         // What an earlier attempt took is its own already, used or not.
         let taken = target.part.metadata().map_or(0, |found| found.blocks() * 512).max(durable);
-        target.reserve(target.needed().saturating_sub(taken)).map_err(|error| {
-            if durable > 0 { error.resumable() } else { error }
-        })?;
+        target.reserve(target.needed().saturating_sub(taken)).map_err(|error| if durable > 0 { error.resumable() } else { error })?;
         Ok((target, have))
     }
 
