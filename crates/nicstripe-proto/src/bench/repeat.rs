@@ -220,7 +220,7 @@ impl Series {
 pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for mut group in pairs {
-        let (touching, apart) = groups.into_iter().partition(|other: &Vec<u32>| other.iter().any(|link| group.contains(link)));
+        let (touching, apart): (Vec<_>, Vec<_>) = groups.into_iter().partition(|other| other.iter().any(|link| group.contains(link)));
         group.extend(touching.into_iter().flatten());
         group.sort_unstable();
         group.dedup();

@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(common(&run, SEC, None), None);
         assert_eq!(common(&run, 500 * MS, Some(500 * MS)), None);
         assert_eq!(common(&[], SEC, None), None);
-        assert_eq!(common(&snapshots(&[]), SEC, None), None);
+        assert_eq!(common(&[Snapshot { at: SEC, bytes: Vec::new() }, Snapshot { at: 5 * SEC, bytes: Vec::new() }], SEC, None), None);
     }
 
     #[test]

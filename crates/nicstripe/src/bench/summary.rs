@@ -10,7 +10,7 @@ use nicstripe_proto::{
 
 use super::{
     evidence::{Measured, loss, rates, sum},
-    report::{BenchLink, BenchReport, CpuUse, Ends, Limiter, LinkSummary, Phase, Run, Spread, Summary, Way},
+    report::{BenchLink, BenchReport, CpuUse, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary, Way},
 };
 
 /// Returns what these runs over these links come to.
@@ -39,10 +39,10 @@ pub fn conclude(report: &mut BenchReport) {
 
 impl<'a> Measured<'a> {
     fn summary(&self) -> Summary {
-        let theory = self.links.iter().map(|link| link.theory_bps).sum::<Option<u64>>().filter(|_| !self.links.is_empty());
+        let theory = self.links.iter().map(|link| link.theory_bps.map(BitRate)).sum::<Option<BitRate>>().filter(|_| !self.links.is_empty());
         let together = self.spread(Phase::Together);
         let total = together.map(|spread| BitRate(spread.median_bps));
-        let of_theory = |ratio: fn(BitRate, BitRate) -> Option<f64>| ratio(total?, BitRate(theory?));
+        let of_theory = |ratio: fn(BitRate, BitRate) -> Option<f64>| ratio(total?, theory?);
         let cpu = self.cpu();
         let whole = self.whole();
         Summary {
@@ -51,7 +51,7 @@ impl<'a> Measured<'a> {
             reverse: self.spread(Phase::Reverse),
             both: self.spread(Phase::Both),
             top_decile_bps: self.top_decile(),
-            theory_bps: theory,
+            theory_bps: theory.map(BitRate::bits_per_second),
             efficiency: of_theory(metrics::efficiency),
             scaling: self.scaling(total),
             fairness: self.fairness(),
@@ -82,8 +82,7 @@ impl<'a> Measured<'a> {
 
     /// What holds back each flow of a run, as far as that run alone tells.
     fn limiters(&self, run: &'a Run) -> Vec<Limiter> {
-        let of_flow = |flow| {
-            let flow: &super::report::Flow = flow;
+        let of_flow = |flow: &'a Flow| {
             let link = self.links.iter().find(|link| link.id == flow.link)?;
             Some(limiter::of_link(&self.evidence(link, flow.way, &[(run, flow)])).limiter.into())
         };
@@ -163,14 +162,16 @@ impl<'a> Measured<'a> {
         };
         let found: Vec<(String, Finding, BitRate, Option<BitRate>, Option<f64>)> =
             self.links.iter().zip(&names).filter_map(of_link).collect();
-        let to_finding = |(name, finding, goodput, expected, loss): &'_ (_, _, _, _, _)| LinkFinding {
-            name: <String as AsRef<str>>::as_ref(name),
-            finding: *finding,
-            goodput: *goodput,
-            expected: *expected,
-            loss: *loss,
-        };
-        let links: Vec<LinkFinding<'_>> = found.iter().map(to_finding).collect();
+        let links: Vec<LinkFinding<'_>> = found
+            .iter()
+            .map(|(name, finding, goodput, expected, loss)| LinkFinding {
+                name,
+                finding: *finding,
+                goodput: *goodput,
+                expected: *expected,
+                loss: *loss,
+            })
+            .collect();
         let mut whole = limiter::of_all(&links)?;
         let groups = self.sharing(&names, &links);
         if whole.finding.limiter == limiter::Limiter::Shared && !groups.is_empty() {
@@ -262,7 +263,7 @@ impl<'a> Measured<'a> {
     }
 
     fn machines(&self, way: Way) -> Names<'a> {
-        let name = |host: Option<&'a super::report::HostFacts>, role| host.and_then(|host| host.name.as_deref()).unwrap_or(role);
+        let name = |host: Option<&'a HostFacts>, role| host.and_then(|host| host.name.as_deref()).unwrap_or(role);
         let client = name(self.hosts.map(|hosts| &hosts.client), "the client");
         let daemon = name(self.hosts.map(|hosts| &hosts.daemon), "the daemon");
         // Two machines of one name are told by their roles.

@@ -1,11 +1,12 @@
 //! Sizes of socket buffers, against what the kernel does by itself.
 
 use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized};
+use crate::bench::statistics::median;
 
 /// Sweeps socket buffers: 16 KiB and upwards, by doubling, until two doublings bring nothing.
 ///
 /// Each size is measured three times and what the kernel does by itself in between, so that both see the same machine. The plateau is the
-/// least size that later ones exceed by less than 2 %, or than twice the median absolute deviation. A size that is better than the kernel by
+/// least size that later ones exceed by less than 2 %, or than what the sizes' repeats differ by. A size that is better than the kernel by
 /// more than 3 % is compared with it once more, ABBA, before it is advised.
 #[derive(Clone, Debug)]
 pub struct BufferSweep {
@@ -122,10 +123,9 @@ impl BufferSweep {
     /// Returns the place of the plateau and its size, if it is one: the last size may not be much better than that before.
     fn plateau(&self) -> Option<(usize, u64)> {
         let trials: Vec<&Trials> = self.sizes.iter().map_while(|size| self.table.of((Some(*size), None))).collect();
-        let gains = |from: &Trials, to: &Trials| {
-            let chance = 2.0 * from.scatter().max(to.scatter());
-            to.median() - from.median() >= chance.max(LEAST_GAIN * to.median())
-        };
+        let extents: Vec<f64> = trials.iter().map(|trials| trials.extent()).collect();
+        let chance = LEAST_GAIN.max(CHANCE * median(&extents).unwrap_or_default());
+        let gains = |from: &Trials, to: &Trials| to.median() - from.median() >= chance * to.median();
         let rates: Vec<f64> = trials.iter().map(|trials| trials.median()).collect();
         // Where there is no scatter the two rules are one.
         let place = (0..trials.len()).find(|place| !trials[place + 1..].iter().any(|later| gains(trials[*place], later)));
@@ -186,6 +186,9 @@ const LARGEST: u64 = 64 << 20;
 const CONFIRMING: usize = 2;
 /// What is something, as a part of the rate.
 const LEAST_GAIN: f64 = 0.02;
+/// The same, as a multiple of what greatest and least of three repeats differ by, which is 1.7 standard deviations: the least that medians of
+/// three do not differ by in 100 simulated sweeps. The median of all sizes' differences, so that one disturbed repeat does not count.
+const CHANCE: f64 = 2.5;
 /// From here on a size is better than the kernel.
 const BETTER: f64 = 1.03;
 /// The order of the last comparison: whether it is the size's turn.

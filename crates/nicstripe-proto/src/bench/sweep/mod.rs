@@ -7,7 +7,7 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    bench::statistics::{Spread, as_values, median, median_absolute_deviation},
+    bench::statistics::{Spread, as_values, median},
     units::BitRate,
 };
 
@@ -238,8 +238,10 @@ impl Trials {
         median(&as_values(&self.rates)).unwrap_or_default()
     }
 
-    fn scatter(&self) -> f64 {
-        median_absolute_deviation(&as_values(&self.rates)).unwrap_or_default()
+    /// What the greatest and the least differ by, as a part of the median.
+    fn extent(&self) -> f64 {
+        let rates = || self.rates.iter().map(|rate| rate.0 as f64);
+        (rates().fold(0.0, f64::max) - rates().fold(f64::INFINITY, f64::min)) / self.median().max(1.0)
     }
 
     fn time(&self) -> Option<Duration> {

@@ -233,7 +233,7 @@ fn streams_are_added_until_they_bring_nothing_or_are_unfair() {
     let mut planner = Planner::Streams(StreamSweep::new());
     let order = run(&mut planner, |point| Some(rate((300e6 * f64::from(point.streams.unwrap())).min(GIGABIT))));
     let found = planner.outcome();
-    assert_eq!((found.stopped, found.plateau, order.len()), (Stopped::Done, Some(4), 12));
+    assert_eq!((found.stopped, found.plateau, order.len()), (Stopped::Plateau, Some(4), 12));
     assert_eq!(found.advice, "4 connections a link carry 213.8 % more than one");
     let mut planner = Planner::Streams(StreamSweep::new());
     let order = run(&mut planner, |_| Some(rate(GIGABIT)));
