@@ -247,6 +247,8 @@ const MOST_FAILURES: u32 = 2;
 
 #[cfg(test)]
 mod tests {
+    use nicstripe_sim::Rng;
+
     use super::*;
 
     fn mbit(rates: &[u64]) -> Vec<BitRate> {
@@ -376,5 +378,27 @@ mod tests {
     fn groups_that_have_a_link_in_common_are_one() {
         let pairs = [vec![1, 2], vec![4, 5], vec![2, 3], vec![6, 7], vec![5, 7]];
         assert_eq!(joined(pairs), [vec![1, 2, 3], vec![4, 5, 6, 7]]);
+    }
+
+    #[test]
+    fn whatever_is_measured_or_fails_there_is_an_end_and_no_load_is_repeated_too_often() {
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let links: Vec<u32> = (1..=1 + rng.below(5) as u32).collect();
+            let rule = RepeatRule { least: rng.below(8) as u32, most: rng.below(14) as u32 };
+            let mut schedule = Schedule::new(&ALL, &links, rule);
+            let mut done: Vec<Planned> = Vec::new();
+            while let Some(planned) = schedule.next() {
+                let before = done.iter().filter(|other| other.phase == planned.phase && other.links == planned.links).count() as u32;
+                assert!(planned.repeat == before + 1 && planned.repeat <= rule.most.max(rule.least).max(1), "seed {seed}: {planned:?}");
+                if rng.below(20) == 0 {
+                    schedule.fail(&planned);
+                } else {
+                    schedule.record(&planned, BitRate(rng.below(1_000_000_000)));
+                    done.push(planned);
+                }
+            }
+            assert!(schedule.sharing().iter().flatten().all(|link| links.contains(link)), "seed {seed}");
+        }
     }
 }

@@ -1,3 +1,5 @@
+use proptest::{option, prelude::*};
+
 use super::*;
 
 const THEORY: BitRate = BitRate(941_482_444);
@@ -197,4 +199,62 @@ fn names_are_joined_as_people_join_them() {
     assert_eq!(listed(&["a", "b", "c"]), "a, b and c");
     assert_eq!(listed(&["a", "b"]), "a and b");
     assert_eq!(listed::<&str>(&[]), "");
+}
+
+fn part() -> impl Strategy<Value = Option<f64>> {
+    option::of(prop_oneof![0.0..2.0f64, Just(f64::NAN), Just(f64::INFINITY)])
+}
+
+fn any_processor() -> impl Strategy<Value = Processor> {
+    (part(), part(), part(), part()).prop_map(|(worst_core, process_cores, throttled, quota_cores)| Processor {
+        worst_core,
+        process_cores,
+        throttled,
+        quota_cores,
+    })
+}
+
+fn any_evidence() -> impl Strategy<Value = Evidence> {
+    let rates = (any::<u64>(), option::of(any::<u64>()), option::of(any::<u64>()));
+    let parts = (part(), part(), part(), part(), part());
+    let buffer = || option::of((any::<u64>(), any::<bool>()).prop_map(|(bytes, is_fixed)| Buffer { bytes, is_fixed }));
+    let round_trip = option::of(any::<u64>().prop_map(Duration::from_micros));
+    (rates, parts, any_processor(), any_processor(), buffer(), buffer(), round_trip).prop_map(
+        |(
+            (goodput, theory, alone),
+            (busy, rwnd_limited, sndbuf_limited, loss, loss_alone),
+            sender,
+            receiver,
+            send_buffer,
+            receive_buffer,
+            round_trip,
+        )| Evidence {
+            goodput: BitRate(goodput),
+            theory: theory.map(BitRate),
+            alone: alone.map(BitRate),
+            busy,
+            rwnd_limited,
+            sndbuf_limited,
+            loss,
+            loss_alone,
+            round_trip,
+            sender,
+            receiver,
+            send_buffer,
+            receive_buffer,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_evidence_has_a_finding_and_a_full_cable_has_no_other(evidence in any_evidence()) {
+        let found = of_link(&evidence);
+        let is_full = evidence.theory.is_some_and(|theory| evidence.goodput >= theory);
+        prop_assert!(!is_full || matches!(found.limiter, Limiter::Cable | Limiter::Loss));
+        prop_assert_eq!(found.at.is_some(), found.limiter == Limiter::Cpu);
+        let links = [LinkFinding { name: "eth0", finding: found, goodput: evidence.goodput, expected: evidence.theory, loss: evidence.loss }];
+        let whole = of_all(&links).unwrap();
+        prop_assert!(sentence(&whole, &links, NAMES).starts_with("limited by "));
+    }
 }

@@ -301,17 +301,45 @@ fn packets_that_vanish_are_left_out_and_told() {
     assert_eq!(found.advice, "an MTU of 1500 is as good as any for the rate; packets of 9000 bytes do not get through");
 }
 
-#[test]
-fn a_sweep_that_is_interrupted_has_an_outcome() {
+/// One of each kind.
+fn one_of_each() -> [Planner; 5] {
     let theory = Theory::usual(BitRate::from_gbit(1), 1500);
-    let planners = [
+    [
         messages(None),
         Planner::Buffer(BufferSweep::new(None, None)),
         Planner::Streams(StreamSweep::new()),
         Planner::Grid(GridSweep::new(1 << 20)),
         Planner::Mtu(MtuSweep::new(theory, 9000, true)),
-    ];
-    for mut planner in planners {
+    ]
+}
+
+#[test]
+fn whatever_is_measured_or_fails_a_sweep_has_an_end() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        for mut planner in one_of_each() {
+            let order = run(&mut planner, |_| {
+                let any = |rng: &mut Rng| rng.below(1 << 40);
+                let measured = Measured {
+                    rate: BitRate(any(&mut rng) * rng.below(2)),
+                    elapsed: Duration::from_millis(rng.below(1000)),
+                    time: (rng.below(2) == 0).then(|| Duration::from_nanos(any(&mut rng) / 2048)),
+                    cpu_seconds_per_gbit: (rng.below(2) == 0).then(|| rng.below(10) as f64),
+                    got_bytes: (rng.below(2) == 0).then(|| any(&mut rng)),
+                    fairness: (rng.below(2) == 0).then(|| rng.below(2) as f64),
+                };
+                (rng.below(40) > 0).then_some(measured)
+            });
+            let found = planner.outcome();
+            assert!(order.len() < 250 && found.stopped != Stopped::Early && !found.advice.is_empty(), "seed {seed}: {found:?}");
+            assert!(found.points.iter().map(|point| (point.size, point.streams)).is_sorted(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_sweep_that_is_interrupted_has_an_outcome() {
+    for mut planner in one_of_each() {
         for measured in 0..4 {
             let found = planner.outcome();
             assert_eq!((found.stopped, found.points.is_empty()), (Stopped::Early, measured == 0));
