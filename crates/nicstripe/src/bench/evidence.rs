@@ -86,7 +86,7 @@ impl<'a> Measured<'a> {
 }
 
 /// Returns bytes sent again as a part of those sent.
-pub(super) fn loss(parts: &[Part<'_>]) -> Option<f64> {
+fn loss(parts: &[Part<'_>]) -> Option<f64> {
     ratio(parts, |_, tcp| Some((tcp.retransmitted_bytes?, tcp.sent_bytes?)))
 }
 

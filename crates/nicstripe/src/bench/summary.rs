@@ -3,13 +3,13 @@
 use nicstripe_proto::{
     BitRate,
     bench::{
-        limiter::{self, Finding, LinkFinding, Names},
+        limiter::{self, LinkFinding, Names},
         metrics, repeat, statistics,
     },
 };
 
 use super::{
-    evidence::{Measured, loss, rates, sum},
+    evidence::{Measured, rates, sum},
     report::{BenchLink, BenchReport, CpuUse, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary, Way},
 };
 
@@ -154,24 +154,8 @@ impl<'a> Measured<'a> {
             [Phase::Together, Phase::Reverse, Phase::Both, Phase::Solo].into_iter().find(|phase| self.of_phase(*phase).next().is_some())?;
         let way = self.way(phase);
         let names: Vec<String> = self.links.iter().map(|link| self.name(link)).collect();
-        let of_link = |(link, name): (&'a BenchLink, &'_ String)| {
-            let parts = self.parts(phase, link.id, way);
-            let evidence = self.evidence(link, way, &parts);
-            (!parts.is_empty())
-                .then(|| (name.clone(), limiter::of_link(&evidence), evidence.goodput, self.expected(link, way), loss(&parts)))
-        };
-        let found: Vec<(String, Finding, BitRate, Option<BitRate>, Option<f64>)> =
-            self.links.iter().zip(&names).filter_map(of_link).collect();
-        let links: Vec<LinkFinding<'_>> = found
-            .iter()
-            .map(|(name, finding, goodput, expected, loss)| LinkFinding {
-                name,
-                finding: *finding,
-                goodput: *goodput,
-                expected: *expected,
-                loss: *loss,
-            })
-            .collect();
+        let links: Vec<LinkFinding<'_>> =
+            self.links.iter().zip(&names).filter_map(|(link, name)| self.finding(phase, way, link, name)).collect();
         let mut whole = limiter::of_all(&links)?;
         let groups = self.sharing(&names, &links);
         if whole.finding.limiter == limiter::Limiter::Shared && !groups.is_empty() {
@@ -179,6 +163,19 @@ impl<'a> Measured<'a> {
         }
         let because = limiter::sentence(&whole, &links, self.machines(way));
         Some((whole.finding.limiter.into(), format!("{}, {because}{}", self.claim(phase, way, &links), self.doubt(phase))))
+    }
+
+    /// What holds back a link in a phase; `None` where it took no part.
+    fn finding<'n>(&self, phase: Phase, way: Way, link: &BenchLink, name: &'n str) -> Option<LinkFinding<'n>> {
+        let parts = self.parts(phase, link.id, way);
+        let evidence = self.evidence(link, way, &parts);
+        (!parts.is_empty()).then(|| LinkFinding {
+            name,
+            finding: limiter::of_link(&evidence),
+            goodput: evidence.goodput,
+            expected: self.expected(link, way),
+            loss: evidence.loss,
+        })
     }
 
     /// Returns which links share something, by what pairs of them carry: places in `found`. None where no pair was measured that does.

@@ -1,7 +1,10 @@
 //! Sizes of socket buffers, against what the kernel does by itself.
 
 use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized};
-use crate::bench::statistics::median;
+use crate::{
+    bench::statistics::{as_values, median},
+    units::BitRate,
+};
 
 /// Sweeps socket buffers: 16 KiB and upwards, by doubling, until two doublings bring nothing.
 ///
@@ -14,6 +17,8 @@ pub struct BufferSweep {
     bdp_bytes: Option<u64>,
     table: Table,
     state: State,
+    /// Whether a size has won the last comparison.
+    has_won: bool,
     stopped: Stopped,
 }
 
@@ -22,12 +27,27 @@ enum State {
     /// Measuring this of the sizes. To: `Check`, `Ended`.
     Upwards(usize),
     /// Comparing this size with the kernel, in the order of [`CHECK`]. To: `Ended`.
-    Check {
-        size: u64,
-        fixed: Trials,
-        kernel: Trials,
-    },
+    Check(Check),
     Ended,
+}
+
+/// The last comparison, of the rates of a size and of the kernel.
+#[derive(Clone, Debug)]
+struct Check {
+    size: u64,
+    fixed: Vec<BitRate>,
+    kernel: Vec<BitRate>,
+}
+
+impl Check {
+    fn done(&self) -> usize {
+        self.fixed.len() + self.kernel.len()
+    }
+
+    fn is_won(&self) -> bool {
+        let rate = |rates: &[BitRate]| median(&as_values(rates)).unwrap_or_default();
+        self.done() == CHECK.len() && rate(&self.fixed) > BETTER * rate(&self.kernel)
+    }
 }
 
 impl BufferSweep {
@@ -35,10 +55,10 @@ impl BufferSweep {
     ///
     /// The largest is eight times bandwidth × delay, at least 1 MiB so that a cable shows its plateau; 64 MiB where it is not known.
     pub fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
-        let wanted = bdp_bytes.map_or(LARGEST, |bdp| bdp.saturating_mul(8).max(SUFFICIENT).min(LARGEST));
+        let wanted = bdp_bytes.map_or(LARGEST, |bdp| bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST));
         let largest = wanted.min(allowed.unwrap_or(u64::MAX)).max(SMALLEST);
         let sizes = (0..).map(|doublings: u32| SMALLEST << doublings).take_while(|size| *size <= largest).collect();
-        BufferSweep { sizes, bdp_bytes, table: Table::default(), state: State::Upwards(0), stopped: Stopped::Early }
+        BufferSweep { sizes, bdp_bytes, table: Table::default(), state: State::Upwards(0), has_won: false, stopped: Stopped::Early }
     }
 
     /// See [`super::Planner::next`].
@@ -50,9 +70,9 @@ impl BufferSweep {
                 let size = size.filter(|_| !is_kernels_turn);
                 (size, self.table.count((size, None)))
             }
-            State::Check { size, fixed, kernel } => {
-                let size = CHECK.get(fixed.count() + kernel.count())?.then_some(*size);
-                (size, if size.is_some() { fixed.count() } else { kernel.count() })
+            State::Check(check) => {
+                let size = CHECK.get(check.done())?.then_some(check.size);
+                (size, if size.is_some() { check.fixed.len() } else { check.kernel.len() })
             }
             State::Ended => return None,
         };
@@ -69,13 +89,10 @@ impl BufferSweep {
                     self.after_size();
                 }
             }
-            State::Check { fixed, kernel, .. } => {
-                if point.size.is_some() {
-                    fixed.add(measured)
-                } else {
-                    kernel.add(measured)
-                }
-                if fixed.count() + kernel.count() == CHECK.len() {
+            State::Check(check) => {
+                let side = if point.size.is_some() { &mut check.fixed } else { &mut check.kernel };
+                side.push(measured.rate);
+                if check.done() == CHECK.len() {
                     self.end();
                 }
             }
@@ -140,7 +157,7 @@ impl BufferSweep {
         let kernel = self.table.median(KERNEL);
         let better = self.plateau().filter(|(_, size)| kernel > 0.0 && self.table.median((Some(*size), None)) > BETTER * kernel);
         self.state = match better {
-            Some((_, size)) => State::Check { size, fixed: Trials::default(), kernel: Trials::default() },
+            Some((_, size)) => State::Check(Check { size, fixed: Vec::new(), kernel: Vec::new() }),
             None => State::Ended,
         };
     }
@@ -148,24 +165,26 @@ impl BufferSweep {
     /// From: `Check`. What it has found stays for [`BufferSweep::advice`].
     fn end(&mut self) {
         let found = std::mem::replace(&mut self.state, State::Ended);
-        if let State::Check { size, fixed, kernel } = found
-            && fixed.count() + kernel.count() == CHECK.len()
-            && fixed.median() > BETTER * kernel.median()
+        if let State::Check(check) = found
+            && check.is_won()
         {
-            self.table.0.iter_mut().filter(|trials| trials.key == (Some(size), None)).for_each(|trials| trials.rates.extend(&fixed.rates));
-            self.table.0.iter_mut().filter(|trials| trials.key == KERNEL).for_each(|trials| trials.rates.extend(&kernel.rates));
+            self.add(Some(check.size), &check.fixed);
+            self.add(None, &check.kernel);
+            self.has_won = true;
         }
     }
 
+    fn add(&mut self, size: Option<u64>, rates: &[BitRate]) {
+        self.table.0.iter_mut().filter(|trials| trials.key == (size, None)).for_each(|trials| trials.rates.extend(rates));
+    }
+
     fn advice(&self, plateau: Option<u64>) -> String {
-        let kernel = self.table.median(KERNEL);
         let Some(size) = plateau else {
             let largest = self.table.0.iter().filter_map(|trials| trials.key.0).max();
             return largest.map_or("nothing was measured".into(), |size| format!("the rate still rises at {}", sized(size)));
         };
-        let is_better = self.table.count((Some(size), None)) > TRIALS && self.table.median((Some(size), None)) > BETTER * kernel;
         let clamp = if self.stopped == Stopped::Clamped { "; the system gives no larger buffer (net.core.rmem_max, wmem_max)" } else { "" };
-        match is_better {
+        match self.has_won {
             true => format!("buffers of {} carry {:.1} % more than what the kernel does by itself{clamp}", sized(size), self.gain(size)),
             false => format!("leave the buffers to the kernel: {} and more carry no more than it does by itself{clamp}", sized(size)),
         }

@@ -312,8 +312,8 @@ fn outcome_of(points: Vec<PointResult>, stopped: Stopped) -> Outcome {
 /// Prints bytes for people: `64 KiB`, `1449 bytes`.
 fn sized(bytes: u64) -> String {
     match bytes {
-        _ if bytes > 0 && bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
-        _ if bytes > 0 && bytes % (1 << 10) == 0 => format!("{} KiB", bytes >> 10),
+        _ if bytes > 0 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes > 0 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
         1 => "1 byte".into(),
         _ => format!("{bytes} bytes"),
     }
