@@ -296,13 +296,16 @@ fn rates_in_window(run: &Run) -> Vec<f64> {
         .iter()
         .map(|interval| (interval.dt_us, interval.bytes.iter().fold(0, |sum, bytes| bytes.saturating_add(sum))))
         .collect();
-    let fits = |from: &usize| (from + 1..=samples.len()).find(|to| totals(&samples[*from..*to]) == (run.window_us, bytes(run)));
-    let window = (0..samples.len()).find_map(|from| Some(from..fits(&from)?)).unwrap_or(0..samples.len());
+    let end = |from: usize| {
+        let sums = samples[from..].iter().scan((0_u64, 0_u64), |(micros, sum), (dt, bytes)| {
+            (*micros, *sum) = (micros.saturating_add(*dt), sum.saturating_add(*bytes));
+            Some((*micros, *sum))
+        });
+        let (place, found) = sums.enumerate().find(|(_, (micros, _))| *micros >= run.window_us)?;
+        (found == (run.window_us, bytes(run))).then_some(from + place + 1)
+    };
+    let window = (0..samples.len()).find_map(|from| Some(from..end(from)?)).unwrap_or(0..samples.len());
     samples[window].iter().filter(|(micros, _)| *micros > 0).map(|(micros, bytes)| *bytes as f64 * 8e6 / *micros as f64).collect()
-}
-
-fn totals(samples: &[(u64, u64)]) -> (u64, u64) {
-    samples.iter().fold((0, 0), |(micros, sum), (dt, bytes)| (dt.saturating_add(micros), bytes.saturating_add(sum)))
 }
 
 impl From<statistics::Spread> for Spread {
