@@ -19,12 +19,7 @@ pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
     let spread = statistics::Spread::of(&rates(baseline)).map_or(NOTHING, Spread::from);
     let no_rate = || change.is_none().then(|| "there is no load that both have measured in the same direction".to_owned());
     let why = obstacle(report, baseline).or_else(no_rate);
-    let verdict = match change.filter(|_| why.is_none()).map(|change| change.verdict) {
-        Some(proto::Verdict::Same) => Verdict::Same,
-        Some(proto::Verdict::Better) => Verdict::Better,
-        Some(proto::Verdict::Regression) => Verdict::Regression,
-        None => Verdict::NotComparable,
-    };
+    let verdict = change.filter(|_| why.is_none()).map_or(Verdict::NotComparable, |change| change.verdict.into());
     Comparison {
         id: baseline.id.clone(),
         baseline: spread,

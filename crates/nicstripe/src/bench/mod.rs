@@ -1,6 +1,7 @@
 //! Measures what the links between two machines carry, alone and together, through the sessions and paths that copies use.
 
 mod baseline;
+mod decided;
 mod evidence;
 #[cfg(test)]
 mod fixture;

@@ -308,28 +308,5 @@ fn rates_in_window(run: &Run) -> Vec<f64> {
     samples[window].iter().filter(|(micros, _)| *micros > 0).map(|(micros, bytes)| *bytes as f64 * 8e6 / *micros as f64).collect()
 }
 
-impl From<statistics::Spread> for Spread {
-    fn from(spread: statistics::Spread) -> Spread {
-        Spread { median_bps: spread.median.0, min_bps: spread.min.0, max_bps: spread.max.0, n: spread.n, stable: spread.stable }
-    }
-}
-
-impl From<limiter::Limiter> for Limiter {
-    fn from(limiter: limiter::Limiter) -> Limiter {
-        match limiter {
-            limiter::Limiter::Cable => Limiter::Cable,
-            limiter::Limiter::Sender => Limiter::Sender,
-            limiter::Limiter::Receiver => Limiter::Receiver,
-            limiter::Limiter::ReceiveBuffer => Limiter::ReceiveBuffer,
-            limiter::Limiter::SendBuffer => Limiter::SendBuffer,
-            limiter::Limiter::Cpu => Limiter::Cpu,
-            limiter::Limiter::Loss => Limiter::Loss,
-            limiter::Limiter::Shared => Limiter::Shared,
-            limiter::Limiter::Window => Limiter::Window,
-            limiter::Limiter::Unknown => Limiter::Unknown,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;
