@@ -13,6 +13,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod basis;
+pub mod bench;
 mod comparison;
 pub mod discovery;
 pub mod extent;

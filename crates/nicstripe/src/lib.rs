@@ -28,6 +28,7 @@
 #![deny(missing_docs)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod bench;
 mod client;
 mod connect;
 mod daemon;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use nicstripe_link::{BondStreams, Interface, Sysctls, streams_for};
 use nicstripe_proto::{
     BitRate,
+    bench::theory::{IpVersion, Theory},
     message::{Ipv4Settings, PeerAddress, PeerInterface},
     pairing::{Candidate, MOST_ADDRESSES, MOST_INTERFACES, Pairing, PathEnd, choose},
 };
@@ -209,16 +210,14 @@ fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capac
 
 /// Returns most goodput over a link: the line rate of its slower end, what a shaper at the sending end lets out, less all headers.
 ///
-/// Per packet of `mtu` bytes, IP (20 or 40) and TCP with timestamps (32) take their share of the MTU, and Ethernet 38 bytes beside it (14 header, 4
-/// checksum, 8 preamble, 12 gap), of which a shaper sees the 14. 1 GbE: 10⁹ × 1448 / 1538 = 941.5 Mbit/s.
+/// See [`Theory`]; a shaper counts less of each packet than the wire takes. 1 GbE: 941.5 Mbit/s.
 fn capacity(ours: &PeerInterface, theirs: &PeerInterface, mtu: u32, ipv6: bool) -> Capacity {
-    let mtu = u64::from(mtu.min(65_536));
-    let payload = mtu.saturating_sub(if ipv6 { 72 } else { 52 });
-    let share = |rate: u64, overhead: u64| (u128::from(rate) * u128::from(payload) / u128::from(mtu + overhead)) as u64;
-    let line = ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps).min().map(|rate| share(rate, 38));
+    // A packet is not longer than its length can say, whatever the interface claims (lo: 65,536).
+    let of = |rate: u64| Theory { ip: if ipv6 { IpVersion::V6 } else { IpVersion::V4 }, ..Theory::usual(BitRate(rate), mtu.min(65_536)) };
+    let line = ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps).min().map(|rate| of(rate).goodput());
     let from = |sender: &PeerInterface| {
-        let shaped = sender.egress_limit_bps.map(|rate| share(rate, 14));
-        line.into_iter().chain(shaped).min().map(BitRate)
+        let shaped = sender.egress_limit_bps.map(|rate| of(rate).goodput_of_shaper());
+        line.into_iter().chain(shaped).min()
     };
     Capacity { outgoing: from(ours), incoming: from(theirs) }
 }

@@ -1,0 +1,260 @@
+use proptest::{option, prelude::*};
+
+use super::*;
+
+const THEORY: BitRate = BitRate(941_482_444);
+
+/// A gigabit link that carries so much and that nothing holds back.
+fn link(mbit: u64) -> Evidence {
+    Evidence {
+        goodput: BitRate::from_mbit(mbit),
+        theory: Some(THEORY),
+        busy: Some(1.0),
+        rwnd_limited: Some(0.0),
+        sndbuf_limited: Some(0.0),
+        loss: Some(0.0),
+        round_trip: Some(Duration::from_micros(100)),
+        ..Evidence::default()
+    }
+}
+
+fn busy_core(worst_core: f64, process_cores: f64) -> Processor {
+    Processor { worst_core: Some(worst_core), process_cores: Some(process_cores), ..Processor::default() }
+}
+
+fn limiter(evidence: Evidence) -> Limiter {
+    of_link(&evidence).limiter
+}
+
+#[test]
+fn a_full_cable_is_a_full_cable_whatever_else_is_busy() {
+    assert_eq!(limiter(link(940)), Limiter::Cable);
+    assert_eq!(limiter(link(914)), Limiter::Cable);
+    assert_ne!(limiter(link(912)), Limiter::Cable);
+    let full = Evidence { sender: busy_core(1.0, 1.0), rwnd_limited: Some(0.5), busy: Some(0.7), ..link(935) };
+    assert_eq!(limiter(full), Limiter::Cable);
+}
+
+#[test]
+fn a_sender_that_sleeps_is_starved() {
+    // Measured: 2 % busy.
+    assert_eq!(limiter(Evidence { busy: Some(0.02), ..link(20) }), Limiter::Sender);
+    assert_eq!(limiter(Evidence { busy: Some(0.79), ..link(700) }), Limiter::Sender);
+    assert_eq!(limiter(Evidence { busy: Some(0.8), ..link(700) }), Limiter::Unknown);
+}
+
+#[test]
+fn a_reader_that_is_slow_is_the_receiver() {
+    // Measured: 54 % at 390 Mbit/s; the kernel had made its buffer large.
+    let grown = Buffer { bytes: 6 << 20, is_fixed: false };
+    let slow = Evidence { rwnd_limited: Some(0.54), ..link(390) };
+    assert_eq!(limiter(slow), Limiter::Receiver);
+    assert_eq!(limiter(Evidence { receive_buffer: Some(grown), ..slow }), Limiter::Receiver);
+    let others = Evidence { receiver: busy_core(1.0, 0.2), ..slow };
+    assert_eq!(limiter(others), Limiter::Receiver, "what else runs there is not ours");
+    let ours = of_link(&Evidence { receiver: busy_core(1.0, 0.95), ..slow });
+    assert_eq!((ours.limiter, ours.at), (Limiter::Cpu, Some(End::Receiver)));
+}
+
+#[test]
+fn small_buffers_are_named_whether_asked_for_or_limited() {
+    let held = Evidence { rwnd_limited: Some(1.0), ..link(600) };
+    for buffer in [
+        Buffer { bytes: 32 << 10, is_fixed: true },
+        Buffer { bytes: 128 << 10, is_fixed: true },
+        Buffer { bytes: 16 << 10, is_fixed: false },
+    ] {
+        assert_eq!(limiter(Evidence { receive_buffer: Some(buffer), ..held }), Limiter::ReceiveBuffer, "{buffer:?}");
+    }
+    let held = Evidence { sndbuf_limited: Some(0.3), ..link(600) };
+    assert_eq!(limiter(held), Limiter::SendBuffer);
+}
+
+#[test]
+fn a_window_below_bandwidth_times_delay_is_named_where_there_is_delay() {
+    // 1.18 MB are on their way at 10 ms; of 512 KiB half is window.
+    let buffer = Some(Buffer { bytes: 512 << 10, is_fixed: true });
+    let far = Evidence { round_trip: Some(Duration::from_millis(10)), ..link(200) };
+    assert_eq!(limiter(Evidence { receive_buffer: buffer, rwnd_limited: Some(0.9), ..far }), Limiter::Window);
+    assert_eq!(limiter(Evidence { send_buffer: buffer, sndbuf_limited: Some(0.9), ..far }), Limiter::Window);
+    assert_eq!(limiter(Evidence { send_buffer: buffer, ..far }), Limiter::Window);
+    let enough = Some(Buffer { bytes: 4 << 20, is_fixed: true });
+    assert_eq!(limiter(Evidence { send_buffer: enough, ..far }), Limiter::Unknown);
+}
+
+#[test]
+fn a_core_without_time_and_a_quota_are_the_processor() {
+    let found = of_link(&Evidence { sender: busy_core(0.91, 0.5), receiver: busy_core(0.99, 0.5), ..link(600) });
+    assert_eq!((found.limiter, found.at, found.by_quota), (Limiter::Cpu, Some(End::Receiver), false));
+    let throttled = Processor { throttled: Some(0.6), ..Processor::default() };
+    let starving = Processor { process_cores: Some(0.195), quota_cores: Some(0.2), ..Processor::default() };
+    for (sender, receiver, end) in [(throttled, Processor::default(), End::Sender), (Processor::default(), starving, End::Receiver)] {
+        // It looks like a slow program, at either end.
+        let found = of_link(&Evidence { sender, receiver, busy: Some(0.3), rwnd_limited: Some(0.8), ..link(300) });
+        assert_eq!((found.limiter, found.at, found.by_quota), (Limiter::Cpu, Some(end), true));
+    }
+}
+
+#[test]
+fn one_packet_in_a_thousand_is_told_also_at_full_rate() {
+    // Measured: cubic carries 931.4 of 941.5 Mbit/s then, and 791.1 with one in a hundred.
+    assert_eq!(limiter(Evidence { loss: Some(0.00095), ..link(931) }), Limiter::Loss);
+    assert_eq!(limiter(Evidence { loss: Some(0.01), ..link(791) }), Limiter::Loss);
+    assert_eq!(limiter(Evidence { loss: Some(0.0001), ..link(925) }), Limiter::Cable);
+}
+
+#[test]
+fn what_a_link_loses_only_beside_others_is_what_they_share() {
+    let together = Evidence { alone: Some(BitRate::from_mbit(940)), ..link(657) };
+    assert_eq!(limiter(together), Limiter::Shared);
+    assert_eq!(limiter(Evidence { loss: Some(0.004), loss_alone: Some(0.0), ..together }), Limiter::Shared);
+    assert_eq!(limiter(Evidence { loss: Some(0.004), loss_alone: Some(0.004), ..together }), Limiter::Loss);
+}
+
+#[test]
+fn a_link_of_unknown_rate_is_measured_by_what_it_does_alone() {
+    let unknown = Evidence { theory: None, ..link(930) };
+    assert_eq!(limiter(unknown), Limiter::Unknown);
+    assert_eq!(limiter(Evidence { alone: Some(BitRate::from_mbit(940)), ..unknown }), Limiter::Cable);
+    assert_eq!(limiter(Evidence { alone: Some(BitRate::from_mbit(1900)), ..unknown }), Limiter::Shared);
+}
+
+#[test]
+fn nothing_known_is_unknown() {
+    assert_eq!(limiter(Evidence::default()), Limiter::Unknown);
+}
+
+const NAMES: Names<'_> = Names { sender: "hostA", receiver: "hostB" };
+
+fn finding(name: &str, limiter: Limiter, mbit: u64) -> LinkFinding<'_> {
+    LinkFinding { name, finding: Finding::of(limiter), goodput: BitRate::from_mbit(mbit), expected: Some(THEORY), loss: None }
+}
+
+fn told(links: &[LinkFinding<'_>]) -> (Limiter, String) {
+    let whole = of_all(links).unwrap();
+    (whole.finding.limiter, sentence(&whole, links, NAMES))
+}
+
+#[test]
+fn a_shared_bus_names_both_links() {
+    let (limiter, text) = told(&[finding("eth0", Limiter::Shared, 657), finding("eth1", Limiter::Shared, 490)]);
+    assert_eq!(limiter, Limiter::Shared);
+    assert_eq!(text, "limited by something that eth0 and eth1 share, as they carry more alone: a bus, a card or a switch");
+    let four = ["a", "b", "c", "d"].map(|name| finding(name, Limiter::Shared, 500));
+    let whole = Whole { groups: vec![vec![0, 1], vec![2, 3]], ..of_all(&four).unwrap() };
+    let text = sentence(&whole, &four, NAMES);
+    assert!(text.starts_with("limited by something that a and b share and something that c and d share, as"), "{text}");
+    let (_, text) = told(&[finding("eth0", Limiter::Cable, 940), finding("eth1", Limiter::Shared, 260)]);
+    assert!(text.contains("eth0 and eth1 share"), "{text}");
+}
+
+#[test]
+fn a_slow_line_in_the_set_is_full_and_named() {
+    let slow = LinkFinding { expected: Some(BitRate(94_148_244)), ..finding("eth1", Limiter::Cable, 94) };
+    let (limiter, text) = told(&[finding("eth0", Limiter::Cable, 938), slow]);
+    assert_eq!(limiter, Limiter::Cable);
+    assert_eq!(text, "limited by the cables, which carry all they can; eth1 (94.1 Mbit/s at most) is a slow line");
+    assert_eq!(told(&[slow]).1, "limited by the cable, which carries all it can");
+}
+
+#[test]
+fn a_bad_link_is_not_hidden_behind_a_good_total() {
+    let slow = LinkFinding { expected: Some(BitRate::from_mbit(9)), loss: Some(0.012), ..finding("eth1", Limiter::Loss, 8) };
+    let (limiter, text) = told(&[finding("eth0", Limiter::Cable, 940), slow]);
+    assert_eq!(limiter, Limiter::Loss);
+    assert_eq!(text, "limited by lost packets on eth1 (1.20 % of the bytes were sent again): try another cable or port");
+}
+
+#[test]
+fn what_costs_most_is_told() {
+    let links = [finding("a", Limiter::Loss, 900), finding("b", Limiter::Receiver, 300), finding("c", Limiter::Loss, 500)];
+    // Loss costs 41 + 441, the receiver 641.
+    assert_eq!(told(&links).0, Limiter::Receiver);
+    let links = [finding("a", Limiter::Cable, 941), finding("b", Limiter::Cable, 941), finding("c", Limiter::Unknown, 905)];
+    assert_eq!(told(&links).0, Limiter::Cable, "98.7 % of all, and nothing is known of the rest");
+    assert_eq!(of_all(&[]), None);
+}
+
+#[test]
+fn the_machine_that_holds_back_is_named() {
+    let with = |finding: Finding| [LinkFinding { finding, ..finding_of_any() }];
+    for (found, text) in [
+        (Finding::cpu(End::Sender, false), "limited by the processor of hostA, one core of which has no time left"),
+        (Finding::cpu(End::Receiver, true), "limited by the processor quota of a control group on hostB"),
+        (Finding::of(Limiter::Sender), "limited by the program on hostA, which has too little to send over eth0"),
+        (Finding::of(Limiter::Receiver), "limited by the program on hostB, which does not take fast enough what eth0 could bring"),
+        (Finding::of(Limiter::ReceiveBuffer), "limited by the receive buffer on hostB, which is too small for eth0"),
+        (Finding::of(Limiter::SendBuffer), "limited by the send buffer on hostA, which is too small for eth0"),
+    ] {
+        assert_eq!(told(&with(found)).1, text);
+    }
+}
+
+fn finding_of_any() -> LinkFinding<'static> {
+    finding("eth0", Limiter::Unknown, 300)
+}
+
+#[test]
+fn names_are_joined_as_people_join_them() {
+    assert_eq!(listed(&["a", "b", "c"]), "a, b and c");
+    assert_eq!(listed(&["a", "b"]), "a and b");
+    assert_eq!(listed::<&str>(&[]), "");
+}
+
+fn part() -> impl Strategy<Value = Option<f64>> {
+    option::of(prop_oneof![0.0..2.0f64, Just(f64::NAN), Just(f64::INFINITY)])
+}
+
+fn any_processor() -> impl Strategy<Value = Processor> {
+    (part(), part(), part(), part()).prop_map(|(worst_core, process_cores, throttled, quota_cores)| Processor {
+        worst_core,
+        process_cores,
+        throttled,
+        quota_cores,
+    })
+}
+
+fn any_evidence() -> impl Strategy<Value = Evidence> {
+    let rates = (any::<u64>(), option::of(any::<u64>()), option::of(any::<u64>()));
+    let parts = (part(), part(), part(), part(), part());
+    let buffer = || option::of((any::<u64>(), any::<bool>()).prop_map(|(bytes, is_fixed)| Buffer { bytes, is_fixed }));
+    let round_trip = option::of(any::<u64>().prop_map(Duration::from_micros));
+    (rates, parts, any_processor(), any_processor(), buffer(), buffer(), round_trip).prop_map(
+        |(
+            (goodput, theory, alone),
+            (busy, rwnd_limited, sndbuf_limited, loss, loss_alone),
+            sender,
+            receiver,
+            send_buffer,
+            receive_buffer,
+            round_trip,
+        )| Evidence {
+            goodput: BitRate(goodput),
+            theory: theory.map(BitRate),
+            alone: alone.map(BitRate),
+            busy,
+            rwnd_limited,
+            sndbuf_limited,
+            loss,
+            loss_alone,
+            round_trip,
+            sender,
+            receiver,
+            send_buffer,
+            receive_buffer,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_evidence_has_a_finding_and_a_full_cable_has_no_other(evidence in any_evidence()) {
+        let found = of_link(&evidence);
+        let is_full = evidence.theory.is_some_and(|theory| evidence.goodput >= theory);
+        prop_assert!(!is_full || matches!(found.limiter, Limiter::Cable | Limiter::Loss));
+        prop_assert_eq!(found.at.is_some(), found.limiter == Limiter::Cpu);
+        let links = [LinkFinding { name: "eth0", finding: found, goodput: evidence.goodput, expected: evidence.theory, loss: evidence.loss }];
+        let whole = of_all(&links).unwrap();
+        prop_assert!(sentence(&whole, &links, NAMES).starts_with("limited by "));
+    }
+}

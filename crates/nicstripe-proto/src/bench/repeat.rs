@@ -1,0 +1,404 @@
+//! How often a load is repeated, and in which order.
+
+use crate::{
+    bench::{
+        metrics,
+        statistics::{Spread, as_values, median, median_interval},
+    },
+    units::BitRate,
+};
+
+/// How many repeats a figure needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepeatRule {
+    /// Fewest; 6, as of fewer no interval has the median with 95 %, see [`median_interval`]. 0 is taken for 1.
+    pub least: u32,
+    /// Most; 12 (netperf takes 30 at most). Below `least` it is taken for `least`.
+    pub most: u32,
+}
+
+impl Default for RepeatRule {
+    fn default() -> RepeatRule {
+        RepeatRule { least: 6, most: 12 }
+    }
+}
+
+/// Whether a figure has been repeated often enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// It needs more.
+    More,
+    /// Its repeats agree.
+    Agree,
+    /// They do not, and there are as many as there may be: it is not stable, and that has to be told.
+    Disagree,
+}
+
+impl RepeatRule {
+    /// Returns whether these repeats are enough.
+    pub fn verdict(&self, rates: &[BitRate]) -> Repeats {
+        let least = self.least.max(1);
+        match rates.len() {
+            n if n < least as usize => Repeats::More,
+            _ if agree(rates) => Repeats::Agree,
+            n if n >= self.most.max(least) as usize => Repeats::Disagree,
+            _ => Repeats::More,
+        }
+    }
+}
+
+/// Returns whether repeats agree: greatest and least differ by at most 2 % of the median, or the interval that holds the median with 95 %
+/// (of 6 and more) lies within ± 2.5 % of it, as netperf asks for.
+///
+/// One alone agrees with nothing.
+pub fn agree(rates: &[BitRate]) -> bool {
+    let values = as_values(rates);
+    let Some(middle) = median(&values).filter(|middle| *middle > 0.0 && values.len() > 1) else { return false };
+    let extent = values.iter().copied().fold(0.0, f64::max) - values.iter().copied().fold(f64::INFINITY, f64::min);
+    let is_within = |(low, high): (f64, f64)| middle - low <= HALF_INTERVAL * middle && high - middle <= HALF_INTERVAL * middle;
+    extent <= MOST_EXTENT * middle || median_interval(&values).is_some_and(is_within)
+}
+
+/// One kind of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Round trips without load.
+    Idle,
+    /// One link alone, from client to daemon.
+    Solo,
+    /// All links, from client to daemon.
+    Together,
+    /// All links, from daemon to client.
+    Reverse,
+    /// All links, both ways at once.
+    Both,
+    /// Two of more links, to find out which share something.
+    Pair,
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Which kind of load.
+    pub phase: Phase,
+    /// Number of its repeat, from 1.
+    pub repeat: u32,
+    /// The links that carry it.
+    pub links: Vec<u32>,
+}
+
+/// Says what to measure next, from what was measured so far.
+///
+/// Ask [`Schedule::next`], measure that, and tell [`Schedule::record`] or [`Schedule::fail`], until there is no more; then, or whenever the
+/// time is up, [`Schedule::spread`] and [`Schedule::sharing`] say what came of it. Round trips come first and once. Then loads take turns
+/// (ABAB and not AABB), so that what changes with time changes all of them; each ends by the rule, for itself. A link that is the only one is
+/// not measured alone and together, as that is the same. Where more than two links carry together less than [`GOOD_SCALING`] of what they
+/// carry alone, pairs of them follow. Memory: one rate a repeat, and at most 28 pairs.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    links: Vec<u32>,
+    rule: RepeatRule,
+    series: Vec<Series>,
+    has_planned_pairs: bool,
+}
+
+impl Schedule {
+    /// Returns the schedule of these phases over these links, each phase at most once and in the order of [`Phase`].
+    pub fn new(phases: &[Phase], links: &[u32], rule: RepeatRule) -> Schedule {
+        let mut schedule = Schedule { links: links.to_vec(), rule, series: Vec::new(), has_planned_pairs: false };
+        let is_meant = |phase| phases.contains(&phase) && !links.is_empty();
+        if is_meant(Phase::Idle) {
+            schedule.plan(Phase::Idle, links, RepeatRule { least: 1, most: 1 });
+        }
+        if is_meant(Phase::Solo) && !(links.len() == 1 && is_meant(Phase::Together)) {
+            links.iter().for_each(|link| schedule.plan(Phase::Solo, &[*link], rule));
+        }
+        for phase in [Phase::Together, Phase::Reverse, Phase::Both].into_iter().filter(|phase| is_meant(*phase)) {
+            schedule.plan(phase, links, rule);
+        }
+        schedule
+    }
+
+    fn plan(&mut self, phase: Phase, links: &[u32], rule: RepeatRule) {
+        self.series.push(Series { phase, links: links.to_vec(), rule, rates: Vec::new(), failures: 0 });
+    }
+
+    /// Returns what to measure next; the same until that is recorded.
+    pub fn next(&self) -> Option<Planned> {
+        let open = self.series.iter().filter(|series| !series.is_done());
+        let series = open.min_by_key(|series| (series.phase != Phase::Idle, series.phase == Phase::Pair, series.turns()))?;
+        Some(Planned { phase: series.phase, repeat: series.rates.len() as u32 + 1, links: series.links.clone() })
+    }
+
+    /// Takes what was measured: the total of all links of the load and both directions; of [`Phase::Idle`] any rate.
+    pub fn record(&mut self, planned: &Planned, rate: BitRate) {
+        if let Some(series) = self.series_of(planned) {
+            series.rates.push(rate);
+        }
+        self.plan_pairs();
+    }
+
+    /// Takes note that this could not be measured. It is tried once more; after that, what was measured of the same load stands.
+    pub fn fail(&mut self, planned: &Planned) {
+        if let Some(series) = self.series_of(planned) {
+            series.failures += 1;
+        }
+        self.plan_pairs();
+    }
+
+    /// Returns what was measured of a load so far.
+    pub fn spread(&self, phase: Phase, links: &[u32]) -> Option<Spread> {
+        let series = self.series.iter().find(|series| series.phase == phase && series.links == links)?;
+        Spread::of(&series.rates)
+    }
+
+    /// Returns what all links carry together as a part of what they carry alone, once all of that was measured.
+    pub fn scaling(&self) -> Option<f64> {
+        self.scaling_of(Phase::Together, &self.links)
+    }
+
+    /// Returns the groups of links that were found to share something, which holds them back; none where nothing does.
+    ///
+    /// Where no pair does and all links together do, all of them are one group: so much is there for two, and too little for all.
+    pub fn sharing(&self) -> Vec<Vec<u32>> {
+        if self.scaling().is_none_or(|scaling| scaling >= GOOD_SCALING) {
+            return Vec::new();
+        }
+        let pairs = self.series.iter().filter(|series| series.phase == Phase::Pair);
+        let shares = |series: &&Series| self.scaling_of(Phase::Pair, &series.links).is_some_and(|scaling| scaling < GOOD_SCALING);
+        let groups = joined(pairs.filter(shares).map(|series| series.links.clone()));
+        if groups.is_empty() { vec![self.links.clone()] } else { groups }
+    }
+
+    fn scaling_of(&self, phase: Phase, links: &[u32]) -> Option<f64> {
+        let alone: Option<Vec<BitRate>> = links.iter().map(|link| self.spread(Phase::Solo, &[*link]).map(|spread| spread.median)).collect();
+        metrics::scaling(self.spread(phase, links)?.median, alone?)
+    }
+
+    fn series_of(&mut self, planned: &Planned) -> Option<&mut Series> {
+        self.series.iter_mut().find(|series| series.phase == planned.phase && series.links == planned.links)
+    }
+
+    /// Plans pairs, once all else is done, if they can tell anything.
+    fn plan_pairs(&mut self) {
+        let is_worth_it = (3..=MOST_PAIRED_LINKS).contains(&self.links.len());
+        if self.has_planned_pairs || !is_worth_it || !self.series.iter().all(Series::is_done) {
+            return;
+        }
+        self.has_planned_pairs = true;
+        if self.scaling().is_none_or(|scaling| scaling >= GOOD_SCALING) {
+            return;
+        }
+        let links = self.links.clone();
+        let pairs = links.iter().enumerate().flat_map(|(index, one)| links[index + 1..].iter().map(|other| [*one, *other]));
+        let repeats = PAIR_REPEATS.min(self.rule.least.max(1));
+        pairs.for_each(|pair| self.plan(Phase::Pair, &pair, RepeatRule { least: repeats, most: repeats }));
+    }
+}
+
+/// Repeats of one load.
+#[derive(Clone, Debug)]
+struct Series {
+    phase: Phase,
+    links: Vec<u32>,
+    rule: RepeatRule,
+    rates: Vec<BitRate>,
+    failures: u32,
+}
+
+impl Series {
+    fn turns(&self) -> usize {
+        self.rates.len() + self.failures as usize
+    }
+
+    fn is_done(&self) -> bool {
+        self.failures >= MOST_FAILURES || self.rule.verdict(&self.rates) != Repeats::More
+    }
+}
+
+/// Joins pairs of links, of which the two share something, to groups: those that have a link in common are one.
+pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    for mut group in pairs {
+        let (touching, apart): (Vec<_>, Vec<_>) = groups.into_iter().partition(|other| other.iter().any(|link| group.contains(link)));
+        group.extend(touching.into_iter().flatten());
+        group.sort_unstable();
+        group.dedup();
+        groups = apart;
+        groups.push(group);
+    }
+    groups.sort();
+    groups
+}
+
+/// From here on links do not hold each other back: `together ÷ Σ alone`.
+pub const GOOD_SCALING: f64 = 0.95;
+
+/// Of [`agree`]: greatest − least, as a part of the median.
+const MOST_EXTENT: f64 = 0.02;
+/// Of [`agree`]: half of the median's interval, as a part of it. netperf's `-I 95,5` is the same of the mean.
+const HALF_INTERVAL: f64 = 0.025;
+/// Repeats of a pair: it is to be named and not to be measured, and there are many of them.
+const PAIR_REPEATS: u32 = 2;
+/// Most links of which pairs are measured, 28 of them.
+const MOST_PAIRED_LINKS: usize = 8;
+/// After that a load is given up.
+const MOST_FAILURES: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use nicstripe_sim::Rng;
+
+    use super::*;
+
+    fn mbit(rates: &[u64]) -> Vec<BitRate> {
+        rates.iter().copied().map(BitRate::from_mbit).collect()
+    }
+
+    const ALL: [Phase; 5] = [Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both];
+
+    /// Runs a schedule to its end; `carry` is what the links of a load carry, or that they do not.
+    fn run(schedule: &mut Schedule, carry: impl Fn(&Planned) -> Option<u64>) -> Vec<Planned> {
+        let mut order = Vec::new();
+        while let Some(planned) = schedule.next() {
+            assert!(order.len() < 500, "it has no end: {planned:?}");
+            match carry(&planned) {
+                Some(rate) => schedule.record(&planned, BitRate::from_mbit(rate)),
+                None => schedule.fail(&planned),
+            }
+            order.push(planned);
+        }
+        order
+    }
+
+    fn count(order: &[Planned], phase: Phase) -> usize {
+        order.iter().filter(|planned| planned.phase == phase).count()
+    }
+
+    #[test]
+    fn six_repeats_that_agree_are_enough_and_twelve_are_the_most() {
+        let rule = RepeatRule::default();
+        assert_eq!(rule.verdict(&mbit(&[940; 5])), Repeats::More);
+        assert_eq!(rule.verdict(&mbit(&[940; 6])), Repeats::Agree);
+        let wild: Vec<u64> = (0..12).map(|index| 500 + 50 * (index % 6)).collect();
+        assert_eq!(rule.verdict(&mbit(&wild[..11])), Repeats::More);
+        assert_eq!(rule.verdict(&mbit(&wild)), Repeats::Disagree);
+    }
+
+    #[test]
+    fn repeats_agree_within_two_percent_or_when_their_median_is_known_to_two_and_a_half() {
+        assert!(agree(&mbit(&[990, 1000, 1010])));
+        assert!(!agree(&mbit(&[989, 1000, 1010])));
+        // Least and greatest of six are the interval.
+        assert!(agree(&mbit(&[975, 1000, 1000, 1000, 1000, 1025])));
+        assert!(!agree(&mbit(&[974, 1000, 1000, 1000, 1000, 1025])));
+        // Of nine it is from the second to the last but one: one that is far off does not matter.
+        assert!(agree(&mbit(&[500, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000])));
+        assert!(!agree(&mbit(&[940])) && !agree(&[]) && !agree(&mbit(&[0; 6])));
+    }
+
+    #[test]
+    fn loads_take_turns_and_round_trips_come_first() {
+        let mut schedule = Schedule::new(&ALL, &[1, 2], RepeatRule::default());
+        let order = run(&mut schedule, |planned| Some(940 * planned.links.len() as u64));
+        assert_eq!(order[0], Planned { phase: Phase::Idle, repeat: 1, links: vec![1, 2] });
+        let names =
+            |range: std::ops::Range<usize>| order[range].iter().map(|planned| (planned.phase, planned.links.len())).collect::<Vec<_>>();
+        let round = [(Phase::Solo, 1), (Phase::Solo, 1), (Phase::Together, 2), (Phase::Reverse, 2), (Phase::Both, 2)];
+        for repeat in 0..6 {
+            let from = 1 + repeat * round.len();
+            assert_eq!(names(from..from + round.len()), round);
+            assert!(order[from..from + round.len()].iter().all(|planned| planned.repeat as usize == repeat + 1));
+        }
+        assert_eq!(order.len(), 31, "no pairs of two links that scale");
+        assert_eq!(schedule.scaling(), Some(1.0));
+        assert_eq!(schedule.sharing(), Vec::<Vec<u32>>::new());
+    }
+
+    #[test]
+    fn only_what_scatters_is_repeated_more_often() {
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2], RepeatRule::default());
+        let order = run(&mut schedule, |planned| match planned.phase {
+            Phase::Together => Some(1000 + 300 * u64::from(planned.repeat % 2)),
+            _ => Some(940),
+        });
+        assert_eq!((count(&order, Phase::Solo), count(&order, Phase::Together)), (12, 12));
+        assert!(!schedule.spread(Phase::Together, &[1, 2]).unwrap().stable);
+    }
+
+    #[test]
+    fn one_link_is_not_measured_twice_for_the_same_thing() {
+        let order = run(&mut Schedule::new(&ALL, &[7], RepeatRule::default()), |_| Some(940));
+        assert_eq!((count(&order, Phase::Solo), count(&order, Phase::Together)), (0, 6));
+        let order = run(&mut Schedule::new(&[Phase::Solo], &[7], RepeatRule::default()), |_| Some(940));
+        assert_eq!(count(&order, Phase::Solo), 6);
+        assert_eq!(Schedule::new(&ALL, &[], RepeatRule::default()).next(), None);
+    }
+
+    /// Four gigabit links, of which those named share 1200 Mbit/s.
+    fn shared(links: &[u32], sharers: &[u32]) -> u64 {
+        let on_bus = links.iter().filter(|link| sharers.contains(link)).count() as u64;
+        (on_bus * 940).min(1200) + (links.len() as u64 - on_bus) * 940
+    }
+
+    #[test]
+    fn pairs_name_the_links_that_share_a_bus() {
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2, 3, 4], RepeatRule::default());
+        let order = run(&mut schedule, |planned| Some(shared(&planned.links, &[2, 4])));
+        assert_eq!(count(&order, Phase::Pair), 6 * PAIR_REPEATS as usize);
+        assert_eq!(schedule.sharing(), [[2, 4]]);
+    }
+
+    #[test]
+    fn of_two_links_the_pair_is_all_and_is_not_measured_again() {
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2], RepeatRule::default());
+        let order = run(&mut schedule, |planned| Some(shared(&planned.links, &[1, 2])));
+        assert_eq!(count(&order, Phase::Pair), 0);
+        assert_eq!(schedule.sharing(), [[1, 2]]);
+        assert!((schedule.scaling().unwrap() - 0.638).abs() < 0.001);
+    }
+
+    #[test]
+    fn where_every_pair_has_room_and_all_have_not_all_share() {
+        let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2, 3], RepeatRule::default());
+        run(&mut schedule, |planned| Some((planned.links.len() as u64 * 940).min(2000)));
+        assert_eq!(schedule.sharing(), [[1, 2, 3]]);
+    }
+
+    #[test]
+    fn a_load_that_fails_twice_is_given_up_and_the_others_go_on() {
+        let mut schedule = Schedule::new(&ALL, &[1, 2], RepeatRule::default());
+        let order = run(&mut schedule, |planned| (planned.links != [2]).then_some(940));
+        assert_eq!(order.iter().filter(|planned| planned.links == [2]).count(), 2);
+        assert_eq!(count(&order, Phase::Together), 6);
+        assert_eq!((schedule.spread(Phase::Solo, &[2]), schedule.scaling()), (None, None));
+    }
+
+    #[test]
+    fn groups_that_have_a_link_in_common_are_one() {
+        let pairs = [vec![1, 2], vec![4, 5], vec![2, 3], vec![6, 7], vec![5, 7]];
+        assert_eq!(joined(pairs), [vec![1, 2, 3], vec![4, 5, 6, 7]]);
+    }
+
+    #[test]
+    fn whatever_is_measured_or_fails_there_is_an_end_and_no_load_is_repeated_too_often() {
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let links: Vec<u32> = (1..=1 + rng.below(5) as u32).collect();
+            let rule = RepeatRule { least: rng.below(8) as u32, most: rng.below(14) as u32 };
+            let mut schedule = Schedule::new(&ALL, &links, rule);
+            let mut done: Vec<Planned> = Vec::new();
+            while let Some(planned) = schedule.next() {
+                let before = done.iter().filter(|other| other.phase == planned.phase && other.links == planned.links).count() as u32;
+                assert!(planned.repeat == before + 1 && planned.repeat <= rule.most.max(rule.least).max(1), "seed {seed}: {planned:?}");
+                if rng.below(20) == 0 {
+                    schedule.fail(&planned);
+                } else {
+                    schedule.record(&planned, BitRate(rng.below(1_000_000_000)));
+                    done.push(planned);
+                }
+            }
+            assert!(schedule.sharing().iter().flatten().all(|link| links.contains(link)), "seed {seed}");
+        }
+    }
+}

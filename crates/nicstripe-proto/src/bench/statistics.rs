@@ -1,0 +1,267 @@
+//! Statistics of few numbers: repeats of a rate, round trips, points of a sweep.
+//!
+//! Values that are not numbers are left out, and nothing panics on them. What needs values and gets none is `None`.
+
+use crate::units::BitRate;
+
+/// Repeats of one rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The middle one; the mean of the two in the middle of an even number.
+    pub median: BitRate,
+    /// The least.
+    pub min: BitRate,
+    /// The greatest.
+    pub max: BitRate,
+    /// How many.
+    pub n: u32,
+    /// Whether they agree: see [`super::repeat::agree`].
+    pub stable: bool,
+}
+
+impl Spread {
+    /// Returns what a spread is of these repeats; `None` of none.
+    pub fn of(rates: &[BitRate]) -> Option<Spread> {
+        let bits = |rate: f64| BitRate(rate.round() as u64);
+        let values = as_values(rates);
+        Some(Spread {
+            median: bits(median(&values)?),
+            min: rates.iter().copied().min()?,
+            max: rates.iter().copied().max()?,
+            n: u32::try_from(rates.len()).unwrap_or(u32::MAX),
+            stable: super::repeat::agree(rates),
+        })
+    }
+}
+
+/// What a set of round trips, or of anything else, looks like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Distribution {
+    /// How many values.
+    pub count: u64,
+    /// The least.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The greatest.
+    pub max: f64,
+    /// Standard deviation, see [`deviation`].
+    pub std: f64,
+    /// The median.
+    pub p50: f64,
+    /// 99 in 100 are not above.
+    pub p99: f64,
+}
+
+impl Distribution {
+    /// Returns what these values look like; `None` of none.
+    pub fn of(values: &[f64]) -> Option<Distribution> {
+        let sorted = sorted(values);
+        Some(Distribution {
+            count: sorted.len() as u64,
+            min: *sorted.first()?,
+            mean: mean(&sorted)?,
+            max: *sorted.last()?,
+            std: deviation(&sorted)?,
+            p50: percentile(&sorted, 50.0)?,
+            p99: percentile(&sorted, 99.0)?,
+        })
+    }
+}
+
+/// Returns the mean.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    let values = sorted(values);
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Returns the standard deviation of these values themselves, divided by n and not by n − 1: what ping prints as `mdev`.
+pub fn deviation(values: &[f64]) -> Option<f64> {
+    let values = sorted(values);
+    let mean = mean(&values)?;
+    Some((values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt())
+}
+
+/// Returns the middle value, or the mean of the two in the middle.
+pub fn median(values: &[f64]) -> Option<f64> {
+    percentile(values, 50.0)
+}
+
+/// Returns the value that `percent` of the values (0 to 100, else the nearer of them) are not above, interpolated between two neighbours.
+pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
+    let values = sorted(values);
+    let last = values.len().checked_sub(1).filter(|_| percent.is_finite())?;
+    let place = (percent / 100.0).clamp(0.0, 1.0) * last as f64;
+    let below = (place.floor() as usize).min(last);
+    let above = (below + 1).min(last);
+    Some(values[below] + (values[above] - values[below]) * (place - below as f64))
+}
+
+/// Returns the median of the distances from the median (MAD). Not scaled: of normal values it is 0.67 of the standard deviation.
+pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
+    let middle = median(values)?;
+    let distances: Vec<f64> = sorted(values).iter().map(|value| (value - middle).abs()).collect();
+    median(&distances)
+}
+
+/// Returns the mean of the best tenth, at least of one: what the people who swept windows × streams first called the maximum.
+pub fn top_decile(values: &[f64]) -> Option<f64> {
+    let values = sorted(values);
+    mean(&values[values.len() - values.len().div_ceil(10)..])
+}
+
+/// Returns Jain's fairness index `(Σx)² / (n × Σx²)`, from 1/n to 1; `None` where all are 0.
+///
+/// Jain, Chiu and Hawe, "A quantitative measure of fairness and discrimination for resource allocation in shared computer systems", 1984.
+pub fn jain(values: &[f64]) -> Option<f64> {
+    let values = sorted(values);
+    let sum: f64 = values.iter().sum();
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
+}
+
+/// Returns two of the values between which the median lies with at least 95 % confidence, whatever the distribution; `None` of fewer than 6.
+///
+/// Order statistics: the k-th least and the k-th greatest of n repeats hold it with 1 − 2 × P(fewer than k of n tosses are heads). Of 6
+/// repeats these are the least and the greatest, with 96.9 %: the smallest number for which there is such an interval.
+pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
+    let values = sorted(values);
+    let rank = interval_rank(values.len())?;
+    Some((*values.get(rank - 1)?, *values.get(values.len() - rank)?))
+}
+
+/// Returns the largest k, from 1, whose interval still has [`CONFIDENCE`].
+fn interval_rank(n: usize) -> Option<usize> {
+    if n > MOST_EXACT {
+        // The normal distribution's, 0.98 × √n from the middle, rounded outwards.
+        return Some(n / 2 - (n as f64).sqrt() as usize);
+    }
+    let mut term = 0.5_f64.powi(n as i32);
+    let (mut below, mut rank) = (term, 0);
+    while 1.0 - 2.0 * below >= CONFIDENCE && rank < n / 2 {
+        rank += 1;
+        term *= (n - rank + 1) as f64 / rank as f64;
+        below += term;
+    }
+    (rank > 0).then_some(rank)
+}
+
+/// Returns the rates as numbers.
+pub fn as_values(rates: &[BitRate]) -> Vec<f64> {
+    rates.iter().map(|rate| rate.0 as f64).collect()
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// That of [`median_interval`].
+const CONFIDENCE: f64 = 0.95;
+
+/// Most values of which the interval is computed from binomials: 2⁻ⁿ is a number still.
+const MOST_EXACT: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn near(found: Option<f64>, expected: f64) {
+        assert!(found.is_some_and(|found| (found - expected).abs() < 0.005), "{found:?} is not {expected}");
+    }
+
+    #[test]
+    fn the_middle_of_an_even_number_is_the_mean_of_two() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn percentiles_lie_between_neighbours() {
+        let hundred: Vec<f64> = (0..=100).map(f64::from).collect();
+        for percent in [0.0, 12.5, 50.0, 99.0, 100.0] {
+            assert_eq!(percentile(&hundred, percent), Some(percent));
+        }
+        assert_eq!(percentile(&hundred, 250.0), Some(100.0));
+        assert_eq!(percentile(&hundred, f64::NAN), None);
+    }
+
+    #[test]
+    fn deviations_are_those_of_the_textbook() {
+        let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        near(deviation(&values), 2.0);
+        near(mean(&values), 5.0);
+        near(median_absolute_deviation(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), 1.0);
+    }
+
+    #[test]
+    fn the_best_tenth_of_ten_is_one_and_of_eleven_two() {
+        let values: Vec<f64> = (1..=11).map(f64::from).collect();
+        assert_eq!(top_decile(&values[..10]), Some(10.0));
+        assert_eq!(top_decile(&values), Some(10.5));
+        assert_eq!(top_decile(&[]), None);
+    }
+
+    #[test]
+    fn fairness_is_one_for_equals_and_one_nth_for_a_taker_of_all() {
+        near(jain(&[5.0; 8]), 1.0);
+        near(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
+        assert_eq!(jain(&[0.0, 0.0]), None);
+    }
+
+    #[test]
+    fn six_repeats_are_the_fewest_with_an_honest_interval() {
+        assert_eq!((1..=5).map(interval_rank).collect::<Vec<_>>(), [None; 5]);
+        assert_eq!((6..=12).map(interval_rank).collect::<Vec<_>>(), [1, 1, 1, 2, 2, 2, 3].map(Some));
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        assert_eq!(median_interval(&values), Some((1.0, 6.0)));
+        assert_eq!(median_interval(&values[..5]), None);
+    }
+
+    #[test]
+    fn a_spread_tells_the_middle_the_ends_and_the_number() {
+        let rates = [940, 939, 941, 940, 940, 941].map(BitRate::from_mbit);
+        let expected =
+            Spread { median: BitRate::from_mbit(940), min: BitRate::from_mbit(939), max: BitRate::from_mbit(941), n: 6, stable: true };
+        assert_eq!(Spread::of(&rates), Some(expected));
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_left_out() {
+        let values = [f64::NAN, 1.0, f64::INFINITY, 3.0];
+        assert_eq!(median(&values), Some(2.0));
+        assert_eq!(Distribution::of(&values).map(|found| (found.count, found.max)), Some((2, 3.0)));
+        assert_eq!(Distribution::of(&[f64::NAN]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_figure_lies_between_the_least_and_the_greatest(values in vec(-1e12..1e12f64, 1..40)) {
+            let found = Distribution::of(&values).unwrap();
+            for figure in [found.mean, found.p50, found.p99, top_decile(&values).unwrap()] {
+                prop_assert!(figure >= found.min - 1e-3 && figure <= found.max + 1e-3, "{figure} of {found:?}");
+            }
+            prop_assert!(found.std <= (found.max - found.min) / 2.0 + 1e-3);
+            prop_assert!(found.p50 <= found.p99);
+        }
+
+        #[test]
+        fn the_interval_of_the_median_holds_the_median(values in vec(0.0..1e12f64, 6..40)) {
+            let (low, high) = median_interval(&values).unwrap();
+            let middle = median(&values).unwrap();
+            prop_assert!(low <= middle && middle <= high);
+        }
+
+        #[test]
+        fn fairness_does_not_depend_on_the_unit(values in vec(1.0..1e9f64, 1..16), unit in 0.001..1000.0f64) {
+            let scaled: Vec<f64> = values.iter().map(|value| value * unit).collect();
+            let (a, b) = (jain(&values).unwrap(), jain(&scaled).unwrap());
+            prop_assert!((a - b).abs() < 1e-9 && a <= 1.0 + 1e-12 && a >= 1.0 / values.len() as f64 - 1e-12);
+        }
+    }
+}

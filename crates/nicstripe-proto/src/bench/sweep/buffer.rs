@@ -1,0 +1,214 @@
+//! Sizes of socket buffers, against what the kernel does by itself.
+
+use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized};
+use crate::{
+    bench::statistics::{as_values, median},
+    units::BitRate,
+};
+
+/// Sweeps socket buffers: 16 KiB and upwards, by doubling, until two doublings bring nothing.
+///
+/// Each size is measured three times and what the kernel does by itself in between, so that both see the same machine. The plateau is the
+/// least size that later ones exceed by less than 2 %, or than what the sizes' repeats differ by. A size that is better than the kernel by
+/// more than 3 % is compared with it once more, ABBA, before it is advised.
+#[derive(Clone, Debug)]
+pub struct BufferSweep {
+    sizes: Vec<u64>,
+    bdp_bytes: Option<u64>,
+    table: Table,
+    state: State,
+    /// Whether a size has won the last comparison.
+    has_won: bool,
+    stopped: Stopped,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Measuring this of the sizes. To: `Check`, `Ended`.
+    Upwards(usize),
+    /// Comparing this size with the kernel, in the order of [`CHECK`]. To: `Ended`.
+    Check(Check),
+    Ended,
+}
+
+/// The last comparison, of the rates of a size and of the kernel.
+#[derive(Clone, Debug)]
+struct Check {
+    size: u64,
+    fixed: Vec<BitRate>,
+    kernel: Vec<BitRate>,
+}
+
+impl Check {
+    fn done(&self) -> usize {
+        self.fixed.len() + self.kernel.len()
+    }
+
+    fn is_won(&self) -> bool {
+        let rate = |rates: &[BitRate]| median(&as_values(rates)).unwrap_or_default();
+        self.done() == CHECK.len() && rate(&self.fixed) > BETTER * rate(&self.kernel)
+    }
+}
+
+impl BufferSweep {
+    /// Returns the sweep for a link with this bandwidth × delay under load, where buffers up to `allowed` bytes may be asked for.
+    ///
+    /// The largest is eight times bandwidth × delay, at least 1 MiB so that a cable shows its plateau; 64 MiB where it is not known.
+    pub fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
+        let wanted = bdp_bytes.map_or(LARGEST, |bdp| bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST));
+        let largest = wanted.min(allowed.unwrap_or(u64::MAX)).max(SMALLEST);
+        let sizes = (0..).map(|doublings: u32| SMALLEST << doublings).take_while(|size| *size <= largest).collect();
+        BufferSweep { sizes, bdp_bytes, table: Table::default(), state: State::Upwards(0), has_won: false, stopped: Stopped::Early }
+    }
+
+    /// See [`super::Planner::next`].
+    pub fn next(&self) -> Option<Point> {
+        let (size, repeat) = match &self.state {
+            State::Upwards(index) => {
+                let size = Some(*self.sizes.get(*index)?);
+                let is_kernels_turn = self.table.count((size, None)) == 1 && self.table.count(KERNEL) <= *index;
+                let size = size.filter(|_| !is_kernels_turn);
+                (size, self.table.count((size, None)))
+            }
+            State::Check(check) => {
+                let size = CHECK.get(check.done())?.then_some(check.size);
+                (size, if size.is_some() { check.fixed.len() } else { check.kernel.len() })
+            }
+            State::Ended => return None,
+        };
+        Some(Point { size, streams: None, repeat: repeat as u32 + 1, load: Load::Stream, least: LOAD_TIME })
+    }
+
+    /// See [`super::Planner::record`].
+    pub fn record(&mut self, point: &Point, measured: Measured) {
+        match &mut self.state {
+            State::Upwards(index) => {
+                let size = self.sizes[*index];
+                self.table.add((point.size, None), measured);
+                if self.table.count((Some(size), None)) >= TRIALS {
+                    self.after_size();
+                }
+            }
+            State::Check(check) => {
+                let side = if point.size.is_some() { &mut check.fixed } else { &mut check.kernel };
+                side.push(measured.rate);
+                if check.done() == CHECK.len() {
+                    self.end();
+                }
+            }
+            State::Ended => {}
+        }
+    }
+
+    /// See [`super::Planner::fail`]. The sweep ends: larger buffers would fail as well.
+    pub fn fail(&mut self, _point: &Point) {
+        match self.state {
+            State::Upwards(_) => self.decide(Stopped::Failed),
+            _ => self.end(),
+        }
+    }
+
+    /// See [`super::Planner::outcome`].
+    pub fn outcome(&self) -> Outcome {
+        let mut outcome = outcome_of(self.table.results(), self.stopped);
+        outcome.plateau = self.plateau().map(|(_, size)| size);
+        outcome.bdp_bytes = self.bdp_bytes;
+        outcome.advice = self.advice(outcome.plateau);
+        outcome
+    }
+
+    fn after_size(&mut self) {
+        let State::Upwards(index) = self.state else { return };
+        if self.is_clamped(index) {
+            return self.decide(Stopped::Clamped);
+        }
+        let is_confirmed = self.plateau().is_some_and(|(place, _)| place + CONFIRMING <= index);
+        match is_confirmed {
+            true => self.decide(Stopped::Plateau),
+            false if index + 1 == self.sizes.len() => self.decide(Stopped::Done),
+            false => self.state = State::Upwards(index + 1),
+        }
+    }
+
+    /// Whether the kernel gave less than it was asked for, or no more than for the size before.
+    fn is_clamped(&self, index: usize) -> bool {
+        let got = |index: usize| self.table.of((Some(self.sizes[index]), None)).and_then(|trials| trials.got_bytes);
+        let before = index.checked_sub(1).and_then(got);
+        got(index).is_some_and(|bytes| bytes < self.sizes[index] || before.is_some_and(|before| bytes <= before))
+    }
+
+    /// Returns the place of the plateau and its size, if it is one: the last size may not be much better than that before.
+    fn plateau(&self) -> Option<(usize, u64)> {
+        let trials: Vec<&Trials> = self.sizes.iter().map_while(|size| self.table.of((Some(*size), None))).collect();
+        let extents: Vec<f64> = trials.iter().map(|trials| trials.extent()).collect();
+        let chance = LEAST_GAIN.max(CHANCE * median(&extents).unwrap_or_default());
+        let gains = |from: &Trials, to: &Trials| to.median() - from.median() >= chance * to.median();
+        let rates: Vec<f64> = trials.iter().map(|trials| trials.median()).collect();
+        // Where there is no scatter the two rules are one.
+        let place = (0..trials.len()).find(|place| !trials[place + 1..].iter().any(|later| gains(trials[*place], later)));
+        let place = place.zip(plateau(&rates)).map(|(place, least)| place.min(least))?;
+        let is_one = place + 1 < trials.len() || self.stopped == Stopped::Clamped && place > 0 && !gains(trials[place - 1], trials[place]);
+        is_one.then(|| (place, self.sizes[place]))
+    }
+
+    /// From: `Upwards`. To: `Check` where a size seems better than the kernel, else `Ended`.
+    fn decide(&mut self, stopped: Stopped) {
+        self.stopped = stopped;
+        let kernel = self.table.median(KERNEL);
+        let better = self.plateau().filter(|(_, size)| kernel > 0.0 && self.table.median((Some(*size), None)) > BETTER * kernel);
+        self.state = match better {
+            Some((_, size)) => State::Check(Check { size, fixed: Vec::new(), kernel: Vec::new() }),
+            None => State::Ended,
+        };
+    }
+
+    /// From: `Check`. What it has found stays for [`BufferSweep::advice`].
+    fn end(&mut self) {
+        let found = std::mem::replace(&mut self.state, State::Ended);
+        if let State::Check(check) = found
+            && check.is_won()
+        {
+            self.add(Some(check.size), &check.fixed);
+            self.add(None, &check.kernel);
+            self.has_won = true;
+        }
+    }
+
+    fn add(&mut self, size: Option<u64>, rates: &[BitRate]) {
+        self.table.0.iter_mut().filter(|trials| trials.key == (size, None)).for_each(|trials| trials.rates.extend(rates));
+    }
+
+    fn advice(&self, plateau: Option<u64>) -> String {
+        let Some(size) = plateau else {
+            let largest = self.table.0.iter().filter_map(|trials| trials.key.0).max();
+            return largest.map_or("nothing was measured".into(), |size| format!("the rate still rises at {}", sized(size)));
+        };
+        let clamp = if self.stopped == Stopped::Clamped { "; the system gives no larger buffer (net.core.rmem_max, wmem_max)" } else { "" };
+        match self.has_won {
+            true => format!("buffers of {} carry {:.1} % more than what the kernel does by itself{clamp}", sized(size), self.gain(size)),
+            false => format!("leave the buffers to the kernel: {} and more carry no more than it does by itself{clamp}", sized(size)),
+        }
+    }
+
+    fn gain(&self, size: u64) -> f64 {
+        (self.table.median((Some(size), None)) / self.table.median(KERNEL) - 1.0) * 100.0
+    }
+}
+
+/// What the kernel does by itself.
+const KERNEL: Key = (None, None);
+const SMALLEST: u64 = 16 << 10;
+/// Here a cable without delay has had its plateau and two doublings more.
+const SUFFICIENT: u64 = 1 << 20;
+const LARGEST: u64 = 64 << 20;
+/// Doublings beyond the plateau that have to bring nothing.
+const CONFIRMING: usize = 2;
+/// What is something, as a part of the rate.
+const LEAST_GAIN: f64 = 0.02;
+/// The same, as a multiple of what greatest and least of three repeats differ by, which is 1.7 standard deviations: the least that medians of
+/// three do not differ by in 100 simulated sweeps. The median of all sizes' differences, so that one disturbed repeat does not count.
+const CHANCE: f64 = 2.5;
+/// From here on a size is better than the kernel.
+const BETTER: f64 = 1.03;
+/// The order of the last comparison: whether it is the size's turn.
+const CHECK: [bool; 4] = [true, false, false, true];

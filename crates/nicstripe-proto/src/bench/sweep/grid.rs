@@ -1,0 +1,123 @@
+//! Sizes of buffers × connections: the oldest way to find out what a long path carries (SLAC's bulk throughput measurements, 2002).
+
+use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, sized, streams::COUNTS};
+use crate::{
+    bench::statistics::{as_values, top_decile},
+    units::BitRate,
+};
+
+/// Sweeps socket buffers × connections a link.
+///
+/// For each number of connections upwards through the sizes, until two in a row bring less than 2 %; then all that was measured twice more,
+/// in the same order, so that repeats of a point are far apart in time.
+#[derive(Clone, Debug)]
+pub struct GridSweep {
+    sizes: Vec<u64>,
+    table: Table,
+    state: State,
+    failures: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Measuring this of [`COUNTS`] with this of the sizes. To: `Again`.
+    Upwards {
+        column: usize,
+        row: usize,
+    },
+    /// Measuring this of the points again. To: `Ended`.
+    Again(usize),
+    Ended,
+}
+
+impl GridSweep {
+    /// Returns the sweep up to buffers of `largest` bytes: 64 KiB and upwards, four times as large each, at most six sizes.
+    pub fn new(largest: u64) -> GridSweep {
+        let sizes = (0..6).map(|step: u32| SMALLEST << (2 * step)).filter(|size| *size <= largest.max(SMALLEST)).collect();
+        GridSweep { sizes, table: Table::default(), state: State::Upwards { column: 0, row: 0 }, failures: 0 }
+    }
+
+    /// See [`super::Planner::next`].
+    pub fn next(&self) -> Option<Point> {
+        let (size, streams) = self.key()?;
+        let repeat = self.table.count((size, streams)) as u32 + 1;
+        Some(Point { size, streams, repeat, load: Load::Stream, least: LOAD_TIME })
+    }
+
+    /// See [`super::Planner::record`].
+    pub fn record(&mut self, _point: &Point, measured: Measured) {
+        let Some(key) = self.key() else { return };
+        self.table.add(key, measured);
+        self.advance(false);
+    }
+
+    /// See [`super::Planner::fail`]. The next number of connections is tried; with the second failure the sweep ends.
+    pub fn fail(&mut self, _point: &Point) {
+        self.failures += 1;
+        match self.failures {
+            1 => self.advance(true),
+            _ => self.state = State::Ended,
+        }
+    }
+
+    /// See [`super::Planner::outcome`]. The plateau is the buffer of the best point.
+    pub fn outcome(&self) -> Outcome {
+        let stopped = match self.state {
+            State::Ended if self.failures > 1 => Stopped::Failed,
+            State::Ended => Stopped::Done,
+            _ => Stopped::Early,
+        };
+        let mut outcome = outcome_of(self.table.results(), stopped);
+        let medians: Vec<BitRate> = outcome.points.iter().map(|point| point.rate.median).collect();
+        outcome.top_decile = top_decile(&as_values(&medians)).map(|rate| BitRate(rate.round() as u64));
+        // The first of those that are as good: the least of what has to be set.
+        let best = outcome.points.iter().rev().max_by_key(|point| point.rate.median);
+        outcome.plateau = best.and_then(|point| point.size);
+        outcome.advice = match best.map(|point| (point.size, point.streams)) {
+            Some((Some(size), Some(streams))) => format!(
+                "best with buffers of {} and {streams} connection{} a link: {}",
+                sized(size),
+                if streams == 1 { "" } else { "s" },
+                best.map(|point| point.rate.median).unwrap_or_default()
+            ),
+            _ => "nothing was measured".into(),
+        };
+        outcome
+    }
+
+    fn key(&self) -> Option<Key> {
+        match self.state {
+            State::Upwards { column, row } => Some((Some(*self.sizes.get(row)?), Some(*COUNTS.get(column)?))),
+            State::Again(place) => self.table.0.get(place).map(|trials| trials.key),
+            State::Ended => None,
+        }
+    }
+
+    fn advance(&mut self, has_failed: bool) {
+        self.state = match self.state {
+            State::Upwards { column, row } if !has_failed && row + 1 < self.sizes.len() && !self.is_flat(column, row) => {
+                State::Upwards { column, row: row + 1 }
+            }
+            State::Upwards { column, .. } if column + 1 < COUNTS.len() => State::Upwards { column: column + 1, row: 0 },
+            State::Upwards { .. } => State::Again(0),
+            State::Again(place) => State::Again(place + 1),
+            State::Ended => State::Ended,
+        };
+        if let State::Again(place) = self.state
+            && place >= self.table.0.len()
+        {
+            let is_done = self.table.0.iter().all(|trials| trials.count() >= TRIALS);
+            self.state = if is_done || self.table.0.is_empty() { State::Ended } else { State::Again(0) };
+        }
+    }
+
+    /// Whether the last two sizes have brought nothing.
+    fn is_flat(&self, column: usize, row: usize) -> bool {
+        let rate = |row: usize| self.table.median((Some(self.sizes[row]), Some(COUNTS[column])));
+        row >= 2 && (row - 1..=row).all(|row| rate(row) < rate(row - 1) * (1.0 + LEAST_GAIN))
+    }
+}
+
+const SMALLEST: u64 = 64 << 10;
+/// What a size four times as large has to bring.
+const LEAST_GAIN: f64 = 0.02;

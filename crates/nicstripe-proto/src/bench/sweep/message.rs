@@ -1,0 +1,280 @@
+//! Sizes of messages, as NetPIPE sweeps them (Snell, Mikler and Gustafson, "NetPIPE: a network protocol independent performance evaluator",
+//! 1996): powers of two and, where packets and buffers end, the sizes beside them.
+
+use std::time::Duration;
+
+use super::{Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized};
+use crate::{bench::statistics::median, units::BitRate};
+
+/// Sweeps the sizes of messages: 1 byte to 64 MiB, to and fro up to 64 KiB, one way above.
+///
+/// Upwards, three times each, until three doublings in a row change the median by less than 1 % and it has reached 95 % of what the link
+/// streams, one message takes more than a second, or the time is up. Then each point that is less than 90 % of its neighbours is measured
+/// again, twice at most, before that is believed.
+#[derive(Clone, Debug)]
+pub struct MessageSweep {
+    sizes: Vec<u64>,
+    streaming: Option<BitRate>,
+    budget: Duration,
+    spent: Duration,
+    table: Table,
+    state: State,
+    stopped: Stopped,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Measuring this of the sizes. To: `Again`.
+    Upwards(usize),
+    /// Measuring these again; the first is the current one. To: `Ended`.
+    Again(Vec<Suspect>),
+    Ended,
+}
+
+/// A point that may be a dropout.
+#[derive(Clone, Debug)]
+struct Suspect {
+    size: u64,
+    /// Sets of repeats that were as low.
+    confirmed: u32,
+    trials: Trials,
+}
+
+impl MessageSweep {
+    /// Returns the sweep over a link with segments of this payload (1448 where that is not known), which streams at `streaming`.
+    ///
+    /// `budget` is the time after which no larger size is begun: 60 s.
+    pub fn new(segment_bytes: Option<u64>, streaming: Option<BitRate>, budget: Duration) -> MessageSweep {
+        MessageSweep {
+            sizes: sizes(segment_bytes.unwrap_or(USUAL_SEGMENT)),
+            streaming,
+            budget,
+            spent: Duration::ZERO,
+            table: Table::default(),
+            state: State::Upwards(0),
+            stopped: Stopped::Early,
+        }
+    }
+
+    /// See [`super::Planner::next`].
+    pub fn next(&self) -> Option<Point> {
+        let (size, repeat) = match &self.state {
+            State::Upwards(index) => {
+                let size = *self.sizes.get(*index)?;
+                (size, self.table.count((Some(size), None)))
+            }
+            State::Again(suspects) => suspects.first().map(|suspect| (suspect.size, suspect.trials.count()))?,
+            State::Ended => return None,
+        };
+        let load = if size <= LARGEST_PING { Load::PingPong { messages: self.messages() } } else { Load::Messages };
+        Some(Point { size: Some(size), streams: None, repeat: repeat as u32 + 1, load, least: TRIAL_TIME })
+    }
+
+    /// See [`super::Planner::record`].
+    pub fn record(&mut self, point: &Point, measured: Measured) {
+        let Some(size) = point.size else { return };
+        self.spent = self.spent.saturating_add(measured.elapsed);
+        match &mut self.state {
+            State::Upwards(index) if self.sizes.get(*index) == Some(&size) => {
+                self.table.add((Some(size), None), measured);
+                self.after_trial(size, measured);
+            }
+            State::Again(suspects) if suspects.first().is_some_and(|suspect| suspect.size == size) => {
+                suspects[0].trials.add(measured);
+                self.after_repeat();
+            }
+            _ => {}
+        }
+    }
+
+    /// See [`super::Planner::fail`]. Larger messages would fail as well.
+    pub fn fail(&mut self, _point: &Point) {
+        match &mut self.state {
+            State::Upwards(_) => self.look_again(Stopped::Failed),
+            State::Again(suspects) => {
+                suspects.remove(0);
+                self.end_if_done();
+            }
+            State::Ended => {}
+        }
+    }
+
+    /// See [`super::Planner::outcome`].
+    pub fn outcome(&self) -> Outcome {
+        let points = self.table.results();
+        let good: Vec<(u64, f64)> = self.curve().into_iter().filter(|(size, _)| !self.is_dropout(*size)).collect();
+        let rates: Vec<f64> = good.iter().map(|(_, rate)| *rate).collect();
+        let short = points.iter().filter(|point| point.size.is_some_and(|size| size <= SHORT));
+        let times: Vec<f64> = short.filter_map(|point| point.time).map(|time| time.as_secs_f64()).collect();
+        let latency = median(&times).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let is_flat = matches!(self.stopped, Stopped::Plateau | Stopped::Done);
+        let mut outcome = outcome_of(points, self.stopped);
+        outcome.plateau = plateau(&rates).filter(|_| is_flat).and_then(|place| good.get(place)).map(|(size, _)| *size);
+        outcome.half_size = half_size(&good);
+        outcome.latency = latency;
+        outcome.advice = advice(&outcome);
+        outcome
+    }
+
+    /// How many messages take about the time of a repeat, by what those before took.
+    fn messages(&self) -> u64 {
+        let last = self.table.0.last().and_then(Trials::time).filter(|time| !time.is_zero());
+        let round_trips = last.map_or(FIRST_MESSAGES, |time| (TRIAL_TIME.as_nanos() / (2 * time.as_nanos()).max(1)) as u64);
+        round_trips.clamp(TRIALS as u64, MOST_MESSAGES)
+    }
+
+    fn after_trial(&mut self, size: u64, measured: Measured) {
+        if measured.time.is_some_and(|time| time > SLOW_MESSAGE) {
+            return self.look_again(Stopped::SlowMessage);
+        }
+        if self.table.count((Some(size), None)) < TRIALS {
+            return;
+        }
+        if size.is_power_of_two() && self.is_flat() {
+            return self.look_again(Stopped::Plateau);
+        }
+        if self.spent >= self.budget {
+            return self.look_again(Stopped::Budget);
+        }
+        match &mut self.state {
+            State::Upwards(index) if *index + 1 < self.sizes.len() => *index += 1,
+            _ => self.look_again(Stopped::Done),
+        }
+    }
+
+    /// Whether the last three doublings have changed nothing, at the rate that the link streams.
+    fn is_flat(&self) -> bool {
+        let doublings: Vec<f64> = self.curve().into_iter().filter(|(size, _)| size.is_power_of_two()).map(|(_, rate)| rate).collect();
+        let Some(from) = doublings.len().checked_sub(FLAT_DOUBLINGS + 1) else { return false };
+        let best = doublings.iter().copied().fold(0.0, f64::max);
+        let streaming = self.streaming.map_or(best, |rate| rate.0 as f64);
+        let last = &doublings[from..];
+        let is_still = last.windows(2).all(|pair| (pair[1] - pair[0]).abs() < FLAT_CHANGE * pair[0]);
+        is_still && last[FLAT_DOUBLINGS] >= FLAT_RATE * streaming
+    }
+
+    /// From: `Upwards`. To: `Again`, or `Ended` where nothing is suspect.
+    fn look_again(&mut self, stopped: Stopped) {
+        self.stopped = stopped;
+        let suspects = dropouts(&self.curve()).into_iter().take(MOST_SUSPECTS);
+        self.state = State::Again(suspects.map(|size| Suspect { size, confirmed: 0, trials: of_size(size) }).collect());
+        self.end_if_done();
+    }
+
+    /// A suspect has one repeat more: a full set of them clears it, or confirms it once.
+    fn after_repeat(&mut self) {
+        let curve = self.curve();
+        let State::Again(suspects) = &mut self.state else { return };
+        let Some(suspect) = suspects.first_mut().filter(|suspect| suspect.trials.count() >= TRIALS) else { return };
+        let set = std::mem::replace(&mut suspect.trials, of_size(suspect.size));
+        let with_it: Vec<(u64, f64)> =
+            curve.into_iter().map(|(size, rate)| (size, if size == suspect.size { set.median() } else { rate })).collect();
+        let is_low = dropouts(&with_it).contains(&suspect.size);
+        suspect.confirmed += u32::from(is_low);
+        if is_low && suspect.confirmed < CONFIRMATIONS {
+            return;
+        }
+        let size = suspects.remove(0).size;
+        if let Some(trials) = self.table.0.iter_mut().find(|trials| trials.key.0 == Some(size)) {
+            // What was disturbed is not what the size does.
+            *trials = if is_low { Trials { dropout: true, ..trials.clone() } } else { set };
+        }
+        self.end_if_done();
+    }
+
+    fn end_if_done(&mut self) {
+        if matches!(&self.state, State::Again(suspects) if suspects.is_empty()) {
+            self.state = State::Ended;
+        }
+    }
+
+    /// Sizes with their medians, upwards.
+    fn curve(&self) -> Vec<(u64, f64)> {
+        let mut curve: Vec<(u64, f64)> = self.table.0.iter().filter_map(|trials| Some((trials.key.0?, trials.median()))).collect();
+        curve.sort_by_key(|(size, _)| *size);
+        curve
+    }
+
+    fn is_dropout(&self, size: u64) -> bool {
+        self.table.of((Some(size), None)).is_some_and(|trials| trials.dropout)
+    }
+}
+
+fn of_size(size: u64) -> Trials {
+    Trials { key: (Some(size), None), ..Trials::default() }
+}
+
+/// Powers of two, and one less and more where segments and the largest ping end.
+fn sizes(segment: u64) -> Vec<u64> {
+    let powers = (0..=LARGEST_SIZE.trailing_zeros()).map(|power| 1 << power);
+    let beside = |size: u64| [size.saturating_sub(1), size, size.saturating_add(1)];
+    let edges = [1, 2, 4].into_iter().map(|count: u64| count.saturating_mul(segment)).chain([LARGEST_PING]);
+    let mut sizes: Vec<u64> = powers.chain(edges.flat_map(beside)).filter(|size| (1..=LARGEST_SIZE).contains(size)).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Returns the sizes that are below 90 % of the good one before them and of one after them: where the curve falls and comes back.
+fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut good = 0.0;
+    for (place, (size, rate)) in curve.iter().enumerate() {
+        let comes_back = curve[place + 1..].iter().any(|(_, later)| *rate < DROPOUT * later && *later >= DROPOUT * good);
+        if *rate < DROPOUT * good && comes_back {
+            found.push(*size);
+        } else {
+            good = *rate;
+        }
+    }
+    found
+}
+
+/// Returns the size at which the curve first passes half of its best, between two points in proportion to the rate.
+fn half_size(curve: &[(u64, f64)]) -> Option<u64> {
+    let half = curve.iter().map(|(_, rate)| *rate).fold(0.0, f64::max) / 2.0;
+    let place = curve.iter().position(|(_, rate)| half > 0.0 && *rate >= half)?;
+    let (size, rate) = curve[place];
+    let Some((before, lower)) = place.checked_sub(1).and_then(|before| curve.get(before)).copied() else { return Some(size) };
+    let part = (half - lower) / (rate - lower);
+    Some(before + ((size - before) as f64 * part).ceil() as u64)
+}
+
+fn advice(outcome: &Outcome) -> String {
+    let latency = outcome.latency.map(|time| format!("a short message takes {:.1} µs", time.as_secs_f64() * 1e6));
+    let half = outcome.half_size.map(|size| format!("half of the full rate needs messages of {}", sized(size)));
+    let full = outcome.plateau.map(|size| format!("the full rate {}", sized(size)));
+    let dropouts = outcome.points.iter().filter(|point| point.dropout).count();
+    let slow = (dropouts > 0).then(|| format!("{dropouts} of {} sizes are slower than those beside them", outcome.points.len()));
+    let parts: Vec<String> = [latency, half, full, slow].into_iter().flatten().collect();
+    if parts.is_empty() { "nothing was measured".into() } else { parts.join(", ") }
+}
+
+/// Largest message, where the links' rates have been reached long since.
+const LARGEST_SIZE: u64 = 64 << 20;
+/// Largest message that goes to and fro.
+pub(super) const LARGEST_PING: u64 = 64 << 10;
+/// Largest message that counts as latency.
+const SHORT: u64 = 64;
+/// Payload of a packet of 1500 bytes with timestamps.
+const USUAL_SEGMENT: u64 = 1448;
+/// Time of one repeat: three of them are a quarter of a second.
+const TRIAL_TIME: Duration = Duration::from_millis(84);
+/// Round trips of the first repeat, when nothing is known.
+const FIRST_MESSAGES: u64 = 100;
+/// Most round trips of a repeat: of the shortest that there are, on one machine, 84 ms are 10,000.
+const MOST_MESSAGES: u64 = 100_000;
+/// A message that takes longer ends the sweep.
+const SLOW_MESSAGE: Duration = Duration::from_secs(1);
+/// Doublings in a row that have to change nothing.
+const FLAT_DOUBLINGS: usize = 3;
+/// What is nothing.
+const FLAT_CHANGE: f64 = 0.01;
+/// Part of the streaming rate that has to be reached.
+const FLAT_RATE: f64 = 0.95;
+/// A point below this part of its neighbours is a dropout.
+const DROPOUT: f64 = 0.9;
+/// How often that has to be seen again before it is believed.
+const CONFIRMATIONS: u32 = 2;
+/// Most points that are measured again, which bounds the time beyond the budget to 4 s: a link that is disturbed all the time has more.
+const MOST_SUSPECTS: usize = 8;

@@ -1,0 +1,123 @@
+//! Sizes of packets.
+
+use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, PointResult, Stopped, TRIALS, Table, outcome_of, plateau};
+use crate::{
+    bench::{statistics::Spread, theory::Theory},
+    units::BitRate,
+};
+
+/// Sweeps the MTU of both ends: 1500, 4000 and 9000, in turns, three times each. Without the right to set it only the present one is measured,
+/// and what the others would carry is computed by the parts of them that are payload.
+#[derive(Clone, Debug)]
+pub struct MtuSweep {
+    sizes: Vec<u32>,
+    theory: Theory,
+    may_set: bool,
+    table: Table,
+    failed: Vec<u32>,
+}
+
+impl MtuSweep {
+    /// Returns the sweep over a link that has now what `theory` says (the rate of its line does not matter), up to packets of `largest` bytes.
+    pub fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
+        let mut sizes: Vec<u32> = SIZES.into_iter().filter(|size| *size <= largest).chain([theory.mtu]).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        MtuSweep { sizes, theory, may_set, table: Table::default(), failed: Vec::new() }
+    }
+
+    /// See [`super::Planner::next`].
+    pub fn next(&self) -> Option<Point> {
+        let open = self.sizes.iter().filter(|size| self.is_measured(**size) && self.table.count(key(**size)) < TRIALS);
+        let size = *open.min_by_key(|size| self.table.count(key(**size)))?;
+        let repeat = self.table.count(key(size)) as u32 + 1;
+        Some(Point { size: Some(size.into()), streams: None, repeat, load: Load::Stream, least: LOAD_TIME })
+    }
+
+    /// See [`super::Planner::record`].
+    pub fn record(&mut self, point: &Point, measured: Measured) {
+        if let Some(size) = self.sizes.iter().find(|size| point.size == Some(u64::from(**size))) {
+            self.table.add(key(*size), measured);
+        }
+    }
+
+    /// See [`super::Planner::fail`]. Something on the way does not let packets of this size through: they are left out.
+    pub fn fail(&mut self, point: &Point) {
+        self.failed.extend(self.sizes.iter().filter(|size| point.size == Some(u64::from(**size))));
+    }
+
+    /// See [`super::Planner::outcome`].
+    pub fn outcome(&self) -> Outcome {
+        let mut points = self.table.results();
+        points.extend(self.sizes.iter().filter_map(|size| self.computed(*size)));
+        points.sort_by_key(|point| point.size);
+        let stopped = match self.next() {
+            Some(_) => Stopped::Early,
+            None if points.is_empty() => Stopped::Failed,
+            None => Stopped::Done,
+        };
+        let rates: Vec<f64> = points.iter().map(|point| point.rate.median.0 as f64).collect();
+        let mut outcome = outcome_of(points, stopped);
+        outcome.plateau = plateau(&rates).and_then(|place| outcome.points.get(place)?.size);
+        outcome.advice = self.advice(&outcome.points);
+        outcome
+    }
+
+    fn is_measured(&self, size: u32) -> bool {
+        (self.may_set || size == self.theory.mtu) && !self.failed.contains(&size)
+    }
+
+    /// What another size would carry, where it may not be tried: the present rate by the parts that are payload.
+    fn computed(&self, size: u32) -> Option<PointResult> {
+        if self.may_set || size == self.theory.mtu {
+            return None;
+        }
+        let now = Spread::of(&self.table.of(key(self.theory.mtu))?.rates)?;
+        let part = |mtu: u32| u128::from(Theory { line: WHOLE, mtu, ..self.theory }.goodput().0);
+        let scaled = |rate: BitRate| {
+            let rate = (u128::from(rate.0) * part(size)).checked_div(part(self.theory.mtu)).unwrap_or_default();
+            BitRate(u64::try_from(rate).unwrap_or(u64::MAX))
+        };
+        let rate = Spread { median: scaled(now.median), min: scaled(now.min), max: scaled(now.max), ..now };
+        Some(PointResult {
+            size: Some(size.into()),
+            streams: None,
+            rate,
+            time: None,
+            cpu_seconds_per_gbit: None,
+            got_bytes: None,
+            dropout: false,
+            computed: true,
+        })
+    }
+
+    fn advice(&self, points: &[PointResult]) -> String {
+        let now = points.iter().find(|point| point.size == Some(self.theory.mtu.into()));
+        let best = points.iter().filter(|point| point.rate.median.0 > 0).rev().max_by_key(|point| point.rate.median);
+        let (Some(now), Some(best)) = (now, best) else { return "nothing was measured".into() };
+        let gain = (best.rate.median.0 as f64 / now.rate.median.0.max(1) as f64 - 1.0) * 100.0;
+        let size = best.size.unwrap_or_default();
+        let failed: Vec<String> = self.failed.iter().map(ToString::to_string).collect();
+        let lost = if failed.is_empty() { String::new() } else { format!("; packets of {} bytes do not get through", failed.join(", ")) };
+        let cpu = now.cpu_seconds_per_gbit.zip(best.cpu_seconds_per_gbit).filter(|(before, _)| *before > 0.0);
+        let cpu = cpu.map_or(String::new(), |(before, after)| format!(" and takes {:.0} % of the processor time", after / before * 100.0));
+        match gain {
+            _ if best.size == now.size || gain < WORTH_PERCENT => {
+                format!("an MTU of {} is as good as any for the rate{lost}", self.theory.mtu)
+            }
+            _ if best.computed => format!("an MTU of {size} would carry {gain:.1} % more: computed, as it may not be set{lost}"),
+            _ => format!("an MTU of {size} carries {gain:.1} % more{cpu}{lost}"),
+        }
+    }
+}
+
+fn key(size: u32) -> Key {
+    (Some(size.into()), None)
+}
+
+/// The usual one, one that many old cards have, and the largest that most have.
+const SIZES: [u32; 3] = [1500, 4000, 9000];
+/// Any large number: only parts of it count.
+const WHOLE: BitRate = BitRate::from_gbit(1000);
+/// A gain below it is not worth the work.
+const WORTH_PERCENT: f64 = 1.0;

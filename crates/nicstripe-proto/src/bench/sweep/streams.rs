@@ -1,0 +1,87 @@
+//! Connections a link.
+
+use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau};
+use crate::bench::statistics::median;
+
+/// Sweeps connections a link: 1, 2, 4, 8, three times each, until one more doubling brings less than 2 % or their shares are unequal.
+#[derive(Clone, Debug, Default)]
+pub struct StreamSweep {
+    table: Table,
+    /// The place in [`COUNTS`].
+    index: usize,
+    stopped: Option<Stopped>,
+}
+
+impl StreamSweep {
+    /// Returns the sweep.
+    pub fn new() -> StreamSweep {
+        StreamSweep::default()
+    }
+
+    /// See [`super::Planner::next`].
+    pub fn next(&self) -> Option<Point> {
+        let streams = *COUNTS.get(self.index).filter(|_| self.stopped.is_none())?;
+        let repeat = self.table.count(key(streams)) as u32 + 1;
+        Some(Point { size: None, streams: Some(streams), repeat, load: Load::Stream, least: LOAD_TIME })
+    }
+
+    /// See [`super::Planner::record`].
+    pub fn record(&mut self, _point: &Point, measured: Measured) {
+        let Some(streams) = COUNTS.get(self.index).filter(|_| self.stopped.is_none()) else { return };
+        self.table.add(key(*streams), measured);
+        if self.table.count(key(*streams)) >= TRIALS {
+            self.after_count(*streams);
+        }
+    }
+
+    /// See [`super::Planner::fail`]. More connections would fail as well.
+    pub fn fail(&mut self, _point: &Point) {
+        self.stopped.get_or_insert(Stopped::Failed);
+    }
+
+    /// See [`super::Planner::outcome`]. The plateau is a number of connections, of those with equal shares.
+    pub fn outcome(&self) -> Outcome {
+        let mut outcome = outcome_of(self.table.results(), self.stopped.unwrap_or(Stopped::Early));
+        let fair: Vec<u32> = COUNTS.into_iter().take_while(|streams| self.is_fair(*streams)).collect();
+        let rates: Vec<f64> = fair.iter().map(|streams| self.table.median(key(*streams))).collect();
+        let best = plateau(&rates).and_then(|place| fair.get(place)).copied();
+        outcome.plateau = best.map(u64::from);
+        outcome.advice = match best {
+            None => "nothing was measured".into(),
+            Some(1) => "one connection a link carries all there is".into(),
+            Some(streams) => {
+                let gain = (self.table.median(key(streams)) / self.table.median(key(1)) - 1.0) * 100.0;
+                format!("{streams} connections a link carry {gain:.1} % more than one")
+            }
+        };
+        outcome
+    }
+
+    fn after_count(&mut self, streams: u32) {
+        let before = self.index.checked_sub(1).map(|before| self.table.median(key(COUNTS[before])));
+        let rate = self.table.median(key(streams));
+        self.index += 1;
+        self.stopped = match before {
+            _ if !self.is_fair(streams) => Some(Stopped::Unfair),
+            Some(before) if rate < before * (1.0 + LEAST_GAIN) => Some(Stopped::Plateau),
+            _ if self.index == COUNTS.len() => Some(Stopped::Done),
+            _ => None,
+        };
+    }
+
+    /// Whether it was measured and its connections had equal shares, as far as that is known.
+    fn is_fair(&self, streams: u32) -> bool {
+        self.table.of(key(streams)).is_some_and(|trials| median(&trials.fairness).is_none_or(|index| index >= FAIR))
+    }
+}
+
+fn key(streams: u32) -> Key {
+    (None, Some(streams))
+}
+
+/// Connections a link that are tried.
+pub(super) const COUNTS: [u32; 4] = [1, 2, 4, 8];
+/// What twice as many have to bring.
+const LEAST_GAIN: f64 = 0.02;
+/// Jain's index from which on shares are equal.
+const FAIR: f64 = 0.9;

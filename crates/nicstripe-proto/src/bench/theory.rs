@@ -1,0 +1,228 @@
+//! What a link can carry at most, by arithmetic alone.
+
+use std::time::Duration;
+
+use crate::units::BitRate;
+
+/// Version of the Internet protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IpVersion {
+    /// With headers of 20 bytes.
+    V4,
+    /// With headers of 40 bytes.
+    V6,
+}
+
+impl IpVersion {
+    /// Returns the length of its header without options or extensions, in bytes.
+    pub const fn header_bytes(self) -> u64 {
+        match self {
+            IpVersion::V4 => 20,
+            IpVersion::V6 => 40,
+        }
+    }
+}
+
+/// What the greatest goodput of a link follows from: TCP over IP over Ethernet with full packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Theory {
+    /// Rate of the line: all bits on the wire, preamble and gaps included.
+    pub line: BitRate,
+    /// Size of the packets in bytes, as IP sees them.
+    pub mtu: u32,
+    /// Which headers they have.
+    pub ip: IpVersion,
+    /// Whether TCP puts its timestamps into each segment, which take 12 bytes; Linux does by default.
+    pub timestamps: bool,
+    /// VLAN tags on the wire, 4 bytes each.
+    pub vlan_tags: u8,
+}
+
+impl Theory {
+    /// Returns what a line carries over IPv4 with timestamps and without VLAN: what Linux does by default.
+    pub const fn usual(line: BitRate, mtu: u32) -> Theory {
+        Theory { line, mtu, ip: IpVersion::V4, timestamps: true, vlan_tags: 0 }
+    }
+
+    /// Returns the payload bytes of a full segment: MTU − IP − TCP; 0 where the headers alone fill it.
+    pub const fn segment_bytes(&self) -> u64 {
+        (self.mtu as u64).saturating_sub(self.ip.header_bytes() + tcp_header_bytes(self.timestamps))
+    }
+
+    /// Returns the greatest goodput, rounded down: `L × (MTU − IP − TCP) / (MTU + 38 + 4·v)` (RFC 6349, 4.1).
+    ///
+    /// The 38 bytes that Ethernet has beside each packet are 14 of header, 4 of checksum, 8 of preamble and 12 of gap.
+    pub fn goodput(&self) -> BitRate {
+        self.share(ETHERNET_BYTES)
+    }
+
+    /// Returns the greatest goodput where `line` is the rate of a shaper in front of the wire, rounded down.
+    ///
+    /// A shaper (tc-tbf) counts packets as the kernel has them: with the 14 bytes of the header, without what the interface adds.
+    pub fn goodput_of_shaper(&self) -> BitRate {
+        self.share(HEADER_BYTES)
+    }
+
+    /// Returns the line with the goodput of this one where `line` is the rate of a shaper: `R × (MTU + 38 + 4·v) / (MTU + 14 + 4·v)`.
+    ///
+    /// So that the slower of line and shaper can be named by one number. Rounded up, lest the goodput be rounded down twice.
+    pub fn line_of_shaper(&self) -> BitRate {
+        BitRate(saturate(
+            (u128::from(self.line.0) * u128::from(self.wire_bytes(ETHERNET_BYTES))).div_ceil(self.wire_bytes(HEADER_BYTES).into()),
+        ))
+    }
+
+    /// Returns how many full packets a second the line takes, rounded down (RFC 6349, 4.1: 81,274 on 1 GbE).
+    pub fn packets_per_second(&self) -> u64 {
+        self.line.0 / 8 / self.wire_bytes(ETHERNET_BYTES)
+    }
+
+    fn share(&self, overhead: u64) -> BitRate {
+        BitRate(saturate(u128::from(self.line.0) * u128::from(self.segment_bytes()) / u128::from(self.wire_bytes(overhead))))
+    }
+
+    /// Never 0, as neither overhead is.
+    fn wire_bytes(&self, overhead: u64) -> u64 {
+        u64::from(self.mtu) + overhead + VLAN_TAG_BYTES * u64::from(self.vlan_tags)
+    }
+}
+
+/// Returns bandwidth × delay in bytes, rounded down: what must be in flight to keep the link busy (RFC 6349, 3.1).
+pub fn bdp(rate: BitRate, round_trip: Duration) -> u64 {
+    rate.bytes_in(round_trip)
+}
+
+/// Returns the rate of a sender that has at most `window` bytes in flight: `W × 8 / RTT` (RFC 6349, 3.3.1).
+pub fn window_limited_rate(window_bytes: u64, round_trip: Duration) -> BitRate {
+    BitRate::from_bytes_over(window_bytes, round_trip)
+}
+
+/// Returns the socket buffer to ask for so that it is not what holds a link back: four times bandwidth × delay, at least 256 KiB.
+///
+/// The round trip is that under load. Twice, as Linux keeps half of a buffer for its own records, and twice again for what varies; the least
+/// is where a cable without delay has its plateau (measured: 64 KiB give 874 and 256 KiB 941 of 941.5 Mbit/s).
+pub fn buffer_to_ask_for(rate: BitRate, round_trip: Duration) -> u64 {
+    bdp(rate, round_trip).saturating_mul(4).max(SUFFICIENT_BUFFER_BYTES)
+}
+
+/// Returns the most that TCP of the Reno family reaches where `loss` of the packets (0 to 1) are lost at random:
+/// `1.22 × MSS × 8 / (RTT × √p)` (Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion avoidance algorithm", 1997).
+///
+/// The greatest rate where nothing is lost, or where a round trip takes no time.
+pub fn loss_limited_rate(segment_bytes: u64, round_trip: Duration, loss: f64) -> BitRate {
+    // A float that is too large, or a division by 0, saturates.
+    BitRate((1.22 * segment_bytes as f64 * 8.0 / (round_trip.as_secs_f64() * loss.max(0.0).sqrt())) as u64)
+}
+
+const fn tcp_header_bytes(timestamps: bool) -> u64 {
+    if timestamps { 32 } else { 20 }
+}
+
+fn saturate(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+/// Below it a socket buffer costs rate also on a cable without delay, see [`buffer_to_ask_for`].
+pub const SUFFICIENT_BUFFER_BYTES: u64 = 256 * 1024;
+
+/// What Ethernet adds to a packet on the wire: header 14, checksum 4, preamble 8, gap 12 (IEEE 802.3).
+const ETHERNET_BYTES: u64 = 38;
+/// The part of it that the kernel sees.
+const HEADER_BYTES: u64 = 14;
+/// IEEE 802.1Q.
+const VLAN_TAG_BYTES: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIGABIT: BitRate = BitRate::from_gbit(1);
+
+    fn mbit(theory: Theory) -> String {
+        format!("{:.2}", theory.goodput().0 as f64 / 1e6)
+    }
+
+    fn mbytes(line_mbit: u64, mtu: u32) -> f64 {
+        Theory::usual(BitRate::from_mbit(line_mbit), mtu).goodput().0 as f64 / 8e6
+    }
+
+    #[test]
+    fn a_gigabit_line_carries_what_the_table_of_formulae_says() {
+        for (mtu, row) in [
+            (1500, ["941.48", "949.28", "939.04", "928.48", "936.28"]),
+            (4000, ["977.71", "980.68", "976.74", "972.76", "975.73"]),
+            (7000, ["987.21", "988.92", "986.65", "984.37", "986.08"]),
+            (9000, ["990.04", "991.37", "989.60", "987.83", "989.16"]),
+            (16110, ["994.43", "995.17", "994.18", "993.19", "993.93"]),
+        ] {
+            let v4 = Theory::usual(GIGABIT, mtu);
+            let v6 = Theory { ip: IpVersion::V6, ..v4 };
+            let found = [v4, Theory { timestamps: false, ..v4 }, Theory { vlan_tags: 1, ..v4 }, v6, Theory { timestamps: false, ..v6 }];
+            assert_eq!(found.map(mbit), row, "MTU {mtu}");
+        }
+        assert_eq!(Theory::usual(GIGABIT, 1500).goodput(), BitRate(941_482_444));
+    }
+
+    #[test]
+    fn faster_and_slower_lines_carry_their_share_in_megabytes() {
+        for (line, small, jumbo) in
+            [(100, 11.77, 12.38), (1000, 117.69, 123.76), (2500, 294.2, 309.4), (5000, 588.4, 618.8), (10_000, 1176.9, 1237.6)]
+        {
+            assert!((mbytes(line, 1500) - small).abs() < 0.06, "{line} {}", mbytes(line, 1500));
+            assert!((mbytes(line, 9000) - jumbo).abs() < 0.06, "{line} {}", mbytes(line, 9000));
+        }
+    }
+
+    #[test]
+    fn full_packets_a_second_are_those_of_rfc_6349() {
+        assert_eq!(Theory::usual(GIGABIT, 1500).packets_per_second(), 81_274);
+        assert_eq!(Theory::usual(GIGABIT, 9000).packets_per_second(), 13_830);
+    }
+
+    #[test]
+    fn a_shaper_that_lets_out_what_a_gigabit_line_takes_is_that_line() {
+        for (shaper, mtu) in [(984_396_000, 1500), (997_344_000, 9000)] {
+            let shaped = Theory::usual(BitRate(shaper), mtu);
+            let line = Theory { line: shaped.line_of_shaper(), ..shaped };
+            assert!(line.line.0.abs_diff(GIGABIT.0) < 1000, "{}", line.line.0);
+            assert!(line.goodput().0.abs_diff(shaped.goodput_of_shaper().0) <= 1);
+        }
+        assert_eq!(Theory::usual(BitRate(984_396_000), 1500).goodput_of_shaper(), BitRate(941_483_096));
+    }
+
+    #[test]
+    fn packets_without_room_for_payload_carry_nothing_and_extreme_values_do_not_overflow() {
+        for mtu in [0, 20, 52] {
+            assert_eq!(Theory::usual(GIGABIT, mtu).goodput(), BitRate::ZERO, "MTU {mtu}");
+        }
+        let most = Theory { vlan_tags: u8::MAX, ..Theory::usual(BitRate(u64::MAX), u32::MAX) };
+        assert!(most.goodput() < most.line);
+        assert_eq!(most.line_of_shaper().0, u64::MAX);
+    }
+
+    #[test]
+    fn bandwidth_times_delay_is_what_the_table_says() {
+        let ten = BitRate::from_gbit(10);
+        for (line, micros, bytes) in
+            [(GIGABIT, 100, 12_500), (GIGABIT, 200, 25_000), (GIGABIT, 1000, 125_000), (GIGABIT, 50_000, 6_250_000), (ten, 200, 250_000)]
+        {
+            let round_trip = Duration::from_micros(micros);
+            assert_eq!(bdp(line, round_trip), bytes);
+            assert_eq!(window_limited_rate(bytes, round_trip), line);
+        }
+    }
+
+    #[test]
+    fn a_buffer_to_ask_for_is_four_times_that_and_not_below_256_kib() {
+        assert_eq!(buffer_to_ask_for(GIGABIT, Duration::from_micros(100)), 262_144);
+        assert_eq!(buffer_to_ask_for(GIGABIT, Duration::from_millis(10)), 5_000_000);
+    }
+
+    #[test]
+    fn one_packet_in_a_thousand_lost_at_lan_round_trips_still_allows_2_2_gbit() {
+        let rate = loss_limited_rate(1448, Duration::from_micros(200), 1e-3);
+        assert_eq!(rate.to_string(), "2.23 Gbit/s");
+        assert_eq!(loss_limited_rate(1448, Duration::ZERO, 1e-3), BitRate(u64::MAX));
+        assert_eq!(loss_limited_rate(1448, Duration::from_millis(1), 0.0), BitRate(u64::MAX));
+    }
+}

@@ -1,0 +1,297 @@
+//! The common window of a run: in which all links were loaded, and in which all of them are counted.
+//!
+//! The receiver reads all its counters at one instant, again and again. What counts is what arrived between two of these instants, the same
+//! for all paths, so that the sum of what the paths carried *is* the total; never a sum of averages over different times. Lengths are those
+//! that the clock says and not those that were meant.
+
+use std::time::Duration;
+
+use crate::{bench::statistics, units::BitRate};
+
+/// What had arrived at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// When, on the receiver's clock, since any instant that is the same for all snapshots of a run.
+    pub at: Duration,
+    /// Payload bytes of the run until then, one number a path; the paths and their order are the same in all snapshots of a run.
+    pub bytes: Vec<u64>,
+}
+
+/// What arrived between two snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// When it began, on the clock of the snapshots.
+    pub began: Duration,
+    /// How long it was.
+    pub length: Duration,
+    /// Payload bytes that arrived in it, one number a path.
+    pub bytes: Vec<u64>,
+}
+
+impl Span {
+    /// Returns what arrived from one snapshot to a later one. A counter that went back counts nothing.
+    pub fn between(from: &Snapshot, to: &Snapshot) -> Span {
+        let bytes = from.bytes.iter().zip(&to.bytes).map(|(from, to)| to.saturating_sub(*from)).collect();
+        Span { began: from.at, length: to.at.saturating_sub(from.at), bytes }
+    }
+
+    /// Returns the payload bytes of all paths.
+    pub fn total_bytes(&self) -> u64 {
+        self.bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// Returns the rate of all paths.
+    pub fn total(&self) -> BitRate {
+        BitRate::from_bytes_over(self.total_bytes(), self.length)
+    }
+
+    /// Returns the rate of one path; zero where there is none of that number.
+    pub fn rate(&self, path: usize) -> BitRate {
+        BitRate::from_bytes_over(self.bytes.get(path).copied().unwrap_or_default(), self.length)
+    }
+}
+
+/// Returns what arrived from each snapshot to the next. Snapshots that are not later than the one before are left out.
+pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
+    let mut spans = Vec::new();
+    let Some(mut last) = snapshots.first() else { return spans };
+    for snapshot in snapshots.iter().filter(|snapshot| snapshot.bytes.len() == last.bytes.len()) {
+        if snapshot.at > last.at {
+            spans.push(Span::between(last, snapshot));
+            last = snapshot;
+        }
+    }
+    spans
+}
+
+/// Returns the common window: from the first snapshot at which all paths are past warm-up to the last before the first sender `stopped`.
+///
+/// The first snapshot is that before any load. A path warms up from the last snapshot at which nothing had arrived by it; one by which
+/// nothing arrives within twice the warm-up is not waited for, and counts as carrying nothing. `None` while the window is empty.
+pub fn common(snapshots: &[Snapshot], warm_up: Duration, stopped: Option<Duration>) -> Option<Span> {
+    let from = snapshots.get(warm_from(snapshots, warm_up)?)?;
+    let is_before_stop = |at: Duration| stopped.is_none_or(|stopped| at <= stopped);
+    let to = snapshots.iter().rev().find(|snapshot| is_before_stop(snapshot.at) && snapshot.bytes.len() == from.bytes.len())?;
+    (to.at > from.at).then(|| Span::between(from, to))
+}
+
+/// Returns the index of the first snapshot at which all paths are past warm-up.
+fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
+    let first = snapshots.first()?;
+    let waits_until = first.at.saturating_add(warm_up.saturating_mul(2));
+    let warm_at = |path: usize| {
+        let silent = |snapshot: &&Snapshot| snapshot.bytes.get(path) == first.bytes.get(path);
+        let began = snapshots.iter().take_while(silent).last().map_or(first.at, |snapshot| snapshot.at);
+        began.saturating_add(warm_up).min(waits_until)
+    };
+    let all_warm = (0..first.bytes.len()).map(warm_at).max()?;
+    snapshots.iter().position(|snapshot| snapshot.at >= all_warm)
+}
+
+/// When a load may end.
+///
+/// After fio's `steadystate`: the slope of a line through the last samples, and how far they are from their mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SettleRule {
+    /// Length of a sample, 0.5 s. Snapshots may be closer; a sample ends with the first that makes it as long as this.
+    pub sample: Duration,
+    /// How many of the last samples are looked at, 5.
+    pub samples: usize,
+    /// Shortest window, 3 s.
+    pub least: Duration,
+    /// Longest window, 10 s. A load that has not settled by then ends all the same, and that is told.
+    pub longest: Duration,
+    /// What the line through the samples may rise or fall from the first to the last of them, as a part of their mean; 1 %.
+    pub slope: f64,
+    /// What a sample may be from the mean, as a part of it; 2 %.
+    pub deviation: f64,
+}
+
+impl Default for SettleRule {
+    fn default() -> SettleRule {
+        SettleRule {
+            sample: Duration::from_millis(500),
+            samples: 5,
+            least: Duration::from_secs(3),
+            longest: Duration::from_secs(10),
+            slope: 0.01,
+            deviation: 0.02,
+        }
+    }
+}
+
+/// Where a load is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It has to go on.
+    Going,
+    /// Its rate has settled: it may end.
+    Settled,
+    /// It has lasted as long as it may, and its rate has not settled.
+    Unsettled,
+}
+
+impl SettleRule {
+    /// Returns where a load is whose snapshots so far are these.
+    ///
+    /// What settles is the total: links that share something may take from each other for ever while their sum stands still.
+    pub fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
+        let Some(window) = common(snapshots, warm_up, None) else { return Progress::Going };
+        if window.length < self.least.min(self.longest) {
+            return Progress::Going;
+        }
+        match self.is_settled(&self.rates(snapshots, window.began)) {
+            true => Progress::Settled,
+            false if window.length >= self.longest => Progress::Unsettled,
+            false => Progress::Going,
+        }
+    }
+
+    /// Returns the totals of the samples from `began` on.
+    fn rates(&self, snapshots: &[Snapshot], began: Duration) -> Vec<f64> {
+        let mut ends: Vec<Snapshot> = Vec::new();
+        for snapshot in snapshots.iter().filter(|snapshot| snapshot.at >= began) {
+            if ends.last().is_none_or(|last| snapshot.at >= last.at.saturating_add(self.sample)) {
+                ends.push(snapshot.clone());
+            }
+        }
+        intervals(&ends).iter().map(|span| span.total().0 as f64).collect()
+    }
+
+    /// Whether the last of these rates stand still. Nothing at all does not: there may be more to come.
+    fn is_settled(&self, rates: &[f64]) -> bool {
+        let Some(first) = rates.len().checked_sub(self.samples.max(2)) else { return false };
+        let last = &rates[first..];
+        let mean = match statistics::mean(last) {
+            Some(mean) if mean > 0.0 => mean,
+            _ => return false,
+        };
+        let rise = slope(last) * (last.len() - 1) as f64;
+        let deviation = last.iter().map(|rate| (rate - mean).abs()).fold(0.0, f64::max);
+        rise.abs() < self.slope * mean && deviation < self.deviation * mean
+    }
+}
+
+/// Returns what the line of least squares through these rises from one to the next. There are at least two.
+fn slope(values: &[f64]) -> f64 {
+    let middle = (values.len() - 1) as f64 / 2.0;
+    let places = || (0..values.len()).map(|place| place as f64 - middle);
+    let rise: f64 = places().zip(values).map(|(place, value)| place * value).sum();
+    rise / places().map(|place| place * place).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const SEC: Duration = Duration::from_secs(1);
+
+    /// Snapshots each 100 ms, of paths with so many bytes in each interval.
+    fn snapshots(paths: &[Vec<u64>]) -> Vec<Snapshot> {
+        let mut bytes = vec![0; paths.len()];
+        let mut found = vec![Snapshot { at: Duration::ZERO, bytes: bytes.clone() }];
+        for index in 0..paths[0].len() {
+            bytes.iter_mut().zip(paths).for_each(|(sum, path)| *sum += path[index]);
+            found.push(Snapshot { at: (index as u32 + 1) * 100 * MS, bytes: bytes.clone() });
+        }
+        found
+    }
+
+    /// 100 ms of one gigabit a second.
+    const FULL: u64 = 12_500_000;
+
+    #[test]
+    fn the_window_begins_when_the_last_path_is_warm_and_ends_before_the_first_sender_stops() {
+        // The second path begins 300 ms after the first.
+        let late: Vec<u64> = (0..40).map(|index| if index < 3 { 0 } else { FULL }).collect();
+        let window = common(&snapshots(&[vec![FULL; 40], late]), SEC, Some(3550 * MS)).unwrap();
+        assert_eq!((window.began, window.began + window.length), (1300 * MS, 3500 * MS));
+        assert_eq!(window.bytes, [22 * FULL, 22 * FULL]);
+        assert_eq!(window.total(), BitRate::from_gbit(2));
+        assert_eq!(window.rate(0).saturating_add(window.rate(1)), window.total());
+        assert_eq!(window.rate(2), BitRate::ZERO);
+    }
+
+    #[test]
+    fn a_path_that_brings_nothing_is_waited_for_no_longer_than_twice_the_warm_up() {
+        let window = common(&snapshots(&[vec![FULL; 40], vec![0; 40]]), SEC, None).unwrap();
+        assert_eq!((window.began, window.length), (2 * SEC, 2 * SEC));
+        assert_eq!(window.bytes, [20 * FULL, 0]);
+    }
+
+    #[test]
+    fn a_run_that_ends_within_its_warm_up_has_no_window() {
+        let run = snapshots(&[vec![FULL; 9]]);
+        assert_eq!(common(&run, SEC, None), None);
+        assert_eq!(common(&run, 500 * MS, Some(500 * MS)), None);
+        assert_eq!(common(&[], SEC, None), None);
+        assert_eq!(common(&[Snapshot { at: SEC, bytes: Vec::new() }, Snapshot { at: 5 * SEC, bytes: Vec::new() }], SEC, None), None);
+    }
+
+    #[test]
+    fn intervals_have_the_length_that_they_had() {
+        let at = |at, bytes| Snapshot { at, bytes: vec![bytes] };
+        let run = [at(Duration::ZERO, 0), at(137 * MS, 1000), at(137 * MS, 1500), at(300 * MS, 2000)];
+        let found = intervals(&run);
+        assert_eq!(found.iter().map(|span| (span.length, span.bytes[0])).collect::<Vec<_>>(), [(137 * MS, 1000), (163 * MS, 1000)]);
+    }
+
+    #[test]
+    fn a_steady_load_settles_after_three_seconds_and_not_before() {
+        let rule = SettleRule::default();
+        assert_eq!(rule.progress(&snapshots(&[vec![FULL; 39]]), SEC), Progress::Going);
+        assert_eq!(rule.progress(&snapshots(&[vec![FULL; 40]]), SEC), Progress::Settled);
+    }
+
+    #[test]
+    fn a_load_that_rises_or_swings_goes_on_until_the_longest_time() {
+        let rises: Vec<u64> = (0..110).map(|index| FULL + index * FULL / 1000).collect();
+        let swings: Vec<u64> = (0..110).map(|index| if index / 10 % 2 == 0 { FULL } else { FULL * 95 / 100 }).collect();
+        for load in [rises, swings] {
+            let run = snapshots(&[load]);
+            assert_eq!(SettleRule::default().progress(&run[..105], SEC), Progress::Going);
+            assert_eq!(SettleRule::default().progress(&run, SEC), Progress::Unsettled);
+        }
+    }
+
+    #[test]
+    fn links_that_take_from_each_other_settle_as_their_sum_does() {
+        let one: Vec<u64> = (0..40).map(|index| if index / 10 % 2 == 0 { FULL } else { FULL / 2 }).collect();
+        let other: Vec<u64> = one.iter().map(|bytes| FULL * 3 / 2 - bytes).collect();
+        assert_eq!(SettleRule::default().progress(&snapshots(&[one, other]), SEC), Progress::Settled);
+    }
+
+    #[test]
+    fn a_load_that_brings_nothing_is_never_settled() {
+        assert_eq!(SettleRule::default().progress(&snapshots(&[vec![0; 50]]), SEC), Progress::Going);
+        assert_eq!(SettleRule::default().progress(&snapshots(&[vec![0; 120]]), SEC), Progress::Unsettled);
+    }
+
+    #[test]
+    fn a_longest_time_below_the_least_ends_the_load() {
+        let rule = SettleRule { longest: SEC, ..SettleRule::default() };
+        assert_eq!(rule.progress(&snapshots(&[vec![FULL; 20]]), SEC), Progress::Unsettled);
+    }
+
+    proptest! {
+        #[test]
+        fn intervals_within_the_window_sum_up_to_it(loads in vec(vec(0..FULL, 30), 1..5), warm in 0..1500u32, stop in 1000..4000u32) {
+            let run = snapshots(&loads);
+            let stopped = stop * MS;
+            if let Some(window) = common(&run, warm * MS, Some(stopped)) {
+                prop_assert!(window.began + window.length <= stopped && window.began >= warm * MS);
+                let mut sum = vec![0; loads.len()];
+                for span in intervals(&run) {
+                    if span.began >= window.began && span.began + span.length <= window.began + window.length {
+                        sum.iter_mut().zip(&span.bytes).for_each(|(sum, bytes)| *sum += bytes);
+                    }
+                }
+                prop_assert_eq!(&sum, &window.bytes);
+                prop_assert_eq!(sum.iter().sum::<u64>(), window.total_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How a report compares with an earlier one. Pure.
+
+use nicstripe_proto::{
+    BitRate,
+    bench::{compare as proto, statistics},
+};
+
+use super::report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict};
+
+/// Compares a report with an earlier one: by what all links carry together, else in reverse, else both ways, whichever both have.
+///
+/// Only like is compared with like: where links, packets, directions or the version of the document are others, that is what it says, and
+/// a baseline of which no such load was measured is a spread of no repeats. See `nicstripe_proto::bench::compare` for what is chance. A line
+/// that has become slower, other buffers or connections and other machines are no obstacle: what they change is what a comparison is for.
+pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
+    let phase = common_phase(report, baseline);
+    let rates = |report: &BenchReport| phase.map(|phase| totals(report, phase)).unwrap_or_default();
+    let change = proto::compare(&rates(report), &rates(baseline));
+    let spread = statistics::Spread::of(&rates(baseline)).map_or(NOTHING, Spread::from);
+    let no_rate = || change.is_none().then(|| "there is no load that both have measured in the same direction".to_owned());
+    let why = obstacle(report, baseline).or_else(no_rate);
+    let verdict = change.filter(|_| why.is_none()).map_or(Verdict::NotComparable, |change| change.verdict.into());
+    Comparison {
+        id: baseline.id.clone(),
+        baseline: spread,
+        change_pct: change.map_or(0.0, |change| change.percent),
+        noise_pct: change.map_or(proto::LEAST_NOISE_PERCENT, |change| change.noise_percent),
+        verdict,
+        why,
+    }
+}
+
+fn common_phase(report: &BenchReport, baseline: &BenchReport) -> Option<Phase> {
+    let has = |report: &BenchReport, phase: Phase| report.runs.iter().any(|run| run.phase == phase);
+    [Phase::Together, Phase::Reverse, Phase::Both].into_iter().find(|phase| has(report, *phase) && has(baseline, *phase))
+}
+
+fn totals(report: &BenchReport, phase: Phase) -> Vec<BitRate> {
+    report.runs.iter().filter(|run| run.phase == phase).map(|run| BitRate(run.total_bps)).collect()
+}
+
+/// Why two reports are of different things.
+fn obstacle(report: &BenchReport, baseline: &BenchReport) -> Option<String> {
+    if report.schema != baseline.schema {
+        return Some(format!("the documents are {} and {}", report.schema, baseline.schema));
+    }
+    let (here, there) = (names(report), names(baseline));
+    if here != there {
+        return Some(format!("the links are others: {}, and in the baseline {}", listed(&here), listed(&there)));
+    }
+    report.links.iter().find_map(|link| {
+        let before = baseline.links.iter().find(|before| name(before) == name(link))?;
+        let (now, before) = (mtu(link)?, mtu(before)?);
+        (now != before).then(|| format!("the MTU of {} is {now}, and in the baseline {before}", link.ends.client.name))
+    })
+}
+
+fn name(link: &BenchLink) -> (&str, &str) {
+    (&link.ends.client.name, &link.ends.daemon.name)
+}
+
+fn names(report: &BenchReport) -> Vec<String> {
+    let mut names: Vec<String> = report.links.iter().map(|link| format!("{}={}", link.ends.client.name, link.ends.daemon.name)).collect();
+    names.sort();
+    names
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// The size of the packets that get through.
+fn mtu(link: &BenchLink) -> Option<u32> {
+    let ends = || link.ends.client.mtu.into_iter().chain(link.ends.daemon.mtu).min();
+    link.theory.map(|theory| theory.mtu).or_else(ends)
+}
+
+/// A rate that was not measured.
+const NOTHING: Spread = Spread { median_bps: 0, min_bps: 0, max_bps: 0, n: 0, stable: false };
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! What runs tell of a link, for `nicstripe_proto::bench::limiter`.
+
+use std::time::Duration;
+
+use nicstripe_proto::{
+    BitRate,
+    bench::{
+        limiter::{Buffer, Evidence, Processor},
+        statistics::{as_values, median},
+    },
+};
+
+use super::report::{BenchLink, CpuUse, Ends, Flow, HostFacts, Phase, Run, TcpUse, Way};
+
+/// What was measured, and on what.
+#[derive(Clone, Copy)]
+pub(super) struct Measured<'a> {
+    pub(super) links: &'a [BenchLink],
+    pub(super) runs: &'a [Run],
+    /// The machines, where they are known.
+    pub(super) hosts: Option<&'a Ends<HostFacts>>,
+    /// Socket buffers that were asked for.
+    pub(super) socket_buffer_bytes: Option<u64>,
+}
+
+/// A link's part of a run, with the run.
+type Part<'a> = (&'a Run, &'a Flow);
+
+impl<'a> Measured<'a> {
+    pub(super) fn of_phase(&self, phase: Phase) -> impl Iterator<Item = &'a Run> + use<'a> {
+        self.runs.iter().filter(move |run| run.phase == phase)
+    }
+
+    /// Returns what a link carried one way in the loads of a phase.
+    pub(super) fn parts(&self, phase: Phase, link: u32, way: Way) -> Vec<Part<'a>> {
+        let parts = self.of_phase(phase).flat_map(|run| run.flows.iter().map(move |flow| (run, flow)));
+        parts.filter(|(_, flow)| flow.link == link && flow.way == way).collect()
+    }
+
+    /// Returns what a link carries alone; of the only link, that is what all of them carry.
+    pub(super) fn alone(&self, link: u32, way: Way) -> Vec<Part<'a>> {
+        let solo = self.parts(Phase::Solo, link, way);
+        if !solo.is_empty() || self.links.len() != 1 {
+            return solo;
+        }
+        self.parts(if way == Way::ToDaemon { Phase::Together } else { Phase::Reverse }, link, way)
+    }
+
+    /// Returns what these parts, of one link and way, tell of it.
+    pub(super) fn evidence(&self, link: &BenchLink, way: Way, parts: &[Part<'a>]) -> Evidence {
+        let is_solo = parts.iter().all(|(run, _)| run.phase == Phase::Solo);
+        let alone = if is_solo || self.links.len() == 1 { Vec::new() } else { self.alone(link.id, way) };
+        let (sender, receiver) = self.processors(way, parts);
+        let busy = ratio(parts, |run, tcp| Some((tcp.busy_us?, run.window_us)));
+        let idle = link.rtt_idle.map(|trips| trips.min_us / 1e6);
+        Evidence {
+            goodput: median_rate(parts).unwrap_or_default(),
+            theory: link.theory_bps.map(BitRate),
+            alone: median_rate(&alone),
+            busy,
+            rwnd_limited: ratio(parts, |_, tcp| Some((tcp.rwnd_limited_us?, tcp.busy_us?))),
+            sndbuf_limited: ratio(parts, |_, tcp| Some((tcp.sndbuf_limited_us?, tcp.busy_us?))),
+            loss: loss(parts),
+            loss_alone: loss(&alone),
+            round_trip: idle.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+            sender,
+            receiver,
+            send_buffer: self.buffer(parts, |tcp| tcp.send_buffer_bytes),
+            receive_buffer: self.buffer(parts, |tcp| tcp.receive_buffer_bytes),
+        }
+    }
+
+    /// The sender's and the receiver's.
+    fn processors(&self, way: Way, parts: &[Part<'a>]) -> (Processor, Processor) {
+        let client = processor(parts, |cpu| cpu.client, self.hosts.map(|hosts| &hosts.client));
+        let daemon = processor(parts, |cpu| cpu.daemon, self.hosts.map(|hosts| &hosts.daemon));
+        if way == Way::ToDaemon { (client, daemon) } else { (daemon, client) }
+    }
+
+    /// The least of the runs' buffers. Where the kernel was not asked, what was asked for, which it doubles.
+    fn buffer(&self, parts: &[Part<'a>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<Buffer> {
+        let told = parts.iter().filter_map(|(_, flow)| of(flow.tcp.as_ref()?)).min();
+        let asked = || self.socket_buffer_bytes.map(|bytes| bytes.saturating_mul(2));
+        told.or_else(asked).map(|bytes| Buffer { bytes, is_fixed: self.socket_buffer_bytes.is_some() })
+    }
+}
+
+/// Returns bytes sent again as a part of those sent.
+fn loss(parts: &[Part<'_>]) -> Option<f64> {
+    ratio(parts, |_, tcp| Some((tcp.retransmitted_bytes?, tcp.sent_bytes?)))
+}
+
+/// Returns the sum of a figure of TCP; `None` where no run has it.
+pub(super) fn sum(parts: &[Part<'_>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<u64> {
+    let values: Vec<u64> = parts.iter().filter_map(|(_, flow)| of(flow.tcp.as_ref()?)).collect();
+    (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))
+}
+
+pub(super) fn rates(parts: &[Part<'_>]) -> Vec<BitRate> {
+    parts.iter().map(|(_, flow)| BitRate(flow.goodput_bps)).collect()
+}
+
+fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {
+    median(&as_values(&rates(parts))).map(|rate| BitRate(rate.round() as u64))
+}
+
+/// Returns the sum of one figure over the sum of another, of the runs that have both.
+fn ratio(parts: &[Part<'_>], of: impl Fn(&Run, &TcpUse) -> Option<(u64, u64)>) -> Option<f64> {
+    let pairs: Vec<(u64, u64)> = parts.iter().filter_map(|(run, flow)| of(run, flow.tcp.as_ref()?)).collect();
+    let (above, below) = pairs.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| (a.saturating_add(*c), b.saturating_add(*d)));
+    (below > 0).then(|| above as f64 / below as f64)
+}
+
+fn processor(parts: &[Part<'_>], of: impl Fn(&Ends<Option<CpuUse>>) -> Option<CpuUse>, host: Option<&HostFacts>) -> Processor {
+    let uses: Vec<(u64, CpuUse)> = parts.iter().filter_map(|(run, _)| Some((run.window_us, of(&run.cpu)?))).collect();
+    let window: f64 = uses.iter().map(|(window, _)| *window as f64).sum();
+    let part = |micros: &dyn Fn(&CpuUse) -> Option<u64>| {
+        let told: Vec<u64> = uses.iter().filter_map(|(_, cpu)| micros(cpu)).collect();
+        (!told.is_empty() && window > 0.0).then(|| told.iter().map(|micros| *micros as f64).sum::<f64>() / window)
+    };
+    let worst: Vec<f64> = uses.iter().map(|(_, cpu)| cpu.worst_core_pct / 100.0).collect();
+    Processor {
+        worst_core: median(&worst),
+        process_cores: part(&|cpu| Some(cpu.process_us)),
+        throttled: part(&|cpu| cpu.throttled_us),
+        quota_cores: host.and_then(|host| host.cpu_quota_millicores).map(|quota| quota as f64 / 1000.0),
+    }
+}

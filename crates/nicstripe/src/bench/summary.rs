@@ -1,0 +1,312 @@
+//! What the runs of a bench come to. Pure: report structs in, report structs out.
+
+use nicstripe_proto::{
+    BitRate,
+    bench::{
+        limiter::{self, LinkFinding, Names},
+        metrics, repeat, statistics,
+    },
+};
+
+use super::{
+    evidence::{Measured, rates, sum},
+    report::{BenchLink, BenchReport, CpuUse, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary, Way},
+};
+
+/// Returns what these runs over these links come to.
+///
+/// Of phases that were not measured there is nothing in it. The sentence is about [`Phase::Together`], or the next that was measured of
+/// reverse, both and alone; as nothing is known of the machines, it calls them client and daemon. [`conclude`] knows more.
+pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
+    Measured { links, runs, hosts: None, socket_buffer_bytes: None }.summary()
+}
+
+/// Completes a report: names what holds back each flow of each run, and writes the summary. May be done again when there are more runs.
+pub fn conclude(report: &mut BenchReport) {
+    let measured = Measured {
+        links: &report.links,
+        runs: &report.runs,
+        hosts: Some(&report.hosts),
+        socket_buffer_bytes: report.plan.socket_buffer_bytes,
+    };
+    let summary = measured.summary();
+    let limiters: Vec<Vec<Limiter>> = report.runs.iter().map(|run| measured.limiters(run)).collect();
+    for (run, limiters) in report.runs.iter_mut().zip(limiters) {
+        run.flows.iter_mut().zip(limiters).for_each(|(flow, limiter)| flow.limiter = limiter);
+    }
+    report.summary = summary;
+}
+
+impl<'a> Measured<'a> {
+    fn summary(&self) -> Summary {
+        let theory = self.links.iter().map(|link| link.theory_bps.map(BitRate)).sum::<Option<BitRate>>().filter(|_| !self.links.is_empty());
+        let together = self.spread(Phase::Together);
+        let total = together.map(|spread| BitRate(spread.median_bps));
+        let of_theory = |ratio: fn(BitRate, BitRate) -> Option<f64>| ratio(total?, theory?);
+        let cpu = self.cpu();
+        let whole = self.whole();
+        Summary {
+            links: self.links.iter().map(|link| self.link(link)).collect(),
+            together,
+            reverse: self.spread(Phase::Reverse),
+            both: self.spread(Phase::Both),
+            top_decile_bps: self.top_decile(),
+            theory_bps: theory.map(BitRate::bits_per_second),
+            efficiency: of_theory(metrics::efficiency),
+            scaling: self.scaling(total),
+            fairness: self.fairness(),
+            tcp_efficiency_pct: self.tcp_efficiency(),
+            transfer_time_ratio: of_theory(metrics::transfer_time_ratio),
+            buffer_delay_pct: self.buffer_delay(),
+            cpu_mhz_per_mbps: self.mhz(&cpu),
+            cpu_s_per_gbit: cpu,
+            limiter: whole.as_ref().map(|(limiter, _)| *limiter),
+            sentence: whole.map_or_else(|| "nothing was measured".into(), |(_, sentence)| sentence),
+        }
+    }
+
+    fn link(&self, link: &BenchLink) -> LinkSummary {
+        let parts = self.parts(Phase::Together, link.id, Way::ToDaemon);
+        let together = statistics::Spread::of(&rates(&parts));
+        let trips: Vec<f64> = parts.iter().filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64)).collect();
+        LinkSummary {
+            link: link.id,
+            alone: statistics::Spread::of(&rates(&self.alone(link.id, Way::ToDaemon))).map(Spread::from),
+            together: together.map(Spread::from),
+            efficiency: together.and_then(|spread| metrics::efficiency(spread.median, BitRate(link.theory_bps?))),
+            retransmitted_bytes: sum(&parts, |tcp| tcp.retransmitted_bytes),
+            rtt_loaded_us: statistics::mean(&trips).map(|mean| mean.round() as u64),
+            limiter: (!parts.is_empty()).then(|| limiter::of_link(&self.evidence(link, Way::ToDaemon, &parts)).limiter.into()),
+        }
+    }
+
+    /// What holds back each flow of a run, as far as that run alone tells.
+    fn limiters(&self, run: &'a Run) -> Vec<Limiter> {
+        let of_flow = |flow: &'a Flow| {
+            let link = self.links.iter().find(|link| link.id == flow.link)?;
+            Some(limiter::of_link(&self.evidence(link, flow.way, &[(run, flow)])).limiter.into())
+        };
+        run.flows.iter().map(|flow| of_flow(flow).unwrap_or(Limiter::Unknown)).collect()
+    }
+
+    fn spread(&self, phase: Phase) -> Option<Spread> {
+        let rates: Vec<BitRate> = self.of_phase(phase).map(|run| BitRate(run.total_bps)).collect();
+        statistics::Spread::of(&rates).map(Spread::from)
+    }
+
+    /// What a link carries alone, the median.
+    fn alone_rate(&self, link: &BenchLink, way: Way) -> Option<BitRate> {
+        statistics::Spread::of(&rates(&self.alone(link.id, way))).map(|spread| spread.median)
+    }
+
+    fn scaling(&self, total: Option<BitRate>) -> Option<f64> {
+        let alone: Option<Vec<BitRate>> = self.links.iter().map(|link| self.alone_rate(link, Way::ToDaemon)).collect();
+        metrics::scaling(total?, alone?)
+    }
+
+    fn fairness(&self) -> Option<f64> {
+        let of_link = |link: &BenchLink| {
+            let goodput = statistics::Spread::of(&rates(&self.parts(Phase::Together, link.id, Way::ToDaemon)))?.median;
+            Some((goodput, link.theory_bps.map(BitRate).or_else(|| self.alone_rate(link, Way::ToDaemon))?))
+        };
+        let links: Option<Vec<(BitRate, BitRate)>> = self.links.iter().map(of_link).collect();
+        metrics::fairness(&links?)
+    }
+
+    fn tcp_efficiency(&self) -> Option<f64> {
+        let flows = self.of_phase(Phase::Together).flat_map(|run| &run.flows);
+        let counted: Vec<(u64, u64)> =
+            flows.filter_map(|flow| flow.tcp.and_then(|tcp| Some((tcp.sent_bytes?, tcp.retransmitted_bytes?)))).collect();
+        let (sent, again) = counted.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| (a.saturating_add(*c), b.saturating_add(*d)));
+        metrics::tcp_efficiency_pct(sent, again)
+    }
+
+    /// The mean of the links'.
+    fn buffer_delay(&self) -> Option<f64> {
+        let of_link = |link: &BenchLink| metrics::buffer_delay_pct(self.link(link).rtt_loaded_us? as f64, link.rtt_idle?.min_us);
+        statistics::mean(&self.links.iter().filter_map(of_link).collect::<Vec<f64>>())
+    }
+
+    fn cpu(&self) -> Ends<Option<f64>> {
+        let end = |of: fn(&Ends<Option<CpuUse>>) -> Option<CpuUse>| {
+            let runs = self.of_phase(Phase::Together);
+            let used: Vec<(f64, u64)> = runs.filter_map(|run| Some((busy_seconds(&of(&run.cpu)?), bytes(run)))).collect();
+            let seconds = used.iter().map(|(seconds, _)| seconds).sum();
+            metrics::cpu_seconds_per_gbit(seconds, used.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add))
+        };
+        Ends { client: end(|cpu| cpu.client), daemon: end(|cpu| cpu.daemon) }
+    }
+
+    fn mhz(&self, cpu: &Ends<Option<f64>>) -> Ends<Option<f64>> {
+        let of = |seconds: Option<f64>, mhz: Option<u32>| Some(metrics::cpu_mhz_per_mbps(seconds?, mhz?));
+        let Some(hosts) = self.hosts else { return Ends::default() };
+        Ends { client: of(cpu.client, hosts.client.cpu_mhz), daemon: of(cpu.daemon, hosts.daemon.cpu_mhz) }
+    }
+
+    fn top_decile(&self) -> Option<u64> {
+        let rates: Vec<f64> = self.of_phase(Phase::Together).flat_map(rates_in_window).collect();
+        statistics::top_decile(&rates).map(|rate| rate.round() as u64)
+    }
+
+    /// What holds back all links in the phase that counts most, and the sentence that says so.
+    fn whole(&self) -> Option<(Limiter, String)> {
+        let phase =
+            [Phase::Together, Phase::Reverse, Phase::Both, Phase::Solo].into_iter().find(|phase| self.of_phase(*phase).next().is_some())?;
+        let way = self.way(phase);
+        let names: Vec<String> = self.links.iter().map(|link| self.name(link)).collect();
+        let links: Vec<LinkFinding<'_>> =
+            self.links.iter().zip(&names).filter_map(|(link, name)| self.finding(phase, way, link, name)).collect();
+        let mut whole = limiter::of_all(&links)?;
+        let groups = self.sharing(&names, &links);
+        if whole.finding.limiter == limiter::Limiter::Shared && !groups.is_empty() {
+            whole.groups = groups;
+        }
+        let because = limiter::sentence(&whole, &links, self.machines(way));
+        Some((whole.finding.limiter.into(), format!("{}, {because}{}", self.claim(phase, way, &links), self.doubt(phase))))
+    }
+
+    /// What holds back a link in a phase; `None` where it took no part.
+    fn finding<'n>(&self, phase: Phase, way: Way, link: &BenchLink, name: &'n str) -> Option<LinkFinding<'n>> {
+        let parts = self.parts(phase, link.id, way);
+        let evidence = self.evidence(link, way, &parts);
+        (!parts.is_empty()).then(|| LinkFinding {
+            name,
+            finding: limiter::of_link(&evidence),
+            goodput: evidence.goodput,
+            expected: self.expected(link, way),
+            loss: evidence.loss,
+        })
+    }
+
+    /// Returns which links share something, by what pairs of them carry: places in `found`. None where no pair was measured that does.
+    fn sharing(&self, names: &[String], found: &[LinkFinding<'_>]) -> Vec<Vec<usize>> {
+        let ids = |run: &Run| -> Vec<u32> { run.flows.iter().map(|flow| flow.link).collect() };
+        let holds_back = |run: &&Run| {
+            let links = self.links.iter().filter(|link| ids(run).contains(&link.id));
+            let alone: Option<Vec<BitRate>> = links.map(|link| self.alone_rate(link, Way::ToDaemon)).collect();
+            let scaling = alone.and_then(|alone| metrics::scaling(BitRate(run.total_bps), alone));
+            scaling.is_some_and(|scaling| scaling < repeat::GOOD_SCALING)
+        };
+        let place = |id: u32| {
+            let name = self.links.iter().position(|link| link.id == id).and_then(|place| names.get(place))?;
+            found.iter().position(|link| link.name == name)
+        };
+        let groups = repeat::joined(self.of_phase(Phase::Pair).filter(holds_back).map(ids));
+        groups.into_iter().map(|group| group.into_iter().filter_map(place).collect()).collect()
+    }
+
+    /// The way that a sentence about a phase is about: of both ways, the slower.
+    fn way(&self, phase: Phase) -> Way {
+        let carried = |way: Way| -> u64 {
+            self.of_phase(phase)
+                .flat_map(|run| &run.flows)
+                .filter(|flow| flow.way == way)
+                .map(|flow| flow.bytes)
+                .fold(0, u64::saturating_add)
+        };
+        match (carried(Way::ToDaemon), carried(Way::ToClient)) {
+            (to_daemon, to_client) if to_client > 0 && (to_daemon == 0 || to_client < to_daemon) => Way::ToClient,
+            (0, 0) if phase == Phase::Reverse => Way::ToClient,
+            _ => Way::ToDaemon,
+        }
+    }
+
+    /// What a link should carry: theory, or what it carries alone where that is not known.
+    fn expected(&self, link: &BenchLink, way: Way) -> Option<BitRate> {
+        link.theory_bps.map(BitRate).or_else(|| self.alone_rate(link, way))
+    }
+
+    /// Returns `2 links carry 1.15 Gbit/s from a to b, 60.9 % of theory`.
+    fn claim(&self, phase: Phase, way: Way, links: &[LinkFinding<'_>]) -> String {
+        let Names { sender, receiver } = self.machines(way);
+        let carry = if links.len() == 1 { "1 link carries".to_owned() } else { format!("{} links carry", links.len()) };
+        let sum: BitRate = links.iter().map(|link| link.goodput).sum();
+        let (total, ways) = match self.spread(phase) {
+            Some(spread) if phase != Phase::Solo => (BitRate(spread.median_bps), if phase == Phase::Both { 2 } else { 1 }),
+            _ => (sum, 1),
+        };
+        let direction = match phase {
+            Phase::Both => {
+                let Names { sender, receiver } = self.machines(Way::ToDaemon);
+                format!("both ways between {sender} and {receiver}")
+            }
+            Phase::Solo if links.len() > 1 => format!("from {sender} to {receiver}, each alone"),
+            _ => format!("from {sender} to {receiver}"),
+        };
+        let expected: Option<BitRate> =
+            links.iter().map(|link| link.expected).collect::<Option<Vec<BitRate>>>().map(|rates| rates.into_iter().sum());
+        let part = expected.and_then(|rate| metrics::efficiency(total, BitRate(rate.0.saturating_mul(ways)))).map(|part| part * 100.0);
+        let unknown: Vec<String> = self.links.iter().filter(|link| link.theory_bps.is_none()).map(|link| self.name(link)).collect();
+        let are_unknown = format!("the line rate of {} is not known", limiter::listed(&unknown));
+        let of = match part {
+            Some(part) if unknown.is_empty() => format!(", {part:.1} % of theory"),
+            Some(_) if phase == Phase::Solo => format!("; {are_unknown}"),
+            Some(part) if unknown.len() == self.links.len() => format!(", {part:.1} % of what they carry alone; {are_unknown}"),
+            Some(part) => format!(", {part:.1} % of theory; {are_unknown}, what it carries alone stands for it"),
+            None => format!("; {are_unknown}"),
+        };
+        format!("{carry} {total} {direction}{of}")
+    }
+
+    /// What makes the figure doubtful.
+    fn doubt(&self, phase: Phase) -> String {
+        match self.spread(phase) {
+            Some(spread) if phase != Phase::Solo && spread.n == 1 => "; measured once".into(),
+            Some(spread) if phase != Phase::Solo && !spread.stable => {
+                format!("; not stable: {} repeats from {} to {}", spread.n, BitRate(spread.min_bps), BitRate(spread.max_bps))
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn machines(&self, way: Way) -> Names<'a> {
+        let name = |host: Option<&'a HostFacts>, role| host.and_then(|host| host.name.as_deref()).unwrap_or(role);
+        let client = name(self.hosts.map(|hosts| &hosts.client), "the client");
+        let daemon = name(self.hosts.map(|hosts| &hosts.daemon), "the daemon");
+        // Two machines of one name are told by their roles.
+        let (client, daemon) = if client == daemon { ("the client", "the daemon") } else { (client, daemon) };
+        match way {
+            Way::ToDaemon => Names { sender: client, receiver: daemon },
+            Way::ToClient => Names { sender: daemon, receiver: client },
+        }
+    }
+
+    /// What people call a link: its interface here, and the other end where that is not enough.
+    fn name(&self, link: &BenchLink) -> String {
+        let ends = &link.ends;
+        match self.links.iter().filter(|other| other.ends.client.name == ends.client.name).count() {
+            0 | 1 => ends.client.name.clone(),
+            _ => format!("{}={}", ends.client.name, ends.daemon.name),
+        }
+    }
+}
+
+fn busy_seconds(cpu: &CpuUse) -> f64 {
+    [cpu.user_us, cpu.system_us, cpu.softirq_us].into_iter().fold(0, u64::saturating_add) as f64 / 1e6
+}
+
+fn bytes(run: &Run) -> u64 {
+    run.flows.iter().map(|flow| flow.bytes).fold(0, u64::saturating_add)
+}
+
+/// Returns the rates of the samples that are in the window: those in a row that take as long and carry as much. All, where there are none.
+fn rates_in_window(run: &Run) -> Vec<f64> {
+    let samples: Vec<(u64, u64)> = run
+        .intervals
+        .iter()
+        .map(|interval| (interval.dt_us, interval.bytes.iter().fold(0, |sum, bytes| bytes.saturating_add(sum))))
+        .collect();
+    let end = |from: usize| {
+        let sums = samples[from..].iter().scan((0_u64, 0_u64), |(micros, sum), (dt, bytes)| {
+            (*micros, *sum) = (micros.saturating_add(*dt), sum.saturating_add(*bytes));
+            Some((*micros, *sum))
+        });
+        let (place, found) = sums.enumerate().find(|(_, (micros, _))| *micros >= run.window_us)?;
+        (found == (run.window_us, bytes(run))).then_some(from + place + 1)
+    };
+    let window = (0..samples.len()).find_map(|from| Some(from..end(from)?)).unwrap_or(0..samples.len());
+    samples[window].iter().filter(|(micros, _)| *micros > 0).map(|(micros, bytes)| *bytes as f64 * 8e6 / *micros as f64).collect()
+}
+
+#[cfg(test)]
+mod tests;
