@@ -7,7 +7,7 @@ use std::{
 
 use rustix::{
     io::Errno,
-    net::{AddressFamily, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with},
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with},
 };
 
 /// A packet socket that takes every frame that comes to an interface, and sends what it is told to by the same one.

@@ -304,7 +304,7 @@ const MAX_MTU: u32 = 65535;
 /// The least line rate: below it one frame takes more than a second and nothing useful can be measured (picked by eye).
 pub(crate) const MIN_RATE: BitRate = BitRate::from_bits_per_second(8_000);
 
-/// The longest delay: three times round the earth, nearly, by fibre.
+/// The longest delay: five times round the earth by fibre.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 /// What a cable without a line rate is taken for: 10 Gbit/s.
 const UNSHAPED_BYTES_PER_SECOND: u64 = 1_250_000_000;

@@ -121,7 +121,7 @@ fn a_cable_with_a_delay_is_cut_and_lost_on_like_any_other() {
     let mut pair = Pair::new(&lab, 0);
     for _ in 0..2 {
         lab.cut(0).unwrap();
-        assert_eq!(lab.has_carrier(Host::A, 0).unwrap(), false);
+        assert!(!lab.has_carrier(Host::A, 0).unwrap());
         pair.expect([false, false]);
         lab.heal(0).unwrap();
         pair.expect([true, true]);
