@@ -77,12 +77,18 @@ impl Burden {
 fn stop_and_go(pids: &[Pid], is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         for (signal, time) in [(Signal::CONT, RUNNING), (Signal::STOP, STOPPED)] {
-            // Fails for one that has ended.
-            pids.iter().for_each(|pid| drop(kill_process(*pid, signal)));
+            send(pids, signal);
             thread::sleep(time);
         }
     }
-    pids.iter().for_each(|pid| drop(kill_process(*pid, Signal::CONT)));
+    send(pids, Signal::CONT);
+}
+
+fn send(pids: &[Pid], signal: Signal) {
+    for pid in pids {
+        // Fails for one that has ended.
+        let _ = kill_process(*pid, signal);
+    }
 }
 
 /// In 150 ms a gigabit cable fills three buffers of 6 MiB, and a session that is silent is not suspected yet (500 ms).

@@ -29,7 +29,7 @@ impl Findings {
         let right = found.iter().filter(|limiter| limiter.is_some_and(|limiter| expected.contains(&limiter))).count();
         let mut value = format!("{right} of {}", found.len());
         let others: Vec<String> =
-            found.iter().filter(|limiter| limiter.is_none_or(|limiter| !expected.contains(&limiter))).map(|limiter| name(limiter)).collect();
+            found.iter().filter(|limiter| limiter.is_none_or(|limiter| !expected.contains(&limiter))).map(name).collect();
         if !others.is_empty() {
             value += &format!(" ({})", others.join(", "));
         }

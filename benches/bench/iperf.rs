@@ -60,9 +60,7 @@ pub(crate) fn load(lab: &Lab, burden: &Burden, place: &Place, links: &[usize], f
     }
     let deadline = Instant::now() + Duration::from_secs(u64::from(seconds)) + GRACE;
     let ends = [clients.iter().collect::<Vec<_>>(), servers.iter().collect()];
-    burden.while_stopped([&ends[0], &ends[1]], || {
-        ends.iter().flatten().try_for_each(|process| process.await_end(deadline))
-    })?;
+    burden.while_stopped([&ends[0], &ends[1]], || ends.iter().flatten().try_for_each(|process| process.await_end(deadline)))?;
     drop(quota);
     let cpu = ends.iter().flatten().map(|process| process.cpu()).sum::<Result<Duration>>()?;
     let mut load = Load { rates: Vec::new(), retransmits: 0, cpu, carried: carried(lab)? - before };

@@ -74,7 +74,7 @@ pub(crate) struct Settings {
     pub(crate) links: Vec<u8>,
 
     /// Thousandths of a core that the daemon has in the case cpu
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(10..))]
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(10..))]
     pub(crate) millicores: u32,
 
     /// Benches that have nothing but noise to find, in the case regression
