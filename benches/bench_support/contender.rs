@@ -178,7 +178,7 @@ fn nicstripe(scene: &Scene<'_>, host: Host, subcommand: &str) -> Command {
 }
 
 /// Gives a nicstripe that was not started yet its subcommand and the keys of its host.
-pub(super) fn as_nicstripe(mut command: Command, place: &Place, host: Host, subcommand: &str) -> Command {
+pub(crate) fn as_nicstripe(mut command: Command, place: &Place, host: Host, subcommand: &str) -> Command {
     command.arg(subcommand).env("NICSTRIPE_HOME", place.home(host).config()).env_remove("RUST_LOG");
     command
 }
@@ -343,7 +343,7 @@ fn gridftp_server(scene: &Scene<'_>, host: Host, port: u16, more: &[&str]) -> Se
     Server { host, command, ready: Ready::Listens(port) }
 }
 
-pub(super) const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
+pub(crate) const NICSTRIPE: &str = env!("CARGO_BIN_EXE_nicstripe");
 const NGINX_PORT: u16 = 8080;
 pub(super) const RSYNC_PORT: u16 = 8730;
 const GRIDFTP_PORT: u16 = 2811;

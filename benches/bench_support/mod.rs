@@ -40,7 +40,7 @@ pub(crate) use self::{
     arguments::{CommandLine, Copies, Way, parse_size},
     cables::Cables,
     comparison::{Comparison, Series},
-    contender::{Contender, CpReport, LinkReport, TreeReport, cp, serve},
+    contender::{Contender, CpReport, LinkReport, NICSTRIPE, TreeReport, as_nicstripe, cp, serve},
     copy::{Copied, Watch, measure, measure_watched, time_limit},
     place::Place,
     process::{Peak, Process},

@@ -50,6 +50,11 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, pid, end, stdout, stderr })
     }
 
+    /// Its id.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
     fn stdout_of(name: &str, logs: &Path) -> PathBuf {
         logs.join(format!("{name}.out"))
     }

@@ -66,7 +66,8 @@ impl LabBuilder {
     ///
     /// # Errors
     ///
-    /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`], [`LabError::SettingName`] for what was asked;
+    /// [`LabError::TooManyLinks`], [`LabError::Mtu`], [`LabError::Rate`], [`LabError::Delay`], [`LabError::DelayedSwitch`],
+    /// [`LabError::SettingName`] for what was asked;
     /// [`LabError::Namespace`] where the rights are missing ([`access`](crate::access()) says why); else what the kernel refused. Nothing
     /// remains then.
     pub fn build(self) -> Result<Lab, LabError> {
@@ -75,6 +76,9 @@ impl LabBuilder {
             return Err(LabError::TooManyLinks { links, limit });
         }
         self.links.iter().enumerate().try_for_each(|(link, spec)| spec.check(link))?;
+        if let (Wiring::OneSubnet, Some(link)) = (self.wiring, self.links.iter().position(|spec| spec.is_delayed())) {
+            return Err(LabError::DelayedSwitch { link });
+        }
         let settings = self.sysctls.iter().map(|(host, name, value)| Ok((*host, Setting::new(name, value)?)));
         let settings = settings.collect::<Result<Vec<_>, LabError>>()?;
         // A thread of its own, because whoever makes a namespace is in it from then on.
@@ -91,7 +95,7 @@ fn build(plan: LabBuilder, mut settings: Vec<(Host, Setting)>) -> Result<Lab, La
     let congestion_control = settings::congestion_control().unwrap_or_else(|_| "unknown".to_owned());
     let cables = Net::create_and_enter()?;
     settings::make_cables()?;
-    let mut nets = Nets { a, b, cables, wiring: plan.wiring, links: plan.links, corruptors: Corruptors::default() };
+    let mut nets = Nets { a, b, cables, wiring: plan.wiring, links: plan.links, corruptors: Corruptors::default(), relays: Vec::new() };
     cable::build_middles(&mut nets)?;
     let links = nets.links.clone();
     for (link, &spec) in links.iter().enumerate() {

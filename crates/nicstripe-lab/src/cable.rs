@@ -23,8 +23,9 @@ use crate::{
     namespace::Namespace,
     netlink::Netlink,
     qdisc::{self, Handle},
-    spec::{LinkSpec, Queue},
-    wiring::{cable_end, host_end},
+    relay::Relay,
+    spec::{LinkSpec, Queue, Shaping},
+    wiring::{bus, cable_end, host_end},
 };
 
 /// A namespace and the socket that changes it.
@@ -75,6 +76,11 @@ impl Net {
         self.change(filter, NLM_F_CREATE, || format!("put a filter on {}", end.name))
     }
 
+    /// Removes a filter, if it is there.
+    fn unfilter(&mut self, end: &End, slot: Slot) -> Result<(), LabError> {
+        self.remove(filter::remove(end.index, slot), || format!("remove a filter of {}", end.name))
+    }
+
     fn set_up(&mut self, end: &End, up: bool) -> Result<(), LabError> {
         self.change(message::set_up(end.index, up), 0, || format!("set {} {}", end.name, if up { "up" } else { "down" }))
     }
@@ -93,9 +99,12 @@ impl Net {
     }
 }
 
-/// Makes what the cables meet: a bridge for each link, or one for all.
+/// Makes what the cables meet: a bridge for each link, or one for all. A link with a delay has none: its relay stands there.
 pub(crate) fn build_middles(nets: &mut Nets) -> Result<(), LabError> {
-    for bridge in nets.wiring.middles(nets.links.len()) {
+    let is_delayed = |link: usize| nets.links.get(link).is_some_and(|spec| spec.is_delayed());
+    let bridges = nets.wiring.middles(nets.links.len()).enumerate();
+    let bridges: Vec<End> = bridges.filter(|(link, _)| !is_delayed(*link)).map(|(_, bridge)| bridge).collect();
+    for bridge in bridges {
         nets.cables.change(message::add_bridge(&bridge), NEW, || format!("add bridge {}", bridge.name))?;
     }
     Ok(())
@@ -118,10 +127,47 @@ pub(crate) fn build(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), 
         }
         shape(net, host, link, spec)?;
         set_up(net, host, link, true)?;
-        let join = || format!("put {} into {}", far.name, bridge.name);
-        nets.cables.change(message::join_bridge(far.index, bridge.index), 0, join)?;
+        if !spec.is_delayed() {
+            let join = || format!("put {} into {}", far.name, bridge.name);
+            nets.cables.change(message::join_bridge(far.index, bridge.index), 0, join)?;
+        }
+    }
+    if spec.is_delayed() {
+        relay(nets, link, spec)?;
     }
     if spec.starts_unplugged() { Ok(()) } else { plug(&mut nets.cables, link, spec, true) }
+}
+
+/// Joins a cable's ends by a relay; one end alone leads nowhere. To be called in the cables' namespace.
+fn relay(nets: &mut Nets, link: usize, spec: LinkSpec) -> Result<(), LabError> {
+    if spec.hosts().count() == Host::ALL.len() {
+        let ends = Host::ALL.map(|host| cable_end(host, link).index);
+        let refused = |source| LabError::Kernel { action: format!("relay the frames of link {link}"), source };
+        nets.relays.push(Relay::start(ends, spec.delay(), spec.room()).map_err(refused)?);
+    }
+    Ok(())
+}
+
+/// Puts a bus between these links and a host that has none.
+pub(crate) fn build_bus(nets: &mut Nets, host: Host, shaping: Shaping, links: &[usize]) -> Result<(), LabError> {
+    let bus = bus(host);
+    let cables = &mut nets.cables;
+    cables.change(message::add_ifb(&bus), NEW, || format!("add ifb {}", bus.name))?;
+    cables.queue(|handle| qdisc::tbf(bus.index, handle, shaping), || format!("shape {}", bus.name))?;
+    links.iter().map(|link| cable_end(host, *link)).try_for_each(|end| cables.filter(&end, filter::redirect(end.index, bus.index)))
+}
+
+/// Removes a host's bus, if it has one; what waits there is lost.
+pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
+    for link in 0..nets.links.len() {
+        if nets.check_end(host, link).is_ok() {
+            nets.cables.unfilter(&cable_end(host, link), Slot::Bus)?;
+        }
+    }
+    match nets.cables.netlink.change(message::remove(bus(host).index), 0) {
+        Ok(()) | Err(Errno::NODEV) => Ok(()),
+        Err(errno) => Err(LabError::Kernel { action: format!("remove {}", bus(host).name), source: errno.into() }),
+    }
 }
 
 /// Sets the cable's ends up or down.
@@ -191,14 +237,15 @@ pub(crate) fn lose(cables: &mut Net, destination: Host, link: usize) -> Result<(
 pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     unqueue(&mut nets.cables, &end)?;
-    nets.cables.remove(filter::remove_hooks(end.index), || format!("remove the filters of {}", end.name))
+    // The hooks stay: a bus may be there too.
+    [Slot::Loss, Slot::Corruption].into_iter().try_for_each(|slot| nets.cables.unfilter(&end, slot))
 }
 
 /// Loses a share of what the cable would hand to a host.
 pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share: Share) -> Result<(), LabError> {
     let end = cable_end(destination, link);
     if share.is_none() {
-        return nets.cables.remove(filter::remove(end.index, Slot::Loss), || format!("remove the loss on {}", end.name));
+        return nets.cables.unfilter(&end, Slot::Loss);
     }
     nets.cables.filter(&end, filter::lose(end.index, share))
 }
@@ -211,8 +258,7 @@ pub(crate) fn corrupt(cables: &mut Net, destination: Host, link: usize, corrupto
 
 /// Hands things to a host as they were sent.
 pub(crate) fn leave_whole(cables: &mut Net, destination: Host, link: usize) -> Result<(), LabError> {
-    let end = cable_end(destination, link);
-    cables.remove(filter::remove(end.index, Slot::Corruption), || format!("remove the corruption on {}", end.name))
+    cables.unfilter(&cable_end(destination, link), Slot::Corruption)
 }
 
 /// Shapes what a host sends.
@@ -242,7 +288,7 @@ fn settled(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result
         if message::is_running(&state) != healed || (healed && net.ipv6_addresses(&near)?.iter().any(message::is_tentative)) {
             return Ok(false);
         }
-        if healed && !message::is_forwarding(&nets.cables.state(&cable_end(host, link))?) {
+        if healed && !spec.is_delayed() && !message::is_forwarding(&nets.cables.state(&cable_end(host, link))?) {
             return Ok(false);
         }
     }

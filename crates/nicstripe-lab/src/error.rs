@@ -38,6 +38,33 @@ pub enum LabError {
         /// The least allowed.
         min: BitRate,
     },
+    /// A link was asked for with a longer delay than [`LinkSpec`](crate::LinkSpec) allows.
+    #[error("link {link}: delay of {delay_ms} ms exceeds the limit of {max_ms}")]
+    Delay {
+        /// Index of the link.
+        link: usize,
+        /// The delay asked for, in milliseconds.
+        delay_ms: u128,
+        /// The most allowed.
+        max_ms: u128,
+    },
+    /// A link with a delay was asked for in a lab of [one subnet](crate::LabBuilder::one_subnet), whose switch has none.
+    #[error("link {link}: a cable to a switch has no delay")]
+    DelayedSwitch {
+        /// Index of the link.
+        link: usize,
+    },
+    /// A bus was asked for that is slower than any cable.
+    #[error("rate of the bus of {rate} is below the least, {min}")]
+    BusRate {
+        /// The rate asked for.
+        rate: BitRate,
+        /// The least allowed.
+        min: BitRate,
+    },
+    /// There is no cpu controller of control groups here, neither of version 1 nor of 2.
+    #[error("no control group here limits processor time")]
+    NoCpuGroups,
     /// A link was named that the lab does not have.
     #[error("no link {link} in a lab of {links} (they count from 0)")]
     NoSuchLink {

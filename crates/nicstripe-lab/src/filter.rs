@@ -18,6 +18,8 @@ use rtnetlink::{
 pub(crate) enum Slot {
     Loss = 1,
     Corruption = 2,
+    /// Last: what it takes is not offered to the others again.
+    Bus = 3,
 }
 
 /// A share of all frames, in 2⁻³² of them: what a random number of 32 bits is compared with.
@@ -48,11 +50,6 @@ pub(crate) fn add_hooks(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewQueueDiscipline(message)
 }
 
-/// Removes the hooks and all that was put there; ENOENT when they are not there.
-pub(crate) fn remove_hooks(index: u32) -> RouteNetlinkMessage {
-    RouteNetlinkMessage::DelQueueDiscipline(hooks(index))
-}
-
 /// Loses a share of what leaves through an interface, or replaces the share. To be sent with `NLM_F_CREATE` alone.
 ///
 /// A program of the classic kind, which needs no right but over the namespace: draw a number, compare it, and lose or go on.
@@ -63,19 +60,44 @@ pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
         (RETURN, 0, 0, TC_ACT_SHOT),
         (RETURN, 0, 0, TC_ACT_UNSPEC),
     ];
-    let bytes: Vec<u8> = program.into_iter().flat_map(instruction).collect();
+    RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Loss, operations(&program)))
+}
+
+/// Sends what leaves through an interface to an ifb, which hands it back behind its queue. To be sent with `NLM_F_CREATE` alone.
+///
+/// A redirection by the program itself would take bpf(2): here all frames match, and the action mirred has them.
+pub(crate) fn redirect(index: u32, ifb: u32) -> RouteNetlinkMessage {
+    let mut options = operations(&[(RETURN, 0, 0, MATCH)]);
+    let kind = attribute(TCA_ACT_KIND, b"mirred\0");
+    let parameters = attribute(TCA_ACT_OPTIONS | NESTED, &attribute(TCA_MIRRED_PARMS, &mirred(ifb)));
+    options.push(option(TCA_BPF_ACT | NESTED, &attribute(FIRST_ACTION | NESTED, &[kind, parameters].concat())));
+    RouteNetlinkMessage::NewTrafficFilter(filter(index, Slot::Bus, options))
+}
+
+/// `struct tc_mirred` (`linux/tc_act/tc_mirred.h`): index, capabilities, verdict, two counts, what to do, interface.
+fn mirred(index: u32) -> Vec<u8> {
+    [0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, index].into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+/// A netlink attribute: length, kind, value, padded to four bytes.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    let mut bytes = [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn operations(program: &[(u16, u8, u8, u32)]) -> Vec<TcOption> {
+    let bytes: Vec<u8> = program.iter().copied().flat_map(instruction).collect();
     let count = u16::try_from(program.len()).unwrap_or(u16::MAX);
-    RouteNetlinkMessage::NewTrafficFilter(filter(
-        index,
-        Slot::Loss,
-        vec![option(TCA_BPF_OPS_LEN, &count.to_ne_bytes()), option(TCA_BPF_OPS, &bytes)],
-    ))
+    vec![option(TCA_BPF_OPS_LEN, &count.to_ne_bytes()), option(TCA_BPF_OPS, &bytes)]
 }
 
 /// Runs a program that was loaded on what leaves through an interface. To be sent with `NLM_F_CREATE` alone.
 pub(crate) fn corrupt(index: u32, program: RawFd) -> RouteNetlinkMessage {
     let options = vec![option(TCA_BPF_FD, &program.to_ne_bytes()), option(TCA_BPF_NAME, b"corrupt\0")];
-    RouteNetlinkMessage::NewTrafficFilter(filter(index, Slot::Corruption, options))
+    RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Corruption, options))
 }
 
 /// Removes one of the filters; ENOENT or EINVAL when it is not there.
@@ -90,8 +112,13 @@ fn hooks(index: u32) -> TcMessage {
     message
 }
 
-fn filter(index: u32, slot: Slot, mut options: Vec<TcOption>) -> TcMessage {
+/// A filter whose program gives the verdict.
+fn directly(index: u32, slot: Slot, mut options: Vec<TcOption>) -> TcMessage {
     options.push(option(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes()));
+    filter(index, slot, options)
+}
+
+fn filter(index: u32, slot: Slot, options: Vec<TcOption>) -> TcMessage {
     let mut message = empty(index, slot);
     message.attributes.extend([TcAttribute::Kind("bpf".to_owned()), TcAttribute::Options(options)]);
     message
@@ -131,6 +158,19 @@ const CLSACT_EGRESS: u16 = 0xfff3;
 /// `ETH_P_ALL`.
 const ALL_PROTOCOLS: u16 = 3;
 
+/// A program's word that a frame matches (`net/sched/cls_bpf.c`), when it does not give the verdict itself.
+const MATCH: u32 = u32::MAX;
+/// An action's verdict: it has the frame (`linux/pkt_cls.h`).
+const TC_ACT_STOLEN: u32 = 4;
+const TCA_EGRESS_REDIR: u32 = 1;
+const TCA_MIRRED_PARMS: u16 = 2;
+const TCA_ACT_KIND: u16 = 1;
+const TCA_ACT_OPTIONS: u16 = 2;
+const FIRST_ACTION: u16 = 1;
+/// `NLA_F_NESTED`.
+const NESTED: u16 = 1 << 15;
+
+const TCA_BPF_ACT: u16 = 1;
 const TCA_BPF_OPS_LEN: u16 = 4;
 const TCA_BPF_OPS: u16 = 5;
 const TCA_BPF_FD: u16 = 6;
@@ -157,6 +197,12 @@ mod tests {
         assert_eq!([0.0, 0.005, 0.5, 1.0].map(bound), [Some(0), Some(21_474_837), Some(1 << 31), Some(u32::MAX)]);
         assert_eq!(bound(1e-12), Some(1));
         assert_eq!([-0.1, 1.1, f64::NAN, f64::INFINITY].map(bound), [None; 4]);
+    }
+
+    #[test]
+    fn an_attribute_is_padded_but_its_length_is_not() {
+        assert_eq!(attribute(TCA_ACT_KIND, b"mirred\0"), [&11u16.to_ne_bytes()[..], &1u16.to_ne_bytes(), b"mirred\0\0"].concat());
+        assert_eq!(mirred(7).len(), 28);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::{
     error::LabError,
     fault::Corruptors,
     namespace::Namespace,
+    relay::Relay,
     spec::{BitRate, LinkSpec},
     wiring::{self, Wiring},
 };
@@ -104,6 +105,8 @@ pub(crate) struct Nets {
     pub(crate) wiring: Wiring,
     pub(crate) links: Vec<LinkSpec>,
     pub(crate) corruptors: Corruptors,
+    /// Of the links that have a delay.
+    pub(crate) relays: Vec<Relay>,
 }
 
 impl Nets {

@@ -47,6 +47,9 @@
 //! | addresses and interfaces that come and go | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`] |
 //! | a cable that loses one frame in a hundred | [`Lab::lose`] |
 //! | a cable that changes bits, and TCP does not notice | [`Lab::corrupt`], [`Lab::corrupted`] |
+//! | a cable that takes its time | [`LinkSpec::with_delay`] |
+//! | cables that share a bus | [`Lab::share_bus`] |
+//! | a process that gets little of the processor | [`CpuQuota`] |
 //! | a host with more interfaces than the other | [`LinkSpec::only_on`] |
 //!
 //! On one subnet the middle looks otherwise:
@@ -59,11 +62,12 @@
 //! ```
 //!
 //! Everything is done by netlink and `/proc/sys`; no `ip`, `tc` or `sysctl` program is needed. The kernel must offer veth, bridge
-//! and tbf, which [`access()`] tries out; for loss also clsact and cls_bpf, and for corruption bpf(2), which is real root's alone.
+//! and tbf, which [`access()`] tries out; for loss also clsact and cls_bpf, for a bus these and ifb and act_mirred, for corruption bpf(2), which is
+//! real root's alone. A cable with a delay has a relay of packet sockets instead of a bridge (netem is left out of small kernels).
 //!
 //! # What stays outside
 //!
-//! Nothing. The namespaces have no name and are held by this process's file descriptors alone, so they vanish with the [`Lab`], and
+//! Nothing, but for a [`CpuQuota`], whose group is removed when it is dropped or its process ends. The namespaces have no name and are held by this process's file descriptors alone, so they vanish with the [`Lab`], and
 //! with the process however it ends. One setting of the machine may be touched, by real root only: cubic is added to
 //! `net.ipv4.tcp_allowed_congestion_control` when it is missing there, since a namespace may choose from that list alone.
 //!
@@ -86,6 +90,7 @@ mod access;
 mod address;
 mod bpf;
 mod builder;
+mod bus;
 mod cable;
 mod counters;
 mod error;
@@ -97,7 +102,10 @@ mod message;
 mod namespace;
 mod netlink;
 mod offload;
+mod packet;
 mod qdisc;
+mod quota;
+mod relay;
 mod settings;
 mod spec;
 mod wiring;
@@ -109,5 +117,6 @@ pub use crate::{
     error::LabError,
     fault::can_corrupt,
     lab::{Direction, Host, Lab},
+    quota::CpuQuota,
     spec::{BitRate, LinkSpec, MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},
 };

@@ -60,6 +60,20 @@ pub(crate) fn add_bridge(bridge: &End) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewLink(message)
 }
 
+/// Makes an ifb, which queues what is redirected to it and hands it back, and sets it up. Its MTU bounds nothing.
+pub(crate) fn add_ifb(ifb: &End) -> RouteNetlinkMessage {
+    let mut message = interface(ifb.index);
+    message.attributes = vec![LinkAttribute::IfName(ifb.name.clone()), LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)])];
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    RouteNetlinkMessage::NewLink(message)
+}
+
+/// Removes an interface that was made.
+pub(crate) fn remove(index: u32) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::DelLink(interface(index))
+}
+
 /// Puts an interface into a bridge.
 pub(crate) fn join_bridge(index: u32, bridge: u32) -> RouteNetlinkMessage {
     let mut message = interface(index);

@@ -1,6 +1,6 @@
 //! What a cable can carry: line rate and MTU, and the numbers that follow from them; and how it joins the hosts.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use crate::{error::LabError, lab::Host};
 
@@ -33,6 +33,16 @@ impl BitRate {
     /// Bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
+    }
+
+    /// What tbf must be told to let frames of packets up to `mtu` bytes through at this rate, their Ethernet header counted.
+    pub(crate) fn shaping_of_frames(self, mtu: u32) -> Shaping {
+        let bytes_per_second = (self.bits_per_second() / 8).max(1);
+        let frame = u64::from(mtu + ETHERNET_HEADER);
+        let burst = (bytes_per_second / BURSTS_PER_SECOND).max(MIN_BURST_FRAMES * frame).min(MAX_BURST);
+        let queue = (QUEUE_FRAMES * frame).max(2 * burst);
+        let [burst_bytes, queue_bytes] = [burst, queue].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        Shaping { bytes_per_second, burst_bytes, queue_bytes }
     }
 
     /// This rate × `numerator` ÷ `denominator`, rounded to the nearest bit per second.
@@ -71,6 +81,7 @@ impl fmt::Display for BitRate {
 /// | MTU of the middle | that of the hosts | the same bounds; a greater one than the hosts' changes nothing |
 /// | IPv4 addresses | one on each host | or none: [`bare`](Self::bare) |
 /// | hosts | both | or one: [`only_on`](Self::only_on) |
+/// | delay, each way | none | up to one second |
 /// | at the start | plugged in | or not: [`unplugged`](Self::unplugged) |
 ///
 /// Bounds are checked by [`LabBuilder::build`](crate::LabBuilder::build).
@@ -82,12 +93,21 @@ pub struct LinkSpec {
     only_on: Option<Host>,
     bare: bool,
     unplugged: bool,
+    delay: Duration,
 }
 
 impl LinkSpec {
     /// A cable of this line rate, or an unshaped one for `None`, with an MTU of 1500.
     pub fn new(line_rate: impl Into<Option<BitRate>>) -> Self {
-        Self { line_rate: line_rate.into(), mtu: ETHERNET_MTU, middle_mtu: None, only_on: None, bare: false, unplugged: false }
+        Self {
+            line_rate: line_rate.into(),
+            mtu: ETHERNET_MTU,
+            middle_mtu: None,
+            only_on: None,
+            bare: false,
+            unplugged: false,
+            delay: Duration::ZERO,
+        }
     }
 
     /// A cable of 1 Gbit/s: 941.5 Mbit/s of goodput.
@@ -137,6 +157,14 @@ impl LinkSpec {
         Self { only_on: Some(host), ..self }
     }
 
+    /// The same cable with a delay, which every frame takes each way: a round trip is twice as long.
+    ///
+    /// Threads of this process hold the frames: two a cable, which copy each superpacket of up to 64 KiB twice. On a machine that is busy
+    /// a frame is late by as much as they are. More bytes than are on the way at twice the line rate, and 4 MiB, are lost.
+    pub fn with_delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
     /// The same cable with another line rate.
     pub fn with_rate(self, line_rate: impl Into<Option<BitRate>>) -> Self {
         Self { line_rate: line_rate.into(), ..self }
@@ -155,6 +183,11 @@ impl LinkSpec {
     /// The largest IP packet that comes through, in bytes: never more than [`mtu`](Self::mtu).
     pub fn middle_mtu(self) -> u32 {
         self.middle_mtu.map_or(self.mtu, |middle| middle.min(self.mtu))
+    }
+
+    /// How long a frame takes, each way.
+    pub fn delay(self) -> Duration {
+        self.delay
     }
 
     /// Whether the hosts get no IPv4 address on this cable.
@@ -191,6 +224,9 @@ impl LinkSpec {
         if let Some(&mtu) = mtus.iter().find(|mtu| !(MIN_MTU..=MAX_MTU).contains(*mtu)) {
             return Err(LabError::Mtu { link, mtu, min: MIN_MTU, max: MAX_MTU });
         }
+        if self.delay > MAX_DELAY {
+            return Err(LabError::Delay { link, delay_ms: self.delay.as_millis(), max_ms: MAX_DELAY.as_millis() });
+        }
         match self.line_rate {
             Some(rate) if rate < MIN_RATE => Err(LabError::Rate { link, rate, min: MIN_RATE }),
             _ => Ok(()),
@@ -222,12 +258,20 @@ impl LinkSpec {
     /// What tbf must be told to make this cable; `None` when unshaped.
     pub(crate) fn shaping(self) -> Option<Shaping> {
         let rate = self.line_rate?.scaled(self.mtu + ETHERNET_HEADER, self.mtu + ETHERNET_OVERHEAD);
-        let bytes_per_second = (rate.bits_per_second() / 8).max(1);
-        let frame = u64::from(self.mtu + ETHERNET_HEADER);
-        let burst = (bytes_per_second / BURSTS_PER_SECOND).max(MIN_BURST_FRAMES * frame).min(MAX_BURST);
-        let queue = (QUEUE_FRAMES * frame).max(2 * burst);
-        let [burst_bytes, queue_bytes] = [burst, queue].map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-        Some(Shaping { bytes_per_second, burst_bytes, queue_bytes })
+        Some(rate.shaping_of_frames(self.mtu))
+    }
+
+    /// How many bytes may be on their way through a cable with a delay, in one direction: twice what the line rate puts there, and 4 MiB
+    /// for the jitter of the relay's threads.
+    pub(crate) fn room(self) -> usize {
+        let rate = self.line_rate.map_or(UNSHAPED_BYTES_PER_SECOND, |rate| rate.bits_per_second() / 8);
+        let on_the_way = (rate as f64 * self.delay.as_secs_f64()) as usize;
+        on_the_way.saturating_mul(2).saturating_add(4 << 20).min(MAX_ROOM)
+    }
+
+    /// Whether packets take their time through the cable.
+    pub(crate) fn is_delayed(self) -> bool {
+        !self.delay.is_zero()
     }
 }
 
@@ -258,7 +302,14 @@ const MIN_MTU: u32 = 1280;
 const MAX_MTU: u32 = 65535;
 
 /// The least line rate: below it one frame takes more than a second and nothing useful can be measured (picked by eye).
-const MIN_RATE: BitRate = BitRate::from_bits_per_second(8_000);
+pub(crate) const MIN_RATE: BitRate = BitRate::from_bits_per_second(8_000);
+
+/// The longest delay: five times round the earth by fibre.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+/// What a cable without a line rate is taken for: 10 Gbit/s.
+const UNSHAPED_BYTES_PER_SECOND: u64 = 1_250_000_000;
+/// The most memory for one direction of one cable.
+const MAX_ROOM: usize = 256 << 20;
 
 /// What the kernel lets a frame exceed a port's MTU by, and any MTU of ours is greater than.
 const VLAN_TAG: u32 = 4;
@@ -342,6 +393,16 @@ mod tests {
         for wide in [LinkSpec::unshaped(), LinkSpec::unshaped().with_middle_mtu(1500), LinkSpec::unshaped().with_middle_mtu(9000)] {
             assert_eq!((wide.middle_mtu(), wide.port_mtu(), wide.queue()), (1500, 1500, Queue::None));
         }
+    }
+
+    #[test]
+    fn a_cable_with_a_delay_has_room_for_twice_what_is_on_the_way() {
+        let spec = LinkSpec::gigabit().with_delay(Duration::from_millis(5));
+        // 5 ms of 125 MB/s, twice.
+        assert_eq!(spec.room(), 1_250_000 + (4 << 20));
+        let error = spec.with_delay(Duration::from_secs(2)).check(1).unwrap_err();
+        assert_eq!(error.to_string(), "link 1: delay of 2000 ms exceeds the limit of 1000");
+        assert_eq!(LinkSpec::unshaped().with_delay(Duration::from_secs(1)).room(), MAX_ROOM);
     }
 
     #[test]

@@ -73,6 +73,14 @@ pub(crate) fn cable_end(host: Host, link: usize) -> End {
     }
 }
 
+/// The bus in front of a host's interfaces.
+pub(crate) fn bus(host: Host) -> End {
+    match host {
+        Host::A => End { name: "busa".to_owned(), index: 5010 },
+        Host::B => End { name: "busb".to_owned(), index: 5011 },
+    }
+}
+
 /// The ranges of indexes do not meet: see [`End`]. Neither do A's and B's, so that whoever mixes them up fails.
 fn end(prefix: &str, base: u32, link: usize) -> End {
     let number = u32::try_from(link + 1).unwrap_or(u32::MAX - base);
@@ -91,7 +99,7 @@ mod tests {
             let hosts = Host::ALL.into_iter().flat_map(move |host| [host_end(host, link), cable_end(host, link)]);
             hosts.chain([Wiring::Apart.middle(link)])
         });
-        let indexes: Vec<u32> = ends.chain([Wiring::OneSubnet.middle(0)]).map(|end| end.index).collect();
+        let indexes: Vec<u32> = ends.chain([Wiring::OneSubnet.middle(0), bus(Host::A), bus(Host::B)]).map(|end| end.index).collect();
         assert_eq!(indexes.iter().collect::<HashSet<_>>().len(), indexes.len());
     }
 

@@ -16,6 +16,8 @@ mod claims;
 #[cfg(target_os = "linux")]
 mod faults;
 #[cfg(target_os = "linux")]
+mod limits;
+#[cfg(target_os = "linux")]
 mod rates;
 #[cfg(target_os = "linux")]
 mod setups;
@@ -44,7 +46,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         let obstacle = obstacle.clone();
         Trial::ignorable_test(name, move || Ok(obstacle.map_or_else(test, Completion::ignored_with)))
     };
-    claims::TESTS.iter().chain(setups::TESTS).chain(faults::TESTS).chain(rates::TESTS).map(trial).collect()
+    claims::TESTS.iter().chain(setups::TESTS).chain(faults::TESTS).chain(limits::TESTS).chain(rates::TESTS).map(trial).collect()
 }
 
 /// The error and what caused it, on one line.

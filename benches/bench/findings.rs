@@ -1,0 +1,105 @@
+//! What was found, line by line, and whether it is what was asked.
+
+use std::fmt::Debug;
+
+use nicstripe::bench::{BenchReport, Limiter, Run};
+
+use crate::bench_support::{Result, Spread, Table};
+
+/// The lines of all cases.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    rows: Vec<[String; 4]>,
+    failures: Vec<String>,
+}
+
+impl Findings {
+    /// A value of several runs, each of which is to be within bounds; `bar` says which.
+    pub(crate) fn value(&mut self, what: &str, spread: &Spread, decimals: usize, bar: &str, is_met: impl Fn(f64) -> bool) {
+        self.row(what, spread.print(decimals), bar, is_met(spread.median()));
+    }
+
+    /// A value that nothing is asked of.
+    pub(crate) fn note(&mut self, what: &str, value: String) {
+        self.row(what, value, "", true);
+    }
+
+    /// What was to be named, and what was, one run after the other.
+    pub(crate) fn named(&mut self, what: &str, expected: &[Limiter], found: &[Option<Limiter>]) {
+        let right = found.iter().filter(|limiter| limiter.is_some_and(|limiter| expected.contains(&limiter))).count();
+        let mut value = format!("{right} of {}", found.len());
+        let others: Vec<String> =
+            found.iter().filter(|limiter| limiter.is_none_or(|limiter| !expected.contains(&limiter))).map(name).collect();
+        if !others.is_empty() {
+            value += &format!(" ({})", others.join(", "));
+        }
+        let names: Vec<String> = expected.iter().map(name).collect();
+        self.row(what, value, &names.join(" or "), right == found.len());
+    }
+
+    /// How often something held.
+    pub(crate) fn count(&mut self, what: &str, right: usize, of: usize) {
+        self.row(what, format!("{right} of {of}"), "all", right == of);
+    }
+
+    fn row(&mut self, what: &str, value: String, bar: &str, is_met: bool) {
+        let mark = if is_met { "" } else { "MISSED" };
+        eprintln!("{what}: {value} {mark}");
+        self.rows.push([what.to_owned(), value, bar.to_owned(), mark.to_owned()]);
+    }
+
+    /// Something that may not be, however fast the machine is.
+    pub(crate) fn fail(&mut self, failure: impl Into<String>) {
+        let failure = failure.into();
+        eprintln!("{failure}");
+        self.failures.push(failure);
+    }
+
+    /// Checks that a report does not contradict itself.
+    pub(crate) fn check(&mut self, report: &BenchReport) {
+        let wrong: Vec<&Run> = report.runs.iter().filter(|run| !adds_up(run)).collect();
+        if let Some(run) = wrong.first() {
+            let bytes: Vec<u64> = run.flows.iter().map(|flow| flow.bytes).collect();
+            let (phase, repeat, window, total) = (run.phase, run.repeat, run.window_us, run.total_bps);
+            self.fail(format!("{phase:?} {repeat}: {bytes:?} bytes in {window} µs are not {total} bit/s; {} such runs", wrong.len()));
+        }
+        if !report.complete {
+            self.fail("a bench ended early");
+        }
+        let ids: Vec<u32> = report.links.iter().map(|link| link.id).collect();
+        if report.runs.iter().flat_map(|run| &run.flows).any(|flow| !ids.contains(&flow.link)) {
+            self.fail(format!("a flow is of no link: {ids:?}"));
+        }
+    }
+
+    /// Takes what became of a case.
+    pub(crate) fn end_of(&mut self, case: impl Debug, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.fail(format!("{case:?}: {error}"));
+        }
+    }
+
+    pub(crate) fn table(&self) -> Table {
+        let mut table = Table::new(&["what", "value", "bar", ""]);
+        for row in &self.rows {
+            table.row(row.clone());
+        }
+        table
+    }
+
+    pub(crate) fn verdict(self) -> Result<()> {
+        if self.failures.is_empty() { Ok(()) } else { Err(self.failures.join("; ").into()) }
+    }
+}
+
+/// Whether the bytes of a run's flows are its total, but for a bit a second that rounding takes.
+fn adds_up(run: &Run) -> bool {
+    let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
+    let rate = u128::from(bytes) * 8_000_000 / u128::from(run.window_us.max(1));
+    u128::from(run.total_bps).abs_diff(rate) <= 1
+}
+
+/// A limiter as the report has it.
+fn name(limiter: &impl serde::Serialize) -> String {
+    serde_json::to_value(limiter).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_else(|| "none".to_owned())
+}

@@ -1,0 +1,137 @@
+//! What is named as the limit, where it is known what it is.
+
+use std::time::Duration;
+
+use nicstripe::bench::{Limiter, SweepKind};
+use nicstripe_lab::{Host, LinkSpec};
+
+use crate::{
+    Settings,
+    bench_support::{Place, Result, Spread},
+    burden::Burden,
+    findings::Findings,
+    iperf::Load,
+    rates::{bench, theory},
+    rig::{Benched, Rig},
+};
+
+pub(crate) fn slow_receiver(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+    let burden = Burden { stopped: Some(Host::B), ..one_gigabit() };
+    Trial { what: "slow receiver", burden, expected: &[Limiter::Receiver] }.run(settings, place, findings).map(drop)
+}
+
+pub(crate) fn starved_sender(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+    let burden = Burden { stopped: Some(Host::A), ..one_gigabit() };
+    Trial { what: "starved sender", burden, expected: &[Limiter::Sender] }.run(settings, place, findings).map(drop)
+}
+
+/// The kernel's own bounds of the buffers: a program that sets none gets no more.
+///
+/// Of a send buffer that is the limit the kernel may count nothing as such (`tcp_cwnd_validate`: only while nothing is left unsent, which
+/// Nagle's rule prevents; measured with iperf3: 0 of 3.8 s), so that it is known by what it holds: less than bandwidth × delay.
+pub(crate) fn small_buffer(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+    let small = |host, name| Burden { sysctls: vec![(host, name, "4096 16384 16384")], ..one_gigabit() };
+    let receiver = small(Host::B, "net/ipv4/tcp_rmem");
+    let receiver = Trial { what: "receive buffer of 16 KiB", burden: receiver, expected: &[Limiter::ReceiveBuffer, Limiter::Window] };
+    receiver.run(settings, place, findings)?;
+    let sender = small(Host::A, "net/ipv4/tcp_wmem");
+    let sender = Trial { what: "send buffer of 16 KiB", burden: sender, expected: &[Limiter::SendBuffer, Limiter::Window] };
+    sender.run(settings, place, findings).map(drop)
+}
+
+pub(crate) fn cpu(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+    let burden = Burden { millicores: Some(settings.millicores), ..one_gigabit() };
+    Trial { what: "quota of the daemon", burden, expected: &[Limiter::Cpu] }.run(settings, place, findings).map(drop)
+}
+
+/// On a short cable TCP hides such a loss but for 1 %, and then the cable is full. On a long one it cannot: Mathis's bound is 44 Mbit/s.
+pub(crate) fn loss(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+    let short = Burden { loss: LOSS, ..one_gigabit() };
+    let short = Trial { what: "0.1 % lost", burden: short, expected: &[Limiter::Loss, Limiter::Cable] };
+    for (bench, _) in short.run(settings, place, findings)? {
+        let summary = &bench.report.summary;
+        if summary.limiter == Some(Limiter::Cable) && summary.efficiency.is_some_and(|efficiency| efficiency < FULL) {
+            findings.fail(format!("a cable of which {:?} are used is said to be full", summary.efficiency));
+        }
+        if summary.links.iter().all(|link| link.retransmitted_bytes.unwrap_or(0) == 0) {
+            findings.fail("0.1 % lost: nothing was sent again");
+        }
+    }
+    let long = Burden { loss: LOSS, ..Burden::of([gigabit_of_10_ms()]) };
+    Trial { what: "0.1 % lost, 10 ms", burden: long, expected: &[Limiter::Loss] }.run(settings, place, findings).map(drop)
+}
+
+/// A long cable is no limit with the buffers of today; with those of yesterday it is.
+pub(crate) fn delay(settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+    let long = Burden::of([gigabit_of_10_ms()]);
+    let of_theory = theory(&long);
+    let rounds = Trial { what: "10 ms", burden: long.clone(), expected: &[Limiter::Cable] }.run(settings, place, findings)?;
+    let ours = Spread::of(&rounds, |(bench, _)| 100.0 * bench.together() / of_theory);
+    findings.value("10 ms, nicstripe, % of theory", &ours, 2, "≥ 97", |share| share >= 97.0);
+    let theirs = Spread::of(&rounds, |(_, load)| 100.0 * load.total() / of_theory);
+    findings.value("10 ms, iperf3, % of theory", &theirs, 2, "≥ 97", |share| share >= 97.0);
+    let yesterday = vec![(Host::B, "net/ipv4/tcp_rmem", "4096 131072 262144"), (Host::A, "net/ipv4/tcp_wmem", "4096 16384 262144")];
+    let narrow = Burden { sysctls: yesterday, ..long.clone() };
+    let named = &[Limiter::Window, Limiter::ReceiveBuffer, Limiter::SendBuffer];
+    Trial { what: "10 ms, buffers of 256 KiB", burden: narrow, expected: named }.run(settings, place, findings)?;
+    plateau(&long, settings, place, findings)
+}
+
+/// A sweep of buffers, whose plateau is to be where bandwidth × delay is.
+fn plateau(burden: &Burden, settings: &Settings, place: &Place, findings: &mut Findings) -> Result<()> {
+    let rig = Rig::build(burden, settings, place)?;
+    let swept = bench(&rig, findings, &["--sweep", "buffer"])?;
+    let Some(sweep) = swept.report.sweeps.iter().find(|sweep| sweep.kind == SweepKind::Buffer) else {
+        findings.fail("10 ms: no sweep of buffers in the report");
+        return Ok(());
+    };
+    // Of the cable as it is, not of its queue: what the report takes may be greater.
+    let bdp = burden.cables[0].line_rate().map_or(f64::NAN, |rate| rate.bits_per_second() as f64) / 8.0 * 0.01;
+    findings.note("10 ms, bandwidth × delay under load, KiB", format!("{:.0}", sweep.bdp_bytes.unwrap_or(0) as f64 / 1024.0));
+    let doublings = Spread::of(&[sweep.plateau], |plateau| plateau.map_or(f64::NAN, |bytes| (bytes as f64 / bdp).log2()));
+    let bar = "-1 to 1 of 1221 KiB";
+    findings.value("10 ms, plateau of buffers, doublings", &doublings, 2, bar, |doublings| doublings.abs() <= 1.0);
+    Ok(())
+}
+
+/// One burden, and what may be named.
+struct Trial {
+    what: &'static str,
+    burden: Burden,
+    expected: &'static [Limiter],
+}
+
+impl Trial {
+    /// nicstripe and iperf3 in turn, each time between hosts that are new.
+    fn run(&self, settings: &Settings, place: &Place, findings: &mut Findings) -> Result<Vec<(Benched, Load)>> {
+        let mut rounds = Vec::new();
+        for _ in 0..settings.runs {
+            let rig = Rig::build(&self.burden, settings, place)?;
+            rounds.push((bench(&rig, findings, &[])?, rig.iperf3(Host::A)?));
+        }
+        let what = self.what;
+        let named: Vec<Option<Limiter>> = rounds.iter().map(|(bench, _)| bench.report.summary.limiter).collect();
+        findings.named(&format!("{what}, limiter"), self.expected, &named);
+        let of_ours = Spread::of(&rounds, |(bench, _)| bench.together() / 1e6);
+        findings.note(&format!("{what}, nicstripe, Mbit/s"), of_ours.print(1));
+        findings.note(&format!("{what}, iperf3, Mbit/s"), Spread::of(&rounds, |(_, load)| load.total() / 1e6).print(1));
+        findings.note(&format!("{what}, iperf3, segments sent again"), Spread::of(&rounds, |(_, load)| load.retransmits as f64).print(0));
+        if let Some((bench, _)) = rounds.last() {
+            findings.note(&format!("{what}, said"), bench.report.summary.sentence.clone());
+        }
+        Ok(rounds)
+    }
+}
+
+fn one_gigabit() -> Burden {
+    Burden::of([LinkSpec::gigabit()])
+}
+
+fn gigabit_of_10_ms() -> LinkSpec {
+    LinkSpec::gigabit().with_delay(Duration::from_millis(5))
+}
+
+const LOSS: f64 = 0.001;
+
+/// From this part of its theory on a cable is full.
+const FULL: f64 = 0.97;

@@ -1,0 +1,134 @@
+//! Two hosts with nicstripe on both.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use nicstripe::bench::{BenchReport, LinkSummary};
+use nicstripe_lab::{CpuQuota, Host, Lab};
+
+use crate::{
+    Settings,
+    bench_support::{NICSTRIPE, Place, Process, Result, as_nicstripe},
+    burden::Burden,
+    iperf::{self, Load},
+};
+
+/// A lab with a daemon on host B, which the burden is on.
+pub(crate) struct Rig<'a> {
+    pub(crate) lab: Lab,
+    pub(crate) burden: &'a Burden,
+    settings: &'a Settings,
+    place: &'a Place,
+    /// None where reports are recorded ones.
+    daemon: Option<Process>,
+    _quota: Option<CpuQuota>,
+}
+
+/// What one bench of nicstripe left.
+#[derive(Debug)]
+pub(crate) struct Benched {
+    pub(crate) report: BenchReport,
+    pub(crate) exit_code: Option<i32>,
+    /// CPU time of client and daemon.
+    cpu: Duration,
+    /// Bytes that the cables brought, headers included.
+    carried: u64,
+}
+
+impl<'a> Rig<'a> {
+    pub(crate) fn build(burden: &'a Burden, settings: &'a Settings, place: &'a Place) -> Result<Self> {
+        let lab = burden.lab()?;
+        let daemon = if settings.recorded.is_none() { Some(serve(&lab, place)?) } else { None };
+        let quota = burden.ration(&daemon.iter().collect::<Vec<_>>())?;
+        Ok(Self { lab, burden, settings, place, daemon, _quota: quota })
+    }
+
+    /// Runs `nicstripe bench` to its end. Errors: it printed no report.
+    pub(crate) fn bench(&self, words: &[&str]) -> Result<Benched> {
+        let Some(daemon) = &self.daemon else { return self.recorded() };
+        let (cpu_before, carried_before) = (daemon.cpu()?, iperf::carried(&self.lab)?);
+        let mut command = as_nicstripe(self.lab.command(Host::A, NICSTRIPE), self.place, Host::A, "bench");
+        let Settings { seconds, repeat, .. } = self.settings;
+        command.arg(self.lab.address(Host::B, 0).to_string());
+        command.args(["-t", &seconds.to_string(), "--repeat", &repeat.to_string(), "--json", "--no-history"]).args(words);
+        let mut client = Process::spawn(command, "bench", &self.place.logs())?;
+        let deadline = Instant::now() + self.time_limit(words);
+        self.burden.while_stopped([&[&client], &[daemon]], || client.await_end(deadline))?;
+        let cpu = client.cpu()? + daemon.cpu()?.saturating_sub(cpu_before);
+        let exit_code = client.status()?.code();
+        let output = client.output()?;
+        let report = serde_json::from_str(&output).map_err(|error| {
+            let said = client.errors().unwrap_or_default();
+            format!("nicstripe bench printed no report (exit code {exit_code:?}): {error}: {}", said.trim())
+        })?;
+        Ok(Benched { report, exit_code, cpu, carried: iperf::carried(&self.lab)? - carried_before })
+    }
+
+    /// Loads all cables by iperf3, with data to the daemon's host, or from it.
+    pub(crate) fn iperf3(&self, from: Host) -> Result<Load> {
+        self.iperf3_on(&(0..self.burden.cables.len()).collect::<Vec<_>>(), from)
+    }
+
+    /// The same for some of the cables.
+    pub(crate) fn iperf3_on(&self, links: &[usize], from: Host) -> Result<Load> {
+        iperf::load(&self.lab, self.burden, self.place, links, from, self.settings.seconds)
+    }
+
+    fn recorded(&self) -> Result<Benched> {
+        let file = self.settings.recorded.as_ref().ok_or("no daemon, and no recorded report")?;
+        let report = serde_json::from_str(&fs::read_to_string(file)?).map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok(Benched { report, exit_code: Some(0), cpu: Duration::ZERO, carried: 1 })
+    }
+
+    /// Twice what all loads take, and what a sweep may.
+    fn time_limit(&self, words: &[&str]) -> Duration {
+        let loads = 2 * self.burden.cables.len() + 4;
+        let load = Duration::from_secs(u64::from(self.settings.seconds + 2));
+        let sweeps = words.iter().filter(|word| **word == "--sweep").count();
+        load * self.settings.repeat * 2 * u32::try_from(loads).unwrap_or(u32::MAX) + Duration::from_secs(60 + 600 * sweeps as u64)
+    }
+}
+
+impl Benched {
+    /// Seconds of CPU time for a gigabit on the cables.
+    pub(crate) fn cpu_per_gbit(&self) -> f64 {
+        self.cpu.as_secs_f64() / (self.carried as f64 * 8.0 / 1e9)
+    }
+
+    /// All cables together, to the daemon, in bits a second; NaN where that was not measured.
+    pub(crate) fn together(&self) -> f64 {
+        self.report.summary.together.map_or(f64::NAN, |spread| spread.median_bps as f64)
+    }
+
+    /// The same from the daemon.
+    pub(crate) fn reverse(&self) -> f64 {
+        self.report.summary.reverse.map_or(f64::NAN, |spread| spread.median_bps as f64)
+    }
+
+    /// What one link did alone, in bits a second.
+    pub(crate) fn alone(&self, link: usize) -> f64 {
+        self.link(link).and_then(|link| link.alone).map_or(f64::NAN, |spread| spread.median_bps as f64)
+    }
+
+    /// What one link did of `together`.
+    pub(crate) fn part(&self, link: usize) -> f64 {
+        self.link(link).and_then(|link| link.together).map_or(f64::NAN, |spread| spread.median_bps as f64)
+    }
+
+    /// The report's links are in the order of its ids, which is that of the interfaces here.
+    fn link(&self, link: usize) -> Option<&LinkSummary> {
+        let interface = format!("eth{}", link + 1);
+        let id = self.report.links.iter().find(|link| link.ends.client.name == interface)?.id;
+        self.report.summary.links.iter().find(|link| link.link == id)
+    }
+}
+
+fn serve(lab: &Lab, place: &Place) -> Result<Process> {
+    let mut command = as_nicstripe(lab.command(Host::B, NICSTRIPE), place, Host::B, "serve");
+    command.arg("--root").arg(place.files(Host::B));
+    let daemon = Process::spawn(command, "serve", &place.logs())?;
+    daemon.await_line("listening on")?;
+    Ok(daemon)
+}

@@ -1,0 +1,175 @@
+//! Processor time for a process, and no more: the cpu controller of control groups, version 1 or 2.
+
+use std::{
+    fs, io,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{self, Child, ChildStdin, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
+
+use crate::error::LabError;
+
+/// A control group whose processes get so much processor time together.
+///
+/// Empty at first: see [`CpuQuota::take`]. When this is dropped its processes go where all others are and the group is removed; when the
+/// process that made it is killed, a process of its own removes it, as soon as nothing runs in it. It takes the right to make control
+/// groups, which is root's as a rule.
+#[derive(Debug)]
+pub struct CpuQuota {
+    controller: Controller,
+    folder: PathBuf,
+    /// Removes the folder when its standard input ends.
+    sweeper: Child,
+    lifeline: Option<ChildStdin>,
+}
+
+impl CpuQuota {
+    /// Makes a group that gets so many thousandths of one core: in each tenth of a second so much, and then nothing until the next.
+    ///
+    /// 10 is the least that the kernel takes.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoCpuGroups`] where no cpu controller is there; [`LabError::Kernel`] also without the right to make groups.
+    pub fn new(millicores: u32) -> Result<Self, LabError> {
+        let controller = Controller::find().ok_or(LabError::NoCpuGroups)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = controller.base().join(format!("nicstripe-lab-{}-{number}", process::id()));
+        let refused = |source| LabError::Kernel { action: format!("make control group {}", folder.display()), source };
+        let mut sweeper = sweeper(&folder).map_err(refused)?;
+        let lifeline = sweeper.stdin.take();
+        let quota = Self { controller, folder: folder.clone(), sweeper, lifeline };
+        fs::create_dir(&folder).map_err(refused)?;
+        quota.set(millicores)?;
+        Ok(quota)
+    }
+
+    /// Gives the group so many thousandths of one core from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Kernel`].
+    pub fn set(&self, millicores: u32) -> Result<(), LabError> {
+        let quota = u64::from(millicores) * PERIOD_US / 1000;
+        let refused = |source| LabError::Kernel { action: format!("give a control group {quota} of {PERIOD_US} µs"), source };
+        match self.controller {
+            Controller::V1(_) => {
+                fs::write(self.folder.join("cpu.cfs_period_us"), PERIOD_US.to_string()).map_err(refused)?;
+                fs::write(self.folder.join("cpu.cfs_quota_us"), quota.to_string()).map_err(refused)
+            }
+            Controller::V2(_) => fs::write(self.folder.join("cpu.max"), format!("{quota} {PERIOD_US}")).map_err(refused),
+        }
+    }
+
+    /// Puts a process into the group, with all its threads. Children that it starts from now on are in it too.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Kernel`], also when there is no such process.
+    pub fn take(&self, pid: u32) -> Result<(), LabError> {
+        let refused = |source| LabError::Kernel { action: format!("put process {pid} into a control group"), source };
+        move_to(pid, &self.folder).map_err(refused)
+    }
+
+    /// For how long the group has been held back since it was made, summed over processors.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Kernel`].
+    pub fn throttled(&self) -> Result<Duration, LabError> {
+        let refused = |source| LabError::Kernel { action: "read the times of a control group".to_owned(), source };
+        let text = fs::read_to_string(self.folder.join("cpu.stat")).map_err(refused)?;
+        throttled_in(&text).ok_or_else(|| refused(io::ErrorKind::InvalidData.into()))
+    }
+}
+
+impl Drop for CpuQuota {
+    fn drop(&mut self) {
+        for _ in 0..REMOVALS {
+            for pid in fs::read_to_string(self.folder.join(PROCESSES)).unwrap_or_default().lines().flat_map(str::parse) {
+                // Fails when it has ended meanwhile.
+                let _ = move_to(pid, self.controller.base());
+            }
+            match fs::remove_dir(&self.folder) {
+                // A process that ends just now is still in it.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(BETWEEN_REMOVALS),
+                _ => break,
+            }
+        }
+        self.lifeline.take();
+        let _ = self.sweeper.wait();
+    }
+}
+
+/// Where groups are made; processes without a group of their own are there too.
+#[derive(Debug)]
+enum Controller {
+    V1(PathBuf),
+    V2(PathBuf),
+}
+
+impl Controller {
+    fn find() -> Option<Self> {
+        let v1 = ["cpu", "cpu,cpuacct"].map(|name| Path::new(CGROUPS).join(name));
+        if let Some(base) = v1.into_iter().find(|base| base.join(PROCESSES).exists()) {
+            return Some(Self::V1(base));
+        }
+        let controllers = fs::read_to_string(Path::new(CGROUPS).join("cgroup.subtree_control")).ok()?;
+        controllers.split_whitespace().any(|name| name == "cpu").then(|| Self::V2(PathBuf::from(CGROUPS)))
+    }
+
+    fn base(&self) -> &Path {
+        match self {
+            Self::V1(base) | Self::V2(base) => base,
+        }
+    }
+}
+
+/// Waits for its standard input to end, and removes the folder when nothing is left in it, within ten seconds.
+fn sweeper(folder: &Path) -> io::Result<Child> {
+    let script = "cat; for round in $(seq 100); do [ -d \"$0\" ] || exit 0; rmdir \"$0\" && exit 0; sleep 0.1; done";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Not of our process group: it is to outlive us.
+    command.process_group(0).spawn()
+}
+
+fn move_to(pid: u32, folder: &Path) -> io::Result<()> {
+    fs::write(folder.join(PROCESSES), pid.to_string())
+}
+
+/// `throttled_time` of version 1 is in nanoseconds, `throttled_usec` of version 2 in microseconds.
+fn throttled_in(text: &str) -> Option<Duration> {
+    text.lines().find_map(|line| match line.split_once(' ')? {
+        ("throttled_time", value) => value.parse().ok().map(Duration::from_nanos),
+        ("throttled_usec", value) => value.parse().ok().map(Duration::from_micros),
+        _ => None,
+    })
+}
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+const PROCESSES: &str = "cgroup.procs";
+
+/// The kernel's default, and what containers have.
+const PERIOD_US: u64 = 100_000;
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+const REMOVALS: usize = 100;
+const BETWEEN_REMOVALS: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_tell_for_how_long_a_group_was_held_back() {
+        let old = "nr_periods 12\nnr_throttled 5\nthrottled_time 1234567\n";
+        let new = "usage_usec 9\nnr_throttled 5\nthrottled_usec 1234\n";
+        assert_eq!([old, new].map(throttled_in), [Some(Duration::from_nanos(1_234_567)), Some(Duration::from_micros(1234))]);
+        assert_eq!(throttled_in("usage_usec 9\n"), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! The middle of a cable that is long: it holds each frame for some time.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::OwnedFd,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    pipe::{PipeFlags, pipe_with},
+};
+
+use crate::packet::{MAX_FRAME, PacketSocket};
+
+/// Carries frames between two interfaces of one namespace, each way by a thread of its own, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    /// The threads see it close.
+    lifeline: Option<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Joins the interfaces with these indexes in the calling thread's namespace. Of each direction at most `room` bytes are on their way.
+    pub(crate) fn start(ends: [u32; 2], delay: Duration, room: usize) -> io::Result<Self> {
+        let [a, b] = [PacketSocket::open(ends[0])?, PacketSocket::open(ends[1])?].map(Arc::new);
+        let (end, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
+        let end = Arc::new(end);
+        let mut relay = Self { lifeline: Some(lifeline), threads: Vec::new() };
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let way = OneWay { from: Arc::clone(from), to: Arc::clone(to), end: Arc::clone(&end), line: Line::new(delay, room) };
+            relay.threads.push(thread::Builder::new().name("lab-relay".to_owned()).spawn(|| way.run())?);
+        }
+        Ok(relay)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.lifeline.take();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One direction.
+struct OneWay {
+    from: Arc<PacketSocket>,
+    to: Arc<PacketSocket>,
+    end: Arc<OwnedFd>,
+    line: Line,
+}
+
+impl OneWay {
+    fn run(mut self) {
+        let mut buffer = vec![0; MAX_FRAME];
+        loop {
+            while let Some(frame) = self.line.arrive(Instant::now()) {
+                self.to.send(&frame);
+            }
+            match self.is_over() {
+                Ok(false) => {}
+                // Without poll there is no way to go on: the cable loses everything from here.
+                Ok(true) | Err(_) => return,
+            }
+            for _ in 0..BATCH {
+                match self.from.receive(&mut buffer) {
+                    Ok(Some(0)) => {}
+                    Ok(Some(len)) => self.line.enter(&buffer[..len], Instant::now()),
+                    Ok(None) => break,
+                    Err(_) => {
+                        thread::sleep(AFTER_AN_ERROR);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a frame to come or to be due, and tells whether the relay is to end.
+    fn is_over(&self) -> io::Result<bool> {
+        let mut waited_for = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(&*self.end, PollFlags::IN)];
+        let wait = self.line.next().map(|due| due.saturating_duration_since(Instant::now()));
+        let wait = wait.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        match poll(&mut waited_for, wait.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(!waited_for[1].revents().is_empty()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What is on its way, in the order in which it will arrive.
+struct Line {
+    frames: VecDeque<(Instant, Box<[u8]>)>,
+    delay: Duration,
+    bytes: usize,
+    room: usize,
+}
+
+impl Line {
+    fn new(delay: Duration, room: usize) -> Self {
+        Self { frames: VecDeque::new(), delay, bytes: 0, room }
+    }
+
+    /// Takes a frame; one for which there is no room is lost.
+    fn enter(&mut self, frame: &[u8], now: Instant) {
+        if self.bytes + frame.len() <= self.room {
+            self.bytes += frame.len();
+            self.frames.push_back((now + self.delay, frame.into()));
+        }
+    }
+
+    /// Gives a frame that is due.
+    fn arrive(&mut self, now: Instant) -> Option<Box<[u8]>> {
+        if self.next()? > now {
+            return None;
+        }
+        let (_, frame) = self.frames.pop_front()?;
+        self.bytes -= frame.len();
+        Some(frame)
+    }
+
+    /// When the next one is due.
+    fn next(&self) -> Option<Instant> {
+        self.frames.front().map(|(due, _)| *due)
+    }
+}
+
+/// Frames that are read before those are sent that have become due meanwhile.
+const BATCH: usize = 32;
+
+/// An interface that refuses to be read from is not asked again at once.
+const AFTER_AN_ERROR: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_millis(5);
+
+    #[test]
+    fn frames_arrive_in_their_order_when_they_are_due() {
+        let (mut line, start) = (Line::new(DELAY, 100), Instant::now());
+        line.enter(b"first", start);
+        line.enter(b"second", start + DELAY / 5);
+        assert_eq!(line.next(), Some(start + DELAY));
+        assert_eq!(line.arrive(start + DELAY - Duration::from_nanos(1)), None);
+        assert_eq!(line.arrive(start + DELAY).as_deref(), Some(&b"first"[..]));
+        assert_eq!(line.arrive(start + DELAY), None);
+        assert_eq!(line.arrive(start + DELAY * 2).as_deref(), Some(&b"second"[..]));
+        assert_eq!((line.next(), line.bytes), (None, 0));
+    }
+
+    #[test]
+    fn a_line_that_is_full_loses_what_comes_and_nothing_else() {
+        let (mut line, start) = (Line::new(DELAY, 10), Instant::now());
+        for frame in [&b"sixsix"[..], b"fives", b"four"] {
+            line.enter(frame, start);
+        }
+        let arrived: Vec<_> = std::iter::from_fn(|| line.arrive(start + DELAY)).collect();
+        assert_eq!(arrived, [b"sixsix"[..].into(), Box::from(&b"four"[..])]);
+    }
+}
