@@ -7,7 +7,7 @@ mod discovery;
 mod document;
 mod event;
 #[cfg(test)]
-mod schema;
+pub(crate) mod schema;
 
 pub(crate) use self::{
     discovery::Discovery,
