@@ -355,7 +355,8 @@ pub(crate) mod tests {
 
     #[test]
     fn letters_are_those_of_iperf3() {
-        let typed = measure(&["-t", "5", "-i", "0.25", "-R", "-P", "4", "-w", "4M", "-l", "64K", "-O", "2", "-p", "5201", "-4", "-J", "nas"]);
+        let typed =
+            measure(&["-t", "5", "-i", "0.25", "-R", "-P", "4", "-w", "4M", "-l", "64K", "-O", "2", "-p", "5201", "-4", "-J", "nas"]);
         assert_eq!((typed.host.as_deref(), typed.load, typed.interval), (Some("nas"), Duration::from_secs(5), Duration::from_millis(250)));
         assert_eq!((typed.streams, typed.window, typed.length, typed.port), (Some(4), Some(4 << 20), 64 << 10, 5201));
         assert!(typed.reverse && typed.json && typed.omit == Duration::from_secs(2));

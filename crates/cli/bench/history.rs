@@ -143,7 +143,9 @@ fn read<T: DeserializeOwned + Versioned>(path: &Path) -> Result<T, BenchError> {
     let report: T = parse(&bytes).map_err(no_report)?;
     match report.version() == SCHEMA {
         true => Ok(report),
-        false => Err(no_report(serde::de::Error::custom(format!("its schema is {:?}, not {SCHEMA:?}", escaped(report.version().as_bytes()))))),
+        false => {
+            Err(no_report(serde::de::Error::custom(format!("its schema is {:?}, not {SCHEMA:?}", escaped(report.version().as_bytes())))))
+        }
     }
 }
 
@@ -200,7 +202,11 @@ mod tests {
 
     /// A report of that minute, whose id begins with it.
     fn at(minute: u32) -> BenchReport {
-        BenchReport { id: format!("{minute:08x}7b2d48d6a5e3c1b09f876543"), started: format!("2026-05-17T09:{minute:02}:07Z"), ..samples::shared() }
+        BenchReport {
+            id: format!("{minute:08x}7b2d48d6a5e3c1b09f876543"),
+            started: format!("2026-05-17T09:{minute:02}:07Z"),
+            ..samples::shared()
+        }
     }
 
     #[test]

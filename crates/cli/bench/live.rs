@@ -72,11 +72,16 @@ impl Live {
         let rate: u64 = loaded.iter().map(|link| link.rate()).sum();
         let theory: Option<u64> = loaded.iter().map(|link| link.facts.theory_bps).sum();
         let end = theory.filter(|theory| *theory > 0).unwrap_or_else(|| loaded.iter().map(|link| link.most).sum()) * ways;
-        let mut rows = vec![Row { name: self.title(), part: part(rate, end), text: self.numbers(rate, theory.map(|theory| theory * ways)) }];
+        let mut rows =
+            vec![Row { name: self.title(), part: part(rate, end), text: self.numbers(rate, theory.map(|theory| theory * ways)) }];
         rows.extend(loaded.iter().map(|link| {
             let theory = link.facts.theory_bps.map(|theory| theory * ways);
             let end = theory.unwrap_or(link.most * ways);
-            Row { name: format!("{} {}", link.facts.id, link.name()), part: part(link.rate(), end), text: self.numbers(link.rate(), theory) }
+            Row {
+                name: format!("{} {}", link.facts.id, link.name()),
+                part: part(link.rate(), end),
+                text: self.numbers(link.rate(), theory),
+            }
         }));
         rows
     }
@@ -206,10 +211,8 @@ pub(crate) mod tests {
 
     /// The events that a bench with this report would have had.
     pub(crate) fn events(report: &BenchReport) -> Vec<BenchEvent> {
-        let mut events = vec![
-            BenchEvent::Waiting { ahead: 1, wait: Duration::from_secs(150) },
-            BenchEvent::Connected { links: report.links.clone() },
-        ];
+        let mut events =
+            vec![BenchEvent::Waiting { ahead: 1, wait: Duration::from_secs(150) }, BenchEvent::Connected { links: report.links.clone() }];
         for run in &report.runs {
             let (phase, repeat) = (run.phase, run.repeat);
             let mut links: Vec<u32> = run.flows.iter().map(|flow| flow.link).collect();
@@ -250,7 +253,7 @@ pub(crate) mod tests {
         assert_eq!(rows.len(), 2, "{rows:?}");
         let both = events(&report).iter().position(|event| matches!(event, BenchEvent::RunDone(run) if run.phase == Phase::Both));
         let rows = live(&report, both.unwrap() + 1).rows();
-        assert!(rows[0].text.contains("of 3766.") && rows[0].part > 0.97, "{rows:?}");
+        assert!(rows[0].text.contains("of 3765.9") && rows[0].part > 0.97, "{rows:?}");
     }
 
     #[test]

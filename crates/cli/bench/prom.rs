@@ -213,7 +213,12 @@ mod tests {
         let text = metrics(&samples::shared());
         assert!(text.contains("nicstripe_bench_limiter{peer=\"nas\",by=\"shared\"} 1\n"), "{text}");
         assert!(text.contains("nicstripe_bench_goodput_bits_per_second{peer=\"nas\",load=\"together\",stat=\"median\"} 11"), "{text}");
-        assert!(text.contains("nicstripe_bench_link_goodput_bits_per_second{peer=\"nas\",link=\"1\",interface=\"eth1 → enp2s0\",load=\"alone\""), "{text}");
+        assert!(
+            text.contains(
+                "nicstripe_bench_link_goodput_bits_per_second{peer=\"nas\",link=\"1\",interface=\"eth1 → enp2s0\",load=\"alone\""
+            ),
+            "{text}"
+        );
         assert!(metrics(&samples::with_disk()).contains("nicstripe_bench_regression{peer=\"nas\"} 1\n"));
     }
 

@@ -139,7 +139,8 @@ impl<'a> Reading<'a> {
 
     /// Names both machines, safe on a terminal.
     pub(crate) fn machines(self) -> [String; 2] {
-        let name = |name: &Option<String>, otherwise: &str| name.as_ref().map_or_else(|| otherwise.to_owned(), |name| escaped(name.as_bytes()));
+        let name =
+            |name: &Option<String>, otherwise: &str| name.as_ref().map_or_else(|| otherwise.to_owned(), |name| escaped(name.as_bytes()));
         [name(&self.report.hosts.client.name, "here"), name(&self.report.hosts.daemon.name, "there")]
     }
 

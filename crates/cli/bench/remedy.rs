@@ -107,5 +107,8 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
 }
 
 fn of_unstable(what: String) -> Remedy {
-    Remedy::told(format!("The repeats do not agree: {what}."), "See what else uses the links or the processors, and measure again when it does not.")
+    Remedy::told(
+        format!("The repeats do not agree: {what}."),
+        "See what else uses the links or the processors, and measure again when it does not.",
+    )
 }

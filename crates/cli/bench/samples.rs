@@ -65,9 +65,9 @@ impl Model {
         let runs = self.runs();
         let mut report = BenchReport {
             schema: SCHEMA.into(),
-            id: "4f1c9a0e7b2d48d6a5e3c1b09f876543".into(),
+            id: id_of(self.sentence),
             started: "2026-05-17T09:41:07Z".into(),
-            elapsed_s: 1.2 + runs.iter().map(|run| run.window_us as f64 / 1e6 + 1.3).sum::<f64>(),
+            elapsed_s: short(1.2 + runs.iter().map(|run| run.window_us as f64 / 1e6 + 1.3).sum::<f64>()),
             complete: true,
             versions: ends("0.2.0".into(), "0.2.0".into()),
             plan: self.plan(),
@@ -133,7 +133,8 @@ impl Model {
         for way in ways {
             let rates: Vec<f64> = loaded.iter().map(|index| self.rate(phase, *index) * repeat_noise).collect();
             let part = self.intervals(*way, loaded, &rates);
-            let counted = |position: usize| part.iter().filter(|interval| interval.t_us >= WARM_UP_US).map(|interval| interval.bytes[position]).sum();
+            let counted =
+                |position: usize| part.iter().filter(|interval| interval.t_us >= WARM_UP_US).map(|interval| interval.bytes[position]).sum();
             flows.extend(loaded.iter().enumerate().map(|(position, index)| self.flow(phase, *index, *way, counted(position))));
             intervals.extend(part);
         }
@@ -194,6 +195,8 @@ impl Model {
                 cwnd_bytes: Some(cable.together_bps / 8 * cable.loaded_us / 1_000_000),
                 rtt_avg_us: Some(cable.loaded_us),
                 rtt_max_us: Some(cable.loaded_us * 6 / 5),
+                send_buffer_bytes: Some(4 << 20),
+                receive_buffer_bytes: Some(6 << 20),
             }),
             limiter: if phase == Phase::Solo && cable.limiter == Limiter::Shared { Limiter::Cable } else { cable.limiter },
         }
@@ -201,7 +204,8 @@ impl Model {
 
     fn summary(&self, report: &BenchReport) -> Summary {
         let totals = |phase| self.spread(report.runs.iter().filter(|run| run.phase == phase).map(|run| run.total_bps).collect());
-        let links: Vec<LinkSummary> = report.links.iter().zip(&self.cables).map(|(link, cable)| self.link_summary(report, link, cable)).collect();
+        let links: Vec<LinkSummary> =
+            report.links.iter().zip(&self.cables).map(|(link, cable)| self.link_summary(report, link, cable)).collect();
         let theory: Option<u64> = report.links.iter().map(|link| link.theory_bps).sum();
         let together = totals(Phase::Together);
         let alone: Option<u64> = links.iter().map(|link| Some(link.alone?.median_bps)).sum();
@@ -214,11 +218,12 @@ impl Model {
             both: totals(Phase::Both),
             top_decile_bps: rate.map(|rate| (rate * 1.003) as u64),
             theory_bps: theory,
-            efficiency: rate.zip(theory).map(|(rate, theory)| rate / theory as f64),
-            scaling: rate.zip(alone).map(|(rate, alone)| rate / alone as f64),
-            fairness: together.map(|_| jain(&shares)),
-            tcp_efficiency_pct: rate.map(|_| 100.0 - 100.0 * self.cables.iter().map(|cable| cable.lost).sum::<f64>() / shares.len().max(1) as f64),
-            transfer_time_ratio: rate.zip(theory).map(|(rate, theory)| theory as f64 / rate),
+            efficiency: rate.zip(theory).map(|(rate, theory)| short(rate / theory as f64)),
+            scaling: rate.zip(alone).map(|(rate, alone)| short(rate / alone as f64)),
+            fairness: together.map(|_| short(jain(&shares))),
+            tcp_efficiency_pct: rate
+                .map(|_| short(100.0 - 100.0 * self.cables.iter().map(|cable| cable.lost).sum::<f64>() / shares.len().max(1) as f64)),
+            transfer_time_ratio: rate.zip(theory).map(|(rate, theory)| short(theory as f64 / rate)),
             buffer_delay_pct: rate.map(|_| 5509.8),
             cpu_s_per_gbit: ends(Some(0.011), Some(0.019)),
             cpu_mhz_per_mbps: ends(Some(0.029), Some(0.032)),
@@ -237,7 +242,7 @@ impl Model {
             link: link.id,
             alone: rates(Phase::Solo),
             together,
-            efficiency: together.zip(link.theory_bps).map(|(together, theory)| together.median_bps as f64 / theory as f64),
+            efficiency: together.zip(link.theory_bps).map(|(together, theory)| short(together.median_bps as f64 / theory as f64)),
             retransmitted_bytes: Reading::of(report).sent_again(Phase::Together, link).map(|(bytes, _)| bytes),
             rtt_loaded_us: together.map(|_| cable.loaded_us),
             limiter: Some(cable.limiter),
@@ -297,7 +302,25 @@ fn host(name: &str, cpu: &str, cores: u32) -> HostFacts {
 fn cpu(bytes: u64, seconds_a_gigabit: f64) -> CpuUse {
     let all = bytes as f64 * 8.0 / 1e9 * seconds_a_gigabit * 1e6;
     let part = |part: f64| (all * part) as u64;
-    CpuUse { user_us: part(0.3), system_us: part(0.5), softirq_us: part(0.2), process_us: part(0.7), worst_core_pct: 31.0, throttled_us: None }
+    CpuUse {
+        user_us: part(0.3),
+        system_us: part(0.5),
+        softirq_us: part(0.2),
+        process_us: part(0.7),
+        worst_core_pct: 31.0,
+        throttled_us: None,
+    }
+}
+
+/// Gives each sample an id of its own.
+fn id_of(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}a5e3c1b09f876543")
+}
+
+/// As many digits as are read back as they were written.
+fn short(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
 }
 
 fn ends<T>(client: T, daemon: T) -> Ends<T> {
@@ -370,7 +393,15 @@ pub(crate) fn partial() -> BenchReport {
         interval.rtt_us.clear();
     });
     let alone = report.summary.links[0].alone;
-    let links = vec![LinkSummary { link: 1, alone, together: None, efficiency: None, retransmitted_bytes: None, rtt_loaded_us: None, limiter: None }];
+    let links = vec![LinkSummary {
+        link: 1,
+        alone,
+        together: None,
+        efficiency: None,
+        retransmitted_bytes: None,
+        rtt_loaded_us: None,
+        limiter: None,
+    }];
     report.summary = Summary { links, sentence: "ended before all links were measured together".into(), ..Summary::default() };
     report
 }
@@ -450,7 +481,7 @@ fn messages() -> Sweep {
         let seconds = 21.4e-6 + size as f64 * 8.0 / 941e6;
         let dropout = size == 32_768;
         let bps = size as f64 * 8.0 / seconds * if dropout { 0.7 } else { 1.0 };
-        SweepPoint { time_us: Some(seconds * 1e6), dropout, ..point(Some(size), bps) }
+        SweepPoint { time_us: Some(short(seconds * 1e6)), dropout, ..point(Some(size), bps) }
     };
     let advice = "messages of 64 KiB and more reach the full rate; at 32 KiB there is a dropout";
     Sweep {
@@ -466,7 +497,11 @@ fn buffers() -> Sweep {
     let measured = |power: u32| {
         let size = 16_384_u64 << power;
         let bps = (size as f64 * 8.0 / 0.0103).min(936e6);
-        SweepPoint { got_bytes: Some((size * 2).min(8 << 20)), cpu_s_per_gbit: Some(0.05 - f64::from(power) * 0.002), ..point(Some(size), bps) }
+        SweepPoint {
+            got_bytes: Some((size * 2).min(8 << 20)),
+            cpu_s_per_gbit: Some(short(0.05 - f64::from(power) * 0.002)),
+            ..point(Some(size), bps)
+        }
     };
     let mut points = vec![point(None, 931e6)];
     points.extend((0..=9).map(measured));
@@ -474,13 +509,21 @@ fn buffers() -> Sweep {
         link: Some(1),
         plateau: Some(2 << 20),
         bdp_bytes: Some(1_212_000),
-        ..sweep(SweepKind::Buffer, points, "leave it to the kernel: no fixed size is faster by more than 3 %", "two doublings brought nothing")
+        ..sweep(
+            SweepKind::Buffer,
+            points,
+            "leave it to the kernel: no fixed size is faster by more than 3 %",
+            "two doublings brought nothing",
+        )
     }
 }
 
 fn streams() -> Sweep {
     let points = [(1, 1880e6), (2, 1881e6), (4, 1879e6)].map(|(count, bps)| point(Some(count), bps)).into();
-    Sweep { plateau: Some(1), ..sweep(SweepKind::Streams, points, "one connection a link is enough", "twice as many brought less than 2 %") }
+    Sweep {
+        plateau: Some(1),
+        ..sweep(SweepKind::Streams, points, "one connection a link is enough", "twice as many brought less than 2 %")
+    }
 }
 
 fn grid() -> Sweep {
@@ -502,7 +545,7 @@ fn grid() -> Sweep {
 fn packets() -> Sweep {
     let measured = |mtu: u64| {
         let bps = 1e9 * (mtu as f64 - 52.0) / (mtu as f64 + 38.0);
-        SweepPoint { cpu_s_per_gbit: Some(0.03 * 1500.0 / mtu as f64 + 0.012), computed: mtu > 1500, ..point(Some(mtu), bps) }
+        SweepPoint { cpu_s_per_gbit: Some(short(0.03 * 1500.0 / mtu as f64 + 0.012)), computed: mtu > 1500, ..point(Some(mtu), bps) }
     };
     let points = [1500, 4000, 9000].map(measured).into();
     sweep(SweepKind::Mtu, points, "9000 would bring 5 %", "larger packets were computed, as changing them needs a right")

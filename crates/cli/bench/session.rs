@@ -2,14 +2,7 @@
 
 use nicstripe::bench::{BenchEvent, BenchReport, Comparison};
 
-use super::{
-    arguments::Measure,
-    failure::BenchError,
-    files,
-    history::History,
-    html, outcome, prom,
-    show::Show,
-};
+use super::{arguments::Measure, failure::BenchError, files, history::History, html, outcome, prom, show::Show};
 use crate::{
     failure::Failure,
     signals::{Signals, Stop, Told},

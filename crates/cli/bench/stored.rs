@@ -1,11 +1,11 @@
 //! What can be done with reports that are there: `bench list` and `bench compare`.
 
 use super::{
-    Compare,
     arguments::{self, Stored},
     history::{self, History},
     outcome,
     reading::Reading,
+    session::Compare,
     versus,
 };
 use crate::{failure::Failure, json::print_document, stdout, terminal::Terminal};

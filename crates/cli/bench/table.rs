@@ -246,7 +246,8 @@ fn disk_line(disk: &DiskReport) -> String {
 /// Links whose packets went another way are the first thing to know: nothing else about them is true.
 fn unverified(reading: Reading<'_>) -> Vec<Line> {
     let astray = reading.report.links.iter().filter(|link| link.verified == Some(false));
-    let text = |link: &BenchLink| format!("{}: its packets arrived at another interface, so its numbers are of another cable", reading.name(link));
+    let text =
+        |link: &BenchLink| format!("{}: its packets arrived at another interface, so its numbers are of another cable", reading.name(link));
     astray.map(|link| Line { text: text(link), mood: Mood::Bad }).collect()
 }
 

@@ -127,9 +127,10 @@ mod tests {
     #[test]
     fn times_and_sizes_have_the_digits_that_count() {
         assert_eq!([41.2, 2310.0, 57_000.0, 133_890.0].map(milliseconds), ["0.041", "2.31", "57.0", "134"]);
-        assert_eq!([1, 1447, 1448, 4096, 65_535, 65_536, 1 << 20, 3 << 19, 64 << 20].map(size), [
-            "1 B", "1447 B", "1448 B", "4 KiB", "64.0 KiB", "64 KiB", "1 MiB", "1.5 MiB", "64 MiB"
-        ]);
+        assert_eq!(
+            [1, 1447, 1448, 4096, 65_535, 65_536, 1 << 20, 3 << 19, 64 << 20].map(size),
+            ["1 B", "1447 B", "1448 B", "4 KiB", "64.0 KiB", "64 KiB", "1 MiB", "1.5 MiB", "64 MiB"]
+        );
         assert_eq!(time(Duration::from_millis(500)), "0.5 s");
     }
 }

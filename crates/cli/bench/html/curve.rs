@@ -78,8 +78,11 @@ fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
         let x = chart.x.place(value as f64);
         svg.line("dot", [x, TOP], [x, BOTTOM]);
         let text = format!("{name} {}", size(value));
-        let (x, anchor) = if x + text_width(&text) + 6.0 < WIDTH { (x + 6.0, Anchor::Start) } else { (x - 6.0, Anchor::End) };
-        svg.text("halo", [x, BOTTOM - 8.0], anchor, text);
+        // Below a curve that has risen there is room to the right; above one that has not, to the left.
+        match x + text_width(&text) + 6.0 < WIDTH {
+            true => svg.text("halo", [x + 6.0, BOTTOM - 8.0], Anchor::Start, text),
+            false => svg.text("halo", [x - 6.0, (TOP + BOTTOM) / 2.0], Anchor::End, text),
+        }
     }
     if let Some(own) = sweep.points.iter().find(|point| point.size.is_none()) {
         let y = chart.y.place(own.rate.median_bps as f64 / chart.unit);

@@ -23,7 +23,12 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     }
     let every = (columns.len() as f64 * 52.0 / (WIDTH - LEFT)).ceil().max(1.0) as usize;
     for (index, column) in columns.iter().enumerate().step_by(every) {
-        svg.text("soft", [LEFT + (index as f64 + 0.5) * width, last + 16.0], Anchor::Middle, if *column == OWN { "auto".to_owned() } else { size(*column) });
+        svg.text(
+            "soft",
+            [LEFT + (index as f64 + 0.5) * width, last + 16.0],
+            Anchor::Middle,
+            if *column == OWN { "auto".to_owned() } else { size(*column) },
+        );
     }
     for point in &sweep.points {
         let (Ok(column), Ok(row)) = (columns.binary_search(&column(point)), rows.binary_search(&row(point))) else { continue };

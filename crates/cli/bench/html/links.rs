@@ -18,8 +18,8 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     let theory = reading.report.summary.theory_bps.map(|theory| theory * ways);
     let most = theory.unwrap_or(0).max(total.median_bps) as f64;
     let scale = Scale::linear([0.0, most], [1.0, WIDTH - 2.0]);
-    let mut svg = Svg::new(if theory.is_some() { 62.0 } else { 44.0 });
-    svg.rect("faint", [1.0, 4.0, WIDTH - 3.0, 30.0], "");
+    let mut svg = Svg::new(if theory.is_some() { 70.0 } else { 50.0 });
+    svg.rect("faint", [1.0, 18.0, WIDTH - 3.0, 28.0], "");
     let mut x = 0.0;
     for link in &reading.report.links {
         let Some(part) = reading.part(phase, link) else { continue };
@@ -27,17 +27,17 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
         x += part.median_bps as f64;
         let width = scale.place(x) - from;
         let note = format!("{}: {} {}", reading.name(link), reading.unit.text(part.median_bps), reading.unit.name());
-        svg.rect(&format!("fill {}", colour(link)), [from, 4.0, width, 30.0], &note);
+        svg.rect(&format!("fill {}", colour(link)), [from, 18.0, width, 28.0], &note);
         let name = reading.name(link);
         if text_width(&name) + 10.0 < width {
-            svg.text("halo", [from + width / 2.0, 24.0], Anchor::Middle, name);
+            svg.text("", [from, 12.0], Anchor::Start, name);
         }
     }
     if let Some(theory) = theory {
         let at = scale.place(theory as f64);
-        svg.line("mark", [at, 0.0], [at, 40.0]);
+        svg.line("mark", [at, 14.0], [at, 51.0]);
         let text = format!("theory {} {}", reading.unit.text(theory), reading.unit.name());
-        svg.text("soft", [at, 55.0], Anchor::End, text);
+        svg.text("soft", [at, 64.0], Anchor::End, text);
     }
     Some(svg.finish("All links together beside theory"))
 }
@@ -52,14 +52,14 @@ pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
         return None;
     }
     let unit = reading.unit;
-    let scale = Scale::linear([0.0, unit.of(greatest)], [1.0, WIDTH - 8.0]);
+    let scale = Scale::linear([0.0, unit.of(greatest)], [LABEL, WIDTH - VALUE]);
     let height: f64 = bars.iter().map(|(_, bars)| NAME + bars.len() as f64 * BAR + GAP).sum();
     let mut svg = Svg::new(height + AXIS);
     for tick in ticks(unit.of(greatest), 5) {
         svg.line("rule", [scale.place(tick), 0.0], [scale.place(tick), height]);
-        svg.text("soft", [scale.place(tick), height + 14.0], if tick > 0.0 { Anchor::Middle } else { Anchor::Start }, tick_text(tick));
+        svg.text("soft", [scale.place(tick), height + 14.0], Anchor::Middle, tick_text(tick));
     }
-    svg.text("soft", [WIDTH, height + 29.0], Anchor::End, unit.name());
+    svg.text("soft", [WIDTH, height + 14.0], Anchor::End, unit.name());
     let mut y = 0.0;
     for (link, bars) in bars {
         svg.text("strong halo", [0.0, y + 14.0], Anchor::Start, format!("{} {}", link.id, reading.name(link)));
@@ -83,11 +83,10 @@ struct Bar {
     name: &'static str,
     class: &'static str,
     spread: Spread,
-    ways: u64,
 }
 
 fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
-    let alone = reading.alone(link).map(|spread| Bar { name: "alone", class: "hollow", spread, ways: 1 });
+    let alone = reading.alone(link).map(|spread| Bar { name: "alone", class: "hollow", spread });
     let part = |phase: &Phase| {
         let (class, ways) = match phase {
             Phase::Together => ("fill", 1),
@@ -95,7 +94,7 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
             _ => ("pale", 1),
         };
         let spread = halved(reading.part(*phase, link)?, ways);
-        Some(Bar { name: if ways == 2 { "both ways, mean" } else { phase_text(*phase) }, class, spread, ways })
+        Some(Bar { name: if ways == 2 { "both, each way" } else { phase_text(*phase) }, class, spread })
     };
     alone.into_iter().chain(phases.iter().filter_map(part)).collect()
 }
@@ -110,16 +109,13 @@ fn rate_bar(svg: &mut Svg, reading: Reading<'_>, link: &BenchLink, bar: &Bar, y:
     let unit = reading.unit;
     let end = scale.place(unit.of(bar.spread.median_bps));
     let note = format!("{} {} {}", unit.text(bar.spread.median_bps), unit.name(), unit.range(&bar.spread));
-    svg.rect(&format!("{} {}", bar.class, colour(link)), [1.0, y, end - 1.0, BAR - 3.0], &note);
+    svg.text("soft", [0.0, y + 13.0], Anchor::Start, bar.name);
+    svg.rect(&format!("{} {}", bar.class, colour(link)), [LABEL, y, end - LABEL, BAR - 4.0], &note);
     let (least, most) = (scale.place(unit.of(bar.spread.min_bps)), scale.place(unit.of(bar.spread.max_bps)));
     if most - least > 2.0 {
-        svg.line("axis", [least, y + (BAR - 3.0) / 2.0], [most, y + (BAR - 3.0) / 2.0]);
+        svg.line("axis", [least, y + BAR / 2.0 - 2.0], [most, y + BAR / 2.0 - 2.0]);
     }
-    let each = if bar.ways == 2 { " each" } else { "" };
-    let text = format!("{} {}{each}", bar.name, unit.text(bar.spread.median_bps));
-    let fits = text_width(&text) + 12.0 < end;
-    let at = if fits { [6.0, y + 13.5] } else { [end + 5.0, y + 13.5] };
-    svg.text("halo", at, Anchor::Start, text);
+    svg.text("halo", [most.max(end) + 6.0, y + 13.0], Anchor::Start, unit.text(bar.spread.median_bps));
 }
 
 /// Draws round trips without and under load, on a scale of powers of ten.
@@ -178,7 +174,13 @@ fn loaded_trip(reading: Reading<'_>, phase: Phase, link: &BenchLink) -> Option<T
     let (least, most) = (samples.iter().copied().min_by(f64::total_cmp), samples.iter().copied().max_by(f64::total_cmp));
     let told = reading.summary_of(link).and_then(|summary| summary.rtt_loaded_us).filter(|us| *us > 0).map(|us| us as f64);
     let middle = told.or_else(|| crate::bench::reading::median(samples))?;
-    Some(Trip { name: "loaded", class: "fill", least: least.unwrap_or(middle).min(middle), middle, most: most.unwrap_or(middle).max(middle) })
+    Some(Trip {
+        name: "loaded",
+        class: "fill",
+        least: least.unwrap_or(middle).min(middle),
+        middle,
+        most: most.unwrap_or(middle).max(middle),
+    })
 }
 
 fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale) {
@@ -220,6 +222,9 @@ pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
     rows
 }
 
+/// Room for what a bar is of, and for its number behind it.
+const LABEL: f64 = 104.0;
+const VALUE: f64 = 58.0;
 const NAME: f64 = 20.0;
 const BAR: f64 = 20.0;
 const GAP: f64 = 12.0;

@@ -42,7 +42,7 @@ pub(crate) fn page(report: &BenchReport) -> String {
     );
     html.push_str(&head(reading));
     html.push_str("<div class=\"parts\">\n");
-    let parts = [rates, over_time, round_trips, sweeps, processors, disks, found, machines, raw];
+    let parts = [rates, round_trips, over_time, sweeps, processors, disks, found, machines, raw];
     parts.iter().for_each(|part| html.push_str(&part(reading)));
     html.push_str("</div></main></body></html>\n");
     html
@@ -124,11 +124,14 @@ fn over_time(reading: Reading<'_>) -> String {
         for way in [Way::ToDaemon, Way::ToClient] {
             if let Some(drawing) = timeline::draw(reading, run, way) {
                 let caption = timeline::caption(reading, run, way);
-                figures.push_str(&figure(&format!("{}{drawing}", legend(reading, run)), &capital(&caption)));
+                figures.push_str(&figure(&drawing, &caption));
             }
         }
     }
-    if figures.is_empty() { String::new() } else { section("Over time", "", &figures) }
+    match figures.is_empty() {
+        true => String::new(),
+        false => section("Over time", "all", &format!("{}<div class=\"parts\">{figures}</div>", legend(reading, run))),
+    }
 }
 
 /// Which colour is which link: needed where areas are too thin for a name.
@@ -230,7 +233,8 @@ fn machines(reading: Reading<'_>) -> String {
     let plan = &report.plan;
     let [fewest, most] = plan.repeats;
     let times = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
-    let buffer = plan.socket_buffer_bytes.map_or_else(|| "buffers as the kernel chooses".to_owned(), |bytes| format!("buffers of {}", size(bytes)));
+    let buffer =
+        plan.socket_buffer_bytes.map_or_else(|| "buffers as the kernel chooses".to_owned(), |bytes| format!("buffers of {}", size(bytes)));
     let measured = format!(
         "Each load {times} times for up to {} s after a warm-up of {} s, {} a link, messages of {}, {buffer}. Bytes are those that arrived, by the \
          receiver's clock, in one window for all links. Began {}, took {:.0} s.",
@@ -241,7 +245,8 @@ fn machines(reading: Reading<'_>) -> String {
         escaped(report.started.as_bytes()),
         report.elapsed_s,
     );
-    let interfaces = if report.links.is_empty() { String::new() } else { format!("<div class=\"scroll\">{}</div>", facts::interfaces(reading)) };
+    let interfaces =
+        if report.links.is_empty() { String::new() } else { format!("<div class=\"scroll\">{}</div>", facts::interfaces(reading)) };
     let body = format!("{}{interfaces}<p class=\"soft\">{}</p>", facts::hosts(reading), escape(&measured));
     section("Both machines", "all", &body)
 }

@@ -44,7 +44,7 @@ fn all_parts_are_there_that_were_measured_and_no_others() {
         let titles: Vec<String> = page.split("<h2>").skip(1).filter_map(|rest| rest.split("</h2>").next()).map(str::to_owned).collect();
         titles.join("|")
     };
-    let links = "Each link alone and together|Over time|Round trips, idle and loaded";
+    let links = "Each link alone and together|Round trips, idle and loaded|Over time";
     let swept = "By sizes of messages, on eth1 → enp2s0|By socket buffers, on eth1 → enp2s0|By connections a link|\
                  By buffers × connections, on eth1 → enp2s0|By sizes of packets";
     let cpu = "Processor time for a gigabit";

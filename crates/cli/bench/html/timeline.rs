@@ -56,7 +56,7 @@ pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Way) -> String {
         false => "",
     };
     let settled = if run.stable { "" } else { "; it did not settle" };
-    format!("{from} to {to}, {phase}, repeat {} in {}{again}{settled}", run.repeat, reading.unit.name())
+    format!("{from} to {to}: {phase}, repeat {}, in {}{again}{settled}", run.repeat, reading.unit.name())
 }
 
 /// Which links the colours are, for the legend.
@@ -144,7 +144,9 @@ impl Chart<'_> {
 
     /// Returns the positions of links that sent something again.
     fn strips(&self) -> Vec<usize> {
-        let again = |position: &usize| self.intervals.iter().any(|interval| interval.retransmitted_bytes.get(*position).is_some_and(|bytes| *bytes > 0));
+        let again = |position: &usize| {
+            self.intervals.iter().any(|interval| interval.retransmitted_bytes.get(*position).is_some_and(|bytes| *bytes > 0))
+        };
         (0..self.links.len()).filter(again).collect()
     }
 

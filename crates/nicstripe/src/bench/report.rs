@@ -313,6 +313,12 @@ pub struct TcpUse {
     /// Greatest of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_max_us: Option<u64>,
+    /// The sender's socket buffer at the end of the window, as `getsockopt` tells it; of several connections, the least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send_buffer_bytes: Option<u64>,
+    /// The receiver's, in the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_buffer_bytes: Option<u64>,
 }
 
 /// What holds a link or all of them back.
