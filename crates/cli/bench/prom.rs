@@ -50,8 +50,7 @@ fn links(text: &mut Text, reading: Reading<'_>) {
     text.family("link_rtt_idle_seconds", "Median round trip of a link without load");
     links.iter().for_each(|link| text.of_link(link.id, link.rtt_idle.map(|rtt| rtt.p50_us / 1e6)));
     text.family("link_rtt_loaded_seconds", "Mean round trip of a link with all links loaded");
-    let loaded = |link| reading.summary_of(link).and_then(|summary| summary.rtt_loaded_us);
-    links.iter().for_each(|link| text.of_link(link.id, loaded(link).map(|us| us as f64 / 1e6)));
+    links.iter().for_each(|link| text.of_link(link.id, reading.rtt_loaded(phase, link).map(|us| us / 1e6)));
 }
 
 fn summary(text: &mut Text, reading: Reading<'_>) {

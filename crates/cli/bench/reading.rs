@@ -122,6 +122,15 @@ impl<'a> Reading<'a> {
         [of(|run| run.cpu.client), of(|run| run.cpu.daemon)]
     }
 
+    /// Returns the mean round trip of a link in a load of all, in microseconds.
+    pub(crate) fn rtt_loaded(self, phase: Phase, link: &BenchLink) -> Option<f64> {
+        if phase == Phase::Together {
+            return self.summary_of(link)?.rtt_loaded_us.map(|us| us as f64);
+        }
+        let told = self.runs(phase).flat_map(|run| self.flows(run, link)).filter_map(|flow| flow.tcp?.rtt_avg_us);
+        median(told.map(|us| us as f64).collect())
+    }
+
     /// Names a link by both ends, `eth1 → enp2`, safe on a terminal.
     pub(crate) fn name(self, link: &BenchLink) -> String {
         let name = |name: &str| escaped(name.as_bytes());

@@ -36,7 +36,7 @@ pub(crate) fn remedies(reading: Reading<'_>) -> Vec<Remedy> {
     let limited = report.links.iter().filter_map(|link| of_limiter(reading, link, reading.summary_of(link)?.limiter?));
     let whole = report.summary.limiter.filter(|limiter| *limiter == Limiter::Cpu).map(|_| of_cpu(reading));
     let duplex = report.links.iter().filter_map(|link| of_duplex(reading, link));
-    let unstable = reading.unstable().into_iter().map(of_unstable);
+    let unstable = of_unstable(&reading.unstable());
     astray.chain(duplex).chain(shared).chain(whole).chain(limited).chain(unstable).collect()
 }
 
@@ -66,7 +66,7 @@ fn of_shared(reading: Reading<'_>) -> Remedy {
 fn of_cpu(reading: Reading<'_>) -> Remedy {
     let [ours, theirs] = reading.machines();
     let found = format!("A processor of {ours} or {theirs} is busy, or a control group holds it back.");
-    let help = "See below which end needs more for a gigabit. Larger packets (MTU 9000 at both ends) and offloads save most.";
+    let help = "The part on processor time shows which end needs more. Larger packets (MTU 9000 at both ends) and offloads save most.";
     let interfaces = reading.report.links.iter().map(|link| &link.ends.client);
     let without = |interface: &&nicstripe::bench::InterfaceFacts| {
         interface.offloads.as_ref().is_some_and(|offloads| ["tso", "gso", "gro"].iter().any(|name| !offloads.iter().any(|on| on == name)))
@@ -106,9 +106,8 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
     })
 }
 
-fn of_unstable(what: String) -> Remedy {
-    Remedy::told(
-        format!("The repeats do not agree: {what}."),
-        "See what else uses the links or the processors, and measure again when it does not.",
-    )
+fn of_unstable(what: &[String]) -> Option<Remedy> {
+    let found = format!("The repeats do not agree: {}.", what.join("; "));
+    let help = "See what else uses the links or the processors, and measure again when it does not.";
+    (!what.is_empty()).then(|| Remedy::told(found, help))
 }

@@ -358,7 +358,7 @@ pub(crate) fn mixed() -> BenchReport {
         ..Cable::gigabit("eth2", "enp3s0")
     };
     let sentence = "limited by the cable of eth1, and on eth2 by lost packets: 0.42 % were sent again";
-    Model { noise: 0.03, repeats: 12, ..Model::of(vec![Cable::gigabit("eth1", "enp2s0"), slow], sentence) }.report()
+    Model { noise: 0.03, repeats: 12, limiter: Limiter::Loss, ..Model::of(vec![Cable::gigabit("eth1", "enp2s0"), slow], sentence) }.report()
 }
 
 /// Four cables of 10 Gbit/s with jumbo frames, only from the daemon.

@@ -30,8 +30,7 @@ pub(super) fn draw(disk: &DiskReport, names: [String; 3]) -> Option<String> {
         }
         if index < 2 {
             let at = x + STAGE - 16.0;
-            svg.polygon("faint", &[[at, MIDDLE - 12.0], [at + 12.0, MIDDLE], [at, MIDDLE + 12.0]]);
-            svg.polyline("axis", &[[at, MIDDLE - 12.0], [at + 12.0, MIDDLE], [at, MIDDLE + 12.0]]);
+            svg.polygon("soft", &[[at, MIDDLE - 12.0], [at + 12.0, MIDDLE], [at, MIDDLE + 12.0]]);
         }
     }
     if let Some(all) = &disk.all {

@@ -115,7 +115,7 @@ fn rate_bar(svg: &mut Svg, reading: Reading<'_>, link: &BenchLink, bar: &Bar, y:
     if most - least > 2.0 {
         svg.line("axis", [least, y + BAR / 2.0 - 2.0], [most, y + BAR / 2.0 - 2.0]);
     }
-    svg.text("halo", [most.max(end) + 6.0, y + 13.0], Anchor::Start, unit.text(bar.spread.median_bps));
+    svg.text("strong", [WIDTH, y + 13.0], Anchor::End, unit.text(bar.spread.median_bps));
 }
 
 /// Draws round trips without and under load, on a scale of powers of ten.
@@ -129,7 +129,11 @@ pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
     let mut svg = Svg::new(height + AXIS);
     for decade in &decades {
         svg.line("rule", [scale.place(*decade), 0.0], [scale.place(*decade), height]);
-        let anchor = if decade == &decades[0] { Anchor::Start } else { Anchor::Middle };
+        let anchor = match decade {
+            first if first == &decades[0] => Anchor::Start,
+            last if Some(last) == decades.last() => Anchor::End,
+            _ => Anchor::Middle,
+        };
         svg.text("soft", [scale.place(*decade), height + 14.0], anchor, tick_text(*decade));
     }
     svg.text("soft", [WIDTH, height + 29.0], Anchor::End, "ms, each line ten times the last");
@@ -172,7 +176,7 @@ fn loaded_trip(reading: Reading<'_>, phase: Phase, link: &BenchLink) -> Option<T
     }
     samples.retain(|us| *us > 0.0);
     let (least, most) = (samples.iter().copied().min_by(f64::total_cmp), samples.iter().copied().max_by(f64::total_cmp));
-    let told = reading.summary_of(link).and_then(|summary| summary.rtt_loaded_us).filter(|us| *us > 0).map(|us| us as f64);
+    let told = reading.rtt_loaded(phase, link).filter(|us| *us > 0.0);
     let middle = told.or_else(|| crate::bench::reading::median(samples))?;
     Some(Trip {
         name: "loaded",
@@ -201,24 +205,28 @@ fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale)
 pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
     let unknown = || "?".to_owned();
     let rate = |spread: Option<Spread>| spread.map_or_else(unknown, |spread| reading.unit.text(spread.median_bps));
-    let main = phase_text(phase);
-    let mut rows = vec![["link", "alone", main, "of theory", "sent again", "limited by"].map(str::to_owned).into()];
+    let has_alone = reading.report.links.iter().any(|link| reading.alone(link).is_some());
+    let row = |first: String, alone: String, rest: [String; 4]| -> Vec<String> {
+        let alone = has_alone.then_some(alone);
+        std::iter::once(first).chain(alone).chain(rest).collect()
+    };
+    let heads = [phase_text(phase), "of theory", "sent again", "limited by"].map(str::to_owned);
+    let mut rows = vec![row("link".into(), "alone".into(), heads)];
     for link in &reading.report.links {
-        let summary = reading.summary_of(link);
         let again = reading.sent_again(phase, link);
-        rows.push(vec![
-            format!("{} {}", link.id, reading.name(link)),
-            rate(reading.alone(link)),
+        let limiter = reading.summary_of(link).and_then(|summary| summary.limiter);
+        let rest = [
             rate(reading.part(phase, link)),
             reading.efficiency(phase, link).map_or_else(unknown, percent),
             again.map_or_else(unknown, |(_, part)| if part == 0.0 { "0".into() } else { format!("{:.3} %", part * 100.0) }),
-            summary.and_then(|summary| summary.limiter).map_or_else(String::new, |limiter| super::limiter_text(limiter).to_owned()),
-        ]);
+            limiter.map_or("", super::limiter_text).to_owned(),
+        ];
+        rows.push(row(format!("{} {}", link.id, reading.name(link)), rate(reading.alone(link)), rest));
     }
     let alone = reading.alone_sum().filter(|sum| *sum > 0).map_or_else(unknown, |sum| reading.unit.text(sum));
     let whole = reading.whole_efficiency(phase).map_or_else(unknown, percent);
     let limiter = reading.report.summary.limiter.map_or("", super::limiter_text);
-    rows.push(vec!["total".into(), alone, rate(reading.total(phase)), whole, String::new(), limiter.into()]);
+    rows.push(row("total".into(), alone, [rate(reading.total(phase)), whole, String::new(), limiter.into()]));
     rows
 }
 

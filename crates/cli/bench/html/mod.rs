@@ -103,11 +103,12 @@ fn ratios(reading: Reading<'_>) -> String {
 
 fn rates(reading: Reading<'_>) -> String {
     let Some(drawing) = links::rates(reading) else { return String::new() };
-    let both = reading.total(Phase::Both).is_some();
-    let caption = format!(
-        "Outlined: alone. Solid: all links together.{} The upright mark is theory.",
-        if both || reading.total(Phase::Reverse).is_some() { " Pale: the other ways." } else { "" }
-    );
+    let told = [
+        reading.report.links.iter().any(|link| link.theory_bps.is_some()).then_some("The upright mark is theory."),
+        reading.total(Phase::Both).map(|_| "Of both ways at once the mean of the two is shown."),
+        Some("A line across the end of a bar goes from the least to the greatest of its repeats."),
+    ];
+    let caption = told.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let phase = reading.main_phase().unwrap_or(Phase::Together);
     let rows = links::table(reading, phase);
     let table = format!("<div class=\"scroll\">{}</div>", table(&rows));
@@ -130,7 +131,7 @@ fn over_time(reading: Reading<'_>) -> String {
     }
     match figures.is_empty() {
         true => String::new(),
-        false => section("Over time", "all", &format!("{}<div class=\"parts\">{figures}</div>", legend(reading, run))),
+        false => section("Over time", "all", &format!("{}<div class=\"parts three\">{figures}</div>", legend(reading, run))),
     }
 }
 
@@ -147,11 +148,13 @@ fn legend(reading: Reading<'_>, run: &Run) -> String {
 
 fn round_trips(reading: Reading<'_>) -> String {
     let Some(drawing) = links::round_trips(reading) else { return String::new() };
-    let mut caption = String::from("From the shortest to the longest; the point is the median without load and the mean under load.");
+    let mut caption = String::from(
+        "From the shortest to the longest; the point is the median without load and the mean under load. Idle, min / avg / max / std:",
+    );
     for link in &reading.report.links {
         if let Some(rtt) = &link.rtt_idle {
             let times = [rtt.min_us, rtt.avg_us, rtt.max_us, rtt.std_us].map(milliseconds).join(" / ");
-            let _ = write!(caption, " {}: idle min / avg / max / std {times} ms.", reading.name(link));
+            let _ = write!(caption, " {}: {times} ms.", reading.name(link));
         }
     }
     section("Round trips, idle and loaded", "", &figure(&drawing, &caption))

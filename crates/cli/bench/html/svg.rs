@@ -153,9 +153,9 @@ pub(super) fn tick_text(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Guesses how wide a text of 13 units is.
+/// Guesses how wide a text of 13 units is, in bold.
 pub(super) fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 6.9
+    text.chars().count() as f64 * 7.6
 }
 
 /// Returns text as HTML shows it. What cannot be shown is replaced before, by `escaped`.

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use super::*;
-use crate::bench::samples;
+use crate::bench::{samples, table::lines};
 
 #[test]
 fn a_page_needs_nothing_but_itself() {
@@ -96,12 +96,14 @@ fn numbers_that_make_no_sense_are_drawn_without_a_panic() {
     page(&report);
 }
 
-/// Writes the pages to a folder, for a look in a browser: `NICSTRIPE_BENCH_PAGES=DIR cargo test pages_can`.
+/// Writes the pages, and the tables of a narrow and a wide terminal, to a folder, for a look in a browser: `NICSTRIPE_BENCH_PAGES=DIR cargo test pages_can`.
 #[test]
 fn pages_can_be_looked_at() {
     let Some(folder) = std::env::var_os("NICSTRIPE_BENCH_PAGES").map(PathBuf::from) else { return };
     for (name, report) in samples::all() {
         fs::write(folder.join(format!("{name}.html")), page(&report)).unwrap();
+        let lines = |columns| lines(&report, columns).into_iter().map(|line| line.text + "\n").collect::<String>();
+        fs::write(folder.join(format!("{name}.txt")), lines(Some(100)) + "\n" + &lines(None)).unwrap();
     }
 }
 

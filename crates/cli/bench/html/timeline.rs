@@ -49,6 +49,7 @@ pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Way) -> String {
     let phase = match run.phase {
         Phase::Solo => "one link alone",
         Phase::Pair => "a pair of links",
+        Phase::Both => "both ways at once",
         _ => "all links",
     };
     let again = match run.intervals.iter().any(|interval| interval.retransmitted_bytes.iter().any(|bytes| *bytes > 0)) {
