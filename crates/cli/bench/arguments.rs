@@ -171,6 +171,15 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
+    /// Whether standard output is for a program.
+    pub(crate) fn is_for_programs(&self) -> bool {
+        self.json || self.json_stream
+    }
+}
+
+/// What the plan of a bench is made of.
+#[cfg_attr(not(test), expect(dead_code, reason = "the plan is the library's"))]
+impl Measure {
     /// Returns the loads that are asked for, in the order in which they are measured first.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         match (self.reverse, self.bidir) {
@@ -197,11 +206,6 @@ impl Measure {
             }
         }
         kinds
-    }
-
-    /// Whether standard output is for a program.
-    pub(crate) fn is_for_programs(&self) -> bool {
-        self.json || self.json_stream
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use nicstripe::bench::{BenchEvent, BenchLink, BenchReport, Phase, Run, SweepKind, SweepPoint, Way};
+use nicstripe::bench::{BenchEvent, BenchLink, Phase, Run, SweepKind, SweepPoint, Way};
 
 use super::{
-    reading::{Reading, phase_text},
+    reading::phase_text,
     table::kind_text,
     unit::{RateUnit, percent, size},
 };
-use crate::{link_text, quantity::Clock};
+use crate::quantity::Clock;
 
 /// What is known of a bench while it runs, fed by its events.
 #[derive(Debug, Default)]
@@ -190,22 +190,14 @@ impl Link {
     }
 }
 
-/// Says how a bench that has ended came out, for those who saw its bars.
-pub(crate) fn ended(report: &BenchReport) -> String {
-    let reading = Reading::of(report);
-    let links = link_text::counted(report.links.len());
-    match reading.whole_phases().next() {
-        Some((_, total)) => format!("{links}, {} {}", reading.unit.text(total.median_bps), reading.unit.name()),
-        None => links,
-    }
-}
-
 fn part(rate: u64, end: u64) -> f64 {
     if end == 0 { 0.0 } else { (rate as f64 / end as f64).clamp(0.0, 1.0) }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use nicstripe::bench::BenchReport;
+
     use super::*;
     use crate::bench::samples;
 
@@ -286,6 +278,5 @@ pub(crate) mod tests {
             assert!(live.rows().iter().all(|row| (0.0..=1.0).contains(&row.part)));
             live.status();
         }
-        assert!(ended(&report).starts_with("2 links, 18"));
     }
 }

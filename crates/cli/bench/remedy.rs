@@ -107,7 +107,6 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
 }
 
 fn of_unstable(what: &[String]) -> Option<Remedy> {
-    let found = format!("The repeats do not agree: {}.", what.join("; "));
-    let help = "See what else uses the links or the processors, and measure again when it does not.";
-    (!what.is_empty()).then(|| Remedy::told(found, help))
+    let help = format!("{}. See what else uses the links or the processors, and measure again when it does not.", what.join("; "));
+    (!what.is_empty()).then(|| Remedy::told("The repeats do not agree:".into(), help))
 }

@@ -67,10 +67,9 @@ impl<'a> Session<'a> {
         if let Some(baseline) = &self.baseline {
             report.baseline = Some((self.compare)(&report, baseline));
         }
-        if !self.measure.no_history {
-            if let Err(failure) = self.history.keep(&report) {
-                terminal.warning(&format!("the report is not kept: {}", failure.one_line()));
-            }
+        let kept = if self.measure.no_history { Ok(()) } else { self.history.keep(&report) };
+        if let Err(failure) = kept {
+            terminal.warning(&format!("the report is not kept: {}", failure.one_line()));
         }
         let written = self.write(&report);
         let printed = show.report(&report);

@@ -54,7 +54,7 @@ impl Line {
 pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let reading = Reading::of(report);
     let wide = columns.is_none_or(|columns| columns >= WIDE);
-    let mut lines = vec![Line::plain(title(reading))];
+    let mut lines = vec![Line::plain(title(reading, wide))];
     lines.extend(table(reading, wide));
     lines.extend(in_bytes(reading).map(Line::plain));
     lines.extend(ratios(reading).map(Line::plain));
@@ -79,7 +79,7 @@ pub(crate) fn total_line(report: &BenchReport) -> String {
     format!("{} {}, {}{part}", reading.unit.text(total.median_bps), reading.unit.name(), bytes_a_second(total.median_bps))
 }
 
-fn title(reading: Reading<'_>) -> String {
+fn title(reading: Reading<'_>, wide: bool) -> String {
     let report = reading.report;
     let [ours, theirs] = reading.machines();
     let mut parts = vec![format!("bench {ours} → {theirs}"), link_text::counted(report.links.len())];
@@ -91,7 +91,7 @@ fn title(reading: Reading<'_>) -> String {
     parts.extend(report.hosts.client.congestion.as_ref().map(|name| format!("tcp/{}", escaped(name.as_bytes()))));
     let most = report.runs.iter().map(|run| run.repeat).max();
     parts.extend(most.map(|repeats| format!("{repeats} × up to {}", time(Duration::from_millis(report.plan.load_ms)))));
-    parts.push(format!("median [min..max] in {}", reading.unit.name()));
+    parts.push(format!("median{} in {}", if wide && has_ranges(reading) { " [min..max]" } else { "" }, reading.unit.name()));
     parts.join("   ")
 }
 
@@ -171,9 +171,13 @@ fn cell(reading: Reading<'_>, spread: Option<nicstripe::bench::Spread>, wide: bo
 }
 
 fn cell_of(reading: Reading<'_>, bps: u64, range: &str, wide: bool) -> String {
-    let has_ranges = reading.report.plan.repeats[1] > 1 && reading.report.runs.iter().any(|run| run.repeat > 1);
     let rate = reading.unit.text(bps);
-    if wide && has_ranges { format!("{rate} {range:<RANGE$}") } else { rate }
+    if wide && has_ranges(reading) { format!("{rate} {range:<RANGE$}") } else { rate }
+}
+
+/// Whether anything was measured twice.
+fn has_ranges(reading: Reading<'_>) -> bool {
+    reading.report.runs.iter().any(|run| run.repeat > 1)
 }
 
 fn resent(bytes: u64, part: f64) -> String {
@@ -293,7 +297,7 @@ fn unknown() -> String {
 const ALONE: usize = 1;
 
 /// The table with its ranges.
-const WIDE: usize = 130;
+const WIDE: usize = 120;
 
 /// As wide as `[1144.1..1150.0]`.
 const RANGE: usize = 16;

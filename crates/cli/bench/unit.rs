@@ -86,7 +86,7 @@ pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() && (bytes % 1024 == 0 || bytes >= 10 << 10) {
+    while value >= 1024.0 && unit + 1 < UNITS.len() && (bytes.is_multiple_of(1024) || bytes >= 10 << 10) {
         value /= 1024.0;
         unit += 1;
     }

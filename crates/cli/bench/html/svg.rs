@@ -155,7 +155,7 @@ pub(super) fn tick_text(value: f64) -> String {
 
 /// Guesses how wide a text of 13 units is, in bold.
 pub(super) fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 7.6
+    text.chars().count() as f64 * 8.2
 }
 
 /// Returns text as HTML shows it. What cannot be shown is replaced before, by `escaped`.
