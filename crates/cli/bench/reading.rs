@@ -162,9 +162,17 @@ impl<'a> Reading<'a> {
             return Some(format!("not comparable with {id}: {}", escaped(why.as_bytes())));
         }
         let unit = self.unit;
-        let before = unit.text(comparison.baseline.median_bps);
-        let after = self.report.summary.together.map_or_else(|| "?".to_owned(), |total| unit.text(total.median_bps));
-        let change = format!("{before} to {after} {}, {:+.1} %, noise {:.1} %", unit.name(), comparison.change_pct, comparison.noise_pct);
+        let before = comparison.baseline.median_bps;
+        // Which load was compared is the comparison's matter: the first that both reports have.
+        let after = (before as f64 * (1.0 + comparison.change_pct / 100.0)).max(0.0) as u64;
+        let change = format!(
+            "{} to {} {}, {:+.1} %, noise {:.1} %",
+            unit.text(before),
+            unit.text(after),
+            unit.name(),
+            comparison.change_pct,
+            comparison.noise_pct
+        );
         Some(format!("compared with {id}: {change}: {}", verdict_text(comparison.verdict)))
     }
 

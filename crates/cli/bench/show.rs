@@ -92,7 +92,7 @@ impl Show {
             return Ok(());
         }
         self.stream.take().map_or(Ok(()), EventStream::finish)?;
-        print_failure(failure, hint(failure, &Invocation::of_this_process()), self.begun.elapsed().as_secs_f64())
+        print_failure(failure, hint(failure, &Invocation::of_this_process()), self.begun.elapsed())
     }
 }
 

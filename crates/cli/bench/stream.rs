@@ -1,11 +1,15 @@
 //! What programs read while a bench runs: an event a line.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nicstripe::bench::{BenchEvent, BenchLink, Interval, Phase, Run, SweepKind, SweepPoint, Way};
 use serde::Serialize;
 
-use crate::{exit::Exit, failure::Failure, json::print_document};
+use crate::{
+    exit::Exit,
+    failure::Failure,
+    json::{print_document, seconds},
+};
 
 /// Standard output as a stream of events, until nobody reads it any more, which does not end the bench.
 #[derive(Debug)]
@@ -36,16 +40,16 @@ impl EventStream {
 
     fn line(&mut self, kind: Kind<'_>) {
         if self.broken.is_none() {
-            let line = Line { schema: SCHEMA, time_s: (self.begun.elapsed().as_secs_f64() * 1e6).round() / 1e6, kind };
+            let line = Line { schema: SCHEMA, time_s: seconds(self.begun.elapsed()), kind };
             self.broken = print_document(&line).err();
         }
     }
 }
 
 /// Prints, in the place of a report, why there is none.
-pub(crate) fn print_failure(failure: &Failure, hint: Option<String>, elapsed_s: f64) -> Result<(), Failure> {
+pub(crate) fn print_failure(failure: &Failure, hint: Option<String>, elapsed: Duration) -> Result<(), Failure> {
     let kind = Kind::Failed { exit_code: Exit::of(failure).code(), error: failure.one_line(), hint };
-    print_document(&Line { schema: SCHEMA, time_s: elapsed_s, kind })
+    print_document(&Line { schema: SCHEMA, time_s: seconds(elapsed), kind })
 }
 
 /// One event: `docs/schema/nicstripe-bench-event-1.json`.
@@ -104,7 +108,7 @@ enum Kind<'a> {
 impl<'a> Kind<'a> {
     fn of(event: &'a BenchEvent) -> Option<Self> {
         Some(match event {
-            BenchEvent::Waiting { ahead, wait } => Self::Waiting { ahead: *ahead, wait_s: wait.as_secs_f64() },
+            BenchEvent::Waiting { ahead, wait } => Self::Waiting { ahead: *ahead, wait_s: seconds(*wait) },
             BenchEvent::Connected { links } => Self::Connected { links },
             BenchEvent::Began { phase, repeat, links } => Self::Began { phase: *phase, repeat: *repeat, links },
             BenchEvent::Sample { phase, repeat, way, interval, links } => {

@@ -60,7 +60,7 @@ impl<'a> From<&'a LinkState> for State<'a> {
 }
 
 /// Returns seconds, to the microsecond.
-fn seconds(time: Duration) -> f64 {
+pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
