@@ -146,11 +146,15 @@ impl<'a> Reading<'a> {
         self.report.links.iter().find(|link| link.id == id).map_or_else(|| format!("link {id}"), |link| self.name(link))
     }
 
-    /// Names both machines, safe on a terminal.
+    /// Names both machines, so that they can be told apart, safe on a terminal.
     pub(crate) fn machines(self) -> [String; 2] {
         let name =
             |name: &Option<String>, otherwise: &str| name.as_ref().map_or_else(|| otherwise.to_owned(), |name| escaped(name.as_bytes()));
-        [name(&self.report.hosts.client.name, "here"), name(&self.report.hosts.daemon.name, "there")]
+        let [ours, theirs] = [name(&self.report.hosts.client.name, "here"), name(&self.report.hosts.daemon.name, "there")];
+        match ours == theirs {
+            true => [format!("{ours} (here)"), format!("{theirs} (there)")],
+            false => [ours, theirs],
+        }
     }
 
     /// Says how a comparison came out, in one line without a full stop.
@@ -275,3 +279,51 @@ const GOOD_EFFICIENCY: f64 = 0.9;
 
 /// Among some hundreds of random ids, 8 hexadecimal digits are never the same twice.
 const SHORT_ID: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::samples;
+
+    #[test]
+    fn machines_of_the_same_name_can_be_told_apart() {
+        let mut report = samples::good();
+        assert_eq!(Reading::of(&report).machines(), ["laptop", "nas"]);
+        report.hosts.daemon.name = Some("laptop".into());
+        assert_eq!(Reading::of(&report).machines(), ["laptop (here)", "laptop (there)"]);
+        assert_eq!(Reading::of(&samples::empty()).machines(), ["here", "there"]);
+    }
+
+    #[test]
+    fn a_link_is_named_by_both_ends_and_once_where_they_are_the_same() {
+        let mut report = samples::good();
+        assert_eq!(Reading::of(&report).name(&report.links[0]), "eth1 → enp2s0");
+        report.links[0].ends.daemon.name = "eth1".into();
+        assert_eq!(Reading::of(&report).name(&report.links[0]), "eth1");
+    }
+
+    #[test]
+    fn both_ways_are_measured_against_twice_the_theory() {
+        let report = samples::good();
+        let reading = Reading::of(&report);
+        let both = reading.whole_efficiency(Phase::Both).unwrap();
+        assert!((0.97..1.0).contains(&both), "{both}");
+        assert!((reading.efficiency(Phase::Both, &report.links[0]).unwrap() - both).abs() < 0.01);
+    }
+
+    #[test]
+    fn the_run_that_is_drawn_is_the_one_nearest_to_the_median() {
+        let report = samples::mixed();
+        let reading = Reading::of(&report);
+        let drawn = reading.typical_run(Phase::Together).unwrap();
+        let median = reading.total(Phase::Together).unwrap().median_bps;
+        assert!(reading.runs(Phase::Together).all(|run| run.total_bps.abs_diff(median) >= drawn.total_bps.abs_diff(median)));
+    }
+
+    #[test]
+    fn the_middle_of_an_even_number_lies_between_two() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+}
