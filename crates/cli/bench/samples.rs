@@ -144,7 +144,7 @@ impl Model {
         Run { phase, repeat, began_us, window_us: WINDOW_US, stable: true, flows, total_bps: bps(total), cpu, intervals }
     }
 
-    fn rate(&mut self, phase: Phase, index: usize) -> f64 {
+    fn rate(&self, phase: Phase, index: usize) -> f64 {
         let cable = &self.cables[index];
         match phase {
             Phase::Solo => cable.alone_bps as f64,
