@@ -1,6 +1,6 @@
 //! What can be done about what was found, with the command and how to undo it where there is one.
 
-use nicstripe::bench::{BenchLink, Limiter};
+use nicstripe::bench::{BenchLink, InterfaceFacts, Limiter};
 
 use super::reading::Reading;
 use crate::invocation::quoted;
@@ -67,16 +67,22 @@ fn of_cpu(reading: Reading<'_>) -> Remedy {
     let [ours, theirs] = reading.machines();
     let found = format!("A processor of {ours} or {theirs} is busy, or a control group holds it back.");
     let help = "The part on processor time shows which end needs more. Larger packets (MTU 9000 at both ends) and offloads save most.";
-    let interfaces = reading.report.links.iter().map(|link| &link.ends.client);
-    let without = |interface: &&nicstripe::bench::InterfaceFacts| {
-        interface.offloads.as_ref().is_some_and(|offloads| ["tso", "gso", "gro"].iter().any(|name| !offloads.iter().any(|on| on == name)))
+    let lacking: Vec<(String, Vec<&str>)> = reading.report.links.iter().filter_map(|link| lacking(&link.ends.client)).collect();
+    let switched = |to: &str| {
+        let command = |(interface, names): &(String, Vec<&str>)| {
+            let names: Vec<String> = names.iter().map(|name| format!("{name} {to}")).collect();
+            format!("ethtool -K {interface} {}", names.join(" "))
+        };
+        lacking.iter().map(command).collect()
     };
-    let lacking: Vec<String> = interfaces.filter(without).map(|interface| quoted(&interface.name)).collect();
-    Remedy {
-        commands: lacking.iter().map(|name| format!("ethtool -K {name} tso on gso on gro on")).collect(),
-        undo: lacking.iter().map(|name| format!("ethtool -K {name} tso off gso off gro off")).collect(),
-        ..Remedy::told(found, help)
-    }
+    Remedy { commands: switched("on"), undo: switched("off"), ..Remedy::told(found, help) }
+}
+
+/// Returns the offloads that save most and are off, where any is.
+fn lacking(interface: &InterfaceFacts) -> Option<(String, Vec<&'static str>)> {
+    let on = interface.offloads.as_ref()?;
+    let off: Vec<&str> = ["tso", "gso", "gro"].into_iter().filter(|name| !on.iter().any(|on| on == name)).collect();
+    (!off.is_empty()).then(|| (quoted(&interface.name), off))
 }
 
 fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Option<Remedy> {
@@ -91,10 +97,13 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
             .with(vec![format!("ethtool -S {interface} | grep -iE 'err|drop|crc|miss'")]),
         Limiter::Window => {
             let help = format!("Let the kernels of {ours} and {theirs} have larger windows: the round trip is long for this rate.");
-            Remedy::told(found("the window: less is in flight than rate × round trip"), help).with(vec![
-                "sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem".into(),
-                "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' net.ipv4.tcp_wmem='4096 16384 33554432'".into(),
-            ])
+            Remedy {
+                undo: vec!["sysctl -w net.ipv4.tcp_rmem='…' net.ipv4.tcp_wmem='…', with what the first command printed".into()],
+                ..Remedy::told(found("the window: less is in flight than rate × round trip"), help).with(vec![
+                    "sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem".into(),
+                    "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' net.ipv4.tcp_wmem='4096 16384 33554432'".into(),
+                ])
+            }
         }
         Limiter::ReceiveBuffer => Remedy::told(found("the receiver's socket buffer"), "Ask for none (-w), or let the kernel have more.")
             .with(vec!["sysctl net.ipv4.tcp_rmem net.core.rmem_max".into()]),
@@ -109,4 +118,41 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
 fn of_unstable(what: &[String]) -> Option<Remedy> {
     let help = format!("{}. See what else uses the links or the processors, and measure again when it does not.", what.join("; "));
     (!what.is_empty()).then(|| Remedy::told("The repeats do not agree:".into(), help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::samples;
+
+    #[test]
+    fn what_is_good_needs_nothing_and_what_changes_something_says_how_to_undo_it() {
+        assert_eq!(remedies(Reading::of(&samples::good())), []);
+        let all = [Limiter::Sender, Limiter::Receiver, Limiter::ReceiveBuffer, Limiter::SendBuffer, Limiter::Loss, Limiter::Window];
+        for limiter in all.into_iter().chain([Limiter::Unknown]) {
+            let mut report = samples::good();
+            report.summary.links[1].limiter = Some(limiter);
+            let found = remedies(Reading::of(&report));
+            assert!(found.len() == 1 && found[0].found.contains("eth2"), "{limiter:?}: {found:?}");
+            let changes = found[0].commands.iter().any(|command| command.contains(" -w ") || command.contains(" -K "));
+            assert_eq!(changes, !found[0].undo.is_empty(), "{limiter:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn offloads_that_are_off_are_named_where_a_processor_limits() {
+        let mut report = samples::jumbo();
+        report.links[2].ends.client.offloads = Some(vec!["tso".into(), "gso".into()]);
+        let found = remedies(Reading::of(&report));
+        assert_eq!(found[0].commands, ["ethtool -K enp4s0f0 gro on"]);
+        assert_eq!(found[0].undo, ["ethtool -K enp4s0f0 gro off"]);
+    }
+
+    #[test]
+    fn a_name_that_a_shell_would_take_for_more_is_quoted() {
+        let mut report = samples::mixed();
+        report.links[1].ends.client.name = "x; reboot".into();
+        let found = remedies(Reading::of(&report));
+        assert!(found[0].commands[0].contains("'x; reboot'"), "{found:?}");
+    }
 }
