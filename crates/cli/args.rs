@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve, terminal::Terminal, trust};
+use crate::{bench, completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve, terminal::Terminal, trust};
 
 /// Copies large files between two machines over every cable that joins them, and proves that what arrived is what was sent.
 #[derive(Debug, Parser)]
@@ -21,6 +21,7 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     Cp(Box<cp::Cp>),
     Links(links::Links),
+    Bench(Box<bench::Bench>),
     Discover(discover::Discover),
     Routes(routes::RoutesArgs),
     Completions(completions::Completions),
@@ -37,6 +38,7 @@ impl Command {
             Self::Serve(serve) => serve.run(terminal),
             Self::Cp(cp) => cp.run(terminal),
             Self::Links(links) => links.run(terminal),
+            Self::Bench(bench) => bench.run(terminal),
             Self::Discover(discover) => discover.run(terminal),
             Self::Routes(routes) => routes.run(terminal),
             Self::Completions(completions) => completions.run(),
@@ -53,6 +55,7 @@ First steps:
   nicstripe serve --root DIR           on the one
   nicstripe cp FILE HOST:              on the other
   nicstripe links HOST                 which cables that uses, and why
+  nicstripe bench HOST                 what these cables carry, and what holds them back
 
 Environment:
   NICSTRIPE_HOME  folder for the key, the trusted peers and all state [default: nicstripe

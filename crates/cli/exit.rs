@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use nicstripe::{Error, FailCode, trust::PeersError};
 
 use crate::{
+    bench::BenchError,
     cp::{ListError, PlanError},
     demo::DemoError,
     failure::Failure,
@@ -38,6 +39,8 @@ pub(crate) enum Exit {
     TimedOut = 30,
     /// What arrived is not what was sent, also the second time.
     Digest = 40,
+    /// A bench was slower than its baseline or floor.
+    Slower = 41,
     /// SIGINT, 128 + 2 as shells expect.
     Interrupted = 130,
     /// SIGTERM or SIGHUP, 128 + 15.
@@ -69,6 +72,7 @@ impl Exit {
             Failure::Peers(error) => Self::of_peers(error),
             Failure::Metrics { .. } => Self::Failed,
             Failure::Routes(_) | Failure::Home(_) | Failure::Runtime(_) | Failure::Signals(_) => Self::Failed,
+            Failure::Bench(error) => Self::of_bench(error),
             Failure::Demo(DemoError::Digest { .. }) => Self::Digest,
             Failure::Demo(_) => Self::Failed,
             Failure::Interrupted { stop, .. } | Failure::Stopped(stop) => Self::of_stop(*stop),
@@ -111,6 +115,14 @@ impl Exit {
             // Somebody at the other end ended it; whoever called us did not.
             FailCode::Cancelled => Self::Failed,
             _ => Self::Failed,
+        }
+    }
+
+    fn of_bench(error: &BenchError) -> Self {
+        match error {
+            BenchError::Regression { .. } | BenchError::Floor { .. } => Self::Slower,
+            BenchError::Read { .. } | BenchError::NoReport { .. } | BenchError::Unknown { .. } => Self::Files,
+            BenchError::NotComparable { .. } | BenchError::NoFloor { .. } | BenchError::Absent => Self::Failed,
         }
     }
 

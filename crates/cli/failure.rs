@@ -8,6 +8,7 @@ use nicstripe::{
 };
 
 use crate::{
+    bench::BenchError,
     cp::{ListError, LocationError, PlanError, Shortfall},
     demo::DemoError,
     serve::ConfigError,
@@ -120,6 +121,9 @@ pub(crate) enum Failure {
     /// Host routes.
     #[error(transparent)]
     Routes(#[from] RouteError),
+    /// `bench`.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
     /// `demo`.
     #[error(transparent)]
     Demo(#[from] DemoError),

@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod args;
+mod bench;
 mod choice;
 mod completions;
 mod cp;

@@ -2,14 +2,27 @@
 
 use std::fmt::Write as _;
 
+/// Returns how many columns the terminal has that standard output is; `None` where it is none.
+pub(crate) fn stdout_width() -> Option<usize> {
+    let stdout = std::io::stdout();
+    let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Pads columns to their widest cell: the first and last to the left, numbers to the right.
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
+    aligned_rows(rows)
+}
+
+/// The same for rows of whatever length, which all have the first one's.
+pub(crate) fn aligned_rows<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
+    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    let width = |column: usize| rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Row| {
         let mut line = String::from(" ");
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-            let left = column == 0 || column == N - 1;
+        for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
+            let left = column == 0 || column + 1 == columns;
             let _ = if left { write!(line, " {cell:<width$} ") } else { write!(line, " {cell:>width$} ") };
         }
         line.trim_end().to_owned()

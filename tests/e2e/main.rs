@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
+mod bench;
 mod config;
 mod copies;
 mod crashes;

@@ -7,7 +7,7 @@ mod discovery;
 mod document;
 mod event;
 #[cfg(test)]
-mod schema;
+pub(crate) mod schema;
 
 pub(crate) use self::{
     discovery::Discovery,
@@ -60,7 +60,7 @@ impl<'a> From<&'a LinkState> for State<'a> {
 }
 
 /// Returns seconds, to the microsecond.
-fn seconds(time: Duration) -> f64 {
+pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 

@@ -15,9 +15,11 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Reads `docs/schema/NAME.schema.json`.
+    /// Reads `docs/schema/NAME.schema.json`, or `docs/schema/NAME.json` where a name has its version in it.
     pub(crate) fn load(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/schema/{name}.schema.json"));
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema");
+        let [unversioned, versioned] = ["schema.json", "json"].map(|end| folder.join(format!("{name}.{end}")));
+        let path = if unversioned.exists() { unversioned } else { versioned };
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self { root: serde_json::from_str(&text).unwrap() }
     }

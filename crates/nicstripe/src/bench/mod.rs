@@ -2,6 +2,7 @@
 
 mod baseline;
 mod decided;
+mod event;
 mod evidence;
 #[cfg(test)]
 mod fixture;
@@ -10,6 +11,7 @@ mod summary;
 
 pub use self::{
     baseline::compare,
+    event::BenchEvent,
     report::*,
     summary::{conclude, summarise},
 };

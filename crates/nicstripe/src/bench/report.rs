@@ -47,11 +47,32 @@ pub struct BenchReport {
 
 /// The same of both ends.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(bound(serialize = "T: Serialize + Known"))]
 pub struct Ends<T> {
     /// The end that connects.
+    #[serde(default, skip_serializing_if = "Known::is_unknown")]
     pub client: T,
     /// The end that is connected to.
+    #[serde(default, skip_serializing_if = "Known::is_unknown")]
     pub daemon: T,
+}
+
+/// What of one end may be unknown, and is left out of the document then.
+pub trait Known {
+    /// Whether it is.
+    fn is_unknown(&self) -> bool {
+        false
+    }
+}
+
+impl Known for String {}
+impl Known for HostFacts {}
+impl Known for InterfaceFacts {}
+
+impl<T> Known for Option<T> {
+    fn is_unknown(&self) -> bool {
+        self.is_none()
+    }
 }
 
 /// What was to be measured.
@@ -520,6 +541,7 @@ pub struct Summary {
     /// The old rule of thumb: MHz of processor for a Mbit/s.
     pub cpu_mhz_per_mbps: Ends<Option<f64>>,
     /// What holds all of it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limiter: Option<Limiter>,
     /// The same in one sentence, which names the links and the machine.
     pub sentence: String,
@@ -546,6 +568,7 @@ pub struct LinkSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_loaded_us: Option<u64>,
     /// What holds it back in `together`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limiter: Option<Limiter>,
 }
 

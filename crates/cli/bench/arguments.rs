@@ -1,0 +1,432 @@
+//! What may be typed behind `bench`.
+
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand, ValueEnum};
+use nicstripe::{
+    DEFAULT_PORT, LinkRequest, Name,
+    bench::{Phase, SweepKind},
+};
+
+use crate::{
+    choice::IpVersion,
+    cp::{Routes, parse_link},
+    quantity::{parse_size, parse_time},
+};
+
+/// Measure what the cables to a machine carry, alone and together, and what holds them back
+///
+/// Memory to memory, encrypted, over the links that a copy would use: round trips without load, each link alone, all together, the other way,
+/// and both ways at once, each repeated until the numbers agree. What counts is what the receiver got, by its clock, and the total is the sum
+/// of the links in the same window. Needs `nicstripe serve` there. Letters mean what they mean to iperf3.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "nicstripe bench [OPTIONS] <HOST>\n       nicstripe bench list\n       nicstripe bench compare <A> <B>",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    after_help = AFTER,
+)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    pub(crate) stored: Option<Stored>,
+
+    #[command(flatten)]
+    pub(crate) measure: Measure,
+}
+
+/// What can be done with reports that are there already.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Stored {
+    /// Show the reports that are kept, the newest last
+    List,
+    /// Compare a report with an earlier one; exit code 41 where it is slower by more than chance
+    Compare(Compare),
+}
+
+/// Two reports.
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// The earlier report: a file, or the beginning of an id that `bench list` shows
+    pub(crate) a: PathBuf,
+
+    /// The later one, in the same way
+    pub(crate) b: PathBuf,
+
+    /// Print the second report with its comparison as one JSON document (docs/schema/nicstripe-bench-report-1.json)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One measurement, and what is made of it.
+#[derive(Debug, Args)]
+pub(crate) struct Measure {
+    /// The machine that runs `nicstripe serve`, by name or address
+    #[arg(value_name = "HOST", required = true)]
+    pub(crate) host: Option<String>,
+
+    /// Longest time of one load; it ends before that when the rate has settled
+    #[arg(short = 't', long = "time", value_name = "SECS", default_value = "10", value_parser = parse_load)]
+    pub(crate) load: Duration,
+
+    /// Time at the start of each load that does not count
+    #[arg(short = 'O', long, value_name = "SECS", default_value = "1", value_parser = parse_time)]
+    pub(crate) omit: Duration,
+
+    /// Time between two samples
+    #[arg(short = 'i', long, value_name = "SECS", default_value = "0.5", value_parser = parse_interval)]
+    pub(crate) interval: Duration,
+
+    /// Measure only what comes from HOST
+    #[arg(short = 'R', long)]
+    pub(crate) reverse: bool,
+
+    /// Measure only both ways at once
+    #[arg(long)]
+    pub(crate) bidir: bool,
+
+    /// TCP connections a link [default: 1, and as many as its members need over a bond]
+    #[arg(short = 'P', long, visible_alias = "parallel", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) streams: Option<u8>,
+
+    /// Size of the socket buffers at both ends [default: the kernel's own choice, which is best nearly everywhere]
+    #[arg(short = 'w', long, value_name = "SIZE", value_parser = parse_buffer)]
+    pub(crate) window: Option<u64>,
+
+    /// Bytes of one message
+    #[arg(short = 'l', long, value_name = "SIZE", default_value = "256K", value_parser = parse_message)]
+    pub(crate) length: u64,
+
+    /// Repeat each load so many times [default: 6, and up to 12 until the repeats agree]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) repeat: Option<u32>,
+
+    /// Most time for all of it; what is not done by then is left out, and said
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) budget: Option<Duration>,
+
+    /// Sweep this too; may be repeated
+    #[arg(long, value_name = "KIND")]
+    pub(crate) sweep: Vec<Sweep>,
+
+    /// Measure the stages of a copy too: reading FILE here, the network, writing in the daemon's folder (beside NAME), and all of it
+    #[arg(long, value_name = "FILE[=NAME]", value_parser = parse_disk)]
+    pub(crate) disk: Option<Disk>,
+
+    /// TCP port of the daemon
+    #[arg(short = 'p', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
+    pub(crate) port: u16,
+
+    #[command(flatten)]
+    pub(crate) ip_version: IpVersion,
+
+    /// Measure this link, and only those given so; may be repeated [default: every cable that reaches the peer]
+    #[arg(long, value_name = "LOCAL[=REMOTE]", value_parser = parse_whole_link)]
+    pub(crate) link: Vec<LinkRequest>,
+
+    /// Leave this interface out; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) exclude_link: Vec<String>,
+
+    /// When to install host routes to the peer, which are removed at the end: where a link needs one, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) routes: Routes,
+
+    /// Print the total alone
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Print neither bars nor colours
+    #[arg(long)]
+    pub(crate) plain: bool,
+
+    /// Print the report as one JSON document on standard output (docs/schema/nicstripe-bench-report-1.json)
+    #[arg(short = 'J', long)]
+    pub(crate) json: bool,
+
+    /// Print one JSON event a line while it runs (docs/schema/nicstripe-bench-event-1.json), and the report as the last line
+    #[arg(long, visible_alias = "json-lines", conflicts_with = "json")]
+    pub(crate) json_stream: bool,
+
+    /// Write the report to FILE as one page for a browser and for print, with all its curves; it needs no network and runs no script
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Write the report to FILE as metrics for node_exporter's textfile collector, which reads names that end in .prom
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prom: Option<PathBuf>,
+
+    /// Compare with an earlier report: a file that --json wrote, or the beginning of an id that `bench list` shows; exit code 41 where it is
+    /// slower by more than chance
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+
+    /// End with exit code 41 where all links together do less than this part of theory
+    #[arg(long, value_name = "PCT%", value_parser = parse_floor)]
+    pub(crate) assert_floor: Option<f64>,
+
+    /// Keep no copy of the report
+    #[arg(long)]
+    pub(crate) no_history: bool,
+}
+
+impl Measure {
+    /// Whether standard output is for a program.
+    pub(crate) fn is_for_programs(&self) -> bool {
+        self.json || self.json_stream
+    }
+}
+
+/// What the plan of a bench is made of.
+#[cfg_attr(not(test), expect(dead_code, reason = "the plan is the library's"))]
+impl Measure {
+    /// Returns the loads that are asked for, in the order in which they are measured first.
+    pub(crate) fn phases(&self) -> Vec<Phase> {
+        match (self.reverse, self.bidir) {
+            (false, false) => vec![Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both],
+            (reverse, both) => {
+                let chosen = [(reverse, Phase::Reverse), (both, Phase::Both)];
+                let chosen = chosen.into_iter().filter(|(wanted, _)| *wanted).map(|(_, phase)| phase);
+                std::iter::once(Phase::Idle).chain(chosen).collect()
+            }
+        }
+    }
+
+    /// Returns the fewest and most repeats of each load.
+    pub(crate) fn repeats(&self) -> RangeInclusive<u32> {
+        self.repeat.map_or(FEWEST_REPEATS..=MOST_REPEATS, |count| count..=count)
+    }
+
+    /// Returns what is swept, each once, in the order of the arguments.
+    pub(crate) fn sweeps(&self) -> Vec<SweepKind> {
+        let mut kinds = Vec::new();
+        for kind in self.sweep.iter().map(|sweep| SweepKind::from(*sweep)) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+}
+
+/// What can be swept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sweep {
+    /// Sizes of messages: latency, the size that reaches half of the rate, dropouts
+    Message,
+    /// Sizes of socket buffers, until more brings nothing
+    Buffer,
+    /// Connections a link
+    Streams,
+    /// Sizes of buffers × connections
+    Grid,
+    /// Sizes of packets; changes the MTU of both ends meanwhile, where both may
+    Mtu,
+}
+
+impl From<Sweep> for SweepKind {
+    fn from(sweep: Sweep) -> Self {
+        match sweep {
+            Sweep::Message => Self::Message,
+            Sweep::Buffer => Self::Buffer,
+            Sweep::Streams => Self::Streams,
+            Sweep::Grid => Self::Grid,
+            Sweep::Mtu => Self::Mtu,
+        }
+    }
+}
+
+/// A source, and where in the daemon's folder it would go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Disk {
+    /// The file here that is read.
+    pub(crate) source: PathBuf,
+    /// The name beside which is written; absent: in the folder itself.
+    pub(crate) target: Option<Name>,
+}
+
+/// Reads `FILE[=NAME]`: the last equals sign counts, so that a file's name may have others.
+fn parse_disk(text: &str) -> Result<Disk, String> {
+    let (source, target) = match text.rsplit_once('=') {
+        Some((source, name)) => (source, Some(Name::parse(name.as_bytes()).map_err(|error| error.to_string())?)),
+        None => (text, None),
+    };
+    match source {
+        "" => Err("names no file: expected FILE or FILE=NAME".into()),
+        source => Ok(Disk { source: source.into(), target }),
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("not a port: expected 1 to 65535".into()),
+        Ok(port) => Ok(port),
+    }
+}
+
+/// Reads a link. A limit would be measured in its place.
+fn parse_whole_link(text: &str) -> Result<LinkRequest, String> {
+    match parse_link(text)? {
+        LinkRequest { cap: Some(_), .. } => Err("a link that is measured has no limit: expected LOCAL[=REMOTE]".into()),
+        link => Ok(link),
+    }
+}
+
+fn parse_load(text: &str) -> Result<Duration, String> {
+    between(text, LOAD, "a load lasts 1 s to 1 h")
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    between(text, INTERVAL, "samples are 50 ms to 10 s apart")
+}
+
+fn between(text: &str, range: RangeInclusive<Duration>, what: &str) -> Result<Duration, String> {
+    let time = parse_time(text).map_err(|error| error.to_string())?;
+    if range.contains(&time) { Ok(time) } else { Err(what.to_owned()) }
+}
+
+fn parse_buffer(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    if BUFFER.contains(&bytes) { Ok(bytes) } else { Err("a socket buffer has 4 KiB to 1 GiB".into()) }
+}
+
+fn parse_message(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    if MESSAGE.contains(&bytes) { Ok(bytes) } else { Err("a message has 1 byte to 256 KiB".into()) }
+}
+
+/// Reads a part of theory as `97%` or `97`, and returns it as 0.97.
+fn parse_floor(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    match number.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
+        _ => Err("not a part of theory: expected a percentage above 0 and up to 100, as in 97%".into()),
+    }
+}
+
+/// Of each load: 6 is the least of which [min, max] covers the median in 95 of 100 cases (1 − 2⁻⁵ = 96.9 %).
+const FEWEST_REPEATS: u32 = 6;
+const MOST_REPEATS: u32 = 12;
+
+const LOAD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
+const BUFFER: RangeInclusive<u64> = 4096..=1 << 30;
+/// A message of a load is one frame, which has room for as much.
+const MESSAGE: RangeInclusive<u64> = 1..=256 << 10;
+
+const AFTER: &str = "\
+Examples:
+  nicstripe bench nas                       all of it: 2 to 6 minutes over two cables
+  nicstripe bench nas --repeat 1 -t 3       a quick look
+  nicstripe bench nas --html report.html    a page with curves
+  nicstripe bench nas --sweep message --sweep buffer
+  nicstripe bench nas --disk disk.img       which stage of a copy is the narrowest
+  nicstripe bench nas --json > base.json    and later
+  nicstripe bench nas --baseline base.json --assert-floor 97%
+
+Exit codes:
+  0    measured
+  1    other failure; or not comparable with the baseline
+  2    usage
+  5    refused: key, permission, policy, or too many benches wait there
+  10   no link could connect
+  11   file, at either end
+  12   protocol or version
+  41   slower than the baseline by more than chance, or below the floor
+  130  SIGINT; what was measured until then is reported
+  143  SIGTERM; the same";
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    /// Reads what is typed behind `bench`.
+    pub(crate) fn parse(words: &[&str]) -> Result<Bench, clap::Error> {
+        Line::try_parse_from(["bench"].iter().chain(words)).map(|line| line.bench)
+    }
+
+    fn measure(words: &[&str]) -> Measure {
+        parse(words).unwrap().measure
+    }
+
+    #[test]
+    fn letters_are_those_of_iperf3() {
+        let typed =
+            measure(&["-t", "5", "-i", "0.25", "-R", "-P", "4", "-w", "4M", "-l", "64K", "-O", "2", "-p", "5201", "-4", "-J", "nas"]);
+        assert_eq!((typed.host.as_deref(), typed.load, typed.interval), (Some("nas"), Duration::from_secs(5), Duration::from_millis(250)));
+        assert_eq!((typed.streams, typed.window, typed.length, typed.port), (Some(4), Some(4 << 20), 64 << 10, 5201));
+        assert!(typed.reverse && typed.json && typed.omit == Duration::from_secs(2));
+    }
+
+    #[test]
+    fn all_loads_are_measured_unless_one_is_asked_for() {
+        assert_eq!(measure(&["nas"]).phases(), [Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both]);
+        assert_eq!(measure(&["nas", "-R"]).phases(), [Phase::Idle, Phase::Reverse]);
+        assert_eq!(measure(&["nas", "--bidir"]).phases(), [Phase::Idle, Phase::Both]);
+        assert_eq!(measure(&["nas", "--bidir", "-R"]).phases(), [Phase::Idle, Phase::Reverse, Phase::Both]);
+    }
+
+    #[test]
+    fn repeats_are_as_many_as_are_asked_for_or_until_they_agree() {
+        assert_eq!(measure(&["nas"]).repeats(), 6..=12);
+        assert_eq!(measure(&["nas", "--repeat", "1"]).repeats(), 1..=1);
+    }
+
+    #[test]
+    fn a_sweep_that_is_named_twice_is_done_once() {
+        let typed = measure(&["nas", "--sweep", "grid", "--sweep", "message", "--sweep", "grid"]);
+        assert_eq!(typed.sweeps(), [SweepKind::Grid, SweepKind::Message]);
+    }
+
+    #[test]
+    fn values_out_of_bounds_are_usage_errors() {
+        for words in [
+            &["nas", "-t", "0"][..],
+            &["nas", "-t", "2h"],
+            &["nas", "-i", "10ms"],
+            &["nas", "-P", "0"],
+            &["nas", "-P", "17"],
+            &["nas", "-w", "1"],
+            &["nas", "-l", "1M"],
+            &["nas", "-l", "0"],
+            &["nas", "--repeat", "0"],
+            &["nas", "--assert-floor", "0%"],
+            &["nas", "--assert-floor", "101"],
+            &["nas", "--assert-floor", "nan"],
+            &["nas", "--link", "eth1@100Mbit"],
+            &["nas", "--disk", "=name"],
+            &["nas", "--disk", "file=../x"],
+            &["nas", "--json", "--json-stream"],
+            &["nas", "-p", "0"],
+            &[],
+        ] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+        assert_eq!(measure(&["nas", "--assert-floor", "97%"]).assert_floor, Some(0.97));
+        assert_eq!(measure(&["nas", "--assert-floor", "97.5"]).assert_floor, Some(0.975));
+    }
+
+    #[test]
+    fn a_disk_may_have_a_name_there() {
+        let disk = measure(&["nas", "--disk", "a=b=c/d"]).disk.unwrap();
+        assert_eq!((disk.source, disk.target), ("a=b".into(), Some(Name::parse(b"c/d").unwrap())));
+        assert_eq!(measure(&["nas", "--disk", "a"]).disk.unwrap().target, None);
+    }
+
+    #[test]
+    fn reports_that_are_there_need_no_host() {
+        assert!(matches!(parse(&["list"]).unwrap().stored, Some(Stored::List)));
+        let Some(Stored::Compare(Compare { a, b, json })) = parse(&["compare", "a.json", "1f2e"]).unwrap().stored else { panic!() };
+        assert_eq!((a, b, json), ("a.json".into(), "1f2e".into(), false));
+        assert!(parse(&["compare", "a.json"]).is_err());
+        assert!(parse(&["list", "-R"]).is_err());
+    }
+}

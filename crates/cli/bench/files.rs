@@ -1,0 +1,89 @@
+//! Files that a bench writes: whole, or not at all.
+
+use std::{
+    fs::{self, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::failure::Failure;
+
+/// Puts a file in the place of another or of none, at once: whoever reads it meanwhile sees the one or the other whole.
+///
+/// Its mode is what the umask leaves of 0666, so that a collector of metrics may read it.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    write(path, bytes).map_err(|source| Failure::Write { path: path.to_owned(), source })
+}
+
+/// Makes sure that a file can be written there, before minutes go into what shall be in it.
+pub(super) fn check(path: &Path) -> Result<(), Failure> {
+    let failed = |source| Failure::Write { path: path.to_owned(), source };
+    if path.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    temporary(path).map(drop).map_err(failed)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = temporary(path)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+/// Its name begins with a point and does not end as the file's does: node_exporter reads every name that ends in `.prom`.
+fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let mode = Permissions::from_mode(0o666);
+    tempfile::Builder::new().prefix(".nicstripe-").suffix(".tmp").permissions(mode).tempfile_in(folder(path))
+}
+
+fn folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Reads a file of at most `most` bytes.
+pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let size = fs::metadata(path)?.len();
+    if size > most {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("{size} bytes are more than a report of a bench has")));
+    }
+    fs::read(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_nothing_else_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bench.prom");
+        check(&path).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_ne!(fs::metadata(&path).unwrap().permissions().mode() & 0o400, 0);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_to_is_found_before_the_bench() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(check(&folder.path().join("none/bench.html")).is_err());
+        assert!(check(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        fs::write(&path, b"12345").unwrap();
+        assert_eq!(read(&path, 5).unwrap(), b"12345");
+        assert!(read(&path, 4).is_err());
+    }
+}

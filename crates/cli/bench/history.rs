@@ -1,0 +1,281 @@
+//! Reports that are kept: a folder with a file for each, of which the oldest go.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use nicstripe::{
+    bench::{BenchReport, Ends, HostFacts, Limiter, SCHEMA, Spread},
+    escaped,
+    trust::Home,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::{
+    failure::BenchError,
+    files,
+    reading::{limiter_text, short_id},
+    unit::{RateUnit, bytes_a_second, percent},
+};
+use crate::{failure::Failure, table::aligned};
+
+/// The folder of reports that are kept.
+#[derive(Debug)]
+pub(crate) struct History {
+    folder: PathBuf,
+    most: usize,
+}
+
+/// What a list shows of a report.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Brief {
+    schema: String,
+    id: String,
+    started: String,
+    complete: bool,
+    hosts: Ends<HostFacts>,
+    summary: BriefSummary,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct BriefSummary {
+    #[serde(default)]
+    together: Option<Spread>,
+    #[serde(default)]
+    reverse: Option<Spread>,
+    #[serde(default)]
+    both: Option<Spread>,
+    #[serde(default)]
+    efficiency: Option<f64>,
+    #[serde(default)]
+    limiter: Option<Limiter>,
+}
+
+impl History {
+    /// Finds the folder; it need not be there.
+    pub(crate) fn of(home: &Home) -> Self {
+        Self { folder: home.state().join("bench"), most: MOST }
+    }
+
+    /// Keeps a report, and lets the oldest go.
+    pub(crate) fn keep(&self, report: &BenchReport) -> Result<(), Failure> {
+        let failed = |source| Failure::Write { path: self.folder.clone(), source };
+        fs::create_dir_all(&self.folder).map_err(failed)?;
+        let path = self.folder.join(file_name(report));
+        let json = serde_json::to_vec(report).map_err(|error| Failure::Write { path: path.clone(), source: error.into() })?;
+        files::replace(&path, &json)?;
+        let names = self.names().map_err(failed)?;
+        for name in &names[..names.len().saturating_sub(self.most)] {
+            fs::remove_file(self.folder.join(name)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Returns what is kept, the newest last. A file that is no report is left out.
+    pub(crate) fn list(&self) -> Result<Vec<Brief>, Failure> {
+        let names = self.names().map_err(|source| BenchError::Read { path: self.folder.clone(), source })?;
+        Ok(names.iter().filter_map(|name| read(&self.folder.join(name)).ok()).collect())
+    }
+
+    /// Reads a report: of a file, or of the history by the beginning of its id.
+    pub(crate) fn find(&self, text: &Path) -> Result<BenchReport, Failure> {
+        if text.exists() {
+            return Ok(read(text)?);
+        }
+        let typed = text.to_string_lossy();
+        let begins = |brief: &Brief| typed.len() >= LEAST_TYPED && brief.id.starts_with(&*typed);
+        let names = self.names().unwrap_or_default();
+        let paths = names.iter().map(|name| self.folder.join(name));
+        let found: Vec<PathBuf> = paths.filter(|path| read::<Brief>(path).is_ok_and(|brief| begins(&brief))).collect();
+        match &found[..] {
+            [path] => Ok(read(path)?),
+            others => Err(BenchError::Unknown { text: escaped(typed.as_bytes()), count: others.len() }.into()),
+        }
+    }
+
+    /// Returns the names of reports, which sort by time.
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry?.file_name().into_string().ok().filter(|name| name.ends_with(".json") && !name.starts_with('.')));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+/// Lines up reports for a person.
+pub(crate) fn table(briefs: &[Brief]) -> Vec<String> {
+    let mut rows = vec![["id", "began (UTC)", "machines", "Mbit/s", "MB/s (MiB/s)", "of theory", "limited by"].map(str::to_owned)];
+    rows.extend(briefs.iter().map(Brief::row));
+    aligned(&rows)
+}
+
+impl Brief {
+    fn row(&self) -> [String; 7] {
+        let name = |host: &HostFacts| host.name.as_ref().map_or_else(|| "?".to_owned(), |name| escaped(name.as_bytes()));
+        let summary = &self.summary;
+        let of_all = [(summary.together, "→"), (summary.reverse, "←"), (summary.both, "↔")];
+        let (total, way) = of_all.into_iter().find_map(|(total, way)| Some((Some(total?), way))).unwrap_or((None, "→"));
+        let unknown = || "?".to_owned();
+        let limiter = summary.limiter.map_or_else(String::new, |limiter| limiter_text(limiter).to_owned());
+        let separator = if limiter.is_empty() || self.complete { "" } else { ", " };
+        [
+            short_id(&self.id),
+            escaped(self.started.trim_end_matches('Z').replace('T', " ").as_bytes()),
+            format!("{} {way} {}", name(&self.hosts.client), name(&self.hosts.daemon)),
+            total.map_or_else(unknown, |total| RateUnit::Megabits.text(total.median_bps)),
+            total.map_or_else(unknown, |total| bytes_a_second(total.median_bps).replace(" MB/s", "").replace(" MiB/s", "")),
+            summary.efficiency.map_or_else(unknown, percent),
+            if self.complete { limiter } else { format!("{limiter}{separator}not complete") },
+        ]
+    }
+}
+
+fn read<T: DeserializeOwned + Versioned>(path: &Path) -> Result<T, BenchError> {
+    let bytes = files::read(path, LARGEST).map_err(|source| BenchError::Read { path: path.to_owned(), source })?;
+    let no_report = |source| BenchError::NoReport { path: path.to_owned(), source };
+    let report: T = parse(&bytes).map_err(no_report)?;
+    match report.version() == SCHEMA {
+        true => Ok(report),
+        false => {
+            Err(no_report(serde::de::Error::custom(format!("its schema is {:?}, not {SCHEMA:?}", escaped(report.version().as_bytes())))))
+        }
+    }
+}
+
+/// Reads one document, or the last line of `--json-stream`.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
+    let whole = serde_json::from_slice(bytes);
+    let lines = bytes.trim_ascii_end();
+    match (whole, lines.iter().rposition(|byte| *byte == b'\n')) {
+        (Err(_), Some(end)) => serde_json::from_slice(&lines[end..]),
+        (whole, _) => whole,
+    }
+}
+
+/// A document that names its version.
+trait Versioned {
+    fn version(&self) -> &str;
+}
+
+impl Versioned for BenchReport {
+    fn version(&self) -> &str {
+        &self.schema
+    }
+}
+
+impl Versioned for Brief {
+    fn version(&self) -> &str {
+        &self.schema
+    }
+}
+
+/// Begins with the time, so that names sort by it; holds nothing that came from a peer.
+fn file_name(report: &BenchReport) -> String {
+    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).take(32).collect::<String>();
+    format!("{}-{}.json", plain(&report.started), plain(&report.id))
+}
+
+/// A report has some 100 KB: this is some 20 MB.
+const MOST: usize = 200;
+
+/// No report that this program writes comes near; a file that does is not one.
+const LARGEST: u64 = 64 << 20;
+
+/// Fewer digits of an id are rather a mistyped file.
+const LEAST_TYPED: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::samples;
+
+    fn history(folder: &Path, most: usize) -> History {
+        History { folder: folder.join("bench"), most }
+    }
+
+    /// A report of that minute, whose id begins with it.
+    fn at(minute: u32) -> BenchReport {
+        BenchReport {
+            id: format!("{minute:08x}7b2d48d6a5e3c1b09f876543"),
+            started: format!("2026-05-17T09:{minute:02}:07Z"),
+            ..samples::shared()
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_found_by_the_beginning_of_its_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = history(folder.path(), 10);
+        assert_eq!(history.list().unwrap(), []);
+        history.keep(&at(1)).unwrap();
+        history.keep(&at(2)).unwrap();
+        assert_eq!(history.find("00000002".as_ref()).unwrap(), at(2));
+        for (text, expected) in [("0000", 2), ("ffff", 0), ("0", 0), ("", 0)] {
+            let error = history.find(text.as_ref()).unwrap_err();
+            assert!(matches!(&error, Failure::Bench(BenchError::Unknown { count, .. }) if *count == expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = history(folder.path(), 3);
+        for minute in [5, 4, 3, 2, 1, 6] {
+            history.keep(&at(minute)).unwrap();
+        }
+        let kept: Vec<String> = history.list().unwrap().into_iter().map(|brief| brief.started).collect();
+        assert_eq!(kept, ["2026-05-17T09:04:07Z", "2026-05-17T09:05:07Z", "2026-05-17T09:06:07Z"]);
+    }
+
+    #[test]
+    fn the_list_has_a_line_for_each_report_also_one_that_is_not_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = history(folder.path(), 10);
+        history.keep(&at(1)).unwrap();
+        history.keep(&BenchReport { started: "2026-05-17T10:00:00Z".into(), ..samples::partial() }).unwrap();
+        fs::write(history.folder.join("20269999-x.json"), "{}").unwrap();
+        fs::write(history.folder.join("note.txt"), "mine").unwrap();
+        let lines = table(&history.list().unwrap());
+        assert_eq!(lines.len(), 3, "{lines:#?}");
+        assert!(lines[1].contains("laptop → nas") && lines[1].ends_with("shared"), "{}", lines[1]);
+        assert!(lines[2].ends_with("not complete"), "{}", lines[2]);
+    }
+
+    #[test]
+    fn a_file_is_read_as_one_document_and_as_a_stream() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = history(folder.path(), 10);
+        let path = folder.path().join("stream.json");
+        let json = serde_json::to_string(&at(1)).unwrap();
+        fs::write(&path, format!("{{\"event\":\"note\"}}\n{json}\n")).unwrap();
+        assert_eq!(history.find(&path).unwrap(), at(1));
+        fs::write(&path, json).unwrap();
+        assert_eq!(history.find(&path).unwrap(), at(1));
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = history(folder.path(), 10);
+        let path = folder.path().join("x.json");
+        let other = serde_json::to_string(&BenchReport { schema: "nicstripe-bench-report/2".into(), ..at(1) }).unwrap();
+        for text in ["", "{}", "[1]", "null", &other, "\n\n"] {
+            fs::write(&path, text).unwrap();
+            assert!(matches!(history.find(&path), Err(Failure::Bench(BenchError::NoReport { .. }))), "{text:.40}");
+        }
+        assert!(matches!(history.find(folder.path()), Err(Failure::Bench(BenchError::Read { .. }))));
+    }
+
+    #[test]
+    fn a_name_of_a_file_holds_nothing_that_a_report_could_smuggle_in() {
+        let report = BenchReport { id: "../../x".into(), started: "../2026".into(), ..samples::empty() };
+        assert_eq!(file_name(&report), "2026-x.json");
+    }
+}

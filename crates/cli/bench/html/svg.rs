@@ -1,0 +1,220 @@
+//! Drawings, written by hand: shapes, scales and axes.
+
+use std::fmt::{Display, Write as _};
+
+/// Width of every drawing in its own units. Text has 13 of them, so that it can be read where a drawing has 400 pixels.
+pub(super) const WIDTH: f64 = 480.0;
+
+/// One drawing under construction.
+#[derive(Debug)]
+pub(super) struct Svg {
+    height: f64,
+    body: String,
+}
+
+/// Where a text is held.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+impl Svg {
+    /// Begins a drawing of this height.
+    pub(super) fn new(height: f64) -> Self {
+        Self { height, body: String::new() }
+    }
+
+    /// Ends it; the label is for those who do not see it.
+    pub(super) fn finish(self, label: &str) -> String {
+        let (height, body, label) = (self.height, self.body, escape(label));
+        format!(r#"<svg viewBox="0 0 {WIDTH:.0} {height:.0}" role="img" aria-label="{label}">{body}</svg>"#)
+    }
+
+    /// Draws a rectangle; the note is shown where a pointer rests on it.
+    pub(super) fn rect(&mut self, class: &str, area: [f64; 4], note: &str) {
+        let [x, y, width, height] = area;
+        let (width, height) = (width.max(0.0), height.max(0.0));
+        let note = if note.is_empty() { String::new() } else { format!("<title>{}</title>", escape(note)) };
+        let _ = write!(self.body, r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}">{note}</rect>"#);
+    }
+
+    /// Draws a line.
+    pub(super) fn line(&mut self, class: &str, from: [f64; 2], to: [f64; 2]) {
+        let ([x1, y1], [x2, y2]) = (from, to);
+        let _ = write!(self.body, r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#);
+    }
+
+    /// Draws a line through points.
+    pub(super) fn polyline(&mut self, class: &str, points: &[[f64; 2]]) {
+        let points = joined(points);
+        let _ = write!(self.body, r#"<polyline class="{class}" points="{points}"/>"#);
+    }
+
+    /// Draws an area.
+    pub(super) fn polygon(&mut self, class: &str, points: &[[f64; 2]]) {
+        let points = joined(points);
+        let _ = write!(self.body, r#"<polygon class="{class}" points="{points}"/>"#);
+    }
+
+    /// Draws a point.
+    pub(super) fn circle(&mut self, class: &str, at: [f64; 2], radius: f64, note: &str) {
+        let [x, y] = at;
+        let note = escape(note);
+        let _ = write!(self.body, r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="{radius:.1}"><title>{note}</title></circle>"#);
+    }
+
+    /// Writes a text.
+    pub(super) fn text(&mut self, class: &str, at: [f64; 2], anchor: Anchor, text: impl Display) {
+        let [x, y] = at;
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let text = escape(&text.to_string());
+        let _ = write!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
+    }
+
+    /// Writes what shapes stand for, from left to right, in as many lines as it takes, and returns where the last ends.
+    pub(super) fn legend(&mut self, y: f64, entries: &[(String, String)]) -> f64 {
+        let (mut x, mut y) = (0.0, y);
+        for (class, text) in entries {
+            let width = 20.0 + text_width(text) + 14.0;
+            if x + width > WIDTH + 14.0 && x > 0.0 {
+                (x, y) = (0.0, y + 18.0);
+            }
+            match class.strip_prefix("line ") {
+                Some(class) => self.line(class, [x + 1.0, y - 4.5], [x + 15.0, y - 4.5]),
+                None => self.rect(class, [x + 1.0, y - 10.0, 13.0, 11.0], ""),
+            }
+            self.text("", [x + 20.0, y], Anchor::Start, text);
+            x += width;
+        }
+        y
+    }
+}
+
+/// Turns values into places.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    from: f64,
+    to: f64,
+    start: f64,
+    end: f64,
+    logarithmic: bool,
+}
+
+impl Scale {
+    /// Puts `values[0]` at `places[0]` and `values[1]` at `places[1]`.
+    pub(super) fn linear(values: [f64; 2], places: [f64; 2]) -> Self {
+        let [from, to] = values;
+        Self { from, to: if to > from { to } else { from + 1.0 }, start: places[0], end: places[1], logarithmic: false }
+    }
+
+    /// The same by logarithms. Values are above 0.
+    pub(super) fn logarithmic(values: [f64; 2], places: [f64; 2]) -> Self {
+        let from = values[0].max(f64::MIN_POSITIVE).ln();
+        let to = values[1].max(f64::MIN_POSITIVE).ln();
+        Self { from, to: if to > from { to } else { from + 1.0 }, start: places[0], end: places[1], logarithmic: true }
+    }
+
+    /// Returns the place of a value, within the scale.
+    pub(super) fn place(self, value: f64) -> f64 {
+        let value = if self.logarithmic { value.max(f64::MIN_POSITIVE).ln() } else { value };
+        let part = ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
+        self.start + part * (self.end - self.start)
+    }
+}
+
+/// Returns round values from 0 up to the greatest, at most `most` steps of them.
+pub(super) fn ticks(greatest: f64, most: u32) -> Vec<f64> {
+    if !(greatest.is_finite() && greatest > 0.0) {
+        return vec![0.0];
+    }
+    let rough = greatest / f64::from(most);
+    let power = 10_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= rough * 0.999).unwrap_or(10.0 * power);
+    let count = (greatest / step + 1e-9).floor() as u32;
+    (0..=count).map(|index| f64::from(index) * step).collect()
+}
+
+/// Returns the powers of ten from below the least to above the greatest value.
+pub(super) fn decades(least: f64, greatest: f64) -> Vec<f64> {
+    let from = least.max(1e-9).log10().floor() as i32;
+    let to = (greatest.max(1e-9).log10().ceil() as i32).max(from + 1);
+    (from..=to.min(from + 12)).map(|power| 10_f64.powi(power)).collect()
+}
+
+/// Prints a tick: no decimals but those that it has.
+pub(super) fn tick_text(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Guesses how wide a text of 13 units is, in bold.
+pub(super) fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * 8.2
+}
+
+/// Returns text as HTML shows it. What cannot be shown is replaced before, by `escaped`.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+fn joined(points: &[[f64; 2]]) -> String {
+    let points: Vec<String> = points.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
+    points.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        assert_eq!(ticks(941.5, 5), [0.0, 200.0, 400.0, 600.0, 800.0]);
+        assert_eq!(ticks(1.0, 4), [0.0, 0.25, 0.5, 0.75, 1.0]);
+        assert_eq!(ticks(0.0, 5), [0.0]);
+        assert_eq!(ticks(f64::NAN, 5), [0.0]);
+        assert_eq!(tick_text(0.25), "0.25");
+        assert_eq!(tick_text(200.0), "200");
+    }
+
+    #[test]
+    fn decades_enclose_their_values() {
+        assert_eq!(decades(0.038, 2.3), [0.01, 0.1, 1.0, 10.0]);
+        assert_eq!(decades(1.0, 1.0).len(), 2);
+        assert!(decades(0.0, f64::MAX).len() <= 13);
+    }
+
+    #[test]
+    fn a_scale_never_leaves_its_drawing() {
+        let scale = Scale::linear([0.0, 10.0], [100.0, 0.0]);
+        assert_eq!([0.0, 5.0, 10.0, 20.0, -5.0].map(|value| scale.place(value)), [100.0, 50.0, 0.0, 0.0, 100.0]);
+        let scale = Scale::logarithmic([1.0, 100.0], [0.0, 100.0]);
+        assert!((scale.place(10.0) - 50.0).abs() < 1e-9);
+        assert_eq!(scale.place(0.0), 0.0);
+        assert!(Scale::linear([5.0, 5.0], [0.0, 10.0]).place(5.0).is_finite());
+    }
+
+    #[test]
+    fn text_cannot_become_markup() {
+        let mut svg = Svg::new(10.0);
+        svg.text("", [0.0, 0.0], Anchor::Start, r#"</text><script>"&'"#);
+        let drawn = svg.finish(r#""><b>"#);
+        assert!(!drawn.contains("<script") && !drawn.contains("<b>"), "{drawn}");
+    }
+}
