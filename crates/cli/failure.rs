@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use nicstripe::{
-    routes::RouteError,
+    routes::{MtuError, RouteError},
     trust::{HomeError, IdentityError, LineError, PeersError},
 };
 
@@ -120,6 +120,9 @@ pub(crate) enum Failure {
     /// Host routes.
     #[error(transparent)]
     Routes(#[from] RouteError),
+    /// MTUs.
+    #[error(transparent)]
+    Mtus(#[from] MtuError),
     /// `demo`.
     #[error(transparent)]
     Demo(#[from] DemoError),
