@@ -24,7 +24,9 @@ use nicstripe_proto::{
 };
 use rustix::fs::{Advice, fadvise};
 
-use crate::file::{Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest, WriteError};
+use crate::file::{
+    Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest, WriteError, earlier_source,
+};
 
 /// Reads the first `bytes` of a file or block device of our user, or all of a shorter one, from the disk and not from memory.
 ///
@@ -90,7 +92,8 @@ pub(crate) struct WritePlace<'a> {
 ///
 /// # Errors
 ///
-/// They cannot be written: there is too little space, another transfer is writing to that name, it is a directory's.
+/// They cannot be written: there is too little space, another transfer is writing to that name, a copy to it was interrupted and could
+/// not go on afterwards, or the name is a directory's.
 /// [`io::ErrorKind::Interrupted`] within when `stop` was set.
 pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
     if bytes == 0 {
@@ -141,6 +144,10 @@ impl Writer {
             // As part of a tree: then a device of that name is no place to write to.
             attributes: Some(Attributes::default()),
         };
+        let earlier = earlier_source(&request.dir, request.name, &request.peer_key);
+        if earlier.is_some_and(|earlier| !is_of_a_stage(earlier)) {
+            return Err(failed("measure", "a copy to that name was interrupted and waits to go on").with_code(FailCode::Exists));
+        }
         let (target, _) = Target::open(request)?;
         let mut block = Vec::with_capacity(CHUNK_LEN);
         while block.len() < CHUNK_LEN {
@@ -154,7 +161,7 @@ impl Writer {
             chunk_value(grid, ChunkId(number), &block[..len])
                 .map_err(|cause| FileError::new("measure", "the target", io::Error::other(cause)))
         };
-        let values = (0..grid.chunk_count()).map(value).collect::<Result<_, _>>();
+        let values = (0..grid.chunk_count()).map(value).collect::<Result<Vec<_>, _>>();
         let values = values.inspect_err(|_| target.discard())?;
         Ok(Self { target, block, values, buffers: BufferPool::default(), progress: Mutex::default(), changed: Condvar::new() })
     }
@@ -238,10 +245,15 @@ impl Writer {
     }
 }
 
+/// Whether this is what a stage writes: no file is like that.
+fn is_of_a_stage(source: SourceIdentity) -> bool {
+    SourceIdentity { size: 0, ..source } == SourceIdentity::default()
+}
+
 /// Has threads do `work` for chunks 0 to `count`, in their order as far as threads have one. Returns the first error.
 fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<(), FileError> + Sync) -> Result<(), FileError> {
     let next = AtomicU64::new(0);
-    let each = || {
+    let each = || -> Result<(), FileError> {
         loop {
             let chunk = next.fetch_add(1, Ordering::Relaxed);
             if chunk >= count {

@@ -65,6 +65,25 @@ fn what_a_killed_stage_has_left_goes_with_the_next() {
 }
 
 #[test]
+fn a_copy_that_was_interrupted_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, place_of) = (Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap(), || place(folder.path(), "target"));
+    writer.target.discard();
+    let source = SourceIdentity { size: MIB, inode: 12, ..SourceIdentity::default() };
+    let offer = Offer { transfer: TRANSFER, source, chunk_log2: CHUNK_LOG2, mode: 0o600, kind: None, data: None };
+    let WritePlace { dir, name, peer_key } = place_of();
+    let request =
+        TargetRequest { dir, name, offer: &offer, options: PutOptions::default(), peer_key, journal_id: [9; 16], attributes: None };
+    writer.target = Target::open(request).unwrap().0;
+    writer.write(&runs()).unwrap();
+    drop(writer);
+    let left = names(folder.path());
+    assert_eq!(left.len(), 2, "{left:?}");
+    let error = write_stage(place_of(), MIB, &runs()).unwrap_err();
+    assert_eq!((error.code, names(folder.path())), (FailCode::Exists, left));
+}
+
+#[test]
 fn a_copy_to_the_same_name_keeps_a_stage_away() {
     let folder = tempfile::tempdir().unwrap();
     let writer = Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap();
@@ -98,7 +117,7 @@ fn a_stage_that_is_stopped_leaves_nothing() {
 #[test]
 fn a_disk_that_is_full_is_an_error_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let error = write_stage(place(folder.path(), "target"), 1 << 50, &runs()).unwrap_err();
+    let error = write_stage(place(folder.path(), "target"), 1 << 43, &runs()).unwrap_err();
     assert_eq!(error.code, FailCode::NoSpace);
     assert_eq!(names(folder.path()), [""; 0]);
 }
