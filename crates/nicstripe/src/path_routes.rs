@@ -344,7 +344,7 @@ impl State {
     /// The same about an MTU. The MTUs that a helper had changed which somebody killed are put back by its successor.
     fn ask_mtu<T>(&mut self, state_dir: &Path, question: impl Fn(&mut RouteHelper) -> Result<T, MtuError>) -> Result<T, MtuError> {
         let is_new = self.helper.is_none();
-        let no_helper = |error| MtuError::Helper { source: io::Error::other(error) };
+        let no_helper = |error: RouteError| MtuError::Helper { source: io::Error::other(error) };
         match question(self.helper(state_dir).map_err(no_helper)?) {
             Err(MtuError::Helper { .. }) if !is_new => {
                 self.helper = None;
