@@ -71,7 +71,7 @@ impl Exit {
             Failure::Identity(error) => Self::of_config(error.io().is_some()),
             Failure::Peers(error) => Self::of_peers(error),
             Failure::Metrics { .. } => Self::Failed,
-            Failure::Routes(_) | Failure::Home(_) | Failure::Runtime(_) | Failure::Signals(_) => Self::Failed,
+            Failure::Routes(_) | Failure::Mtus(_) | Failure::Home(_) | Failure::Runtime(_) | Failure::Signals(_) => Self::Failed,
             Failure::Bench(error) => Self::of_bench(error),
             Failure::Demo(DemoError::Digest { .. }) => Self::Digest,
             Failure::Demo(_) => Self::Failed,

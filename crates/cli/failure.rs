@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use nicstripe::{
-    routes::RouteError,
+    routes::{MtuError, RouteError},
     trust::{HomeError, IdentityError, LineError, PeersError},
 };
 
@@ -124,6 +124,9 @@ pub(crate) enum Failure {
     /// `bench`.
     #[error(transparent)]
     Bench(#[from] BenchError),
+    /// MTUs.
+    #[error(transparent)]
+    Mtus(#[from] MtuError),
     /// `demo`.
     #[error(transparent)]
     Demo(#[from] DemoError),

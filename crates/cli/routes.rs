@@ -1,9 +1,9 @@
-//! `nicstripe routes`: the host routes that nicstripe has installed.
+//! `nicstripe routes`: the host routes that nicstripe has installed, and the MTUs that it has changed.
 
 use std::io;
 
 use clap::{Args, Subcommand};
-use nicstripe::routes::{self, HostRoute};
+use nicstripe::routes::{self, ChangedMtu, HostRoute};
 use rustix::net::{AddressFamily, SocketType, netdevice::index_to_name, socket};
 
 use crate::{failure::Failure, places, stdout, terminal::Terminal};
@@ -19,7 +19,7 @@ pub(crate) struct RoutesArgs {
 enum Action {
     /// Print them, one a line: destination, interface, and the processes that want it
     List,
-    /// Remove those whose process is gone, and print what was removed; every start of nicstripe does the same
+    /// Remove those whose process is gone, put back MTUs that were left changed, and print both; every start of nicstripe does the same
     Clean,
 }
 
@@ -31,14 +31,20 @@ impl RoutesArgs {
             Action::List => {
                 let found = routes::list(&state_dir)?;
                 found.iter().try_for_each(|(route, owners)| stdout::line(described(route, owners.as_deref())))?;
-                if found.is_empty() {
+                let mtus = routes::list_mtus(&state_dir)?;
+                mtus.iter().try_for_each(|changed| stdout::line(described_mtu(changed)))?;
+                if found.is_empty() && mtus.is_empty() {
                     terminal.say("no route of ours is installed");
                 }
             }
             Action::Clean => {
                 let removed = routes::clean(&state_dir)?;
                 removed.iter().try_for_each(|route| stdout::line(format_args!("removed {}", place(route))))?;
-                if removed.is_empty() {
+                let restored = routes::clean_mtus(&state_dir)?;
+                restored.iter().try_for_each(|changed| {
+                    stdout::line(format_args!("put back the MTU {} of {}, which was {}", changed.was, changed.name, changed.now))
+                })?;
+                if removed.is_empty() && restored.is_empty() {
                     terminal.say("nothing to remove");
                 }
             }
@@ -55,6 +61,14 @@ fn described(route: &HostRoute, owners: Option<&[u32]>) -> String {
             let owners: Vec<String> = owners.iter().map(u32::to_string).collect();
             format!("{}  in use by process {}", place(route), owners.join(", "))
         }
+    }
+}
+
+fn described_mtu(changed: &ChangedMtu) -> String {
+    let ChangedMtu { name, now, was, .. } = changed;
+    match changed.owner {
+        Some(owner) => format!("{name} has MTU {now} and gets back {was}  in use by process {owner}"),
+        None => format!("{name} has MTU {now} and gets back {was}  left over, its process is gone"),
     }
 }
 

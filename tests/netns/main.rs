@@ -39,6 +39,8 @@ mod kills;
 #[cfg(target_os = "linux")]
 mod links;
 #[cfg(target_os = "linux")]
+mod mtu;
+#[cfg(target_os = "linux")]
 mod offers;
 #[cfg(target_os = "linux")]
 mod permissions;
@@ -88,6 +90,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         failures::TESTS,
         faults::TESTS,
         routes::TESTS,
+        mtu::TESTS,
         kills::TESTS,
         offers::TESTS,
         hotplug::TESTS,

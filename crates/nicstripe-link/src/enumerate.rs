@@ -336,14 +336,14 @@ pub(crate) const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 /// `struct ifinfomsg`: family, pad, type (u16), index (i32), flags (u32), change (u32).
-const IFINFO_LEN: usize = 16;
+pub(crate) const IFINFO_LEN: usize = 16;
 /// `struct ifaddrmsg`: family, prefix length, flags, scope, index (u32).
 const IFADDR_LEN: usize = 8;
 
 // include/uapi/linux/if_link.h
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
+pub(crate) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_QDISC: u16 = 6;
 const IFLA_MASTER: u16 = 10;

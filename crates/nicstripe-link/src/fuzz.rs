@@ -5,13 +5,15 @@
 use std::path::Path;
 
 use crate::{
-    counters,
+    counters, cpu,
     egress_limit::{Class, Limiter},
     enumerate::{AddressMessage, LinkMessage},
+    file_system, host_facts,
     interface::{InterfaceIndex, InterfaceName},
     lookup,
+    mtu::MtuRecord,
     netlink::{Attributes, Message, Messages},
-    route_ledger::{Stat, records_of},
+    route_ledger::{Record, Recorded, Stat, records_of},
     route_policy::resolvers,
     route_protocol::{ANSWER_LEN, Answer, REQUEST_LEN, Request},
     route_table::Entry,
@@ -62,6 +64,9 @@ fn texts(text: &str) {
     let _ = Stat::parse(text);
     resolvers(text).for_each(drop);
     let _ = device_type_of(text, InterfaceIndex(3));
+    cpu::parse(text);
+    host_facts::parse(text);
+    file_system::parse(text);
 }
 
 /// What is said over the pipe of the route helper, and what stands in its file, as the first byte says: there is one way to say it.
@@ -91,10 +96,15 @@ fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 fn ledger(bytes: &[u8]) {
-    let records = records_of(bytes, Path::new("routes.jsonl"));
+    read_back::<Record>(bytes);
+    read_back::<MtuRecord>(bytes);
+}
+
+fn read_back<R: Recorded + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+    let records = records_of::<R>(bytes, Path::new(R::FILE));
     let lines = records.iter().map(|record| serde_json::to_string(record).expect("a record is plain data"));
     let written: String = lines.map(|line| line + "\n").collect();
-    assert_eq!(records_of(written.as_bytes(), Path::new("routes.jsonl")), records);
+    assert_eq!(records_of::<R>(written.as_bytes(), Path::new(R::FILE)), records);
 }
 
 #[cfg(test)]
@@ -214,7 +224,9 @@ mod tests {
         let line = |text: &str| with(2, text.as_bytes());
         let owner = r#"{"owner":{"pid":17,"start_time":4711,"boot":"b"},"namespace":7,"#;
         let record = format!("{owner}\"destination\":\"fd00::2\",\"interface\":3,\"prefer_source\":\"fd00::1\",\"metric\":50}}\n");
-        assert_eq!(records_of(record.as_bytes(), Path::new("")).len(), 1);
+        let mtu = format!("{owner}\"interface\":3,\"name\":\"eth1\",\"mac\":\"52:54:00:12:34:56\",\"was\":1500,\"set\":[4000,9000]}}\n");
+        assert_eq!(records_of::<MtuRecord>(mtu.as_bytes(), Path::new("")).len(), 1);
+        assert_eq!(records_of::<Record>(record.as_bytes(), Path::new("")).len(), 1);
         let answer = Answer { status: crate::route_protocol::Status::Routed, detail: 4, interface: 3, address: Some(v4.destination) };
         let mut half = Request::Add(v6).encode();
         half[2] = 4;
@@ -229,6 +241,9 @@ mod tests {
                 ("half-of-an-address-too-much", with(0, &half)),
                 ("answer", with(1, &answer.encode())),
                 ("answer-malformed", with(1, &Answer::MALFORMED.encode())),
+                ("set-mtu", with(0, &Request::SetMtu { interface: InterfaceIndex(7), mtu: 9000, seconds: 60 }.encode())),
+                ("restore-mtu", with(0, &Request::RestoreMtu(InterfaceIndex(7)).encode())),
+                ("record-mtu", line(&mtu)),
                 ("record", line(&record)),
                 ("records-torn", line(&format!("\u{fffd}{{\n{record}\n{}", &record[..40]))),
                 ("record-metric-0", line(&record.replace("50}", "0}"))),

@@ -11,11 +11,13 @@
 //! | tell me when one changes | [`Changes`] |
 //! | a listener or a connection on exactly this interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
 //! | who is on this cable, before anybody has an address? | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
-//! | how is this connection doing? | [`tcp_info`], [`tune`], [`change_congestion`] |
+//! | how is this connection doing? | [`tcp_info`], [`tune`], [`change_congestion`], [`set_buffers`] |
 //! | what has it carried? how does a bond spread? | [`counters`], [`streams_for`] |
 //! | what keeps cables of one subnet apart, and what would help? | [`Sysctls`], [`arp_flux_remedy`], [`strict_path_remedies`] |
 //! | which way would the kernel send this? | [`route_to`], [`interface_for`] |
 //! | send this address by that interface | [`RouteHelper`], [`Routes`], [`may_install`] |
+//! | give this interface another MTU for a while | [`RouteHelper::set_mtu`], [`Mtus`] |
+//! | what machine is this, and what does it do meanwhile? | [`HostFacts`], [`CpuMeter`], [`interface_details`], [`file_system`] |
 //! | may this process do so? not any more | [`may_change_routes`], [`give_up_routes`] |
 //!
 //! Everything but [`Changes`] is synchronous: the kernel answers netlink requests inside the system call, so there is
@@ -31,10 +33,15 @@
 pub use crate::{
     bond::{Bond, BondMode, BondStreams, TransmitHash, streams_for},
     counters::{Counters, counters},
+    cpu::{CpuMeter, CpuReading, CpuSpent},
     enumerate::{InterfacesError, interfaces},
+    ethtool::{Duplex, InterfaceDetails, interface_details},
     events::{Change, Changes},
+    file_system::file_system,
+    host_facts::HostFacts,
     interface::{Interface, InterfaceAddress, InterfaceIndex, InterfaceKind, InterfaceName, InvalidName, LeftOut, LineRate, MacAddress},
     lookup::{RouteTo, interface_for, route_to},
+    mtu::{ChangedMtu, MAX_MTU, MIN_MTU, MtuError, Mtus},
     multicast::{multicast_listener, multicast_sender, receive_from_neighbour, send_to_neighbour},
     remedy::{Remedy, StrictPath, arp_flux_remedy, strict_path_remedies},
     rights::{give_up_routes, may_change_routes},
@@ -45,20 +52,29 @@ pub use crate::{
     socket::{arrival_interface, listen, pinned_socket},
     sysctls::{Setting, Sysctls},
     tcp_info::{TcpInfo, tcp_info},
-    tune::{Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, change_congestion, tune},
+    tune::{
+        BufferSizes, Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, buffers,
+        change_congestion, set_buffers, tune,
+    },
 };
 
 mod bond;
 mod counters;
+mod cpu;
 mod egress_limit;
 mod enumerate;
+mod ethtool;
 mod events;
+mod file_system;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod host_facts;
 mod interface;
 mod line_rate;
 mod lookup;
+mod mtu;
+mod mtu_server;
 mod multicast;
 mod netlink;
 mod remedy;

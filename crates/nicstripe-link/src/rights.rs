@@ -2,7 +2,15 @@
 //!
 //! Linux keeps rights by thread; a new thread or process has those of the thread that started it.
 
-use std::{io, os::linux::fs::MetadataExt as _, path::Path};
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::{
+        fd::{FromRawFd as _, OwnedFd},
+        linux::fs::MetadataExt as _,
+    },
+    path::Path,
+};
 
 use rustix::{
     fs::Mode,
@@ -91,13 +99,44 @@ pub(crate) fn gained_by_execution() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Has the signals ignored that end a group of processes, for one that ends in order when its input does.
-pub(crate) fn ignore_signals() {
-    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE] {
+/// Has the signals that end a group of processes not end this one, which ends in order when its input does. Returns a descriptor that can be
+/// read when one came; `None` where the kernel gives none.
+///
+/// To be called while the process has one thread: others would not have them blocked.
+pub(crate) fn hold_signals() -> Option<OwnedFd> {
+    for signal in [libc::SIGPIPE].into_iter().chain(ENDING) {
         // SAFETY: SIG_IGN is no function that could run; the numbers are those of signals that may be ignored.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` writes all of the set before the others read it, and its pointer is that of a live place; the signal numbers
+    // are valid. Mask and descriptor change nothing in memory.
+    let descriptor = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        ENDING.into_iter().for_each(|signal| _ = libc::sigaddset(set.as_mut_ptr(), signal));
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if descriptor < 0 {
+        return None;
+    }
+    for signal in ENDING {
+        // SAFETY: SIG_DFL is no function either. The signal stays blocked: one that is ignored would not come to the descriptor.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: the kernel has just made it, and nobody else has it.
+    Some(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
+
+/// Whether whoever started this program could change an interface's MTU without it: it is root, or has lent its own rights.
+///
+/// A helper that was given the right to change routes for everybody's use must not change MTUs for everybody.
+pub(crate) fn may_change_mtus() -> bool {
+    !gained_by_execution() || rustix::process::getuid().is_root()
+}
+
+/// The signals that end a group of processes.
+const ENDING: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
 const RIGHT: CapabilitySet = CapabilitySet::NET_ADMIN;
 

@@ -15,13 +15,14 @@ use std::{
 
 use crate::{
     interface::InterfaceIndex,
+    mtu::MtuError,
     rights::Lent,
-    route_protocol::{ANSWER_LEN, Answer, Request},
+    route_protocol::{ANSWER_LEN, Answer, MAX_MTU_SECONDS, Request},
     route_server,
     routes::{HostRoute, RouteError},
 };
 
-/// Something that installs host routes on request, and removes them when this is dropped or the process ends.
+/// Something that installs host routes and changes MTUs on request, and undoes that when this is dropped or the process ends.
 ///
 /// It applies the whole policy itself ([`may_install`](crate::may_install), at most [`MAX_ROUTES`](crate::MAX_ROUTES)), records
 /// each route before it is installed ([`Routes`](crate::Routes)), and puts back those that the kernel dropped when their interface
@@ -73,7 +74,7 @@ impl RouteHelper {
         let (ours, theirs) = connection()?;
         let directory = state_dir.to_owned();
         let serve = move || {
-            if let Err(error) = route_server::serve(&theirs, &theirs, &directory) {
+            if let Err(error) = route_server::serve(&theirs, &theirs, &directory, None) {
                 tracing::warn!(%error, "host routes cannot be looked after");
             }
         };
@@ -97,7 +98,22 @@ impl RouteHelper {
         self.ask(&Request::Restore(interface)).map(drop)
     }
 
-    /// Removes what dead processes have left, as the helper does when it starts. Returns how many routes that were.
+    /// Gives an interface another MTU, and returns the one that it had before this helper changed it.
+    ///
+    /// It is put back by [`restore_mtu`](Self::restore_mtu), after `longest` (in whole seconds, at most an hour; each call begins it anew),
+    /// when this is dropped, when this process ends in whatever way, and when the helper is told to end by a signal; if both are killed, at
+    /// the next start of any nicstripe. What is refused: [`MtuError`]. A helper that has rights which its caller lacks refuses all.
+    pub fn set_mtu(&mut self, interface: InterfaceIndex, mtu: u32, longest: Duration) -> Result<u32, MtuError> {
+        let seconds = longest.as_secs().clamp(1, MAX_MTU_SECONDS.into()) as u32;
+        self.ask_mtu(&Request::SetMtu { interface, mtu, seconds })
+    }
+
+    /// Puts back what an interface had before [`set_mtu`](Self::set_mtu). Returns whether that changed anything.
+    pub fn restore_mtu(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
+        self.ask_mtu(&Request::RestoreMtu(interface)).map(|changed| changed > 0)
+    }
+
+    /// Removes what dead processes have left, as the helper does when it starts: routes, and changed MTUs. Returns how many routes that were.
     pub fn clean(&mut self) -> Result<u32, RouteError> {
         self.ask(&Request::Clean)
     }
@@ -113,6 +129,11 @@ impl RouteHelper {
     fn ask(&mut self, request: &Request) -> Result<u32, RouteError> {
         let answer = self.exchange(request).map_err(|source| RouteError::Helper { source })?;
         answer.into_result(request, &self.state_dir)
+    }
+
+    fn ask_mtu(&mut self, request: &Request) -> Result<u32, MtuError> {
+        let answer = self.exchange(request).map_err(|source| MtuError::Helper { source })?;
+        answer.into_mtu_result(request, &self.state_dir)
     }
 
     fn exchange(&mut self, request: &Request) -> io::Result<Answer> {

@@ -1,7 +1,7 @@
-//! Who installed which route: a file of records under a lock, written before the kernel is asked.
+//! Who installed which route, and who changed which interface's MTU: files of records under a lock, written before the kernel is asked.
 //!
-//! `routes.jsonl` holds one record a line. It is replaced as a whole (write beside it, rename), so a reader never sees half
-//! of it, whatever is killed when. It is not synced to disk: routes do not outlive the machine's restart, nor need it.
+//! `routes.jsonl` and `mtus.jsonl` hold one record a line. Each is replaced as a whole (write beside it, rename), so a reader never sees
+//! half of it, whatever is killed when. They are not synced to disk: neither routes nor MTUs outlive the machine's restart.
 
 use std::{
     fs::{self, File},
@@ -17,10 +17,53 @@ use rustix::{
     io::Errno,
     process::{Pid, test_kill_process},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
 use tracing::warn;
 
-use crate::routes::{HostRoute, RouteError};
+use crate::routes::HostRoute;
+
+/// What is recorded, each kind in a file of its own.
+pub(crate) trait Recorded: Serialize + DeserializeOwned {
+    /// Name of the file.
+    const FILE: &'static str;
+    /// Name of what takes its place.
+    const NEW_FILE: &'static str;
+}
+
+impl Recorded for Record {
+    const FILE: &'static str = "routes.jsonl";
+    const NEW_FILE: &'static str = "routes.jsonl.new";
+}
+
+/// Why records cannot be read or written.
+#[derive(Debug, Error)]
+pub(crate) enum LedgerError {
+    /// The file cannot be used.
+    #[error("cannot keep the records in {}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Another process holds the lock.
+    #[error("cannot lock {} within {waited:?}", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// How long was waited.
+        waited: Duration,
+    },
+}
+
+impl LedgerError {
+    /// Names the file that an operation failed on.
+    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
 
 /// One installed route and the process that wants it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,10 +93,15 @@ impl Owner {
         Ok(Self { pid, start_time: stat.start_time, boot: boot_id()? })
     }
 
+    /// Whether it was a process of an earlier run of the machine, which left nothing in the kernel.
+    pub(crate) fn is_of_another_boot(&self) -> bool {
+        boot_id().is_ok_and(|boot| boot != self.boot)
+    }
+
     /// Whether the process still runs. In doubt it does: a route too many is repaired at the next start, a route taken
     /// from under a running transfer is not.
     pub(crate) fn is_alive(&self) -> bool {
-        if boot_id().is_ok_and(|boot| boot != self.boot) {
+        if self.is_of_another_boot() {
             return false;
         }
         match Stat::read(self.pid) {
@@ -106,31 +154,38 @@ fn boot_id() -> io::Result<String> {
 }
 
 /// Returns the inode of the calling thread's network namespace.
-pub(crate) fn namespace() -> io::Result<u64> {
-    Ok(fs::metadata("/proc/thread-self/ns/net")?.st_ino())
+pub(crate) fn namespace() -> Result<u64, LedgerError> {
+    let path = Path::new("/proc/thread-self/ns/net");
+    Ok(fs::metadata(path).map_err(LedgerError::at(path))?.st_ino())
+}
+
+/// Makes a state directory, if it is missing, and says who this process is.
+pub(crate) fn enter(state_dir: &Path) -> Result<Owner, LedgerError> {
+    fs::create_dir_all(state_dir).map_err(LedgerError::at(state_dir))?;
+    Owner::current().map_err(LedgerError::at(Path::new("/proc/self/stat")))
 }
 
 /// The records, locked against every other process and thread until this is dropped.
-pub(crate) struct Ledger<'d> {
+pub(crate) struct Ledger<'d, R = Record> {
     directory: &'d Path,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<R>,
     /// Its lock ends when it is closed.
     _lock: OwnedFd,
 }
 
-impl<'d> Ledger<'d> {
+impl<'d, R: Recorded> Ledger<'d, R> {
     /// Takes the lock and reads the records.
-    pub(crate) fn open(directory: &'d Path) -> Result<Self, RouteError> {
+    pub(crate) fn open(directory: &'d Path) -> Result<Self, LedgerError> {
         let lock = lock(&directory.join(LOCK_FILE))?;
         Ok(Self { directory, records: read(directory)?, _lock: lock })
     }
 
     /// Replaces the file by the records as they are.
-    pub(crate) fn save(&self) -> Result<(), RouteError> {
-        let path = self.directory.join(NEW_RECORDS_FILE);
-        self.write(&path).map_err(|source| RouteError::Ledger { path: path.clone(), source })?;
-        let target = self.directory.join(RECORDS_FILE);
-        fs::rename(&path, &target).map_err(|source| RouteError::Ledger { path: target, source })
+    pub(crate) fn save(&self) -> Result<(), LedgerError> {
+        let path = self.directory.join(R::NEW_FILE);
+        self.write(&path).map_err(LedgerError::at(&path))?;
+        let target = self.directory.join(R::FILE);
+        fs::rename(&path, &target).map_err(LedgerError::at(&target))
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
@@ -151,21 +206,21 @@ impl<'d> Ledger<'d> {
 }
 
 /// Reads the records of a directory without locking them: they are replaced as a whole. None where there is no file.
-pub(crate) fn read(directory: &Path) -> Result<Vec<Record>, RouteError> {
-    let path = directory.join(RECORDS_FILE);
+pub(crate) fn read<R: Recorded>(directory: &Path) -> Result<Vec<R>, LedgerError> {
+    let path = directory.join(R::FILE);
     let bytes = match read_file(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        bytes => bytes.map_err(|source| RouteError::Ledger { path: path.clone(), source })?,
+        bytes => bytes.map_err(LedgerError::at(&path))?,
     };
     Ok(records_of(&bytes, &path))
 }
 
 /// Reads the records of a file's bytes; a line that is none is passed over.
-pub(crate) fn records_of(bytes: &[u8], path: &Path) -> Vec<Record> {
+pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     let text = String::from_utf8_lossy(bytes);
     let records = text.lines().filter_map(|line| {
         let parsed = serde_json::from_str(line);
-        parsed.inspect_err(|error| warn!(path = %path.display(), %error, "a route record cannot be read")).ok()
+        parsed.inspect_err(|error| warn!(path = %path.display(), %error, "a record cannot be read")).ok()
     });
     records.collect()
 }
@@ -181,8 +236,8 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Opens and locks a file; the lock is held for microseconds by anyone, so waiting for it long means that something is wrong.
-fn lock(path: &PathBuf) -> Result<OwnedFd, RouteError> {
-    let fail = |source: Errno| RouteError::Ledger { path: path.clone(), source: source.into() };
+fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
+    let fail = |source: Errno| LedgerError::at(path)(source.into());
     // Reading is enough to lock, and all that a file of another member of the directory's group allows.
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, FILE_MODE).map_err(fail)?;
@@ -191,7 +246,7 @@ fn lock(path: &PathBuf) -> Result<OwnedFd, RouteError> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => thread::sleep(LOCK_RETRY),
-            Err(Errno::WOULDBLOCK) => return Err(RouteError::Locked { path: path.clone(), waited: LOCK_TIMEOUT }),
+            Err(Errno::WOULDBLOCK) => return Err(LedgerError::Locked { path: path.to_owned(), waited: LOCK_TIMEOUT }),
             Err(error) => return Err(fail(error)),
         }
     }
@@ -199,9 +254,8 @@ fn lock(path: &PathBuf) -> Result<OwnedFd, RouteError> {
 
 /// Ten times what the most records take.
 const MOST_BYTES: u64 = 1 << 20;
+/// One for all kinds of records.
 const LOCK_FILE: &str = "routes.lock";
-const RECORDS_FILE: &str = "routes.jsonl";
-const NEW_RECORDS_FILE: &str = "routes.jsonl.new";
 /// Read by the group of a shared directory, less the umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o640);
 
@@ -235,7 +289,7 @@ mod tests {
         ledger.records.push(record());
         ledger.save().unwrap();
         drop(ledger);
-        assert_eq!(Ledger::open(directory.path()).unwrap().records, [record()]);
+        assert_eq!(Ledger::<Record>::open(directory.path()).unwrap().records, [record()]);
     }
 
     #[test]
@@ -243,32 +297,32 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let good = serde_json::to_string(&record()).unwrap();
         let damaged = [b"\xff{\n".as_slice(), good.as_bytes(), b"\n\n", &good.as_bytes()[..20]].concat();
-        fs::write(directory.path().join(RECORDS_FILE), damaged).unwrap();
-        assert_eq!(Ledger::open(directory.path()).unwrap().records, [record()]);
+        fs::write(directory.path().join(Record::FILE), damaged).unwrap();
+        assert_eq!(Ledger::<Record>::open(directory.path()).unwrap().records, [record()]);
     }
 
     #[test]
     fn what_others_put_in_the_records_place_is_not_waited_for_nor_followed() {
         let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join(RECORDS_FILE);
+        let place = directory.path().join(Record::FILE);
         std::os::unix::fs::symlink("/proc/self/stat", &place).unwrap();
-        assert!(matches!(read(directory.path()), Err(RouteError::Ledger { .. })));
+        assert!(matches!(read::<Record>(directory.path()), Err(LedgerError::Io { .. })));
         fs::remove_file(&place).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &place, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert_eq!(read(directory.path()).unwrap(), []);
+        assert_eq!(read::<Record>(directory.path()).unwrap(), []);
         // Records are written beside it and take its place.
         Ledger { directory: directory.path(), records: vec![record()], _lock: lock(&directory.path().join(LOCK_FILE)).unwrap() }
             .save()
             .unwrap();
-        assert_eq!(read(directory.path()).unwrap(), [record()]);
+        assert_eq!(read::<Record>(directory.path()).unwrap(), [record()]);
     }
 
     #[test]
     fn a_held_lock_is_reported_and_not_waited_for_forever() {
         let directory = tempfile::tempdir().unwrap();
-        let _held = Ledger::open(directory.path()).unwrap();
-        let second = thread::scope(|scope| scope.spawn(|| Ledger::open(directory.path()).err()).join().unwrap());
-        assert!(matches!(second, Some(RouteError::Locked { .. })), "{second:?}");
+        let _held = Ledger::<Record>::open(directory.path()).unwrap();
+        let second = thread::scope(|scope| scope.spawn(|| Ledger::<Record>::open(directory.path()).err()).join().unwrap());
+        assert!(matches!(second, Some(LedgerError::Locked { .. })), "{second:?}");
     }
 
     #[test]

@@ -6,12 +6,12 @@
 //! | offset | request | answer |
 //! | --- | --- | --- |
 //! | 0 | version, 1 | version, 1 |
-//! | 1 | operation: 1 add, 2 remove, 3 restore, 4 clean | [`Status`] |
+//! | 1 | operation: 1 add, 2 remove, 3 restore, 4 clean, 5 set MTU, 6 restore MTU | [`Status`] |
 //! | 2 | family of the destination: 4, 6, or 0 for none | family of the address: 4, 6, or 0 for none |
 //! | 3 | family of the source: 4, 6, or 0 for none | 0 |
 //! | 4 | interface, u32 | detail, u32: see [`Status`] |
-//! | 8 | metric, u32 | interface that an error is about, u32 |
-//! | 12 | destination, 16 bytes; IPv4 takes the first four | address that an error is about, 16 bytes |
+//! | 8 | metric, or MTU, u32 | interface that an error is about, u32 |
+//! | 12 | destination, 16 bytes; IPv4 takes the first four. With an MTU: seconds that it may last, u32 | address that an error is about, 16 bytes |
 //! | 28 | source, 16 bytes | |
 
 use std::{
@@ -24,6 +24,7 @@ use std::{
 use crate::{
     enumerate::interfaces,
     interface::{InterfaceIndex, InterfaceName},
+    mtu::MtuError,
     route_ledger::LOCK_TIMEOUT,
     route_policy::Refusal,
     route_table::{protocol_name, protocol_number},
@@ -41,7 +42,14 @@ pub(crate) enum Request {
     Restore(InterfaceIndex),
     /// Remove what dead processes have left.
     Clean,
+    /// Give an interface another MTU, for at most so many seconds, 1 to [`MAX_MTU_SECONDS`]. Again begins them anew.
+    SetMtu { interface: InterfaceIndex, mtu: u32, seconds: u32 },
+    /// Give the interface back what it had.
+    RestoreMtu(InterfaceIndex),
 }
+
+/// Longest time that an MTU may stay changed without being asked for again.
+pub(crate) const MAX_MTU_SECONDS: u32 = 3600;
 
 /// Length of a request.
 pub(crate) const REQUEST_LEN: usize = 44;
@@ -58,6 +66,16 @@ impl Request {
                 bytes[4..8].copy_from_slice(&interface.0.to_le_bytes());
             }
             Self::Clean => bytes[1] = CLEAN,
+            Self::SetMtu { interface, mtu, seconds } => {
+                bytes[1] = SET_MTU;
+                for (place, value) in [(4, interface.0), (8, *mtu), (12, *seconds)] {
+                    bytes[place..place + 4].copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            Self::RestoreMtu(interface) => {
+                bytes[1] = RESTORE_MTU;
+                bytes[4..8].copy_from_slice(&interface.0.to_le_bytes());
+            }
         }
         bytes
     }
@@ -69,6 +87,8 @@ impl Request {
             REMOVE => Self::Remove(route(bytes)?),
             RESTORE => Self::Restore(InterfaceIndex(number(bytes, 4))),
             CLEAN => Self::Clean,
+            SET_MTU => Self::SetMtu { interface: InterfaceIndex(number(bytes, 4)), mtu: number(bytes, 8), seconds: seconds(bytes)? },
+            RESTORE_MTU => Self::RestoreMtu(InterfaceIndex(number(bytes, 4))),
             _ => return None,
         };
         (request.encode() == *bytes).then_some(request)
@@ -90,6 +110,11 @@ fn route(bytes: &[u8; REQUEST_LEN]) -> Option<HostRoute> {
         prefer_source: address(bytes[3], bytes, 28)?,
         metric: NonZeroU32::new(number(bytes, 8))?,
     })
+}
+
+/// How long an MTU may last; `None` for never and for too long.
+fn seconds(bytes: &[u8; REQUEST_LEN]) -> Option<u32> {
+    Some(number(bytes, 12)).filter(|seconds| (1..=MAX_MTU_SECONDS).contains(seconds))
 }
 
 /// Lays an address down and returns its family.
@@ -134,8 +159,9 @@ pub(crate) struct Answer {
 /// Length of an answer.
 pub(crate) const ANSWER_LEN: usize = 28;
 
-/// How a request ended. The detail is: of `Done` how many routes were added, removed or are there; of `Occupied` and `Routed` the
-/// protocol number of the route in the way; of `Kernel`, `List` and `Ledger` an errno; else zero.
+/// How a request ended. The detail is: of `Done` how many routes were added, removed or are there, what an interface's MTU was, or whether
+/// it was put back; of `Occupied` and `Routed` the protocol number of the route in the way; of `Kernel`, `List` and `Ledger` an errno; else
+/// zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {
@@ -159,11 +185,15 @@ pub(crate) enum Status {
     Routed = 17,
     Source = 18,
     Malformed = 19,
+    NotACable = 20,
+    Shared = 21,
+    OutOfRange = 22,
+    Ending = 23,
 }
 
 impl Status {
     /// In the order of their numbers.
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 24] = [
         Self::Done,
         Self::NotPermitted,
         Self::Occupied,
@@ -184,6 +214,10 @@ impl Status {
         Self::Routed,
         Self::Source,
         Self::Malformed,
+        Self::NotACable,
+        Self::Shared,
+        Self::OutOfRange,
+        Self::Ending,
     ];
 }
 
@@ -273,7 +307,7 @@ impl Answer {
         let (wanted, metric) = match request {
             Request::Add(route) | Request::Remove(route) => (route.interface, route.metric),
             Request::Restore(interface) => (*interface, HostRoute::DEFAULT_METRIC),
-            Request::Clean => (held, HostRoute::DEFAULT_METRIC),
+            Request::Clean | Request::SetMtu { .. } | Request::RestoreMtu(_) => (held, HostRoute::DEFAULT_METRIC),
         };
         let path = || directory.to_owned();
         Err(match self.status {
@@ -296,9 +330,71 @@ impl Answer {
             Status::NotOnLink => Refusal::NotOnLink { destination, interface: interface() }.into(),
             Status::Routed => Refusal::Routed { destination, protocol: protocol() }.into(),
             Status::Source => Refusal::Source { destination, interface: interface() }.into(),
-            Status::Malformed => RouteError::Helper { source: io::Error::other("the helper does not understand this program's requests") },
+            Status::Malformed => RouteError::Helper { source: not_understood() },
+            Status::NotACable | Status::Shared | Status::OutOfRange | Status::Ending => RouteError::Helper { source: not_an_answer() },
         })
     }
+
+    /// Says how a request about an MTU ended.
+    pub(crate) fn of_mtu(result: Result<u32, MtuError>) -> Self {
+        match result {
+            Ok(detail) => Self { status: Status::Done, detail, interface: 0, address: None },
+            Err(error) => Self::of_mtu_error(&error),
+        }
+    }
+
+    fn of_mtu_error(error: &MtuError) -> Self {
+        let errno = |source: &io::Error| source.raw_os_error().and_then(|errno| u32::try_from(errno).ok()).unwrap_or(0);
+        let (status, detail, interface) = match error {
+            MtuError::NotPermitted { interface } => (Status::NotPermitted, 0, interface.0),
+            MtuError::NoInterface { interface } => (Status::NoInterface, 0, interface.0),
+            MtuError::NotACable { interface } => (Status::NotACable, 0, interface.0),
+            MtuError::Shared { interface } => (Status::Shared, 0, interface.0),
+            MtuError::OutOfRange { interface, .. } => (Status::OutOfRange, 0, interface.0),
+            MtuError::HeldElsewhere { interface } => (Status::HeldElsewhere, 0, interface.0),
+            MtuError::TooMany { interface } => (Status::TooMany, 0, interface.0),
+            MtuError::Ending { interface } => (Status::Ending, 0, interface.0),
+            MtuError::Kernel { interface, source, .. } => (Status::Kernel, errno(source), interface.0),
+            MtuError::List(source) | MtuError::Helper { source } => (Status::List, errno(source), 0),
+            MtuError::Ledger { source, .. } => (Status::Ledger, errno(source), 0),
+            MtuError::Locked { .. } => (Status::Locked, 0, 0),
+        };
+        Self { status, detail, interface, address: None }
+    }
+
+    /// Turns the answer to a request about an MTU back into what the helper meant.
+    pub(crate) fn into_mtu_result(self, request: &Request, directory: &Path) -> Result<u32, MtuError> {
+        let interface = InterfaceIndex(self.interface);
+        let source = || io::Error::from_raw_os_error(self.detail.cast_signed());
+        let path = || directory.to_owned();
+        let mtu = if let Request::SetMtu { mtu, .. } = request { *mtu } else { 0 };
+        Err(match self.status {
+            Status::Done => return Ok(self.detail),
+            Status::NotPermitted => MtuError::NotPermitted { interface },
+            Status::NoInterface => MtuError::NoInterface { interface },
+            Status::NotACable => MtuError::NotACable { interface },
+            Status::Shared => MtuError::Shared { interface },
+            Status::OutOfRange => MtuError::OutOfRange { interface, mtu },
+            Status::HeldElsewhere => MtuError::HeldElsewhere { interface },
+            Status::TooMany => MtuError::TooMany { interface },
+            Status::Ending => MtuError::Ending { interface },
+            Status::Kernel => MtuError::Kernel { interface, mtu, source: source() },
+            Status::List => MtuError::List(source()),
+            Status::Ledger => MtuError::Ledger { path: path(), source: source() },
+            Status::Locked => MtuError::Locked { path: path(), waited: LOCK_TIMEOUT },
+            Status::Malformed => MtuError::Helper { source: not_understood() },
+            _ => MtuError::Helper { source: not_an_answer() },
+        })
+    }
+}
+
+/// As a helper that was installed with an earlier version answers.
+fn not_understood() -> io::Error {
+    io::Error::other("the helper does not understand this program's requests")
+}
+
+fn not_an_answer() -> io::Error {
+    io::Error::other("the helper's answer is one to another request")
 }
 
 /// The number of an interface that was just seen; zero, which none has, if it went meanwhile.
@@ -319,6 +415,8 @@ const ADD: u8 = 1;
 const REMOVE: u8 = 2;
 const RESTORE: u8 = 3;
 const CLEAN: u8 = 4;
+const SET_MTU: u8 = 5;
+const RESTORE_MTU: u8 = 6;
 
 #[cfg(test)]
 mod tests {
@@ -357,6 +455,28 @@ mod tests {
         assert_eq!(Request::Clean.encode(), clean);
     }
 
+    const SET: Request = Request::SetMtu { interface: InterfaceIndex(7), mtu: 9000, seconds: 60 };
+
+    /// Each kind once.
+    fn all() -> [Request; 7] {
+        let (restore, restore_mtu) = (Request::Restore(InterfaceIndex(7)), Request::RestoreMtu(InterfaceIndex(7)));
+        [Request::Add(v4()), Request::Add(v6()), Request::Remove(v6()), restore, Request::Clean, SET, restore_mtu]
+    }
+
+    #[test]
+    fn requests_about_mtus_are_pinned_byte_for_byte() {
+        let mut set = [0; REQUEST_LEN];
+        set[..13].copy_from_slice(&[1, 5, 0, 0, 7, 0, 0, 0, 0x28, 0x23, 0, 0, 60]);
+        assert_eq!(SET.encode(), set);
+        for seconds in [0, MAX_MTU_SECONDS + 1] {
+            set[12..16].copy_from_slice(&seconds.to_le_bytes());
+            assert_eq!(Request::decode(&set), None, "{seconds} s");
+        }
+        let mut restore = [0; REQUEST_LEN];
+        restore[..8].copy_from_slice(&[1, 6, 0, 0, 7, 0, 0, 0]);
+        assert_eq!(Request::RestoreMtu(InterfaceIndex(7)).encode(), restore);
+    }
+
     #[test]
     fn answers_are_pinned_byte_for_byte() {
         let answer = Answer::of(Err(Refusal::Routed { destination: v4().destination, protocol: "static".to_owned() }.into()));
@@ -370,8 +490,7 @@ mod tests {
 
     #[test]
     fn every_request_is_read_back() {
-        for request in [Request::Add(v4()), Request::Add(v6()), Request::Remove(v4()), Request::Restore(InterfaceIndex(7)), Request::Clean]
-        {
+        for request in all() {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
     }
@@ -380,8 +499,7 @@ mod tests {
     #[test]
     fn nothing_is_said_in_two_ways_and_nothing_panics() {
         let mut refused = 0;
-        for request in [Request::Add(v4()), Request::Add(v6()), Request::Remove(v6()), Request::Restore(InterfaceIndex(7)), Request::Clean]
-        {
+        for request in all() {
             for position in 0..REQUEST_LEN {
                 for value in 0..=u8::MAX {
                     let mut bytes = request.encode();
@@ -447,5 +565,34 @@ mod tests {
             assert_eq!(format!("{told} {told:?}"), text);
         }
         assert_eq!(Answer::of(Ok(5)).into_result(&Request::Clean, Path::new("")).unwrap(), 5);
+    }
+    #[test]
+    fn an_error_about_an_mtu_says_the_same_on_both_sides() {
+        let interface = InterfaceIndex(7);
+        let denied = || io::Error::from_raw_os_error(libc::EACCES);
+        let errors = [
+            MtuError::NotPermitted { interface },
+            MtuError::NoInterface { interface },
+            MtuError::NotACable { interface },
+            MtuError::Shared { interface },
+            MtuError::OutOfRange { interface, mtu: 9000 },
+            MtuError::HeldElsewhere { interface },
+            MtuError::TooMany { interface },
+            MtuError::Ending { interface },
+            MtuError::Kernel { interface, mtu: 9000, source: denied() },
+            MtuError::List(denied()),
+            MtuError::Ledger { path: "/run/x".into(), source: denied() },
+            MtuError::Locked { path: "/run/x".into(), waited: LOCK_TIMEOUT },
+        ];
+        for error in errors {
+            let text = format!("{error} {error:?}");
+            let answer = Answer::decode(&Answer::of_mtu(Err(error)).encode()).unwrap();
+            let told = answer.into_mtu_result(&SET, Path::new("/run/x")).unwrap_err();
+            assert_eq!(format!("{told} {told:?}"), text);
+        }
+        assert_eq!(Answer::of_mtu(Ok(1500)).into_mtu_result(&SET, Path::new("")).unwrap(), 1500);
+        // What only routes are answered.
+        let answer = Answer { status: Status::Gateway, detail: 0, interface: 0, address: None };
+        assert!(matches!(answer.into_mtu_result(&SET, Path::new("")), Err(MtuError::Helper { .. })));
     }
 }

@@ -1,13 +1,21 @@
-//! The part of nicstripe that changes routes: it obeys requests of one kind over a pipe, applies the policy itself, and removes
-//! what it added when the pipe closes.
+//! The part of nicstripe that changes routes and MTUs: it obeys requests of one kind over a pipe, applies the policy itself, and undoes
+//! what it did when the pipe closes.
 //!
 //! It parses nothing that came over a network: requests are of a fixed size and from whoever started it, facts are the kernel's, and
-//! the files that it reads are the record of routes and this machine's list of name servers.
+//! the files that it reads are its records and this machine's list of name servers.
 
-use std::{collections::BTreeSet, ffi::OsString, io, os::fd::AsFd, path::Path, process::ExitCode};
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    process::ExitCode,
+    time::Instant,
+};
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::{Errno, retry_on_intr},
     net::SocketFlags,
 };
@@ -16,6 +24,8 @@ use crate::{
     enumerate::{AddressMessage, LinkMessage, RTM_NEWADDR, RTM_NEWLINK},
     events::{RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR, RTMGRP_LINK},
     interface::InterfaceIndex,
+    mtu::Mtus,
+    mtu_server::HeldMtus,
     netlink::{BUFFER_LEN, Messages, NetlinkSocket},
     rights,
     route_policy::may_add,
@@ -27,8 +37,9 @@ use crate::{
 ///
 /// The only argument is the state directory, an absolute path. A program that has rights its caller lacks (file capabilities,
 /// set-group-ID) does not ask the caller: it takes [`SHARED_STATE_DIR`]. Of the rights that it has it keeps `CAP_NET_ADMIN` alone.
-/// Signals that are sent to a whole group of processes are ignored: the end of the input, which comes with the end of the process
-/// that writes it, is what ends this one, and only then are the routes taken back.
+/// Signals that are sent to a whole group of processes do not end it: the end of the input, which comes with the end of the process
+/// that writes it, is what does, and only then are the routes taken back. MTUs are put back at the first such signal, and no other is
+/// changed from then on: what may be killed next would leave other programs without their connections.
 pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let argument = arguments.nth(1);
     let state_dir = match &argument {
@@ -43,13 +54,13 @@ pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitC
         eprintln!("nicstripe-routes: {SHARED_STATE_DIR} is missing, where routes are recorded; see \"Host routes\" in the manual");
         return ExitCode::FAILURE;
     }
-    rights::ignore_signals();
+    let signals = rights::hold_signals();
     rights::share_directory(state_dir);
     if let Err(error) = rights::keep_routes_only() {
         eprintln!("nicstripe-routes: cannot give up rights: {error}");
         return ExitCode::FAILURE;
     }
-    match serve(&io::stdin(), &io::stdout(), state_dir) {
+    match serve(&io::stdin(), &io::stdout(), state_dir, signals.as_ref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nicstripe-routes: {error}");
@@ -62,19 +73,23 @@ pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitC
 /// the helper is in.
 pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 
-/// Obeys requests from `input` until it closes or says what is none, and answers on `output`. Then removes what was added.
+/// Obeys requests from `input` until it closes or says what is none, and answers on `output`. Then undoes what was done.
 ///
-/// An error means that requests could not be waited for; what was added is removed then, too.
-pub(crate) fn serve(input: &impl AsFd, output: &impl AsFd, state_dir: &Path) -> io::Result<()> {
-    let mut server = Server { state_dir, held: Vec::new(), lost: BTreeSet::new() };
+/// MTUs are put back, too, when `signals` can be read. An error means that requests could not be waited for; all is undone then as well.
+pub(crate) fn serve(input: &impl AsFd, output: &impl AsFd, state_dir: &Path, signals: Option<&OwnedFd>) -> io::Result<()> {
+    let mut server = Server { state_dir, signals, mtus: HeldMtus::new(state_dir), held: Vec::new(), lost: BTreeSet::new() };
     server.sweep();
     let ended = server.obey(input, output);
+    server.mtus.release();
     server.release();
     ended
 }
 
 struct Server<'d> {
     state_dir: &'d Path,
+    /// Can be read when the process is told to end. Taken when it was.
+    signals: Option<&'d OwnedFd>,
+    mtus: HeldMtus<'d>,
     /// What this server has added and not removed. At most [`MAX_ROUTES`].
     held: Vec<HostRoute>,
     /// Interfaces that went down, and with them their routes.
@@ -89,7 +104,12 @@ impl Server<'_> {
         let mut bytes = [0; REQUEST_LEN];
         let mut filled = 0;
         loop {
-            let (asked, changed) = wait(input, &changes)?;
+            let Woken { asked, changed, told_to_end } = wait(input, &changes, self.signals, self.mtus.next_end())?;
+            if told_to_end {
+                self.signals = None;
+                self.mtus.end();
+            }
+            self.mtus.release_expired();
             if changed {
                 self.on_changes(&changes, &mut buffer);
             }
@@ -105,7 +125,7 @@ impl Server<'_> {
             if filled == REQUEST_LEN {
                 filled = 0;
                 let request = Request::decode(&bytes);
-                let answer = request.map_or(Answer::MALFORMED, |request| Answer::of(self.carry_out(&request)));
+                let answer = request.map_or(Answer::MALFORMED, |request| self.carry_out(&request));
                 if !write_all(output, &answer.encode()) || request.is_none() {
                     return Ok(());
                 }
@@ -113,13 +133,20 @@ impl Server<'_> {
         }
     }
 
-    fn carry_out(&mut self, request: &Request) -> Result<u32, RouteError> {
-        match request {
-            Request::Add(route) => self.add(route),
-            Request::Remove(route) => self.remove(route),
-            Request::Restore(interface) => self.restore(*interface),
-            Request::Clean => Routes::open(self.state_dir)?.clean().map(|removed| removed.len() as u32),
+    fn carry_out(&mut self, request: &Request) -> Answer {
+        match *request {
+            Request::Add(ref route) => Answer::of(self.add(route)),
+            Request::Remove(ref route) => Answer::of(self.remove(route)),
+            Request::Restore(interface) => Answer::of(self.restore(interface)),
+            Request::Clean => Answer::of(self.clean()),
+            Request::SetMtu { interface, mtu, seconds } => Answer::of_mtu(self.mtus.set(interface, mtu, seconds)),
+            Request::RestoreMtu(interface) => Answer::of_mtu(self.mtus.restore(interface).map(u32::from)),
         }
+    }
+
+    fn clean(&self) -> Result<u32, RouteError> {
+        self.mtus.clean();
+        Routes::open(self.state_dir)?.clean().map(|removed| removed.len() as u32)
     }
 
     fn add(&mut self, route: &HostRoute) -> Result<u32, RouteError> {
@@ -190,6 +217,9 @@ impl Server<'_> {
 
     /// Removes what dead processes have left. Whoever asks for a route will hear what keeps this from working.
     fn sweep(&self) {
+        if Mtus::any_recorded(self.state_dir) {
+            self.mtus.clean();
+        }
         let left = |routes: &Routes| routes.list_ours().is_ok_and(|ours| !ours.is_empty());
         if let Some(routes) = Routes::open(self.state_dir).ok().filter(left) {
             let _ = routes.clean();
@@ -204,12 +234,24 @@ impl Server<'_> {
     }
 }
 
-/// Waits for a request or a change; tells which there is.
-fn wait(input: &impl AsFd, changes: &NetlinkSocket) -> io::Result<(bool, bool)> {
-    let mut waiting = [PollFd::new(input, PollFlags::IN), PollFd::new(changes, PollFlags::IN)];
-    retry_on_intr(|| poll(&mut waiting, None))?;
-    let [asked, changed] = waiting.map(|one| !one.revents().is_empty());
-    Ok((asked, changed))
+/// What a server has to look at.
+struct Woken {
+    asked: bool,
+    changed: bool,
+    told_to_end: bool,
+}
+
+/// Waits for a request, a change, a signal, or the time given.
+fn wait(input: &impl AsFd, changes: &NetlinkSocket, signals: Option<&OwnedFd>, until: Option<Instant>) -> io::Result<Woken> {
+    // Without signals the first is asked for twice, and not at all for what comes by it.
+    let (third, flags) = signals.map_or((input.as_fd(), PollFlags::empty()), |signals| (signals.as_fd(), PollFlags::IN));
+    let mut waiting = [PollFd::new(input, PollFlags::IN), PollFd::new(changes, PollFlags::IN), PollFd::from_borrowed_fd(third, flags)];
+    retry_on_intr(|| {
+        let rest = until.and_then(|until| Timespec::try_from(until.saturating_duration_since(Instant::now())).ok());
+        poll(&mut waiting, rest.as_ref())
+    })?;
+    let [asked, changed, third] = waiting.map(|one| !one.revents().is_empty());
+    Ok(Woken { asked, changed, told_to_end: third && signals.is_some() })
 }
 
 fn write_all(output: &impl AsFd, mut bytes: &[u8]) -> bool {

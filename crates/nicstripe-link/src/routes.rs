@@ -1,7 +1,7 @@
 //! Host routes of ours in the kernel's table: installed, recorded, removed, and swept when their owner died.
 
 use std::{
-    fs, io,
+    io,
     net::IpAddr,
     num::NonZeroU32,
     path::{Path, PathBuf},
@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::{
     interface::InterfaceIndex,
-    route_ledger::{self, Ledger, Owner, Record},
+    route_ledger::{self, Ledger, LedgerError, Owner, Record, namespace},
     route_policy::Refusal,
     route_server::SHARED_STATE_DIR,
     route_table::{self, protocol_name},
@@ -62,13 +62,7 @@ pub struct Routes {
 impl Routes {
     /// Opens the state directory, which is created if it is missing.
     pub fn open(state_dir: &Path) -> Result<Self, RouteError> {
-        let fail = |path: &Path| {
-            let path = path.to_owned();
-            move |source| RouteError::Ledger { path, source }
-        };
-        fs::create_dir_all(state_dir).map_err(fail(state_dir))?;
-        let owner = Owner::current().map_err(fail(Path::new("/proc/self/stat")))?;
-        Ok(Self { directory: state_dir.to_owned(), owner })
+        Ok(Self { directory: state_dir.to_owned(), owner: route_ledger::enter(state_dir)? })
     }
 
     /// Records and installs a route for this process.
@@ -76,7 +70,7 @@ impl Routes {
     /// Each `add` is undone by one [`remove`](Self::remove). A route to the same address that is not ours is left alone:
     /// [`RouteError::Occupied`].
     pub fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
-        let mut ledger = Ledger::open(&self.directory)?;
+        let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
         let own = ledger.records.iter().filter(|known| known.owner == self.owner).count();
         if ledger.records.len() >= MAX_RECORDS {
@@ -99,7 +93,7 @@ impl Routes {
     ///
     /// Nothing happens when the route is there. Returns `false`, and installs nothing, when this process has no such route.
     pub fn restore(&self, route: &HostRoute) -> Result<bool, RouteError> {
-        let ledger = Ledger::open(&self.directory)?;
+        let ledger = Ledger::<Record>::open(&self.directory)?;
         if !ledger.records.contains(&self.record(*route)?) {
             return Ok(false);
         }
@@ -110,7 +104,7 @@ impl Routes {
     ///
     /// Returns whether the kernel's route was deleted: it may be gone already, wanted by another owner, or never ours.
     pub fn remove(&self, route: &HostRoute) -> Result<bool, RouteError> {
-        let mut ledger = Ledger::open(&self.directory)?;
+        let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
         let Some(position) = ledger.records.iter().position(|known| *known == record) else { return Ok(false) };
         ledger.records.remove(position);
@@ -124,7 +118,7 @@ impl Routes {
     /// Only host routes with our protocol number in the calling thread's network namespace are looked at. What is recorded in
     /// [`SHARED_STATE_DIR`] is wanted, too, whichever directory this is.
     pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
-        let mut ledger = Ledger::open(&self.directory)?;
+        let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let recorded = ledger.records.len();
         ledger.records.retain(|record| record.owner.is_alive());
         let shared = route_ledger::read(Path::new(SHARED_STATE_DIR))?;
@@ -148,7 +142,7 @@ impl Routes {
 
     /// Returns the numbers of the living processes that want a route.
     pub fn owners(&self, route: &HostRoute) -> Result<Vec<u32>, RouteError> {
-        let ledger = Ledger::open(&self.directory)?;
+        let ledger = Ledger::<Record>::open(&self.directory)?;
         let namespace = namespace()?;
         let wants = |record: &&Record| record.route == *route && record.namespace == namespace;
         let records = ledger.records.iter().filter(wants).filter(|record| record.owner.is_alive());
@@ -250,6 +244,15 @@ pub enum RouteError {
     },
 }
 
+impl From<LedgerError> for RouteError {
+    fn from(error: LedgerError) -> Self {
+        match error {
+            LedgerError::Io { path, source } => Self::Ledger { path, source },
+            LedgerError::Locked { path, waited } => Self::Locked { path, waited },
+        }
+    }
+}
+
 /// Installs a route that is recorded in `records`. One of ours that is in the way is shared if it is the same, replaced if
 /// no living process wants it.
 fn install(route: &HostRoute, records: &[Record]) -> Result<(), RouteError> {
@@ -287,11 +290,6 @@ fn is_wanted(route: &HostRoute, records: &[Record]) -> Result<bool, RouteError> 
     let namespace = namespace()?;
     let wants = |record: &&Record| record.route == *route && record.namespace == namespace;
     Ok(records.iter().filter(wants).any(|record| record.owner.is_alive()))
-}
-
-fn namespace() -> Result<u64, RouteError> {
-    let path = || PathBuf::from("/proc/thread-self/ns/net");
-    route_ledger::namespace().map_err(|source| RouteError::Ledger { path: path(), source })
 }
 
 fn occupied(route: &HostRoute, source: io::Error) -> RouteError {

@@ -11,7 +11,7 @@ use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tracing::info;
 
-/// What is asked of a TCP connection. Buffer sizes are not among it: setting one switches the kernel's own sizing off.
+/// What is asked of a TCP connection. Buffer sizes are not among it: setting one ([`set_buffers`]) switches the kernel's own sizing off.
 ///
 /// Defaults: no delay, 128 KiB not sent, user timeout of a minute; everything else as the system has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,6 +167,39 @@ pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&before[..len]).into_owned())
 }
 
+/// Socket buffers in the units in which they are asked for.
+///
+/// The kernel sets twice as much aside as is asked for, as half of it goes on what it keeps beside the data (socket(7)), and getsockopt(2)
+/// tells that doubled number. Here it is halved again, so that asked and given can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// For sending, in bytes.
+    pub send: u64,
+    /// For receiving, in bytes.
+    pub receive: u64,
+}
+
+/// Gives a TCP socket send and receive buffers of `bytes`, and returns what the kernel made of it: it cuts silently at `net.core.wmem_max`
+/// and `rmem_max`, and raises to some kilobytes.
+///
+/// From then on it does not size them by itself. A receive buffer greater than what the connection's window scale allows, which is settled
+/// by the limits when it is made (or by a buffer that was set before), is not used to the full.
+pub fn set_buffers(socket: &impl AsFd, bytes: u64) -> io::Result<BufferSizes> {
+    let borrowed = SockRef::from(socket);
+    // The kernel takes a signed number, and its limits are far below.
+    let asked = usize::try_from(bytes.min(i32::MAX as u64 / 2)).unwrap_or(usize::MAX);
+    borrowed.set_send_buffer_size(asked)?;
+    borrowed.set_recv_buffer_size(asked)?;
+    buffers(socket)
+}
+
+/// Reads the sizes of a socket's buffers as they are at this moment: where the kernel sizes them, they grow.
+pub fn buffers(socket: &impl AsFd) -> io::Result<BufferSizes> {
+    let socket = SockRef::from(socket);
+    let half = |doubled: usize| doubled as u64 / 2;
+    Ok(BufferSizes { send: half(socket.send_buffer_size()?), receive: half(socket.recv_buffer_size()?) })
+}
+
 fn log_once(not_taken: &NotTaken) {
     static LOGGED: AtomicU8 = AtomicU8::new(0);
     let bit = 1 << not_taken.option as u8;
@@ -204,6 +237,20 @@ mod tests {
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(60)));
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(9));
         assert!(socket.tcp_congestion().unwrap().starts_with(b"reno"));
+    }
+
+    #[test]
+    fn buffers_are_given_as_asked_for_and_cut_where_the_system_has_its_limit() {
+        let socket = socket();
+        assert_eq!(set_buffers(&socket, 65_536).unwrap(), BufferSizes { send: 65_536, receive: 65_536 });
+        assert_eq!(socket.recv_buffer_size().unwrap(), 131_072, "the kernel tells twice as much");
+        let cut = set_buffers(&socket, u64::MAX).unwrap();
+        let limit = |name| std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<u64>().ok();
+        assert!(limit("wmem_max").is_none_or(|limit| cut.send == limit), "{cut:?}");
+        assert!(limit("rmem_max").is_none_or(|limit| cut.receive == limit), "{cut:?}");
+        // SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
+        let raised = set_buffers(&socket, 1).unwrap();
+        assert!(raised.send > 500 && raised.receive > 500, "{raised:?}");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Host routes of a session's links: installed where they are needed or wanted, removed when the session goes.
+//! Host routes of a session's links: installed where they are needed or wanted, removed when the session goes; and MTUs that are changed
+//! for a while, by the same helper.
 //!
 //! The routes themselves are the business of a helper (`nicstripe-routes`, or its code in a thread where that program is missing):
 //! it alone changes them and judges whether it may. This module decides which are asked for.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::IpAddr,
     path::{Path, PathBuf},
@@ -12,10 +13,11 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use nicstripe_link::{
-    HostRoute, Interface, InterfaceIndex, RouteError, RouteHelper, Routes, Sysctls, give_up_routes, may_change_routes, route_to,
+    HostRoute, Interface, InterfaceIndex, MtuError, RouteError, RouteHelper, Routes, Sysctls, give_up_routes, may_change_routes, route_to,
 };
 
 use crate::{error::Error, here, link::RoutePolicy, routes, session::PathPlan};
@@ -30,6 +32,8 @@ pub struct RouteKeeper {
     policy: RoutePolicy,
     shared: Arc<Shared>,
     held: Mutex<Vec<HostRoute>>,
+    /// Interfaces whose MTU it has changed.
+    mtus: Mutex<BTreeSet<InterfaceIndex>>,
     count: AtomicU32,
 }
 
@@ -70,7 +74,7 @@ impl RouteKeeper {
     }
 
     fn sharing(policy: RoutePolicy, shared: Arc<Shared>) -> Self {
-        Self { policy, shared, held: Mutex::default(), count: AtomicU32::new(0) }
+        Self { policy, shared, held: Mutex::default(), mtus: Mutex::default(), count: AtomicU32::new(0) }
     }
 
     /// Has a route to `destination` by `interface`, where the policy wants one. Twice is once.
@@ -126,6 +130,41 @@ impl RouteKeeper {
         self.shared.call(move |shared| shared.restore(interface)).await
     }
 
+    /// Gives an interface another MTU for at most `longest`, whatever the policy about routes; returns what it had. The helper puts it back
+    /// however this process ends (see [`RouteHelper::set_mtu`]), and the keeper when it is dropped. Cancel safe in the same way as
+    /// [`hold`](Self::hold).
+    ///
+    /// # Errors
+    ///
+    /// The process and its helper may not, the interface is none whose MTU is changed, or another keeper has it changed.
+    pub async fn set_mtu(&self, interface: u32, mtu: u32, longest: Duration) -> Result<u32, MtuError> {
+        let interface = InterfaceIndex(interface);
+        // Noted before it is asked for, so that the keeper's end puts it back whatever becomes of this call.
+        let is_new = lock(&self.mtus).insert(interface);
+        let set = self.shared.call_mtu(move |shared| shared.set_mtu(interface, mtu, longest, is_new)).await;
+        if is_new && set.is_err() {
+            lock(&self.mtus).remove(&interface);
+        }
+        set
+    }
+
+    /// Puts back what an interface had before [`set_mtu`](Self::set_mtu). Returns whether that changed anything.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be put back now; the helper tries again at its end, and the next start does.
+    pub async fn restore_mtu(&self, interface: u32) -> Result<bool, MtuError> {
+        let interface = InterfaceIndex(interface);
+        if !lock(&self.mtus).contains(&interface) {
+            return Ok(false);
+        }
+        let restored = self.shared.call_mtu(move |shared| shared.restore_mtu(interface)).await;
+        if restored.is_ok() {
+            lock(&self.mtus).remove(&interface);
+        }
+        restored
+    }
+
     /// How many routes it has.
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
@@ -163,12 +202,17 @@ impl RouteKeeper {
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<HostRoute>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }
 
 impl Drop for RouteKeeper {
     fn drop(&mut self) {
+        for interface in std::mem::take(&mut *lock(&self.mtus)) {
+            if let Err(error) = self.shared.restore_mtu(interface) {
+                tracing::warn!(%interface, error = %crate::logged::logged_error(&error), "an MTU was not put back");
+            }
+        }
         for route in self.held.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if let Err(error) = self.shared.remove(&route) {
                 tracing::warn!(destination = %route.destination, error = %crate::logged::logged_error(&error), "a host route was not removed");
@@ -190,6 +234,8 @@ struct State {
     helper: Option<RouteHelper>,
     /// How many keepers hold a route.
     holders: BTreeMap<HostRoute, u32>,
+    /// Interfaces whose MTU a keeper has changed.
+    mtus: BTreeSet<InterfaceIndex>,
 }
 
 impl Shared {
@@ -198,6 +244,42 @@ impl Shared {
         let shared = self.clone();
         let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
         worked.unwrap_or_else(|error| Err(RouteError::Helper { source: io::Error::other(error) }))
+    }
+
+    /// The same for work on MTUs.
+    async fn call_mtu<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, MtuError> + Send + 'static,
+    ) -> Result<T, MtuError> {
+        let shared = self.clone();
+        let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
+        worked.unwrap_or_else(|error| Err(MtuError::Helper { source: io::Error::other(error) }))
+    }
+
+    /// `is_new`: for a keeper that had not changed it so far.
+    fn set_mtu(&self, interface: InterfaceIndex, mtu: u32, longest: Duration, is_new: bool) -> Result<u32, MtuError> {
+        let mut state = self.state();
+        if is_new && !state.mtus.insert(interface) {
+            return Err(MtuError::HeldElsewhere { interface });
+        }
+        let set = state.ask_mtu(&self.state_dir, |helper| helper.set_mtu(interface, mtu, longest));
+        if is_new && set.is_err() {
+            state.mtus.remove(&interface);
+        }
+        set
+    }
+
+    fn restore_mtu(&self, interface: InterfaceIndex) -> Result<bool, MtuError> {
+        let mut state = self.state();
+        let restored = match &mut state.helper {
+            Some(helper) => helper.restore_mtu(interface),
+            // It is nobody's, and went with the helper that it had.
+            None => Ok(false),
+        };
+        if restored.is_ok() {
+            state.mtus.remove(&interface);
+        }
+        restored
     }
 
     fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
@@ -230,8 +312,13 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
+}
+
+/// What a panic left is as good as what it found.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
@@ -248,6 +335,23 @@ impl State {
                 let held: Vec<HostRoute> = self.holders.keys().copied().collect();
                 let helper = self.helper(state_dir)?;
                 held.iter().try_for_each(|route| helper.add(route))?;
+                question(helper)
+            }
+            answer => answer,
+        }
+    }
+
+    /// The same about an MTU. The MTUs that a helper had changed which somebody killed are put back by its successor.
+    fn ask_mtu<T>(&mut self, state_dir: &Path, question: impl Fn(&mut RouteHelper) -> Result<T, MtuError>) -> Result<T, MtuError> {
+        let is_new = self.helper.is_none();
+        let no_helper = |error: RouteError| MtuError::Helper { source: io::Error::other(error) };
+        match question(self.helper(state_dir).map_err(no_helper)?) {
+            Err(MtuError::Helper { .. }) if !is_new => {
+                self.helper = None;
+                let held: Vec<HostRoute> = self.holders.keys().copied().collect();
+                let helper = self.helper(state_dir).map_err(no_helper)?;
+                // A route that cannot be had again is missed by its own link.
+                held.iter().for_each(|route| _ = helper.add(route));
                 question(helper)
             }
             answer => answer,
@@ -309,6 +413,9 @@ pub fn needs_route(facts: &RouteFacts) -> bool {
 
 /// Removes what a process that was killed has left, where we may. Nothing is left in most cases, which costs one look at the table.
 pub(crate) fn sweep(state_dir: &Path) {
+    if let Err(error) = routes::clean_mtus(state_dir) {
+        tracing::debug!(error = %crate::logged::logged_error(&error), "MTUs are not looked after");
+    }
     let Ok(routes) = Routes::open(state_dir) else { return };
     if routes.list_ours().is_ok_and(|ours| ours.is_empty()) {
         return;

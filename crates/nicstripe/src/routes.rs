@@ -1,9 +1,9 @@
-//! The host routes that nicstripe has installed, for whoever looks after them.
+//! The host routes that nicstripe has installed, and the MTUs that it has changed, for whoever looks after them.
 
 use std::{io, path::Path};
 
-pub use nicstripe_link::{HostRoute, RouteError, SHARED_STATE_DIR};
-use nicstripe_link::{RouteHelper, Routes};
+pub use nicstripe_link::{ChangedMtu, HostRoute, MtuError, RouteError, SHARED_STATE_DIR};
+use nicstripe_link::{Mtus, RouteHelper, Routes};
 
 pub use crate::path_routes::{RouteFacts, RouteKeeper, needs_route};
 
@@ -30,6 +30,35 @@ pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
             clean_by_helper(state_dir).unwrap_or(Err(refused))?;
             let left = routes.list_ours()?;
             Ok(before.into_iter().filter(|route| !left.contains(route)).collect())
+        }
+        cleaned => cleaned,
+    }
+}
+
+/// Returns the interfaces whose MTU is changed, or was left so; none where the record of that may not be read.
+pub fn list_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
+    match Mtus::open(state_dir)?.list() {
+        Err(MtuError::Ledger { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// Puts back the MTUs that no living process wants changed; returns them. Where this process may not, the helper is asked.
+pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
+    if !Mtus::any_recorded(state_dir) {
+        return Ok(Vec::new());
+    }
+    let mtus = Mtus::open(state_dir)?;
+    match mtus.clean() {
+        Err(refused @ MtuError::NotPermitted { .. }) => {
+            let before = mtus.list()?;
+            // What it says of routes is heard where those are cleaned.
+            let _ = clean_by_helper(state_dir);
+            let left = mtus.list()?;
+            if left.iter().any(|changed| changed.owner.is_none()) {
+                return Err(refused);
+            }
+            Ok(before.into_iter().filter(|changed| !left.contains(changed)).collect())
         }
         cleaned => cleaned,
     }

@@ -353,21 +353,21 @@ fn exchange(interface: &str, remote: SocketAddr) -> std::io::Result<()> {
 const SENT: usize = 300_000;
 
 /// A lab, a state directory, and this program under the helper's name.
-struct Stage {
-    bench: Bench,
+pub(crate) struct Stage {
+    pub(crate) bench: Bench,
     program: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join(PROGRAM);
         symlink(env::current_exe().unwrap(), &program).unwrap();
         Self { bench: Bench::new(), program, _folder: folder }
     }
 
-    fn helper(&self) -> RouteHelper {
+    pub(crate) fn helper(&self) -> RouteHelper {
         self.bench.lab.near.run(|| RouteHelper::spawn(&self.program, self.bench.state.path()).unwrap())
     }
 
@@ -422,7 +422,11 @@ impl Stage {
     /// The same as soon as it has its helper.
     fn starting_user(&self, routes: &[HostRoute]) -> User {
         let arguments = routes.iter().map(|route| format!("{} {}", route.destination, route.interface));
-        let arguments = arguments.collect::<Vec<_>>().join("\n");
+        self.start_user(&arguments.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// Starts a process that has a helper do this: `ADDRESS INDEX` adds a route, `mtu INDEX MTU` changes an MTU; one a line.
+    pub(crate) fn start_user(&self, arguments: &str) -> User {
         let start = || {
             let mut command = Command::new(env::current_exe().unwrap());
             command.env(USER_ROUTES, arguments).env(USER_STATE, self.bench.state.path()).env(USER_HELPER, &self.program);
@@ -436,9 +440,9 @@ impl Stage {
 }
 
 /// A process that uses a helper; killed at the latest when the test ends.
-struct User {
-    child: Child,
-    helper: u32,
+pub(crate) struct User {
+    pub(crate) child: Child,
+    pub(crate) helper: u32,
 }
 
 impl Drop for User {
@@ -448,13 +452,13 @@ impl Drop for User {
     }
 }
 
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     // The helper may have ended already: its user has.
     let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
 }
 
 /// Waits until a process is gone, or is a zombie.
-fn wait_for_end(pid: u32) {
+pub(crate) fn wait_for_end(pid: u32) {
     let start = Instant::now();
     while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
         assert!(start.elapsed() < Duration::from_secs(5), "process {pid} does not end");
@@ -472,6 +476,11 @@ pub(crate) fn act() -> Option<ExitCode> {
     let mut helper = RouteHelper::spawn(Path::new(&program), Path::new(&state)).unwrap();
     println!("{}", helper.id().unwrap());
     for line in wanted.lines() {
+        if let Some((interface, mtu)) = line.strip_prefix("mtu ").and_then(|rest| rest.split_once(' ')) {
+            let interface = InterfaceIndex(interface.parse().unwrap());
+            helper.set_mtu(interface, mtu.parse().unwrap(), Duration::from_secs(60)).unwrap();
+            continue;
+        }
         let (destination, interface) = line.split_once(' ').unwrap();
         let (destination, interface) = (destination.parse().unwrap(), InterfaceIndex(interface.parse().unwrap()));
         helper.add(&HostRoute { destination, interface, prefer_source: None, metric: HostRoute::DEFAULT_METRIC }).unwrap();

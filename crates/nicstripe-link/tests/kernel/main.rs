@@ -22,6 +22,7 @@ mod events;
 mod helper;
 mod interfaces;
 mod lab;
+mod mtu;
 mod multicast;
 mod qdiscs;
 mod routes;
@@ -33,7 +34,8 @@ fn main() -> ExitCode {
     }
     // A process may enter a user namespace only while it has one thread: before the harness starts its own.
     let obstacle = enter_user_namespace().and_then(|()| lab::Namespace::new().map(drop)).err();
-    let lists = [interfaces::TESTS, qdiscs::TESTS, sockets::TESTS, routes::TESTS, helper::TESTS, events::TESTS, multicast::TESTS];
+    let lists =
+        [interfaces::TESTS, qdiscs::TESTS, sockets::TESTS, routes::TESTS, helper::TESTS, mtu::TESTS, events::TESTS, multicast::TESTS];
     let trials = lists.concat();
     let trials = trials.into_iter().map(|(name, test)| {
         let obstacle = obstacle.as_ref().map(io::Error::to_string);

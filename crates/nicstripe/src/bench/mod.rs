@@ -6,6 +6,8 @@ mod event;
 mod evidence;
 #[cfg(test)]
 mod fixture;
+#[allow(dead_code, reason = "until a bench measures disks")]
+mod disk;
 mod report;
 mod summary;
 

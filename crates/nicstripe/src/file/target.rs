@@ -36,7 +36,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkSize, Extent, FailCode, Grid, Offer, Subtree,
+    ChunkSize, Extent, FailCode, Grid, Offer, SourceIdentity, Subtree,
     journal::{Header, JournalId, Replayed},
     message::{OfferKind, PutOptions},
     name::escaped,
@@ -456,6 +456,13 @@ pub(crate) fn remove_earlier(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -
     }
     let _ = unlinkat(dir, &journal_name, AtFlags::empty());
     Ok(())
+}
+
+/// Returns what an earlier attempt of the same peer was receiving that was to become a new file; `None` also while it is at work.
+pub(crate) fn earlier_source(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -> Option<SourceIdentity> {
+    let journal = JournalFile::lock_existing(dir, &hidden_name(name, peer_key, "journal")).ok()?;
+    let replayed = JournalFile::replay(&journal).ok()?;
+    replayed.map(|replayed| replayed.header.source)
 }
 
 /// Whether a journal is about the file that is offered now.

@@ -1,0 +1,173 @@
+use super::*;
+
+const TICK: Duration = Duration::from_millis(10);
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Linux 6.18, two processors, in a virtual machine.
+const STAT: &str = "\
+cpu  1899188 2067902 1304920 2203084 50482 0 150502 9172 0 0
+cpu0 936068 1026280 636693 1153889 12974 0 72204 4626 0 0
+cpu1 963119 1041621 668227 1049195 37508 0 78297 4545 0 0
+intr 136827060 0 0 0 0
+ctxt 305534153
+btime 1795288129
+softirq 281605586 0 3761364 71865058 117159937 9165344 0 58200305 3561838 3233155 14658585
+";
+
+/// The same half a second later: the second core did nothing but interrupts, the first was idle.
+const LATER: &str = "\
+cpu  1899190 2067902 1304924 2203128 50482 0 150552 9172 0 0
+cpu0 936070 1026280 636697 1153933 12974 0 72204 4626 0 0
+cpu1 963119 1041621 668227 1049195 37508 0 78347 4545 0 0
+";
+
+#[test]
+fn the_machines_time_is_told_by_kinds_and_the_busiest_core() {
+    let reading = |text| CpuReading { machine: machine(text, TICK), process: None, throttled: Vec::new() };
+    let spent = reading(LATER).since(&reading(STAT));
+    assert_eq!((spent.user, spent.system, spent.interrupts), (Some(ms(20)), Some(ms(40)), Some(ms(500))));
+    assert_eq!(spent.worst_core, Some(1.0));
+    assert_eq!((spent.process, spent.throttled), (None, None));
+    let idle = machine(LATER, TICK).unwrap().cores[0].1.since(&machine(STAT, TICK).unwrap().cores[0].1);
+    assert_eq!(idle.busy_share(), Some(0.12));
+    assert_eq!(reading(STAT).since(&reading(STAT)).worst_core, None, "no time has passed");
+}
+
+#[test]
+fn a_machine_whose_times_cannot_be_read_has_none() {
+    for text in ["", "intr 1 2 3\n", "cpu0 1 2 3 4\n", "cpu  1 2 3\n", "cpu  1 2 3 x\n", "cpu"] {
+        assert_eq!(machine(text, TICK), None, "{text:?}");
+    }
+    // Linux 2.4 had four numbers.
+    assert_eq!(machine("cpu  1 2 3 4\n", TICK).unwrap().total.user, ms(30));
+}
+
+#[test]
+fn a_core_that_was_switched_on_meanwhile_is_not_compared() {
+    let (now, then) = (machine(LATER, TICK).unwrap(), machine(STAT, TICK).unwrap());
+    let then = Machine { cores: then.cores[..1].to_vec(), ..then };
+    assert_eq!(now.worst_core(&then), Some(0.12));
+}
+
+#[test]
+fn what_a_hypervisor_takes_is_not_free() {
+    let times = times("10 0 10 60 10 5 5 100", TICK).unwrap();
+    // 130 of 200 ticks.
+    assert_eq!(times.busy_share(), Some(0.65));
+}
+
+/// systemd 255, cgroup v2 only.
+const V2_MOUNTS: &str = "\
+24 30 0:22 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw
+30 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw,errors=remount-ro
+31 24 0:27 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
+";
+
+fn found(groups: &str, mounts: &str) -> Option<(GroupVersion, Vec<String>)> {
+    let place = group(groups, mounts)?;
+    Some((place.version, place.levels().iter().map(|level| level.to_str().unwrap().trim_end_matches('/').to_owned()).collect()))
+}
+
+#[test]
+fn the_group_of_version_two_is_found_with_those_around_it() {
+    let (version, levels) = found("0::/system.slice/nicstripe.service\n", V2_MOUNTS).unwrap();
+    assert_eq!(version, GroupVersion::Two);
+    assert_eq!(levels, ["/sys/fs/cgroup/system.slice/nicstripe.service", "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"]);
+    let (_, levels) = found("0::/\n", V2_MOUNTS).unwrap();
+    assert_eq!(levels, ["/sys/fs/cgroup"], "a container with a namespace of its own");
+    assert_eq!(found("0::/../../other\n", V2_MOUNTS), None, "outside of what is to be seen");
+}
+
+/// Docker 20 on a kernel with cgroup v1, without a namespace of groups.
+const V1_MOUNTS: &str = "\
+1125 1102 0:47 / /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,mode=755
+1126 1125 0:29 /docker/4f1e /sys/fs/cgroup/systemd ro,nosuid,nodev,noexec,relatime master:11 - cgroup cgroup rw,xattr,name=systemd
+1131 1125 0:34 /docker/4f1e /sys/fs/cgroup/cpuset ro,nosuid,nodev,noexec,relatime master:17 - cgroup cgroup rw,cpuset
+1132 1125 0:35 /docker/4f1e /sys/fs/cgroup/cpu,cpuacct ro,nosuid,nodev,noexec,relatime master:18 - cgroup cgroup rw,cpu,cpuacct
+";
+
+#[test]
+fn the_group_of_version_one_is_that_of_the_processor() {
+    let groups = "12:cpuset:/docker/4f1e\n5:cpu,cpuacct:/docker/4f1e/inner\n1:name=systemd:/docker/4f1e\n0::/system.slice/docker\n";
+    let (version, levels) = found(groups, V1_MOUNTS).unwrap();
+    assert_eq!(version, GroupVersion::One);
+    assert_eq!(levels, ["/sys/fs/cgroup/cpu,cpuacct/inner", "/sys/fs/cgroup/cpu,cpuacct"]);
+    // Both versions, as here: the processor is the first's.
+    let mixed = "9:name=systemd:/\n3:cpuset:/\n2:cpuacct:/\n1:cpu:/\n0::/\n";
+    let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+                  33 31 0:30 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct\n\
+                  41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+    assert_eq!(found(mixed, mounts).unwrap(), (GroupVersion::One, vec!["/sys/fs/cgroup/cpu".to_owned()]));
+}
+
+#[test]
+fn without_groups_there_is_no_quota_and_no_waiting() {
+    assert_eq!(found("", ""), None);
+    assert_eq!(found("0::/\n", ""), None, "not mounted");
+    assert_eq!(found("5:cpu,cpuacct:/elsewhere\n", V1_MOUNTS), None, "not the group that is mounted");
+    let meter = CpuMeter { tick: TICK, groups: Vec::new(), version: GroupVersion::Two };
+    assert_eq!(meter.quota_millicores(), None);
+    assert_eq!(meter.read().since(&meter.read()).throttled, None);
+}
+
+#[test]
+fn quotas_of_both_versions_are_thousandths_of_a_core() {
+    assert_eq!(quota_two("50000 100000\n"), Some(500));
+    assert_eq!(quota_two("max 100000\n"), None);
+    assert_eq!(quota_two("1000000 100000\n"), Some(10_000));
+    assert_eq!(quota_two("1 0\n"), None);
+    assert_eq!(quota_two(""), None);
+    assert_eq!(quota_one("20000\n", "100000\n"), Some(200));
+    assert_eq!(quota_one("-1\n", "100000\n"), None);
+}
+
+#[test]
+fn the_tightest_quota_and_the_longest_wait_count() {
+    let tree = tempfile::tempdir().unwrap();
+    let inner = tree.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    for (folder, quota, waited) in [(tree.path(), "150000 100000\n", 700), (&inner, "max 100000\n", 20)] {
+        fs::write(folder.join("cpu.max"), quota).unwrap();
+        fs::write(folder.join("cpu.stat"), format!("usage_usec 99\nnr_throttled 2\nthrottled_usec {waited}\n")).unwrap();
+    }
+    let meter = CpuMeter { tick: TICK, groups: vec![inner, tree.path().to_owned()], version: GroupVersion::Two };
+    assert_eq!(meter.quota_millicores(), Some(1500));
+    let before = meter.read();
+    fs::write(tree.path().join("cpu.stat"), "usage_usec 99\nthrottled_usec 1000\n").unwrap();
+    assert_eq!(meter.read().since(&before).throttled, Some(Duration::from_micros(300)));
+}
+
+#[test]
+fn waiting_for_a_quota_has_its_units() {
+    assert_eq!(throttled("nr_periods 5\nnr_throttled 2\nthrottled_time 1500000\n"), Some(Duration::from_micros(1500)));
+    assert_eq!(throttled("usage_usec 7\nnr_periods 5\nnr_throttled 2\nthrottled_usec 1500\n"), Some(Duration::from_micros(1500)));
+    assert_eq!(throttled("usage_usec 7\nuser_usec 5\nsystem_usec 2\n"), None, "a group of version two without a limit");
+}
+
+#[test]
+fn mounts_are_read_with_what_is_escaped() {
+    let mount = Mount::parse(r"36 35 98:0 /a\040b /mnt\134x\011y rw master:1 - fuse.sshfs user@host:/ rw,user_id=0").unwrap();
+    assert_eq!((mount.id, mount.device, mount.kind), (36, "98:0", "fuse.sshfs"));
+    assert_eq!((mount.root.as_str(), mount.place.to_str().unwrap()), ("/a b", "/mnt\\x\ty"));
+    assert_eq!(unescaped(r"\"), r"\");
+    assert_eq!(unescaped(r"\9é\377\04"), r"\9é\377\04");
+    for line in ["", "36", "36 35 98:0 / /mnt rw", "x 35 98:0 / /mnt rw - ext4 a rw", "36 35 98:0 / - ext4 a"] {
+        assert!(Mount::parse(line).is_none(), "{line:?}");
+    }
+}
+
+#[test]
+fn this_process_spends_time() {
+    let meter = CpuMeter::new();
+    let before = meter.read();
+    let mut sum = 0_u64;
+    while process_time().unwrap() < before.process.unwrap() + ms(30) {
+        sum = std::hint::black_box(sum + 1);
+    }
+    let spent = meter.read().since(&before);
+    assert!(spent.process.unwrap() >= ms(30), "{spent:?}");
+    assert!(spent.user.is_some() && spent.worst_core.is_none_or(|share| (0.0..=1.0).contains(&share)), "{spent:?}");
+}

@@ -1,0 +1,183 @@
+//! What only ethtool knows of an interface: its driver, its duplex, and what its card or the kernel does for TCP.
+//!
+//! By `SIOCETHTOOL` (linux/ethtool.h) and not by netlink's family of the same name: that one does not tell the driver, and has a table of
+//! names to be read for the rest.
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::{
+    interface::InterfaceName,
+    netlink::{text, u8_at, u32_at},
+};
+
+/// What ethtool says of an interface. All of it is absent where the driver does not say, or the system does not let us ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceDetails {
+    /// The driver's name.
+    pub driver: Option<String>,
+    /// Whether both ends may send at once. Virtual drivers invent it, as they do their rate.
+    pub duplex: Option<Duplex>,
+    /// Offloads that are on, of `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum` and `sg`, in this order.
+    pub offloads: Option<Vec<&'static str>>,
+}
+
+/// Whether both ends of a cable may send at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Duplex {
+    /// One after the other.
+    Half,
+    /// Both.
+    Full,
+}
+
+impl fmt::Display for Duplex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Half => "half",
+            Self::Full => "full",
+        })
+    }
+}
+
+/// Asks the kernel about an interface of the calling thread's network namespace. Needs no rights, and takes some system calls.
+pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
+    let Ok(socket) = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
+        return InterfaceDetails::default();
+    };
+    let ask = |question| ask(&socket, interface, question).ok();
+    let states = OFFLOADS.map(|(name, command)| Some((name, is_on(&ask(Question::Value(command))?)?)));
+    let is_any_known = states.iter().any(Option::is_some);
+    InterfaceDetails {
+        driver: ask(Question::Driver).and_then(|answer| driver(&answer)),
+        duplex: ask(Question::Settings).and_then(|answer| duplex(&answer)),
+        offloads: is_any_known.then(|| states.into_iter().flatten().filter(|(_, on)| *on).map(|(name, _)| name).collect()),
+    }
+}
+
+/// What can be asked here.
+#[derive(Clone, Copy)]
+enum Question {
+    /// `ETHTOOL_GDRVINFO`: `struct ethtool_drvinfo`, 196 bytes.
+    Driver,
+    /// `ETHTOOL_GSET`: `struct ethtool_cmd`, 44 bytes.
+    Settings,
+    /// One of [`OFFLOADS`]: `struct ethtool_value`, 8 bytes.
+    Value(Offload),
+}
+
+/// A command that reads one switch.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+enum Offload {
+    RxChecksum = 0x14,
+    TxChecksum = 0x16,
+    ScatterGather = 0x18,
+    Tso = 0x1e,
+    Gso = 0x23,
+    Gro = 0x2b,
+}
+
+impl Question {
+    fn command(self) -> u32 {
+        match self {
+            Self::Driver => ETHTOOL_GDRVINFO,
+            Self::Settings => ETHTOOL_GSET,
+            Self::Value(offload) => offload as u32,
+        }
+    }
+}
+
+/// Room for the longest answer, as the kernel lays it out.
+type Answer = [u8; ANSWER_LEN];
+
+/// Asks one question about an interface.
+fn ask(socket: &OwnedFd, interface: &InterfaceName, question: Question) -> io::Result<Answer> {
+    let mut answer = Aligned([0; ANSWER_LEN]);
+    answer.0[..4].copy_from_slice(&question.command().to_ne_bytes());
+    // SAFETY: all zeros is an ifreq without a name.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // At most 15 bytes: the last of the 16 stays 0.
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.as_bytes()) {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_data = (&raw mut answer.0).cast();
+    // SAFETY: the request names an interface and points at `ANSWER_LEN` bytes, which are no fewer than any command of `Question` reads or
+    // writes; both outlive the call, and nothing else refers to them.
+    match unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
+        0 => Ok(answer.0),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Structures of ethtool begin where a number of four bytes may.
+#[repr(C, align(4))]
+struct Aligned(Answer);
+
+/// Reads the name out of an `ethtool_drvinfo`.
+fn driver(answer: &[u8]) -> Option<String> {
+    let name: String = text(answer.get(4..36)?).chars().filter(|c| !c.is_control()).collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// Reads the duplex out of an `ethtool_cmd`; 255 is "unknown".
+fn duplex(answer: &[u8]) -> Option<Duplex> {
+    match u8_at(answer, 14)? {
+        0 => Some(Duplex::Half),
+        1 => Some(Duplex::Full),
+        _ => None,
+    }
+}
+
+/// Reads an `ethtool_value`.
+fn is_on(answer: &[u8]) -> Option<bool> {
+    u32_at(answer, 4).map(|value| value != 0)
+}
+
+/// Names as the report has them, in its order.
+const OFFLOADS: [(&str, Offload); 6] = [
+    ("tso", Offload::Tso),
+    ("gso", Offload::Gso),
+    ("gro", Offload::Gro),
+    ("tx-checksum", Offload::TxChecksum),
+    ("rx-checksum", Offload::RxChecksum),
+    ("sg", Offload::ScatterGather),
+];
+
+const ANSWER_LEN: usize = 196;
+const ETHTOOL_GSET: u32 = 0x01;
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_where_the_kernel_puts_them() {
+        let mut answer = [0; ANSWER_LEN];
+        answer[4..14].copy_from_slice(b"virtio_net");
+        assert_eq!(driver(&answer).as_deref(), Some("virtio_net"));
+        assert_eq!(duplex(&answer), Some(Duplex::Half));
+        answer[14] = 1;
+        assert_eq!(duplex(&answer), Some(Duplex::Full));
+        answer[14] = 0xff;
+        assert_eq!(duplex(&answer), None);
+        assert_eq!(driver(&[0; ANSWER_LEN]), None);
+        assert_eq!((driver(&[1; 8]), duplex(&[1; 8]), is_on(&[1; 7])), (None, None, None));
+        assert_eq!(is_on(&[0x1e, 0, 0, 0, 0, 0, 0, 0]), Some(false));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn loopback_has_offloads_and_nobody_has_none() {
+        let loopback = interface_details(&"lo".parse().unwrap());
+        assert!(loopback.offloads.is_none_or(|offloads| offloads.contains(&"tso")), "loopback cuts nothing");
+        assert_eq!(loopback.duplex, None);
+        assert_eq!(interface_details(&"nosuch0".parse().unwrap()), InterfaceDetails::default());
+    }
+}

@@ -1,0 +1,91 @@
+//! The MTUs that a helper has changed for its user: put back in time, on request, and at the end.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    interface::InterfaceIndex,
+    mtu::{MtuError, Mtus},
+    rights::may_change_mtus,
+    routes::MAX_ROUTES,
+};
+
+/// What a helper has changed.
+pub(crate) struct HeldMtus<'d> {
+    state_dir: &'d Path,
+    /// Interfaces, and when each is put back unless it is asked for again. At most as many as it may have routes.
+    held: Vec<(InterfaceIndex, Instant)>,
+    is_ending: bool,
+}
+
+impl<'d> HeldMtus<'d> {
+    pub(crate) fn new(state_dir: &'d Path) -> Self {
+        Self { state_dir, held: Vec::new(), is_ending: false }
+    }
+
+    /// Gives an interface another MTU for so many seconds; returns what it had.
+    pub(crate) fn set(&mut self, interface: InterfaceIndex, mtu: u32, seconds: u32) -> Result<u32, MtuError> {
+        if self.is_ending {
+            return Err(MtuError::Ending { interface });
+        }
+        if !may_change_mtus() {
+            return Err(MtuError::NotPermitted { interface });
+        }
+        let is_new = !self.held.iter().any(|(held, _)| *held == interface);
+        if is_new && self.held.len() >= MAX_ROUTES {
+            return Err(MtuError::TooMany { interface });
+        }
+        let was = Mtus::open(self.state_dir)?.set(interface, mtu)?;
+        self.held.retain(|(held, _)| *held != interface);
+        self.held.push((interface, Instant::now() + Duration::from_secs(seconds.into())));
+        Ok(was)
+    }
+
+    /// Puts one back; says whether that changed anything.
+    pub(crate) fn restore(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
+        let Some(position) = self.held.iter().position(|(held, _)| *held == interface) else { return Ok(false) };
+        let changed = Mtus::open(self.state_dir)?.restore(interface)?;
+        self.held.remove(position);
+        Ok(changed)
+    }
+
+    /// When the next is to be put back.
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.held.iter().map(|(_, end)| *end).min()
+    }
+
+    /// Puts back those whose time is over. What cannot be put back is tried again a second later.
+    pub(crate) fn release_expired(&mut self) {
+        let now = Instant::now();
+        let expired: Vec<_> = self.held.iter().filter(|(_, end)| *end <= now).map(|(interface, _)| *interface).collect();
+        for interface in expired {
+            if self.restore(interface).is_err() {
+                self.held.iter_mut().filter(|(held, _)| *held == interface).for_each(|(_, end)| *end = now + AGAIN);
+            }
+        }
+    }
+
+    /// Puts all back and changes none from now on.
+    pub(crate) fn end(&mut self) {
+        self.is_ending = true;
+        self.held.iter_mut().for_each(|(_, end)| *end = Instant::now());
+        self.release_expired();
+    }
+
+    /// Puts all back. What cannot be put back is left to the next start, which finds its owner dead.
+    pub(crate) fn release(&mut self) {
+        for (interface, _) in std::mem::take(&mut self.held) {
+            let _ = Mtus::open(self.state_dir).and_then(|mtus| mtus.restore(interface));
+        }
+    }
+
+    /// Puts back what dead processes have left. Whoever changes one will hear what keeps this from working.
+    pub(crate) fn clean(&self) {
+        let _ = Mtus::open(self.state_dir).and_then(|mtus| mtus.clean());
+    }
+}
+
+/// How long after a failure it is tried again (picked by eye).
+const AGAIN: Duration = Duration::from_secs(1);

@@ -1,0 +1,294 @@
+//! The disk stages of a copy, each by itself: reading a source into nothing, and writing a target out of memory.
+//!
+//! Both use what copies use, with as many threads: the reader that hashes what it reads, and the target with its hidden part file, its
+//! journal, its writes past the page cache and its syncs. Blocking work, for threads where that is allowed.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    num::NonZero,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{
+    BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, FailCode, Grid, Name, Offer, PathId, SessionConfig, SourceIdentity, Subtree,
+    TransferId, hash_tree::chunk_value, message::PutOptions,
+};
+use rustix::fs::{Advice, fadvise};
+
+use crate::file::{
+    Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest, WriteError, earlier_source,
+};
+
+/// Reads the first `bytes` of a file or block device of our user, or all of a shorter one, from the disk and not from memory.
+///
+/// What the page cache has of it is dropped first: what others have open or mapped may stay there, and a tmpfs is nothing but memory.
+///
+/// # Errors
+///
+/// It cannot be read, or is empty. [`io::ErrorKind::Interrupted`] within when `stop` was set.
+pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
+    read_source(&Source::open(path, ReadOptions::default())?, &forgotten(path)?, bytes, stop)
+}
+
+/// The same of a file beneath a daemon's root.
+pub(crate) fn read_stage_beneath(root: &Root, name: &Name, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let file = root.open_file(name, flags).map_err(|error| FileError::new("open", name, error))?;
+    read_source(&Source::open_beneath(root, name, ReadOptions::default())?, &file.into(), bytes, stop)
+}
+
+fn forgotten(path: &Path) -> Result<File, FileError> {
+    File::open(path).map_err(|error| FileError::new("open", path.display(), error))
+}
+
+/// `file` is the source once more, to have its pages dropped.
+fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
+    let size = source.identity().size.min(bytes);
+    if size == 0 {
+        return Err(failed("measure", "it has no bytes to read"));
+    }
+    // Of the whole file: its last chunk may be read in part only by changing how it is hashed, which a copy does not do either.
+    let grid = Grid::new(source.identity().size, ChunkSize::DEFAULT);
+    // Pages that are not written yet cannot be dropped.
+    let _ = file.sync_data();
+    let _ = fadvise(file, 0, None, Advice::DontNeed);
+    let chunks = size.div_ceil(ChunkSize::DEFAULT.bytes());
+    let buffers = BufferPool::default();
+    let read = AtomicU64::new(0);
+    let began = Instant::now();
+    side_by_side(chunks, stop, |chunk| {
+        let mut buffer = buffers.take();
+        source.read_chunk(grid, chunk, &mut buffer)?;
+        read.fetch_add(buffer.bytes().len() as u64, Ordering::Relaxed);
+        Ok(())
+    })?;
+    Ok(BitRate::from_bytes_over(read.into_inner(), began.elapsed()))
+}
+
+/// Where a stage writes.
+#[derive(Debug)]
+pub(crate) struct WritePlace<'a> {
+    /// The directory, open for reading.
+    pub(crate) dir: OwnedFd,
+    /// The name that the copy would have there. What has it is not touched.
+    pub(crate) name: &'a OsStr,
+    /// The peer's key: with the name it says which copy clears away what a killed stage has left.
+    pub(crate) peer_key: [u8; 32],
+}
+
+/// Writes `bytes` as a receiver writes them, makes them durable and removes them. The time ends when they are durable.
+///
+/// The part file and the journal have the names that a copy of this peer to this name would give them. They are removed however this
+/// returns; after a kill, or where the machine goes down, by the next copy to that name or the next such stage.
+///
+/// # Errors
+///
+/// They cannot be written: there is too little space, another transfer is writing to that name, a copy to it was interrupted and could
+/// not go on afterwards, or the name is a directory's.
+/// [`io::ErrorKind::Interrupted`] within when `stop` was set.
+pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
+    if bytes == 0 {
+        return Err(failed("measure", "there are no bytes to write"));
+    }
+    let writer = Writer::open(place, bytes, stop)?;
+    let began = Instant::now();
+    let written = writer.write(stop);
+    let elapsed = began.elapsed();
+    writer.target.discard();
+    written.map(|()| BitRate::from_bytes_over(bytes, elapsed))
+}
+
+/// A target that is written out of memory.
+struct Writer {
+    target: Target,
+    /// What each chunk is made of. Random, so that no file system makes less of it.
+    block: Vec<u8>,
+    /// The values that a sender would tell.
+    values: Vec<ChainingValue>,
+    buffers: BufferPool,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Chunks that are being written, or wait for it.
+    under_way: usize,
+    /// Written since the last sync began.
+    unsynced: Vec<Subtree>,
+    has_ended: bool,
+    error: Option<FileError>,
+}
+
+impl Writer {
+    fn open(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Self, FileError> {
+        let grid = Grid::new(bytes, ChunkSize::DEFAULT);
+        let source = SourceIdentity { size: bytes, ..SourceIdentity::default() };
+        let offer = Offer { transfer: TRANSFER, source, chunk_log2: CHUNK_LOG2, mode: 0o600, kind: None, data: None };
+        let request = TargetRequest {
+            dir: place.dir,
+            name: place.name,
+            offer: &offer,
+            options: PutOptions { replace: true, restart: true, ..PutOptions::default() },
+            peer_key: place.peer_key,
+            journal_id: crate::random_bytes(),
+            // As part of a tree: then a device of that name is no place to write to.
+            attributes: Some(Attributes::default()),
+        };
+        let earlier = earlier_source(&request.dir, request.name, &request.peer_key);
+        if earlier.is_some_and(|earlier| !is_of_a_stage(earlier)) {
+            return Err(failed("measure", "a copy to that name was interrupted and waits to go on").with_code(FailCode::Exists));
+        }
+        let (target, _) = Target::open(request)?;
+        let mut block = Vec::with_capacity(CHUNK_LEN);
+        while block.len() < CHUNK_LEN {
+            block.extend(crate::random_bytes::<4096>());
+        }
+        let value = |number| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(stopped());
+            }
+            let len = grid.extent_of(ChunkId(number)).map_or(0, |extent| extent.len as usize);
+            chunk_value(grid, ChunkId(number), &block[..len])
+                .map_err(|cause| FileError::new("measure", "the target", io::Error::other(cause)))
+        };
+        let values = (0..grid.chunk_count()).map(value).collect::<Result<Vec<_>, _>>();
+        let values = values.inspect_err(|_| target.discard())?;
+        Ok(Self { target, block, values, buffers: BufferPool::default(), progress: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Writes all and makes it durable.
+    fn write(&self, stop: &AtomicBool) -> Result<(), FileError> {
+        let written = thread::scope(|scope| {
+            let syncing = scope.spawn(|| self.sync_now_and_then());
+            let written = side_by_side(self.values.len() as u64, stop, |chunk| self.write_chunk(chunk));
+            self.progress().has_ended = true;
+            self.changed.notify_all();
+            let synced = syncing.join().unwrap_or_else(|_| Err(failed("sync", "a fault in this program")));
+            written.and(synced)
+        });
+        written?;
+        if let Some(error) = self.progress().error.take() {
+            return Err(error);
+        }
+        let last = std::mem::take(&mut self.progress().unsynced);
+        self.target.sync(last)
+    }
+
+    fn write_chunk(&self, chunk: ChunkId) -> Result<(), FileError> {
+        let place = usize::try_from(chunk.0).unwrap_or(usize::MAX);
+        let Some(value) = self.values.get(place).copied() else { return Ok(()) };
+        {
+            let progress = self.progress();
+            let full = |progress: &mut Progress| progress.under_way >= MOST_UNDER_WAY;
+            let mut progress = self.changed.wait_while(progress, full).unwrap_or_else(PoisonError::into_inner);
+            if let Some(error) = progress.error.take() {
+                return Err(error);
+            }
+            progress.under_way += 1;
+        }
+        let rest = self.target.size() - chunk.0 * CHUNK_LEN as u64;
+        let len = usize::try_from(rest).unwrap_or(usize::MAX).min(CHUNK_LEN);
+        let mut buffer = self.buffers.take();
+        buffer.bytes_mut(len).copy_from_slice(&self.block[..len]);
+        let header = DataHeader { transfer: TRANSFER, chunk, value, len: len as u32, raw_len: 0, last: false };
+        self.target.write_chunk(Arrived { path: PathId(0), header, buffer }, |arrived, result| {
+            let mut progress = self.progress();
+            progress.under_way -= 1;
+            match result {
+                Ok(()) => progress.unsynced.push(Subtree::of_chunk(arrived.header.chunk, arrived.header.value)),
+                Err(WriteError::File(error)) => progress.error = Some(error),
+                Err(WriteError::Damaged) => progress.error = Some(failed("write", "a chunk changed in memory")),
+            }
+            drop(progress);
+            self.changed.notify_all();
+        });
+        Ok(())
+    }
+
+    /// Syncs as a session does: whenever so much was written since the last sync began, one at a time.
+    fn sync_now_and_then(&self) -> Result<(), FileError> {
+        let SessionConfig { sync_bytes, sync_interval, .. } = SessionConfig::default();
+        let due = usize::try_from(sync_bytes).unwrap_or(usize::MAX) / CHUNK_LEN;
+        let mut began = Instant::now();
+        loop {
+            let progress = self.progress();
+            let waits = |progress: &mut Progress| !progress.has_ended && progress.unsynced.len() < due;
+            let rest = sync_interval.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
+            let (mut progress, _) = self.changed.wait_timeout_while(progress, rest, waits).unwrap_or_else(PoisonError::into_inner);
+            if progress.has_ended {
+                return Ok(());
+            }
+            let is_due = progress.unsynced.len() >= due || (began.elapsed() >= sync_interval && !progress.unsynced.is_empty());
+            let batch = if is_due { std::mem::take(&mut progress.unsynced) } else { Vec::new() };
+            drop(progress);
+            if began.elapsed() >= sync_interval || is_due {
+                began = Instant::now();
+            }
+            if !batch.is_empty() {
+                self.target.sync(batch)?;
+            }
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether this is what a stage writes: no file is like that.
+fn is_of_a_stage(source: SourceIdentity) -> bool {
+    SourceIdentity { size: 0, ..source } == SourceIdentity::default()
+}
+
+/// Has threads do `work` for chunks 0 to `count`, in their order as far as threads have one. Returns the first error.
+fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<(), FileError> + Sync) -> Result<(), FileError> {
+    let next = AtomicU64::new(0);
+    let each = || -> Result<(), FileError> {
+        loop {
+            let chunk = next.fetch_add(1, Ordering::Relaxed);
+            if chunk >= count {
+                return Ok(());
+            }
+            let done = if stop.load(Ordering::Relaxed) { Err(stopped()) } else { work(ChunkId(chunk)) };
+            // The others end as well.
+            done.inspect_err(|_| next.store(count, Ordering::Relaxed))?;
+        }
+    };
+    let threads = thread::available_parallelism().map_or(FEWEST_THREADS, NonZero::get).clamp(FEWEST_THREADS, MOST_THREADS);
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(each)).collect();
+        let ended = running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed("measure", "a fault in this program"))));
+        // All are waited for.
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+fn failed(operation: &'static str, why: &'static str) -> FileError {
+    FileError::new(operation, "the disk", io::Error::other(why))
+}
+
+fn stopped() -> FileError {
+    FileError::new("measure", "the disk", io::ErrorKind::Interrupted.into()).with_code(FailCode::Cancelled)
+}
+
+const TRANSFER: TransferId = TransferId(0);
+const CHUNK_LOG2: u8 = 18;
+const CHUNK_LEN: usize = 1 << CHUNK_LOG2;
+/// What one path's credit lets be under way.
+const MOST_UNDER_WAY: usize = 32;
+/// As the threads of copies: see [`crate::file::IoPool`].
+const FEWEST_THREADS: usize = 2;
+const MOST_THREADS: usize = 8;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+use std::{fs, os::unix::fs::symlink, process::Command};
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn runs() -> AtomicBool {
+    AtomicBool::new(false)
+}
+
+fn place<'a>(dir: &Path, name: &'a str) -> WritePlace<'a> {
+    WritePlace { dir: File::open(dir).unwrap().into(), name: OsStr::new(name), peer_key: [7; 32] }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Folders on memory and on whatever disk temporary files are on.
+fn folders() -> Vec<tempfile::TempDir> {
+    let memory = tempfile::tempdir_in("/dev/shm");
+    [memory, tempfile::tempdir()].into_iter().filter_map(Result::ok).collect()
+}
+
+#[test]
+fn what_is_written_is_removed_and_took_some_time() {
+    for folder in folders() {
+        // The last chunk is short and its length no multiple of a sector.
+        let rate = write_stage(place(folder.path(), "target"), 20 * MIB + 1001, &runs()).unwrap();
+        assert!(rate > BitRate::ZERO && rate < BitRate(u64::MAX), "{rate:?}");
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+}
+
+#[test]
+fn what_has_the_name_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("target"), "mine").unwrap();
+    symlink("target", folder.path().join("link")).unwrap();
+    for name in ["target", "link"] {
+        write_stage(place(folder.path(), name), MIB, &runs()).unwrap();
+    }
+    assert_eq!(names(folder.path()), ["link", "target"]);
+    assert_eq!(fs::read(folder.path().join("target")).unwrap(), b"mine");
+    fs::create_dir(folder.path().join("dir")).unwrap();
+    write_stage(place(folder.path(), "dir"), MIB, &runs()).unwrap_err();
+    assert_eq!(names(folder.path()), ["dir", "link", "target"]);
+}
+
+#[test]
+fn what_a_killed_stage_has_left_goes_with_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap();
+    writer.write(&runs()).unwrap();
+    // As a kill does it: nothing is taken back, and the lock is gone.
+    let left = names(folder.path());
+    assert_eq!(left.len(), 2, "{left:?}");
+    let Writer { target, .. } = writer;
+    drop(target);
+    assert_eq!(names(folder.path()), left, "it is durable, and stays");
+    write_stage(place(folder.path(), "target"), 2 * MIB, &runs()).unwrap();
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_copy_that_was_interrupted_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut writer, place_of) = (Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap(), || place(folder.path(), "target"));
+    writer.target.discard();
+    let source = SourceIdentity { size: MIB, inode: 12, ..SourceIdentity::default() };
+    let offer = Offer { transfer: TRANSFER, source, chunk_log2: CHUNK_LOG2, mode: 0o600, kind: None, data: None };
+    let WritePlace { dir, name, peer_key } = place_of();
+    let request =
+        TargetRequest { dir, name, offer: &offer, options: PutOptions::default(), peer_key, journal_id: [9; 16], attributes: None };
+    writer.target = Target::open(request).unwrap().0;
+    writer.write(&runs()).unwrap();
+    drop(writer);
+    let left = names(folder.path());
+    assert_eq!(left.len(), 2, "{left:?}");
+    let error = write_stage(place_of(), MIB, &runs()).unwrap_err();
+    assert_eq!((error.code, names(folder.path())), (FailCode::Exists, left));
+}
+
+#[test]
+fn a_copy_to_the_same_name_keeps_a_stage_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap();
+    let error = write_stage(place(folder.path(), "target"), MIB, &runs()).unwrap_err();
+    assert_eq!(error.code, FailCode::Busy);
+    drop(writer);
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_stage_that_is_stopped_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let stop = AtomicBool::new(true);
+    let error = write_stage(place(folder.path(), "target"), 8 * MIB, &stop).unwrap_err();
+    assert_eq!(error.source.kind(), io::ErrorKind::Interrupted);
+    // In the middle of it.
+    let stop = runs();
+    let stopped = thread::scope(|scope| {
+        let stage = scope.spawn(|| write_stage(place(folder.path(), "target"), 4 << 30, &stop));
+        thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        stage.join().unwrap()
+    });
+    // Where there is no room for that much it ends by itself.
+    assert!(stopped.is_err(), "{stopped:?}");
+    assert_eq!(names(folder.path()), [""; 0]);
+    fs::write(folder.path().join("source"), [1; 1000]).unwrap();
+    read_stage(&folder.path().join("source"), MIB, &AtomicBool::new(true)).unwrap_err();
+}
+
+#[test]
+fn a_disk_that_is_full_is_an_error_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = write_stage(place(folder.path(), "target"), 1 << 43, &runs()).unwrap_err();
+    assert_eq!(error.code, FailCode::NoSpace);
+    assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_source_is_read_from_its_disk_and_stays_as_it_is() {
+    for folder in folders() {
+        let path = folder.path().join("source");
+        let bytes = vec![3; 9 * MIB as usize + 77];
+        fs::write(&path, &bytes).unwrap();
+        let before = read_from_disks();
+        let rate = read_stage(&path, u64::MAX, &runs()).unwrap();
+        assert!(rate > BitRate::ZERO, "{rate:?}");
+        let read = read_from_disks().zip(before).map(|(now, then)| now - then);
+        let name = nicstripe_link::file_system(&File::open(&path).unwrap());
+        if name.is_some_and(|name| name == "ext4" || name == "xfs") {
+            // Other tests may read as well.
+            assert!(read.is_none_or(|read| read >= 9 * MIB), "{read:?} bytes came from the disk");
+        }
+        assert!(read_stage(&path, MIB, &runs()).is_ok(), "a part of it");
+        assert!(fs::read(&path).unwrap() == bytes);
+    }
+}
+
+/// Bytes that this process had read from disks; `None` where that is not told.
+fn read_from_disks() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "").unwrap();
+    let missing = folder.path().join("missing");
+    for path in [folder.path(), &empty, &missing] {
+        assert!(read_stage(path, MIB, &runs()).is_err(), "{path:?}");
+    }
+    let root = Root::open(folder.path()).unwrap();
+    fs::write(folder.path().join("file"), "bytes").unwrap();
+    let read = |name: &str| read_stage_beneath(&root, &Name::parse(name.as_bytes()).unwrap(), MIB, &runs());
+    assert!(read("file").is_ok() && read("missing").is_err());
+    symlink("/etc/passwd", folder.path().join("out")).unwrap();
+    assert!(read("out").is_err());
+}
+
+/// On a loop device, where this user may mount one; direct writes are certain there, and the file system is small.
+#[test]
+fn on_an_ext4_of_its_own_the_stages_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "truncate -s 64M image && mkfs.ext4 -q -F image && mkdir mnt && mount -o loop image mnt && exec \"$0\" \
+                  --exact bench::disk::tests::on_a_mounted_ext4 --ignored --nocapture";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(std::env::current_exe().unwrap());
+    let output = command.current_dir(folder.path()).env(MOUNTED, folder.path().join("mnt")).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+        }
+        Ok(output) if String::from_utf8_lossy(&output.stdout).contains("panicked") => panic!("{output:?}"),
+        Ok(output) => println!("no ext4 can be mounted here: {}", String::from_utf8_lossy(&output.stderr).trim()),
+        Err(error) => println!("no unshare(1) here: {error}"),
+    }
+}
+
+#[test]
+#[ignore = "run by the test above, in a mount namespace"]
+fn on_a_mounted_ext4() {
+    let Some(mounted) = std::env::var_os(MOUNTED) else { return };
+    let mounted = Path::new(&mounted);
+    let before = names(mounted);
+    assert_eq!(nicstripe_link::file_system(&File::open(mounted).unwrap()).as_deref(), Some("ext4"));
+    write_stage(place(mounted, "target"), 24 * MIB + 5, &runs()).unwrap();
+    assert_eq!(names(mounted), before);
+    let error = write_stage(place(mounted, "target"), 100 * MIB, &runs()).unwrap_err();
+    assert_eq!((error.code, names(mounted)), (FailCode::NoSpace, before));
+    fs::write(mounted.join("source"), vec![5; 8 * MIB as usize]).unwrap();
+    let read = read_from_disks();
+    read_stage(&mounted.join("source"), MIB * 8, &runs()).unwrap();
+    let read = read_from_disks().zip(read).map(|(now, then)| now - then);
+    assert!(read.is_none_or(|read| read >= 8 * MIB), "{read:?} bytes came from the disk");
+}
+
+const MOUNTED: &str = "NICSTRIPE_TEST_MOUNTED_EXT4";

@@ -1,0 +1,173 @@
+//! MTUs that the helper has changed: as they were before, whoever is killed.
+//!
+//! The helper is the product's; its user is a process that does nothing but hold the other end of its pipe. What `nicstripe bench` asks for
+//! is written here byte by byte.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Host, LinkSpec};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::hosts::{Hosts, Rights, side};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    an_mtu_is_put_back_when_its_user_is_killed,
+    an_mtu_is_put_back_when_its_helper_is_told_to_end,
+    an_mtu_whose_helper_was_killed_is_listed_and_cleaned,
+    an_mtu_whose_user_and_helper_were_killed_is_put_back_at_the_next_start,
+    without_the_right_to_it_a_left_mtu_is_an_error,
+    what_a_helper_refuses_changes_nothing,
+];
+
+const HELPER: &str = env!("CARGO_BIN_EXE_nicstripe-routes");
+
+/// A host whose first interface has another MTU.
+struct Changed {
+    hosts: Hosts,
+    user: Child,
+    helper: Child,
+}
+
+impl Changed {
+    fn new() -> Self {
+        let hosts = Hosts::with_rights_of_the_client(&[LinkSpec::mbit(200); 2]);
+        let (mut pipe, theirs) = UnixStream::pair().unwrap();
+        pipe.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut helper = hosts.client.command(HELPER);
+        helper.arg(hosts.client.home()).stdin(OwnedFd::from(theirs.try_clone().unwrap())).stdout(Stdio::from(OwnedFd::from(theirs)));
+        let helper = helper.spawn().unwrap();
+        assert_eq!(ask(&mut pipe, &set(hosts.lab.interface_index(Host::A, 0), 4000)), [1, DONE, 0, 0, 0xdc, 0x05, 0, 0], "1500 before");
+        let user = hosts.client.command("sleep").arg("600").stdin(OwnedFd::from(pipe)).spawn().unwrap();
+        assert_eq!([mtu(&hosts, "eth1"), mtu(&hosts, "eth2")], [4000, 1500]);
+        Self { hosts, user, helper }
+    }
+
+    #[track_caller]
+    fn await_mtu(&self, expected: u32) {
+        let begun = Instant::now();
+        while mtu(&self.hosts, "eth1") != expected {
+            assert!(begun.elapsed() < DEADLINE, "{} and not {expected}", mtu(&self.hosts, "eth1"));
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        for child in [&mut self.user, &mut self.helper] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The MTU as IPv6 has it, which follows the interface's: what `/proc/sys/net` shows is the reader's own host, unlike `/sys`.
+fn mtu(hosts: &Hosts, interface: &str) -> u32 {
+    let path = format!("/proc/sys/net/ipv6/conf/{interface}/mtu");
+    hosts.lab.on(Host::A, || fs::read_to_string(&path).unwrap()).unwrap().trim().parse().unwrap()
+}
+
+/// A request to give an interface an MTU for a minute.
+fn set(interface: u32, mtu: u32) -> [u8; 44] {
+    let mut request = [0; 44];
+    request[..2].copy_from_slice(&[1, 5]);
+    for (place, value) in [(4, interface), (8, mtu), (12, 60)] {
+        request[place..place + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    request
+}
+
+/// Sends a request; returns how the answer begins.
+fn ask(pipe: &mut UnixStream, request: &[u8; 44]) -> [u8; 8] {
+    pipe.write_all(request).unwrap();
+    let mut answer = [0; 28];
+    pipe.read_exact(&mut answer).unwrap();
+    *answer.first_chunk().unwrap()
+}
+
+fn kill(child: &mut Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn an_mtu_is_put_back_when_its_user_is_killed() {
+    let mut changed = Changed::new();
+    kill(&mut changed.user);
+    changed.await_mtu(1500);
+    assert!(changed.helper.wait().unwrap().success());
+    let listed = changed.hosts.client.run(["routes", "list"]).expect(0);
+    assert_eq!(listed.stdout, "");
+}
+
+fn an_mtu_is_put_back_when_its_helper_is_told_to_end() {
+    let changed = Changed::new();
+    kill_process(Pid::from_raw(changed.helper.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    changed.await_mtu(1500);
+}
+
+fn an_mtu_whose_helper_was_killed_is_listed_and_cleaned() {
+    let mut changed = Changed::new();
+    let client = &changed.hosts.client;
+    let owner = changed.helper.id();
+    let listed = client.run(["routes", "list"]).expect(0).stdout;
+    assert_eq!(listed, format!("eth1 has MTU 4000 and gets back 1500  in use by process {owner}\n"));
+    client.run(["routes", "clean"]).expect(0);
+    assert_eq!(mtu(&changed.hosts, "eth1"), 4000, "one that is in use stays");
+
+    kill(&mut changed.helper);
+    assert_eq!(mtu(&changed.hosts, "eth1"), 4000);
+    let listed = client.run(["routes", "list"]).expect(0).stdout;
+    assert_eq!(listed, "eth1 has MTU 4000 and gets back 1500  left over, its process is gone\n");
+    let cleaned = client.run(["routes", "clean"]).expect(0).stdout;
+    assert_eq!(cleaned, "put back the MTU 1500 of eth1, which was 4000\n");
+    assert_eq!(mtu(&changed.hosts, "eth1"), 1500);
+    assert_eq!(client.run(["routes", "clean"]).expect(0).stdout, "");
+}
+
+fn an_mtu_whose_user_and_helper_were_killed_is_put_back_at_the_next_start() {
+    let mut changed = Changed::new();
+    kill(&mut changed.helper);
+    kill(&mut changed.user);
+    assert_eq!(mtu(&changed.hosts, "eth1"), 4000);
+    changed.hosts.client.write("source", b"bytes");
+    // One that changes none itself.
+    changed.hosts.cp(&["source", "10.77.1.2:target"]).expect(0);
+    assert_eq!(mtu(&changed.hosts, "eth1"), 1500);
+}
+
+fn without_the_right_to_it_a_left_mtu_is_an_error() {
+    let mut changed = Changed::new();
+    kill(&mut changed.helper);
+    let user = side(&changed.hosts.lab, Host::A, Rights::None);
+    fs::copy(changed.hosts.client.home().join("mtus.jsonl"), user.home().join("mtus.jsonl")).unwrap();
+    let outcome = user.run(["routes", "clean"]);
+    assert!(!outcome.status.success(), "{outcome}");
+    outcome.error(&["MTU", "CAP_NET_ADMIN"]);
+    assert_eq!(mtu(&changed.hosts, "eth1"), 4000);
+}
+
+fn what_a_helper_refuses_changes_nothing() {
+    let hosts = Hosts::with_rights_of_the_client(&[LinkSpec::mbit(200)]);
+    let (mut pipe, theirs) = UnixStream::pair().unwrap();
+    pipe.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut helper = hosts.client.command(HELPER);
+    helper.arg(hosts.client.home()).stdin(OwnedFd::from(theirs.try_clone().unwrap())).stdout(Stdio::from(OwnedFd::from(theirs)));
+    let mut child = helper.spawn().unwrap();
+    let eth1 = hosts.lab.interface_index(Host::A, 0);
+    for (interface, mtu, status) in [(1, 9000, 20), (4242, 9000, 5), (eth1, 1279, 22), (eth1, 65_536, 22)] {
+        assert_eq!(ask(&mut pipe, &set(interface, mtu))[..2], [1, status], "{interface} {mtu}");
+    }
+    assert_eq!(mtu(&hosts, "eth1"), 1500);
+    drop((pipe, helper));
+    assert!(child.wait().unwrap().success());
+}
+
+const DONE: u8 = 0;
+const DEADLINE: Duration = Duration::from_secs(5);
