@@ -2,12 +2,12 @@
 
 mod baseline;
 mod decided;
+#[allow(dead_code, reason = "until a bench measures disks")]
+mod disk;
 mod event;
 mod evidence;
 #[cfg(test)]
 mod fixture;
-#[allow(dead_code, reason = "until a bench measures disks")]
-mod disk;
 mod report;
 mod summary;
 
