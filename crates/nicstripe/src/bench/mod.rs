@@ -1,5 +1,32 @@
 //! Measures what the links between two machines carry, alone and together, through the sessions and paths that copies use.
+//!
+//! [`crate::Client::bench`] measures what a [`BenchPlan`] says and gives a [`BenchReport`]; a [`crate::Daemon`] takes part within its
+//! [`BenchLimits`]. Whoever receives counts, on its own clock, and the two ends' samples make one time line ([`figures`]).
 
+mod admission;
+mod event;
+mod figures;
+mod links;
+mod plan;
 mod report;
+mod run;
+mod sampler;
+mod schedule;
+mod stages;
+mod summary;
+mod sweep;
+mod talk;
 
-pub use self::report::*;
+pub use self::{
+    admission::BenchLimits,
+    event::BenchEvent,
+    plan::{BenchPlan, DiskPlan},
+    report::*,
+    run::Bench,
+    summary::summarise,
+};
+pub(crate) use self::{
+    admission::{Admissions, Ticket},
+    sampler::{InterfaceCounters, cpu, facts},
+    stages::write_stage,
+};
