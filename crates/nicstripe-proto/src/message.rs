@@ -15,7 +15,8 @@ use minicbor::{Decode, Encode};
 pub use self::{
     bench::{
         BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchInterface, BenchQueued, BenchRefusal, BenchRefused, BenchSample, CpuSample,
-        DiskDone, DiskOrder, MAX_CORES, MAX_FACTS, MAX_SOCKET_BUFFER, PathSample, RunNumber, RunOrder, RunReady, SAMPLE_INTERVALS, TcpSample,
+        DiskDone, DiskOrder, MAX_CORES, MAX_FACTS, MAX_SOCKET_BUFFER, PathSample, RunNumber, RunOrder, RunReady, SAMPLE_INTERVALS,
+        TcpSample,
     },
     greeting::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, Welcome},
     interface::{Expect, Expected, Interfaces, Ipv4Settings, MAX_EXPECTED, PeerAddress, PeerInterface},

@@ -26,7 +26,10 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     Frame(Frame),
-    Chunk { header: DataHeader, buffer: Arc<ChunkBuffer> },
+    Chunk {
+        header: DataHeader,
+        buffer: Arc<ChunkBuffer>,
+    },
     /// Load from here on, or no more.
     Load(Option<LoadOrder>),
     /// Measure round trips.

@@ -19,13 +19,13 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
-use self::{load::Bench, transfers::Transfer};
 pub use self::{
     chunks::Incoming,
     event::{Event, Transmit},
     transfers::{MAX_OPEN_TRANSFERS, TransferStats, failure},
     unsent::{Acceptance, Offering},
 };
+use self::{load::Bench, transfers::Transfer};
 use crate::{
     frame::Frame,
     grid::MOST_SIZE,

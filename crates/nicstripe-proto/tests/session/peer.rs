@@ -45,7 +45,9 @@ pub(crate) enum Packet {
 impl Message for Packet {
     fn wire_len(&self) -> u64 {
         match self {
-            Self::Piece { wire_len } | Self::Frame { wire_len, .. } | Self::Chunk { wire_len, .. } | Self::Load { wire_len, .. } => *wire_len,
+            Self::Piece { wire_len } | Self::Frame { wire_len, .. } | Self::Chunk { wire_len, .. } | Self::Load { wire_len, .. } => {
+                *wire_len
+            }
         }
     }
 }

@@ -138,7 +138,11 @@ impl State {
         let wanted = wanted.min(limits.time);
         let waiting = Waiting { ticket: self.next, bench, wanted, session, told: None };
         // Another session of the bench that runs does not wait.
-        if joins { self.waiting.push_front(waiting) } else { self.waiting.push_back(waiting) }
+        if joins {
+            self.waiting.push_front(waiting)
+        } else {
+            self.waiting.push_back(waiting)
+        }
         Ok(self.next)
     }
 
@@ -179,9 +183,9 @@ impl State {
         let transfers = if self.running.is_none() { u32::try_from(copies).unwrap_or(u32::MAX) } else { 0 };
         for waiting in &mut self.waiting {
             let queued = BenchQueued { ahead, wait_ms: wait.as_millis() as u64, transfers };
-            let is_news = waiting.told.is_none_or(|told| {
-                (told.ahead, told.transfers) != (ahead, transfers) || told.wait_ms.abs_diff(queued.wait_ms) >= 1000
-            });
+            let is_news = waiting
+                .told
+                .is_none_or(|told| (told.ahead, told.transfers) != (ahead, transfers) || told.wait_ms.abs_diff(queued.wait_ms) >= 1000);
             if is_news {
                 waiting.told = Some(queued);
                 answers.push((waiting.session.clone(), BenchBody::Queued(queued)));

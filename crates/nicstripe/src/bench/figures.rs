@@ -109,8 +109,10 @@ impl Track {
     fn interval(&self, to: usize, way: Way, links: &[LoadedLink], sender: &Self) -> Option<Interval> {
         let window = Window { from: self.at(to.checked_sub(1)?), to: self.at(to) };
         let bytes = links.iter().map(|link| received(self, window, link)).collect();
-        let retransmitted: Option<Vec<u64>> = links.iter().map(|link| sum(&link.paths, |path| sender.tcp_rise(window, path, |tcp| tcp.retransmitted))).collect();
-        let rtt: Option<Vec<u64>> = links.iter().map(|link| link.paths.iter().filter_map(|path| sender.tcp_at(window.to, *path, |tcp| tcp.rtt_us)).max()).collect();
+        let retransmitted: Option<Vec<u64>> =
+            links.iter().map(|link| sum(&link.paths, |path| sender.tcp_rise(window, path, |tcp| tcp.retransmitted))).collect();
+        let rtt: Option<Vec<u64>> =
+            links.iter().map(|link| link.paths.iter().filter_map(|path| sender.tcp_at(window.to, *path, |tcp| tcp.rtt_us)).max()).collect();
         Some(Interval {
             way,
             t_us: window.from,
@@ -142,7 +144,8 @@ impl Track {
 
     /// Processor time in a window.
     pub(crate) fn cpu(&self, window: Window) -> Option<CpuUse> {
-        let rise = |counter: fn(&nicstripe_proto::message::CpuSample) -> Option<u64>| self.rise(window, |sample| counter(sample.cpu.as_ref()?));
+        let rise =
+            |counter: fn(&nicstripe_proto::message::CpuSample) -> Option<u64>| self.rise(window, |sample| counter(sample.cpu.as_ref()?));
         let cores = self.samples.first()?.cpu.as_ref()?.cores_us.len();
         let busiest = (0..cores).filter_map(|core| self.rise(window, |sample| sample.cpu.as_ref()?.cores_us.get(core).copied())).max();
         Some(CpuUse {
@@ -220,7 +223,8 @@ fn flow(way: Way, window: Window, receiver: &Track, sender: &Track, link: &Loade
 fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
     let rise = |counter: fn(&TcpSample) -> Option<u64>| sum(paths, |path| sender.tcp_rise(window, path, counter));
     let mean = |counter: fn(&TcpSample) -> Option<u64>| rise(counter).map(|sum| sum / paths.len().max(1) as u64);
-    let gauges = |value: fn(&TcpSample) -> Option<u64>| paths.iter().flat_map(|path| sender.gauges(window, *path, value)).collect::<Vec<_>>();
+    let gauges =
+        |value: fn(&TcpSample) -> Option<u64>| paths.iter().flat_map(|path| sender.gauges(window, *path, value)).collect::<Vec<_>>();
     let average = |values: &[u64]| (!values.is_empty()).then(|| values.iter().sum::<u64>() / values.len() as u64);
     let rtts = gauges(|tcp| tcp.rtt_us);
     // No connection, no kernel that speaks of it.
@@ -265,8 +269,12 @@ mod tests {
     fn track(paths: &[(u64, usize)], samples: usize) -> Track {
         let mut track = Track::default();
         for index in 0..samples {
-            let at = |(bytes, silent): &(u64, usize)| PathSample { received: 7 + bytes * index.saturating_sub(*silent) as u64, ..PathSample::default() };
-            let sample = BenchSample { run: 1, at_us: index as u64 * 500_000, paths: paths.iter().map(at).collect(), ..BenchSample::default() };
+            let at = |(bytes, silent): &(u64, usize)| PathSample {
+                received: 7 + bytes * index.saturating_sub(*silent) as u64,
+                ..PathSample::default()
+            };
+            let sample =
+                BenchSample { run: 1, at_us: index as u64 * 500_000, paths: paths.iter().map(at).collect(), ..BenchSample::default() };
             track.push(sample, 1_000 + index as u64 * 500_000);
         }
         track

@@ -22,7 +22,9 @@ fn cpu_of(text: &str, tick: u64) -> Option<CpuSample> {
     let mut sample = CpuSample::default();
     let mut lines = text.lines();
     // user nice system idle iowait irq softirq
-    let [user, nice, system, _, _, irq, softirq, ..] = fields(lines.next().filter(|line| line.starts_with("cpu "))?)[..] else { return None };
+    let [user, nice, system, _, _, irq, softirq, ..] = fields(lines.next().filter(|line| line.starts_with("cpu "))?)[..] else {
+        return None;
+    };
     (sample.user_us, sample.system_us, sample.softirq_us) = ((user + nice) * tick, system * tick, (irq + softirq) * tick);
     for line in lines.take_while(|line| line.starts_with("cpu")).take(MAX_CORES) {
         let [user, nice, system, _, _, irq, softirq, ..] = fields(line)[..] else { return None };

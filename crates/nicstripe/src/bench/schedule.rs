@@ -52,7 +52,8 @@ impl Schedule {
         if let Some(next) = self.open() {
             return Some(next);
         }
-        if !std::mem::replace(&mut self.paired, true) && self.all.len() > 2 && self.scaling().is_some_and(|scaling| scaling < SHARES_BELOW) {
+        if !std::mem::replace(&mut self.paired, true) && self.all.len() > 2 && self.scaling().is_some_and(|scaling| scaling < SHARES_BELOW)
+        {
             for (index, one) in self.all.iter().enumerate() {
                 let pairs = self.all[index + 1..].iter().map(|other| Load { phase: Phase::Pair, links: vec![*one, *other] });
                 self.loads.extend(pairs);
@@ -78,7 +79,8 @@ impl Schedule {
 
     fn is_done(&self, load: &Load) -> bool {
         let count = self.count(load);
-        let (fewest, most) = if load.phase == Phase::Pair { (PAIR_REPEATS, PAIR_REPEATS) } else { (*self.repeats.start(), *self.repeats.end()) };
+        let (fewest, most) =
+            if load.phase == Phase::Pair { (PAIR_REPEATS, PAIR_REPEATS) } else { (*self.repeats.start(), *self.repeats.end()) };
         let agrees = || {
             let range = self.measured.get(load).cloned().and_then(spread);
             range.is_some_and(|range| (range.max_bps - range.min_bps) as f64 <= range.median_bps as f64 * AGREE_WITHIN)
@@ -87,7 +89,9 @@ impl Schedule {
     }
 
     fn scaling(&self) -> Option<f64> {
-        let median = |phase: Phase, links: &[u32]| spread(self.measured.get(&Load { phase, links: links.to_vec() })?.clone()).map(|range| range.median_bps);
+        let median = |phase: Phase, links: &[u32]| {
+            spread(self.measured.get(&Load { phase, links: links.to_vec() })?.clone()).map(|range| range.median_bps)
+        };
         let together = median(Phase::Together, &self.all)?;
         let alone: Option<u64> = self.all.iter().map(|link| median(Phase::Solo, &[*link])).sum();
         alone.filter(|sum| *sum > 0).map(|sum| together as f64 / sum as f64)
@@ -125,7 +129,8 @@ mod tests {
     #[test]
     fn loads_alternate_and_end_when_they_agree() {
         let mut schedule = Schedule::new(&[Phase::Idle, Phase::Solo, Phase::Together], &[1, 2], 2..=5);
-        let order = play(&mut schedule, |load, repeat| if load.links == [2] { 100 * u64::from(repeat) } else { 100 * load.links.len() as u64 });
+        let order =
+            play(&mut schedule, |load, repeat| if load.links == [2] { 100 * u64::from(repeat) } else { 100 * load.links.len() as u64 });
         let ids: Vec<_> = order.iter().map(|(_, links, repeat)| (links.len() * 10 + links[0] as usize, *repeat)).collect();
         assert_eq!(ids, [(11, 1), (12, 1), (21, 1), (11, 2), (12, 2), (21, 2), (12, 3), (12, 4), (12, 5)]);
     }
@@ -134,7 +139,8 @@ mod tests {
     fn links_that_share_something_are_looked_at_in_pairs() {
         let shared = |load: &Load, _: u32| if load.phase == Phase::Solo { 100 } else { 120 };
         let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2, 3], 1..=1);
-        let pairs: Vec<_> = play(&mut schedule, shared).into_iter().filter(|(phase, ..)| *phase == Phase::Pair).map(|(_, links, _)| links).collect();
+        let pairs: Vec<_> =
+            play(&mut schedule, shared).into_iter().filter(|(phase, ..)| *phase == Phase::Pair).map(|(_, links, _)| links).collect();
         assert_eq!(pairs, [[1, 2], [1, 3], [2, 3], [1, 2], [1, 3], [2, 3]]);
         let mut schedule = Schedule::new(&[Phase::Solo, Phase::Together], &[1, 2, 3], 1..=1);
         assert_eq!(play(&mut schedule, |load, _| 100 * load.links.len() as u64).len(), 4);

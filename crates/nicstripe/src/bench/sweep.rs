@@ -184,7 +184,8 @@ async fn load_point(runner: &mut Runner, buffer: Option<u64>, streams: Option<u3
     client.close().await;
     let rates: Vec<u64> = runs.iter().map(|run| run.total_bps).collect();
     let none = Spread { median_bps: 0, min_bps: 0, max_bps: 0, n: 0, stable: false };
-    let of = SweepPoint { got_bytes: got.filter(|_| buffer.is_some()), cpu_s_per_gbit: cpu_per_gbit(&runs), ..point(buffer, streams, none) };
+    let of =
+        SweepPoint { got_bytes: got.filter(|_| buffer.is_some()), cpu_s_per_gbit: cpu_per_gbit(&runs), ..point(buffer, streams, none) };
     Ok((rates, of))
 }
 
@@ -202,7 +203,8 @@ fn cpu_per_gbit(runs: &[Run]) -> Option<f64> {
 /// What packets of other sizes would bring, as far as that can be computed.
 fn mtus(runner: &Runner, sweep: &mut Sweep) {
     for mtu in MTUS {
-        let theory: Option<u64> = runner.report.links.iter().map(|link| Some(goodput(&super::report::TheoryInputs { mtu, ..link.theory? }))).sum();
+        let theory: Option<u64> =
+            runner.report.links.iter().map(|link| Some(goodput(&super::report::TheoryInputs { mtu, ..link.theory? }))).sum();
         let Some(bps) = theory.filter(|bps| *bps > 0) else { continue };
         let rate = Spread { median_bps: bps, min_bps: bps, max_bps: bps, n: 0, stable: true };
         sweep.points.push(SweepPoint { computed: true, ..point(Some(mtu.into()), None, rate) });

@@ -76,14 +76,20 @@ impl Talk {
         let mut talk = Self { client, session, news, run: 0, disk: 0 };
         talk.command(BenchCommand::Attach(owner)).await?;
         loop {
-            if let BenchNews::Paths(paths) = talk.heard(ANSWER_TIMEOUT).await? {
+            if let BenchNews::Paths(paths, latest) = talk.heard(ANSWER_TIMEOUT).await? {
+                talk.run = latest;
                 return Ok((talk, paths));
             }
         }
     }
 
     /// Asks to be let in, and waits for it. Returns for how long, and what the daemon says of its machine.
-    pub(super) async fn enter(&mut self, id: [u8; 16], seconds: u32, events: &mpsc::Sender<BenchEvent>) -> Result<(Duration, BenchFacts), Error> {
+    pub(super) async fn enter(
+        &mut self,
+        id: [u8; 16],
+        seconds: u32,
+        events: &mpsc::Sender<BenchEvent>,
+    ) -> Result<(Duration, BenchFacts), Error> {
         self.tell(BenchBody::Ask(BenchAsk { id, seconds })).await?;
         let mut admitted = None;
         // The queue may be long; that the daemon is gone is told by the session's end.

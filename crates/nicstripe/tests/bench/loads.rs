@@ -28,7 +28,9 @@ fn of(report: &BenchReport, phase: Phase) -> Vec<&Run> {
 async fn every_phase_is_measured_and_the_links_sum_up_to_the_total() {
     let report = bench(2, quick(&ALL)).await;
     assert!(report.complete && report.schema == SCHEMA && report.links.len() == 2, "{report:#?}");
-    assert!(report.links.iter().all(|link| link.rtt_idle.is_some_and(|rtt| rtt.count == 20 && rtt.min_us > 0.0 && rtt.max_us >= rtt.p99_us)));
+    assert!(
+        report.links.iter().all(|link| link.rtt_idle.is_some_and(|rtt| rtt.count == 20 && rtt.min_us > 0.0 && rtt.max_us >= rtt.p99_us))
+    );
     let counts = [Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both, Phase::Pair].map(|phase| of(&report, phase).len());
     assert_eq!(counts, [2, 1, 1, 1, 0]);
     for run in &report.runs {

@@ -10,7 +10,8 @@ use std::{
 use nicstripe_proto::{
     PathId, Role,
     message::{
-        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder, PathSample, RunNumber, RunOrder, RunReady, TcpSample,
+        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder, PathSample, RunNumber, RunOrder, RunReady,
+        TcpSample,
     },
 };
 use tokio::sync::mpsc;
@@ -40,8 +41,8 @@ pub(crate) enum BenchCommand {
 /// What the owner of a bench is told.
 #[derive(Debug)]
 pub(crate) enum BenchNews {
-    /// The paths that are there.
-    Paths(Vec<BenchPath>),
+    /// The paths that are there, and the greatest number that a run has had.
+    Paths(Vec<BenchPath>, u32),
     /// The daemon says something.
     Said(BenchBody, Instant),
     /// A sample of this end.
@@ -107,7 +108,7 @@ impl Driver {
             BenchCommand::Attach(owner) => {
                 self.bench.owner = Some(owner);
                 let paths = self.slots.iter().filter(|(_, slot)| slot.can_bench()).map(|(id, slot)| slot.bench_path(*id)).collect();
-                self.bench.tell(BenchNews::Paths(paths));
+                self.bench.tell(BenchNews::Paths(paths, self.session.load_gate().latest));
             }
             BenchCommand::Tell(BenchBody::Run(order)) => {
                 self.begin_sampling(&order, now);
@@ -232,7 +233,8 @@ impl Driver {
         let counted: BTreeMap<String, (u64, u64)> = sampling.interfaces.read();
         for (path, sample) in sampling.paths.iter().zip(&mut paths) {
             let interface = self.slots.get(path).and_then(|slot| counted.get(&slot.plan.interface));
-            (sample.interface_received, sample.interface_sent) = (interface.map(|(received, _)| *received), interface.map(|(_, sent)| *sent));
+            (sample.interface_received, sample.interface_sent) =
+                (interface.map(|(received, _)| *received), interface.map(|(_, sent)| *sent));
         }
         let at_us = at.saturating_duration_since(sampling.began).as_micros() as u64;
         let sample = BenchSample { run: sampling.run, at_us, paths, cpu: cpu(), last };
