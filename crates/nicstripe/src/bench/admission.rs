@@ -139,9 +139,9 @@ impl State {
         let waiting = Waiting { ticket: self.next, bench, wanted, session, told: None };
         // Another session of the bench that runs does not wait.
         if joins {
-            self.waiting.push_front(waiting)
+            self.waiting.push_front(waiting);
         } else {
-            self.waiting.push_back(waiting)
+            self.waiting.push_back(waiting);
         }
         Ok(self.next)
     }

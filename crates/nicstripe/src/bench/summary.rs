@@ -16,7 +16,7 @@ pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
             efficiency: None,
             retransmitted_bytes: flows(Phase::Together, link.id).map(|flow| flow.tcp?.retransmitted_bytes).sum(),
             rtt_loaded_us: flows(Phase::Together, link.id).filter_map(|flow| flow.tcp?.rtt_avg_us).max(),
-            limiter: flows(Phase::Together, link.id).last().map(|flow| flow.limiter),
+            limiter: flows(Phase::Together, link.id).next_back().map(|flow| flow.limiter),
         })
         .collect();
     let together = totals(Phase::Together);

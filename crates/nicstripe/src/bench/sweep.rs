@@ -88,7 +88,7 @@ fn buffers() -> Vec<Option<u64>> {
 }
 
 /// Messages of each size on the first link, one after the other.
-async fn messages(runner: &mut Runner, talk: &mut Talk, sweep: &mut Sweep) -> Result<(), Error> {
+async fn messages(runner: &Runner, talk: &mut Talk, sweep: &mut Sweep) -> Result<(), Error> {
     let Some((id, path)) = runner.links.ids().first().and_then(|id| Some((*id, runner.links.path(*id)?))) else { return Ok(()) };
     sweep.link = Some(id);
     talk.open_run(path).await?;
@@ -133,7 +133,7 @@ fn point(size: Option<u64>, streams: Option<u32>, rate: Spread) -> SweepPoint {
 }
 
 /// Loads all links with each of the buffers and each number of connections, each in a session of its own.
-async fn points(runner: &mut Runner, sweep: &mut Sweep, buffers: &[Option<u64>], streams: &[Option<u32>]) -> Result<(), Error> {
+async fn points(runner: &Runner, sweep: &mut Sweep, buffers: &[Option<u64>], streams: &[Option<u32>]) -> Result<(), Error> {
     for buffer in buffers {
         for count in streams {
             if runner.is_over() {
@@ -156,7 +156,7 @@ async fn points(runner: &mut Runner, sweep: &mut Sweep, buffers: &[Option<u64>],
     Ok(())
 }
 
-async fn load_point(runner: &mut Runner, buffer: Option<u64>, streams: Option<u32>) -> Result<(Vec<u64>, SweepPoint), Error> {
+async fn load_point(runner: &Runner, buffer: Option<u64>, streams: Option<u32>) -> Result<(Vec<u64>, SweepPoint), Error> {
     let client = runner.client.another(streams.and_then(|streams| u8::try_from(streams).ok())).await?;
     let (mut talk, paths) = Talk::begin(client.clone()).await?;
     let (_, there) = talk.enter(runner.id, 0, &runner.events).await?;
@@ -272,7 +272,7 @@ pub(super) async fn disks(runner: &mut Runner, talk: &mut Talk) -> Result<(), Er
         write,
         all,
         narrowest: narrowest.map(|(_, name)| name.to_owned()),
-        file_systems: Ends { client: None, daemon: written.file_system.map(|name| crate::printable(name.as_bytes()).into()) },
+        file_systems: Ends { client: None, daemon: written.file_system.map(|name| crate::printable(name.as_bytes())) },
     });
     Ok(())
 }

@@ -285,7 +285,7 @@ impl Talk {
     }
 
     async fn tell(&self, body: BenchBody) -> Result<(), Error> {
-        self.command(BenchCommand::Tell(body)).await
+        self.command(BenchCommand::Tell(Box::new(body))).await
     }
 
     async fn command(&self, command: BenchCommand) -> Result<(), Error> {

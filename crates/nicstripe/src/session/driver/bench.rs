@@ -33,7 +33,7 @@ pub(crate) enum BenchCommand {
     /// Tell all that happens here, first which paths there are.
     Attach(mpsc::Sender<BenchNews>),
     /// Say this to the daemon, and do what it means here.
-    Tell(BenchBody),
+    Tell(Box<BenchBody>),
     /// Measure round trips on a path.
     Ping { path: PathId, order: PingOrder },
 }
@@ -110,20 +110,20 @@ impl Driver {
                 let paths = self.slots.iter().filter(|(_, slot)| slot.can_bench()).map(|(id, slot)| slot.bench_path(*id)).collect();
                 self.bench.tell(BenchNews::Paths(paths, self.session.load_gate().latest));
             }
-            BenchCommand::Tell(BenchBody::Run(order)) => {
-                self.begin_sampling(&order, now);
-                if let Some(bytes) = order.socket_buffer {
-                    let got = self.set_buffers(&order, bytes);
-                    self.bench.tell(BenchNews::Buffers(got));
-                }
-                self.session.tell_bench(BenchBody::Run(order));
-            }
             BenchCommand::Tell(body) => {
-                if matches!(body, BenchBody::Stop(_)) {
+                match &*body {
+                    BenchBody::Run(order) => {
+                        self.begin_sampling(order, now);
+                        if let Some(bytes) = order.socket_buffer {
+                            let got = self.set_buffers(order, bytes);
+                            self.bench.tell(BenchNews::Buffers(got));
+                        }
+                    }
                     // Before the other end stops to send.
-                    self.sample(true, now);
+                    BenchBody::Stop(_) => self.sample(true, now),
+                    _ => {}
                 }
-                self.session.tell_bench(body);
+                self.session.tell_bench(*body);
             }
             BenchCommand::Ping { path, order } => {
                 let sent = self.slots.get(&path).is_some_and(|slot| slot.send_bench(Outgoing::Ping(order)));
@@ -259,7 +259,7 @@ impl Driver {
     }
 
     /// Does what a copy would do on the disk, and tells how long that took.
-    fn on_disk_ordered(&mut self, order: DiskOrder) {
+    fn on_disk_ordered(&self, order: DiskOrder) {
         let Access::Daemon(service) = &self.config.access else { return };
         let (service, session, number) = (service.clone(), self.handle.clone(), order.number);
         self.works.aside(move || {
@@ -275,7 +275,7 @@ impl Driver {
         });
     }
 
-    pub(super) fn on_pinged(&mut self, path: PathId, times: Vec<Duration>) {
+    pub(super) fn on_pinged(&self, path: PathId, times: Vec<Duration>) {
         self.bench.tell(BenchNews::Pinged { path, times });
     }
 
