@@ -83,6 +83,10 @@ pub(crate) trait EventSink: Send + 'static {
 /// can still be dropped.
 const HIGH_WATER: usize = 256 * 1024;
 
+/// Below so many waiting bytes a load's next frame is encrypted: what is left of the one before is moved to the front of the buffer then, and
+/// both stay in the cache. The kernel has more to send meanwhile.
+const LOW_WATER: usize = 64 * 1024;
+
 /// How often a connection that receives part of a chunk says that it lives.
 const HEARD_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -225,7 +229,7 @@ impl<S: EventSink> Stream<S> {
         loop {
             let pending = self.tls.queued();
             let room = pending < HIGH_WATER;
-            let (loads, due_at) = (room && self.bench.is_due(), self.bench.due_at());
+            let (loads, due_at) = (pending < LOW_WATER && self.bench.is_due(), self.bench.due_at());
             tokio::select! {
                 biased;
                 outgoing = self.outgoing.recv(), if room => match outgoing {
@@ -243,7 +247,7 @@ impl<S: EventSink> Stream<S> {
                 }
                 () = sleep_until(due_at.map(Into::into)) => {}
             }
-            self.bench.fill(&mut self.tls, HIGH_WATER)?;
+            self.bench.fill(&mut self.tls, LOW_WATER)?;
             self.flush().await?;
         }
     }

@@ -129,8 +129,9 @@ impl State {
             return refused(BenchRefusal::Disabled, None);
         }
         let joins = self.running.as_ref().is_some_and(|running| running.bench == bench);
-        let is_free = self.running.is_none() && self.waiting.is_empty();
-        if !joins && !is_free && self.waiting.len() >= limits.queue {
+        // Of those that wait while none runs, the first does not count.
+        let room = limits.queue + usize::from(self.running.is_none());
+        if !joins && self.waiting.len() >= room {
             let left = self.running.as_ref().map(|running| running.until.saturating_duration_since(now));
             return refused(BenchRefusal::Busy, left.map(|left| left.as_millis() as u64));
         }

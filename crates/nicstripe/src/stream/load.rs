@@ -163,10 +163,10 @@ impl Bench {
         self.pinging.as_ref().is_some_and(|pinging| !pinging.asked)
     }
 
-    /// Queues filler until `high_water` encrypted bytes wait.
-    pub(super) fn fill(&mut self, tls: &mut TlsStream, high_water: usize) -> Result<(), TlsError> {
+    /// Queues filler until `enough` encrypted bytes wait.
+    pub(super) fn fill(&mut self, tls: &mut TlsStream, enough: usize) -> Result<(), TlsError> {
         for _ in 0..FRAMES_AT_ONCE {
-            if tls.queued() >= high_water {
+            if tls.queued() >= enough {
                 break;
             }
             if self.is_message_due() {
