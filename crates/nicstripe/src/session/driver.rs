@@ -173,6 +173,7 @@ impl Driver {
                 _ = progress.tick() => {
                     self.tell_progress();
                     self.report_now_and_then();
+                    self.let_go_of_bench(Instant::now());
                     self.slots.values_mut().for_each(|slot| slot.tend(Instant::now()));
                 }
             }

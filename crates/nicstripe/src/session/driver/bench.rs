@@ -64,6 +64,9 @@ pub(crate) struct BenchPath {
     pub(crate) verified: Option<bool>,
 }
 
+/// After so long without any connection a client that benches counts as gone: a link that is put into another port is back sooner.
+const GONE_AFTER: Duration = Duration::from_secs(5);
+
 /// What a session has of a bench.
 #[derive(Debug, Default)]
 pub(super) struct Bench {
@@ -74,6 +77,8 @@ pub(super) struct Bench {
     ticket: Option<Ticket>,
     /// Daemon: when its time is over.
     over_at: Option<Instant>,
+    /// Daemon: since when there is no connection to who benches.
+    alone_since: Option<Instant>,
     sampling: Option<Sampling>,
 }
 
@@ -175,6 +180,15 @@ impl Driver {
             self.stop_run(*run, now);
         } else if *next <= now {
             self.sample(false, now);
+        }
+    }
+
+    /// Daemon: who has gone without a word keeps nobody else waiting. To be called several times a second.
+    pub(super) fn let_go_of_bench(&mut self, now: Instant) {
+        if self.bench.ticket.is_none() || self.session.is_connected() {
+            self.bench.alone_since = None;
+        } else if now.saturating_duration_since(*self.bench.alone_since.get_or_insert(now)) >= GONE_AFTER {
+            self.refuse_bench(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: Some(0) });
         }
     }
 
