@@ -122,7 +122,7 @@ impl Exit {
         match error {
             BenchError::Regression { .. } | BenchError::Floor { .. } => Self::Slower,
             BenchError::Read { .. } | BenchError::NoReport { .. } | BenchError::Unknown { .. } => Self::Files,
-            BenchError::NotComparable { .. } | BenchError::NoFloor { .. } | BenchError::Absent => Self::Failed,
+            BenchError::NotComparable { .. } | BenchError::NoFloor { .. } => Self::Failed,
         }
     }
 

@@ -20,7 +20,7 @@ enum Action {
     /// Trust a machine's key
     ///
     /// A daemon takes it up at once, without a restart. Options in front of the key, separated by commas, restrict what that machine may do
-    /// here: read-only, append-only, root=DIR, rate=RATE (bits a second, with K, M or G).
+    /// here: read-only, append-only, root=DIR, rate=RATE (bits a second, with K, M or G), no-bench.
     Add {
         /// The line that `nicstripe key` prints on the other machine, as one argument or several
         #[arg(required = true, value_name = "LINE")]

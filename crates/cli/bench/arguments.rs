@@ -178,7 +178,6 @@ impl Measure {
 }
 
 /// What the plan of a bench is made of.
-#[cfg_attr(not(test), expect(dead_code, reason = "the plan is the library's"))]
 impl Measure {
     /// Returns the loads that are asked for, in the order in which they are measured first.
     pub(crate) fn phases(&self) -> Vec<Phase> {

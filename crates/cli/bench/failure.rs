@@ -55,9 +55,6 @@ pub(crate) enum BenchError {
         /// What was asked for.
         floor: f64,
     },
-    /// The library of this version has no bench.
-    #[error("the library of this version cannot measure")]
-    Absent,
     /// Whether it is below cannot be told.
     #[error("whether the floor is reached cannot be told: {why}")]
     NoFloor {

@@ -1,17 +1,16 @@
-//! The library's part in a bench: the connection, the plan, and what it compares.
+//! The library's part in a bench: the connection and the plan.
 
 use std::sync::Arc;
 
 use nicstripe::{
     Client,
-    bench::{BenchEvent, BenchReport, Comparison, Spread, Verdict},
+    bench::{self, BenchEvent, BenchPlan, BenchReport, DiskPlan},
     routes::RouteKeeper,
     trust::{Home, Identity, Peers},
 };
 
 use super::{
     arguments::Measure,
-    failure::BenchError,
     history::History,
     session::{Ended, Measurement, Session, watch},
     show::Show,
@@ -40,23 +39,24 @@ fn begin<'a>(measure: &'a Measure, host: &str, show: &mut Show, terminal: &Termi
     logging::start(terminal)?;
     check_excluded(&measure.exclude_link)?;
     let home = places::home()?;
-    let session = Session::new(measure, History::of(&home), compare)?;
+    let session = Session::new(measure, History::of(&home), bench::compare)?;
     // While there is one thread: what speaks to the network shall not be able to change routes.
     let routes = Arc::new(RouteKeeper::start_apart(measure.routes.into(), &places::routes_dir(&home)));
     let runtime = runtime::threaded()?;
-    let ended = runtime.block_on(bench(measure, host, routes, &home, show));
+    let ended = runtime.block_on(run_one(measure, host, routes, &home, show));
     // What the library still has to do after a close is not worth waiting for.
     runtime.shutdown_background();
     Ok((session, ended?))
 }
 
-async fn bench(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: &Home, show: &mut Show) -> Result<Ended, Failure> {
+async fn run_one(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: &Home, show: &mut Show) -> Result<Ended, Failure> {
     let mut signals = Signals::take()?;
     let client = tokio::select! {
         client = connect(measure, host, routes, home) => client?,
         stop = signals.stop() => return Ok(before_the_first_load(stop)),
     };
-    Ok(watch(Library { client }, show, &mut signals).await)
+    let bench = client.bench(measure.plan());
+    Ok(watch(Library { client, bench }, show, &mut signals).await)
 }
 
 fn before_the_first_load(stop: Stop) -> Ended {
@@ -82,30 +82,43 @@ async fn connect(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: 
 /// The library's bench, with the connections that it closes at its end.
 struct Library {
     client: Client,
+    bench: bench::Bench,
 }
 
 impl Measurement for Library {
     async fn next_event(&mut self) -> Option<BenchEvent> {
-        None
+        self.bench.next_event().await
     }
 
-    fn stop(&self) {}
+    fn stop(&self) {
+        self.bench.stop();
+    }
 
     async fn finish(self) -> Result<BenchReport, Failure> {
+        let report = self.bench.finish().await;
         self.client.close().await;
-        Err(BenchError::Absent.into())
+        Ok(report?)
     }
 }
 
-/// Compares a report with an earlier one.
-pub(super) fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
-    let nothing = Spread { median_bps: 0, min_bps: 0, max_bps: 0, n: 0, stable: false };
-    Comparison {
-        id: baseline.id.clone(),
-        baseline: baseline.summary.together.or(report.summary.together).unwrap_or(nothing),
-        change_pct: 0.0,
-        noise_pct: 0.0,
-        verdict: Verdict::NotComparable,
-        why: Some("the library of this version does not compare".into()),
+impl Measure {
+    fn plan(&self) -> BenchPlan {
+        let disk = self.disk.clone().map(|disk| DiskPlan { source: disk.source, target: disk.target, bytes: DISK_BYTES });
+        BenchPlan {
+            phases: self.phases(),
+            load: self.load,
+            warm_up: self.omit,
+            interval: self.interval,
+            repeats: self.repeats(),
+            message_bytes: u32::try_from(self.length).unwrap_or(u32::MAX),
+            socket_buffer: self.window,
+            sweeps: self.sweeps(),
+            disk,
+            budget: self.budget,
+            ..BenchPlan::default()
+        }
     }
 }
+
+/// Enough that caches of disks do not count for much, and not much of the daemon's room.
+const DISK_BYTES: u64 = 4 << 30;

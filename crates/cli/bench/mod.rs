@@ -35,7 +35,7 @@ impl Bench {
     /// Measures, or shows what was measured before.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match &self.stored {
-            Some(stored) => stored::run(stored, &history::History::of(&places::home()?), library::compare, terminal),
+            Some(stored) => stored::run(stored, &history::History::of(&places::home()?), nicstripe::bench::compare, terminal),
             None => library::run(&self.measure, terminal),
         }
     }

@@ -7,12 +7,15 @@ use std::{
 
 use clap::ValueEnum as _;
 use nicstripe::{
-    Limits, escaped,
+    BenchLimits, Limits, escaped,
     trust::{FileError, read_guarded},
 };
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::{limits::LimitsTable, listen::Listen};
+use super::{
+    limits::{BenchTable, LimitsTable},
+    listen::Listen,
+};
 use crate::{cp::Routes, logging::LogFormat};
 
 /// What the file says; what it does not say has the default. Every option of `serve` has a key of the same name.
@@ -35,6 +38,7 @@ pub(super) struct Config {
     pub(super) metrics_any: bool,
     pub(super) log: LogTable,
     pub(super) limits: LimitsTable,
+    pub(super) bench: BenchTable,
 }
 
 /// What is logged, and how.
@@ -61,6 +65,7 @@ impl Default for Config {
             metrics_any: false,
             log: LogTable::default(),
             limits: LimitsTable(Limits::default()),
+            bench: BenchTable(BenchLimits::default()),
         }
     }
 }
@@ -162,7 +167,8 @@ mod tests {
         let fields = defaults.split("Limits {").nth(1).unwrap().split('}').next().unwrap().matches(": ").count();
         assert_eq!(limits.len(), fields, "{limits:?} {defaults}");
         assert_eq!(table["log"].as_table().unwrap().len(), 2);
-        assert_eq!(table.len(), 12);
+        assert_eq!(table["bench"].as_table().unwrap().len(), 3);
+        assert_eq!(table.len(), 13);
     }
 
     #[test]
@@ -179,6 +185,7 @@ mod tests {
             ("[limits]\nsessions = \"many\"\n", "/c, line 2: limits.sessions = \"many\": expected 1 to 4096"),
             ("[limits]\ngreeting-time = \"1h\"\n", "/c, line 2: limits.greeting-time = \"1h\": expected 100ms to 1m"),
             ("[limits]\nsession-rate = \"fast\"\n", "/c, line 2: limits.session-rate = \"fast\": not a rate: "),
+            ("[bench]\ntime = \"1s\"\n", "/c, line 2: bench.time = \"1s\": expected 10s to 24h"),
             ("port = 65536\n", "/c, line 1: port = 65536: "),
             ("port = \"x\"\n", "/c, line 1: port = \"x\": "),
             ("routes = \"some\"\n", "/c, line 1: routes = \"some\": expected \"auto\", \"always\" or \"never\""),

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
-use nicstripe::Limits;
+use nicstripe::{BenchLimits, Limits};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::quantity::{parse_rate, parse_time};
@@ -44,6 +44,30 @@ impl<'de> Deserialize<'de> for LimitsTable {
             refusals_logged: written.refusals_logged.map_or(default.refusals_logged, |count| count.0),
             session_rate: written.session_rate.map_or(default.session_rate, |rate| rate.0),
             shutdown_time: written.shutdown_time.map_or(default.shutdown_time, |time| time.0),
+        }))
+    }
+}
+
+/// The table `[bench]`: every field of [`BenchLimits`].
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct BenchTable(pub(super) BenchLimits);
+
+/// The same as it is written.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct WrittenBench {
+    enabled: Option<bool>,
+    time: Option<Time<10_000, 86_400_000>>,
+    queue: Option<Count<0, 1000>>,
+}
+
+impl<'de> Deserialize<'de> for BenchTable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (written, default) = (WrittenBench::deserialize(deserializer)?, BenchLimits::default());
+        Ok(Self(BenchLimits {
+            enabled: written.enabled.unwrap_or(default.enabled),
+            time: written.time.map_or(default.time, |time| time.0),
+            queue: written.queue.map_or(default.queue, |count| count.0 as usize),
         }))
     }
 }

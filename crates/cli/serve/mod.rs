@@ -167,6 +167,7 @@ async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, termi
         .route_keeper(routes)
         .announce(settings.announce)
         .limits(settings.limits.clone())
+        .bench(settings.bench.clone())
         .bind()
         .await?;
     let metrics = match settings.metrics {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use nicstripe::{
-    Limits,
+    BenchLimits, Limits,
     trust::{Access, Home},
 };
 
@@ -39,6 +39,7 @@ pub(super) struct Settings {
     pub(super) log_filter: LogFilter,
     pub(super) log_format: LogFormat,
     pub(super) limits: Limits,
+    pub(super) bench: BenchLimits,
 }
 
 impl Settings {
@@ -75,6 +76,7 @@ impl Settings {
             log_filter: variable.unwrap_or(LogFilter { key: "log.filter", text: config.log.filter }),
             log_format: args.log_format.unwrap_or(config.log.format),
             limits: config.limits.0,
+            bench: config.bench.0,
             file,
         })
     }
@@ -98,6 +100,7 @@ impl Settings {
             ("announce", self.announce != new.announce),
             ("metrics", self.metrics != new.metrics),
             ("log.format", self.log_format != new.log_format),
+            ("bench", self.bench != new.bench),
             ("limits.greetings", old.greetings != limits.greetings),
             ("limits.greetings-per-address", old.greetings_per_address != limits.greetings_per_address),
             ("limits.handshakes-per-second", old.handshakes_per_second != limits.handshakes_per_second),

@@ -34,6 +34,18 @@ pub const MAX_PAYLOAD: usize = 256 * 1024;
 /// Most bytes in a control message, 64 KiB.
 pub const MAX_CONTROL: usize = 64 * 1024;
 
+/// Bytes of a load frame's body before its filler: run, reserved.
+pub const LOAD_HEADER_LEN: usize = 8;
+
+/// Most filler in one load frame, 256 KiB: as much as a chunk, so that a load costs what a copy would.
+pub const MAX_LOAD: usize = 256 * 1024;
+
+/// Bytes of an echo frame's body before its filler: token, flags, reserved.
+pub const ECHO_HEADER_LEN: usize = 16;
+
+/// Most filler in one echo frame, 64 KiB.
+pub const MAX_ECHO: usize = 64 * 1024;
+
 /// Most chunk ranges in one acknowledgement.
 pub const MAX_ACK_RANGES: usize = 64;
 
@@ -61,11 +73,15 @@ pub enum FrameType {
     Heartbeat = 9,
     /// The session ends here; nothing more is sent on this connection.
     Close = 10,
+    /// Filler of a bench's run, which is counted and dropped.
+    Load = 11,
+    /// A question of a bench that is answered at once, or the answer.
+    Echo = 12,
 }
 
 impl FrameType {
     /// Every frame type, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Hello,
         Self::Welcome,
         Self::Refuse,
@@ -76,6 +92,8 @@ impl FrameType {
         Self::Credit,
         Self::Heartbeat,
         Self::Close,
+        Self::Load,
+        Self::Echo,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -93,6 +111,8 @@ impl FrameType {
             Self::Ack => 8 + MAX_ACK_RANGES * ACK_RANGE_LEN,
             Self::Heartbeat => 16,
             Self::Close => 4,
+            Self::Load => LOAD_HEADER_LEN + MAX_LOAD,
+            Self::Echo => ECHO_HEADER_LEN + MAX_ECHO,
         }
     }
 
@@ -106,6 +126,8 @@ impl FrameType {
             Self::Ack => 8 + ACK_RANGE_LEN,
             Self::Heartbeat => 16,
             Self::Close => 4,
+            Self::Load => LOAD_HEADER_LEN + 1,
+            Self::Echo => ECHO_HEADER_LEN,
         }
     }
 }
@@ -173,7 +195,66 @@ impl DataHeader {
     }
 }
 
-/// A whole frame other than data.
+/// What stands before the filler of a load frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadHeader {
+    /// The run that it belongs to.
+    pub run: u32,
+    /// Bytes of filler that follow, 1 to [`MAX_LOAD`].
+    pub len: u32,
+}
+
+impl LoadHeader {
+    /// Appends the frame's header and the fixed part of its body; the filler of `len` bytes must follow.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_header(out, FrameType::Load, LOAD_HEADER_LEN + self.len as usize);
+        out.extend_from_slice(&self.run.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+    }
+
+    fn decode(body: &[u8], len: u32) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(FrameType::Load, body);
+        let run = fields.u32()?;
+        fields.zero_u32()?;
+        Ok(Self { run, len })
+    }
+}
+
+/// What stands before the filler of an echo frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EchoHeader {
+    /// What tells one question from another, chosen by who asks.
+    pub token: u64,
+    /// Whether it answers; else it asks for an answer of the same token and length.
+    pub reply: bool,
+    /// Bytes of filler that follow, at most [`MAX_ECHO`].
+    pub len: u32,
+}
+
+/// Bit of [`EchoHeader::reply`] in the second field of an echo frame's body.
+const REPLY: u32 = 1;
+
+impl EchoHeader {
+    /// Appends the frame's header and the fixed part of its body; the filler of `len` bytes must follow.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_header(out, FrameType::Echo, ECHO_HEADER_LEN + self.len as usize);
+        out.extend_from_slice(&self.token.to_le_bytes());
+        out.extend_from_slice(&(if self.reply { REPLY } else { 0 }).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+    }
+
+    fn decode(body: &[u8], len: u32) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(FrameType::Echo, body);
+        let (token, flags) = (fields.u64()?, fields.u32()?);
+        if flags & !REPLY != 0 {
+            return Err(FrameError::Reserved(flags & !REPLY));
+        }
+        fields.zero_u32()?;
+        Ok(Self { token, reply: flags & REPLY != 0, len })
+    }
+}
+
+/// A whole frame other than data, loads and echoes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// See [`FrameType::Hello`]; the bytes are a [`crate::message::Hello`].
@@ -275,8 +356,8 @@ impl Frame {
             FrameType::Credit => Self::Credit { frames: fields.u64()? },
             FrameType::Heartbeat => Self::Heartbeat { sent_us: fields.u64()?, echo_us: fields.u64()? },
             FrameType::Close => Self::Close { code: fields.u32()? },
-            // The decoder takes data frames apart itself.
-            FrameType::Data => return Err(FrameError::Truncated { kind }),
+            // The decoder takes these apart itself.
+            FrameType::Data | FrameType::Load | FrameType::Echo => return Err(FrameError::Truncated { kind }),
         };
         fields.end()?;
         Ok(frame)
@@ -286,7 +367,7 @@ impl Frame {
 /// What a [`Decoder`] found next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// A whole frame other than data.
+    /// A whole frame other than data, loads and echoes.
     Frame(Frame),
     /// A data frame begins; `len` bytes of payload follow.
     DataStart(DataHeader),
@@ -294,6 +375,17 @@ pub enum Piece<'a> {
     DataBytes(&'a [u8]),
     /// The data frame's payload is complete.
     DataEnd,
+    /// A load frame begins; `len` bytes of filler follow.
+    Load(LoadHeader),
+    /// An echo frame begins; `len` bytes of filler follow.
+    Echo(EchoHeader),
+    /// Filler of the load or echo frame that began last. Nobody looks at it.
+    Filler {
+        /// The bytes.
+        bytes: &'a [u8],
+        /// How many are to come; with 0 the frame is complete.
+        left: usize,
+    },
 }
 
 /// Why the bytes on a connection are not frames. Always the peer's fault; ends the path, not the session.
@@ -360,6 +452,12 @@ enum DecoderState {
     DataHeader { payload: u32 },
     /// Handing on payload.
     Payload { left: usize },
+    /// Collecting the fixed part of a load frame's body.
+    LoadHeader { filler: u32 },
+    /// Collecting the fixed part of an echo frame's body.
+    EchoHeader { filler: u32 },
+    /// Handing on filler.
+    Filler { left: usize },
 }
 
 impl Decoder {
@@ -396,6 +494,31 @@ impl Decoder {
                     self.state = DecoderState::Payload { left: payload as usize };
                     return Ok(Some(Piece::DataStart(header)));
                 }
+                DecoderState::LoadHeader { filler } => {
+                    if !self.hold(input, LOAD_HEADER_LEN) {
+                        return Ok(None);
+                    }
+                    let header = LoadHeader::decode(&self.held, filler)?;
+                    return Ok(Some(self.begin_filler(filler, Piece::Load(header))));
+                }
+                DecoderState::EchoHeader { filler } => {
+                    if !self.hold(input, ECHO_HEADER_LEN) {
+                        return Ok(None);
+                    }
+                    let header = EchoHeader::decode(&self.held, filler)?;
+                    return Ok(Some(self.begin_filler(filler, Piece::Echo(header))));
+                }
+                DecoderState::Filler { left: 0 } => self.state = DecoderState::Header,
+                DecoderState::Filler { left } => {
+                    if input.is_empty() {
+                        return Ok(None);
+                    }
+                    let (bytes, rest) = input.split_at(left.min(input.len()));
+                    *input = rest;
+                    let left = left - bytes.len();
+                    self.state = DecoderState::Filler { left };
+                    return Ok(Some(Piece::Filler { bytes, left }));
+                }
                 DecoderState::Payload { left: 0 } => {
                     self.state = DecoderState::Header;
                     return Ok(Some(Piece::DataEnd));
@@ -411,6 +534,12 @@ impl Decoder {
                 }
             }
         }
+    }
+
+    fn begin_filler<'a>(&mut self, filler: u32, piece: Piece<'a>) -> Piece<'a> {
+        self.held.clear();
+        self.state = DecoderState::Filler { left: filler as usize };
+        piece
     }
 
     /// Moves bytes from `input` until `len` are held; says whether they are.
@@ -440,6 +569,8 @@ fn header_of(held: &[u8]) -> Result<DecoderState, FrameError> {
     }
     Ok(match kind {
         FrameType::Data => DecoderState::DataHeader { payload: len - DATA_HEADER_LEN as u32 },
+        FrameType::Load => DecoderState::LoadHeader { filler: len - LOAD_HEADER_LEN as u32 },
+        FrameType::Echo => DecoderState::EchoHeader { filler: len - ECHO_HEADER_LEN as u32 },
         kind => DecoderState::Body { kind, len: len as usize },
     })
 }

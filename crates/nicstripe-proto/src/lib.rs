@@ -26,6 +26,7 @@ pub mod grid;
 pub mod hash_tree;
 pub mod hole;
 pub mod journal;
+pub mod load;
 pub mod message;
 pub mod name;
 mod pace;

@@ -3,6 +3,7 @@
 //! A map's keys are small numbers; a peer ignores keys it does not know and takes absent ones as `None`, so a field can be added without
 //! a new version. A new *variant* needs a new [`VERSION`], as an older peer cannot read it.
 
+mod bench;
 mod greeting;
 mod interface;
 mod transfer;
@@ -12,6 +13,11 @@ mod unsent;
 use minicbor::{Decode, Encode};
 
 pub use self::{
+    bench::{
+        BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchInterface, BenchQueued, BenchRefusal, BenchRefused, BenchSample, CpuSample,
+        DiskDone, DiskOrder, MAX_CORES, MAX_FACTS, MAX_SOCKET_BUFFER, PathSample, RunNumber, RunOrder, RunReady, SAMPLE_INTERVALS,
+        TcpSample,
+    },
     greeting::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, Welcome},
     interface::{Expect, Expected, Interfaces, Ipv4Settings, MAX_EXPECTED, PeerAddress, PeerInterface},
     transfer::{Accept, Committed, Complete, Fail, FailCode, Get, Have, MAX_HAVE, Offer, OfferKind, Put, PutOptions, StreamReport, Window},
@@ -73,6 +79,9 @@ pub enum Message {
     /// Sender: these chunks are the same here; keep them.
     #[n(15)]
     Keep(#[n(0)] Keep),
+    /// Either side: something of a bench.
+    #[n(16)]
+    Bench(#[n(0)] BenchBody),
 }
 
 /// Whether an option is left out of a message.

@@ -21,6 +21,11 @@ impl Pace {
         Self { rate: BitRate(rate.0.max(1)), passed_at: now }
     }
 
+    /// The limit.
+    pub(crate) fn rate(&self) -> BitRate {
+        self.rate
+    }
+
     /// When something may be sent, if not now.
     pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
         let ready = self.passed_at.checked_sub(BURST).unwrap_or(now);

@@ -19,7 +19,7 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
-use crate::{flow::Flow, pace::Pace, steady::Steadiness, units::BitRate};
+use crate::{flow::Flow, load::LoadOrder, pace::Pace, steady::Steadiness, units::BitRate};
 
 /// Number of a path in its session, chosen by the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
@@ -117,6 +117,8 @@ pub struct Path {
     pub(crate) carries_data: bool,
     /// The user's limit on this path.
     pub(crate) pace: Option<Pace>,
+    /// What its connection was told to send of a bench.
+    pub(crate) loading: Option<LoadOrder>,
     /// Whether the session's close was sent on this connection.
     pub(crate) close_sent: bool,
     /// The peer's time stamp that has to be answered.
@@ -150,6 +152,7 @@ impl Path {
             flow: Flow::default(),
             carries_data: true,
             pace: None,
+            loading: None,
             close_sent: false,
             echo: None,
             rtt: None,
@@ -246,7 +249,7 @@ impl Path {
         }
         (self.last_heard, self.last_sent) = (now, now);
         self.flow = self.flow.next_connection();
-        self.close_sent = false;
+        (self.close_sent, self.loading) = (false, None);
         (self.control_late, self.echo, self.min_rtt) = (None, None, None);
         if !self.is_unsteady(now) {
             self.attempts = 0;

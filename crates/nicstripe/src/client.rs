@@ -31,6 +31,7 @@ pub use self::{
 };
 use crate::{
     DEFAULT_PORT,
+    bench::{Bench, BenchPlan},
     error::Error,
     event::Event,
     file::{BufferPool, IoPool},
@@ -294,6 +295,31 @@ impl Client {
             }
             tokio::time::sleep(SURVEY_PAUSE).await;
         }
+    }
+
+    /// Measures what the links carry, as `plan` says.
+    ///
+    /// The daemon benches with one at a time, and not beside copies: it may have to be waited for. Has to be called within a tokio runtime.
+    pub fn bench(&self, plan: BenchPlan) -> Bench {
+        Bench::start(self.clone(), plan)
+    }
+
+    /// The way to the session, which lasts as long as the client.
+    pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
+        Ok(self.inner.session(None).await?.handle)
+    }
+
+    /// What the daemon was called.
+    pub(crate) fn host(&self) -> &str {
+        &self.inner.host
+    }
+
+    /// Connects once more, with so many connections a link where that is said.
+    pub(crate) async fn another(&self, streams: Option<u8>) -> Result<Self, Error> {
+        let mut settings = self.inner.settings.clone();
+        settings.streams = streams.map(|streams| streams.clamp(1, MOST_STREAMS)).or(settings.streams);
+        settings.identity = Some(self.inner.identity.clone());
+        settings.connect(&self.inner.host).await
     }
 
     /// Ends the session in order. Transfers that run are interrupted and can be resumed.

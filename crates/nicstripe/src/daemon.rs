@@ -45,6 +45,7 @@ pub use self::{
 };
 use crate::{
     DEFAULT_PORT,
+    bench::{Admissions, BenchLimits},
     discovery::{Responder, ResponderConfig},
     error::Error,
     file::{BufferPool, IoPool, Root},
@@ -71,6 +72,7 @@ pub struct DaemonBuilder {
     routes: Option<Arc<RouteKeeper>>,
     announce: bool,
     limits: Limits,
+    bench: BenchLimits,
 }
 
 impl DaemonBuilder {
@@ -152,6 +154,12 @@ impl DaemonBuilder {
         self
     }
 
+    /// What peers may have of it in benches.
+    pub fn bench(mut self, limits: BenchLimits) -> Self {
+        self.bench = limits;
+        self
+    }
+
     /// Opens the root and the listening sockets.
     ///
     /// # Errors
@@ -190,6 +198,8 @@ impl DaemonBuilder {
             paths: Arc::new(Semaphore::new(limits.paths)),
             limits: RwLock::new(Arc::new(limits)),
             meters: Arc::default(),
+            bench: self.bench,
+            benches: Arc::default(),
             ending: CancellationToken::new(),
             routes: self.routes,
         };
@@ -220,6 +230,7 @@ impl Daemon {
             routes: None,
             announce: false,
             limits: Limits::default(),
+            bench: BenchLimits::default(),
         }
     }
 
@@ -276,6 +287,9 @@ pub(crate) struct Shared {
     paths: Arc<Semaphore>,
     limits: RwLock<Arc<Limits>>,
     meters: Arc<Meters>,
+    bench: BenchLimits,
+    /// Who benches, and who waits for that.
+    benches: Arc<Admissions>,
     /// Cancelled when it is to end: from then on no session begins.
     ending: CancellationToken,
     routes: Option<Arc<RouteKeeper>>,

@@ -241,7 +241,12 @@ fn changes(text: &str) {
         let _ = peers.add(&line, name);
         let root = word();
         let access = [Access::Full, Access::AppendOnly, Access::ReadOnly][root.len() % 3];
-        let options = PeerOptions { root: (!root.is_empty()).then(|| PathBuf::from(root)), access, rate: Some(BitRate(root.len() as u64)) };
+        let options = PeerOptions {
+            root: (!root.is_empty()).then(|| PathBuf::from(root)),
+            access,
+            no_bench: root.len() % 2 == 1,
+            rate: Some(BitRate(root.len() as u64)),
+        };
         let _ = peers.set_options(&line.key, PeerOptions { rate: options.rate.filter(|rate| rate.0 > 0), ..options });
         check_file(&peers);
         let _ = peers.clone().remove(word());

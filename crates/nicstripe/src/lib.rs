@@ -56,6 +56,7 @@ mod tree;
 pub mod trust;
 
 pub use self::{
+    bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
     client::{
         Client, ClientBuilder, CopyOptions, LinkReason, LinkRemedy, LinkSurvey, PIPE_WINDOW, SurveyedLink, Transfer, UnusedInterface,
     },

@@ -1,16 +1,24 @@
 //! One connection: bytes of a socket to frames of a session and back. One task a connection, both directions.
 
+mod load;
+
 use std::{
     collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{DataHeader, Decoder, Frame, FrameError, Piece};
+use nicstripe_proto::{
+    DataHeader, Decoder, Frame, FrameError, Piece,
+    load::{LoadError, LoadGate, LoadMeter, LoadOrder},
+};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use self::load::{Bench, BenchBreach, Came};
+pub(crate) use self::load::{LoadCounters, Loads, PingOrder, SharedGate};
 use crate::{
     file::{BufferPool, ChunkBuffer},
+    session::sleep_until,
     tls::{TlsError, TlsStream},
 };
 
@@ -18,7 +26,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     Frame(Frame),
-    Chunk { header: DataHeader, buffer: Arc<ChunkBuffer> },
+    Chunk {
+        header: DataHeader,
+        buffer: Arc<ChunkBuffer>,
+    },
+    /// Load from here on, or no more.
+    Load(Option<LoadOrder>),
+    /// Measure round trips.
+    Ping(PingOrder),
 }
 
 /// What a connection tells its session.
@@ -33,6 +48,8 @@ pub(crate) enum StreamEvent {
     },
     /// The kernel took so many chunks wholly.
     Flushed(u32),
+    /// The round trips that were asked for; fewer where their time was over.
+    Pinged(Vec<Duration>),
     /// The connection is over.
     Ended(StreamEnd),
 }
@@ -49,6 +66,10 @@ pub(crate) enum StreamEnd {
     #[error(transparent)]
     Frame(#[from] FrameError),
     #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("peer asks for more echoes than it takes")]
+    Flood,
+    #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
@@ -61,6 +82,10 @@ pub(crate) trait EventSink: Send + 'static {
 /// Encrypted bytes that may wait for the kernel before the next frame is taken: one chunk, so that a chunk that was superseded meanwhile
 /// can still be dropped.
 const HIGH_WATER: usize = 256 * 1024;
+
+/// Below so many waiting bytes a load's next frame is encrypted: what is left of the one before is moved to the front of the buffer then, and
+/// both stay in the cache. The kernel has more to send meanwhile.
+const LOW_WATER: usize = 64 * 1024;
 
 /// How often a connection that receives part of a chunk says that it lives.
 const HEARD_INTERVAL: Duration = Duration::from_millis(50);
@@ -156,11 +181,12 @@ pub(crate) struct Stream<S> {
     /// For each chunk that the kernel has not taken wholly: where it ends, in encrypted bytes since the start.
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
+    bench: Bench,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<S: EventSink> Stream<S> {
-    pub(crate) fn new(greeted: Greeted, buffers: BufferPool, outgoing: mpsc::Receiver<Outgoing>, sink: S) -> Self {
+    pub(crate) fn new(greeted: Greeted, buffers: BufferPool, outgoing: mpsc::Receiver<Outgoing>, loads: Loads, sink: S) -> Self {
         Self {
             tls: greeted.tls,
             decoder: greeted.decoder,
@@ -172,6 +198,7 @@ impl<S: EventSink> Stream<S> {
             plain: Vec::new(),
             chunk_ends: VecDeque::new(),
             heard_at: Instant::now(),
+            bench: Bench::new(loads),
             _permit: greeted.permit,
         }
     }
@@ -202,19 +229,25 @@ impl<S: EventSink> Stream<S> {
         loop {
             let pending = self.tls.queued();
             let room = pending < HIGH_WATER;
+            let (loads, due_at) = (pending < LOW_WATER && self.bench.is_due(), self.bench.due_at());
             tokio::select! {
                 biased;
                 outgoing = self.outgoing.recv(), if room => match outgoing {
                     Some(outgoing) => self.take(outgoing)?,
                     None if pending == 0 => return Ok(()),
-                    None => self.drain().await?,
+                    None => {
+                        self.bench.end();
+                        self.drain().await?;
+                    }
                 },
-                ready = self.tls.ready(true, pending > 0) => {
+                ready = self.tls.ready(true, pending > 0 || loads) => {
                     if ready?.is_readable() {
                         self.receive().await?;
                     }
                 }
+                () = sleep_until(due_at.map(Into::into)) => {}
             }
+            self.bench.fill(&mut self.tls, LOW_WATER)?;
             self.flush().await?;
         }
     }
@@ -229,6 +262,11 @@ impl<S: EventSink> Stream<S> {
                     header.encode(&mut self.plain);
                     self.encrypt(buffer.bytes())?;
                     self.chunk_ends.push_back(self.tls.total_sent() + self.tls.queued() as u64);
+                }
+                Outgoing::Load(order) => self.bench.load(order),
+                Outgoing::Ping(order) => {
+                    self.encrypt(&[])?;
+                    self.bench.ping(order, &mut self.tls)?;
                 }
             }
             next = if self.tls.queued() < HIGH_WATER { self.outgoing.try_recv().ok() } else { None };
@@ -269,9 +307,23 @@ impl<S: EventSink> Stream<S> {
 
     async fn receive(&mut self) -> Result<(), StreamEnd> {
         let mut events = Vec::new();
-        let (decoder, incoming, buffers) = (&mut self.decoder, &mut self.incoming, &self.buffers);
-        let received =
-            self.tls.try_receive(|plaintext| decode(decoder, incoming, buffers, plaintext, &mut events).map_err(StreamEnd::Frame))?;
+        let mut came = Came::default();
+        let gate = self.bench.gate();
+        let mut taking = Taking {
+            decoder: &mut self.decoder,
+            incoming: &mut self.incoming,
+            buffers: &self.buffers,
+            meter: self.bench.meter(),
+            gate,
+            came: &mut came,
+            events: &mut events,
+        };
+        let received = self.tls.try_receive(|plaintext| taking.take(plaintext))?;
+        let times = self.bench.take(&came, &mut self.tls).map_err(|breach| match breach {
+            BenchBreach::Flood => StreamEnd::Flood,
+            BenchBreach::Tls(error) => StreamEnd::Tls(error),
+        })?;
+        events.extend(times.map(StreamEvent::Pinged));
         if events.is_empty() && received.received > 0 && self.heard_at.elapsed() >= HEARD_INTERVAL {
             events.push(StreamEvent::Heard);
         }
@@ -287,26 +339,35 @@ impl<S: EventSink> Stream<S> {
     }
 }
 
-/// Takes plaintext apart; chunks are gathered in buffers of their own.
-fn decode(
-    decoder: &mut Decoder,
-    incoming: &mut Option<(DataHeader, ChunkBuffer)>,
-    buffers: &BufferPool,
-    mut plaintext: &[u8],
-    events: &mut Vec<StreamEvent>,
-) -> Result<(), FrameError> {
-    while let Some(piece) = decoder.next(&mut plaintext)? {
-        match piece {
-            Piece::Frame(frame) => events.push(StreamEvent::Frame(frame)),
-            Piece::DataStart(header) => *incoming = Some((header, buffers.take())),
-            Piece::DataBytes(bytes) => {
-                if let Some((_, buffer)) = incoming {
-                    // The decoder has checked the length against the limit that buffers are made for.
-                    buffer.append(bytes);
+/// Takes plaintext apart; chunks are gathered in buffers of their own, loads are counted and dropped.
+struct Taking<'a> {
+    decoder: &'a mut Decoder,
+    incoming: &'a mut Option<(DataHeader, ChunkBuffer)>,
+    buffers: &'a BufferPool,
+    meter: &'a mut LoadMeter,
+    gate: LoadGate,
+    came: &'a mut Came,
+    events: &'a mut Vec<StreamEvent>,
+}
+
+impl Taking<'_> {
+    fn take(&mut self, mut plaintext: &[u8]) -> Result<(), StreamEnd> {
+        while let Some(piece) = self.decoder.next(&mut plaintext)? {
+            match piece {
+                Piece::Frame(frame) => self.events.push(StreamEvent::Frame(frame)),
+                Piece::DataStart(header) => *self.incoming = Some((header, self.buffers.take())),
+                Piece::DataBytes(bytes) => {
+                    if let Some((_, buffer)) = self.incoming {
+                        // The decoder has checked the length against the limit that buffers are made for.
+                        buffer.append(bytes);
+                    }
                 }
+                Piece::DataEnd => {
+                    self.events.extend(self.incoming.take().map(|(header, buffer)| StreamEvent::Chunk { header, buffer }));
+                }
+                piece => self.came.on_piece(self.meter, self.gate, &piece)?,
             }
-            Piece::DataEnd => events.extend(incoming.take().map(|(header, buffer)| StreamEvent::Chunk { header, buffer })),
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -98,6 +98,37 @@ fn a_packed_chunk_is_pinned_and_must_be_shorter_than_what_it_unpacks_to() {
 }
 
 #[test]
+fn loads_and_echoes_are_pinned_byte_for_byte() {
+    let (load, ask) = (LoadHeader { run: 3, len: 2 }, EchoHeader { token: 0x0102, reply: false, len: 1 });
+    let answer = EchoHeader { reply: true, len: 0, ..ask };
+    let mut bytes = Vec::new();
+    load.encode(&mut bytes);
+    assert_eq!(bytes, [11, 0, 0, 0, 10, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(b"hi");
+    let asked = bytes.len();
+    ask.encode(&mut bytes);
+    assert_eq!(bytes[asked..], [12, 0, 0, 0, 17, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.push(7);
+    let answered = bytes.len();
+    answer.encode(&mut bytes);
+    assert_eq!(bytes[answered..], [12, 0, 0, 0, 16, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+
+    let (mut decoder, mut input) = (Decoder::new(), &bytes[..]);
+    assert_eq!(decoder.next(&mut input), Ok(Some(Piece::Load(load))));
+    assert_eq!(decoder.next(&mut input), Ok(Some(Piece::Filler { bytes: b"hi", left: 0 })));
+    assert_eq!(decoder.next(&mut input), Ok(Some(Piece::Echo(ask))));
+    assert_eq!(decoder.next(&mut input), Ok(Some(Piece::Filler { bytes: &[7], left: 0 })));
+    assert_eq!(decoder.next(&mut input), Ok(Some(Piece::Echo(answer))));
+    assert_eq!(decoder.next(&mut input), Ok(None));
+
+    for (frame, at, bits) in [(0, 12, 1), (asked, 16, 2), (asked, 20, 1)] {
+        let mut garbled = bytes[frame..].to_vec();
+        garbled[at] = bits;
+        assert_eq!(Decoder::new().next(&mut &garbled[..]), Err(FrameError::Reserved(bits.into())));
+    }
+}
+
+#[test]
 fn a_length_over_the_limit_is_refused_before_the_body_arrives() {
     for kind in FrameType::ALL {
         let mut header = vec![kind as u8, 0, 0, 0];
@@ -110,7 +141,7 @@ fn a_length_over_the_limit_is_refused_before_the_body_arrives() {
 #[test]
 fn unknown_types_and_reserved_bits_are_refused() {
     assert_eq!(pieces(&mut Decoder::new(), &[0; 8]), Err(FrameError::UnknownType(0)));
-    assert_eq!(pieces(&mut Decoder::new(), &[11, 0, 0, 0, 0, 0, 0, 0]), Err(FrameError::UnknownType(11)));
+    assert_eq!(pieces(&mut Decoder::new(), &[13, 0, 0, 0, 0, 0, 0, 0]), Err(FrameError::UnknownType(13)));
     assert_eq!(pieces(&mut Decoder::new(), &[10, 1, 0, 0, 4, 0, 0, 0]), Err(FrameError::Reserved(1)));
 }
 

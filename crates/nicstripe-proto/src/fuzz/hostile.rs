@@ -284,7 +284,9 @@ impl Victim {
     /// What the session's own user does.
     fn use_session(&mut self, tape: &mut Tape<'_>) {
         let transfer = tape.transfer();
-        match tape.below(12) {
+        match tape.below(14) {
+            12 => self.session.end_run(),
+            13 => _ = self.session.tell_bench(tape.bench()),
             0..=3 if self.role == Role::Client => self.begin(tape),
             4 | 5 => _ = self.session.give(transfer, 1 + tape.below(4096) as u32, tape.value(), tape.is()),
             6 => self.session.close_source(transfer),
@@ -394,6 +396,10 @@ impl Victim {
                 frame.encode(&mut bytes);
             }
             Transmit::Chunk { transfer, chunk } => self.reading.push((path, transfer, chunk)),
+            Transmit::Load(order) => {
+                let run = self.session.run().map(|(run, _)| run.run);
+                assert!(order.is_none_or(|order| Some(order.run) == run), "load of a run that is not under way");
+            }
         }
     }
 

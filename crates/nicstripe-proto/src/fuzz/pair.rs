@@ -257,6 +257,7 @@ impl Pair {
 
     fn on_transmit(&mut self, side: usize, path: PathId, transmit: Transmit) {
         let packet = match transmit {
+            Transmit::Load(_) => None,
             Transmit::Frame(frame) => {
                 let mut bytes = Vec::new();
                 frame.encode(&mut bytes);

@@ -6,8 +6,10 @@ use crate::{
     hash_tree::{ChainingValue, Digest},
     journal::SourceIdentity,
     message::{
-        Accept, Committed, Complete, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep, Message,
-        Offer, OfferKind, PeerInterface, Put, PutOptions, PutTree, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window,
+        Accept, BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete,
+        DiskOrder, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep, Message, Offer, OfferKind,
+        PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values,
+        WalkRules, Window,
     },
     name::Name,
     sender::End,
@@ -62,7 +64,7 @@ impl Tape<'_> {
     }
 
     pub(super) fn message(&mut self) -> Message {
-        let (kind, transfer) = (self.below(16), self.transfer());
+        let (kind, transfer) = (self.below(17), self.transfer());
         match kind {
             0 => Message::Put(Put {
                 name: name(),
@@ -107,7 +109,39 @@ impl Tape<'_> {
                 }
                 Message::Values(Values { transfer, ranges, values: vec![self.byte() % 4; len] })
             }
-            _ => Message::Keep(Keep { transfer, ranges: self.extents() }),
+            15 => Message::Keep(Keep { transfer, ranges: self.extents() }),
+            _ => Message::Bench(self.bench()),
+        }
+    }
+
+    /// What either end says of a bench.
+    pub(super) fn bench(&mut self) -> BenchBody {
+        let run = self.below(6) as u32;
+        match self.below(13) {
+            0 => BenchBody::Ask(BenchAsk { id: [self.byte(); 16], seconds: 1 }),
+            1 => BenchBody::Admitted(BenchAdmitted { seconds: 1 }),
+            2 => BenchBody::Queued(BenchQueued { ahead: 1, wait_ms: self.number(), transfers: 0 }),
+            3 => BenchBody::Refused(BenchRefused { why: BenchRefusal::Busy, retry_after_ms: self.option() }),
+            4 => BenchBody::Facts(BenchFacts::default()),
+            5 | 6 => BenchBody::Run(RunOrder {
+                run,
+                to_daemon: self.is(),
+                to_client: self.is(),
+                paths: (0..self.below(4)).map(|_| self.below(70) as u16).collect(),
+                longest_ms: self.number() as u32,
+                interval_ms: if self.is() { 500 } else { self.number() as u32 },
+                message_bytes: if self.is() { 4096 } else { self.number() as u32 },
+                socket_buffer: self.option(),
+            }),
+            7 => BenchBody::Ready(RunReady { run, ..RunReady::default() }),
+            8 => {
+                let paths = vec![PathSample::default(); self.below(70) as usize];
+                BenchBody::Sample(BenchSample { run, paths, ..BenchSample::default() })
+            }
+            9 => BenchBody::Stop(RunNumber { run }),
+            10 => BenchBody::Stopped(RunNumber { run }),
+            11 => BenchBody::Disk(DiskOrder { bytes: self.number(), name: None, number: run }),
+            _ => BenchBody::Leave,
         }
     }
 

@@ -2,7 +2,7 @@ use super::{replay::replay, *};
 use crate::{
     ChainingValue, ChunkId, ChunkRange, Digest, Frame, Message, Name, Subtree, TransferId,
     discovery::{Answer, Nonce, Question},
-    frame::DataHeader,
+    frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
     journal::{Header, JournalId, Record, SourceIdentity, Timestamp},
     message::*,
@@ -28,6 +28,18 @@ fn data(len: u32, raw_len: u32, last: bool) -> Vec<u8> {
     header.encode(&mut out);
     out.extend(std::iter::repeat_n(0xda, len as usize));
     out
+}
+
+fn load(len: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    LoadHeader { run: 1, len }.encode(&mut out);
+    with(&out, &vec![0xda; len as usize])
+}
+
+fn echo(len: u32, reply: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    EchoHeader { token: 9, reply, len }.encode(&mut out);
+    with(&out, &vec![0xda; len as usize])
 }
 
 #[test]
@@ -60,7 +72,12 @@ fn frames_corpus() {
         ("data-empty", with(&[60], &with(&[6, 0, 0, 0, 48, 0, 0, 0], &[0; 48]))),
         ("data-of-4-gib", with(&[60], &[6, 0, 0, 0, 255, 255, 255, 255])),
         ("control-too-long", with(&[0], &[4, 0, 0, 0, 9, 0, 1, 0])),
-        ("unknown-type", with(&[0], &[11, 0, 0, 0, 0, 0, 0, 0])),
+        ("load", with(&[7], &[load(1), load(3), echo(0, false), echo(20, true)].concat())),
+        ("load-empty", with(&[0], &[11, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0])),
+        ("load-reserved", with(&[3], &[11, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 7])),
+        ("echo-too-long", with(&[0], &[12, 0, 0, 0, 17, 0, 1, 0])),
+        ("echo-flags", with(&[0], &[12, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0])),
+        ("unknown-type", with(&[0], &[13, 0, 0, 0, 0, 0, 0, 0])),
         ("flags", with(&[0], &[10, 1, 0, 0, 4, 0, 0, 0])),
         ("close-too-short", with(&[0], &[10, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3])),
     ];
@@ -173,6 +190,40 @@ fn every_message() -> Vec<(&'static str, Message)> {
         ("window", Message::Window(Window { transfer, chunks: 300 })),
         ("holes", Message::Holes(Holes { transfer, extents: vec![(0, 4096), (u64::MAX, u64::MAX)], last: true })),
         ("values", Message::Values(Values { transfer, ranges: vec![(0, 2)], values: vec![5; 64] })),
+        (
+            "bench-run",
+            Message::Bench(BenchBody::Run(RunOrder {
+                run: 1,
+                to_daemon: true,
+                to_client: true,
+                paths: vec![0, 1],
+                longest_ms: 1,
+                interval_ms: 500,
+                message_bytes: 1 << 18,
+                socket_buffer: Some(1 << 20),
+            })),
+        ),
+        (
+            "bench-sample",
+            Message::Bench(BenchBody::Sample(BenchSample {
+                run: 1,
+                at_us: 2,
+                paths: vec![PathSample { tcp: Some(TcpSample { rtt_us: Some(9), ..TcpSample::default() }), ..PathSample::default() }; 2],
+                cpu: Some(CpuSample { cores_us: vec![1, 2], ..CpuSample::default() }),
+                last: true,
+            })),
+        ),
+        (
+            "bench-facts",
+            Message::Bench(BenchBody::Facts(BenchFacts {
+                version: "0.1.0".into(),
+                interfaces: vec![BenchInterface { name: "eth0".into(), offloads: Some(vec!["tso".into()]), ..BenchInterface::default() }],
+                ..BenchFacts::default()
+            })),
+        ),
+        ("bench-refused", Message::Bench(BenchBody::Refused(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: Some(1) }))),
+        ("bench-disk", Message::Bench(BenchBody::Disk(DiskOrder { bytes: 1, name: Some(name("a")), number: 1 }))),
+        ("bench-leave", Message::Bench(BenchBody::Leave)),
         ("keep", Message::Keep(Keep { transfer, ranges: vec![(0, 1), (4, 2)] })),
     ]
 }

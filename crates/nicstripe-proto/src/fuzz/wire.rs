@@ -32,6 +32,9 @@ fn read_frames(bytes: &[u8], piece_len: usize) -> (Vec<u8>, Option<FrameError>) 
                 Ok(Some(Piece::DataStart(header))) => header.encode(&mut again),
                 Ok(Some(Piece::DataBytes(payload))) => again.extend_from_slice(payload),
                 Ok(Some(Piece::DataEnd)) => {}
+                Ok(Some(Piece::Load(header))) => header.encode(&mut again),
+                Ok(Some(Piece::Echo(header))) => header.encode(&mut again),
+                Ok(Some(Piece::Filler { bytes, .. })) => again.extend_from_slice(bytes),
                 Ok(None) => break,
                 Err(error) => return (again, Some(error)),
             }

@@ -143,6 +143,56 @@ fn the_longest_accept_fits_in_a_control_message() {
 }
 
 #[test]
+fn what_benches_say_is_pinned_byte_for_byte() {
+    let pinned = |body: BenchBody, expected: &str| {
+        let message = Message::Bench(body);
+        let bytes = minicbor::to_vec(&message).unwrap();
+        assert_eq!(hex(&bytes), expected.replace(' ', ""));
+        assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+    };
+    let id = "07".repeat(16);
+    pinned(BenchBody::Ask(BenchAsk { id: [7; 16], seconds: 60 }), &format!("82 10 81 82 00 81 a2 0050{id} 01183c"));
+    pinned(BenchBody::Queued(BenchQueued { ahead: 1, wait_ms: 5000, transfers: 0 }), "82 10 81 82 02 81 a3 0001 01191388 0200");
+    let run = RunOrder {
+        run: 1,
+        to_daemon: true,
+        to_client: false,
+        paths: vec![0, 1],
+        longest_ms: 15_000,
+        interval_ms: 500,
+        message_bytes: 1 << 18,
+        socket_buffer: None,
+    };
+    pinned(BenchBody::Run(run), "82 10 81 82 05 81 a7 0001 01f5 02f4 03820001 04193a98 051901f4 061a00040000");
+    let tcp = TcpSample { retransmitted: Some(7), rtt_us: Some(8), ..TcpSample::default() };
+    let path = PathSample { received: 5, sent: 6, tcp: Some(tcp), ..PathSample::default() };
+    let sample = BenchSample { run: 1, at_us: 1000, paths: vec![path], cpu: None, last: true };
+    pinned(BenchBody::Sample(sample), "82 10 81 82 07 81 a4 0001 011903e8 0281 a3 0005 0106 04a2 0107 0608 04f5");
+    pinned(BenchBody::Stop(RunNumber { run: 1 }), "82 10 81 82 08 81 a1 0001");
+    pinned(BenchBody::Leave, "82 10 81 82 0c 80");
+}
+
+#[test]
+fn the_largest_sample_fits_in_a_message() {
+    let most = Some(u64::MAX);
+    let tcp = TcpSample {
+        sent: most,
+        retransmitted: most,
+        busy_us: most,
+        rwnd_limited_us: most,
+        sndbuf_limited_us: most,
+        cwnd_bytes: most,
+        rtt_us: most,
+    };
+    let path = PathSample { received: u64::MAX, sent: u64::MAX, interface_received: most, interface_sent: most, tcp: Some(tcp) };
+    let cpu = CpuSample { throttled_us: most, cores_us: vec![u64::MAX; MAX_CORES], ..CpuSample::default() };
+    let sample = BenchSample { run: u32::MAX, at_us: u64::MAX, paths: vec![path; 64], cpu: Some(cpu), last: true };
+    let body = BenchBody::Sample(sample);
+    assert!(body.is_bounded());
+    assert!(minicbor::to_vec(Message::Bench(body)).unwrap().len() <= crate::frame::MAX_CONTROL);
+}
+
+#[test]
 fn what_spares_bytes_is_pinned_byte_for_byte() {
     let transfer = TransferId(1);
     let pinned = |message: Message, expected: &str| assert_eq!(hex(&minicbor::to_vec(&message).unwrap()), expected);

@@ -8,7 +8,8 @@ use crate::{
     hash_tree::Digest,
     hash_tree::Subtree,
     hole::HoleMap,
-    message::{CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree},
+    load::LoadOrder,
+    message::{BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree},
     path::{PathId, PathLoss, PathState},
     session::TransferId,
     tree::TreeMessage,
@@ -26,6 +27,8 @@ pub enum Transmit {
         /// The chunk.
         chunk: ChunkId,
     },
+    /// From here on the connection sends this by itself, whenever it has nothing else to send; `None`: nothing any more.
+    Load(Option<LoadOrder>),
 }
 
 /// What a session asks of, or tells, its driver.
@@ -143,6 +146,9 @@ pub enum Event {
     },
     /// The transfer failed at the peer.
     Failed(Fail),
+    /// The peer says something of a bench. On [`BenchBody::Stop`]: take the last sample, call [`crate::Session::end_run`] and tell that it
+    /// is stopped.
+    Bench(BenchBody),
     /// Client only: the daemon's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
     /// Daemon only: connections will come from these addresses.

@@ -38,6 +38,7 @@ impl Session {
             Message::Values(values) => self.handle_values(values)?,
             Message::Keep(keep) => self.handle_keep(keep, now)?,
             Message::Committed(committed) => self.handle_committed(committed)?,
+            Message::Bench(body) => self.handle_bench(body)?,
             Message::Fail(fail) => {
                 if self.is_under_way(fail.transfer) {
                     self.end(fail.transfer);

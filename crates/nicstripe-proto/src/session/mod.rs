@@ -7,6 +7,7 @@
 
 mod chunks;
 mod event;
+mod load;
 mod messages;
 mod transfers;
 mod unsent;
@@ -18,13 +19,13 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
-use self::transfers::Transfer;
 pub use self::{
     chunks::Incoming,
     event::{Event, Transmit},
     transfers::{MAX_OPEN_TRANSFERS, TransferStats, failure},
     unsent::{Acceptance, Offering},
 };
+use self::{load::Bench, transfers::Transfer};
 use crate::{
     frame::Frame,
     grid::MOST_SIZE,
@@ -189,6 +190,7 @@ pub struct Session {
     paced_until: Option<Instant>,
     /// When an idle path may have a late chunk to send.
     hedge_at: Option<Instant>,
+    bench: Bench,
 }
 
 impl Session {
@@ -211,6 +213,7 @@ impl Session {
             pace,
             paced_until: None,
             hedge_at: None,
+            bench: Bench::default(),
         }
     }
 
@@ -354,6 +357,9 @@ impl Session {
         if let Some(code) = self.closed {
             let first = !std::mem::replace(&mut path.close_sent, true);
             return first.then_some(Transmit::Frame(Frame::Close { code: code as u32 }));
+        }
+        if let Some(load) = self.poll_load(id) {
+            return Some(load);
         }
         if let Some(frame) = self.poll_frame(id, now) {
             if let Some(path) = self.paths.get_mut(&id) {

@@ -11,6 +11,7 @@ use nicstripe_sim::{CloseReason, End};
 use crate::{
     disk::Version,
     harness::{Job, Lab, us},
+    loads::LOAD_LEN,
     peer::{Connection, Outcome, Packet, Work},
 };
 
@@ -50,7 +51,7 @@ impl Lab {
         let now = self.now();
         let peer = self.peer_mut(to);
         let session = match packet {
-            Packet::Frame { session, .. } | Packet::Chunk { session, .. } => session,
+            Packet::Frame { session, .. } | Packet::Chunk { session, .. } | Packet::Load { session, .. } => session,
             Packet::Piece { .. } => peer.process,
         };
         if !peer.connections.contains_key(&path) || session != peer.process {
@@ -58,6 +59,7 @@ impl Lab {
         }
         match packet {
             Packet::Piece { .. } => peer.session.handle_heard(path, now),
+            Packet::Load { run, wire_len, .. } => self.on_load(path, to, run, wire_len),
             Packet::Frame { frame, .. } => peer.session.handle_frame(path, frame, now).unwrap(),
             Packet::Chunk { header, content, .. } => match peer.session.handle_chunk(path, &header, now).unwrap() {
                 Incoming::Write { grid, offset } => {
@@ -305,6 +307,7 @@ impl Lab {
             while self.peer(end).connections[&path].outbox.len() < OUTGOING_QUEUE * PIECES as usize {
                 match self.peer_mut(end).session.poll_transmit(path, now) {
                     Some(Transmit::Frame(frame)) => self.queue_frame(end, path, frame),
+                    Some(Transmit::Load(order)) => self.peer_mut(end).connections.get_mut(&path).unwrap().load = order,
                     Some(Transmit::Chunk { transfer, chunk }) => {
                         if !self.read_given(end, path, transfer, chunk) {
                             self.work(end, Work::Read { path, transfer, chunk });
@@ -342,7 +345,8 @@ impl Lab {
         let peer = &mut self.peers[end as usize];
         let Some(connection) = peer.connections.get_mut(&path) else { return };
         while self.net.is_writable(link, end) {
-            let Some(packet) = connection.outbox.pop_front() else { break };
+            let load = connection.load.map(|load| Packet::Load { session: peer.process, run: load.run, wire_len: LOAD_LEN });
+            let Some(packet) = connection.outbox.pop_front().or(load) else { break };
             let is_chunk = matches!(packet, Packet::Chunk { .. });
             self.net.offer(link, end, packet).unwrap();
             if is_chunk {
@@ -396,6 +400,7 @@ impl Lab {
                 peer.abandoned = true;
             }
             Wanted::Damaged { .. } => peer.damages += 1,
+            Wanted::Bench(body) => self.on_bench(end, body),
             Wanted::Closed(code) => assert_eq!(peer.closed.replace(code), None, "closed twice"),
             live => self.on_live(end, live),
         }

@@ -81,7 +81,7 @@ impl Victim {
         victim.session.handle_frame(P, Frame::Credit { frames: 2 }, victim.now).unwrap();
         let chunks = victim.drain().1.into_iter().filter_map(|transmit| match transmit {
             Transmit::Chunk { chunk, .. } => Some(chunk),
-            Transmit::Frame(_) => None,
+            Transmit::Frame(_) | Transmit::Load(_) => None,
         });
         for chunk in chunks.collect::<Vec<_>>() {
             assert!(victim.session.handle_chunk_read(P, T, chunk, ChainingValue([1; 32]), victim.now).is_some());
@@ -429,7 +429,7 @@ fn nothing_is_sent_blind_while_its_value_is_awaited() {
     let sent = |victim: &mut Victim| -> Vec<u64> {
         let chunks = victim.drain().1.into_iter().filter_map(|transmit| match transmit {
             Transmit::Chunk { chunk, .. } => Some(chunk.0),
-            Transmit::Frame(_) => None,
+            Transmit::Frame(_) | Transmit::Load(_) => None,
         });
         chunks.collect()
     };

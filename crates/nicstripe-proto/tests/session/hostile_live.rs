@@ -51,7 +51,7 @@ impl Victim {
     fn send_chunks(&mut self) -> Vec<DataHeader> {
         let chunks = self.drain().1.into_iter().filter_map(|transmit| match transmit {
             Transmit::Chunk { chunk, .. } => Some(chunk),
-            Transmit::Frame(_) => None,
+            Transmit::Frame(_) | Transmit::Load(_) => None,
         });
         let chunks: Vec<ChunkId> = chunks.collect();
         let begin = |chunk| self.session.handle_chunk_read(P, T, chunk, ChainingValue([1; 32]), self.now);

@@ -16,6 +16,7 @@ mod hostile;
 mod hostile_live;
 mod limits;
 mod live;
+mod loads;
 mod peer;
 mod pipes;
 mod random;

@@ -7,7 +7,8 @@ use std::{
 
 use nicstripe_proto::{
     ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Zeros,
-    message::{CloseCode, Complete},
+    load::LoadOrder,
+    message::{BenchBody, CloseCode, Complete},
 };
 use nicstripe_sim::{End, Message};
 use std::time::Instant;
@@ -33,12 +34,20 @@ pub(crate) enum Packet {
         content: Version,
         wire_len: u64,
     },
+    /// A load frame of a bench's run.
+    Load {
+        session: u64,
+        run: u32,
+        wire_len: u64,
+    },
 }
 
 impl Message for Packet {
     fn wire_len(&self) -> u64 {
         match self {
-            Self::Piece { wire_len } | Self::Frame { wire_len, .. } | Self::Chunk { wire_len, .. } => *wire_len,
+            Self::Piece { wire_len } | Self::Frame { wire_len, .. } | Self::Chunk { wire_len, .. } | Self::Load { wire_len, .. } => {
+                *wire_len
+            }
         }
     }
 }
@@ -113,6 +122,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Connection {
     /// Not yet taken by the network; a chunk is several packets.
     pub(crate) outbox: VecDeque<Packet>,
+    /// What it sends by itself when there is nothing else.
+    pub(crate) load: Option<LoadOrder>,
 }
 
 impl Connection {
@@ -149,6 +160,10 @@ pub(crate) struct Peer {
     pub(crate) suspicions: u64,
     pub(crate) damages: u64,
     pub(crate) control_sent: Vec<(Duration, PathId)>,
+    /// What the other end said of benches.
+    pub(crate) bench: Vec<BenchBody>,
+    /// Filler that came, by run and path, and of it what counted.
+    pub(crate) loads: BTreeMap<(u32, PathId), (u64, u64)>,
 }
 
 impl Peer {
@@ -176,6 +191,8 @@ impl Peer {
             suspicions: 0,
             damages: 0,
             control_sent: Vec::new(),
+            bench: Vec::new(),
+            loads: BTreeMap::new(),
         }
     }
 

@@ -1,6 +1,9 @@
 //! What `nicstripe_proto::bench` decides, as structs of the report.
 
-use nicstripe_proto::bench::{compare, limiter, repeat, statistics, sweep};
+use nicstripe_proto::{
+    BitRate,
+    bench::{compare, limiter, repeat, statistics, sweep},
+};
 
 use super::report::{Limiter, Phase, RoundTrips, Spread, Sweep, SweepKind, SweepPoint, Verdict};
 
@@ -8,6 +11,12 @@ impl From<statistics::Spread> for Spread {
     fn from(spread: statistics::Spread) -> Spread {
         Spread { median_bps: spread.median.0, min_bps: spread.min.0, max_bps: spread.max.0, n: spread.n, stable: spread.stable }
     }
+}
+
+/// The middle and the range of some rates in bits a second; nothing of none.
+pub(super) fn spread(rates: Vec<u64>) -> Option<Spread> {
+    let rates: Vec<BitRate> = rates.into_iter().map(BitRate).collect();
+    statistics::Spread::of(&rates).map(Spread::from)
 }
 
 impl From<limiter::Limiter> for Limiter {

@@ -1,19 +1,40 @@
 //! Measures what the links between two machines carry, alone and together, through the sessions and paths that copies use.
+//!
+//! [`crate::Client::bench`] measures what a [`BenchPlan`] says and gives a [`BenchReport`]; a [`crate::Daemon`] takes part within its
+//! [`BenchLimits`]. Whoever receives counts, on its own clock, and the two ends' samples make one time line ([`figures`]).
 
+mod admission;
 mod baseline;
 mod decided;
-#[allow(dead_code, reason = "until a bench measures disks")]
+#[allow(dead_code, reason = "until a bench measures disks with it")]
 mod disk;
 mod event;
 mod evidence;
+mod figures;
 #[cfg(test)]
 mod fixture;
+mod links;
+mod plan;
 mod report;
+mod run;
+mod sampler;
+mod schedule;
+mod stages;
 mod summary;
+mod sweep;
+mod talk;
 
 pub use self::{
+    admission::BenchLimits,
     baseline::compare,
     event::BenchEvent,
+    plan::{BenchPlan, DiskPlan},
     report::*,
+    run::Bench,
     summary::{conclude, summarise},
+};
+pub(crate) use self::{
+    admission::{Admissions, Ticket},
+    sampler::{InterfaceCounters, cpu, facts},
+    stages::write_stage,
 };

@@ -10,12 +10,13 @@ use std::{
 use nicstripe_link::{Interface, interfaces};
 use nicstripe_proto::{
     FailCode, Name, Subtree,
-    message::{Expected, Hello, Put, PutOptions},
+    message::{BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected, Hello, Put, PutOptions},
 };
 use tokio::sync::Semaphore;
 
 use super::{Meters, Shared};
 use crate::{
+    bench::Ticket,
     file::{FileError, ReadOptions, Root, Source, Target, TargetRequest},
     path_routes::RouteKeeper,
     plan::described,
@@ -32,6 +33,8 @@ pub(crate) struct Service {
     access: trust::Access,
     /// Host routes of this session.
     routes: Option<RouteKeeper>,
+    /// Whether it may not bench.
+    no_bench: bool,
     /// Addresses that the peer says are its own.
     claimed: Vec<IpAddr>,
     /// Where connections of this session came from, and by which interface.
@@ -57,6 +60,7 @@ impl Service {
             root,
             access: shared.access.max(options.access),
             routes: shared.routes.as_ref().map(|routes| routes.another()),
+            no_bench: options.no_bench,
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
@@ -143,6 +147,25 @@ impl Service {
             FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
             _ => error,
         })
+    }
+
+    /// The peer asks to bench: returns its place, or why it gets none. The answers come to its session.
+    pub(crate) fn ask_bench(&self, ask: &BenchAsk, session: SessionHandle) -> Result<Ticket, BenchRefused> {
+        let refused = |why| Err(BenchRefused { why, retry_after_ms: None });
+        if self.no_bench {
+            return refused(BenchRefusal::NotPermitted);
+        }
+        if self.shared.ending.is_cancelled() {
+            return refused(BenchRefusal::ShuttingDown);
+        }
+        let meters = self.shared.meters.clone();
+        self.shared.benches.ask(self.key, ask, session, &self.shared.bench, move || meters.read().transfers)
+    }
+
+    /// Writes as a receiver would, and removes it.
+    pub(crate) fn write_for_bench(&self, order: &DiskOrder) -> Result<DiskDone, FileError> {
+        self.check_writable(&"a bench")?;
+        crate::bench::write_stage(&self.root, order)
     }
 
     /// Where what its session does is counted.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, ChunkRange, DataHeader, Frame, Message, Offer, SourceIdentity, TransferId,
-    frame::{HEADER_LEN, MAX_PAYLOAD},
-    message::{Complete, Get, GetTree, Put, PutOptions},
+    frame::{EchoHeader, HEADER_LEN, LoadHeader, MAX_PAYLOAD},
+    message::{BenchAdmitted, BenchBody, Complete, Get, GetTree, Put, PutOptions, RunNumber, RunOrder},
 };
 
 use super::{Stage, content, name, wire::Wire, within};
@@ -62,6 +62,39 @@ fn data(transfer: u32, chunk: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+pub(super) fn load_frame(run: u32, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    LoadHeader { run, len: len as u32 }.encode(&mut bytes);
+    bytes.resize(bytes.len() + len, 9);
+    bytes
+}
+
+pub(super) fn echo_frame(len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    EchoHeader { token: 7, reply: false, len: len as u32 }.encode(&mut bytes);
+    bytes.resize(bytes.len() + len, 9);
+    bytes
+}
+
+/// A run in which nobody sends.
+pub(super) fn run_of_none() -> RunOrder {
+    RunOrder { to_daemon: false, to_client: false, ..run_of_all() }
+}
+
+/// A run of all paths both ways.
+pub(super) fn run_of_all() -> RunOrder {
+    RunOrder {
+        run: 1,
+        to_daemon: true,
+        to_client: true,
+        paths: (0..64).collect(),
+        longest_ms: u32::MAX,
+        interval_ms: 20,
+        message_bytes: 1 << 18,
+        socket_buffer: None,
+    }
+}
+
 /// What no client may say, each as the first words of a session.
 fn breaches() -> Vec<(&'static str, Vec<u8>)> {
     let mut heads = Vec::new();
@@ -109,6 +142,12 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
                 .unwrap(),
             ),
         ),
+        ("load without leave", load_frame(1, 1000)),
+        ("load of no run", load_frame(0, 1000)),
+        ("an echo without a bench", echo_frame(100)),
+        ("a run without leave", control(minicbor::to_vec(Message::Bench(BenchBody::Run(run_of_all()))).unwrap())),
+        ("a daemon's leave", control(minicbor::to_vec(Message::Bench(BenchBody::Admitted(BenchAdmitted { seconds: 9 }))).unwrap())),
+        ("the end of no run", control(minicbor::to_vec(Message::Bench(BenchBody::Stop(RunNumber { run: 1 }))).unwrap())),
     ];
     for bad in [&b"../x"[..], b"/etc", b"a\0bc", b"a/bc", b"...." as &[u8]].into_iter().take(4) {
         breaches.push(("a name that leads out", control(renamed(&put("abcd", 4, 18), b"abcd", bad))));

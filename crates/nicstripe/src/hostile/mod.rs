@@ -4,6 +4,7 @@
 //! records. What a session makes of single frames is tested in nicstripe-proto, what a tree makes of names and parcels in [`crate::tree`].
 #![allow(clippy::unwrap_used)]
 
+mod benches;
 mod clients;
 mod middle;
 mod proxy;

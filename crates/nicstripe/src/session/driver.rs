@@ -1,6 +1,7 @@
 //! The loop of one session.
 
 mod account;
+mod bench;
 mod ends;
 mod paths;
 mod transfers;
@@ -19,7 +20,8 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::{account::Account, ends::Ends};
+pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
+use self::{account::Account, bench::Bench, ends::Ends};
 use super::{
     input::{Command, Input, LinkNews, Reply, SessionHandle},
     slot::Slot,
@@ -32,6 +34,7 @@ use crate::{
     error::Error,
     event::{Event, LinkState},
     file::{BufferPool, ChunkBuffer, IoPool},
+    stream::Outgoing,
 };
 
 /// What a session is made of.
@@ -109,6 +112,7 @@ pub(crate) struct Driver {
     closing: Option<CloseCode>,
     next_generation: u64,
     started: Instant,
+    bench: Bench,
 }
 
 impl Driver {
@@ -138,6 +142,7 @@ impl Driver {
             closing: None,
             next_generation: 0,
             started: now,
+            bench: Bench::default(),
             config,
         };
         let ending = Ending(handle.clone());
@@ -153,7 +158,7 @@ impl Driver {
         let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
         progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         while self.closing.is_none() {
-            let timeout = self.session.poll_timeout().map(|(at, _)| at.into());
+            let timeout = self.session.poll_timeout().map(|(at, _)| at).into_iter().chain(self.bench.next()).min().map(Into::into);
             tokio::select! {
                 biased;
                 count = self.inputs.recv_many(&mut batch, BATCH) => {
@@ -161,10 +166,14 @@ impl Driver {
                         break;
                     }
                 }
-                () = sleep_until(timeout) => self.session.handle_timeout(Instant::now()),
+                () = sleep_until(timeout) => {
+                    self.session.handle_timeout(Instant::now());
+                    self.tend_bench(Instant::now());
+                }
                 _ = progress.tick() => {
                     self.tell_progress();
                     self.report_now_and_then();
+                    self.let_go_of_bench(Instant::now());
                     self.slots.values_mut().for_each(|slot| slot.tend(Instant::now()));
                 }
             }
@@ -232,6 +241,8 @@ impl Driver {
             Command::TellInterfaces(interfaces) => self.session.tell_interfaces(interfaces),
             #[cfg(test)]
             Command::Panic => panic!("a fault, for a test"),
+            Command::Bench(command) => self.on_bench_command(command, now),
+            Command::AnswerBench(body) => self.answer_bench(body, now),
             Command::GiveWay => {
                 // One that has just begun is about to get its first connection.
                 let was_connected = self.next_generation > 0;
@@ -247,6 +258,7 @@ impl Driver {
         loop {
             self.do_wanted(now);
             self.hash_ahead();
+            self.sync_gate();
             self.transmit(now);
             // What was wanted last may have left something to send.
             if !self.do_wanted(now) {
@@ -292,6 +304,12 @@ impl Driver {
                         let Some(header) = self.session.handle_chunk_read(*path, transfer, chunk, value, now) else { continue };
                         self.tally.on_wire(*path, &header);
                         if !slot.send_chunk(header, buffer) {
+                            stuck.push(*path);
+                            break;
+                        }
+                    }
+                    Some(Transmit::Load(order)) => {
+                        if !slot.send_bench(Outgoing::Load(order)) {
                             stuck.push(*path);
                             break;
                         }
@@ -353,6 +371,7 @@ impl Driver {
             }
             Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
             Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
+            Wanted::Bench(body) => self.on_bench_said(body, now),
             Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
             Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),
             Wanted::Mismatch { transfer, received, sent } => {

@@ -7,13 +7,14 @@ use std::{
 
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
-    message::{CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree},
+    message::{BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree},
     tree::{EntryId, TreeMessage},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    driver::BenchCommand,
     live::Given,
     slot::{Established, PathPlan},
     tally::Tally,
@@ -77,6 +78,10 @@ pub(crate) enum Command {
     Expect(Vec<Expected>),
     /// Client: end because of this; no link that may be used works.
     GiveUp(Box<Error>),
+    /// Client: something of a bench.
+    Bench(BenchCommand),
+    /// Daemon: tell the client this of its bench.
+    AnswerBench(BenchBody),
     /// Daemon: tell the client that these are our interfaces now.
     TellInterfaces(Vec<PeerInterface>),
     /// A fault of the loop's.

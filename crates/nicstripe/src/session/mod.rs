@@ -15,7 +15,7 @@ mod tally;
 mod work;
 
 pub(crate) use self::{
-    driver::{Driver, DriverConfig, sleep_until},
+    driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
     input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, Reply, SessionHandle},
     slot::{Capacities, Capacity, Established, PathPlan},
     tally::{Tally, all_verified},

@@ -9,6 +9,7 @@ use std::{
 
 use nicstripe_link::{TcpInfo, change_congestion, tcp_info};
 use nicstripe_proto::{BitRate, DataHeader, Frame, PathId, message::StreamReport, path::Path};
+use socket2::SockRef;
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::congestion::{Advice, Congestion};
@@ -17,7 +18,7 @@ use crate::{
     event::{LinkName, LinkState},
     file::ChunkBuffer,
     report::KernelView,
-    stream::{Greeted, Outgoing},
+    stream::{Greeted, LoadCounters, Outgoing},
 };
 
 /// Where a path leads, as the client planned it or as the daemon learnt it.
@@ -99,6 +100,8 @@ pub(super) struct Slot {
     /// Number of the connection; what an older one still says is ignored.
     pub(super) generation: u64,
     pub(super) retired: bool,
+    /// What its connections have carried of benches.
+    pub(super) load_counters: Arc<LoadCounters>,
     /// Payload since it was reported last.
     pub(super) moved: InterfaceBytes,
     /// Whether a connection is being made.
@@ -134,6 +137,7 @@ impl Slot {
             path_mtu: None,
             generation: 0,
             retired: false,
+            load_counters: Arc::default(),
             moved: InterfaceBytes::default(),
             connecting: false,
             open: None,
@@ -181,6 +185,25 @@ impl Slot {
     pub(super) fn send_chunk(&mut self, header: DataHeader, buffer: Arc<ChunkBuffer>) -> bool {
         self.moved.sent += u64::from(header.len);
         self.send(Outgoing::Chunk { header, buffer })
+    }
+
+    /// Hands over what is of a bench.
+    pub(super) fn send_bench(&self, outgoing: Outgoing) -> bool {
+        self.send(outgoing)
+    }
+
+    /// What the kernel says of the connection.
+    pub(super) fn tcp(&self) -> Option<TcpInfo> {
+        tcp_info(self.open.as_ref()?.probe.as_ref()?).ok()
+    }
+
+    /// Asks for socket buffers of so many bytes, and returns what the kernel gave: to send, and to receive.
+    pub(super) fn set_buffers(&self, bytes: u64) -> Option<(u64, u64)> {
+        let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
+        let wanted = usize::try_from(bytes).ok()?;
+        // What the kernel gave counts, not what it said.
+        let _ = (socket.set_send_buffer_size(wanted), socket.set_recv_buffer_size(wanted));
+        Some((socket.send_buffer_size().ok()? as u64, socket.recv_buffer_size().ok()? as u64))
     }
 
     fn send(&self, outgoing: Outgoing) -> bool {

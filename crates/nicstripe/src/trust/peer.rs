@@ -31,6 +31,8 @@ pub struct PeerOptions {
     /// `rate=RATE`: the most it gets, over all links and both directions together. A number and optionally K, M, G or T: decimal bits per
     /// second, at least 1.
     pub rate: Option<BitRate>,
+    /// `no-bench`: it may not [bench](crate::Client::bench).
+    pub no_bench: bool,
 }
 
 /// How far a peer may change files.
@@ -125,7 +127,8 @@ impl fmt::Display for PeerOptions {
             Access::ReadOnly => Some(READ_ONLY.to_owned()),
         };
         let rate = self.rate.map(|rate| format!("{RATE}={}", rate.bits_per_second()));
-        let words: Vec<String> = [root, access, rate].into_iter().flatten().collect();
+        let no_bench = self.no_bench.then(|| NO_BENCH.to_owned());
+        let words: Vec<String> = [root, access, rate, no_bench].into_iter().flatten().collect();
         f.write_str(&words.join(","))
     }
 }
@@ -155,6 +158,7 @@ impl PeerOptions {
             (RATE, Some(value)) => self.rate = Some(parse_rate(&unquote(value)?)?),
             (READ_ONLY, None) => self.restrict(Access::ReadOnly)?,
             (APPEND_ONLY, None) => self.restrict(Access::AppendOnly)?,
+            (NO_BENCH, None) => self.no_bench = true,
             _ => return Err(LineError::Option { text: shorten(word) }),
         }
         Ok(())
@@ -177,7 +181,7 @@ pub enum LineError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// There is no such option.
-    #[error("unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY} or {RATE}=RATE, separated by commas")]
+    #[error("unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE or {NO_BENCH}, separated by commas")]
     Option {
         /// The option as written, shortened and escaped.
         text: String,
@@ -302,6 +306,7 @@ const ROOT: &str = "root";
 const READ_ONLY: &str = "read-only";
 const APPEND_ONLY: &str = "append-only";
 const RATE: &str = "rate";
+const NO_BENCH: &str = "no-bench";
 /// Longest name in bytes: the longest host name fits (picked by eye).
 const MAX_NAME: usize = 255;
 
@@ -343,7 +348,7 @@ mod tests {
     #[test]
     fn every_other_line_is_refused_with_the_word_and_what_is_allowed() {
         for (line, said) in [
-            ("read-olny KEY", "unknown option \"read-olny\": expected root=DIR, read-only, append-only or rate=RATE"),
+            ("read-olny KEY", "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE or no-bench"),
             ("read-only, KEY", "unknown option \"\""),
             ("read-only=yes KEY", "unknown option \"read-only=yes\""),
             ("root KEY", "unknown option \"root\""),

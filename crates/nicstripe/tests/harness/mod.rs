@@ -5,7 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use nicstripe::{
-    BitRate, CancellationToken, Client, Daemon, Digest, Error, Name, Transfer,
+    BenchLimits, BitRate, CancellationToken, Client, Daemon, Digest, Error, Name, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
@@ -25,6 +25,14 @@ impl Served {
     }
 
     pub async fn start_in(root: TempDir) -> Self {
+        Self::start_as(root, BenchLimits::default()).await
+    }
+
+    pub async fn start_with(bench: BenchLimits) -> Self {
+        Self::start_as(tempfile::tempdir().unwrap(), bench).await
+    }
+
+    async fn start_as(root: TempDir, bench: BenchLimits) -> Self {
         let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let trusting = |identity: &Identity, name: &str| {
             let mut peers = Peers::default();
@@ -36,6 +44,7 @@ impl Served {
             .root(root.path().to_owned())
             .port(0)
             .interfaces(vec!["lo".into()])
+            .bench(bench)
             .identity(daemon.clone());
         let bound = bound.bind().await.unwrap();
         let port = bound.addresses()[0].address.port();

@@ -15,7 +15,7 @@ use crate::{
         input::{Input, LinkNews},
         slot::{Established, PathPlan, Slot},
     },
-    stream::{EventSink, Stream, StreamEnd, StreamEvent},
+    stream::{EventSink, Loads, Stream, StreamEnd, StreamEvent},
 };
 
 impl Driver {
@@ -48,7 +48,8 @@ impl Driver {
         slot.plan.local = established.local.or(slot.plan.local);
         let (outgoing, queue) = Slot::queue();
         let sink = PathSink { path, generation: slot.generation, inputs: self.handle.inputs.clone() };
-        let task = self.streams.spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, sink).run());
+        let loads = Loads { gate: self.bench.gate.clone(), counters: slot.load_counters.clone() };
+        let task = self.streams.spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, loads, sink).run());
         slot.open(outgoing, task.abort_handle(), established.probe);
         self.session.handle_path_open(path, now);
         let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
@@ -121,9 +122,13 @@ impl Driver {
                 self.on_incoming(path, header, buffer, incoming, now);
             }
             StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
+            StreamEvent::Pinged(times) => self.on_pinged(path, times),
             StreamEvent::Ended(end) => {
+                // Who waits for round trips waits no longer.
+                self.on_pinged(path, Vec::new());
                 let loss = match &end {
                     StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
+                    StreamEnd::Load(_) | StreamEnd::Flood => return self.on_misbehaved(path, &end, now),
                     // TCP took them for right: whoever changed them, they are not what the peer sent.
                     StreamEnd::Tls(error) if error.tells_of_damage() => PathLoss::Damaged,
                     _ => PathLoss::Reset,

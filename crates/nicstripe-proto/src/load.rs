@@ -1,0 +1,163 @@
+//! What arrives of a bench's loads and echoes on one connection: counted, answered or dropped, never kept.
+
+use crate::{
+    frame::{EchoHeader, LoadHeader, Piece},
+    units::BitRate,
+};
+
+/// What a connection sends of a run, by itself and without a word from its session, until it is told otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadOrder {
+    /// The run.
+    pub run: u32,
+    /// Filler of one frame.
+    pub message_bytes: u32,
+    /// Most that it may send.
+    pub rate: Option<BitRate>,
+}
+
+/// What a session has agreed to of loads, for its connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LoadGate {
+    /// The run whose filler counts, while it is under way.
+    pub counted: Option<u32>,
+    /// The greatest run that was agreed on; 0 before the first. What is above it was sent without leave.
+    pub latest: u32,
+    /// Whether a bench is, or was, agreed on: only then are there echoes.
+    pub is_open: bool,
+}
+
+/// What a piece of a load or an echo comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metered {
+    /// Nothing to do.
+    Nothing,
+    /// So many bytes of filler of the run under way.
+    Counted(u64),
+    /// A whole question, to be answered by an echo of its token and length.
+    Asked(EchoHeader),
+    /// A whole answer.
+    Answered(EchoHeader),
+}
+
+/// Takes in what arrives of loads and echoes on one connection.
+#[derive(Debug, Default)]
+pub struct LoadMeter {
+    frame: Option<Under>,
+    /// Filler that did not count since some did.
+    stale: u64,
+}
+
+/// The frame that is under way.
+#[derive(Debug, Clone, Copy)]
+enum Under {
+    Load(LoadHeader),
+    Echo(EchoHeader),
+}
+
+/// Most filler of runs that are over, on one connection: what can be on its way when a run ends (picked by eye: socket buffers of both ends
+/// are 36 MiB at most by default).
+pub const MOST_STALE: u64 = 256 << 20;
+
+/// A peer that loads without leave. Ends the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A run that nobody began.
+    #[error("peer sent load of run {run}, which was not begun")]
+    NotBegun {
+        /// The run.
+        run: u32,
+    },
+    /// An echo before a bench was agreed on.
+    #[error("peer sent an echo without a bench")]
+    NoBench,
+    /// It goes on with a run that is over.
+    #[error("peer sent more than {MOST_STALE} bytes of runs that are over")]
+    Stale,
+}
+
+impl LoadMeter {
+    /// Takes in a piece; those that are of no load and no echo come to nothing.
+    pub fn on_piece(&mut self, piece: &Piece<'_>, gate: LoadGate) -> Result<Metered, LoadError> {
+        match *piece {
+            Piece::Load(header) if header.run > gate.latest || header.run == 0 => Err(LoadError::NotBegun { run: header.run }),
+            Piece::Load(header) => {
+                self.frame = Some(Under::Load(header));
+                Ok(Metered::Nothing)
+            }
+            Piece::Echo(_) if !gate.is_open => Err(LoadError::NoBench),
+            Piece::Echo(header) if header.len == 0 => Ok(Self::echoed(header)),
+            Piece::Echo(header) => {
+                self.frame = Some(Under::Echo(header));
+                Ok(Metered::Nothing)
+            }
+            Piece::Filler { bytes, left } => self.on_filler(bytes.len() as u64, left, gate),
+            _ => Ok(Metered::Nothing),
+        }
+    }
+
+    fn on_filler(&mut self, bytes: u64, left: usize, gate: LoadGate) -> Result<Metered, LoadError> {
+        match self.frame {
+            Some(Under::Load(header)) if gate.counted == Some(header.run) => {
+                self.stale = 0;
+                Ok(Metered::Counted(bytes))
+            }
+            Some(Under::Load(_)) => {
+                self.stale += bytes;
+                if self.stale > MOST_STALE { Err(LoadError::Stale) } else { Ok(Metered::Nothing) }
+            }
+            Some(Under::Echo(header)) if left == 0 => Ok(Self::echoed(header)),
+            _ => Ok(Metered::Nothing),
+        }
+    }
+
+    fn echoed(header: EchoHeader) -> Metered {
+        if header.reply { Metered::Answered(header) } else { Metered::Asked(header) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: LoadGate = LoadGate { counted: Some(2), latest: 2, is_open: true };
+
+    fn load(meter: &mut LoadMeter, run: u32, len: usize, gate: LoadGate) -> Result<Metered, LoadError> {
+        meter.on_piece(&Piece::Load(LoadHeader { run, len: len as u32 }), gate)?;
+        meter.on_piece(&Piece::Filler { bytes: &vec![0; len], left: 0 }, gate)
+    }
+
+    #[test]
+    fn only_the_run_under_way_counts() {
+        let mut meter = LoadMeter::default();
+        assert_eq!(load(&mut meter, 2, 10, OPEN), Ok(Metered::Counted(10)));
+        assert_eq!(load(&mut meter, 1, 10, OPEN), Ok(Metered::Nothing));
+        assert_eq!(load(&mut meter, 2, 10, LoadGate { counted: None, ..OPEN }), Ok(Metered::Nothing));
+        assert_eq!(load(&mut meter, 3, 10, OPEN), Err(LoadError::NotBegun { run: 3 }));
+        assert_eq!(load(&mut meter, 0, 10, LoadGate::default()), Err(LoadError::NotBegun { run: 0 }));
+    }
+
+    #[test]
+    fn a_run_that_is_over_may_not_go_on_for_ever() {
+        let mut meter = LoadMeter::default();
+        let mebibyte = 1 << 20;
+        for _ in 0..MOST_STALE >> 20 {
+            assert_eq!(load(&mut meter, 1, mebibyte, OPEN), Ok(Metered::Nothing));
+        }
+        assert_eq!(load(&mut meter, 1, 1, OPEN), Err(LoadError::Stale));
+        assert_eq!(load(&mut meter, 2, 1, OPEN), Ok(Metered::Counted(1)));
+        assert_eq!(load(&mut meter, 1, 1, OPEN), Ok(Metered::Nothing), "a new run has something under way at its end too");
+    }
+
+    #[test]
+    fn an_echo_is_whole_with_its_last_byte_and_needs_a_bench() {
+        let (mut meter, ask) = (LoadMeter::default(), EchoHeader { token: 1, reply: false, len: 3 });
+        assert_eq!(meter.on_piece(&Piece::Echo(ask), LoadGate::default()), Err(LoadError::NoBench));
+        assert_eq!(meter.on_piece(&Piece::Echo(ask), OPEN), Ok(Metered::Nothing));
+        assert_eq!(meter.on_piece(&Piece::Filler { bytes: &[0; 2], left: 1 }, OPEN), Ok(Metered::Nothing));
+        assert_eq!(meter.on_piece(&Piece::Filler { bytes: &[0], left: 0 }, OPEN), Ok(Metered::Asked(ask)));
+        let answer = EchoHeader { reply: true, len: 0, ..ask };
+        assert_eq!(meter.on_piece(&Piece::Echo(answer), OPEN), Ok(Metered::Answered(answer)));
+    }
+}

@@ -1,0 +1,205 @@
+//! The part of a session that benches: who may, which run is under way, which paths are loaded.
+//!
+//! What is loaded does not go through the session: it tells each connection what to send ([`Transmit::Load`]), and what counts of what comes
+//! ([`Session::load_gate`]).
+
+use super::{Event, PathError, Role, Session, Transmit};
+use crate::{
+    load::{LoadGate, LoadOrder},
+    message::{BenchAdmitted, BenchBody, BenchRefused, Message, RunNumber, RunOrder, RunReady},
+    path::{PathId, PathState},
+    units::BitRate,
+};
+
+/// What is known of a bench.
+#[derive(Debug, Default)]
+pub(super) struct Bench {
+    standing: Standing,
+    run: Option<UnderWay>,
+    /// The greatest number that a run has had.
+    latest: u32,
+    /// Whether it was admitted once.
+    was_admitted: bool,
+}
+
+/// What a client has of a daemon.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It has not asked, or has left. To: `Asked`.
+    #[default]
+    Outside,
+    /// It has asked. To: `Admitted`, `Outside`.
+    Asked,
+    /// It may begin runs. To: `Outside`.
+    Admitted,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    order: RunOrder,
+    /// Whether both ends count what comes.
+    is_ready: bool,
+}
+
+impl Session {
+    /// Sends the peer something of a bench, and notes what that changes. Says whether it may be said now: what a client says needs leave,
+    /// a run a number that is greater than those before and no other run under way.
+    pub fn tell_bench(&mut self, body: BenchBody) -> bool {
+        if body.is_clients() != (self.role == Role::Client) || !body.is_bounded() {
+            return false;
+        }
+        let bench = &mut self.bench;
+        let is_admitted = bench.standing == Standing::Admitted;
+        let may = match &body {
+            BenchBody::Ask(_) => bench.standing == Standing::Outside,
+            BenchBody::Run(order) => is_admitted && bench.run.is_none() && order.run > bench.latest,
+            BenchBody::Stop(RunNumber { run }) => bench.is_under_way(*run),
+            BenchBody::Disk(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => is_admitted,
+            BenchBody::Leave | BenchBody::Refused(_) => bench.standing != Standing::Outside,
+            BenchBody::Admitted(_) | BenchBody::Queued(_) => bench.standing == Standing::Asked,
+            BenchBody::Ready(RunReady { run, .. }) => bench.is_under_way(*run),
+            BenchBody::Sample(_) | BenchBody::Stopped(_) => is_admitted,
+        };
+        if may {
+            bench.on_said(&body);
+            self.send(&Message::Bench(body));
+        }
+        may
+    }
+
+    /// Ends the run under way here, without a word: its loads stop, and nothing counts any more. The peer has to be told.
+    pub fn end_run(&mut self) {
+        self.bench.run = None;
+    }
+
+    /// The run under way, and whether both ends count what comes.
+    pub fn run(&self) -> Option<(&RunOrder, bool)> {
+        self.bench.run.as_ref().map(|run| (&run.order, run.is_ready))
+    }
+
+    /// What counts of the loads that come.
+    pub fn load_gate(&self) -> LoadGate {
+        let counted = self.bench.run.as_ref().map(|run| run.order.run);
+        LoadGate { counted, latest: self.bench.latest, is_open: self.bench.was_admitted }
+    }
+
+    pub(super) fn handle_bench(&mut self, body: BenchBody) -> Result<(), PathError> {
+        if body.is_clients() != (self.role == Role::Daemon) {
+            return Err(PathError::Unexpected("the other end's part of a bench"));
+        }
+        if !body.is_bounded() {
+            return Err(PathError::Unexpected("a bench beyond its bounds"));
+        }
+        let bench = &mut self.bench;
+        let is_admitted = bench.standing == Standing::Admitted;
+        let is_expected = match &body {
+            BenchBody::Ask(_) => bench.standing == Standing::Outside,
+            BenchBody::Run(order) => bench.run.is_none() && order.run > bench.latest && bench.was_admitted,
+            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => *run <= bench.latest,
+            BenchBody::Disk(_) => bench.was_admitted,
+            BenchBody::Leave => true,
+            // What is under way when a client leaves comes late.
+            BenchBody::Admitted(_) | BenchBody::Queued(_) => bench.standing == Standing::Asked || !bench.is_fresh(),
+            BenchBody::Refused(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => !bench.is_fresh(),
+            BenchBody::Sample(sample) => sample.run <= bench.latest,
+            BenchBody::Stopped(RunNumber { run }) => *run <= bench.latest,
+        };
+        if !is_expected {
+            return Err(PathError::Unexpected("a bench out of its order"));
+        }
+        // What crossed the end of a bench or a run is of no interest.
+        let is_late = match &body {
+            BenchBody::Run(_) | BenchBody::Disk(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => !is_admitted,
+            BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => !bench.is_under_way(*run),
+            BenchBody::Admitted(_) | BenchBody::Queued(_) => bench.standing != Standing::Asked,
+            BenchBody::Refused(_) => bench.standing == Standing::Outside,
+            _ => false,
+        };
+        if let BenchBody::Run(order) = &body {
+            bench.latest = bench.latest.max(order.run);
+        }
+        if !is_late {
+            bench.on_heard(&body);
+            self.events.push_back(Event::Bench(body));
+        }
+        Ok(())
+    }
+
+    /// Returns what a path has to be told of loads, once.
+    pub(super) fn poll_load(&mut self, id: PathId) -> Option<Transmit> {
+        let wanted = self.wanted_load(id);
+        let path = self.paths.get_mut(&id)?;
+        if path.loading == wanted {
+            return None;
+        }
+        path.loading = wanted;
+        Some(Transmit::Load(wanted))
+    }
+
+    fn wanted_load(&self, id: PathId) -> Option<LoadOrder> {
+        let UnderWay { order, is_ready } = self.bench.run.as_ref()?;
+        let sends = if self.role == Role::Client { order.to_daemon && *is_ready } else { order.to_client };
+        let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && path.carries_data)?;
+        if !sends || !order.paths.contains(&id.0) {
+            return None;
+        }
+        // A limit on all is shared in equal parts.
+        let share = self.config.rate_limit.map(|limit| BitRate((limit.0 / order.paths.len() as u64).max(1)));
+        let rate = path.pace.as_ref().map(|pace| pace.rate()).into_iter().chain(share).min();
+        Some(LoadOrder { run: order.run, message_bytes: order.message_bytes, rate })
+    }
+}
+
+impl Bench {
+    fn is_under_way(&self, number: u32) -> bool {
+        self.run.as_ref().is_some_and(|run| run.order.run == number)
+    }
+
+    /// Whether nothing was ever asked for.
+    fn is_fresh(&self) -> bool {
+        self.standing == Standing::Outside && !self.was_asked()
+    }
+
+    fn was_asked(&self) -> bool {
+        self.was_admitted || self.latest > 0 || self.standing != Standing::Outside
+    }
+
+    fn begin(&mut self, order: &RunOrder, is_ready: bool) {
+        self.latest = order.run;
+        self.run = Some(UnderWay { order: order.clone(), is_ready });
+    }
+
+    fn on_said(&mut self, body: &BenchBody) {
+        match body {
+            BenchBody::Ask(_) => self.standing = Standing::Asked,
+            BenchBody::Admitted(_) => self.admit(),
+            BenchBody::Refused(_) | BenchBody::Leave => self.leave(),
+            BenchBody::Run(order) => self.begin(order, false),
+            _ => {}
+        }
+    }
+
+    fn on_heard(&mut self, body: &BenchBody) {
+        match body {
+            BenchBody::Ask(_) => self.standing = Standing::Asked,
+            BenchBody::Admitted(BenchAdmitted { .. }) => self.admit(),
+            BenchBody::Refused(BenchRefused { .. }) | BenchBody::Leave => self.leave(),
+            BenchBody::Run(order) => self.begin(order, true),
+            BenchBody::Ready(_) => {
+                if let Some(run) = &mut self.run {
+                    run.is_ready = true;
+                }
+            }
+            BenchBody::Stopped(RunNumber { run }) if self.is_under_way(*run) => self.run = None,
+            _ => {}
+        }
+    }
+
+    fn admit(&mut self) {
+        (self.standing, self.was_admitted) = (Standing::Admitted, true);
+    }
+
+    fn leave(&mut self) {
+        (self.standing, self.run) = (Standing::Outside, None);
+    }
+}

@@ -1,0 +1,368 @@
+//! A bench at work: round trips, loads, sweeps and disks, one after the other, into a report that is whole at any time.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use nicstripe_proto::message::BenchFacts;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    event::BenchEvent,
+    figures::{self, Window},
+    links::{Links, host, round_trips},
+    plan::BenchPlan,
+    report::{BenchReport, Ends, Phase, Run, SCHEMA, Summary, Way},
+    sampler::facts,
+    schedule::{Load, Schedule},
+    summary::conclude,
+    sweep,
+    talk::{LoadOrder, Loaded, Talk},
+};
+use crate::{client::Client, error::Error};
+
+/// A bench that runs. Dropping it ends it.
+#[derive(Debug)]
+pub struct Bench {
+    events: mpsc::Receiver<BenchEvent>,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<Result<BenchReport, Error>>,
+}
+
+impl Bench {
+    pub(crate) fn start(client: Client, plan: BenchPlan) -> Self {
+        let (events, receiver) = mpsc::channel(EVENTS);
+        let stop = CancellationToken::new();
+        let runner = Runner::new(client, plan.bounded(), events, stop.clone());
+        Self { events: receiver, stop, task: tokio::spawn(runner.run()) }
+    }
+
+    /// Returns the next event, or `None` when the bench has ended. Cancel safe. Events that nobody takes are dropped, beyond the first 4096.
+    pub async fn next_event(&mut self) -> Option<BenchEvent> {
+        self.events.recv().await
+    }
+
+    /// Ends it early; the report has what was measured until then.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// A handle that ends it, for another task.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// It ended before anything could be measured: the daemon cannot be reached, or refuses. What ends it later leaves a report that is not
+    /// complete, and a [`BenchEvent::Note`].
+    pub async fn finish(mut self) -> Result<BenchReport, Error> {
+        self.events.close();
+        match (&mut self.task).await {
+            Ok(result) => result,
+            Err(error) => Err(Error::System { what: "run the bench", source: std::io::Error::other(error) }),
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Events that may wait for whoever shows them.
+const EVENTS: usize = 4096;
+
+/// Round trips on one link take at most so long.
+const PINGING: Duration = Duration::from_secs(5);
+
+/// Bytes of their messages.
+const PING_BYTES: u64 = 64;
+
+/// Time that a rate has to be looked at before it counts as settled.
+const SETTLE_AFTER: Duration = Duration::from_secs(3);
+
+/// Part of the daemon's time that is left for the end.
+const TIME_LEFT: Duration = Duration::from_secs(2);
+
+/// A bench at work.
+pub(super) struct Runner {
+    pub(super) client: Client,
+    pub(super) plan: BenchPlan,
+    pub(super) events: mpsc::Sender<BenchEvent>,
+    stop: CancellationToken,
+    pub(super) began: Instant,
+    pub(super) report: BenchReport,
+    /// Number of the bench, the same in all of its sessions.
+    pub(super) id: [u8; 16],
+    pub(super) links: Links,
+    /// The load under way.
+    under_way: Option<(LoadOrder, Instant, Arc<Mutex<Loaded>>)>,
+    /// Nothing new begins from then on.
+    pub(super) deadline: Option<Instant>,
+    /// Whether something that was planned was not measured.
+    pub(super) is_short: bool,
+}
+
+impl Runner {
+    fn new(client: Client, plan: BenchPlan, events: mpsc::Sender<BenchEvent>, stop: CancellationToken) -> Self {
+        let (id, began): ([u8; 16], Instant) = (crate::random_bytes(), Instant::now());
+        let report = BenchReport {
+            schema: SCHEMA.into(),
+            id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            started: rfc3339(SystemTime::now()),
+            elapsed_s: 0.0,
+            complete: false,
+            versions: Ends { client: env!("CARGO_PKG_VERSION").into(), daemon: String::new() },
+            plan: plan.summary(1),
+            hosts: Ends::default(),
+            links: Vec::new(),
+            runs: Vec::new(),
+            sweeps: Vec::new(),
+            disk: None,
+            summary: Summary::default(),
+            baseline: None,
+        };
+        let deadline = plan.budget.map(|budget| began + budget);
+        Self { client, plan, events, stop, began, report, id, links: Links::default(), under_way: None, deadline, is_short: false }
+    }
+
+    async fn run(mut self) -> Result<BenchReport, Error> {
+        let stop = self.stop.clone();
+        let mut talk = None;
+        let result = tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(Error::Cancelled { resumable: false }),
+            result = self.measure(&mut talk) => result,
+        };
+        // Who has gone leaves no load behind.
+        if let Some(talk) = &talk {
+            talk.leave().await;
+        }
+        self.keep_what_there_is();
+        match result {
+            Ok(()) => self.report.complete = !self.is_short,
+            Err(error) if self.report.links.is_empty() => return Err(error),
+            Err(error) => self.note(crate::chain(&error)),
+        }
+        self.report.elapsed_s = self.began.elapsed().as_secs_f64();
+        conclude(&mut self.report);
+        Ok(self.report)
+    }
+
+    async fn measure(&mut self, place: &mut Option<Talk>) -> Result<(), Error> {
+        let (talk, paths) = Talk::begin(self.client.clone()).await?;
+        let talk = place.insert(talk);
+        let (time, there) = talk.enter(self.id, self.expected_seconds(paths.len()), &self.events).await?;
+        let over = Instant::now() + time.saturating_sub(TIME_LEFT);
+        self.deadline = Some(self.deadline.map_or(over, |deadline| deadline.min(over)));
+        let names = paths.iter().map(|path| path.link.interface.clone()).collect::<std::collections::BTreeSet<_>>();
+        let here = facts(names.into_iter());
+        self.meet(Links::new(&paths, &here, &there), &here, &there);
+        let _ = self.events.try_send(BenchEvent::Connected { links: self.report.links.clone() });
+        if self.plan.phases.contains(&Phase::Idle) {
+            self.idle(talk).await?;
+        }
+        self.loads(talk).await?;
+        sweep::sweeps(self, talk).await?;
+        sweep::disks(self, talk).await
+    }
+
+    fn meet(&mut self, links: Links, here: &BenchFacts, there: &BenchFacts) {
+        self.report.versions.daemon.clone_from(&there.version);
+        self.report.hosts = Ends { client: host(here), daemon: host(there) };
+        self.report.plan = self.plan.summary(links.streams());
+        self.report.links.clone_from(&links.links);
+        self.links = links;
+    }
+
+    /// Says what may be worth knowing.
+    pub(super) fn note(&self, text: String) {
+        let _ = self.events.try_send(BenchEvent::Note(text));
+    }
+
+    /// Whether nothing new may begin.
+    pub(super) fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// How long it takes if each load takes as long as it may, for those who wait.
+    fn expected_seconds(&self, links: usize) -> u32 {
+        let loads: usize = self.plan.phases.iter().map(|phase| if *phase == Phase::Solo { links } else { 1 }).sum();
+        let each = self.plan.load + self.plan.warm_up + self.plan.interval;
+        let all = each.saturating_mul(u32::try_from(loads).unwrap_or(u32::MAX).saturating_mul(*self.plan.repeats.end()));
+        self.plan.budget.unwrap_or(all).min(all).as_secs().try_into().unwrap_or(u32::MAX)
+    }
+
+    async fn idle(&mut self, talk: &mut Talk) -> Result<(), Error> {
+        for id in self.links.ids() {
+            let Some(path) = self.links.path(id) else { continue };
+            let times = talk.ping(path, self.plan.pings, PING_BYTES, PINGING).await?;
+            if let Some(link) = self.report.links.iter_mut().find(|link| link.id == id) {
+                link.rtt_idle = round_trips(&times);
+            }
+        }
+        // Once more, with what is known of them now.
+        let _ = self.events.try_send(BenchEvent::Connected { links: self.report.links.clone() });
+        Ok(())
+    }
+
+    async fn loads(&mut self, talk: &mut Talk) -> Result<(), Error> {
+        let ids = self.links.ids();
+        // One link alone is all of them.
+        let alone_is_all = |phase: &Phase| *phase == Phase::Solo && ids.len() == 1 && self.plan.phases.contains(&Phase::Together);
+        let phases: Vec<Phase> = self.plan.phases.iter().copied().filter(|phase| !alone_is_all(phase)).collect();
+        let mut schedule = Schedule::new(&phases, &ids, self.plan.repeats.clone());
+        while let Some((load, repeat)) = schedule.next() {
+            if self.is_over() {
+                self.is_short = true;
+                self.note("its time was over before all loads had their repeats".into());
+                return Ok(());
+            }
+            match self.load(talk, &load, repeat).await? {
+                Some(run) => schedule.record(load, &run),
+                None => {
+                    // It counts as a repeat, so that a link that carries nothing does not hold up the rest for ever.
+                    self.is_short = true;
+                    self.note(format!("nothing arrived in a load of links {:?}", load.links));
+                    schedule.record(load.clone(), &nothing(load.phase, repeat));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn load(&mut self, talk: &mut Talk, load: &Load, repeat: u32) -> Result<Option<Run>, Error> {
+        let order = self.order(load.phase, repeat, &load.links);
+        self.run_load(talk, order).await?;
+        let run = self.take_run();
+        if let Some(run) = &run {
+            self.report.runs.push(run.clone());
+            let _ = self.events.try_send(BenchEvent::RunDone(run.clone()));
+        }
+        Ok(run)
+    }
+
+    /// What is loaded in a phase, as the plan has it.
+    pub(super) fn order(&self, phase: Phase, repeat: u32, ids: &[u32]) -> LoadOrder {
+        let (paths, links) = self.links.loaded(ids);
+        LoadOrder {
+            phase,
+            repeat,
+            paths,
+            links,
+            to_daemon: phase != Phase::Reverse,
+            to_client: matches!(phase, Phase::Reverse | Phase::Both),
+            warm_up: self.plan.warm_up,
+            longest: self.plan.load,
+            interval: self.plan.interval,
+            settle_after: self.plan.settle.then_some(SETTLE_AFTER),
+            message_bytes: self.plan.message_bytes,
+            socket_buffer: self.plan.socket_buffer,
+        }
+    }
+
+    /// Loads, and remembers what comes of it where it is interrupted.
+    async fn run_load(&mut self, talk: &mut Talk, order: LoadOrder) -> Result<(), Error> {
+        let loaded = Arc::new(Mutex::new(Loaded::default()));
+        self.under_way = Some((order.clone(), Instant::now(), loaded.clone()));
+        talk.load(&order, &loaded, &self.events).await
+    }
+
+    /// What the load under way came to.
+    fn take_run(&mut self) -> Option<Run> {
+        let (order, began, loaded) = self.under_way.take()?;
+        let loaded = std::mem::take(&mut *loaded.lock().unwrap_or_else(PoisonError::into_inner));
+        run_of(&order, began.duration_since(self.began), &loaded)
+    }
+
+    /// A load that was interrupted is a run as well, if it was warm for a while.
+    fn keep_what_there_is(&mut self) {
+        if let Some(run) = self.take_run().filter(|run| run.window_us >= LEAST_WINDOW.as_micros() as u64) {
+            self.report.runs.push(run);
+        }
+    }
+}
+
+/// Least window of a load that was interrupted.
+const LEAST_WINDOW: Duration = Duration::from_secs(1);
+
+/// A load in which nothing arrived, for the schedule.
+fn nothing(phase: Phase, repeat: u32) -> Run {
+    Run {
+        phase,
+        repeat,
+        began_us: 0,
+        window_us: 0,
+        stable: false,
+        flows: Vec::new(),
+        total_bps: 0,
+        cpu: Ends::default(),
+        intervals: Vec::new(),
+    }
+}
+
+/// Makes a run of what both ends have sampled. Nothing where no window has anything in it.
+pub(super) fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
+    let Loaded { client, daemon, .. } = loaded;
+    let ways = [(Way::ToDaemon, order.to_daemon, daemon, client), (Way::ToClient, order.to_client, client, daemon)];
+    let ways: Vec<_> = ways.into_iter().filter(|(_, loaded, ..)| *loaded).collect();
+    let windows = ways.iter().map(|(_, _, receiver, _)| receiver.window(&order.links, order.warm_up));
+    // Both ways have one window: what both have in common.
+    let common = windows.reduce(|one, other| {
+        let (one, other) = (one?, other?);
+        let window = Window { from: one.from.max(other.from), to: one.to.min(other.to) };
+        (window.from < window.to).then_some(window)
+    });
+    let window = common.flatten()?;
+    let flows: Vec<_> =
+        ways.iter().flat_map(|(way, _, receiver, sender)| figures::flows(*way, window, receiver, sender, &order.links)).collect();
+    let bytes: u64 = flows.iter().map(|flow| flow.bytes).sum();
+    let least = order.settle_after.unwrap_or(SETTLE_AFTER).min(order.longest / 2);
+    Some(Run {
+        phase: order.phase,
+        repeat: order.repeat,
+        began_us: began.as_micros() as u64 + window.from,
+        window_us: window.micros(),
+        stable: ways.iter().all(|(_, _, receiver, _)| receiver.has_settled(&order.links, order.warm_up, least)),
+        flows,
+        total_bps: (u128::from(bytes) * 8_000_000 / u128::from(window.micros())) as u64,
+        cpu: figures::cpu(window, client, daemon),
+        intervals: ways.iter().flat_map(|(way, _, receiver, sender)| receiver.intervals(*way, &order.links, sender)).collect(),
+    })
+}
+
+/// A moment as RFC 3339 has it, in UTC, to the second.
+fn rfc3339(at: SystemTime) -> String {
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days of the Gregorian calendar, counted from 1 March 0000 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_as_rfc_3339_has_them() {
+        let at = |seconds| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_795_327_528), "2026-11-22T06:05:28Z");
+    }
+}

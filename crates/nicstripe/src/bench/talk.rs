@@ -1,0 +1,330 @@
+//! What a bench says to its session, and waits to hear.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{
+    PathId,
+    message::{BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, DiskDone, DiskOrder, RunNumber, RunOrder, RunReady},
+};
+use tokio::sync::mpsc;
+
+use super::{
+    event::BenchEvent,
+    figures::{LoadedLink, Track},
+    report::{Phase, Way},
+};
+use crate::{
+    client::Client,
+    error::Error,
+    session::{BenchCommand, BenchNews, BenchPath, Command, SessionHandle},
+    stream::PingOrder,
+};
+
+/// A session that benches.
+#[derive(Debug)]
+pub(super) struct Talk {
+    /// Keeps the session.
+    pub(super) client: Client,
+    session: SessionHandle,
+    news: mpsc::Receiver<BenchNews>,
+    run: u32,
+    disk: u32,
+}
+
+/// One load, as it is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct LoadOrder {
+    pub(super) phase: Phase,
+    pub(super) repeat: u32,
+    pub(super) paths: Vec<u16>,
+    pub(super) links: Vec<LoadedLink>,
+    pub(super) to_daemon: bool,
+    pub(super) to_client: bool,
+    pub(super) warm_up: Duration,
+    pub(super) longest: Duration,
+    pub(super) interval: Duration,
+    /// Whether it ends when the rate has settled for so long.
+    pub(super) settle_after: Option<Duration>,
+    pub(super) message_bytes: u32,
+    pub(super) socket_buffer: Option<u64>,
+}
+
+/// What came of a load, also while it is under way.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    pub(super) client: Track,
+    pub(super) daemon: Track,
+    /// The least buffer of all that were asked for.
+    pub(super) got_buffer: Option<u64>,
+}
+
+/// How long the daemon may take to answer what needs no waiting: as long as a path takes to be found lost and another to take over.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the daemon goes on with a load whose end it does not hear of.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl Talk {
+    /// Takes hold of a client's session. Returns the paths that it has.
+    pub(super) async fn begin(client: Client) -> Result<(Self, Vec<BenchPath>), Error> {
+        client.links().await?;
+        let session = client.session_handle().await?;
+        let (owner, news) = mpsc::channel(NEWS);
+        let mut talk = Self { client, session, news, run: 0, disk: 0 };
+        talk.command(BenchCommand::Attach(owner)).await?;
+        loop {
+            if let BenchNews::Paths(paths, latest) = talk.heard(ANSWER_TIMEOUT).await? {
+                talk.run = latest;
+                return Ok((talk, paths));
+            }
+        }
+    }
+
+    /// Asks to be let in, and waits for it. Returns for how long, and what the daemon says of its machine.
+    pub(super) async fn enter(
+        &mut self,
+        id: [u8; 16],
+        seconds: u32,
+        events: &mpsc::Sender<BenchEvent>,
+    ) -> Result<(Duration, BenchFacts), Error> {
+        self.tell(BenchBody::Ask(BenchAsk { id, seconds })).await?;
+        let mut admitted = None;
+        // The queue may be long; that the daemon is gone is told by the session's end.
+        let mut timeout = ANSWER_TIMEOUT;
+        loop {
+            match self.said(timeout).await? {
+                (BenchBody::Queued(queued), _) => {
+                    timeout = FOREVER;
+                    let _ = events.try_send(BenchEvent::Waiting { ahead: queued.ahead, wait: Duration::from_millis(queued.wait_ms) });
+                }
+                (BenchBody::Admitted(told), _) => {
+                    timeout = ANSWER_TIMEOUT;
+                    admitted = Some(Duration::from_secs(told.seconds.into()));
+                }
+                (BenchBody::Facts(facts), _) => {
+                    if let Some(time) = admitted {
+                        return Ok((time, facts));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Measures round trips on a path, at most for so long.
+    pub(super) async fn ping(&mut self, path: PathId, count: u32, bytes: u64, longest: Duration) -> Result<Vec<Duration>, Error> {
+        self.command(BenchCommand::Ping { path, order: PingOrder { count, bytes, run: self.run, longest } }).await?;
+        let deadline = Instant::now() + longest + ANSWER_TIMEOUT;
+        loop {
+            match self.heard(deadline.saturating_duration_since(Instant::now())).await? {
+                BenchNews::Pinged { path: of, times } if of == path => return Ok(times),
+                _ => {}
+            }
+        }
+    }
+
+    /// Begins a run that both ends count, and that nobody loads: for messages that are longer than an echo.
+    pub(super) async fn open_run(&mut self, path: PathId) -> Result<(), Error> {
+        let order = LoadOrder {
+            phase: Phase::Idle,
+            repeat: 1,
+            paths: vec![path.0],
+            links: Vec::new(),
+            to_daemon: false,
+            to_client: false,
+            warm_up: Duration::ZERO,
+            longest: Duration::from_secs(600),
+            interval: Duration::from_secs(60),
+            settle_after: None,
+            message_bytes: 1,
+            socket_buffer: None,
+        };
+        self.begin_run(&order, &Mutex::default()).await
+    }
+
+    /// Loads, until the rate has settled or the time is over. What came of it until now is in `loaded`, also where this is dropped.
+    pub(super) async fn load(&mut self, order: &LoadOrder, loaded: &Mutex<Loaded>, events: &mpsc::Sender<BenchEvent>) -> Result<(), Error> {
+        let links: Vec<u32> = order.links.iter().map(|link| link.id).collect();
+        let _ = events.try_send(BenchEvent::Began { phase: order.phase, repeat: order.repeat, links });
+        let began = Instant::now();
+        self.begin_run(order, loaded).await?;
+        let deadline = Instant::now() + order.warm_up + order.longest + order.interval;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match tokio::time::timeout(left, self.news.recv()).await {
+                Err(_) => break,
+                Ok(news) => self.take(news, order, began, loaded, Some(events))?,
+            };
+            if order.has_settled(&loaded.lock().unwrap_or_else(PoisonError::into_inner)) {
+                break;
+            }
+        }
+        self.end_run(order, began, loaded).await
+    }
+
+    async fn begin_run(&mut self, order: &LoadOrder, loaded: &Mutex<Loaded>) -> Result<(), Error> {
+        self.run += 1;
+        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let run = RunOrder {
+            run: self.run,
+            to_daemon: order.to_daemon,
+            to_client: order.to_client,
+            paths: order.paths.clone(),
+            longest_ms: millis(order.warm_up + order.longest + order.interval + GRACE),
+            interval_ms: millis(order.interval),
+            message_bytes: order.message_bytes,
+            socket_buffer: order.socket_buffer,
+        };
+        let began = Instant::now();
+        self.tell(BenchBody::Run(run)).await?;
+        loop {
+            let news = self.heard(ANSWER_TIMEOUT.saturating_sub(began.elapsed())).await?;
+            let is_ready = matches!(&news, BenchNews::Said(BenchBody::Ready(ready), _) if ready.run == self.run);
+            self.take(Some(news), order, began, loaded, None)?;
+            if is_ready {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the run: the receivers take their last sample before anybody stops to send.
+    pub(super) async fn end_run(&mut self, order: &LoadOrder, began: Instant, loaded: &Mutex<Loaded>) -> Result<(), Error> {
+        self.tell(BenchBody::Stop(RunNumber { run: self.run })).await?;
+        let stopping = Instant::now();
+        loop {
+            let news = self.heard(ANSWER_TIMEOUT.saturating_sub(stopping.elapsed())).await?;
+            if self.take(Some(news), order, began, loaded, None)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends a run that was only opened.
+    pub(super) async fn close_run(&mut self) -> Result<(), Error> {
+        self.tell(BenchBody::Stop(RunNumber { run: self.run })).await?;
+        loop {
+            if matches!(self.said(ANSWER_TIMEOUT).await?.0, BenchBody::Stopped(RunNumber { run }) if run == self.run) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes in what is told; says whether the run has ended at the daemon.
+    fn take(
+        &self,
+        news: Option<BenchNews>,
+        order: &LoadOrder,
+        began: Instant,
+        loaded: &Mutex<Loaded>,
+        events: Option<&mpsc::Sender<BenchEvent>>,
+    ) -> Result<bool, Error> {
+        let micros = |at: Instant| at.saturating_duration_since(began).as_micros() as u64;
+        let loaded = &mut *loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        match news {
+            None => return Err(self.ended()),
+            Some(BenchNews::Sample(sample, at)) if sample.run == self.run => {
+                loaded.client.push(sample, micros(at));
+                if order.to_client {
+                    show(Way::ToClient, order, &loaded.client, &loaded.daemon, events);
+                }
+            }
+            Some(BenchNews::Said(BenchBody::Sample(sample), at)) if sample.run == self.run && sample.paths.len() == order.paths.len() => {
+                loaded.daemon.push(sample, micros(at));
+                if order.to_daemon {
+                    show(Way::ToDaemon, order, &loaded.daemon, &loaded.client, events);
+                }
+            }
+            Some(BenchNews::Buffers(ready) | BenchNews::Said(BenchBody::Ready(ready), _)) if ready.run == self.run => {
+                let RunReady { send_buffer, receive_buffer, .. } = ready;
+                loaded.got_buffer = [loaded.got_buffer, send_buffer, receive_buffer].into_iter().flatten().min();
+            }
+            Some(BenchNews::Said(BenchBody::Stopped(RunNumber { run }), _)) if run == self.run => return Ok(true),
+            Some(BenchNews::Said(BenchBody::Refused(refused), _)) => return Err(self.refused(refused)),
+            Some(_) => {}
+        }
+        Ok(false)
+    }
+
+    /// Has the daemon write.
+    pub(super) async fn disk(&mut self, mut order: DiskOrder, longest: Duration) -> Result<DiskDone, Error> {
+        self.disk += 1;
+        order.number = self.disk;
+        self.tell(BenchBody::Disk(order)).await?;
+        loop {
+            match self.said(longest).await? {
+                (BenchBody::DiskDone(done), _) if done.number == self.disk => return Ok(done),
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells the daemon that this session benches no more; loads that run end.
+    pub(super) async fn leave(&self) {
+        let _ = self.tell(BenchBody::Leave).await;
+    }
+
+    async fn said(&mut self, timeout: Duration) -> Result<(BenchBody, Instant), Error> {
+        loop {
+            match self.heard(timeout).await? {
+                BenchNews::Said(BenchBody::Refused(refused), _) => return Err(self.refused(refused)),
+                BenchNews::Said(body, at) => return Ok((body, at)),
+                _ => {}
+            }
+        }
+    }
+
+    async fn heard(&mut self, timeout: Duration) -> Result<BenchNews, Error> {
+        match tokio::time::timeout(timeout, self.news.recv()).await {
+            Ok(Some(news)) => Ok(news),
+            Ok(None) => Err(self.ended()),
+            Err(_) => Err(Error::Ended { host: self.client.host().to_owned(), why: "it does not answer the bench".into() }),
+        }
+    }
+
+    async fn tell(&self, body: BenchBody) -> Result<(), Error> {
+        self.command(BenchCommand::Tell(Box::new(body))).await
+    }
+
+    async fn command(&self, command: BenchCommand) -> Result<(), Error> {
+        if self.session.command(Command::Bench(command)).await { Ok(()) } else { Err(self.ended()) }
+    }
+
+    fn ended(&self) -> Error {
+        Error::Ended { host: self.client.host().to_owned(), why: "in the middle of a bench".into() }
+    }
+
+    fn refused(&self, refused: BenchRefused) -> Error {
+        let why = match refused.why {
+            BenchRefusal::Disabled => "it takes part in no bench".to_owned(),
+            BenchRefusal::NotPermitted => "we may not bench with it".to_owned(),
+            BenchRefusal::Busy => "it benches with others, and as many wait as may".to_owned(),
+            BenchRefusal::TimeOver => "the time that it gives a bench is over".to_owned(),
+            BenchRefusal::ShuttingDown => "it is shutting down".to_owned(),
+        };
+        let again = refused.retry_after_ms.map(|millis| format!("; there may be room in {} s", millis.div_ceil(1000)));
+        Error::Refused { host: self.client.host().to_owned(), why: why + &again.unwrap_or_default() }
+    }
+}
+
+impl LoadOrder {
+    fn has_settled(&self, loaded: &Loaded) -> bool {
+        let Some(least) = self.settle_after else { return false };
+        let settled = |track: &Track| track.has_settled(&self.links, self.warm_up, least);
+        (!self.to_daemon || settled(&loaded.daemon)) && (!self.to_client || settled(&loaded.client))
+    }
+}
+
+fn show(way: Way, order: &LoadOrder, receiver: &Track, sender: &Track, events: Option<&mpsc::Sender<BenchEvent>>) {
+    let Some((events, interval)) = events.zip(receiver.last_interval(way, &order.links, sender)) else { return };
+    let links = order.links.iter().map(|link| link.id).collect();
+    let _ = events.try_send(BenchEvent::Sample { phase: order.phase, repeat: order.repeat, way, interval, links });
+}
+
+/// What may wait to be taken in: a minute of the densest samples.
+const NEWS: usize = 4096;
+
+/// Longer than anybody waits.
+const FOREVER: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -1,0 +1,340 @@
+//! The bench of a session: its client's orders, its daemon's answers, and the samples of both.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{
+    PathId, Role,
+    message::{
+        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder, PathSample, RunNumber, RunOrder, RunReady,
+        TcpSample,
+    },
+};
+use tokio::sync::mpsc;
+
+use super::Driver;
+use crate::{
+    bench::{InterfaceCounters, Ticket, cpu, facts},
+    event::LinkName,
+    session::{
+        slot::{Capacities, Slot},
+        work::Access,
+    },
+    stream::{Outgoing, PingOrder, SharedGate},
+};
+
+/// What the owner of a client's session may want of a bench.
+#[derive(Debug)]
+pub(crate) enum BenchCommand {
+    /// Tell all that happens here, first which paths there are.
+    Attach(mpsc::Sender<BenchNews>),
+    /// Say this to the daemon, and do what it means here.
+    Tell(Box<BenchBody>),
+    /// Measure round trips on a path.
+    Ping { path: PathId, order: PingOrder },
+}
+
+/// What the owner of a bench is told.
+#[derive(Debug)]
+pub(crate) enum BenchNews {
+    /// The paths that are there, and the greatest number that a run has had.
+    Paths(Vec<BenchPath>, u32),
+    /// The daemon says something.
+    Said(BenchBody, Instant),
+    /// A sample of this end.
+    Sample(BenchSample, Instant),
+    /// What the kernel here gave of the buffers that were asked for.
+    Buffers(RunReady),
+    /// Round trips that were asked for; none where the connection was lost.
+    Pinged { path: PathId, times: Vec<Duration> },
+}
+
+/// A path, for who benches it.
+#[derive(Debug, Clone)]
+pub(crate) struct BenchPath {
+    pub(crate) id: PathId,
+    pub(crate) link: LinkName,
+    pub(crate) local: Option<IpAddr>,
+    pub(crate) capacity: Capacities,
+    pub(crate) path_mtu: Option<u32>,
+    pub(crate) verified: Option<bool>,
+}
+
+/// After so long without any connection a client that benches counts as gone: a link that is put into another port is back sooner.
+const GONE_AFTER: Duration = Duration::from_secs(5);
+
+/// What a session has of a bench.
+#[derive(Debug, Default)]
+pub(super) struct Bench {
+    pub(super) gate: Arc<SharedGate>,
+    /// Client: who benches.
+    owner: Option<mpsc::Sender<BenchNews>>,
+    /// Daemon: its place among those who bench.
+    ticket: Option<Ticket>,
+    /// Daemon: when its time is over.
+    over_at: Option<Instant>,
+    /// Daemon: since when there is no connection to who benches.
+    alone_since: Option<Instant>,
+    sampling: Option<Sampling>,
+}
+
+#[derive(Debug)]
+struct Sampling {
+    run: u32,
+    paths: Vec<PathId>,
+    began: Instant,
+    interval: Duration,
+    next: Instant,
+    /// When the daemon ends it by itself.
+    ends_at: Instant,
+    interfaces: InterfaceCounters,
+}
+
+impl Bench {
+    /// When it wants to be looked at.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.sampling.as_ref().map(|sampling| sampling.next).into_iter().chain(self.over_at).min()
+    }
+
+    fn tell(&self, news: BenchNews) {
+        if let Some(owner) = &self.owner {
+            let _ = owner.try_send(news);
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn on_bench_command(&mut self, command: BenchCommand, now: Instant) {
+        match command {
+            BenchCommand::Attach(owner) => {
+                self.bench.owner = Some(owner);
+                let paths = self.slots.iter().filter(|(_, slot)| slot.can_bench()).map(|(id, slot)| slot.bench_path(*id)).collect();
+                self.bench.tell(BenchNews::Paths(paths, self.session.load_gate().latest));
+            }
+            BenchCommand::Tell(body) => {
+                match &*body {
+                    BenchBody::Run(order) => {
+                        self.begin_sampling(order, now);
+                        if let Some(bytes) = order.socket_buffer {
+                            let got = self.set_buffers(order, bytes);
+                            self.bench.tell(BenchNews::Buffers(got));
+                        }
+                    }
+                    // Before the other end stops to send.
+                    BenchBody::Stop(_) => self.sample(true, now),
+                    _ => {}
+                }
+                self.session.tell_bench(*body);
+            }
+            BenchCommand::Ping { path, order } => {
+                let sent = self.slots.get(&path).is_some_and(|slot| slot.send_bench(Outgoing::Ping(order)));
+                if !sent {
+                    self.bench.tell(BenchNews::Pinged { path, times: Vec::new() });
+                }
+            }
+        }
+    }
+
+    /// The peer says something of a bench.
+    pub(super) fn on_bench_said(&mut self, body: BenchBody, now: Instant) {
+        if self.config.role == Role::Client {
+            if matches!(body, BenchBody::Stopped(_) | BenchBody::Refused(_)) {
+                self.bench.sampling = None;
+            }
+            return self.bench.tell(BenchNews::Said(body, now));
+        }
+        match body {
+            BenchBody::Ask(ask) => self.on_asked(&ask),
+            BenchBody::Run(order) => self.on_run_ordered(&order, now),
+            BenchBody::Stop(RunNumber { run }) => self.stop_run(run, now),
+            BenchBody::Disk(order) => self.on_disk_ordered(order),
+            BenchBody::Leave => self.leave_bench(),
+            _ => {}
+        }
+    }
+
+    /// Daemon: an answer to who has asked.
+    pub(super) fn answer_bench(&mut self, body: BenchBody, now: Instant) {
+        let is_wanted = self.bench.ticket.is_some();
+        if !is_wanted || !self.session.tell_bench(body.clone()) {
+            return;
+        }
+        if let BenchBody::Admitted(admitted) = body {
+            self.bench.over_at = Some(now + Duration::from_secs(admitted.seconds.into()));
+            let names = self.slots.values().map(|slot| slot.plan.interface.clone()).collect::<std::collections::BTreeSet<_>>();
+            self.session.tell_bench(BenchBody::Facts(facts(names.into_iter())));
+        }
+    }
+
+    /// It is time for a sample, or a time is over.
+    pub(super) fn tend_bench(&mut self, now: Instant) {
+        if self.bench.over_at.is_some_and(|at| at <= now) {
+            self.refuse_bench(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: None });
+        }
+        let Some(Sampling { run, next, ends_at, .. }) = self.bench.sampling.as_ref() else { return };
+        if *ends_at <= now && self.config.role == Role::Daemon {
+            self.stop_run(*run, now);
+        } else if *next <= now {
+            self.sample(false, now);
+        }
+    }
+
+    /// Daemon: who has gone without a word keeps nobody else waiting. To be called several times a second.
+    pub(super) fn let_go_of_bench(&mut self, now: Instant) {
+        if self.bench.ticket.is_none() || self.session.is_connected() {
+            self.bench.alone_since = None;
+        } else if now.saturating_duration_since(*self.bench.alone_since.get_or_insert(now)) >= GONE_AFTER {
+            self.refuse_bench(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: Some(0) });
+        }
+    }
+
+    fn on_asked(&mut self, ask: &BenchAsk) {
+        let Access::Daemon(service) = &self.config.access else { return };
+        match service.ask_bench(ask, self.handle.clone()) {
+            Ok(ticket) => self.bench.ticket = Some(ticket),
+            Err(refused) => self.refuse_bench(refused),
+        }
+    }
+
+    fn refuse_bench(&mut self, refused: BenchRefused) {
+        self.session.tell_bench(BenchBody::Refused(refused));
+        self.leave_bench();
+    }
+
+    fn leave_bench(&mut self) {
+        (self.bench.ticket, self.bench.over_at, self.bench.sampling) = (None, None, None);
+    }
+
+    fn on_run_ordered(&mut self, order: &RunOrder, now: Instant) {
+        self.begin_sampling(order, now);
+        let got = order.socket_buffer.map(|bytes| self.set_buffers(order, bytes));
+        let ready = RunReady { run: order.run, ..got.unwrap_or_default() };
+        self.session.tell_bench(BenchBody::Ready(ready));
+    }
+
+    fn stop_run(&mut self, run: u32, now: Instant) {
+        self.sample(true, now);
+        self.bench.sampling = None;
+        self.session.end_run();
+        self.session.tell_bench(BenchBody::Stopped(RunNumber { run }));
+    }
+
+    fn begin_sampling(&mut self, order: &RunOrder, now: Instant) {
+        let paths: Vec<PathId> = order.paths.iter().copied().map(PathId).collect();
+        let names = paths.iter().filter_map(|path| self.slots.get(path)).map(|slot| slot.plan.interface.clone());
+        let interval = Duration::from_millis(order.interval_ms.into());
+        self.bench.sampling = Some(Sampling {
+            run: order.run,
+            interfaces: InterfaceCounters::of(names),
+            paths,
+            began: now,
+            interval,
+            next: now,
+            ends_at: now + Duration::from_millis(order.longest_ms.into()),
+        });
+    }
+
+    /// Takes a sample of all paths at one instant.
+    fn sample(&mut self, last: bool, now: Instant) {
+        let Some(sampling) = &mut self.bench.sampling else { return };
+        let at = Instant::now();
+        let carried = |path: &PathId| self.slots.get(path).map_or_else(PathSample::default, Slot::load_sample);
+        let mut paths: Vec<PathSample> = sampling.paths.iter().map(carried).collect();
+        let counted: BTreeMap<String, (u64, u64)> = sampling.interfaces.read();
+        for (path, sample) in sampling.paths.iter().zip(&mut paths) {
+            let interface = self.slots.get(path).and_then(|slot| counted.get(&slot.plan.interface));
+            (sample.interface_received, sample.interface_sent) =
+                (interface.map(|(received, _)| *received), interface.map(|(_, sent)| *sent));
+        }
+        let at_us = at.saturating_duration_since(sampling.began).as_micros() as u64;
+        let sample = BenchSample { run: sampling.run, at_us, paths, cpu: cpu(), last };
+        // Those that a busy machine has missed are left out.
+        while sampling.next <= now {
+            sampling.next += sampling.interval;
+        }
+        match self.config.role {
+            Role::Client => self.bench.tell(BenchNews::Sample(sample, at)),
+            Role::Daemon => _ = self.session.tell_bench(BenchBody::Sample(sample)),
+        }
+    }
+
+    fn set_buffers(&self, order: &RunOrder, bytes: u64) -> RunReady {
+        let slots = order.paths.iter().filter_map(|path| self.slots.get(&PathId(*path)));
+        let got: Vec<(u64, u64)> = slots.filter_map(|slot| slot.set_buffers(bytes)).collect();
+        RunReady {
+            run: order.run,
+            send_buffer: got.iter().map(|(send, _)| *send).min(),
+            receive_buffer: got.iter().map(|(_, receive)| *receive).min(),
+        }
+    }
+
+    /// Does what a copy would do on the disk, and tells how long that took.
+    fn on_disk_ordered(&self, order: DiskOrder) {
+        let Access::Daemon(service) = &self.config.access else { return };
+        let (service, session, number) = (service.clone(), self.handle.clone(), order.number);
+        self.works.aside(move || {
+            let done = service.write_for_bench(&order).unwrap_or_else(|error| DiskDone {
+                number,
+                bytes: 0,
+                micros: 0,
+                file_system: None,
+                error: Some(crate::chain(&error).chars().take(64).collect()),
+            });
+            let told = crate::session::Command::AnswerBench(BenchBody::DiskDone(done));
+            drop(session.inputs.blocking_send(crate::session::Input::Command(told)));
+        });
+    }
+
+    pub(super) fn on_pinged(&self, path: PathId, times: Vec<Duration>) {
+        self.bench.tell(BenchNews::Pinged { path, times });
+    }
+
+    /// Has the connections count what was agreed on.
+    pub(super) fn sync_gate(&self) {
+        self.bench.gate.set(self.session.load_gate());
+    }
+}
+
+impl Slot {
+    /// Whether it carries data: neither left out nor only there to meet the peer.
+    fn can_bench(&self) -> bool {
+        self.is_open() && !self.retired && !self.plan.contact_only && !self.plan.no_data
+    }
+
+    fn bench_path(&self, id: PathId) -> BenchPath {
+        BenchPath {
+            id,
+            link: self.plan.link(),
+            local: self.plan.local,
+            capacity: self.plan.capacity,
+            path_mtu: self.path_mtu,
+            verified: self.verified,
+        }
+    }
+
+    /// What it has carried of loads, and what the kernel says of its connection.
+    fn load_sample(&self) -> PathSample {
+        let counters = &self.load_counters;
+        let micros = |time: Duration| time.as_micros() as u64;
+        let tcp = self.tcp().map(|info| TcpSample {
+            sent: info.bytes_sent,
+            retransmitted: info.bytes_retrans,
+            busy_us: info.busy.map(micros),
+            rwnd_limited_us: info.rwnd_limited.map(micros),
+            sndbuf_limited_us: info.sndbuf_limited.map(micros),
+            cwnd_bytes: Some(u64::from(info.snd_cwnd) * u64::from(info.mss)),
+            rtt_us: Some(micros(info.rtt)),
+        });
+        PathSample {
+            received: counters.received.load(Ordering::Relaxed),
+            sent: counters.sent.load(Ordering::Relaxed),
+            interface_received: None,
+            interface_sent: None,
+            tcp,
+        }
+    }
+}

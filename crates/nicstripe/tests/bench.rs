@@ -1,0 +1,27 @@
+//! Benches of a client and a daemon in one process, with loopback addresses as links.
+
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+#[path = "bench/loads.rs"]
+mod loads;
+#[path = "bench/queue.rs"]
+mod queue;
+
+use std::time::Duration;
+
+use nicstripe::{BenchPlan, bench::Phase};
+
+/// Short loads: what they measure is not looked at, but that they measure.
+pub fn quick(phases: &[Phase]) -> BenchPlan {
+    BenchPlan {
+        phases: phases.to_vec(),
+        load: Duration::from_millis(600),
+        warm_up: Duration::from_millis(200),
+        interval: Duration::from_millis(100),
+        repeats: 1..=1,
+        settle: false,
+        pings: 20,
+        ..BenchPlan::default()
+    }
+}

@@ -1,0 +1,45 @@
+//! Measures what the links to a daemon carry from a program of one's own: connect, bench, watch, report.
+//!
+//! ```text
+//! cargo run --release --example bench -- HOST
+//! ```
+//!
+//! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`.
+
+use std::{error::Error, time::Duration};
+
+use nicstripe::{
+    BenchEvent, BenchPlan, Client,
+    bench::Phase,
+    trust::{Home, Identity, Peers},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let Some(host) = std::env::args().nth(1) else {
+        return Err("usage: bench HOST".into());
+    };
+    let home = Home::from_env()?;
+    let client = Client::builder()
+        .identity(Identity::load_or_create(&home.identity_file())?)
+        .peers(Peers::load(&home.peers_file())?)
+        .connect(&host)
+        .await?;
+
+    // Each link alone, then all of them, three times; without the other direction.
+    let phases = vec![Phase::Idle, Phase::Solo, Phase::Together];
+    let mut bench = client.bench(BenchPlan { phases, load: Duration::from_secs(5), repeats: 3..=3, ..BenchPlan::default() });
+    while let Some(event) = bench.next_event().await {
+        match event {
+            BenchEvent::Waiting { ahead, wait } => println!("{ahead} before us, for {wait:?} at most"),
+            BenchEvent::Sample { interval, links, .. } => println!("links {links:?}: {:?} bytes in {} us", interval.bytes, interval.dt_us),
+            BenchEvent::RunDone(run) => println!("{:?} {}: {} bit/s", run.phase, run.repeat, run.total_bps),
+            BenchEvent::Note(text) => println!("note: {text}"),
+            _ => {}
+        }
+    }
+    let report = bench.finish().await?;
+    println!("{}", report.summary.sentence);
+    client.close().await;
+    Ok(())
+}
