@@ -98,6 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn an_interface_without_link_modes_has_no_rate() {
         let mut rates = LineRates::default();
         assert_eq!(rates.read("lo".parse().unwrap(), InterfaceIndex(1)), None);

@@ -1,7 +1,7 @@
 //! Measures what the links between two machines carry, alone and together, through the sessions and paths that copies use.
 //!
 //! [`crate::Client::bench`] measures what a [`BenchPlan`] says and gives a [`BenchReport`]; a [`crate::Daemon`] takes part within its
-//! [`BenchLimits`]. Whoever receives counts, on its own clock, and the two ends' samples make one time line ([`figures`]).
+//! [`BenchLimits`]. Whoever receives counts, on its own clock, and the two ends' samples make one time line (`figures`).
 
 mod admission;
 mod baseline;
