@@ -21,8 +21,20 @@ fn help_and_manual_mention_every_option_that_is_completed() {
     let script = run(&["completions", "bash"]).expect(0).stdout;
     let options: BTreeSet<&str> = options_of(&script).collect();
     assert!(options.contains("--bwlimit") && options.contains("--read-only"), "{options:?}");
-    let commands: [&[&str]; 9] =
-        [&["demo"], &["key"], &["trust", "add"], &["serve"], &["cp"], &["routes", "list"], &["completions"], &["man"], &[]];
+    let commands: [&[&str]; 12] = [
+        &["demo"],
+        &["key"],
+        &["trust", "add"],
+        &["serve"],
+        &["cp"],
+        &["bench"],
+        &["bench", "list"],
+        &["bench", "compare"],
+        &["routes", "list"],
+        &["completions"],
+        &["man"],
+        &[],
+    ];
     let help: String = commands.iter().map(|words| run(&[words, &["--help"][..]].concat()).expect(0).stdout).collect();
     let man: String = commands.iter().map(|words| run(&[&["man"], *words].concat()).expect(0).stdout.replace('\\', "")).collect();
     for option in options {

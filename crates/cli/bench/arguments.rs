@@ -85,7 +85,7 @@ pub(crate) struct Measure {
     #[arg(long)]
     pub(crate) bidir: bool,
 
-    /// TCP connections a link [default: 1, and as many as its members need over a bond]
+    /// TCP connections a link, also --parallel [default: 1, and as many as its members need over a bond]
     #[arg(short = 'P', long, visible_alias = "parallel", value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) streams: Option<u8>,
 
@@ -144,7 +144,8 @@ pub(crate) struct Measure {
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
 
-    /// Print one JSON event a line while it runs (docs/schema/nicstripe-bench-event-1.json), and the report as the last line
+    /// Print one JSON event a line while it runs (docs/schema/nicstripe-bench-event-1.json), and the report as the last line; also
+    /// --json-lines
     #[arg(long, visible_alias = "json-lines", conflicts_with = "json")]
     pub(crate) json_stream: bool,
 
