@@ -11,7 +11,7 @@ mod trees;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicU32},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -22,7 +22,7 @@ use nicstripe_proto::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use self::{
-    jobs::{Job, PipeJob, TreeJob},
+    jobs::{Job, Numbers, PipeJob, TreeJob},
     linker::{MOST_STREAMS, SurveyRequest},
 };
 pub use self::{
@@ -189,7 +189,7 @@ impl ClientBuilder {
             peers: Arc::new(self.peers.clone()),
             pool: IoPool::start().map_err(system)?,
             buffers: BufferPool::default(),
-            next_transfer: AtomicU32::new(1),
+            numbers: Mutex::default(),
             session: Mutex::new(None),
             host: host.to_owned(),
             settings: self,
@@ -345,7 +345,7 @@ struct Inner {
     host: String,
     pool: IoPool,
     buffers: BufferPool,
-    next_transfer: AtomicU32,
+    numbers: Mutex<Numbers>,
     session: Mutex<Option<LiveSession>>,
 }
 

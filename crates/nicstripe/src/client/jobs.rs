@@ -5,7 +5,7 @@ use std::{
     fmt, io,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use nicstripe_proto::{
@@ -161,12 +161,14 @@ impl Job {
                 && let Some(id) = waiting.pop_front()
             {
                 let (reply, end) = oneshot::channel();
-                let (transfer, entry) = (inner.next_transfer(), EntryRef { tree, id });
+                let mut numbers = inner.numbers.lock().await;
+                let (transfer, entry) = (numbers.next(), EntryRef { tree, id });
                 let command = match job {
                     TreeJob::Put { .. } => Command::Put { transfer, from: PutFrom::Entry { entry, options }, reply },
                     TreeJob::Get { .. } => Command::Get { transfer, into: GetInto::Entry { entry, options }, reply },
                 };
                 session.handle.command(command).await;
+                drop(numbers);
                 // What became of it is told to the tree.
                 moving.spawn(async { drop(end.await) });
             }
@@ -180,9 +182,15 @@ impl Job {
     }
 }
 
-impl Inner {
-    pub(super) fn next_transfer(&self) -> TransferId {
-        TransferId(self.next_transfer.fetch_add(1, Ordering::Relaxed))
+/// Numbers of transfers. Whoever takes one holds this until the session has its command: a peer takes a number below one that it has seen for
+/// a transfer that is over, and says nothing.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(u32);
+
+impl Numbers {
+    pub(super) fn next(&mut self) -> TransferId {
+        self.0 = self.0.wrapping_add(1);
+        TransferId(self.0)
     }
 }
 

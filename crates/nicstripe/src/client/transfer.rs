@@ -153,13 +153,15 @@ impl Run {
         let _ = self.events.try_send(Event::Connected { key: session.key, name });
         let (reply, answer) = oneshot::channel();
         let (alone, entries) = mpsc::unbounded_channel();
-        let transfer = self.inner.next_transfer();
+        let mut numbers = self.inner.numbers.lock().await;
+        let transfer = numbers.next();
         let is_get = self.job.is_get();
         let command = self.job.command(&self.inner, &session, transfer, self.restart, alone, reply).await?;
         let before = Carried::read();
         if !session.handle.command(command).await {
             return Err(Error::Ended { host: self.inner.host.clone(), why: "before the transfer began".into() });
         }
+        drop(numbers);
         *begun = true;
         let result = tokio::select! {
             result = self.job.move_entries(&self.inner, &session, self.restart, transfer, entries, answer) => result,
