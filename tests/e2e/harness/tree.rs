@@ -116,6 +116,25 @@ impl Thing {
     }
 }
 
+/// The paths of the files that have their final names. Journals and parts are passed over unread: whoever writes them may still be at it, so
+/// they may be gone between one look and the next.
+pub(crate) fn finished_files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap() {
+                _ if entry.file_name().to_string_lossy().contains("nicstripe") => {}
+                kind if kind.is_dir() => directories.push(entry.path()),
+                kind if kind.is_file() => found.push(entry.path().strip_prefix(root).unwrap().to_owned()),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
 /// Panics unless both paths hold the same, and tells the first differences.
 #[track_caller]
 pub(crate) fn assert_same_tree(one: &Path, other: &Path, aspects: Aspects) {
