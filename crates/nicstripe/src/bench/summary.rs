@@ -241,6 +241,8 @@ impl<'a> Measured<'a> {
         let of = match part {
             Some(part) if unknown.is_empty() => format!(", {part:.1} % of theory"),
             Some(_) if phase == Phase::Solo => format!("; {are_unknown}"),
+            // What one link carries is what it carries alone.
+            Some(_) if self.links.len() == 1 => format!("; {are_unknown}"),
             Some(part) if unknown.len() == self.links.len() => format!(", {part:.1} % of what they carry alone; {are_unknown}"),
             Some(part) => format!(", {part:.1} % of theory; {are_unknown}, what it carries alone stands for it"),
             None => format!("; {are_unknown}"),

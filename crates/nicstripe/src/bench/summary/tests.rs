@@ -167,6 +167,9 @@ fn the_only_link_is_alone_when_all_are_together() {
     assert_eq!(found.links[0].alone, found.links[0].together);
     near(found.scaling, 1.0);
     assert!(found.sentence.starts_with("1 link carries 940.0 Mbit/s from hostA to hostB, 99.8 % of theory, limited by the cable,"));
+    let found = concluded(vec![link_of_unknown_rate(1)], runs(&[], &[flow(1, 940.0)])).summary;
+    let said = "1 link carries 940.0 Mbit/s from hostA to hostB; the line rate of eth0 is not known, limited by";
+    assert!(found.sentence.starts_with(said), "{}", found.sentence);
 }
 
 #[test]
