@@ -75,7 +75,8 @@ fn a_reader_that_goes_away_does_not_end_the_copy() {
 #[test]
 fn the_last_line_says_what_was_got_and_what_limited_it() {
     let pair = Pair::new();
-    pair.client.write("source", content(8 * MIB));
+    // So large that the second link is there before the end.
+    pair.client.write("source", content(96 * MIB));
     let outcome = pair.cp(&["source", "127.0.0.1:"]).expect(0);
     assert_eq!(outcome.stdout, "");
     let last = outcome.stderr.lines().last().unwrap();
