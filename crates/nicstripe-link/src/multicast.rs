@@ -147,6 +147,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn an_interface_that_is_not_there_is_an_error() {
         let nowhere = interface(9999, "nosuch0", InterfaceKind::Ethernet, &["fe80::1/64"]);
         let error = multicast_sender(&nowhere, "fe80::1".parse().unwrap()).unwrap_err();
