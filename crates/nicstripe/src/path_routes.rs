@@ -266,14 +266,7 @@ impl Shared {
     }
 
     /// `is_new`: for a keeper that had not changed it so far.
-    fn set_mtu(
-        &self,
-        interface: InterfaceIndex,
-        mtu: u32,
-        longest: Duration,
-        is_new: bool,
-        is_gone: &AtomicBool,
-    ) -> Result<u32, MtuError> {
+    fn set_mtu(&self, interface: InterfaceIndex, mtu: u32, longest: Duration, is_new: bool, is_gone: &AtomicBool) -> Result<u32, MtuError> {
         let mut state = self.state();
         if is_gone.load(Ordering::Acquire) {
             return Err(MtuError::Ending { interface });

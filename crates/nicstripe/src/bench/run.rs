@@ -131,7 +131,20 @@ impl Runner {
             baseline: None,
         };
         let deadline = plan.budget.map(|budget| began + budget);
-        Self { client, plan, events, stop, began, report, id, links: Links::default(), under_way: None, deadline, is_short: false, held: sweep::Held::default() }
+        Self {
+            client,
+            plan,
+            events,
+            stop,
+            began,
+            report,
+            id,
+            links: Links::default(),
+            under_way: None,
+            deadline,
+            is_short: false,
+            held: sweep::Held::default(),
+        }
     }
 
     async fn run(mut self) -> Result<BenchReport, Error> {

@@ -60,9 +60,12 @@ impl MtuSweep {
             None if points.is_empty() => Stopped::Failed,
             None => Stopped::Done,
         };
-        let rates: Vec<f64> = points.iter().map(|point| point.rate.median.0 as f64).collect();
+        let measured: Vec<_> =
+            points.iter().filter(|point| !point.computed).map(|point| (point.size, point.rate.median.0 as f64)).collect();
+        let rates: Vec<f64> = measured.iter().map(|(_, rate)| *rate).collect();
         let mut outcome = outcome_of(points, stopped);
-        outcome.plateau = plateau(&rates).and_then(|place| outcome.points.get(place)?.size);
+        // Of one size there is none, and what was computed rises as it must.
+        outcome.plateau = plateau(&rates).filter(|_| rates.len() > 1).and_then(|place| measured.get(place)?.0);
         outcome.advice = self.advice(&outcome.points);
         outcome
     }

@@ -156,9 +156,9 @@ impl Runner {
         let connecting = tokio::spawn(async move { client.another(streams, buffer).await });
         let apart = self.held.apart.insert(Apart { key, connecting: Some(connecting), client: None, entered: None });
         let client = match apart.connecting.as_mut() {
-            Some(connecting) => connecting.await.unwrap_or_else(|error| {
-                Err(Error::System { what: "connect once more", source: std::io::Error::other(error) })
-            }),
+            Some(connecting) => connecting
+                .await
+                .unwrap_or_else(|error| Err(Error::System { what: "connect once more", source: std::io::Error::other(error) })),
             None => return Ok(()),
         };
         apart.connecting = None;

@@ -4,13 +4,7 @@ use std::time::Duration;
 
 use nicstripe_link::interfaces;
 
-use crate::{
-    bench::report::BenchLink,
-    client::Client,
-    error::Error,
-    link::RoutePolicy,
-    path_routes::RouteKeeper,
-};
+use crate::{bench::report::BenchLink, client::Client, error::Error, link::RoutePolicy, path_routes::RouteKeeper};
 
 /// Our interfaces of a bench's links, whose MTU may be changed. What they had is put back by [`Packets::restore`], and when it is dropped;
 /// after a kill the keeper's helper does it.
@@ -29,7 +23,7 @@ impl Packets {
             return Err("host routes are switched off, and changes of interfaces with them".into());
         }
         let here = interfaces().map_err(|error| crate::chain(&error))?;
-        let mut found = Vec::new();
+        let mut found: Vec<(u32, String, u32)> = Vec::new();
         for name in links.iter().map(|link| &link.ends.client.name) {
             let interface = here.iter().find(|interface| interface.is_called(name)).ok_or_else(|| format!("{name} is gone"))?;
             if !found.iter().any(|(index, ..)| *index == interface.index.0) {
