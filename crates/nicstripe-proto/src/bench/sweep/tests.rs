@@ -319,7 +319,7 @@ fn packets_that_vanish_are_left_out_and_told() {
 
 /// One of each kind.
 fn one_of_each() -> [Planner; 5] {
-    let theory = Theory::usual(BitRate::from_gbit(1), 1500);
+    let theory = Theory::usual(BitRate::from_gbit(1), 9000);
     [
         messages(None),
         Planner::Buffer(BufferSweep::new(None, None)),
