@@ -65,7 +65,7 @@ fn loads(sweep: &Sweep, unit: RateUnit, wide: bool) -> Vec<String> {
             unit.text(point.rate.median_bps),
             if wide { unit.range(&point.rate) } else { String::new() },
             point.got_bytes.map_or_else(String::new, size),
-            point.cpu_s_per_gbit.map_or_else(String::new, |seconds| format!("{seconds:.4}")),
+            point.cpu_s_per_gbit.map_or_else(String::new, seconds),
             remark(sweep, point).to_owned(),
         ]
     }));
@@ -135,6 +135,15 @@ fn name(kind: SweepKind, bytes: u64) -> String {
 fn unit_of(sweep: &Sweep) -> RateUnit {
     let most = sweep.points.iter().map(|point| point.rate.median_bps).max().unwrap_or_default();
     if sweep.kind == SweepKind::Message { RateUnit::Megabits } else { RateUnit::for_most(most) }
+}
+
+/// Processor time with three digits that count.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 0.9995 => format!("{seconds:.4}"),
+        seconds if seconds < 99.95 => format!("{seconds:.2}"),
+        _ => format!("{seconds:.0}"),
+    }
 }
 
 /// With three digits that count.

@@ -399,6 +399,31 @@ mod tests {
         assert_eq!(probe.second_timeout(Duration::from_secs(4)), Some(GREETING_TIMEOUT));
     }
 
+    #[tokio::test]
+    async fn the_first_window_that_is_offered_fits_into_the_buffer_that_was_asked_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let plan = PathPlan {
+            interface: "lo".into(),
+            local: None,
+            remote: listener.local_addr().unwrap(),
+            peer_interface: None,
+            capacity: Default::default(),
+            cap: None,
+            named: true,
+            contact_only: false,
+            no_data: false,
+        };
+        for (buffer, fits) in [(None, false), (Some(8192), true)] {
+            let ours = connect_tcp(&plan, CONNECT_TIMEOUT, None, buffer).await.unwrap();
+            let (theirs, _) = listener.accept().await.unwrap();
+            // Linux sets twice as much aside, and offers at most that.
+            let window = tcp_info(&theirs).unwrap().snd_wnd;
+            assert!(window.is_none_or(|window| (window <= 2 * 8192) == fits), "{buffer:?}: {window:?}");
+            let got = nicstripe_link::buffers(&ours).unwrap();
+            assert!((got.send == 8192 && got.receive == 8192) == fits, "{got:?}");
+        }
+    }
+
     #[test]
     fn only_time_running_out_speaks_of_packets_that_vanish() {
         let error = |kind: io::ErrorKind| Error::Connect { address: ([10, 0, 0, 1], 7747).into(), source: kind.into() };

@@ -1,7 +1,6 @@
 //! Points that need other connections: each in a session of its own, which ends with it.
 
 use std::{
-    collections::BTreeSet,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -164,9 +163,14 @@ impl Runner {
         apart.connecting = None;
         let client = apart.client.insert(client?).clone();
         let (mut talk, paths) = Talk::begin(client).await?;
-        has_all(&self.report.links, &paths, mtu)?;
         let (_, there) = talk.enter(self.id, 0, &self.events).await?;
-        apart.entered = Some((talk, Links::new(&paths, &there, &there)));
+        let links = Links::new(&paths, &there, &there);
+        apart.entered = Some((talk, links.clone()));
+        has_all(&self.report.links, &links.links)?;
+        let is_narrow = |path: &&BenchPath| path.path_mtu.zip(mtu).is_some_and(|(found, wanted)| found < wanted);
+        if let Some(path) = paths.iter().find(is_narrow) {
+            return Err(Error::Link { link: path.link.interface.clone(), why: "packets of that size vanish on the way".into() });
+        }
         Ok(())
     }
 
@@ -177,17 +181,16 @@ impl Runner {
     }
 }
 
-/// Whether a session has all links of the bench, with packets of that size: else a point of it would be compared with another thing.
-fn has_all(links: &[BenchLink], paths: &[BenchPath], mtu: Option<u32>) -> Result<(), Error> {
-    let there: BTreeSet<&str> = paths.iter().map(|path| path.link.interface.as_str()).collect();
-    if let Some(link) = links.iter().find(|link| !there.contains(link.ends.client.name.as_str())) {
-        return Err(Error::Link { link: link.ends.client.name.clone(), why: "it did not connect".into() });
+/// Whether a session has all links of the bench: else a point of it would be compared with another thing.
+fn has_all(wanted: &[BenchLink], found: &[BenchLink]) -> Result<(), Error> {
+    let mut left: Vec<&str> = found.iter().map(|link| link.ends.client.name.as_str()).collect();
+    for name in wanted.iter().map(|link| link.ends.client.name.as_str()) {
+        match left.iter().position(|other| *other == name) {
+            Some(place) => _ = left.swap_remove(place),
+            None => return Err(Error::Link { link: name.to_owned(), why: "it did not connect".into() }),
+        }
     }
-    let is_narrow = |path: &&BenchPath| path.path_mtu.zip(mtu).is_some_and(|(found, wanted)| found < wanted);
-    match paths.iter().find(is_narrow) {
-        Some(path) => Err(Error::Link { link: path.link.interface.clone(), why: "packets of that size vanish on the way".into() }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Processor time of both ends for a gigabit.
