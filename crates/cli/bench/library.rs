@@ -71,6 +71,7 @@ async fn connect(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: 
         .links(measure.link.clone())
         .exclude_links(measure.exclude_link.clone())
         .route_keeper(routes)
+        .socket_buffer(measure.window)
         .family(measure.ip_version.only());
     let builder = match measure.streams {
         Some(streams) => builder.streams(streams),

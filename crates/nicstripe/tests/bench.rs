@@ -7,6 +7,8 @@ mod harness;
 mod loads;
 #[path = "bench/queue.rs"]
 mod queue;
+#[path = "bench/sweeps.rs"]
+mod sweeps;
 
 use std::time::Duration;
 

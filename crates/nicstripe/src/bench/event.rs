@@ -44,7 +44,7 @@ pub enum BenchEvent {
     },
     /// A load has ended.
     RunDone(Run),
-    /// A point of a sweep was measured.
+    /// A point of a sweep was measured; once more if it was measured again, with all its repeats.
     Point {
         /// What is swept.
         kind: SweepKind,

@@ -107,6 +107,8 @@ pub(super) struct Runner {
     pub(super) deadline: Option<Instant>,
     /// Whether something that was planned was not measured.
     pub(super) is_short: bool,
+    /// What the sweep under way holds.
+    pub(super) held: sweep::Held,
 }
 
 impl Runner {
@@ -129,7 +131,20 @@ impl Runner {
             baseline: None,
         };
         let deadline = plan.budget.map(|budget| began + budget);
-        Self { client, plan, events, stop, began, report, id, links: Links::default(), under_way: None, deadline, is_short: false }
+        Self {
+            client,
+            plan,
+            events,
+            stop,
+            began,
+            report,
+            id,
+            links: Links::default(),
+            under_way: None,
+            deadline,
+            is_short: false,
+            held: sweep::Held::default(),
+        }
     }
 
     async fn run(mut self) -> Result<BenchReport, Error> {
@@ -140,6 +155,7 @@ impl Runner {
             () = stop.cancelled() => Err(Error::Cancelled { resumable: false }),
             result = self.measure(&mut talk) => result,
         };
+        self.end_sweep().await;
         // Who has gone leaves no load behind.
         if let Some(talk) = &talk {
             talk.leave().await;
@@ -196,6 +212,7 @@ impl Runner {
         let loads: usize = self.plan.phases.iter().map(|phase| if *phase == Phase::Solo { links } else { 1 }).sum();
         let each = self.plan.load + self.plan.warm_up + self.plan.interval;
         let all = each.saturating_mul(u32::try_from(loads).unwrap_or(u32::MAX).saturating_mul(*self.plan.repeats.end()));
+        let all = all.saturating_add(sweep::longest(&self.plan));
         self.plan.budget.unwrap_or(all).min(all).as_secs().try_into().unwrap_or(u32::MAX)
     }
 

@@ -1,8 +1,8 @@
-//! What loads, round trips and sweeps come to.
+//! What loads and round trips come to.
 
 use nicstripe::{
     BenchEvent, BenchPlan, BitRate,
-    bench::{BenchReport, Phase, Run, SCHEMA, SweepKind, Way},
+    bench::{BenchReport, Phase, Run, SCHEMA, Way},
 };
 
 use crate::{
@@ -128,24 +128,4 @@ async fn copies_work_in_the_session_that_has_benched() {
     let target = Some(crate::harness::name("target"));
     within(client.put(&here.path().join("source"), target, Default::default()).finish()).await.unwrap();
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn messages_are_swept_from_a_byte_to_many() {
-    let report = bench(1, BenchPlan { sweeps: vec![SweepKind::Message], ..quick(&[]) }).await;
-    let sweep = &report.sweeps[0];
-    assert!(sweep.points.len() > 20 && sweep.latency_us.is_some() && sweep.half_size_bytes.is_some(), "{sweep:#?}");
-    let sizes: Vec<_> = sweep.points.iter().map(|point| point.size.unwrap()).collect();
-    assert!(sizes.is_sorted() && sizes[0] == 1 && sizes.contains(&(1 << 20)), "also of more than one frame");
-    assert!(sweep.points.iter().all(|point| point.time_us.is_some_and(|time| time > 0.0)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn connections_a_link_are_swept_each_in_a_session_of_its_own() {
-    let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
-    let plan = BenchPlan { sweeps: vec![SweepKind::Streams], warm_up: std::time::Duration::ZERO, ..quick(&[]) };
-    let report = within(client.bench(plan).finish()).await.unwrap();
-    let sizes: Vec<_> = report.sweeps[0].points.iter().map(|point| point.size.unwrap()).collect();
-    assert_eq!(sizes, [1, 2, 4, 8]);
 }
