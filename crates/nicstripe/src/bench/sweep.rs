@@ -10,13 +10,14 @@ use std::{
 
 use nicstripe_proto::{
     BitRate,
+    bench::theory::Theory,
     message::{DiskDone, DiskOrder},
 };
 
 use super::{
     decided::spread,
     event::BenchEvent,
-    links::{Links, goodput},
+    links::Links,
     plan::DiskPlan,
     report::{DiskReport, Ends, Phase, Run, Spread, Sweep, SweepKind, SweepPoint},
     run::{Runner, run_of},
@@ -203,8 +204,7 @@ fn cpu_per_gbit(runs: &[Run]) -> Option<f64> {
 /// What packets of other sizes would bring, as far as that can be computed.
 fn mtus(runner: &Runner, sweep: &mut Sweep) {
     for mtu in MTUS {
-        let theory: Option<u64> =
-            runner.report.links.iter().map(|link| Some(goodput(&super::report::TheoryInputs { mtu, ..link.theory? }))).sum();
+        let theory: Option<u64> = runner.report.links.iter().map(|link| Some(Theory { mtu, ..link.theory?.into() }.goodput().0)).sum();
         let Some(bps) = theory.filter(|bps| *bps > 0) else { continue };
         let rate = Spread { median_bps: bps, min_bps: bps, max_bps: bps, n: 0, stable: true };
         sweep.points.push(SweepPoint { computed: true, ..point(Some(mtu.into()), None, rate) });
