@@ -123,7 +123,8 @@ fn a_hangup_takes_over_what_peers_may_have_in_benches() {
     let pair = pair_with(&format!("{ON_LOOPBACK}[bench]\nenabled = false\n"), &[]);
     let port = pair.daemon.port.to_string();
     let bench = || {
-        let options = ["-p", &port, "--link", "127.0.0.2=127.0.1.2", "--link", "127.0.0.3=127.0.1.3", "-t", "1", "-O", "0.1", "-R", "--repeat", "1"];
+        let options =
+            ["-p", &port, "--link", "127.0.0.2=127.0.1.2", "--link", "127.0.0.3=127.0.1.3", "-t", "1", "-O", "0.1", "-R", "--repeat", "1"];
         pair.client.run([&["bench", "127.0.0.1"], &options[..]].concat())
     };
     bench().expect(5).error(&["takes part in no bench"]);

@@ -255,7 +255,7 @@ pub(crate) mod tests {
     #[test]
     fn alone_shows_one_link_and_both_ways_count_twice() {
         let report = samples::good();
-        let rows = live(&report, 4).rows();
+        let rows = live(&report, 4 + report.links.len()).rows();
         assert_eq!(rows.len(), 2, "{rows:?}");
         let both = events(&report).iter().position(|event| matches!(event, BenchEvent::RunDone(run) if run.phase == Phase::Both));
         let rows = live(&report, both.unwrap() + 1).rows();
