@@ -141,7 +141,18 @@ impl Model {
         let total: u64 = flows.iter().map(|flow| flow.bytes).sum();
         let bps = |bytes: u64| (bytes as f64 * 8e6 / WINDOW_US as f64) as u64;
         let cpu = ends(Some(cpu(total, 0.011)), Some(cpu(total, 0.019)));
-        Run { phase, repeat, began_us, window_us: WINDOW_US, stable: true, flows, total_bps: bps(total), cpu, intervals }
+        Run {
+            phase,
+            repeat,
+            began_us,
+            window_us: WINDOW_US,
+            stable: true,
+            flows,
+            total_bps: bps(total),
+            cpu,
+            intervals,
+            other_transfers: Some(0),
+        }
     }
 
     fn rate(&self, phase: Phase, index: usize) -> f64 {

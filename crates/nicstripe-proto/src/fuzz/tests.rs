@@ -211,6 +211,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 paths: vec![PathSample { tcp: Some(TcpSample { rtt_us: Some(9), ..TcpSample::default() }), ..PathSample::default() }; 2],
                 cpu: Some(CpuSample { cores_us: vec![1, 2], ..CpuSample::default() }),
                 last: true,
+                transfers: Some(1),
             })),
         ),
         (

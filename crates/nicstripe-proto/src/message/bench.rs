@@ -285,6 +285,9 @@ pub struct BenchSample {
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub last: bool,
+    /// Transfers that ran at the daemon at any time since the run began, for whomever.
+    #[n(5)]
+    pub transfers: Option<u32>,
 }
 
 /// One path of a sample.

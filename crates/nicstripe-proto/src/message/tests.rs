@@ -166,8 +166,10 @@ fn what_benches_say_is_pinned_byte_for_byte() {
     pinned(BenchBody::Run(run), "82 10 81 82 05 81 a7 0001 01f5 02f4 03820001 04193a98 051901f4 061a00040000");
     let tcp = TcpSample { retransmitted: Some(7), rtt_us: Some(8), ..TcpSample::default() };
     let path = PathSample { received: 5, sent: 6, tcp: Some(tcp), ..PathSample::default() };
-    let sample = BenchSample { run: 1, at_us: 1000, paths: vec![path], cpu: None, last: true };
+    let sample = BenchSample { run: 1, at_us: 1000, paths: vec![path], last: true, ..BenchSample::default() };
     pinned(BenchBody::Sample(sample), "82 10 81 82 07 81 a4 0001 011903e8 0281 a3 0005 0106 04a2 0107 0608 04f5");
+    let disturbed = BenchSample { run: 1, at_us: 1000, transfers: Some(2), ..BenchSample::default() };
+    pinned(BenchBody::Sample(disturbed), "82 10 81 82 07 81 a4 0001 011903e8 0280 0502");
     pinned(BenchBody::Stop(RunNumber { run: 1 }), "82 10 81 82 08 81 a1 0001");
     pinned(BenchBody::Leave, "82 10 81 82 0c 80");
 }
@@ -186,7 +188,8 @@ fn the_largest_sample_fits_in_a_message() {
     };
     let path = PathSample { received: u64::MAX, sent: u64::MAX, interface_received: most, interface_sent: most, tcp: Some(tcp) };
     let cpu = CpuSample { throttled_us: most, cores_us: vec![u64::MAX; MAX_CORES], ..CpuSample::default() };
-    let sample = BenchSample { run: u32::MAX, at_us: u64::MAX, paths: vec![path; 64], cpu: Some(cpu), last: true };
+    let sample =
+        BenchSample { run: u32::MAX, at_us: u64::MAX, paths: vec![path; 64], cpu: Some(cpu), last: true, transfers: Some(u32::MAX) };
     let body = BenchBody::Sample(sample);
     assert!(body.is_bounded());
     assert!(minicbor::to_vec(Message::Bench(body)).unwrap().len() <= crate::frame::MAX_CONTROL);

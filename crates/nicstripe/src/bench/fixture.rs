@@ -74,6 +74,7 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
         flows,
         cpu: Ends { client: Some(cpu), daemon: Some(cpu) },
         intervals: Vec::new(),
+        other_transfers: Some(0),
     }
 }
 

@@ -18,7 +18,6 @@ mod plan;
 mod report;
 mod run;
 mod sampler;
-mod schedule;
 mod stages;
 mod summary;
 mod sweep;
@@ -34,7 +33,7 @@ pub use self::{
     summary::{conclude, summarise},
 };
 pub(crate) use self::{
-    admission::{Admissions, Ticket},
+    admission::{Admissions, Desk, Ticket},
     sampler::{InterfaceCounters, cpu, facts},
     stages::write_stage,
 };

@@ -250,6 +250,9 @@ pub struct Run {
     pub cpu: Ends<Option<CpuUse>>,
     /// The samples.
     pub intervals: Vec<Interval>,
+    /// Transfers that ran at the daemon at any time during it, for whomever: they took part of what the links carry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_transfers: Option<u32>,
 }
 
 /// Which way.

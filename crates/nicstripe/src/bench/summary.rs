@@ -162,7 +162,8 @@ impl<'a> Measured<'a> {
             whole.groups = groups;
         }
         let because = limiter::sentence(&whole, &links, self.machines(way));
-        Some((whole.finding.limiter.into(), format!("{}, {because}{}", self.claim(phase, way, &links), self.doubt(phase))))
+        let doubts = self.doubt(phase) + &self.disturbance(phase);
+        Some((whole.finding.limiter.into(), format!("{}, {because}{doubts}", self.claim(phase, way, &links))))
     }
 
     /// What holds back a link in a phase; `None` where it took no part.
@@ -258,6 +259,17 @@ impl<'a> Measured<'a> {
                 format!("; not stable: {} repeats from {} to {}", spread.n, BitRate(spread.min_bps), BitRate(spread.max_bps))
             }
             _ => String::new(),
+        }
+    }
+
+    /// Says that others used the links as well.
+    fn disturbance(&self, phase: Phase) -> String {
+        let disturbed = self.of_phase(phase).filter(|run| run.other_transfers.is_some_and(|count| count > 0)).count();
+        let daemon = self.machines(Way::ToDaemon).receiver;
+        match (disturbed, self.of_phase(phase).count()) {
+            (0, _) => String::new(),
+            (_, 1) => format!("; a copy ran at {daemon} meanwhile and took its part"),
+            (disturbed, all) => format!("; copies ran at {daemon} during {disturbed} of the {all} loads and took their part"),
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::{Meters, Shared};
 use crate::{
-    bench::Ticket,
+    bench::{Desk, Ticket},
     file::{FileError, ReadOptions, Root, Source, Target, TargetRequest},
     path_routes::RouteKeeper,
     plan::described,
@@ -158,8 +158,10 @@ impl Service {
         if self.shared.ending.is_cancelled() {
             return refused(BenchRefusal::ShuttingDown);
         }
-        let meters = self.shared.meters.clone();
-        self.shared.benches.ask(self.key, ask, session, &self.shared.bench, move || meters.read().transfers)
+        let shared = self.shared.clone();
+        self.shared
+            .benches
+            .ask(self.key, ask, session, move || Desk { limits: shared.bench_limits(), copies: shared.meters.jobs().running() })
     }
 
     /// Writes as a receiver would, and removes it.

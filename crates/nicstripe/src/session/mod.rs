@@ -17,7 +17,7 @@ mod work;
 pub(crate) use self::{
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
     input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, Reply, SessionHandle},
-    slot::{Capacities, Capacity, Established, PathPlan},
+    slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},
     work::{Access, LocalTarget, Outcome, offer_of},
 };

@@ -67,6 +67,17 @@ pub(crate) struct Capacity {
 pub(crate) struct Capacities {
     pub(crate) full: Capacity,
     pub(crate) narrow: Capacity,
+    /// What they were computed from.
+    pub(crate) rates: LinkRates,
+}
+
+/// Rates before any header is taken off, where known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LinkRates {
+    /// Of the slower end's line.
+    pub(crate) line: Option<BitRate>,
+    /// Of a shaper in front of our line, and of one in front of theirs; see `Theory::goodput_of_shaper` for how it counts.
+    pub(crate) shapers: [Option<BitRate>; 2],
 }
 
 impl Capacities {

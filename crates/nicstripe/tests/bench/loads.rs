@@ -38,6 +38,7 @@ async fn every_phase_is_measured_and_the_links_sum_up_to_the_total() {
         assert_eq!(run.total_bps, (u128::from(bytes) * 8_000_000 / u128::from(run.window_us)) as u64);
         assert!(run.flows.iter().all(|flow| flow.bytes > 0 && flow.tcp.is_some()), "{run:#?}");
         assert!(run.intervals.len() >= 5 && run.cpu.client.is_some() && run.cpu.daemon.is_some());
+        assert_eq!(run.other_transfers, Some(0));
     }
     assert!(of(&report, Phase::Solo).iter().all(|run| run.flows.len() == 1));
     let ways = |phase| of(&report, phase)[0].flows.iter().map(|flow| (flow.link, flow.way)).collect::<Vec<_>>();
@@ -51,11 +52,12 @@ async fn every_phase_is_measured_and_the_links_sum_up_to_the_total() {
 async fn events_tell_of_each_load_and_its_samples_and_end_with_the_bench() {
     let served = Served::start().await;
     let client = within(served.connect(2)).await.unwrap();
-    let mut bench = client.bench(quick(&[Phase::Together]));
-    let (mut connected, mut began, mut samples, mut done) = (0, 0, 0, 0);
+    let mut bench = client.bench(quick(&[Phase::Idle, Phase::Together]));
+    let (mut connected, mut idle, mut began, mut samples, mut done) = (0, Vec::new(), 0, 0, 0);
     while let Some(event) = within(bench.next_event()).await {
         match event {
             BenchEvent::Connected { links } => connected += links.len(),
+            BenchEvent::Idle { link, round_trips } => idle.push((link, round_trips.count)),
             BenchEvent::Began { phase, repeat, links } => {
                 assert_eq!((phase, repeat, links), (Phase::Together, 1, vec![1, 2]));
                 began += 1;
@@ -68,7 +70,7 @@ async fn events_tell_of_each_load_and_its_samples_and_end_with_the_bench() {
             _ => {}
         }
     }
-    assert_eq!((connected, began, done), (2, 1, 1));
+    assert_eq!((connected, idle, began, done), (2, vec![(1, 20), (2, 20)], 1, 1));
     assert!(samples >= 5);
     assert!(within(bench.finish()).await.unwrap().complete);
 }

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use super::Driver;
 use crate::{
     bench::{InterfaceCounters, Ticket, cpu, facts},
+    daemon::JobCounts,
     event::LinkName,
     session::{
         slot::{Capacities, Slot},
@@ -91,6 +92,8 @@ struct Sampling {
     next: Instant,
     /// When the daemon ends it by itself.
     ends_at: Instant,
+    /// Daemon: the transfers of all its sessions when it began.
+    jobs: Option<JobCounts>,
     interfaces: InterfaceCounters,
 }
 
@@ -160,6 +163,9 @@ impl Driver {
     /// Daemon: an answer to who has asked.
     pub(super) fn answer_bench(&mut self, body: BenchBody, now: Instant) {
         let is_wanted = self.bench.ticket.is_some();
+        if let (true, BenchBody::Refused(refused)) = (is_wanted, &body) {
+            return self.refuse_bench(*refused);
+        }
         if !is_wanted || !self.session.tell_bench(body.clone()) {
             return;
         }
@@ -235,11 +241,19 @@ impl Driver {
             interval,
             next: now,
             ends_at: now + Duration::from_millis(order.longest_ms.into()),
+            jobs: self.jobs(),
         });
+    }
+
+    /// Daemon: the transfers of all its sessions.
+    fn jobs(&self) -> Option<JobCounts> {
+        let Access::Daemon(service) = &self.config.access else { return None };
+        Some(service.meters().jobs())
     }
 
     /// Takes a sample of all paths at one instant.
     fn sample(&mut self, last: bool, now: Instant) {
+        let jobs = self.jobs();
         let Some(sampling) = &mut self.bench.sampling else { return };
         let at = Instant::now();
         let carried = |path: &PathId| self.slots.get(path).map_or_else(PathSample::default, Slot::load_sample);
@@ -251,7 +265,8 @@ impl Driver {
                 (interface.map(|(received, _)| *received), interface.map(|(_, sent)| *sent));
         }
         let at_us = at.saturating_duration_since(sampling.began).as_micros() as u64;
-        let sample = BenchSample { run: sampling.run, at_us, paths, cpu: cpu(), last };
+        let transfers = jobs.zip(sampling.jobs).map(|(now, before)| u32::try_from(now.since(before)).unwrap_or(u32::MAX));
+        let sample = BenchSample { run: sampling.run, at_us, paths, cpu: cpu(), last, transfers };
         // Those that a busy machine has missed are left out.
         while sampling.next <= now {
             sampling.next += sampling.interval;
