@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
 use nicstripe::{
-    bench::{BenchLink, BenchReport, DiskReport, Ends, Limiter, Phase, Sweep, SweepKind, Verdict},
+    bench::{BenchLink, BenchReport, DiskReport, Ends, Limiter, Phase, Spread, Sweep, SweepKind, Verdict, Way},
     escaped, printable,
 };
 
@@ -253,7 +253,20 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
 
 fn disk_line(disk: &DiskReport) -> String {
     let stages = [("read", disk.read), ("network", disk.network), ("write", disk.write), ("all", disk.all)];
-    let stages = stages.map(|(name, rate)| rate.map(|rate| format!("{name} {:.1} MB/s", rate.median_bps as f64 / 8e6)));
+    let Ends { client, daemon } = &disk.file_systems;
+    let (from, to) = if disk.way == Way::ToDaemon { (client, daemon) } else { (daemon, client) };
+    let on = |stage: &str| match stage {
+        "read" => from.as_ref(),
+        "write" => to.as_ref(),
+        _ => None,
+    };
+    let told = |name: &str, rate: Spread| {
+        let of = |bps: u64| bps as f64 / 8e6;
+        let on = on(name).map_or_else(String::new, |system| format!(" {}", escaped(system.as_bytes())));
+        let range = if rate.n > 1 { format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps)) } else { String::new() };
+        format!("{name}{on} {:.1} MB/s{range}", of(rate.median_bps))
+    };
+    let stages = stages.map(|(name, rate)| rate.map(|rate| told(name, rate)));
     let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| format!("; the narrowest is {}", escaped(stage.as_bytes())));
     format!("from disk to disk, {}: {}{narrowest}", Size(disk.bytes), join(stages).unwrap_or_else(unknown))
 }

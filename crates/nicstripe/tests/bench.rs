@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod harness;
+#[path = "bench/disks.rs"]
+mod disks;
 #[path = "bench/loads.rs"]
 mod loads;
 #[path = "bench/queue.rs"]

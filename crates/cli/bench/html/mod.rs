@@ -193,8 +193,8 @@ fn processors(reading: Reading<'_>) -> String {
         Some(format!("The busiest core of {name} was at {most:.0} %."))
     };
     let told = [
-        worst(&ours, |run| Some(run.cpu.client?.worst_core_pct)),
-        worst(&theirs, |run| Some(run.cpu.daemon?.worst_core_pct)),
+        worst(&ours, |run| run.cpu.client?.worst_core_pct),
+        worst(&theirs, |run| run.cpu.daemon?.worst_core_pct),
         mhz.client.map(|mhz| format!("{ours}: {mhz:.3} MHz for a Mbit/s.")),
         mhz.daemon.map(|mhz| format!("{theirs}: {mhz:.3} MHz for a Mbit/s.")),
     ];

@@ -153,7 +153,7 @@ impl Track {
             system_us: rise(|cpu| Some(cpu.system_us))?,
             softirq_us: rise(|cpu| Some(cpu.softirq_us))?,
             process_us: rise(|cpu| Some(cpu.process_us))?,
-            worst_core_pct: busiest.map_or(0.0, |busy| (busy as f64 / window.micros().max(1) as f64 * 100.0).min(100.0)),
+            worst_core_pct: busiest.map(|busy| (busy as f64 / window.micros().max(1) as f64 * 100.0).min(100.0)),
             throttled_us: rise(|cpu| cpu.throttled_us),
         })
     }
@@ -206,7 +206,11 @@ fn flow(way: Way, window: Window, receiver: &Track, sender: &Track, link: &Loade
     let bytes = received(receiver, window, link);
     let first = link.paths.first().copied().unwrap_or_default();
     let counted = |track: &Track, of: fn(&PathSample) -> Option<u64>| track.rise(window, |sample| of(sample.paths.get(first)?));
-    let tcp = tcp_use(window, sender, &link.paths);
+    let tcp = tcp_use(window, sender, &link.paths).map(|tcp| TcpUse {
+        send_buffer_bytes: least_buffer(window, sender, &link.paths, |tcp| tcp.send_buffer),
+        receive_buffer_bytes: least_buffer(window, receiver, &link.paths, |tcp| tcp.receive_buffer),
+        ..tcp
+    });
     let goodput_bps = (u128::from(bytes) * 8_000_000 / u128::from(window.micros().max(1))) as u64;
     Flow {
         link: link.id,
@@ -219,6 +223,11 @@ fn flow(way: Way, window: Window, receiver: &Track, sender: &Track, link: &Loade
         limiter: Limiter::Unknown,
         tcp,
     }
+}
+
+/// The least that connections have in the last sample of the window.
+fn least_buffer(window: Window, track: &Track, paths: &[usize], of: impl Fn(&TcpSample) -> Option<u64> + Copy) -> Option<u64> {
+    paths.iter().filter_map(|path| track.gauges(window, *path, of).last().copied()).min()
 }
 
 fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {

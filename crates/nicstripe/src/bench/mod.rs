@@ -6,7 +6,6 @@
 mod admission;
 mod baseline;
 mod decided;
-#[allow(dead_code, reason = "until a bench measures disks with it")]
 mod disk;
 mod event;
 mod evidence;
@@ -19,7 +18,6 @@ mod report;
 mod run;
 mod sampler;
 mod schedule;
-mod stages;
 mod summary;
 mod sweep;
 mod talk;
@@ -35,6 +33,6 @@ pub use self::{
 };
 pub(crate) use self::{
     admission::{Admissions, Ticket},
-    sampler::{InterfaceCounters, cpu, facts},
-    stages::write_stage,
+    disk::{StopOnDrop, serve as serve_disk},
+    sampler::{CpuSampler, InterfaceCounters, facts},
 };

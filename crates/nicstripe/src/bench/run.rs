@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    disk,
     event::BenchEvent,
     figures::{self, Window},
     links::{Links, host, round_trips},
@@ -170,7 +171,7 @@ impl Runner {
         }
         self.loads(talk).await?;
         sweep::sweeps(self, talk).await?;
-        sweep::disks(self, talk).await
+        disk::flow::measure(self, talk).await
     }
 
     fn meet(&mut self, links: Links, here: &BenchFacts, there: &BenchFacts) {
@@ -184,6 +185,12 @@ impl Runner {
     /// Says what may be worth knowing.
     pub(super) fn note(&self, text: String) {
         let _ = self.events.try_send(BenchEvent::Note(text));
+    }
+
+    /// Says what was planned and is not measured, and why.
+    pub(super) fn leave_out(&mut self, what: &str, why: &str) {
+        self.is_short = true;
+        self.note(format!("{what} was left out: {why}"));
     }
 
     /// Whether nothing new may begin.
