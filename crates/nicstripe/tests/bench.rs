@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod harness;
 #[path = "bench/disks.rs"]
 mod disks;
+mod harness;
 #[path = "bench/loads.rs"]
 mod loads;
 #[path = "bench/queue.rs"]

@@ -146,9 +146,9 @@ impl Finding {
 ///    busy and a window closed for a while at full rate. Loss is told all the same, as one packet in a thousand costs TCP only 1 % on a cable
 ///    and shows a bad one; loss that comes only with the load of other links is not the cable's.
 /// 2. A quota that throttles: a process that stands still looks like a program that is slow, at either end.
-/// 3. A send buffer that the kernel sizes and that is less than it begins with, or one that was asked for and is full: the window or the
-///    send buffer. Its time in `TCP_INFO` stays 0 where the kernel always has something unsent (`tcp_cwnd_validate`), and a sender that
-///    waits for room may look idle.
+/// 3. A send buffer that the kernel sizes and that is less than it begins with, or one that was asked for and is full, where it is not the
+///    receiver's window that holds back (5): the window or the send buffer. Its time in `TCP_INFO` stays 0 where the kernel always has
+///    something unsent (`tcp_cwnd_validate`), and a sender that waits for room may look idle.
 /// 4. Busy for less than 80 % of the time: the sender, or its processor where that is full of us.
 /// 5. Held back by the receiver's window for 20 % of it: the window or the receive buffer if that is small, else the receiver, or its
 ///    processor.
@@ -188,7 +188,8 @@ impl Evidence {
 
     fn limited_send_buffer(&self) -> Option<Finding> {
         let is_limited = |buffer: &Buffer| if buffer.is_fixed { self.is_full(*buffer) } else { buffer.bytes < FIRST_SEND_BUFFER_BYTES };
-        let buffer = self.send_buffer.filter(is_limited)?;
+        // What the kernel does count comes first.
+        let buffer = self.send_buffer.filter(|_| !is_held(self.rwnd_limited)).filter(is_limited)?;
         Some(Finding::of(if self.is_short_for_round_trip(buffer) { Limiter::Window } else { Limiter::SendBuffer }))
     }
 
@@ -206,7 +207,6 @@ impl Evidence {
 
     /// Steps 4 to 6: what TCP says of its programs and buffers.
     fn program(&self) -> Option<Finding> {
-        let is_held = |part: Option<f64>| part.is_some_and(|part| part >= HELD_BACK_FROM);
         let slow = |end, processor: Processor, limiter| match processor.is_full_of_us() {
             true => Finding::cpu(end, false),
             false => Finding::of(limiter),
@@ -392,6 +392,10 @@ pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
         [name] => (*name).to_owned(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
+}
+
+fn is_held(part: Option<f64>) -> bool {
+    part.is_some_and(|part| part >= HELD_BACK_FROM)
 }
 
 /// From here on a link carries what it can: a shaped link repeats to 1 %, and acknowledgements of the other direction take up to 3 %.

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use nicstripe::{
     BenchEvent, BenchPlan,
-    bench::{BenchReport, DiskPlan, Phase, Way},
+    bench::{BenchReport, DiskPlan, Way},
 };
 
 use crate::{

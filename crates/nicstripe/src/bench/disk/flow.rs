@@ -21,6 +21,7 @@ use crate::{
         run::{Runner, run_of},
         talk::{LoadOrder, Loaded, Talk},
     },
+    client::Client,
     error::Error,
     file::{FileError, open_parent},
 };
@@ -35,33 +36,13 @@ pub(in crate::bench) async fn measure(runner: &mut Runner, talk: &mut Talk) -> R
         runner.leave_out("the disks", "the file has no name that it could have there");
         return Ok(());
     };
-    let mut flow = Flow { bytes: plan.bytes, plan, name, rates: Default::default(), left_out: [false; 4], systems: Default::default() };
-    let mut repeat = 1;
-    while repeat <= flow.repeats(*runner.plan.repeats.start()) {
-        for stage in Stage::ALL {
-            if runner.is_over() {
-                runner.leave_out("the rest of the disks", "its time was over");
-                return Ok(());
-            }
-            if flow.left_out[stage as usize] {
-                continue;
-            }
-            match flow.stage(stage, repeat, runner, talk).await? {
-                Ok(rate) => flow.rates[stage as usize].push(rate.0),
-                Err(why) => {
-                    flow.left_out[stage as usize] = true;
-                    runner.leave_out(stage.what(), &why);
-                    // Nobody knows how much there is to be moved.
-                    if stage == Stage::Read {
-                        return Ok(());
-                    }
-                }
-            }
-            runner.report.disk = Some(flow.report());
-        }
-        repeat += 1;
+    let mut flow =
+        Flow { copier: None, bytes: plan.bytes, plan, name, rates: Default::default(), left_out: [false; 4], systems: Default::default() };
+    let result = flow.rounds(runner, talk).await;
+    if let Some(copier) = flow.copier.take() {
+        copier.close().await;
     }
-    Ok(())
+    result
 }
 
 fn own_name(file: &Path) -> Option<Name> {
@@ -101,6 +82,8 @@ struct Flow {
     rates: [Vec<u64>; 4],
     left_out: [bool; 4],
     systems: Ends<Option<String>>,
+    /// A session for copies: one that fails ends its session.
+    copier: Option<Client>,
 }
 
 /// A rate, or why there is none.
@@ -110,6 +93,35 @@ impl Flow {
     /// As many as the fewest of loads; of what takes long not so many.
     fn repeats(&self, fewest: u32) -> u32 {
         if self.bytes > LARGE { fewest.min(MOST_OF_LARGE) } else { fewest }
+    }
+
+    async fn rounds(&mut self, runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
+        let mut repeat = 1;
+        while repeat <= self.repeats(*runner.plan.repeats.start()) {
+            for stage in Stage::ALL {
+                if runner.is_over() {
+                    runner.leave_out("the rest of the disks", "its time was over");
+                    return Ok(());
+                }
+                if self.left_out[stage as usize] {
+                    continue;
+                }
+                match self.stage(stage, repeat, runner, talk).await? {
+                    Ok(rate) => self.rates[stage as usize].push(rate.0),
+                    Err(why) => {
+                        self.left_out[stage as usize] = true;
+                        runner.leave_out(stage.what(), &why);
+                        // Nobody knows how much there is to be moved.
+                        if stage == Stage::Read {
+                            return Ok(());
+                        }
+                    }
+                }
+                runner.report.disk = Some(self.report());
+            }
+            repeat += 1;
+        }
+        Ok(())
     }
 
     async fn stage(&mut self, stage: Stage, repeat: u32, runner: &Runner, talk: &mut Talk) -> Result<Measured, Error> {
@@ -160,15 +172,19 @@ impl Flow {
     }
 
     /// A copy as the user would make it, but that nothing of it stays.
-    async fn copy(&self, runner: &Runner) -> Measured {
+    async fn copy(&mut self, runner: &Runner) -> Measured {
         let size = std::fs::metadata(&self.plan.file).map(|found| found.len());
         let is_all = if self.plan.reverse { self.bytes < self.plan.bytes } else { size.is_ok_and(|size| size <= self.bytes) };
         if !is_all {
             return Err(format!("the file has more than the {} bytes that are measured", self.plan.bytes));
         }
+        if self.copier.is_none() {
+            self.copier = Some(runner.client.another(None).await.map_err(|error| crate::chain(&error))?);
+        }
+        let client = self.copier.as_ref().unwrap_or(&runner.client);
         let transfer = match self.plan.reverse {
-            true => runner.client.try_get(self.name.clone(), &self.plan.file),
-            false => runner.client.try_put(&self.plan.file, Some(self.name.clone())),
+            true => client.try_get(self.name.clone(), &self.plan.file),
+            false => client.try_put(&self.plan.file, Some(self.name.clone())),
         };
         transfer.finish().await.map(|report| report.goodput()).map_err(|error| crate::chain(&error))
     }

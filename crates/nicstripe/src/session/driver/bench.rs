@@ -10,8 +10,8 @@ use std::{
 use nicstripe_proto::{
     PathId, Role,
     message::{
-        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder, PathSample, RunNumber, RunOrder, RunReady,
-        TcpSample,
+        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder, MAX_FACTS, PathSample, RunNumber, RunOrder,
+        RunReady, TcpSample,
     },
 };
 use tokio::sync::mpsc;
@@ -293,7 +293,7 @@ impl Driver {
                 bytes: 0,
                 micros: 0,
                 file_system: None,
-                error: Some(crate::chain(&error).chars().take(64).collect()),
+                error: Some(shortened(crate::chain(&error))),
             });
             tell_aside(&session, BenchBody::DiskDone(done));
         });
@@ -307,6 +307,13 @@ impl Driver {
     pub(super) fn sync_gate(&self) {
         self.bench.gate.set(self.session.load_gate());
     }
+}
+
+/// As much of a text as may be told.
+fn shortened(mut text: String) -> String {
+    let most = MAX_FACTS.1.min(text.len());
+    text.truncate((0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
+    text
 }
 
 /// Daemon: has the session say so, from a thread that may wait.
