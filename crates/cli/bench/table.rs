@@ -166,7 +166,7 @@ fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<
 }
 
 /// A median and, where there is room, its range; as wide in all rows, so that the points stand below each other.
-fn cell(reading: Reading<'_>, spread: Option<nicstripe::bench::Spread>, wide: bool) -> String {
+fn cell(reading: Reading<'_>, spread: Option<Spread>, wide: bool) -> String {
     spread.map_or_else(unknown, |spread| cell_of(reading, spread.median_bps, &reading.unit.range(&spread), wide))
 }
 

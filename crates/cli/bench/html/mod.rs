@@ -207,8 +207,11 @@ fn disks(reading: Reading<'_>) -> String {
     let [ours, theirs] = reading.machines();
     let system = |name: &Option<String>| name.as_ref().map_or_else(String::new, |name| format!(" ({})", escaped(name.as_bytes())));
     let systems = &disk.file_systems;
-    let names = [format!("{ours}{}", system(&systems.client)), "all links".into(), format!("{theirs}{}", system(&systems.daemon))];
-    let caption = format!("{} by each stage; writing counts the sync that makes it durable.", size(disk.bytes));
+    let mut names = [format!("{ours}{}", system(&systems.client)), "all links".into(), format!("{theirs}{}", system(&systems.daemon))];
+    if disk.way == Way::ToClient {
+        names.reverse();
+    }
+    let caption = format!("{} by each stage; writing counts the sync that makes it durable. Nothing of it was kept.", size(disk.bytes));
     let drawing = disk::draw(disk, names).unwrap_or_default();
     section("From disk to disk", "", &figure(&drawing, &caption))
 }
