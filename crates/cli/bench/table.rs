@@ -60,7 +60,7 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     lines.extend(ratios(reading).map(Line::plain));
     lines.extend(processors(reading).map(Line::plain));
     lines.extend(report.sweeps.iter().map(|sweep| Line::plain(sweep_line(reading, sweep))));
-    lines.extend(report.disk.as_ref().map(|disk| Line::plain(disk_line(disk))));
+    lines.extend(report.disk.as_ref().map(|disk| Line::plain(disk_line(disk, wide))));
     lines.extend(reading.unstable().into_iter().map(|what| Line { text: format!("not stable: {what}"), mood: Mood::Bad }));
     lines.extend(unverified(reading));
     if !report.complete {
@@ -251,7 +251,8 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     }
 }
 
-fn disk_line(disk: &DiskReport) -> String {
+/// File systems and ranges only where there is room.
+fn disk_line(disk: &DiskReport, wide: bool) -> String {
     let stages = [("read", disk.read), ("network", disk.network), ("write", disk.write), ("all", disk.all)];
     let Ends { client, daemon } = &disk.file_systems;
     let (from, to) = if disk.way == Way::ToDaemon { (client, daemon) } else { (daemon, client) };
@@ -262,8 +263,8 @@ fn disk_line(disk: &DiskReport) -> String {
     };
     let told = |name: &str, rate: Spread| {
         let of = |bps: u64| bps as f64 / 8e6;
-        let on = on(name).map_or_else(String::new, |system| format!(" {}", escaped(system.as_bytes())));
-        let range = if rate.n > 1 { format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps)) } else { String::new() };
+        let on = on(name).filter(|_| wide).map_or_else(String::new, |system| format!(" {}", escaped(system.as_bytes())));
+        let range = if wide && rate.n > 1 { format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps)) } else { String::new() };
         format!("{name}{on} {:.1} MB/s{range}", of(rate.median_bps))
     };
     let stages = stages.map(|(name, rate)| rate.map(|rate| told(name, rate)));
