@@ -1,6 +1,72 @@
 //! `nicstripe bench`: what is kept, what fails, how programs hear of it, and what sweeps over loopback come to.
 
-use crate::harness::{Daemon, Side};
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    harness::{Daemon, Process, Side},
+    pair::Pair,
+};
+
+/// Whether a process has a file open that has no name.
+fn writes_without_a_name(process: &Process) -> bool {
+    let Ok(open) = std::fs::read_dir(Path::new("/proc").join(process.id().to_string()).join("fd")) else { return false };
+    let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+    // Of the daemon's folder, not of memory.
+    open.filter_map(target).any(|path| path.to_string_lossy().contains("image") && path.to_string_lossy().ends_with("(deleted)"))
+}
+
+/// Starts a bench of disks, and waits until the daemon writes.
+fn start_disks(pair: &Pair) -> Process {
+    std::fs::File::create(pair.client.path("image")).unwrap().set_len(2 << 30).unwrap();
+    let port = pair.daemon.port.to_string();
+    let words = ["bench", "127.0.0.1", "-p", &port, "--routes", "never", "--bidir", "-t", "1", "--omit", "0", "--repeat", "1"];
+    let bench = pair.client.start([&words[..], &["--disk", "image", "--json", "--no-history"]].concat());
+    let begun = Instant::now();
+    while !writes_without_a_name(&pair.daemon.process) && !bench.has_ended() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it writes nothing");
+        thread::sleep(Duration::from_millis(5));
+    }
+    bench
+}
+
+#[test]
+fn a_bench_of_disks_leaves_nothing_when_its_client_is_interrupted_or_killed() {
+    let pair = Pair::new();
+    for signal in [Signal::INT, Signal::KILL] {
+        let bench = start_disks(&pair);
+        assert_eq!(pair.server.names(), [""; 0]);
+        bench.signal(signal);
+        let outcome = bench.finish();
+        if signal == Signal::INT {
+            let report = outcome.document_of("nicstripe-bench-report-1");
+            assert!(report["complete"] == false && report["disk"]["read"].is_object(), "{outcome}");
+            outcome.expect(130);
+        }
+        // The daemon lets go of it too.
+        let begun = Instant::now();
+        while writes_without_a_name(&pair.daemon.process) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it goes on");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(pair.server.names(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_bench_of_disks_leaves_nothing_when_its_daemon_is_killed() {
+    let pair = Pair::new();
+    let bench = start_disks(&pair);
+    pair.daemon.process.kill();
+    assert_eq!(pair.server.names(), [""; 0]);
+    bench.signal(Signal::INT);
+    bench.finish();
+}
 
 #[test]
 fn a_bench_that_reaches_nobody_says_so_in_one_document() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Style};
 use nicstripe::{
-    bench::{BenchLink, BenchReport, DiskReport, Ends, Limiter, Phase, SweepKind, Verdict},
+    bench::{BenchLink, BenchReport, DiskReport, Ends, Limiter, Phase, Spread, SweepKind, Verdict, Way},
     escaped, printable,
 };
 
@@ -61,7 +61,7 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     lines.extend(ratios(reading).map(Line::plain));
     lines.extend(processors(reading).map(Line::plain));
     lines.extend(swept::lines(reading, wide).into_iter().map(Line::plain));
-    lines.extend(report.disk.as_ref().map(|disk| Line::plain(disk_line(disk))));
+    lines.extend(report.disk.as_ref().map(|disk| Line::plain(disk_line(disk, wide))));
     lines.extend(reading.unstable().into_iter().map(|what| Line { text: format!("not stable: {what}"), mood: Mood::Bad }));
     lines.extend(unverified(reading));
     if !report.complete {
@@ -167,7 +167,7 @@ fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<
 }
 
 /// A median and, where there is room, its range; as wide in all rows, so that the points stand below each other.
-fn cell(reading: Reading<'_>, spread: Option<nicstripe::bench::Spread>, wide: bool) -> String {
+fn cell(reading: Reading<'_>, spread: Option<Spread>, wide: bool) -> String {
     spread.map_or_else(unknown, |spread| cell_of(reading, spread.median_bps, &reading.unit.range(&spread), wide))
 }
 
@@ -232,9 +232,23 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     }
 }
 
-fn disk_line(disk: &DiskReport) -> String {
+/// File systems and ranges only where there is room.
+fn disk_line(disk: &DiskReport, wide: bool) -> String {
     let stages = [("read", disk.read), ("network", disk.network), ("write", disk.write), ("all", disk.all)];
-    let stages = stages.map(|(name, rate)| rate.map(|rate| format!("{name} {:.1} MB/s", rate.median_bps as f64 / 8e6)));
+    let Ends { client, daemon } = &disk.file_systems;
+    let (from, to) = if disk.way == Way::ToDaemon { (client, daemon) } else { (daemon, client) };
+    let on = |stage: &str| match stage {
+        "read" => from.as_ref(),
+        "write" => to.as_ref(),
+        _ => None,
+    };
+    let told = |name: &str, rate: Spread| {
+        let of = |bps: u64| bps as f64 / 8e6;
+        let on = on(name).filter(|_| wide).map_or_else(String::new, |system| format!(" {}", escaped(system.as_bytes())));
+        let range = if wide && rate.n > 1 { format!(" [{:.1}-{:.1}]", of(rate.min_bps), of(rate.max_bps)) } else { String::new() };
+        format!("{name}{on} {:.1} MB/s{range}", of(rate.median_bps))
+    };
+    let stages = stages.map(|(name, rate)| rate.map(|rate| told(name, rate)));
     let narrowest = disk.narrowest.as_ref().map_or_else(String::new, |stage| format!("; the narrowest is {}", escaped(stage.as_bytes())));
     format!("from disk to disk, {}: {}{narrowest}", Size(disk.bytes), join(stages).unwrap_or_else(unknown))
 }

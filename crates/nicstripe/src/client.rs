@@ -66,7 +66,7 @@ pub struct CopyOptions {
 impl From<CopyOptions> for PutOptions {
     fn from(options: CopyOptions) -> Self {
         let CopyOptions { replace, restart, preserve, verify, delta, in_place, .. } = options;
-        Self { replace, restart, preserve, verify, delta, in_place }
+        Self { replace, restart, preserve, verify, delta, in_place, trial: false }
     }
 }
 
@@ -240,14 +240,24 @@ impl Client {
     ///
     /// Has to be called within a tokio runtime.
     pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
-        self.start(Job::Put { source: source.to_owned(), name, options })
+        self.start(Job::Put { source: source.to_owned(), name, options, trial: false })
+    }
+
+    /// Sends a file as [`Client::put`] does, to a daemon that makes it durable and keeps nothing of it.
+    pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
+        self.start(Job::Put { source: source.to_owned(), name, options: CopyOptions::default(), trial: true })
+    }
+
+    /// Fetches a file as [`Client::get`] does, makes it durable and keeps nothing of it.
+    pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
+        self.start(Job::Get { name, target: target.to_owned(), options: CopyOptions::default(), trial: true })
     }
 
     /// Fetches the file `name` of the daemon's root. Where `target` is a directory, the file goes into it under its own name.
     ///
     /// Has to be called within a tokio runtime.
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
-        self.start(Job::Get { name, target: target.to_owned(), options })
+        self.start(Job::Get { name, target: target.to_owned(), options, trial: false })
     }
 
     /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for the root itself: each source goes into it

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "bench/disks.rs"]
+mod disks;
 mod harness;
 #[path = "bench/loads.rs"]
 mod loads;

@@ -163,7 +163,7 @@ impl Track {
             system_us: rise(|cpu| Some(cpu.system_us))?,
             softirq_us: rise(|cpu| Some(cpu.softirq_us))?,
             process_us: rise(|cpu| Some(cpu.process_us))?,
-            worst_core_pct: busiest.map_or(0.0, |busy| (busy as f64 / window.micros().max(1) as f64 * 100.0).min(100.0)),
+            worst_core_pct: busiest.map(|busy| (busy as f64 / window.micros().max(1) as f64 * 100.0).min(100.0)),
             throttled_us: rise(|cpu| cpu.throttled_us),
         })
     }
@@ -227,6 +227,11 @@ fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Fl
     let window = Window::of(span);
     let first = link.paths.first().copied().unwrap_or_default();
     let counted = |track: &Track, of: fn(&PathSample) -> Option<u64>| track.rise(window, |sample| of(sample.paths.get(first)?));
+    let tcp = tcp_use(window, sender, &link.paths).map(|tcp| TcpUse {
+        send_buffer_bytes: least_buffer(window, sender, &link.paths, |tcp| tcp.send_buffer),
+        receive_buffer_bytes: least_buffer(window, receiver, &link.paths, |tcp| tcp.receive_buffer),
+        ..tcp
+    });
     Flow {
         link: link.id,
         way,
@@ -236,8 +241,13 @@ fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Fl
         interface_received_bytes: counted(receiver, |path| path.interface_received),
         // Told when all is known: see `conclude`.
         limiter: Limiter::Unknown,
-        tcp: tcp_use(window, sender, &link.paths),
+        tcp,
     }
+}
+
+/// The least that connections have in the last sample of the window.
+fn least_buffer(window: Window, track: &Track, paths: &[usize], of: impl Fn(&TcpSample) -> Option<u64> + Copy) -> Option<u64> {
+    paths.iter().filter_map(|path| track.gauges(window, *path, of).last().copied()).min()
 }
 
 fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {

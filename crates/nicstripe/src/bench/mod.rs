@@ -6,7 +6,6 @@
 mod admission;
 mod baseline;
 mod decided;
-#[allow(dead_code, reason = "until a bench measures disks with it")]
 mod disk;
 mod event;
 mod evidence;
@@ -18,7 +17,6 @@ mod plan;
 mod report;
 mod run;
 mod sampler;
-mod stages;
 mod summary;
 mod sweep;
 mod talk;
@@ -34,6 +32,6 @@ pub use self::{
 };
 pub(crate) use self::{
     admission::{Admissions, Desk, Ticket},
-    sampler::{InterfaceCounters, cpu, facts},
-    stages::write_stage,
+    disk::{StopOnDrop, serve as serve_disk},
+    sampler::{CpuSampler, InterfaceCounters, facts},
 };

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    disk,
     event::BenchEvent,
     figures::{self, Window},
     links::{Links, host},
@@ -186,7 +187,7 @@ impl Runner {
         let _ = self.events.try_send(BenchEvent::Connected { links: self.report.links.clone() });
         self.loads(talk).await?;
         sweep::sweeps(self, talk).await?;
-        sweep::disks(self, talk).await
+        disk::flow::measure(self, talk).await
     }
 
     fn meet(&mut self, links: Links, here: &BenchFacts, there: &BenchFacts) {
@@ -200,6 +201,12 @@ impl Runner {
     /// Says what may be worth knowing.
     pub(super) fn note(&self, text: String) {
         let _ = self.events.try_send(BenchEvent::Note(text));
+    }
+
+    /// Says what was planned and is not measured, and why.
+    pub(super) fn leave_out(&mut self, what: &str, why: &str) {
+        self.is_short = true;
+        self.note(format!("{what} was left out: {why}"));
     }
 
     /// Whether nothing new may begin.

@@ -1,4 +1,4 @@
-//! Sweeps and disks: points measured one after the other.
+//! Sweeps: points measured one after the other.
 //!
 //! `nicstripe_proto::bench::sweep` plans: which point is next, when one is measured again, when there are enough. Here they are measured.
 
@@ -6,30 +6,23 @@ mod apart;
 mod given;
 mod packets;
 
-use std::{
-    fs::File,
-    io::Read,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
     BitRate,
     bench::sweep::{BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped, StreamSweep},
-    message::{DiskDone, DiskOrder},
 };
 
 pub(super) use self::apart::Held;
 use self::packets::Packets;
 use super::{
-    decided::spread,
     event::BenchEvent,
-    plan::{BenchPlan, DiskPlan},
-    report::{DiskReport, Ends, Phase, Spread, Sweep, SweepKind, SweepPoint},
+    plan::BenchPlan,
+    report::{Sweep, SweepKind, SweepPoint},
     run::Runner,
     talk::Talk,
 };
-use crate::{CopyOptions, error::Error};
+use crate::error::Error;
 
 /// Sweeps what the plan says. A point that cannot be measured is left out, and its sweep goes on.
 pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
@@ -213,77 +206,3 @@ const LONGEST_MESSAGES: Duration = Duration::from_secs(2);
 
 /// Largest packets that are thought of.
 const LARGEST_MTU: u32 = 9000;
-
-/// Measures the disks of a copy, as the plan says.
-pub(super) async fn disks(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
-    let Some(plan) = runner.plan.disk.clone() else { return Ok(()) };
-    let DiskPlan { source, target, bytes } = &plan;
-    let size = std::fs::metadata(source).map_or(0, |found| found.len());
-    let bytes = (*bytes).min(size);
-    let path = source.clone();
-    let read = tokio::task::spawn_blocking(move || read_stage(&path, bytes)).await;
-    let read = match read {
-        Ok(Ok(rate)) => spread(vec![rate.0]),
-        Ok(Err(error)) => {
-            runner.note(format!("the source was not read: {error}"));
-            None
-        }
-        Err(_) => None,
-    };
-    let order = DiskOrder { bytes, name: target.clone(), number: 0 };
-    let written: DiskDone = talk.disk(order, DISK_TIMEOUT).await?;
-    if let Some(error) = &written.error {
-        runner.note(format!("the daemon did not write: {}", crate::printable(error.as_bytes())));
-    }
-    let write = (written.error.is_none() && written.bytes > 0)
-        .then(|| spread(vec![BitRate::from_bytes_over(written.bytes, Duration::from_micros(written.micros)).0]))
-        .flatten();
-    let together = runner.report.runs.iter().filter(|run| run.phase == Phase::Together).map(|run| run.total_bps).collect();
-    let network = spread(together);
-    let all = match target {
-        Some(name) => copy_stage(runner, source, name.clone()).await,
-        None => None,
-    };
-    let stages = [("read", read), ("network", network), ("write", write)];
-    let narrowest = stages.iter().filter_map(|(name, rate)| Some((rate.as_ref()?.median_bps, *name))).min();
-    runner.report.disk = Some(DiskReport {
-        bytes,
-        read,
-        network,
-        write,
-        all,
-        narrowest: narrowest.map(|(_, name)| name.to_owned()),
-        file_systems: Ends { client: None, daemon: written.file_system.map(|name| crate::printable(name.as_bytes())) },
-    });
-    Ok(())
-}
-
-/// How long the daemon's disk may take.
-const DISK_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// A copy as the user would make it; one that would replace something is not made.
-async fn copy_stage(runner: &Runner, source: &Path, name: nicstripe_proto::Name) -> Option<Spread> {
-    match runner.client.put(source, Some(name), CopyOptions::default()).finish().await {
-        Ok(report) => spread(vec![report.goodput().0]),
-        Err(error) => {
-            runner.note(format!("the copy was left out: {}", crate::chain(&error)));
-            None
-        }
-    }
-}
-
-/// Reads so many bytes of a file, past what the page cache has of it as far as it can be told to forget.
-fn read_stage(path: &Path, bytes: u64) -> std::io::Result<BitRate> {
-    let mut file = File::open(path)?;
-    // Advice: what is not taken is done without.
-    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    let (began, mut block, mut left) = (Instant::now(), vec![0; 1 << 20], bytes);
-    while left > 0 {
-        let len = block.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        match file.read(&mut block[..len])? {
-            0 => break,
-            read => left -= read as u64,
-        }
-    }
-    Ok(BitRate::from_bytes_over(bytes - left, began.elapsed()))
-}

@@ -145,7 +145,7 @@ fn a_small_buffer_is_named_whether_the_kernel_limits_it_or_the_plan() {
 fn a_processor_without_time_and_a_quota_are_named_with_their_machine() {
     let mut measured = runs(&[], &[flow(1, 600.0)]);
     for run in &mut measured {
-        run.cpu.daemon.iter_mut().for_each(|cpu| cpu.worst_core_pct = 99.0);
+        run.cpu.daemon.iter_mut().for_each(|cpu| cpu.worst_core_pct = Some(99.0));
     }
     let found = concluded(vec![link(1)], measured.clone()).summary;
     assert!(found.sentence.ends_with("limited by the processor of hostB, one core of which has no time left"), "{}", found.sentence);
