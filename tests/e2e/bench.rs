@@ -59,6 +59,19 @@ fn a_bench_of_disks_leaves_nothing_when_its_client_is_interrupted_or_killed() {
 }
 
 #[test]
+fn a_bench_whose_daemon_is_killed_under_load_ends_by_itself_with_what_it_has() {
+    let pair = Pair::new();
+    let port = pair.daemon.port.to_string();
+    let words = ["bench", "127.0.0.1", "-p", &port, "--routes", "never", "-t", "4", "--repeat", "1", "--json-stream", "--no-history"];
+    let bench = pair.client.start(words);
+    bench.await_event("sample", |_| true);
+    pair.daemon.process.kill();
+    let outcome = bench.finish();
+    let report: serde_json::Value = serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
+    assert!(report["schema"] == "nicstripe-bench-report/1" && report["complete"] == false, "{outcome}");
+}
+
+#[test]
 fn a_bench_of_disks_leaves_nothing_when_its_daemon_is_killed() {
     let pair = Pair::new();
     let bench = start_disks(&pair);

@@ -249,6 +249,12 @@ impl<S: EventSink> Stream<S> {
             }
             self.bench.fill(&mut self.tls, LOW_WATER)?;
             self.flush().await?;
+            if self.tls.is_cut() {
+                // Only the peer's last words are waited for.
+                self.bench.end();
+            }
+            // A socket that always has room would keep this thread, and with it perhaps the only one that looks what the kernel has to say.
+            tokio::task::coop::consume_budget().await;
         }
     }
 

@@ -167,6 +167,11 @@ impl TlsStream {
         }
     }
 
+    /// Whether the peer has hung up, as far as sending has found out: what is queued goes nowhere.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
     /// Says that nothing more will be sent, and sends that and all that waits, until the deadline. What the peer sends is left unread.
     pub(crate) async fn finish(mut self, deadline: Instant) -> Result<(), TlsError> {
         self.tls.close(&mut self.sending)?;
