@@ -37,7 +37,7 @@ use crate::{
     file::{BufferPool, IoPool},
     link::{Family, LinkRequest, RoutePolicy},
     path_routes::RouteKeeper,
-    session::{Command, SessionHandle},
+    session::{Audience, Command, SessionHandle},
     tree::TreeOptions,
     trust::{Identity, Peers, PublicKey},
 };
@@ -353,23 +353,20 @@ struct Inner {
 struct LiveSession {
     handle: SessionHandle,
     key: PublicKey,
-    /// Set to where events of the transfer that runs go.
-    events: EventSlot,
+    /// Who is told what happens to its links: the transfers that run.
+    audience: Audience,
     /// Its host routes; they are removed with the last handle of the session.
     routes: Option<Arc<RouteKeeper>>,
     /// Where its linker takes questions.
     survey: mpsc::Sender<SurveyRequest>,
 }
 
-/// Where a session's events go: to the transfer that runs.
-pub(crate) type EventSlot = Arc<std::sync::Mutex<Option<mpsc::Sender<Event>>>>;
-
 impl Inner {
     /// Returns the session, made anew where there is none or it has ended.
     async fn session(&self, events: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
         let mut slot = self.session.lock().await;
         if let Some(session) = slot.as_ref().filter(|session| !session.handle.ended.is_cancelled()) {
-            session.route_events(events);
+            events.into_iter().for_each(|events| session.audience.join(events));
             return Ok(session.clone());
         }
         let session = self.establish(events).await?;
@@ -382,10 +379,11 @@ impl Inner {
         self.peers.find(key).and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
     }
 
+    /// Ends a session that does not do as it is told. The next transfer gets another.
     async fn forget(&self, session: &LiveSession) {
         session.handle.command(Command::Close(CloseCode::Cancelled)).await;
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
-        *self.session.lock().await = None;
+        self.session.lock().await.take_if(|current| current.handle.inputs.same_channel(&session.handle.inputs));
     }
 }
 
@@ -395,10 +393,6 @@ impl LiveSession {
         let (request, answer) = oneshot::channel();
         self.survey.send(request).await.ok()?;
         answer.await.ok()
-    }
-
-    fn route_events(&self, events: Option<&mpsc::Sender<Event>>) {
-        *self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = events.cloned();
     }
 }
 
