@@ -193,7 +193,12 @@ impl Run {
                 }
                 Ok(report)
             }
-            Err(error) => Err(error),
+            // What failed was this transfer.
+            Err(error @ (Error::Peer { .. } | Error::File(_) | Error::Digest { .. })) => Err(error),
+            Err(error) => {
+                self.inner.forget(&session).await;
+                Err(error)
+            }
         }
     }
 

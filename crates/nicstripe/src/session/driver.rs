@@ -217,10 +217,7 @@ impl Driver {
             Command::Get { transfer, into, waiter } => self.get(transfer, into, waiter),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
-            Command::GiveUp(error) => {
-                self.give_up(*error);
-                self.closing = Some(CloseCode::Cancelled);
-            }
+            Command::GiveUp(error) => self.give_up(*error),
             Command::Retire(path) => {
                 let contact_only = self.slots.get(&path).is_some_and(|slot| slot.plan.contact_only);
                 let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe_proto::message::CloseCode;
 use nicstripe_proto::{Frame, PathId, PathLoss, PathState};
 use tokio::sync::mpsc;
 
@@ -152,7 +151,6 @@ impl Driver {
             && let Some(slot) = self.slots.get(&path)
         {
             self.give_up(Error::Protocol { address: slot.plan.remote, why });
-            self.closing = Some(CloseCode::Cancelled);
         }
     }
 

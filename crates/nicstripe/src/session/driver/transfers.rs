@@ -8,7 +8,7 @@ use std::{
 
 use nicstripe_proto::{
     Acceptance, ChainingValue, ChunkId, DataHeader, Digest, FailCode, Incoming, Offer, PathError, PathId, PathLoss, Subtree, TransferId,
-    message::{Committed, Put},
+    message::{CloseCode, Committed, Put},
     session::failure,
 };
 
@@ -304,8 +304,9 @@ impl Driver {
         }
     }
 
-    /// The session cannot go on, for this reason.
+    /// The session cannot go on, for this reason. Its owner makes another where that helps.
     pub(super) fn give_up(&mut self, error: Error) {
+        self.closing = Some(CloseCode::Cancelled);
         let (host, why) = (self.config.host.clone(), crate::chain(&error));
         let mut error = Some(error);
         self.waiters.end_all(|| error.take().unwrap_or_else(|| Error::Ended { host: host.clone(), why: why.clone() }));
