@@ -8,7 +8,7 @@
 //! | shared | 2 gigabit cables behind a bus of 1.2 Gbit/s | alone ≥ 99 % of theory, scaling 0.61 ± 0.03, `shared` named |
 //! | slow-receiver | the daemon is stopped five sixths of the time (SIGSTOP) | `receiver` named |
 //! | starved-sender | the client is | `sender` named |
-//! | small-buffer | `tcp_rmem` of the receiver, then `tcp_wmem` of the sender ends at 16 KiB | `receive_buffer`, `send_buffer` named, or `window` |
+//! | small-buffer | a round trip of 2 ms; `tcp_rmem` of the receiver, then `tcp_wmem` of the sender ends at 16 KiB | `receive_buffer`, `send_buffer` named, or `window` |
 //! | cpu | the daemon has a quota of `--millicores` | `cpu` named |
 //! | mixed | cables of 1000 and 100 Mbit/s | each within 2 % of theory, `cable` named |
 //! | loss | 0.1 % of the frames are lost; then with a round trip of 10 ms too | `loss` named, or `cable` from 97 % of theory |

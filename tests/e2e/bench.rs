@@ -1,6 +1,72 @@
-//! `nicstripe bench` without anybody to measure: what is kept, what fails, and how programs hear of it.
+//! `nicstripe bench`: what is kept, what fails, how programs hear of it, and what sweeps over loopback come to.
 
-use crate::harness::Side;
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    harness::{Daemon, Process, Side},
+    pair::Pair,
+};
+
+/// Whether a process has a file open that has no name.
+fn writes_without_a_name(process: &Process) -> bool {
+    let Ok(open) = std::fs::read_dir(Path::new("/proc").join(process.id().to_string()).join("fd")) else { return false };
+    let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+    // Of the daemon's folder, not of memory.
+    open.filter_map(target).any(|path| path.to_string_lossy().contains("image") && path.to_string_lossy().ends_with("(deleted)"))
+}
+
+/// Starts a bench of disks, and waits until the daemon writes.
+fn start_disks(pair: &Pair) -> Process {
+    std::fs::File::create(pair.client.path("image")).unwrap().set_len(2 << 30).unwrap();
+    let port = pair.daemon.port.to_string();
+    let words = ["bench", "127.0.0.1", "-p", &port, "--routes", "never", "--bidir", "-t", "1", "--omit", "0", "--repeat", "1"];
+    let bench = pair.client.start([&words[..], &["--disk", "image", "--json", "--no-history"]].concat());
+    let begun = Instant::now();
+    while !writes_without_a_name(&pair.daemon.process) && !bench.has_ended() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it writes nothing");
+        thread::sleep(Duration::from_millis(5));
+    }
+    bench
+}
+
+#[test]
+fn a_bench_of_disks_leaves_nothing_when_its_client_is_interrupted_or_killed() {
+    let pair = Pair::new();
+    for signal in [Signal::INT, Signal::KILL] {
+        let bench = start_disks(&pair);
+        assert_eq!(pair.server.names(), [""; 0]);
+        bench.signal(signal);
+        let outcome = bench.finish();
+        if signal == Signal::INT {
+            let report = outcome.document_of("nicstripe-bench-report-1");
+            assert!(report["complete"] == false && report["disk"]["read"].is_object(), "{outcome}");
+            outcome.expect(130);
+        }
+        // The daemon lets go of it too.
+        let begun = Instant::now();
+        while writes_without_a_name(&pair.daemon.process) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it goes on");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(pair.server.names(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_bench_of_disks_leaves_nothing_when_its_daemon_is_killed() {
+    let pair = Pair::new();
+    let bench = start_disks(&pair);
+    pair.daemon.process.kill();
+    assert_eq!(pair.server.names(), [""; 0]);
+    bench.signal(Signal::INT);
+    bench.finish();
+}
 
 #[test]
 fn a_bench_that_reaches_nobody_says_so_in_one_document() {
@@ -30,4 +96,47 @@ fn nothing_is_listed_before_anything_was_measured() {
     assert_eq!(outcome.stdout, "", "{outcome}");
     outcome.expect(0);
     side.run(["bench", "compare", "0badcafe", "feedface"]).expect(11).error(&["0badcafe", "bench list"]);
+}
+
+/// Sweeps over loopback, as short as it may be. What it measures is not looked at, but the shape of the document.
+#[track_caller]
+fn sweep(kind: &str) {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "b", "");
+    server.trust(&client, "a", "");
+    let daemon = Daemon::start(&server, &[]);
+    let port = daemon.port.to_string();
+    let load = ["-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--budget", "12s", "--routes", "never"];
+    let bench = ["bench", "127.0.0.1", "-p", &port, "--link", "127.0.0.1=127.0.1.1", "--json", "--sweep", kind];
+    let outcome = client.run([&bench[..], &load].concat()).expect(0);
+    let report = outcome.document_of("nicstripe-bench-report-1");
+    let [sweep] = &report["sweeps"].as_array().unwrap()[..] else { panic!("{report:#}") };
+    assert_eq!(sweep["kind"], kind, "{sweep:#}");
+    assert!(!sweep["points"].as_array().unwrap().is_empty(), "{sweep:#}");
+    assert_eq!(report["complete"], sweep["stopped"] != "the time was up", "{sweep:#}");
+}
+
+#[test]
+fn a_sweep_of_messages_is_as_the_schema_says() {
+    sweep("message");
+}
+
+#[test]
+fn a_sweep_of_buffers_is_as_the_schema_says() {
+    sweep("buffer");
+}
+
+#[test]
+fn a_sweep_of_connections_is_as_the_schema_says() {
+    sweep("streams");
+}
+
+#[test]
+fn a_sweep_of_buffers_and_connections_is_as_the_schema_says() {
+    sweep("grid");
+}
+
+#[test]
+fn a_sweep_of_packets_is_as_the_schema_says() {
+    sweep("mtu");
 }

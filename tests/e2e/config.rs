@@ -119,6 +119,22 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
 }
 
 #[test]
+fn a_hangup_takes_over_what_peers_may_have_in_benches() {
+    let pair = pair_with(&format!("{ON_LOOPBACK}[bench]\nenabled = false\n"), &[]);
+    let port = pair.daemon.port.to_string();
+    let bench = || {
+        let options =
+            ["-p", &port, "--link", "127.0.0.2=127.0.1.2", "--link", "127.0.0.3=127.0.1.3", "-t", "1", "-O", "0.1", "-R", "--repeat", "1"];
+        pair.client.run([&["bench", "127.0.0.1"], &options[..]].concat())
+    };
+    bench().expect(5).error(&["takes part in no bench"]);
+    write(&pair.server, ON_LOOPBACK);
+    pair.daemon.process.signal(Signal::HUP);
+    pair.daemon.process.await_stderr("configuration read again");
+    bench().expect(0);
+}
+
+#[test]
 fn a_status_signal_says_what_the_daemon_does() {
     let pair = Pair::new();
     pair.client.write("file", b"bytes");

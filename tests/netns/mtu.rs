@@ -15,7 +15,10 @@ use std::{
 use nicstripe_lab::{Host, LinkSpec};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::hosts::{Hosts, Rights, side};
+use crate::{
+    harness::Process,
+    hosts::{Hosts, Rights, side},
+};
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![
     an_mtu_is_put_back_when_its_user_is_killed,
@@ -24,6 +27,10 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     an_mtu_whose_user_and_helper_were_killed_is_put_back_at_the_next_start,
     without_the_right_to_it_a_left_mtu_is_an_error,
     what_a_helper_refuses_changes_nothing,
+    a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was,
+    a_bench_that_is_killed_in_the_middle_of_its_sizes_leaves_the_mtu_as_it_was,
+    a_bench_that_is_interrupted_leaves_the_mtu_as_it_was_and_has_a_report,
+    without_the_right_to_it_a_bench_computes_other_sizes_and_says_why,
 ];
 
 const HELPER: &str = env!("CARGO_BIN_EXE_nicstripe-routes");
@@ -169,5 +176,83 @@ fn what_a_helper_refuses_changes_nothing() {
     assert!(child.wait().unwrap().success());
 }
 
+/// Hosts whose two cables carry jumbo frames.
+fn jumbo(rights: bool) -> Hosts {
+    let links = [LinkSpec::mbit(200).with_mtu(9000); 2];
+    if rights { Hosts::with_rights_of_the_client(&links) } else { Hosts::joined_by(&links) }
+}
+
+/// Begins a bench that sweeps sizes of packets, with points as short as they may be.
+fn start_bench(hosts: &Hosts, arguments: &[&str]) -> Process {
+    let port = hosts.daemon.port.to_string();
+    let bench = ["bench", "10.77.1.2", "-p", &port, "-R", "-t", "1", "-O", "0", "-i", "0.1", "--repeat", "1", "--sweep", "mtu"];
+    hosts.client.start([&bench[..], arguments].concat())
+}
+
+fn both(hosts: &Hosts) -> [u32; 2] {
+    ["eth1", "eth2"].map(|interface| mtu(hosts, interface))
+}
+
+#[track_caller]
+fn await_both(hosts: &Hosts, is_it: impl Fn([u32; 2]) -> bool, within: Duration) {
+    let begun = Instant::now();
+    while !is_it(both(hosts)) {
+        assert!(begun.elapsed() < within, "{:?}", both(hosts));
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The points of the only sweep of a report: size, and whether it was computed.
+fn points(report: &serde_json::Value) -> Vec<(u64, bool)> {
+    let points = report["sweeps"][0]["points"].as_array().unwrap();
+    points.iter().map(|point| (point["size"].as_u64().unwrap(), point["computed"] == true)).collect()
+}
+
+fn a_bench_measures_other_sizes_of_packets_and_puts_back_what_there_was() {
+    let hosts = jumbo(true);
+    let bench = start_bench(&hosts, &["--json"]);
+    for size in [1500, 4000] {
+        await_both(&hosts, |found| found == [size; 2], BENCH);
+    }
+    let outcome = bench.finish().expect(0);
+    let report = outcome.document_of("nicstripe-bench-report-1");
+    assert_eq!(points(&report), [(1500, false), (4000, false), (9000, false)], "{report:#}");
+    assert_eq!((both(&hosts), &report["complete"]), ([9000; 2], &true.into()));
+    // A file beside the records is written for each change, and none is left.
+    assert_eq!(hosts.client.run(["routes", "list"]).expect(0).stdout, "");
+}
+
+fn a_bench_that_is_killed_in_the_middle_of_its_sizes_leaves_the_mtu_as_it_was() {
+    let hosts = jumbo(true);
+    let bench = start_bench(&hosts, &[]);
+    await_both(&hosts, |found| found == [4000; 2], BENCH);
+    bench.kill();
+    await_both(&hosts, |found| found == [9000; 2], DEADLINE);
+    assert_eq!(hosts.client.run(["routes", "list"]).expect(0).stdout, "");
+}
+
+fn a_bench_that_is_interrupted_leaves_the_mtu_as_it_was_and_has_a_report() {
+    let hosts = jumbo(true);
+    let bench = start_bench(&hosts, &["--json"]);
+    await_both(&hosts, |found| found == [4000; 2], BENCH);
+    bench.signal(Signal::INT);
+    let outcome = bench.finish().expect(130);
+    assert_eq!(both(&hosts), [9000; 2]);
+    let report = outcome.document_of("nicstripe-bench-report-1");
+    assert_eq!((&report["complete"], &report["sweeps"][0]["stopped"]), (&false.into(), &"interrupted".into()), "{report:#}");
+    assert_eq!(points(&report), [(1500, false)]);
+}
+
+fn without_the_right_to_it_a_bench_computes_other_sizes_and_says_why() {
+    let hosts = jumbo(false);
+    let outcome = start_bench(&hosts, &["--json"]).finish().expect(0);
+    assert!(outcome.stderr.contains("CAP_NET_ADMIN"), "{outcome}");
+    let report = outcome.document_of("nicstripe-bench-report-1");
+    assert_eq!(points(&report), [(1500, true), (4000, true), (9000, false)]);
+    assert_eq!(both(&hosts), [9000; 2]);
+}
+
+/// How long a bench may take to come to some point: a second each, and as long again on a busy machine.
+const BENCH: Duration = Duration::from_secs(40);
 const DONE: u8 = 0;
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -109,7 +109,8 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "KIND")]
     pub(crate) sweep: Vec<Sweep>,
 
-    /// Measure the stages of a copy too: reading FILE here, the network, writing in the daemon's folder (beside NAME), and all of it
+    /// Measure the stages of a copy too: reading FILE here, the network, writing where NAME would go there, and all of it; with --reverse
+    /// from there to here. Nothing is kept
     #[arg(long, value_name = "FILE[=NAME]", value_parser = parse_disk)]
     pub(crate) disk: Option<Disk>,
 

@@ -10,7 +10,7 @@ use nicstripe::{
 };
 
 use super::{
-    arguments::Measure,
+    arguments::{Disk, Measure},
     history::History,
     session::{Ended, Measurement, Session, watch},
     show::Show,
@@ -71,6 +71,7 @@ async fn connect(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: 
         .links(measure.link.clone())
         .exclude_links(measure.exclude_link.clone())
         .route_keeper(routes)
+        .socket_buffer(measure.window)
         .family(measure.ip_version.only());
     let builder = match measure.streams {
         Some(streams) => builder.streams(streams),
@@ -103,7 +104,7 @@ impl Measurement for Library {
 
 impl Measure {
     fn plan(&self) -> BenchPlan {
-        let disk = self.disk.clone().map(|disk| DiskPlan { source: disk.source, target: disk.target, bytes: DISK_BYTES });
+        let disk = |disk: Disk| DiskPlan { file: disk.source, name: disk.target, reverse: self.reverse, bytes: DISK_BYTES };
         BenchPlan {
             phases: self.phases(),
             load: self.load,
@@ -113,7 +114,7 @@ impl Measure {
             message_bytes: u32::try_from(self.length).unwrap_or(u32::MAX),
             socket_buffer: self.window,
             sweeps: self.sweeps(),
-            disk,
+            disk: self.disk.clone().map(disk),
             budget: self.budget,
             ..BenchPlan::default()
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use nicstripe::bench::{BenchEvent, BenchLink, Phase, Run, SweepKind, SweepPoint, Way};
+use nicstripe::bench::{BenchEvent, BenchLink, Phase, RoundTrips, Run, SweepKind, SweepPoint, Way};
 
 use super::{
     reading::phase_text,
     table::kind_text,
-    unit::{RateUnit, percent, size},
+    unit::{RateUnit, milliseconds, percent, size},
 };
 use crate::quantity::Clock;
 
@@ -16,6 +16,8 @@ use crate::quantity::Clock;
 pub(crate) struct Live {
     links: Vec<Link>,
     load: Option<Load>,
+    /// The round trips that were measured last.
+    idle: Option<String>,
     point: Option<String>,
     waiting: Option<String>,
 }
@@ -55,6 +57,7 @@ impl Live {
         match event {
             BenchEvent::Waiting { ahead, wait } => return self.wait(*ahead, *wait),
             BenchEvent::Connected { links } => self.connect(links),
+            BenchEvent::Idle { link, round_trips } => self.know_idle(*link, round_trips),
             BenchEvent::Began { phase, repeat, links } => self.begin(*phase, *repeat, links),
             BenchEvent::Sample { way, interval, links, .. } => self.sample(*way, links, interval.dt_us, &interval.bytes),
             BenchEvent::RunDone(run) => self.end(run),
@@ -88,8 +91,8 @@ impl Live {
 
     /// Says in one line how far it is.
     pub(crate) fn status(&self) -> String {
-        if let Some(waiting) = &self.waiting {
-            return waiting.clone();
+        if let Some(text) = self.waiting.as_ref().or(self.idle.as_ref()) {
+            return text.clone();
         }
         let rate: u64 = self.links.iter().filter(|link| link.is_loaded).map(Link::rate).sum();
         format!("{}: {}", self.title(), self.numbers(rate, None))
@@ -112,8 +115,14 @@ impl Live {
         self.links = links.iter().map(|facts| Link { facts: facts.clone(), rates: [None; 2], most: 0, is_loaded: false }).collect();
     }
 
+    fn know_idle(&mut self, id: u32, round_trips: &RoundTrips) {
+        let Some(link) = self.links.iter_mut().find(|link| link.facts.id == id) else { return };
+        link.facts.rtt_idle = Some(*round_trips);
+        self.idle = Some(format!("round trips of {id} {}: {} ms", link.name(), milliseconds(round_trips.p50_us)));
+    }
+
     fn begin(&mut self, phase: Phase, repeat: u32, links: &[u32]) {
-        (self.waiting, self.point) = (None, None);
+        (self.waiting, self.idle, self.point) = (None, None, None);
         self.load = Some(Load { phase, repeat });
         for link in &mut self.links {
             link.is_loaded = links.contains(&link.facts.id);
@@ -203,8 +212,13 @@ pub(crate) mod tests {
 
     /// The events that a bench with this report would have had.
     pub(crate) fn events(report: &BenchReport) -> Vec<BenchEvent> {
-        let mut events =
-            vec![BenchEvent::Waiting { ahead: 1, wait: Duration::from_secs(150) }, BenchEvent::Connected { links: report.links.clone() }];
+        let known = |link: &BenchLink| BenchLink { rtt_idle: None, ..link.clone() };
+        let mut events = vec![
+            BenchEvent::Waiting { ahead: 1, wait: Duration::from_secs(150) },
+            BenchEvent::Connected { links: report.links.iter().map(known).collect() },
+        ];
+        let idle = |link: &BenchLink| Some(BenchEvent::Idle { link: link.id, round_trips: link.rtt_idle? });
+        events.extend(report.links.iter().filter_map(idle));
         for run in &report.runs {
             let (phase, repeat) = (run.phase, run.repeat);
             let mut links: Vec<u32> = run.flows.iter().map(|flow| flow.link).collect();
@@ -241,11 +255,18 @@ pub(crate) mod tests {
     #[test]
     fn alone_shows_one_link_and_both_ways_count_twice() {
         let report = samples::good();
-        let rows = live(&report, 4).rows();
+        let rows = live(&report, 4 + report.links.len()).rows();
         assert_eq!(rows.len(), 2, "{rows:?}");
         let both = events(&report).iter().position(|event| matches!(event, BenchEvent::RunDone(run) if run.phase == Phase::Both));
         let rows = live(&report, both.unwrap() + 1).rows();
         assert!(rows[0].text.contains("of 3765.9") && rows[0].part > 0.97, "{rows:?}");
+    }
+
+    #[test]
+    fn round_trips_are_told_until_the_first_load() {
+        let report = samples::good();
+        assert_eq!(live(&report, 3).status(), "round trips of 1 eth1: 0.040 ms");
+        assert!(live(&report, 3 + report.links.len()).status().starts_with("alone 1"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! [`arguments`] is what may be typed. [`session`] runs one bench from connecting to the exit code; [`live`] is what is known while it runs,
 //! [`bars`], [`stream`] and [`show`] draw that. All else is a function of the report: [`reading`] has the questions that [`table`], [`html`]
-//! and [`prom`] ask of it, [`remedy`] what helps, [`unit`] how numbers are printed, [`outcome`] the exit code. [`history`] keeps reports,
+//! and [`prom`] ask of it, [`remedy`] what helps, [`swept`] is the part of [`table`] about sweeps, [`unit`] how numbers are printed, [`outcome`] the exit code. [`history`] keeps reports,
 //! [`stored`] and [`versus`] show them, [`files`] writes them. [`library`] is what the library does in it.
 
 pub(crate) mod arguments;
@@ -23,6 +23,7 @@ mod session;
 mod show;
 mod stored;
 mod stream;
+mod swept;
 mod table;
 mod unit;
 mod versus;

@@ -141,7 +141,18 @@ impl Model {
         let total: u64 = flows.iter().map(|flow| flow.bytes).sum();
         let bps = |bytes: u64| (bytes as f64 * 8e6 / WINDOW_US as f64) as u64;
         let cpu = ends(Some(cpu(total, 0.011)), Some(cpu(total, 0.019)));
-        Run { phase, repeat, began_us, window_us: WINDOW_US, stable: true, flows, total_bps: bps(total), cpu, intervals }
+        Run {
+            phase,
+            repeat,
+            began_us,
+            window_us: WINDOW_US,
+            stable: true,
+            flows,
+            total_bps: bps(total),
+            cpu,
+            intervals,
+            other_transfers: Some(0),
+        }
     }
 
     fn rate(&self, phase: Phase, index: usize) -> f64 {
@@ -307,7 +318,7 @@ fn cpu(bytes: u64, seconds_a_gigabit: f64) -> CpuUse {
         system_us: part(0.5),
         softirq_us: part(0.2),
         process_us: part(0.7),
-        worst_core_pct: 31.0,
+        worst_core_pct: Some(31.0),
         throttled_us: None,
     }
 }
@@ -425,6 +436,7 @@ pub(crate) fn swept() -> BenchReport {
 pub(crate) fn with_disk() -> BenchReport {
     let rate = |mbit: u64| Some(point_rate(mbit as f64 * 1e6, 3));
     let disk = DiskReport {
+        way: Way::ToDaemon,
         bytes: 4 << 30,
         read: rate(4_210),
         network: rate(1_881),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe::bench::{BenchEvent, BenchLink, Interval, Phase, Run, SweepKind, SweepPoint, Way};
+use nicstripe::bench::{BenchEvent, BenchLink, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint, Way};
 use serde::Serialize;
 
 use crate::{
@@ -75,6 +75,10 @@ enum Kind<'a> {
     Connected {
         links: &'a [BenchLink],
     },
+    Idle {
+        link: u32,
+        round_trips: RoundTrips,
+    },
     Began {
         phase: Phase,
         repeat: u32,
@@ -110,6 +114,7 @@ impl<'a> Kind<'a> {
         Some(match event {
             BenchEvent::Waiting { ahead, wait } => Self::Waiting { ahead: *ahead, wait_s: seconds(*wait) },
             BenchEvent::Connected { links } => Self::Connected { links },
+            BenchEvent::Idle { link, round_trips } => Self::Idle { link: *link, round_trips: *round_trips },
             BenchEvent::Began { phase, repeat, links } => Self::Began { phase: *phase, repeat: *repeat, links },
             BenchEvent::Sample { phase, repeat, way, interval, links } => {
                 Self::Sample { phase: *phase, repeat: *repeat, way: *way, interval, links }

@@ -241,6 +241,7 @@ impl Service<'_> {
         let new = Settings::load(self.args, self.home)?;
         self.log.set(&new.log_filter)?;
         self.daemon.set_limits(new.limits.clone());
+        self.daemon.set_bench_limits(new.bench.clone());
         for key in self.settings.fixed_that_differ(&new) {
             tracing::warn!(key, "a change of this takes a restart");
         }

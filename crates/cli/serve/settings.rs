@@ -100,7 +100,6 @@ impl Settings {
             ("announce", self.announce != new.announce),
             ("metrics", self.metrics != new.metrics),
             ("log.format", self.log_format != new.log_format),
-            ("bench", self.bench != new.bench),
             ("limits.greetings", old.greetings != limits.greetings),
             ("limits.greetings-per-address", old.greetings_per_address != limits.greetings_per_address),
             ("limits.handshakes-per-second", old.handshakes_per_second != limits.handshakes_per_second),

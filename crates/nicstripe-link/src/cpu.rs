@@ -83,6 +83,25 @@ impl CpuReading {
     }
 }
 
+impl CpuReading {
+    /// Returns how long each core was not free since an earlier reading of the same meter, by the cores' numbers; zero for those that were
+    /// switched off at one of the two.
+    pub fn cores_since(&self, earlier: &Self) -> Vec<Duration> {
+        let Some((now, then)) = self.machine.as_ref().zip(earlier.machine.as_ref()) else { return Vec::new() };
+        let mut busy = Vec::new();
+        for (number, times) in &now.cores {
+            let place = *number as usize;
+            let spent = then.times_of(*number).map(|then| times.since(then).busy()).unwrap_or_default();
+            if place >= MOST_CORES {
+                continue;
+            }
+            busy.resize(busy.len().max(place + 1), Duration::ZERO);
+            busy[place] = spent;
+        }
+        busy
+    }
+}
+
 /// What was spent between two readings. Times of the machine have the grain of the kernel's clock tick, 10 ms in most places.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuSpent {
@@ -112,9 +131,12 @@ struct Machine {
 
 impl Machine {
     fn worst_core(&self, earlier: &Self) -> Option<f64> {
-        let of = |number: u32| earlier.cores.iter().find(|(earlier, _)| *earlier == number).map(|(_, times)| times);
-        let spent = self.cores.iter().filter_map(|(number, times)| Some(times.since(of(*number)?)));
+        let spent = self.cores.iter().filter_map(|(number, times)| Some(times.since(earlier.times_of(*number)?)));
         spent.filter_map(|spent| spent.busy_share()).max_by(f64::total_cmp)
+    }
+
+    fn times_of(&self, number: u32) -> Option<&Times> {
+        self.cores.iter().find(|(core, _)| *core == number).map(|(_, times)| times)
     }
 }
 
@@ -140,8 +162,12 @@ impl Times {
         }
     }
 
+    fn busy(&self) -> Duration {
+        self.user.saturating_add(self.system).saturating_add(self.interrupts).saturating_add(self.stolen)
+    }
+
     fn busy_share(&self) -> Option<f64> {
-        let busy = self.user.saturating_add(self.system).saturating_add(self.interrupts).saturating_add(self.stolen);
+        let busy = self.busy();
         let all = busy.saturating_add(self.idle);
         (!all.is_zero()).then(|| busy.as_secs_f64() / all.as_secs_f64())
     }
@@ -327,6 +353,8 @@ pub(crate) fn parse(text: &str) {
     let _ = (throttled(text), quota_two(text), quota_one(first, second));
 }
 
+/// More than any kernel is built for (`CONFIG_NR_CPUS`).
+const MOST_CORES: usize = 8192;
 /// Deeper than any tree of groups that people make; each level is a file to be read.
 const MOST_LEVELS: usize = 16;
 

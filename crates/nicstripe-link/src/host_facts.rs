@@ -23,6 +23,8 @@ pub struct HostFacts {
     pub cpu_mhz: Option<u32>,
     /// Congestion control of new connections in the calling thread's network namespace.
     pub congestion: Option<String>,
+    /// Whether TCP has timestamps there, which take 12 bytes of each packet.
+    pub timestamps: Option<bool>,
     /// The most that SO_RCVBUF may ask for (`net.core.rmem_max`), in bytes.
     pub receive_buffer_max: Option<u64>,
     /// The most that SO_SNDBUF may ask for (`net.core.wmem_max`), in bytes.
@@ -45,6 +47,7 @@ impl HostFacts {
             cores: sched_getaffinity(None).ok().map(|set| set.count()).filter(|count| *count > 0),
             cpu_mhz: megahertz(|file| text(Path::new(FREQUENCIES).join(file)), &cpuinfo),
             congestion: text("/proc/sys/net/ipv4/tcp_congestion_control").and_then(|text| plain(&text)),
+            timestamps: text("/proc/sys/net/ipv4/tcp_timestamps").and_then(|text| number(&text)).map(|value| value != 0),
             receive_buffer_max: text("/proc/sys/net/core/rmem_max").and_then(|text| number(&text)),
             send_buffer_max: text("/proc/sys/net/core/wmem_max").and_then(|text| number(&text)),
             cpu_quota_millicores: CpuMeter::new().quota_millicores(),

@@ -532,6 +532,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
     fn an_error_says_the_same_on_both_sides() {
         let destination = v4().destination;
         let (lo, route) = (InterfaceIndex(1), Request::Add(HostRoute { interface: InterfaceIndex(1), ..v4() }));

@@ -66,7 +66,7 @@ pub struct CopyOptions {
 impl From<CopyOptions> for PutOptions {
     fn from(options: CopyOptions) -> Self {
         let CopyOptions { replace, restart, preserve, verify, delta, in_place, .. } = options;
-        Self { replace, restart, preserve, verify, delta, in_place }
+        Self { replace, restart, preserve, verify, delta, in_place, trial: false }
     }
 }
 
@@ -88,6 +88,7 @@ pub struct ClientBuilder {
     routes: RoutePolicy,
     state_dir: Option<PathBuf>,
     route_keeper: Option<Arc<RouteKeeper>>,
+    socket_buffer: Option<u64>,
 }
 
 impl ClientBuilder {
@@ -125,6 +126,13 @@ impl ClientBuilder {
     /// where loss meets a long round trip.
     pub fn streams(mut self, streams: u8) -> Self {
         self.streams = Some(streams.clamp(1, MOST_STREAMS));
+        self
+    }
+
+    /// Gives the sockets send and receive buffers of so many bytes before they connect, instead of letting the kernel size them: a buffer that is
+    /// set later does not count for the window that the connection begins with. The kernel cuts silently at its own limits. For measurements.
+    pub fn socket_buffer(mut self, bytes: Option<u64>) -> Self {
+        self.socket_buffer = bytes;
         self
     }
 
@@ -223,6 +231,7 @@ impl Client {
             routes: RoutePolicy::default(),
             state_dir: None,
             route_keeper: None,
+            socket_buffer: None,
         }
     }
 
@@ -231,14 +240,24 @@ impl Client {
     ///
     /// Has to be called within a tokio runtime.
     pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
-        self.start(Job::Put { source: source.to_owned(), name, options })
+        self.start(Job::Put { source: source.to_owned(), name, options, trial: false })
+    }
+
+    /// Sends a file as [`Client::put`] does, to a daemon that makes it durable and keeps nothing of it.
+    pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
+        self.start(Job::Put { source: source.to_owned(), name, options: CopyOptions::default(), trial: true })
+    }
+
+    /// Fetches a file as [`Client::get`] does, makes it durable and keeps nothing of it.
+    pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
+        self.start(Job::Get { name, target: target.to_owned(), options: CopyOptions::default(), trial: true })
     }
 
     /// Fetches the file `name` of the daemon's root. Where `target` is a directory, the file goes into it under its own name.
     ///
     /// Has to be called within a tokio runtime.
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
-        self.start(Job::Get { name, target: target.to_owned(), options })
+        self.start(Job::Get { name, target: target.to_owned(), options, trial: false })
     }
 
     /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for the root itself: each source goes into it
@@ -314,12 +333,18 @@ impl Client {
         &self.inner.host
     }
 
-    /// Connects once more, with so many connections a link where that is said.
-    pub(crate) async fn another(&self, streams: Option<u8>) -> Result<Self, Error> {
+    /// Connects once more, with so many connections a link where that is said, and with these socket buffers.
+    pub(crate) async fn another(&self, streams: Option<u8>, socket_buffer: Option<u64>) -> Result<Self, Error> {
         let mut settings = self.inner.settings.clone();
+        settings.socket_buffer = socket_buffer;
         settings.streams = streams.map(|streams| streams.clamp(1, MOST_STREAMS)).or(settings.streams);
         settings.identity = Some(self.inner.identity.clone());
         settings.connect(&self.inner.host).await
+    }
+
+    /// What changes MTUs for a measurement; `None` without a state directory.
+    pub(crate) fn keeper(&self) -> Option<RouteKeeper> {
+        self.inner.settings.session_routes()
     }
 
     /// Ends the session in order. Transfers that run are interrupted and can be resumed.

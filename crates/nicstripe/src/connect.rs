@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, tcp_info, tune};
+use nicstripe_link::{InterfaceName, StreamOptions, UserTimeout, pinned_socket, set_buffers, tcp_info, tune};
 use nicstripe_proto::{
     BitRate, Frame, LAST_PATH, PathId, PathLoss, SessionId,
     message::{Hello, MAX_PADDING, PeerInterface, Refusal, RefusalCode, VERSION, Welcome},
@@ -56,6 +56,8 @@ pub(crate) struct Connector {
     narrow: Mutex<HashSet<(String, IpAddr)>>,
     /// Whether the daemon has welcomed us.
     met: AtomicBool,
+    /// Bytes of the sockets' buffers, where the kernel does not size them.
+    socket_buffer: Option<u64>,
 }
 
 /// The first connection of a session.
@@ -84,7 +86,13 @@ impl Connector {
             pinned,
             narrow: Mutex::default(),
             met: AtomicBool::new(false),
+            socket_buffer: None,
         }
+    }
+
+    /// The same with sockets that have buffers of so many bytes from the start.
+    pub(crate) fn with_socket_buffer(self, socket_buffer: Option<u64>) -> Self {
+        Self { socket_buffer, ..self }
     }
 
     /// Makes the session.
@@ -139,7 +147,7 @@ impl Connector {
             padding,
         };
         let connect = async |segment| {
-            let connected = connect_tcp(plan, timeout, segment).await;
+            let connected = connect_tcp(plan, timeout, segment, self.socket_buffer).await;
             connected.map_err(|source| Error::Connect { address: plan.remote, source })
         };
         let narrow = self.is_narrow(plan);
@@ -280,11 +288,16 @@ pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> 
     Some(aimed_at? == arrived?)
 }
 
-/// Opens a TCP connection as planned; `segment` is the largest that either end may send, where that is not left to the kernel.
-async fn connect_tcp(plan: &PathPlan, timeout: Duration, segment: Option<u32>) -> io::Result<TcpStream> {
+/// Opens a TCP connection as planned; `segment` is the largest that either end may send, and `buffer` what the socket may hold each way,
+/// where that is not left to the kernel.
+async fn connect_tcp(plan: &PathPlan, timeout: Duration, segment: Option<u32>, buffer: Option<u64>) -> io::Result<TcpStream> {
     let interface: InterfaceName = plan.interface.parse().map_err(io::Error::other)?;
     let socket = pinned_socket(Some(&interface), plan.local, plan.remote)?;
     tune_stream(&socket, segment);
+    // Before the handshake, in which the window is offered and its scale settled.
+    if let Some(bytes) = buffer {
+        set_buffers(&socket, bytes)?;
+    }
     let socket = TcpSocket::from_std_stream(socket.into());
     tokio::time::timeout(timeout, socket.connect(plan.remote)).await?
 }
@@ -384,6 +397,31 @@ mod tests {
         assert_eq!(probe.second_timeout(Duration::from_millis(3)), None, "who answers a small greeting at once has not seen the large one");
         assert_eq!(probe.second_timeout(Duration::from_millis(400)), Some(Duration::from_millis(1700)));
         assert_eq!(probe.second_timeout(Duration::from_secs(4)), Some(GREETING_TIMEOUT));
+    }
+
+    #[tokio::test]
+    async fn the_first_window_that_is_offered_fits_into_the_buffer_that_was_asked_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let plan = PathPlan {
+            interface: "lo".into(),
+            local: None,
+            remote: listener.local_addr().unwrap(),
+            peer_interface: None,
+            capacity: Default::default(),
+            cap: None,
+            named: true,
+            contact_only: false,
+            no_data: false,
+        };
+        for (buffer, fits) in [(None, false), (Some(8192), true)] {
+            let ours = connect_tcp(&plan, CONNECT_TIMEOUT, None, buffer).await.unwrap();
+            let (theirs, _) = listener.accept().await.unwrap();
+            // Linux sets twice as much aside, and offers at most that.
+            let window = tcp_info(&theirs).unwrap().snd_wnd;
+            assert!(window.is_none_or(|window| (window <= 2 * 8192) == fits), "{buffer:?}: {window:?}");
+            let got = nicstripe_link::buffers(&ours).unwrap();
+            assert!((got.send == 8192 && got.receive == 8192) == fits, "{got:?}");
+        }
     }
 
     #[test]

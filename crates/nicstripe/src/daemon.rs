@@ -27,7 +27,7 @@ use nicstripe_proto::{SessionId, message::CloseCode};
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::metrics::{Live, MeterId, Meters};
+pub(crate) use self::metrics::{JobCounts, Live, MeterId, Meters};
 pub(crate) use self::service::Service;
 use self::{
     gate::Gate,
@@ -198,7 +198,7 @@ impl DaemonBuilder {
             paths: Arc::new(Semaphore::new(limits.paths)),
             limits: RwLock::new(Arc::new(limits)),
             meters: Arc::default(),
-            bench: self.bench,
+            bench: RwLock::new(self.bench),
             benches: Arc::default(),
             ending: CancellationToken::new(),
             routes: self.routes,
@@ -287,7 +287,7 @@ pub(crate) struct Shared {
     paths: Arc<Semaphore>,
     limits: RwLock<Arc<Limits>>,
     meters: Arc<Meters>,
-    bench: BenchLimits,
+    bench: RwLock<BenchLimits>,
     /// Who benches, and who waits for that.
     benches: Arc<Admissions>,
     /// Cancelled when it is to end: from then on no session begins.
@@ -306,6 +306,11 @@ impl Shared {
     /// The limits as they are now: they may change while the daemon runs.
     fn limits(&self) -> Arc<Limits> {
         self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What peers may have in benches as it is now.
+    fn bench_limits(&self) -> BenchLimits {
+        self.bench.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Entry>> {

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -35,6 +35,8 @@ pub struct RouteKeeper {
     /// Interfaces whose MTU it has changed.
     mtus: Mutex<BTreeSet<InterfaceIndex>>,
     count: AtomicU32,
+    /// Set when it is dropped: a change that was asked for and has not begun is not made any more.
+    is_gone: Arc<AtomicBool>,
 }
 
 impl RouteKeeper {
@@ -74,7 +76,7 @@ impl RouteKeeper {
     }
 
     fn sharing(policy: RoutePolicy, shared: Arc<Shared>) -> Self {
-        Self { policy, shared, held: Mutex::default(), mtus: Mutex::default(), count: AtomicU32::new(0) }
+        Self { policy, shared, held: Mutex::default(), mtus: Mutex::default(), count: AtomicU32::new(0), is_gone: Arc::default() }
     }
 
     /// Has a route to `destination` by `interface`, where the policy wants one. Twice is once.
@@ -141,7 +143,8 @@ impl RouteKeeper {
         let interface = InterfaceIndex(interface);
         // Noted before it is asked for, so that the keeper's end puts it back whatever becomes of this call.
         let is_new = lock(&self.mtus).insert(interface);
-        let set = self.shared.call_mtu(move |shared| shared.set_mtu(interface, mtu, longest, is_new)).await;
+        let is_gone = self.is_gone.clone();
+        let set = self.shared.call_mtu(move |shared| shared.set_mtu(interface, mtu, longest, is_new, &is_gone)).await;
         if is_new && set.is_err() {
             lock(&self.mtus).remove(&interface);
         }
@@ -163,6 +166,11 @@ impl RouteKeeper {
             lock(&self.mtus).remove(&interface);
         }
         restored
+    }
+
+    /// When host routes are installed.
+    pub fn policy(&self) -> RoutePolicy {
+        self.policy
     }
 
     /// How many routes it has.
@@ -208,6 +216,7 @@ impl RouteKeeper {
 
 impl Drop for RouteKeeper {
     fn drop(&mut self) {
+        self.is_gone.store(true, Ordering::Release);
         for interface in std::mem::take(&mut *lock(&self.mtus)) {
             if let Err(error) = self.shared.restore_mtu(interface) {
                 tracing::warn!(%interface, error = %crate::logged::logged_error(&error), "an MTU was not put back");
@@ -257,8 +266,11 @@ impl Shared {
     }
 
     /// `is_new`: for a keeper that had not changed it so far.
-    fn set_mtu(&self, interface: InterfaceIndex, mtu: u32, longest: Duration, is_new: bool) -> Result<u32, MtuError> {
+    fn set_mtu(&self, interface: InterfaceIndex, mtu: u32, longest: Duration, is_new: bool, is_gone: &AtomicBool) -> Result<u32, MtuError> {
         let mut state = self.state();
+        if is_gone.load(Ordering::Acquire) {
+            return Err(MtuError::Ending { interface });
+        }
         if is_new && !state.mtus.insert(interface) {
             return Err(MtuError::HeldElsewhere { interface });
         }

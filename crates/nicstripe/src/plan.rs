@@ -15,7 +15,7 @@ use crate::{
     error::Error,
     here,
     link::{Family, LinkEnd, LinkRequest},
-    session::{Capacities, Capacity, PathPlan},
+    session::{Capacities, Capacity, LinkRates, PathPlan},
 };
 
 /// What this machine tells a peer of its interfaces.
@@ -203,23 +203,26 @@ pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interf
 
 /// Returns most goodput over a link with packets of its full size, and with small ones.
 fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacities {
-    let with = |mtu: u32| capacity(ours, theirs, mtu, ipv6);
+    let rate = |bps: Option<u64>| bps.map(BitRate);
+    let rates = LinkRates {
+        line: rate(ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps).min()),
+        shapers: [rate(ours.egress_limit_bps), rate(theirs.egress_limit_bps)],
+    };
+    let with = |mtu: u32| capacity(&rates, mtu, ipv6);
     let full = ours.mtu.min(theirs.mtu);
-    Capacities { full: with(full), narrow: with(full.min(SMALL_MTU)) }
+    Capacities { full: with(full), narrow: with(full.min(SMALL_MTU)), rates }
 }
 
 /// Returns most goodput over a link: the line rate of its slower end, what a shaper at the sending end lets out, less all headers.
 ///
 /// See [`Theory`]; a shaper counts less of each packet than the wire takes. 1 GbE: 941.5 Mbit/s.
-fn capacity(ours: &PeerInterface, theirs: &PeerInterface, mtu: u32, ipv6: bool) -> Capacity {
+fn capacity(rates: &LinkRates, mtu: u32, ipv6: bool) -> Capacity {
     // A packet is not longer than its length can say, whatever the interface claims (lo: 65,536).
-    let of = |rate: u64| Theory { ip: if ipv6 { IpVersion::V6 } else { IpVersion::V4 }, ..Theory::usual(BitRate(rate), mtu.min(65_536)) };
-    let line = ours.line_rate_bps.into_iter().chain(theirs.line_rate_bps).min().map(|rate| of(rate).goodput());
-    let from = |sender: &PeerInterface| {
-        let shaped = sender.egress_limit_bps.map(|rate| of(rate).goodput_of_shaper());
-        line.into_iter().chain(shaped).min()
-    };
-    Capacity { outgoing: from(ours), incoming: from(theirs) }
+    let of = |rate: BitRate| Theory { ip: if ipv6 { IpVersion::V6 } else { IpVersion::V4 }, ..Theory::usual(rate, mtu.min(65_536)) };
+    let line = rates.line.map(|rate| of(rate).goodput());
+    let behind = |shaper: Option<BitRate>| line.into_iter().chain(shaper.map(|rate| of(rate).goodput_of_shaper())).min();
+    let [outgoing, incoming] = rates.shapers.map(behind);
+    Capacity { outgoing, incoming }
 }
 
 /// Whether a user means this candidate.

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "bench/disks.rs"]
+mod disks;
 mod harness;
 #[path = "bench/loads.rs"]
 mod loads;
 #[path = "bench/queue.rs"]
 mod queue;
+#[path = "bench/sweeps.rs"]
+mod sweeps;
 
 use std::time::Duration;
 

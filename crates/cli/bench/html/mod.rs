@@ -193,8 +193,8 @@ fn processors(reading: Reading<'_>) -> String {
         Some(format!("The busiest core of {name} was at {most:.0} %."))
     };
     let told = [
-        worst(&ours, |run| Some(run.cpu.client?.worst_core_pct)),
-        worst(&theirs, |run| Some(run.cpu.daemon?.worst_core_pct)),
+        worst(&ours, |run| run.cpu.client?.worst_core_pct),
+        worst(&theirs, |run| run.cpu.daemon?.worst_core_pct),
         mhz.client.map(|mhz| format!("{ours}: {mhz:.3} MHz for a Mbit/s.")),
         mhz.daemon.map(|mhz| format!("{theirs}: {mhz:.3} MHz for a Mbit/s.")),
     ];
@@ -207,8 +207,11 @@ fn disks(reading: Reading<'_>) -> String {
     let [ours, theirs] = reading.machines();
     let system = |name: &Option<String>| name.as_ref().map_or_else(String::new, |name| format!(" ({})", escaped(name.as_bytes())));
     let systems = &disk.file_systems;
-    let names = [format!("{ours}{}", system(&systems.client)), "all links".into(), format!("{theirs}{}", system(&systems.daemon))];
-    let caption = format!("{} by each stage; writing counts the sync that makes it durable.", size(disk.bytes));
+    let mut names = [format!("{ours}{}", system(&systems.client)), "all links".into(), format!("{theirs}{}", system(&systems.daemon))];
+    if disk.way == Way::ToClient {
+        names.reverse();
+    }
+    let caption = format!("{} by each stage; writing counts the sync that makes it durable. Nothing of it was kept.", size(disk.bytes));
     let drawing = disk::draw(disk, names).unwrap_or_default();
     section("From disk to disk", "", &figure(&drawing, &caption))
 }

@@ -53,6 +53,18 @@ fn a_core_that_was_switched_on_meanwhile_is_not_compared() {
 }
 
 #[test]
+fn each_core_is_told_by_its_number() {
+    let reading = |machine| CpuReading { machine: Some(machine), process: None, throttled: Vec::new() };
+    let (now, then) = (machine(LATER, TICK).unwrap(), machine(STAT, TICK).unwrap());
+    assert_eq!(reading(now.clone()).cores_since(&reading(then.clone())), [ms(60), ms(500)]);
+    let second = |all: &Machine| Machine { cores: all.cores[1..].to_vec(), ..all.clone() };
+    assert_eq!(reading(second(&now)).cores_since(&reading(then.clone())), [ms(0), ms(500)], "the first was switched off");
+    assert_eq!(reading(now).cores_since(&reading(second(&then))), [ms(0), ms(500)], "and on again");
+    let none = CpuReading { machine: None, process: None, throttled: Vec::new() };
+    assert_eq!(none.cores_since(&none), []);
+}
+
+#[test]
 fn what_a_hypervisor_takes_is_not_free() {
     let times = times("10 0 10 60 10 5 5 100", TICK).unwrap();
     // 130 of 200 ticks.

@@ -102,6 +102,8 @@ pub struct Evidence {
     pub loss_alone: Option<f64>,
     /// The shortest round trip without load.
     pub round_trip: Option<Duration>,
+    /// The mean round trip under load.
+    pub loaded_round_trip: Option<Duration>,
     /// The sending machine.
     pub sender: Processor,
     /// The receiving machine.
@@ -144,14 +146,18 @@ impl Finding {
 ///    busy and a window closed for a while at full rate. Loss is told all the same, as one packet in a thousand costs TCP only 1 % on a cable
 ///    and shows a bad one; loss that comes only with the load of other links is not the cable's.
 /// 2. A quota that throttles: a process that stands still looks like a program that is slow, at either end.
-/// 3. Busy for less than 80 % of the time: the sender, or its processor where that is full of us.
-/// 4. Held back by the receiver's window for 20 % of it: the window or the receive buffer if that is small, else the receiver, or its
+/// 3. A send buffer that the kernel sizes and that is less than it begins with, or one that was asked for and is full, where it is not the
+///    receiver's window that holds back (5): the window or the send buffer. Its time in `TCP_INFO` stays 0 where the kernel always has
+///    something unsent (`tcp_cwnd_validate`), and a sender that waits for room may look idle.
+/// 4. Busy for less than 80 % of the time: the sender, or its processor where that is full of us.
+/// 5. Held back by the receiver's window for 20 % of it: the window or the receive buffer if that is small, else the receiver, or its
 ///    processor.
-/// 5. Held back by the send buffer for 20 %: the window or the send buffer.
-/// 6. A core that is busy for 90 %: the processor.
-/// 7. Loss as above.
-/// 8. Less than 95 % of what the link carries alone: something shared. Without theory, 97 % of it are the cable.
-/// 9. A buffer below bandwidth × delay: the window. Else it is unknown.
+/// 6. Held back by the send buffer for 20 %: the window or the send buffer.
+/// 7. A core that is busy for 90 %: the processor.
+/// 8. Loss as above.
+/// 9. Less than 95 % of what the link carries alone: something shared. Without theory, 97 % of it are the cable.
+/// 10. A buffer below bandwidth × delay: the window. One that is full, as it holds no more than what is carried in a round trip under load:
+///     that buffer. Else it is unknown.
 pub fn of_link(evidence: &Evidence) -> Finding {
     let reaches = |rate: Option<BitRate>| rate.is_some_and(|rate| evidence.goodput.0 as f64 >= FULL_RATE * rate.0 as f64);
     if reaches(evidence.theory) {
@@ -159,12 +165,14 @@ pub fn of_link(evidence: &Evidence) -> Finding {
     }
     evidence
         .quota()
+        .or_else(|| evidence.limited_send_buffer())
         .or_else(|| evidence.program())
         .or_else(|| evidence.full_core())
         .or_else(|| evidence.is_lossy().then(|| Finding::of(Limiter::Loss)))
         .or_else(|| evidence.is_less_than_alone().then(|| Finding::of(Limiter::Shared)))
         .or_else(|| (evidence.theory.is_none() && reaches(evidence.alone)).then(|| Finding::of(Limiter::Cable)))
         .or_else(|| evidence.is_windowed().then(|| Finding::of(Limiter::Window)))
+        .or_else(|| evidence.full_buffer())
         .unwrap_or(Finding::of(Limiter::Unknown))
 }
 
@@ -178,9 +186,27 @@ impl Evidence {
         at.map(|(end, _)| Finding::cpu(end, true))
     }
 
-    /// Steps 3 to 5: what TCP says of its programs and buffers.
+    fn limited_send_buffer(&self) -> Option<Finding> {
+        let is_limited = |buffer: &Buffer| if buffer.is_fixed { self.is_full(*buffer) } else { buffer.bytes < FIRST_SEND_BUFFER_BYTES };
+        // What the kernel does count comes first.
+        let buffer = self.send_buffer.filter(|_| !is_held(self.rwnd_limited)).filter(is_limited)?;
+        Some(Finding::of(if self.is_short_for_round_trip(buffer) { Limiter::Window } else { Limiter::SendBuffer }))
+    }
+
+    fn full_buffer(&self) -> Option<Finding> {
+        let is_full = |buffer: Option<Buffer>| buffer.is_some_and(|buffer| self.is_full(buffer));
+        let found = is_full(self.send_buffer).then_some(Limiter::SendBuffer);
+        found.or_else(|| is_full(self.receive_buffer).then_some(Limiter::ReceiveBuffer)).map(Finding::of)
+    }
+
+    /// Whether the half of a buffer that is a window is no more than what is under way: one that the kernel sizes is more, as it leaves
+    /// room to grow (`tcp_sndbuf_expand`, `tcp_rcv_space_adjust`: twice of it).
+    fn is_full(&self, buffer: Buffer) -> bool {
+        self.loaded_round_trip.is_some_and(|round_trip| buffer.bytes / 2 <= theory::bdp(self.goodput, round_trip))
+    }
+
+    /// Steps 4 to 6: what TCP says of its programs and buffers.
     fn program(&self) -> Option<Finding> {
-        let is_held = |part: Option<f64>| part.is_some_and(|part| part >= HELD_BACK_FROM);
         let slow = |end, processor: Processor, limiter| match processor.is_full_of_us() {
             true => Finding::cpu(end, false),
             false => Finding::of(limiter),
@@ -368,6 +394,10 @@ pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
     }
 }
 
+fn is_held(part: Option<f64>) -> bool {
+    part.is_some_and(|part| part >= HELD_BACK_FROM)
+}
+
 /// From here on a link carries what it can: a shaped link repeats to 1 %, and acknowledgements of the other direction take up to 3 %.
 pub const FULL_RATE: f64 = 0.97;
 
@@ -385,6 +415,9 @@ const THROTTLED_FROM: f64 = 0.05;
 const LOSS_FROM: f64 = 0.0008;
 /// What Linux begins with (`tcp_rmem`, 128 KiB): a buffer that it sizes and that is less has been limited.
 const FIRST_BUFFER_BYTES: u64 = 128 * 1024;
+/// What a connection's send buffer is at least when it is made: room for twice the first 10 segments (`tcp_sndbuf_expand`), each with what
+/// the kernel keeps beside it, 2304 bytes. One that the kernel sizes and that is less has been limited (`tcp_wmem`).
+const FIRST_SEND_BUFFER_BYTES: u64 = 20 * 2304;
 /// Below it no window that a system comes with is too small: a gigabit needs 125 KB.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 

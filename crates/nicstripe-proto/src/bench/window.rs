@@ -93,7 +93,8 @@ fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
 /// After fio's `steadystate`: the slope of a line through the last samples, and how far they are from their mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettleRule {
-    /// Length of a sample, 0.5 s. Snapshots may be closer; a sample ends with the first that makes it as long as this.
+    /// Length of a sample, 0.5 s. Snapshots may be closer; a sample ends with the first that makes it as long as this, or nearly: snapshots
+    /// that are meant to be as far apart come a little early or late.
     pub sample: Duration,
     /// How many of the last samples are looked at, 5.
     pub samples: usize,
@@ -150,8 +151,9 @@ impl SettleRule {
     /// Returns the totals of the samples from `began` on.
     fn rates(&self, snapshots: &[Snapshot], began: Duration) -> Vec<f64> {
         let mut ends: Vec<Snapshot> = Vec::new();
+        let least = self.sample.saturating_sub(self.sample / EARLY);
         for snapshot in snapshots.iter().filter(|snapshot| snapshot.at >= began) {
-            if ends.last().is_none_or(|last| snapshot.at >= last.at.saturating_add(self.sample)) {
+            if ends.last().is_none_or(|last| snapshot.at >= last.at.saturating_add(least)) {
                 ends.push(snapshot.clone());
             }
         }
@@ -179,6 +181,9 @@ fn slope(values: &[f64]) -> f64 {
     let rise: f64 = places().zip(values).map(|(place, value)| place * value).sum();
     rise / places().map(|place| place * place).sum::<f64>()
 }
+
+/// By one part in so many a sample may be shorter than it was meant to be.
+const EARLY: u32 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -244,6 +249,15 @@ mod tests {
         let rule = SettleRule::default();
         assert_eq!(rule.progress(&snapshots(&[vec![FULL; 39]]), SEC), Progress::Going);
         assert_eq!(rule.progress(&snapshots(&[vec![FULL; 40]]), SEC), Progress::Settled);
+    }
+
+    #[test]
+    fn snapshots_that_come_a_little_early_or_late_are_samples_all_the_same() {
+        // Each half second, in turn 2 ms late and on time: every other sample is shorter than half a second.
+        let at = |index: u32| index * 500 * MS + index % 2 * 2 * MS;
+        let snapshot = |index: u32| Snapshot { at: at(index), bytes: vec![at(index).as_micros() as u64 * 125] };
+        let run: Vec<Snapshot> = (0..9).map(snapshot).collect();
+        assert_eq!(SettleRule::default().progress(&run, SEC), Progress::Settled);
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Tape<'_> {
             }
             9 => BenchBody::Stop(RunNumber { run }),
             10 => BenchBody::Stopped(RunNumber { run }),
-            11 => BenchBody::Disk(DiskOrder { bytes: self.number(), name: None, number: run }),
+            11 => BenchBody::Disk(DiskOrder { bytes: self.number(), name: None, number: run, read: run.is_multiple_of(2) }),
             _ => BenchBody::Leave,
         }
     }

@@ -211,6 +211,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 paths: vec![PathSample { tcp: Some(TcpSample { rtt_us: Some(9), ..TcpSample::default() }), ..PathSample::default() }; 2],
                 cpu: Some(CpuSample { cores_us: vec![1, 2], ..CpuSample::default() }),
                 last: true,
+                transfers: Some(1),
             })),
         ),
         (
@@ -222,7 +223,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
             })),
         ),
         ("bench-refused", Message::Bench(BenchBody::Refused(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: Some(1) }))),
-        ("bench-disk", Message::Bench(BenchBody::Disk(DiskOrder { bytes: 1, name: Some(name("a")), number: 1 }))),
+        ("bench-disk", Message::Bench(BenchBody::Disk(DiskOrder { bytes: 1, name: Some(name("a")), number: 1, read: false }))),
         ("bench-leave", Message::Bench(BenchBody::Leave)),
         ("keep", Message::Keep(Keep { transfer, ranges: vec![(0, 1), (4, 2)] })),
     ]

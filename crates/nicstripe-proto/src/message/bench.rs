@@ -285,6 +285,9 @@ pub struct BenchSample {
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub last: bool,
+    /// Transfers that ran at the daemon at any time since the run began, for whomever.
+    #[n(5)]
+    pub transfers: Option<u32>,
 }
 
 /// One path of a sample.
@@ -333,9 +336,15 @@ pub struct TcpSample {
     /// Smoothed round trip.
     #[n(6)]
     pub rtt_us: Option<u64>,
+    /// The socket's send buffer as `getsockopt` tells it.
+    #[n(7)]
+    pub send_buffer: Option<u64>,
+    /// Its receive buffer.
+    #[n(8)]
+    pub receive_buffer: Option<u64>,
 }
 
-/// Processor time of a machine since it started, in microseconds.
+/// Processor time of a machine since some moment before the run, in microseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct CpuSample {
@@ -363,7 +372,7 @@ pub struct CpuSample {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct DiskOrder {
-    /// Bytes to write, in the directory where a file of the name would go. Nothing stays.
+    /// Bytes to write, in the directory where a file of the name would go; no more than 64 GiB of them are. Nothing stays.
     #[n(0)]
     pub bytes: u64,
     /// What a file put there would be called; absent: something in the daemon's root.
@@ -372,6 +381,10 @@ pub struct DiskOrder {
     /// Number of the order in the session.
     #[n(2)]
     pub number: u32,
+    /// Read so many bytes of the file of that name, or all of a shorter one, instead.
+    #[n(3)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub read: bool,
 }
 
 /// What a disk did.
@@ -381,7 +394,7 @@ pub struct DiskDone {
     /// [`DiskOrder::number`].
     #[n(0)]
     pub number: u32,
-    /// Bytes that were written and made durable.
+    /// Bytes that were written and made durable, or read.
     #[n(1)]
     pub bytes: u64,
     /// How long that took.

@@ -164,11 +164,15 @@ fn what_benches_say_is_pinned_byte_for_byte() {
         socket_buffer: None,
     };
     pinned(BenchBody::Run(run), "82 10 81 82 05 81 a7 0001 01f5 02f4 03820001 04193a98 051901f4 061a00040000");
-    let tcp = TcpSample { retransmitted: Some(7), rtt_us: Some(8), ..TcpSample::default() };
+    let tcp = TcpSample { retransmitted: Some(7), rtt_us: Some(8), send_buffer: Some(9), receive_buffer: Some(10), ..TcpSample::default() };
     let path = PathSample { received: 5, sent: 6, tcp: Some(tcp), ..PathSample::default() };
-    let sample = BenchSample { run: 1, at_us: 1000, paths: vec![path], cpu: None, last: true };
-    pinned(BenchBody::Sample(sample), "82 10 81 82 07 81 a4 0001 011903e8 0281 a3 0005 0106 04a2 0107 0608 04f5");
+    let sample = BenchSample { run: 1, at_us: 1000, paths: vec![path], last: true, ..BenchSample::default() };
+    pinned(BenchBody::Sample(sample), "82 10 81 82 07 81 a4 0001 011903e8 0281 a3 0005 0106 04a4 0107 0608 0709 080a 04f5");
+    let disturbed = BenchSample { run: 1, at_us: 1000, transfers: Some(2), ..BenchSample::default() };
+    pinned(BenchBody::Sample(disturbed), "82 10 81 82 07 81 a4 0001 011903e8 0280 0502");
     pinned(BenchBody::Stop(RunNumber { run: 1 }), "82 10 81 82 08 81 a1 0001");
+    let disk = DiskOrder { bytes: 2, name: Some(Name::new(["a"]).unwrap()), number: 3, read: true };
+    pinned(BenchBody::Disk(disk), "82 10 81 82 0a 81 a4 0002 018141 61 0203 03f5");
     pinned(BenchBody::Leave, "82 10 81 82 0c 80");
 }
 
@@ -183,10 +187,13 @@ fn the_largest_sample_fits_in_a_message() {
         sndbuf_limited_us: most,
         cwnd_bytes: most,
         rtt_us: most,
+        send_buffer: most,
+        receive_buffer: most,
     };
     let path = PathSample { received: u64::MAX, sent: u64::MAX, interface_received: most, interface_sent: most, tcp: Some(tcp) };
     let cpu = CpuSample { throttled_us: most, cores_us: vec![u64::MAX; MAX_CORES], ..CpuSample::default() };
-    let sample = BenchSample { run: u32::MAX, at_us: u64::MAX, paths: vec![path; 64], cpu: Some(cpu), last: true };
+    let sample =
+        BenchSample { run: u32::MAX, at_us: u64::MAX, paths: vec![path; 64], cpu: Some(cpu), last: true, transfers: Some(u32::MAX) };
     let body = BenchBody::Sample(sample);
     assert!(body.is_bounded());
     assert!(minicbor::to_vec(Message::Bench(body)).unwrap().len() <= crate::frame::MAX_CONTROL);
@@ -206,6 +213,8 @@ fn what_spares_bytes_is_pinned_byte_for_byte() {
     pinned(Message::Get(get), "820181a400010181416104f505f5");
     let options = PutOptions { delta: true, in_place: true, ..PutOptions::default() };
     assert_eq!(hex(&minicbor::to_vec(options).unwrap()), "a600f401f402f403f404f505f5");
+    let trial = PutOptions { trial: true, ..PutOptions::default() };
+    assert_eq!(hex(&minicbor::to_vec(trial).unwrap()), "a500f401f402f403f406f5");
     assert_eq!(minicbor::decode::<PutOptions>(&[0xa4, 0, 0xf4, 1, 0xf4, 2, 0xf4, 3, 0xf4]).unwrap(), PutOptions::default());
 }
 

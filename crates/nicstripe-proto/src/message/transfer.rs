@@ -57,6 +57,10 @@ pub struct PutOptions {
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub in_place: bool,
+    /// Make what arrives durable, and remove it: to see how long that takes. What has the name is not touched.
+    #[n(6)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub trial: bool,
 }
 
 /// Body of [`crate::Message::Get`].

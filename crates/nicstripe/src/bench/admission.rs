@@ -75,6 +75,14 @@ impl Drop for Ticket {
     }
 }
 
+/// What a daemon has to say when somebody asks, at that moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    pub(crate) limits: BenchLimits,
+    /// Transfers that run.
+    pub(crate) copies: u64,
+}
+
 /// How often those who wait are looked after.
 const USHER_PAUSE: Duration = Duration::from_millis(100);
 
@@ -83,30 +91,28 @@ impl Admissions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session asks to bench. Returns its place, or why it gets none; its answers come as [`Command::AnswerBench`]. `copies` says how many
-    /// transfers run. Has to be called within a tokio runtime.
+    /// A session asks to bench. Returns its place, or why it gets none; its answers come as [`Command::AnswerBench`]. Has to be called within
+    /// a tokio runtime.
     pub(crate) fn ask(
         self: &Arc<Self>,
         key: PublicKey,
         ask: &BenchAsk,
         session: SessionHandle,
-        limits: &BenchLimits,
-        copies: impl Fn() -> u64 + Send + 'static,
+        desk: impl Fn() -> Desk + Send + 'static,
     ) -> Result<Ticket, BenchRefused> {
         let mut state = self.state();
-        let number = state.enter((key, ask.id), Duration::from_secs(ask.seconds.into()), session, limits, Instant::now())?;
+        let number = state.enter((key, ask.id), Duration::from_secs(ask.seconds.into()), session, &desk().limits, Instant::now())?;
         if !std::mem::replace(&mut state.has_usher, true) {
-            let (admissions, time) = (Arc::downgrade(self), limits.time);
-            tokio::spawn(usher(admissions, time, copies));
+            tokio::spawn(usher(Arc::downgrade(self), desk));
         }
         Ok(Ticket { admissions: Arc::downgrade(self), number })
     }
 }
 
 /// Lets in whoever is next, and tells the others where they are, until nobody waits.
-async fn usher(admissions: Weak<Admissions>, time: Duration, copies: impl Fn() -> u64) {
+async fn usher(admissions: Weak<Admissions>, desk: impl Fn() -> Desk) {
     loop {
-        let Some(answers) = admissions.upgrade().map(|all| all.state().look(time, copies(), Instant::now())) else { return };
+        let Some(answers) = admissions.upgrade().map(|all| all.state().look(&desk(), Instant::now())) else { return };
         let Some(answers) = answers else { return };
         for (session, body) in answers {
             session.command(Command::AnswerBench(body)).await;
@@ -125,10 +131,10 @@ impl State {
         now: Instant,
     ) -> Result<u64, BenchRefused> {
         let refused = |why, retry_after_ms| Err(BenchRefused { why, retry_after_ms });
-        if !limits.enabled {
+        let joins = self.is_of_running(&bench);
+        if !limits.enabled && !joins {
             return refused(BenchRefusal::Disabled, None);
         }
-        let joins = self.running.as_ref().is_some_and(|running| running.bench == bench);
         // Of those that wait while none runs, the first does not count.
         let room = limits.queue + usize::from(self.running.is_none());
         if !joins && self.waiting.len() >= room {
@@ -147,6 +153,10 @@ impl State {
         Ok(self.next)
     }
 
+    fn is_of_running(&self, bench: &(PublicKey, [u8; 16])) -> bool {
+        self.running.as_ref().is_some_and(|running| running.bench == *bench)
+    }
+
     fn leave(&mut self, number: u64) {
         self.waiting.retain(|waiting| waiting.ticket != number);
         if let Some(running) = &mut self.running {
@@ -158,8 +168,16 @@ impl State {
     }
 
     /// Says what to answer to whom; `None` when nobody waits, and nobody needs to look again.
-    fn look(&mut self, time: Duration, copies: u64, now: Instant) -> Option<Vec<(SessionHandle, BenchBody)>> {
+    fn look(&mut self, desk: &Desk, now: Instant) -> Option<Vec<(SessionHandle, BenchBody)>> {
+        let Desk { limits: BenchLimits { enabled, time, .. }, copies } = *desk;
         let mut answers = Vec::new();
+        if !enabled {
+            let refused = BenchBody::Refused(BenchRefused { why: BenchRefusal::Disabled, retry_after_ms: None });
+            let (stay, go) = std::mem::take(&mut self.waiting).into_iter().partition(|waiting| self.is_of_running(&waiting.bench));
+            self.waiting = stay;
+            let go: VecDeque<Waiting> = go;
+            answers.extend(go.into_iter().map(|waiting| (waiting.session, refused.clone())));
+        }
         while let Some(waiting) = self.waiting.pop_front() {
             let until = match &mut self.running {
                 Some(running) if running.bench == waiting.bench => {
@@ -215,13 +233,13 @@ mod tests {
         Identity::generate().unwrap().public_key()
     }
 
-    struct Desk {
+    struct Daemon {
         state: State,
         limits: BenchLimits,
         now: Instant,
     }
 
-    impl Desk {
+    impl Daemon {
         fn new(queue: usize) -> Self {
             let limits = BenchLimits { queue, time: Duration::from_secs(100), ..BenchLimits::default() };
             Self { state: State::default(), limits, now: Instant::now() }
@@ -232,7 +250,7 @@ mod tests {
         }
 
         fn look(&mut self, copies: u64) -> Vec<BenchBody> {
-            let answers = self.state.look(self.limits.time, copies, self.now).unwrap_or_default();
+            let answers = self.state.look(&Desk { limits: self.limits.clone(), copies }, self.now).unwrap_or_default();
             answers.into_iter().map(|(_, body)| body).collect()
         }
     }
@@ -245,51 +263,66 @@ mod tests {
 
     #[test]
     fn one_benches_and_the_others_wait_in_their_order_and_see_it() {
-        let mut desk = Desk::new(2);
-        let first = desk.enter(key(), 1).unwrap();
-        let second = desk.enter(key(), 2).unwrap();
-        let third = desk.enter(key(), 3).unwrap();
-        assert_eq!(desk.look(0), [ADMITTED, queued(1, 100, 0), queued(2, 130, 0)]);
-        assert_eq!(desk.look(0), [], "nothing is new");
-        let refused = desk.enter(key(), 4).unwrap_err();
+        let mut daemon = Daemon::new(2);
+        let first = daemon.enter(key(), 1).unwrap();
+        let second = daemon.enter(key(), 2).unwrap();
+        let third = daemon.enter(key(), 3).unwrap();
+        assert_eq!(daemon.look(0), [ADMITTED, queued(1, 100, 0), queued(2, 130, 0)]);
+        assert_eq!(daemon.look(0), [], "nothing is new");
+        let refused = daemon.enter(key(), 4).unwrap_err();
         assert_eq!((refused.why, refused.retry_after_ms), (BenchRefusal::Busy, Some(100_000)));
-        desk.state.leave(second);
-        assert_eq!(desk.look(0), [queued(1, 100, 0)]);
-        desk.state.leave(first);
-        assert_eq!(desk.look(0), [ADMITTED]);
-        desk.state.leave(third);
-        assert_eq!(desk.look(0), []);
-        assert!(desk.state.running.is_none() && !desk.state.has_usher);
+        daemon.state.leave(second);
+        assert_eq!(daemon.look(0), [queued(1, 100, 0)]);
+        daemon.state.leave(first);
+        assert_eq!(daemon.look(0), [ADMITTED]);
+        daemon.state.leave(third);
+        assert_eq!(daemon.look(0), []);
+        assert!(daemon.state.running.is_none() && !daemon.state.has_usher);
     }
 
     #[test]
     fn sessions_of_one_bench_are_let_in_together_and_it_ends_with_the_last() {
-        let mut desk = Desk::new(1);
+        let mut daemon = Daemon::new(1);
         let owner = key();
-        let first = desk.enter(owner, 1).unwrap();
-        assert_eq!(desk.look(0), [ADMITTED]);
-        desk.enter(key(), 2).unwrap();
-        let more = desk.enter(owner, 1).unwrap();
-        assert_eq!(desk.look(3), [ADMITTED, queued(1, 100, 0)], "copies that began meanwhile do not end a bench");
-        desk.state.leave(first);
-        assert_eq!(desk.look(0), []);
-        desk.state.leave(more);
-        assert_eq!(desk.look(0), [ADMITTED]);
+        let first = daemon.enter(owner, 1).unwrap();
+        assert_eq!(daemon.look(0), [ADMITTED]);
+        daemon.enter(key(), 2).unwrap();
+        let more = daemon.enter(owner, 1).unwrap();
+        assert_eq!(daemon.look(3), [ADMITTED, queued(1, 100, 0)], "copies that began meanwhile do not end a bench");
+        daemon.state.leave(first);
+        assert_eq!(daemon.look(0), []);
+        daemon.state.leave(more);
+        assert_eq!(daemon.look(0), [ADMITTED]);
     }
 
     #[test]
     fn a_bench_waits_for_copies_to_end() {
-        let mut desk = Desk::new(8);
-        desk.enter(key(), 1).unwrap();
-        assert_eq!(desk.look(2), [queued(0, 0, 2)]);
-        assert_eq!(desk.look(1), [queued(0, 0, 1)]);
-        assert_eq!(desk.look(0), [ADMITTED]);
+        let mut daemon = Daemon::new(8);
+        daemon.enter(key(), 1).unwrap();
+        assert_eq!(daemon.look(2), [queued(0, 0, 2)]);
+        assert_eq!(daemon.look(1), [queued(0, 0, 1)]);
+        assert_eq!(daemon.look(0), [ADMITTED]);
     }
 
     #[test]
     fn where_it_is_off_nobody_waits() {
-        let mut desk = Desk::new(8);
-        desk.limits.enabled = false;
-        assert_eq!(desk.enter(key(), 1).unwrap_err().why, BenchRefusal::Disabled);
+        let mut daemon = Daemon::new(8);
+        daemon.limits.enabled = false;
+        assert_eq!(daemon.enter(key(), 1).unwrap_err().why, BenchRefusal::Disabled);
+    }
+
+    #[test]
+    fn limits_that_change_hold_for_those_who_wait() {
+        let mut daemon = Daemon::new(8);
+        let owner = key();
+        daemon.enter(owner, 1).unwrap();
+        let running = daemon.look(0);
+        daemon.enter(key(), 2).unwrap();
+        assert_eq!((running, daemon.look(0)), (vec![ADMITTED], vec![queued(1, 100, 0)]));
+        daemon.limits.enabled = false;
+        let refused = BenchBody::Refused(BenchRefused { why: BenchRefusal::Disabled, retry_after_ms: None });
+        assert_eq!(daemon.look(0), [refused]);
+        daemon.enter(owner, 1).unwrap();
+        assert_eq!(daemon.look(0), [ADMITTED], "what runs keeps its time");
     }
 }

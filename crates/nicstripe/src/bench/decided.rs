@@ -2,10 +2,13 @@
 
 use nicstripe_proto::{
     BitRate,
-    bench::{compare, limiter, repeat, statistics, sweep},
+    bench::{
+        compare, limiter, repeat, statistics, sweep,
+        theory::{IpVersion, Theory},
+    },
 };
 
-use super::report::{Limiter, Phase, RoundTrips, Spread, Sweep, SweepKind, SweepPoint, Verdict};
+use super::report::{Limiter, Phase, RoundTrips, Spread, Sweep, SweepKind, SweepPoint, TheoryInputs, Verdict};
 
 impl From<statistics::Spread> for Spread {
     fn from(spread: statistics::Spread) -> Spread {
@@ -69,6 +72,13 @@ impl From<compare::Verdict> for Verdict {
             compare::Verdict::Better => Verdict::Better,
             compare::Verdict::Regression => Verdict::Regression,
         }
+    }
+}
+
+impl From<TheoryInputs> for Theory {
+    fn from(inputs: TheoryInputs) -> Theory {
+        let TheoryInputs { line_bps, mtu, ip, timestamps, vlan_tags } = inputs;
+        Theory { line: BitRate(line_bps), mtu, ip: if ip == 6 { IpVersion::V6 } else { IpVersion::V4 }, timestamps, vlan_tags }
     }
 }
 

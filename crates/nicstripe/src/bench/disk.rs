@@ -1,46 +1,106 @@
 //! The disk stages of a copy, each by itself: reading a source into nothing, and writing a target out of memory.
 //!
-//! Both use what copies use, with as many threads: the reader that hashes what it reads, and the target with its hidden part file, its
-//! journal, its writes past the page cache and its syncs. Blocking work, for threads where that is allowed.
+//! Both use what copies use, with as many threads: the reader that hashes what it reads, and the target with its part file, its journal,
+//! its writes past the page cache and its syncs. Blocking work, for threads where that is allowed. Nothing has a name while it is written,
+//! so that a kill leaves nothing either. What joins the stages of both ends is in [`flow`].
+
+pub(super) mod flow;
 
 use std::{
     ffi::OsStr,
     fs::File,
     io,
     num::NonZero,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::Path,
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use nicstripe_link::file_system;
 use nicstripe_proto::{
     BitRate, ChainingValue, ChunkId, ChunkSize, DataHeader, FailCode, Grid, Name, Offer, PathId, SessionConfig, SourceIdentity, Subtree,
-    TransferId, hash_tree::chunk_value, message::PutOptions,
+    TransferId,
+    hash_tree::chunk_value,
+    message::{DiskDone, DiskOrder, PutOptions},
 };
 use rustix::fs::{Advice, fadvise};
 
-use crate::file::{
-    Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest, WriteError, earlier_source,
-};
+use crate::file::{Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest, WriteError};
+
+/// What a stage has moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) bytes: u64,
+    pub(crate) elapsed: Duration,
+    /// Name of the file system.
+    pub(crate) file_system: Option<String>,
+}
+
+impl Moved {
+    pub(crate) fn rate(&self) -> BitRate {
+        BitRate::from_bytes_over(self.bytes, self.elapsed)
+    }
+}
+
+/// Stops a stage when it goes.
+#[derive(Debug, Default)]
+pub(crate) struct StopOnDrop(Arc<AtomicBool>);
+
+impl StopOnDrop {
+    /// What the stage is given.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does what a client wants of the daemon's disk, beneath its root; of bytes to write no more than 64 GiB.
+///
+/// # Errors
+///
+/// Those of [`read_stage`] and [`write_stage`].
+pub(crate) fn serve(root: &Root, peer_key: [u8; 32], order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
+    let Moved { bytes, elapsed, file_system } = match (&order.name, order.read) {
+        (Some(name), true) => read_stage_beneath(root, name, order.bytes, stop)?,
+        (None, true) => return Err(failed("measure", "no file to read is named")),
+        (name, false) => {
+            // As for a copy, a directory is a place to put a file into.
+            let into = name.as_ref().filter(|name| root.is_directory(name));
+            let named = name.as_ref().filter(|_| into.is_none());
+            let dir = named.map_or_else(|| root.open_directory(into), |name| root.open_parent(name));
+            let dir = dir.map_err(|error| FileError::new("open", "the directory to write in", error))?;
+            let name = named.map_or(OsStr::new(NO_NAME), |name| OsStr::from_bytes(name.file_name()));
+            write_stage(WritePlace { dir, name, peer_key }, order.bytes.min(MOST_WRITTEN), stop)?
+        }
+    };
+    let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+    Ok(DiskDone { number: order.number, bytes, micros, file_system, error: None })
+}
 
 /// Reads the first `bytes` of a file or block device of our user, or all of a shorter one, from the disk and not from memory.
 ///
-/// What the page cache has of it is dropped first: what others have open or mapped may stay there, and a tmpfs is nothing but memory.
+/// What the page cache has of it is dropped first, and afterwards, for whoever reads it next: what others have open or mapped may stay there,
+/// and a tmpfs is nothing but memory.
 ///
 /// # Errors
 ///
 /// It cannot be read, or is empty. [`io::ErrorKind::Interrupted`] within when `stop` was set.
-pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
+pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     read_source(&Source::open(path, ReadOptions::default())?, &forgotten(path)?, bytes, stop)
 }
 
 /// The same of a file beneath a daemon's root.
-pub(crate) fn read_stage_beneath(root: &Root, name: &Name, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
+pub(crate) fn read_stage_beneath(root: &Root, name: &Name, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let file = root.open_file(name, flags).map_err(|error| FileError::new("open", name, error))?;
     read_source(&Source::open_beneath(root, name, ReadOptions::default())?, &file.into(), bytes, stop)
@@ -51,7 +111,7 @@ fn forgotten(path: &Path) -> Result<File, FileError> {
 }
 
 /// `file` is the source once more, to have its pages dropped.
-fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
+fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     let size = source.identity().size.min(bytes);
     if size == 0 {
         return Err(failed("measure", "it has no bytes to read"));
@@ -71,7 +131,9 @@ fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> R
         read.fetch_add(buffer.bytes().len() as u64, Ordering::Relaxed);
         Ok(())
     })?;
-    Ok(BitRate::from_bytes_over(read.into_inner(), began.elapsed()))
+    let elapsed = began.elapsed();
+    let _ = fadvise(file, 0, None, Advice::DontNeed);
+    Ok(Moved { bytes: read.into_inner(), elapsed, file_system: file_system(file) })
 }
 
 /// Where a stage writes.
@@ -81,30 +143,29 @@ pub(crate) struct WritePlace<'a> {
     pub(crate) dir: OwnedFd,
     /// The name that the copy would have there. What has it is not touched.
     pub(crate) name: &'a OsStr,
-    /// The peer's key: with the name it says which copy clears away what a killed stage has left.
+    /// The peer's key: with the name it says which copy waits to go on there.
     pub(crate) peer_key: [u8; 32],
 }
 
 /// Writes `bytes` as a receiver writes them, makes them durable and removes them. The time ends when they are durable.
 ///
-/// The part file and the journal have the names that a copy of this peer to this name would give them. They are removed however this
-/// returns; after a kill, or where the machine goes down, by the next copy to that name or the next such stage.
+/// The part file and the journal have, for a moment before anything is written, the names that a copy of this peer to this name would give
+/// them. A kill just then leaves them empty, for the next copy to that name or the next such stage to remove.
 ///
 /// # Errors
 ///
 /// They cannot be written: there is too little space, another transfer is writing to that name, a copy to it was interrupted and could
 /// not go on afterwards, or the name is a directory's.
 /// [`io::ErrorKind::Interrupted`] within when `stop` was set.
-pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<BitRate, FileError> {
+pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     if bytes == 0 {
         return Err(failed("measure", "there are no bytes to write"));
     }
+    let file_system = file_system(&place.dir);
     let writer = Writer::open(place, bytes, stop)?;
     let began = Instant::now();
-    let written = writer.write(stop);
-    let elapsed = began.elapsed();
-    writer.target.discard();
-    written.map(|()| BitRate::from_bytes_over(bytes, elapsed))
+    writer.write(stop)?;
+    Ok(Moved { bytes, elapsed: began.elapsed(), file_system })
 }
 
 /// A target that is written out of memory.
@@ -138,16 +199,12 @@ impl Writer {
             dir: place.dir,
             name: place.name,
             offer: &offer,
-            options: PutOptions { replace: true, restart: true, ..PutOptions::default() },
+            options: PutOptions { replace: true, restart: true, trial: true, ..PutOptions::default() },
             peer_key: place.peer_key,
             journal_id: crate::random_bytes(),
             // As part of a tree: then a device of that name is no place to write to.
             attributes: Some(Attributes::default()),
         };
-        let earlier = earlier_source(&request.dir, request.name, &request.peer_key);
-        if earlier.is_some_and(|earlier| !is_of_a_stage(earlier)) {
-            return Err(failed("measure", "a copy to that name was interrupted and waits to go on").with_code(FailCode::Exists));
-        }
         let (target, _) = Target::open(request)?;
         let mut block = Vec::with_capacity(CHUNK_LEN);
         while block.len() < CHUNK_LEN {
@@ -161,8 +218,7 @@ impl Writer {
             chunk_value(grid, ChunkId(number), &block[..len])
                 .map_err(|cause| FileError::new("measure", "the target", io::Error::other(cause)))
         };
-        let values = (0..grid.chunk_count()).map(value).collect::<Result<Vec<_>, _>>();
-        let values = values.inspect_err(|_| target.discard())?;
+        let values = (0..grid.chunk_count()).map(value).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { target, block, values, buffers: BufferPool::default(), progress: Mutex::default(), changed: Condvar::new() })
     }
 
@@ -245,11 +301,6 @@ impl Writer {
     }
 }
 
-/// Whether this is what a stage writes: no file is like that.
-fn is_of_a_stage(source: SourceIdentity) -> bool {
-    SourceIdentity { size: 0, ..source } == SourceIdentity::default()
-}
-
 /// Has threads do `work` for chunks 0 to `count`, in their order as far as threads have one. Returns the first error.
 fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<(), FileError> + Sync) -> Result<(), FileError> {
     let next = AtomicU64::new(0);
@@ -281,6 +332,10 @@ fn stopped() -> FileError {
     FileError::new("measure", "the disk", io::ErrorKind::Interrupted.into()).with_code(FailCode::Cancelled)
 }
 
+/// What is written where nothing is named.
+const NO_NAME: &str = "nicstripe-bench";
+/// Most that is written for a peer.
+const MOST_WRITTEN: u64 = 64 << 30;
 const TRANSFER: TransferId = TransferId(0);
 const CHUNK_LOG2: u8 = 18;
 const CHUNK_LEN: usize = 1 << CHUNK_LOG2;

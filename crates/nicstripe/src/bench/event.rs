@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::report::{BenchLink, Interval, Phase, Run, SweepKind, SweepPoint, Way};
+use super::report::{BenchLink, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint, Way};
 
 /// What a bench tells while it runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,13 @@ pub enum BenchEvent {
     Connected {
         /// All of them, in the order of their ids.
         links: Vec<BenchLink>,
+    },
+    /// The round trips of a link without load were measured.
+    Idle {
+        /// Its id.
+        link: u32,
+        /// What they were.
+        round_trips: RoundTrips,
     },
     /// A load begins.
     Began {
@@ -44,7 +51,7 @@ pub enum BenchEvent {
     },
     /// A load has ended.
     RunDone(Run),
-    /// A point of a sweep was measured.
+    /// A point of a sweep was measured; once more if it was measured again, with all its repeats.
     Point {
         /// What is swept.
         kind: SweepKind,

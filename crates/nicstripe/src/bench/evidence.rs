@@ -6,7 +6,7 @@ use nicstripe_proto::{
     BitRate,
     bench::{
         limiter::{Buffer, Evidence, Processor},
-        statistics::{as_values, median},
+        statistics::{as_values, mean, median},
     },
 };
 
@@ -63,6 +63,7 @@ impl<'a> Measured<'a> {
             loss: loss(parts),
             loss_alone: loss(&alone),
             round_trip: idle.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+            loaded_round_trip: loaded_round_trip(parts),
             sender,
             receiver,
             send_buffer: self.buffer(parts, |tcp| tcp.send_buffer_bytes),
@@ -100,6 +101,11 @@ pub(super) fn rates(parts: &[Part<'_>]) -> Vec<BitRate> {
     parts.iter().map(|(_, flow)| BitRate(flow.goodput_bps)).collect()
 }
 
+fn loaded_round_trip(parts: &[Part<'_>]) -> Option<Duration> {
+    let micros: Vec<f64> = parts.iter().filter_map(|(_, flow)| Some(flow.tcp?.rtt_avg_us? as f64)).collect();
+    Duration::try_from_secs_f64(mean(&micros)? / 1e6).ok()
+}
+
 fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {
     median(&as_values(&rates(parts))).map(|rate| BitRate(rate.round() as u64))
 }
@@ -118,7 +124,7 @@ fn processor(parts: &[Part<'_>], of: impl Fn(&Ends<Option<CpuUse>>) -> Option<Cp
         let told: Vec<u64> = uses.iter().filter_map(|(_, cpu)| micros(cpu)).collect();
         (!told.is_empty() && window > 0.0).then(|| told.iter().map(|micros| *micros as f64).sum::<f64>() / window)
     };
-    let worst: Vec<f64> = uses.iter().map(|(_, cpu)| cpu.worst_core_pct / 100.0).collect();
+    let worst: Vec<f64> = uses.iter().filter_map(|(_, cpu)| Some(cpu.worst_core_pct? / 100.0)).collect();
     Processor {
         worst_core: median(&worst),
         process_cores: part(&|cpu| Some(cpu.process_us)),

@@ -1,8 +1,15 @@
-//! Samples in, figures of one load out. Pure: clocks and bytes are given.
+//! Samples of both ends in, figures of one load out. Pure: clocks and bytes are given.
+//!
+//! What counts and whether it stands still is decided by [`nicstripe_proto::bench::window`]; here the two ends' samples are put on one clock
+//! for it, and what they say of that window is told.
 
 use std::time::Duration;
 
-use nicstripe_proto::message::{BenchSample, PathSample, TcpSample};
+use nicstripe_proto::{
+    BitRate,
+    bench::window::{self, Snapshot, Span},
+    message::{BenchSample, PathSample, TcpSample},
+};
 
 use super::report::{CpuUse, Ends, Flow, Interval, Limiter, TcpUse, Way};
 
@@ -33,9 +40,49 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    pub(crate) fn of(span: &Span) -> Self {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let from = micros(span.began);
+        Self { from, to: from.saturating_add(micros(span.length)) }
+    }
+
     pub(crate) fn micros(self) -> u64 {
         self.to.saturating_sub(self.from)
     }
+}
+
+/// One way of a load: who counts, and who sends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Loading<'a> {
+    pub(crate) way: Way,
+    pub(crate) receiver: &'a Track,
+    pub(crate) sender: &'a Track,
+}
+
+/// Returns what had arrived at each instant that all receivers have seen: of each way the paths of all links, one after the other.
+///
+/// One receiver's are its samples. Of two, whose clocks tick apart, what one had between two samples is taken in proportion, so that both
+/// ways have one window.
+pub(crate) fn snapshots(ways: &[Loading<'_>], links: &[LoadedLink]) -> Vec<Snapshot> {
+    let from = ways.iter().filter_map(|loading| loading.receiver.times().next()).max();
+    let to = ways.iter().filter_map(|loading| loading.receiver.times().next_back()).min();
+    let Some((from, to)) = from.zip(to).filter(|_| ways.iter().all(|loading| loading.receiver.len() > 0)) else { return Vec::new() };
+    let mut times: Vec<u64> = ways.iter().flat_map(|loading| loading.receiver.times()).filter(|at| (from..=to).contains(at)).collect();
+    times.sort_unstable();
+    times.dedup();
+    let mut had: Vec<u64> = Vec::new();
+    let at = |at| {
+        let now = ways.iter().flat_map(|loading| paths(links).map(move |path| loading.receiver.received(at, path)));
+        // What goes back, as its path was gone for a while, has lost nothing.
+        had = now.zip(had.iter().copied().chain(std::iter::repeat(0))).map(|(now, before)| now.max(before)).collect();
+        Snapshot { at: Duration::from_micros(at), bytes: had.clone() }
+    };
+    times.into_iter().map(at).collect()
+}
+
+/// The paths of all links, one link after the other.
+fn paths(links: &[LoadedLink]) -> impl Iterator<Item = usize> {
+    links.iter().flat_map(|link| link.paths.iter().copied())
 }
 
 impl Track {
@@ -57,74 +104,37 @@ impl Track {
         self.samples.len()
     }
 
+    /// The times of all samples.
+    fn times(&self) -> impl DoubleEndedIterator<Item = u64> {
+        (0..self.len()).map(|index| self.at(index))
+    }
+
     /// A counter at some moment, between two samples in proportion; unknown where no sample has it.
     fn value(&self, at: u64, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
-        let after = (0..self.len()).find(|index| self.at(*index) >= at);
-        let Some(after) = after.filter(|index| *index > 0) else {
-            return counter(if after.is_some() { self.samples.first()? } else { self.samples.last()? });
-        };
+        let after = self.samples.partition_point(|sample| sample.at_us.saturating_add_signed(self.offset) < at);
+        if after == 0 || after == self.len() {
+            return counter(if after == 0 { self.samples.first()? } else { self.samples.last()? });
+        }
         let (t0, t1) = (self.at(after - 1), self.at(after));
         let (v0, v1) = (counter(self.samples.get(after - 1)?)?, counter(self.samples.get(after)?)?);
         let part = (at - t0) as f64 / (t1 - t0).max(1) as f64;
         Some(v0 + (v1.saturating_sub(v0) as f64 * part).round() as u64)
     }
 
+    /// What had arrived by a path at some moment.
+    fn received(&self, at: u64, path: usize) -> u64 {
+        self.value(at, |sample| Some(sample.paths.get(path)?.received)).unwrap_or(0)
+    }
+
+    /// Transfers that ran at this end during the load, as far as it tells.
+    pub(crate) fn transfers(&self) -> Option<u32> {
+        self.samples.iter().filter_map(|sample| sample.transfers).max()
+    }
+
     /// How far a counter has risen in a window. One that was set back, as its connection was made anew, counts from there.
     fn rise(&self, window: Window, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
         let (from, to) = (self.value(window.from, &counter)?, self.value(window.to, &counter)?);
         Some(to.checked_sub(from).unwrap_or(to))
-    }
-
-    /// The window in which all paths of the links are past warm-up, until the last sample.
-    pub(crate) fn window(&self, links: &[LoadedLink], warm_up: Duration) -> Option<Window> {
-        let paths: Vec<usize> = links.iter().flat_map(|link| link.paths.clone()).collect();
-        let began = |index: &usize| self.samples.first().and_then(|sample| sample.paths.get(*index)).map_or(0, |path| path.received);
-        let has_begun = |sample: &BenchSample| {
-            let received = |path: &usize| sample.paths.get(*path).is_some_and(|at| at.received > began(path));
-            paths.iter().filter(|path| received(path)).count()
-        };
-        let most = self.samples.last().map(has_begun).filter(|paths| *paths > 0)?;
-        let begun = (0..self.len()).find(|index| self.samples.get(*index).is_some_and(|sample| has_begun(sample) >= most))?;
-        // The first sample that shows them all comes up to an interval after they began.
-        let begun = self.at(begun.saturating_sub(1));
-        let to = self.at(self.len() - 1);
-        let warm = begun + warm_up.as_micros() as u64;
-        let from = (0..self.len()).map(|index| self.at(index)).find(|at| *at >= warm && *at < to);
-        // Ended before it was warm: all that there is.
-        let from = from.unwrap_or(begun);
-        (from < to).then_some(Window { from, to })
-    }
-
-    /// The times of all samples.
-    fn times(&self) -> Vec<u64> {
-        (0..self.len()).map(|index| self.at(index)).collect()
-    }
-
-    /// What all links have received since the sample before, and since when.
-    pub(crate) fn last_interval(&self, way: Way, links: &[LoadedLink], sender: &Self) -> Option<Interval> {
-        let to = self.len().checked_sub(1)?;
-        self.interval(to, way, links, sender)
-    }
-
-    fn interval(&self, to: usize, way: Way, links: &[LoadedLink], sender: &Self) -> Option<Interval> {
-        let window = Window { from: self.at(to.checked_sub(1)?), to: self.at(to) };
-        let bytes = links.iter().map(|link| received(self, window, link)).collect();
-        let retransmitted: Option<Vec<u64>> =
-            links.iter().map(|link| sum(&link.paths, |path| sender.tcp_rise(window, path, |tcp| tcp.retransmitted))).collect();
-        let rtt: Option<Vec<u64>> =
-            links.iter().map(|link| link.paths.iter().filter_map(|path| sender.tcp_at(window.to, *path, |tcp| tcp.rtt_us)).max()).collect();
-        Some(Interval {
-            way,
-            t_us: window.from,
-            dt_us: window.micros(),
-            bytes,
-            retransmitted_bytes: retransmitted.unwrap_or_default(),
-            rtt_us: rtt.unwrap_or_default(),
-        })
-    }
-
-    pub(crate) fn intervals(&self, way: Way, links: &[LoadedLink], sender: &Self) -> Vec<Interval> {
-        (1..self.len()).filter_map(|to| self.interval(to, way, links, sender)).collect()
     }
 
     fn tcp_rise(&self, window: Window, path: usize, counter: impl Fn(&TcpSample) -> Option<u64>) -> Option<u64> {
@@ -153,72 +163,91 @@ impl Track {
             system_us: rise(|cpu| Some(cpu.system_us))?,
             softirq_us: rise(|cpu| Some(cpu.softirq_us))?,
             process_us: rise(|cpu| Some(cpu.process_us))?,
-            worst_core_pct: busiest.map_or(0.0, |busy| (busy as f64 / window.micros().max(1) as f64 * 100.0).min(100.0)),
+            worst_core_pct: busiest.map(|busy| (busy as f64 / window.micros().max(1) as f64 * 100.0).min(100.0)),
             throttled_us: rise(|cpu| cpu.throttled_us),
         })
     }
+}
 
-    /// Whether the rate of all links has settled: over the last five intervals past warm-up, no slope and no outlier.
-    pub(crate) fn has_settled(&self, links: &[LoadedLink], warm_up: Duration, least: Duration) -> bool {
-        let Some(window) = self.window(links, warm_up).filter(|window| window.micros() >= least.as_micros() as u64) else { return false };
-        let times: Vec<u64> = self.times().into_iter().filter(|at| *at >= window.from).collect();
-        let rates: Vec<f64> = times.windows(2).map(|pair| rate(self, Window { from: pair[0], to: pair[1] }, links)).collect();
-        rates.len() >= SETTLED_OVER && is_steady(&rates[rates.len() - SETTLED_OVER..])
+impl Loading<'_> {
+    /// What all links have received since the sample before, and since when.
+    pub(crate) fn last_interval(&self, links: &[LoadedLink]) -> Option<Interval> {
+        let before = self.receiver.len().checked_sub(2)?;
+        let both = [before, before + 1].map(|index| self.receiver.at(index));
+        let at = |at: u64| Snapshot {
+            at: Duration::from_micros(at),
+            bytes: paths(links).map(|path| self.receiver.received(at, path)).collect(),
+        };
+        Some(self.interval(&Span::between(&at(both[0]), &at(both[1])), links))
+    }
+
+    pub(crate) fn intervals(&self, links: &[LoadedLink]) -> Vec<Interval> {
+        window::intervals(&snapshots(&[*self], links)).iter().map(|span| self.interval(span, links)).collect()
+    }
+
+    fn interval(&self, span: &Span, links: &[LoadedLink]) -> Interval {
+        let (window, sender) = (Window::of(span), self.sender);
+        let retransmitted: Option<Vec<u64>> =
+            links.iter().map(|link| sum(&link.paths, |path| sender.tcp_rise(window, path, |tcp| tcp.retransmitted))).collect();
+        let rtt: Option<Vec<u64>> =
+            links.iter().map(|link| link.paths.iter().filter_map(|path| sender.tcp_at(window.to, *path, |tcp| tcp.rtt_us)).max()).collect();
+        Interval {
+            way: self.way,
+            t_us: window.from,
+            dt_us: window.micros(),
+            bytes: by_link(&span.bytes, links),
+            retransmitted_bytes: retransmitted.unwrap_or_default(),
+            rtt_us: rtt.unwrap_or_default(),
+        }
     }
 }
 
-/// Intervals over which a rate has to be steady.
-const SETTLED_OVER: usize = 5;
-
-fn rate(track: &Track, window: Window, links: &[LoadedLink]) -> f64 {
-    let bytes: u64 = links.iter().map(|link| received(track, window, link)).sum();
-    bytes as f64 * 8e6 / window.micros().max(1) as f64
-}
-
-/// Slope over all less than 1 % of the mean, and no value more than 2 % off it (fio's rule).
-fn is_steady(rates: &[f64]) -> bool {
-    let (n, mean) = (rates.len() as f64, rates.iter().sum::<f64>() / rates.len() as f64);
-    let middle = (n - 1.0) / 2.0;
-    let (mut above, mut below) = (0.0, 0.0);
-    for (index, rate) in rates.iter().enumerate() {
-        let x = index as f64 - middle;
-        (above, below) = (above + x * (rate - mean), below + x * x);
-    }
-    let slope = (above / below * (n - 1.0)).abs();
-    mean > 0.0 && slope < mean / 100.0 && rates.iter().all(|rate| (rate - mean).abs() < mean / 50.0)
-}
-
-fn received(track: &Track, window: Window, link: &LoadedLink) -> u64 {
-    let of = |path: &usize| track.rise(window, |sample| Some(sample.paths.get(*path)?.received)).unwrap_or(0);
-    link.paths.iter().map(of).sum()
+/// Returns what arrived by each link, of what arrived by each path of all links.
+fn by_link(bytes: &[u64], links: &[LoadedLink]) -> Vec<u64> {
+    let mut bytes = bytes.iter();
+    links.iter().map(|link| bytes.by_ref().take(link.paths.len()).sum()).collect()
 }
 
 fn sum(paths: &[usize], of: impl Fn(usize) -> Option<u64>) -> Option<u64> {
     paths.iter().map(|path| of(*path)).sum()
 }
 
-/// What one way of a load came to in a window.
-pub(crate) fn flows(way: Way, window: Window, receiver: &Track, sender: &Track, links: &[LoadedLink]) -> Vec<Flow> {
-    links.iter().map(|link| flow(way, window, receiver, sender, link)).collect()
+/// What each link carried each way in the common window of a load. The sum of their bytes is what the window has.
+pub(crate) fn flows(ways: &[Loading<'_>], span: &Span, links: &[LoadedLink]) -> Vec<Flow> {
+    let bytes = span.bytes.chunks(paths(links).count().max(1)).map(|of_way| by_link(of_way, links));
+    let of_way = |(loading, bytes): (&Loading<'_>, Vec<u64>)| {
+        let flows = links.iter().zip(bytes).map(|(link, bytes)| flow(loading, span, link, bytes));
+        flows.collect::<Vec<_>>()
+    };
+    ways.iter().zip(bytes).flat_map(of_way).collect()
 }
 
-fn flow(way: Way, window: Window, receiver: &Track, sender: &Track, link: &LoadedLink) -> Flow {
-    let bytes = received(receiver, window, link);
+fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Flow {
+    let Loading { way, receiver, sender } = *loading;
+    let window = Window::of(span);
     let first = link.paths.first().copied().unwrap_or_default();
     let counted = |track: &Track, of: fn(&PathSample) -> Option<u64>| track.rise(window, |sample| of(sample.paths.get(first)?));
-    let tcp = tcp_use(window, sender, &link.paths);
-    let goodput_bps = (u128::from(bytes) * 8_000_000 / u128::from(window.micros().max(1))) as u64;
+    let tcp = tcp_use(window, sender, &link.paths).map(|tcp| TcpUse {
+        send_buffer_bytes: least_buffer(window, sender, &link.paths, |tcp| tcp.send_buffer),
+        receive_buffer_bytes: least_buffer(window, receiver, &link.paths, |tcp| tcp.receive_buffer),
+        ..tcp
+    });
     Flow {
         link: link.id,
         way,
         bytes,
-        goodput_bps,
+        goodput_bps: BitRate::from_bytes_over(bytes, span.length).0,
         interface_sent_bytes: counted(sender, |path| path.interface_sent),
         interface_received_bytes: counted(receiver, |path| path.interface_received),
         // Told when all is known: see `conclude`.
         limiter: Limiter::Unknown,
         tcp,
     }
+}
+
+/// The least that connections have in the last sample of the window.
+fn least_buffer(window: Window, track: &Track, paths: &[usize], of: impl Fn(&TcpSample) -> Option<u64> + Copy) -> Option<u64> {
+    paths.iter().filter_map(|path| track.gauges(window, *path, of).last().copied()).min()
 }
 
 fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
@@ -252,48 +281,89 @@ pub(crate) fn cpu(window: Window, client: &Track, daemon: &Track) -> Ends<Option
 mod tests {
     use super::*;
 
-    /// Samples each half second of paths that get so many bytes a sample, after `silent` samples.
-    fn track(paths: &[(u64, usize)], samples: usize) -> Track {
+    const MS: u64 = 1000;
+
+    /// Samples at these microseconds of the other end's clock, `ahead` behind ours, of paths that had received so many bytes by then.
+    fn track(ahead: u64, samples: &[(u64, Vec<u64>)]) -> Track {
         let mut track = Track::default();
-        for index in 0..samples {
-            let at = |(bytes, silent): &(u64, usize)| PathSample {
-                received: 7 + bytes * index.saturating_sub(*silent) as u64,
-                ..PathSample::default()
-            };
-            let sample =
-                BenchSample { run: 1, at_us: index as u64 * 500_000, paths: paths.iter().map(at).collect(), ..BenchSample::default() };
-            track.push(sample, 1_000 + index as u64 * 500_000);
+        for (at_us, received) in samples {
+            let paths = received.iter().map(|received| PathSample { received: *received, ..PathSample::default() }).collect();
+            track.push(BenchSample { run: 1, at_us: *at_us, paths, ..BenchSample::default() }, at_us + ahead);
         }
         track
+    }
+
+    /// Each half second, of paths that get so many bytes a sample after so many silent samples.
+    fn steady(paths: &[(u64, u64)], samples: u64) -> Track {
+        let at = |index: u64| paths.iter().map(|(bytes, silent)| 7 + bytes * index.saturating_sub(*silent)).collect();
+        track(MS, &(0..samples).map(|index| (index * 500 * MS, at(index))).collect::<Vec<_>>())
     }
 
     fn links(count: usize) -> Vec<LoadedLink> {
         (0..count).map(|index| LoadedLink { id: index as u32 + 1, paths: vec![index], theory_bps: None }).collect()
     }
 
-    #[test]
-    fn the_window_begins_when_all_paths_are_warm_and_is_one_for_all() {
-        let (receiver, links) = (track(&[(100, 0), (50, 4)], 21), links(2));
-        let window = receiver.window(&links, Duration::from_secs(1)).unwrap();
-        // The second path begins to send at 2 s, and is warm at 3 s.
-        assert_eq!(window, Window { from: 3_001_000, to: 10_001_000 });
-        let flows = flows(Way::ToDaemon, window, &receiver, &Track::default(), &links);
-        assert_eq!(flows.iter().map(|flow| flow.bytes).collect::<Vec<_>>(), [1400, 700]);
-        assert_eq!(flows[0].goodput_bps, 1600);
+    fn to_daemon<'a>(receiver: &'a Track, sender: &'a Track) -> Loading<'a> {
+        Loading { way: Way::ToDaemon, receiver, sender }
     }
 
     #[test]
-    fn a_load_that_is_interrupted_has_what_there_is() {
-        let receiver = track(&[(100, 0)], 2);
-        let window = receiver.window(&links(1), Duration::from_secs(1)).unwrap();
-        assert_eq!(window.micros(), 500_000);
-        assert_eq!(track(&[(100, 0)], 1).window(&links(1), Duration::ZERO), None);
-        assert_eq!(track(&[(0, 0)], 9).window(&links(1), Duration::ZERO), None, "nothing came");
+    fn flows_are_those_of_the_common_window_on_our_clock() {
+        // The second path begins to send after 1 s and is warm at 2 s.
+        let (receiver, sender, links) = (steady(&[(100, 0), (50, 2)], 21), Track::default(), links(2));
+        let ways = [to_daemon(&receiver, &sender)];
+        let span = window::common(&snapshots(&ways, &links), Duration::from_secs(1), None).unwrap();
+        assert_eq!(Window::of(&span), Window { from: 2_001_000, to: 10_001_000 });
+        let flows = flows(&ways, &span, &links);
+        assert_eq!(flows.iter().map(|flow| (flow.link, flow.bytes)).collect::<Vec<_>>(), [(1, 1600), (2, 800)]);
+        assert_eq!(flows[0].goodput_bps, 1600);
+        let intervals = ways[0].intervals(&links);
+        assert_eq!((intervals.len(), intervals.last()), (20, ways[0].last_interval(&links).as_ref()));
+        assert_eq!((intervals[0].t_us, intervals[0].dt_us, intervals[0].bytes.clone()), (1_000, 500_000, vec![100, 0]));
+    }
+
+    #[test]
+    fn a_link_has_what_its_paths_have() {
+        let receiver = steady(&[(100, 0), (50, 0), (7, 0)], 9);
+        let links = [(1, vec![0, 1]), (2, vec![2])].map(|(id, paths)| LoadedLink { id, paths, theory_bps: None });
+        let ways = [to_daemon(&receiver, &receiver)];
+        let span = window::common(&snapshots(&ways, &links), Duration::ZERO, None).unwrap();
+        assert_eq!(flows(&ways, &span, &links).iter().map(|flow| flow.bytes).collect::<Vec<_>>(), [8 * 150, 8 * 7]);
+        assert_eq!(ways[0].intervals(&links)[0].bytes, [150, 7]);
+    }
+
+    #[test]
+    fn both_ways_have_one_window_in_which_both_were_sampled() {
+        let (daemon, client) = (steady(&[(100, 0)], 9), track(301 * MS, &[(0, vec![0]), (2000 * MS, vec![2000]), (2900 * MS, vec![2900])]));
+        let (ways, links) = ([to_daemon(&daemon, &client), Loading { way: Way::ToClient, receiver: &client, sender: &daemon }], links(1));
+        let snapshots = snapshots(&ways, &links);
+        let times: Vec<u128> = snapshots.iter().map(|snapshot| snapshot.at.as_millis()).collect();
+        assert_eq!(times, [301, 501, 1001, 1501, 2001, 2301, 2501, 3001, 3201]);
+        let span = window::common(&snapshots, Duration::from_secs(1), None).unwrap();
+        assert_eq!(Window::of(&span), Window { from: 1501 * MS, to: 3201 * MS });
+        let flows = flows(&ways, &span, &links);
+        assert_eq!(flows.iter().map(|flow| (flow.way, flow.bytes)).collect::<Vec<_>>(), [(Way::ToDaemon, 340), (Way::ToClient, 1700)]);
+        assert_eq!(span.total_bytes(), 340 + 1700);
+    }
+
+    #[test]
+    fn where_one_way_was_not_sampled_nothing_is_known_of_both() {
+        let (daemon, client) = (steady(&[(100, 0)], 9), Track::default());
+        let ways = [to_daemon(&daemon, &client), Loading { way: Way::ToClient, receiver: &client, sender: &daemon }];
+        assert!(snapshots(&ways, &links(1)).is_empty() && ways[1].intervals(&links(1)).is_empty());
+        assert_eq!(ways[1].last_interval(&links(1)), None);
+    }
+
+    #[test]
+    fn a_path_that_is_gone_for_a_while_counts_once() {
+        let receiver = track(0, &[(0, vec![0]), (500 * MS, vec![300]), (1000 * MS, vec![0]), (1500 * MS, vec![500])]);
+        let bytes: Vec<u64> = snapshots(&[to_daemon(&receiver, &receiver)], &links(1)).iter().map(|snapshot| snapshot.bytes[0]).collect();
+        assert_eq!(bytes, [0, 300, 300, 500]);
     }
 
     #[test]
     fn a_counter_between_two_samples_is_taken_in_proportion_and_one_set_back_counts_from_there() {
-        let track = track(&[(100, 0)], 3);
+        let track = steady(&[(100, 0)], 3);
         let received = |sample: &BenchSample| Some(sample.paths[0].received);
         assert_eq!(track.rise(Window { from: 1_000, to: 251_000 }, received), Some(50));
         assert_eq!(track.rise(Window { from: 0, to: 9_000_000 }, received), Some(200));
@@ -302,13 +372,45 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_settles_and_a_rising_or_shaky_one_does_not() {
-        assert!(is_steady(&[100.0, 100.1, 99.9, 100.0, 100.1]));
-        assert!(!is_steady(&[100.0, 101.0, 102.0, 103.0, 104.0]));
-        assert!(!is_steady(&[100.0, 103.0, 97.0, 100.0, 100.0]));
-        assert!(!is_steady(&[0.0; 5]));
-        let (receiver, links) = (track(&[(100, 0)], 9), links(1));
-        assert!(receiver.has_settled(&links, Duration::from_secs(1), Duration::from_secs(3)));
-        assert!(!receiver.has_settled(&links, Duration::from_secs(1), Duration::from_secs(4)));
+    fn transfers_of_a_load_are_all_that_its_samples_told_of() {
+        let mut track = steady(&[(1, 0)], 2);
+        assert_eq!(track.transfers(), None, "an older daemon does not tell");
+        track.push(BenchSample { run: 1, at_us: 1000 * MS, transfers: Some(2), ..BenchSample::default() }, 1000 * MS);
+        assert_eq!(track.transfers(), Some(2));
+    }
+
+    /// Numbers below `most` that look like chance and are the same each time (Knuth's MMIX generator).
+    fn number(state: &mut u64, most: u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 11) % most
+    }
+
+    /// A track of three paths, sampled at odd times.
+    fn any_track(seed: &mut u64) -> Track {
+        let (mut at, mut had, mut samples) = (0, vec![0; 3], Vec::new());
+        for _ in 0..2 + number(seed, 40) {
+            samples.push((at, had.clone()));
+            at += 1 + number(seed, 700 * MS);
+            had.iter_mut().for_each(|had| *had += number(seed, 1 << 40));
+        }
+        track(number(seed, MS), &samples)
+    }
+
+    #[test]
+    fn the_flows_of_any_window_sum_up_to_it() {
+        let links = [(1, vec![0, 2]), (2, vec![1])].map(|(id, paths)| LoadedLink { id, paths, theory_bps: None });
+        for seed in 0..500 {
+            let mut state = seed;
+            let (daemon, client) = (any_track(&mut state), any_track(&mut state));
+            let warm_up = Duration::from_millis(number(&mut state, 3000));
+            let ways = [to_daemon(&daemon, &client), Loading { way: Way::ToClient, receiver: &client, sender: &daemon }];
+            for ways in [&ways[..], &ways[..1], &ways[1..]] {
+                if let Some(span) = window::common(&snapshots(ways, &links), warm_up, None) {
+                    let flows = flows(ways, &span, &links);
+                    assert_eq!(flows.len(), 2 * ways.len(), "seed {seed}");
+                    assert_eq!(flows.iter().map(|flow| flow.bytes).sum::<u64>(), span.total_bytes(), "seed {seed}");
+                }
+            }
+        }
     }
 }

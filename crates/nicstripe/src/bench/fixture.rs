@@ -58,8 +58,14 @@ pub(super) fn flow_with(link: u32, mbit: f64, change: impl Fn(&mut TcpUse)) -> F
 }
 
 pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
-    let cpu =
-        CpuUse { user_us: 100_000, system_us: 150_000, softirq_us: 50_000, process_us: 200_000, worst_core_pct: 20.0, throttled_us: None };
+    let cpu = CpuUse {
+        user_us: 100_000,
+        system_us: 150_000,
+        softirq_us: 50_000,
+        process_us: 200_000,
+        worst_core_pct: Some(20.0),
+        throttled_us: None,
+    };
     let flows: Vec<Flow> = match phase {
         Phase::Reverse => flows.into_iter().map(|flow| Flow { way: Way::ToClient, ..flow }).collect(),
         _ => flows,
@@ -74,6 +80,7 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
         flows,
         cpu: Ends { client: Some(cpu), daemon: Some(cpu) },
         intervals: Vec::new(),
+        other_transfers: Some(0),
     }
 }
 

@@ -1,17 +1,16 @@
 //! The links of a bench: groups of paths between one pair of interfaces.
 
-use std::time::Duration;
-
 use nicstripe_proto::{
-    PathId,
+    BitRate, PathId,
+    bench::theory::Theory,
     message::{BenchFacts, BenchInterface},
 };
 
 use super::{
     figures::LoadedLink,
-    report::{BenchLink, Ends, HostFacts, InterfaceFacts, RoundTrips, TheoryInputs},
+    report::{BenchLink, Ends, HostFacts, InterfaceFacts, TheoryInputs},
 };
-use crate::session::{BenchPath, all_verified};
+use crate::session::{BenchPath, LinkRates, all_verified};
 
 /// The links of a session, with the paths of each.
 #[derive(Debug, Clone, Default)]
@@ -76,7 +75,7 @@ fn link_of(id: u32, group: &[&BenchPath], here: &BenchFacts, there: &BenchFacts)
             client: first.local.map_or_else(String::new, |address| address.to_string()),
             daemon: first.link.remote.to_string(),
         },
-        theory_bps: theory.map(|inputs| goodput(&inputs)),
+        theory_bps: theory.map(|inputs| Theory::from(inputs).goodput().0),
         theory,
         rtt_idle: None,
         verified: group.iter().map(|path| path.verified).reduce(all_verified).flatten(),
@@ -92,27 +91,17 @@ fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
 
 /// What a link's theory is computed from: what is known of the slower direction, and of the packets that get through.
 fn theory(path: &BenchPath, ends: &Ends<InterfaceFacts>, here: &BenchFacts, there: &BenchFacts) -> Option<TheoryInputs> {
-    let capacity = path.capacity.through(path.path_mtu);
-    let known = capacity.outgoing.into_iter().chain(capacity.incoming).min()?;
-    let mtu = [ends.client.mtu, ends.daemon.mtu, path.path_mtu].into_iter().flatten().min().unwrap_or(1500);
-    let ip = if path.link.remote.is_ipv6() { 6 } else { 4 };
-    let with = TheoryInputs { line_bps: 0, mtu, ip, timestamps: true, vlan_tags: 0 };
-    // The plan of a link has its goodput with timestamps; the rate of the line follows from it, a shaper's included.
-    let line_bps = (known.0 as f64 * f64::from(mtu + 38) / payload(&with).max(1) as f64).round() as u64;
-    let timestamps = here.timestamps != Some(false) && there.timestamps != Some(false);
-    Some(TheoryInputs { line_bps, timestamps, ..with })
-}
-
-/// Bytes of a packet that are goodput.
-fn payload(inputs: &TheoryInputs) -> u64 {
-    let ip = if inputs.ip == 6 { 40 } else { 20 };
-    u64::from(inputs.mtu).saturating_sub(ip + if inputs.timestamps { 32 } else { 20 })
-}
-
-/// RFC 6349, section 4.1.
-pub(super) fn goodput(inputs: &TheoryInputs) -> u64 {
-    let on_wire = u64::from(inputs.mtu) + 38 + 4 * u64::from(inputs.vlan_tags);
-    (u128::from(inputs.line_bps) * u128::from(payload(inputs)) / u128::from(on_wire)) as u64
+    let inputs = TheoryInputs {
+        line_bps: 0,
+        mtu: [ends.client.mtu, ends.daemon.mtu, path.path_mtu].into_iter().flatten().min().unwrap_or(1500),
+        ip: if path.link.remote.is_ipv6() { 6 } else { 4 },
+        timestamps: here.timestamps != Some(false) && there.timestamps != Some(false),
+        vlan_tags: 0,
+    };
+    let line_of_shaper = |rate: BitRate| Theory { line: rate, ..inputs.into() }.line_of_shaper();
+    let LinkRates { line, shapers } = path.capacity.rates;
+    let slowest = line.into_iter().chain(shapers.into_iter().flatten().map(line_of_shaper)).min()?;
+    Some(TheoryInputs { line_bps: slowest.0, ..inputs })
 }
 
 /// What a report says of a machine.
@@ -131,35 +120,57 @@ pub(super) fn host(facts: &BenchFacts) -> HostFacts {
     }
 }
 
-/// Sums up round trips; nothing of none.
-pub(super) fn round_trips(times: &[Duration]) -> Option<RoundTrips> {
-    let mut micros: Vec<f64> = times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
-    micros.sort_unstable_by(f64::total_cmp);
-    let (min_us, max_us) = (*micros.first()?, *micros.last()?);
-    let count = micros.len();
-    let avg_us = micros.iter().sum::<f64>() / count as f64;
-    let variance = micros.iter().map(|time| (time - avg_us).powi(2)).sum::<f64>() / count as f64;
-    let part = |part: f64| micros.get(((count as f64 * part).ceil() as usize).clamp(1, count) - 1).copied().unwrap_or(max_us);
-    Some(RoundTrips { count: count as u64, min_us, avg_us, max_us, std_us: variance.sqrt(), p50_us: part(0.5), p99_us: part(0.99) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{event::LinkName, session::Capacities};
+
+    const GIGABIT: BitRate = BitRate::from_gbit(1);
+
+    /// A link between interfaces of this MTU, whose lines and shapers have these rates.
+    fn link(mtu: u32, rates: LinkRates) -> BenchLink {
+        let link = LinkName {
+            interface: "eth0".into(),
+            peer_interface: Some("eth1".into()),
+            local: None,
+            remote: std::net::IpAddr::from([10, 0, 0, 2]),
+        };
+        let capacity = Capacities { rates, ..Capacities::default() };
+        let path = BenchPath { id: PathId(0), link, local: None, capacity, path_mtu: None, verified: None };
+        let facts = |name: &str| BenchFacts {
+            interfaces: vec![BenchInterface { name: name.into(), mtu: Some(mtu), ..BenchInterface::default() }],
+            ..BenchFacts::default()
+        };
+        link_of(1, &[&path], &facts("eth0"), &facts("eth1")).unwrap()
+    }
 
     #[test]
     fn goodput_is_what_the_table_says() {
-        let of = |mtu, ip, timestamps, vlan_tags| goodput(&TheoryInputs { line_bps: 1_000_000_000, mtu, ip, timestamps, vlan_tags });
+        let of = |mtu, ip, timestamps, vlan_tags| {
+            Theory::from(TheoryInputs { line_bps: 1_000_000_000, mtu, ip, timestamps, vlan_tags }).goodput().0
+        };
         assert_eq!([of(1500, 4, true, 0), of(1500, 4, false, 0), of(1500, 4, true, 1)], [941_482_444, 949_284_785, 939_040_207]);
         assert_eq!([of(9000, 4, true, 0), of(1500, 6, true, 0)], [990_042_044, 928_478_543]);
     }
 
     #[test]
-    fn round_trips_are_summed_up() {
-        let times: Vec<Duration> = [40, 10, 20, 30].map(Duration::from_micros).to_vec();
-        let sum = round_trips(&times).unwrap();
-        assert_eq!((sum.count, sum.min_us, sum.avg_us, sum.max_us, sum.p50_us, sum.p99_us), (4, 10.0, 25.0, 40.0, 20.0, 40.0));
-        assert!((sum.std_us - 11.18).abs() < 0.01);
-        assert_eq!(round_trips(&[]), None);
+    fn a_shaper_that_lets_out_what_a_gigabit_line_takes_is_that_line() {
+        for (mtu, shaper, theory) in [(1500, 984_396_000, 941_482_444), (9000, 997_344_000, 990_042_044)] {
+            let shapers = [None, Some(BitRate(shaper))];
+            let shaped = link(mtu, LinkRates { line: None, shapers });
+            assert!(shaped.theory.unwrap().line_bps.abs_diff(GIGABIT.0) < 1000, "{shaped:?}");
+            assert!(shaped.theory_bps.unwrap().abs_diff(theory) < 1000, "{shaped:?}");
+        }
+    }
+
+    #[test]
+    fn the_slowest_of_the_lines_and_the_shapers_is_what_a_link_has() {
+        let half = Some(BitRate::from_mbit(500));
+        let plain = link(1500, LinkRates { line: Some(GIGABIT), shapers: [None, None] });
+        assert_eq!((plain.theory.unwrap().line_bps, plain.theory_bps), (GIGABIT.0, Some(941_482_444)));
+        let slowed = link(1500, LinkRates { line: Some(GIGABIT), shapers: [half, Some(BitRate::from_gbit(10))] });
+        assert_eq!(slowed.theory.unwrap().line_bps, 507_926_024);
+        assert_eq!(link(1500, LinkRates { line: half, shapers: [Some(GIGABIT), None] }).theory.unwrap().line_bps, 500_000_000);
+        assert_eq!(link(1500, LinkRates::default()).theory_bps, None);
     }
 }

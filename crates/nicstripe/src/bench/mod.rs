@@ -6,7 +6,6 @@
 mod admission;
 mod baseline;
 mod decided;
-#[allow(dead_code, reason = "until a bench measures disks with it")]
 mod disk;
 mod event;
 mod evidence;
@@ -18,8 +17,6 @@ mod plan;
 mod report;
 mod run;
 mod sampler;
-mod schedule;
-mod stages;
 mod summary;
 mod sweep;
 mod talk;
@@ -34,7 +31,7 @@ pub use self::{
     summary::{conclude, summarise},
 };
 pub(crate) use self::{
-    admission::{Admissions, Ticket},
-    sampler::{InterfaceCounters, cpu, facts},
-    stages::write_stage,
+    admission::{Admissions, Desk, Ticket},
+    disk::{StopOnDrop, serve as serve_disk},
+    sampler::{CpuSampler, InterfaceCounters, facts},
 };

@@ -41,11 +41,13 @@ pub struct BenchPlan {
 /// Disks to measure.
 #[derive(Debug, Clone)]
 pub struct DiskPlan {
-    /// The file that would be copied.
-    pub source: PathBuf,
-    /// What it would be called at the daemon, relative to its root; `None`: its own name.
-    pub target: Option<Name>,
-    /// Bytes that each stage moves; those of the source, if that has fewer.
+    /// The file here that would be copied; in the reverse way, where it would be copied to.
+    pub file: PathBuf,
+    /// What it is or would be called at the daemon, relative to its root; `None`: as here. What is there is not touched.
+    pub name: Option<Name>,
+    /// Whether it would be copied from the daemon to here.
+    pub reverse: bool,
+    /// Bytes that each stage moves; those of the source, if that has fewer. The copy itself is left out if it has more.
     pub bytes: u64,
 }
 

@@ -250,6 +250,9 @@ pub struct Run {
     pub cpu: Ends<Option<CpuUse>>,
     /// The samples.
     pub intervals: Vec<Interval>,
+    /// Transfers that ran at the daemon at any time during it, for whomever: they took part of what the links carry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_transfers: Option<u32>,
 }
 
 /// Which way.
@@ -359,7 +362,8 @@ pub struct CpuUse {
     /// Of our process, user and system.
     pub process_us: u64,
     /// How busy the busiest core was, 0 to 100.
-    pub worst_core_pct: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_core_pct: Option<f64>,
     /// Time that a control group's quota held the process back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_us: Option<u64>,
@@ -477,6 +481,9 @@ pub struct Spread {
 /// Stages of a copy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
+    /// From whose disk to whose.
+    #[serde(default = "to_daemon")]
+    pub way: Way,
     /// Bytes moved by each stage.
     pub bytes: u64,
     /// Reading the source, past the page cache, into nothing.
@@ -488,7 +495,7 @@ pub struct DiskReport {
     /// Writing the target, the durable sync included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Spread>,
-    /// A copy.
+    /// A copy, up to where it is durable; nothing is kept of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<Spread>,
     /// The narrowest: `read`, `network` or `write`.
@@ -496,6 +503,10 @@ pub struct DiskReport {
     pub narrowest: Option<String>,
     /// File systems, by their names.
     pub file_systems: Ends<Option<String>>,
+}
+
+fn to_daemon() -> Way {
+    Way::ToDaemon
 }
 
 /// What it comes to.

@@ -5,18 +5,25 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use nicstripe_proto::message::BenchFacts;
+use nicstripe_proto::{
+    BitRate,
+    bench::{
+        repeat::{self, Planned, RepeatRule, Schedule},
+        window::{self, Progress, SettleRule},
+    },
+    message::BenchFacts,
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    disk,
     event::BenchEvent,
     figures::{self, Window},
-    links::{Links, host, round_trips},
+    links::{Links, host},
     plan::BenchPlan,
-    report::{BenchReport, Ends, Phase, Run, SCHEMA, Summary, Way},
+    report::{BenchReport, Ends, Phase, RoundTrips, Run, SCHEMA, Summary},
     sampler::facts,
-    schedule::{Load, Schedule},
     summary::conclude,
     sweep,
     talk::{LoadOrder, Loaded, Talk},
@@ -84,9 +91,6 @@ const PINGING: Duration = Duration::from_secs(5);
 /// Bytes of their messages.
 const PING_BYTES: u64 = 64;
 
-/// Time that a rate has to be looked at before it counts as settled.
-const SETTLE_AFTER: Duration = Duration::from_secs(3);
-
 /// Part of the daemon's time that is left for the end.
 const TIME_LEFT: Duration = Duration::from_secs(2);
 
@@ -107,6 +111,8 @@ pub(super) struct Runner {
     pub(super) deadline: Option<Instant>,
     /// Whether something that was planned was not measured.
     pub(super) is_short: bool,
+    /// What the sweep under way holds.
+    pub(super) held: sweep::Held,
 }
 
 impl Runner {
@@ -129,7 +135,20 @@ impl Runner {
             baseline: None,
         };
         let deadline = plan.budget.map(|budget| began + budget);
-        Self { client, plan, events, stop, began, report, id, links: Links::default(), under_way: None, deadline, is_short: false }
+        Self {
+            client,
+            plan,
+            events,
+            stop,
+            began,
+            report,
+            id,
+            links: Links::default(),
+            under_way: None,
+            deadline,
+            is_short: false,
+            held: sweep::Held::default(),
+        }
     }
 
     async fn run(mut self) -> Result<BenchReport, Error> {
@@ -140,6 +159,7 @@ impl Runner {
             () = stop.cancelled() => Err(Error::Cancelled { resumable: false }),
             result = self.measure(&mut talk) => result,
         };
+        self.end_sweep().await;
         // Who has gone leaves no load behind.
         if let Some(talk) = &talk {
             talk.leave().await;
@@ -165,12 +185,9 @@ impl Runner {
         let here = facts(names.into_iter());
         self.meet(Links::new(&paths, &here, &there), &here, &there);
         let _ = self.events.try_send(BenchEvent::Connected { links: self.report.links.clone() });
-        if self.plan.phases.contains(&Phase::Idle) {
-            self.idle(talk).await?;
-        }
         self.loads(talk).await?;
         sweep::sweeps(self, talk).await?;
-        sweep::disks(self, talk).await
+        disk::flow::measure(self, talk).await
     }
 
     fn meet(&mut self, links: Links, here: &BenchFacts, there: &BenchFacts) {
@@ -186,6 +203,12 @@ impl Runner {
         let _ = self.events.try_send(BenchEvent::Note(text));
     }
 
+    /// Says what was planned and is not measured, and why.
+    pub(super) fn leave_out(&mut self, what: &str, why: &str) {
+        self.is_short = true;
+        self.note(format!("{what} was left out: {why}"));
+    }
+
     /// Whether nothing new may begin.
     pub(super) fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
@@ -196,6 +219,7 @@ impl Runner {
         let loads: usize = self.plan.phases.iter().map(|phase| if *phase == Phase::Solo { links } else { 1 }).sum();
         let each = self.plan.load + self.plan.warm_up + self.plan.interval;
         let all = each.saturating_mul(u32::try_from(loads).unwrap_or(u32::MAX).saturating_mul(*self.plan.repeats.end()));
+        let all = all.saturating_add(sweep::longest(&self.plan));
         self.plan.budget.unwrap_or(all).min(all).as_secs().try_into().unwrap_or(u32::MAX)
     }
 
@@ -203,49 +227,56 @@ impl Runner {
         for id in self.links.ids() {
             let Some(path) = self.links.path(id) else { continue };
             let times = talk.ping(path, self.plan.pings, PING_BYTES, PINGING).await?;
+            let micros: Vec<f64> = times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
+            let Some(round_trips) = RoundTrips::of(&micros) else { continue };
             if let Some(link) = self.report.links.iter_mut().find(|link| link.id == id) {
-                link.rtt_idle = round_trips(&times);
+                link.rtt_idle = Some(round_trips);
             }
+            let _ = self.events.try_send(BenchEvent::Idle { link: id, round_trips });
         }
-        // Once more, with what is known of them now.
-        let _ = self.events.try_send(BenchEvent::Connected { links: self.report.links.clone() });
         Ok(())
     }
 
     async fn loads(&mut self, talk: &mut Talk) -> Result<(), Error> {
-        let ids = self.links.ids();
-        // One link alone is all of them.
-        let alone_is_all = |phase: &Phase| *phase == Phase::Solo && ids.len() == 1 && self.plan.phases.contains(&Phase::Together);
-        let phases: Vec<Phase> = self.plan.phases.iter().copied().filter(|phase| !alone_is_all(phase)).collect();
-        let mut schedule = Schedule::new(&phases, &ids, self.plan.repeats.clone());
-        while let Some((load, repeat)) = schedule.next() {
+        let phases: Vec<repeat::Phase> = self.plan.phases.iter().copied().map(repeat::Phase::from).collect();
+        let rule = RepeatRule { least: *self.plan.repeats.start(), most: *self.plan.repeats.end() };
+        let mut schedule = Schedule::new(&phases, &self.links.ids(), rule);
+        while let Some(planned) = schedule.next() {
             if self.is_over() {
                 self.is_short = true;
                 self.note("its time was over before all loads had their repeats".into());
                 return Ok(());
             }
-            match self.load(talk, &load, repeat).await? {
-                Some(run) => schedule.record(load, &run),
+            if planned.phase == repeat::Phase::Idle {
+                self.idle(talk).await?;
+                schedule.record(&planned, BitRate::ZERO);
+                continue;
+            }
+            match self.load(talk, &planned).await? {
+                Some(total) => schedule.record(&planned, total),
                 None => {
-                    // It counts as a repeat, so that a link that carries nothing does not hold up the rest for ever.
-                    self.is_short = true;
-                    self.note(format!("nothing arrived in a load of links {:?}", load.links));
-                    schedule.record(load.clone(), &nothing(load.phase, repeat));
+                    self.note(format!("nothing arrived in a load of links {:?}", planned.links));
+                    schedule.fail(&planned);
                 }
             }
         }
+        self.is_short |= schedule.has_given_up();
         Ok(())
     }
 
-    async fn load(&mut self, talk: &mut Talk, load: &Load, repeat: u32) -> Result<Option<Run>, Error> {
-        let order = self.order(load.phase, repeat, &load.links);
+    /// Loads what is planned. Returns what all of it carried, unless that is nothing.
+    async fn load(&mut self, talk: &mut Talk, planned: &Planned) -> Result<Option<BitRate>, Error> {
+        let order = self.order(planned.phase.into(), planned.repeat, &planned.links);
         self.run_load(talk, order).await?;
-        let run = self.take_run();
-        if let Some(run) = &run {
-            self.report.runs.push(run.clone());
-            let _ = self.events.try_send(BenchEvent::RunDone(run.clone()));
+        let Some(run) = self.take_run() else { return Ok(None) };
+        if let Some(transfers @ 1..) = run.other_transfers {
+            let count = if transfers == 1 { "a transfer".to_owned() } else { format!("{transfers} transfers") };
+            self.note(format!("{count} ran at the daemon during a load, and took part of what the links carry"));
         }
-        Ok(run)
+        let _ = self.events.try_send(BenchEvent::RunDone(run.clone()));
+        let total = BitRate(run.total_bps);
+        self.report.runs.push(run);
+        Ok(Some(total))
     }
 
     /// What is loaded in a phase, as the plan has it.
@@ -261,7 +292,7 @@ impl Runner {
             warm_up: self.plan.warm_up,
             longest: self.plan.load,
             interval: self.plan.interval,
-            settle_after: self.plan.settle.then_some(SETTLE_AFTER),
+            settle_after: self.plan.settle.then(|| SettleRule::default().least),
             message_bytes: self.plan.message_bytes,
             socket_buffer: self.plan.socket_buffer,
         }
@@ -292,48 +323,22 @@ impl Runner {
 /// Least window of a load that was interrupted.
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
 
-/// A load in which nothing arrived, for the schedule.
-fn nothing(phase: Phase, repeat: u32) -> Run {
-    Run {
-        phase,
-        repeat,
-        began_us: 0,
-        window_us: 0,
-        stable: false,
-        flows: Vec::new(),
-        total_bps: 0,
-        cpu: Ends::default(),
-        intervals: Vec::new(),
-    }
-}
-
-/// Makes a run of what both ends have sampled. Nothing where no window has anything in it.
+/// Makes a run of what both ends have sampled. Nothing where there is no window yet, or nothing arrived in it.
 pub(super) fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
-    let Loaded { client, daemon, .. } = loaded;
-    let ways = [(Way::ToDaemon, order.to_daemon, daemon, client), (Way::ToClient, order.to_client, client, daemon)];
-    let ways: Vec<_> = ways.into_iter().filter(|(_, loaded, ..)| *loaded).collect();
-    let windows = ways.iter().map(|(_, _, receiver, _)| receiver.window(&order.links, order.warm_up));
-    // Both ways have one window: what both have in common.
-    let common = windows.reduce(|one, other| {
-        let (one, other) = (one?, other?);
-        let window = Window { from: one.from.max(other.from), to: one.to.min(other.to) };
-        (window.from < window.to).then_some(window)
-    });
-    let window = common.flatten()?;
-    let flows: Vec<_> =
-        ways.iter().flat_map(|(way, _, receiver, sender)| figures::flows(*way, window, receiver, sender, &order.links)).collect();
-    let bytes: u64 = flows.iter().map(|flow| flow.bytes).sum();
-    let least = order.settle_after.unwrap_or(SETTLE_AFTER).min(order.longest / 2);
+    let ways = order.ways(loaded);
+    let span = window::common(&figures::snapshots(&ways, &order.links), order.warm_up, None).filter(|span| span.total_bytes() > 0)?;
+    let window = Window::of(&span);
     Some(Run {
         phase: order.phase,
         repeat: order.repeat,
         began_us: began.as_micros() as u64 + window.from,
         window_us: window.micros(),
-        stable: ways.iter().all(|(_, _, receiver, _)| receiver.has_settled(&order.links, order.warm_up, least)),
-        flows,
-        total_bps: (u128::from(bytes) * 8_000_000 / u128::from(window.micros())) as u64,
-        cpu: figures::cpu(window, client, daemon),
-        intervals: ways.iter().flat_map(|(way, _, receiver, sender)| receiver.intervals(*way, &order.links, sender)).collect(),
+        stable: order.progress(loaded) == Progress::Settled,
+        flows: figures::flows(&ways, &span, &order.links),
+        total_bps: span.total().0,
+        cpu: figures::cpu(window, &loaded.client, &loaded.daemon),
+        intervals: ways.iter().flat_map(|loading| loading.intervals(&order.links)).collect(),
+        other_transfers: loaded.daemon.transfers(),
     })
 }
 

@@ -10,7 +10,7 @@ use nicstripe_proto::{
 
 use super::{
     evidence::{Measured, rates, sum},
-    report::{BenchLink, BenchReport, CpuUse, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary, Way},
+    report::{BenchLink, BenchReport, CpuUse, DiskReport, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary, Way},
 };
 
 /// Returns what these runs over these links come to.
@@ -29,7 +29,10 @@ pub fn conclude(report: &mut BenchReport) {
         hosts: Some(&report.hosts),
         socket_buffer_bytes: report.plan.socket_buffer_bytes,
     };
-    let summary = measured.summary();
+    let mut summary = measured.summary();
+    if let Some(disk) = report.disk.as_ref().and_then(|disk| measured.disks(disk)) {
+        summary.sentence = if report.runs.is_empty() { disk } else { format!("{}; {disk}", summary.sentence) };
+    }
     let limiters: Vec<Vec<Limiter>> = report.runs.iter().map(|run| measured.limiters(run)).collect();
     for (run, limiters) in report.runs.iter_mut().zip(limiters) {
         run.flows.iter_mut().zip(limiters).for_each(|(flow, limiter)| flow.limiter = limiter);
@@ -162,7 +165,8 @@ impl<'a> Measured<'a> {
             whole.groups = groups;
         }
         let because = limiter::sentence(&whole, &links, self.machines(way));
-        Some((whole.finding.limiter.into(), format!("{}, {because}{}", self.claim(phase, way, &links), self.doubt(phase))))
+        let doubts = self.doubt(phase) + &self.disturbance(phase);
+        Some((whole.finding.limiter.into(), format!("{}, {because}{doubts}", self.claim(phase, way, &links))))
     }
 
     /// What holds back a link in a phase; `None` where it took no part.
@@ -261,6 +265,17 @@ impl<'a> Measured<'a> {
         }
     }
 
+    /// Says that others used the links as well.
+    fn disturbance(&self, phase: Phase) -> String {
+        let disturbed = self.of_phase(phase).filter(|run| run.other_transfers.is_some_and(|count| count > 0)).count();
+        let daemon = self.machines(Way::ToDaemon).receiver;
+        match (disturbed, self.of_phase(phase).count()) {
+            (0, _) => String::new(),
+            (_, 1) => format!("; a copy ran at {daemon} meanwhile and took its part"),
+            (disturbed, all) => format!("; copies ran at {daemon} during {disturbed} of the {all} loads and took their part"),
+        }
+    }
+
     fn machines(&self, way: Way) -> Names<'a> {
         let name = |host: Option<&'a HostFacts>, role| host.and_then(|host| host.name.as_deref()).unwrap_or(role);
         let client = name(self.hosts.map(|hosts| &hosts.client), "the client");
@@ -271,6 +286,22 @@ impl<'a> Measured<'a> {
             Way::ToDaemon => Names { sender: client, receiver: daemon },
             Way::ToClient => Names { sender: daemon, receiver: client },
         }
+    }
+
+    /// Which stage of a copy from disk to disk is the narrowest.
+    fn disks(&self, disk: &DiskReport) -> Option<String> {
+        let Names { sender, receiver } = self.machines(disk.way);
+        let rate = |spread: &Spread| format!("{:.1} MB/s", spread.median_bps as f64 / 8e6);
+        let on = |system: &Option<String>| system.as_ref().map_or_else(|| "its disk".to_owned(), |name| format!("its {name}"));
+        let Ends { client, daemon } = &disk.file_systems;
+        let (from, to) = if disk.way == Way::ToDaemon { (client, daemon) } else { (daemon, client) };
+        let (what, narrowest) = match disk.narrowest.as_deref()? {
+            "read" => (format!("what {sender} reads from {}", on(from)), disk.read?),
+            "write" => (format!("what {receiver} writes to {}", on(to)), disk.write?),
+            _ => ("what the links carry".to_owned(), disk.network?),
+        };
+        let copy = disk.all.map_or_else(String::new, |all| format!(", and a copy gets {}", rate(&all)));
+        Some(format!("from disk to disk the narrowest is {what}, {}{copy}", rate(&narrowest)))
     }
 
     /// What people call a link: its interface here, and the other end where that is not enough.

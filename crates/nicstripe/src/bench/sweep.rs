@@ -1,308 +1,208 @@
-//! Sweeps and disks: points measured one after the other.
+//! Sweeps: points measured one after the other.
+//!
+//! `nicstripe_proto::bench::sweep` plans: which point is next, when one is measured again, when there are enough. Here they are measured.
 
-use std::{
-    fs::File,
-    io::Read,
-    path::Path,
-    sync::Mutex,
-    time::{Duration, Instant},
-};
+mod apart;
+mod given;
+mod packets;
+
+use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
     BitRate,
-    message::{DiskDone, DiskOrder},
+    bench::sweep::{BufferSweep, GridSweep, Load, Measured, MessageSweep, MtuSweep, Planner, Point, Stopped, StreamSweep},
 };
 
+pub(super) use self::apart::Held;
+use self::packets::Packets;
 use super::{
-    decided::spread,
     event::BenchEvent,
-    links::{Links, goodput},
-    plan::DiskPlan,
-    report::{DiskReport, Ends, Phase, Run, Spread, Sweep, SweepKind, SweepPoint},
-    run::{Runner, run_of},
-    talk::{LoadOrder, Loaded, Talk},
+    plan::BenchPlan,
+    report::{Sweep, SweepKind, SweepPoint},
+    run::Runner,
+    talk::Talk,
 };
-use crate::{CopyOptions, error::Error};
+use crate::error::Error;
 
-/// Sweeps what the plan says.
+/// Sweeps what the plan says. A point that cannot be measured is left out, and its sweep goes on.
 pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
     for kind in runner.plan.sweeps.clone() {
-        let mut sweep = Sweep {
-            kind,
-            link: None,
-            points: Vec::new(),
-            plateau: None,
-            bdp_bytes: None,
-            latency_us: None,
-            half_size_bytes: None,
-            top_decile_bps: None,
-            advice: String::new(),
-            stopped: "all points were measured".into(),
-        };
-        let result = match kind {
-            SweepKind::Message => messages(runner, talk, &mut sweep).await,
-            SweepKind::Buffer => points(runner, &mut sweep, &buffers(), &[None]).await,
-            SweepKind::Streams => points(runner, &mut sweep, &[None], &STREAMS.map(Some)).await,
-            SweepKind::Grid => points(runner, &mut sweep, &GRID_BUFFERS.map(Some), &STREAMS.map(Some)).await,
-            SweepKind::Mtu => {
-                mtus(runner, &mut sweep);
-                Ok(())
-            }
-        };
-        conclude(&mut sweep);
-        runner.report.sweeps.push(sweep);
-        result?;
+        let swept = runner.sweep(kind, talk).await;
+        runner.end_sweep().await;
+        swept?;
     }
     Ok(())
 }
 
-/// Connections a link.
-const STREAMS: [u32; 4] = [1, 2, 4, 8];
+/// A sweep under way.
+#[derive(Debug)]
+struct Swept {
+    kind: SweepKind,
+    link: Option<u32>,
+    planner: Planner,
+    /// Whether no more is measured for want of time.
+    is_late: bool,
+    /// Whether something could not be measured.
+    is_short: bool,
+}
 
-/// Sizes of socket buffers in a grid.
-const GRID_BUFFERS: [u64; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
+impl Swept {
+    fn new(kind: SweepKind, link: Option<u32>, planner: Planner) -> Self {
+        Self { kind, link, planner, is_late: false, is_short: false }
+    }
 
-/// Sizes of packets.
-const MTUS: [u32; 3] = [1500, 4000, 9000];
+    /// What it has found until now; nothing where nothing was measured.
+    fn found(&self) -> Option<Sweep> {
+        let outcome = self.planner.outcome();
+        let stopped = if self.is_late && outcome.stopped == Stopped::Early { Stopped::Budget } else { outcome.stopped };
+        let is_something = !outcome.points.is_empty() || outcome.stopped == Stopped::Failed;
+        is_something.then(|| Sweep { stopped: stopped.to_string(), ..Sweep::of(self.kind, self.link, outcome) })
+    }
 
-/// Repeats of a point, and how long each of its loads counts.
-const POINT_REPEATS: u32 = 3;
-const POINT_TIME: Duration = Duration::from_secs(2);
+    /// A point as it is known now.
+    fn known(&self, point: &Point) -> Option<SweepPoint> {
+        let found = self.planner.outcome().points.into_iter().find(|known| (known.size, known.streams) == (point.size, point.streams));
+        found.map(SweepPoint::from)
+    }
+}
 
-/// Fewest messages of one size, and the least time in which they are sent.
-const TRIALS: u32 = 3;
-const TRIAL_TIME: Duration = Duration::from_millis(250);
+impl Runner {
+    async fn sweep(&mut self, kind: SweepKind, talk: &mut Talk) -> Result<(), Error> {
+        let Some(swept) = self.planned(kind).await else { return Ok(()) };
+        let link = swept.link;
+        self.held.sweep = Some(swept);
+        let path = link.and_then(|link| self.links.path(link)).filter(|_| kind == SweepKind::Message);
+        if let Some(path) = path {
+            talk.open_run(path).await?;
+        }
+        while let Some(point) = self.next_point() {
+            let measured = match path {
+                Some(path) => self.message(talk, path, &point).await,
+                None => self.load_point(kind, &point).await,
+            };
+            self.took(kind, &point, measured);
+        }
+        match path {
+            Some(_) => talk.close_run().await,
+            None => Ok(()),
+        }
+    }
 
-/// A message that takes longer ends the sweep of messages.
-const LONGEST_MESSAGE: Duration = Duration::from_secs(1);
+    /// How a sweep of this kind goes; nothing where there is no link for it.
+    async fn planned(&mut self, kind: SweepKind) -> Option<Swept> {
+        let first = *self.links.ids().first()?;
+        Some(match kind {
+            SweepKind::Message => {
+                let left = self.deadline.map_or(MESSAGES_TIME, |deadline| deadline.saturating_duration_since(Instant::now()));
+                let planner = MessageSweep::new(self.segment(first), self.rate_alone(first), left.min(MESSAGES_TIME));
+                Swept::new(kind, Some(first), Planner::Message(planner))
+            }
+            // What the systems allow is seen when they give no more.
+            SweepKind::Buffer => Swept::new(kind, None, Planner::Buffer(BufferSweep::new(self.bdp(), None))),
+            SweepKind::Streams => Swept::new(kind, None, Planner::Streams(StreamSweep::new())),
+            SweepKind::Grid => Swept::new(kind, None, Planner::Grid(GridSweep::new(self.largest_buffer()))),
+            SweepKind::Mtu => {
+                let theory = self.narrowest();
+                let packets = Packets::claim(&self.client, &self.report.links).await;
+                let may_set = packets.is_ok();
+                match packets {
+                    Ok(packets) => self.held.packets = Some(packets),
+                    Err(why) => self.note(format!("other sizes of packets are computed and not measured: {why}")),
+                }
+                Swept::new(kind, None, Planner::Mtu(MtuSweep::new(theory, LARGEST_MTU, may_set)))
+            }
+        })
+    }
+
+    fn next_point(&mut self) -> Option<Point> {
+        let is_over = self.is_over();
+        let swept = self.held.sweep.as_mut()?;
+        let next = swept.planner.next()?;
+        swept.is_late = is_over;
+        (!is_over).then_some(next)
+    }
+
+    /// Tells the planner what came of a point, and who listens, when the point is done for now.
+    fn took(&mut self, kind: SweepKind, point: &Point, measured: Result<Measured, Error>) {
+        let Some(swept) = self.held.sweep.as_mut() else { return };
+        let failure = match measured {
+            Ok(measured) => {
+                swept.planner.record(point, measured);
+                None
+            }
+            Err(error) => {
+                swept.planner.fail(point);
+                swept.is_short = true;
+                Some(format!("{} could not be measured: {}", named(kind, point), crate::chain(&error)))
+            }
+        };
+        let is_done = swept.planner.next().is_none_or(|next| (next.size, next.streams) != (point.size, point.streams));
+        let known = swept.known(point).filter(|_| is_done && failure.is_none());
+        if let Some(point) = known {
+            let _ = self.events.try_send(BenchEvent::Point { kind, point });
+        }
+        failure.into_iter().for_each(|text| self.note(text));
+    }
+
+    /// Sends messages of one size to and fro, or one way where they are longer than an echo.
+    async fn message(&self, talk: &mut Talk, path: nicstripe_proto::PathId, point: &Point) -> Result<Measured, Error> {
+        let size = point.size.unwrap_or(1);
+        let least = point.least.min(self.plan.load);
+        let (fewest, comes_back) = match point.load {
+            Load::PingPong { messages } => (u32::try_from(messages).unwrap_or(u32::MAX), true),
+            Load::Messages | Load::Stream => (1, false),
+        };
+        let began = Instant::now();
+        let mut times = talk.ping(path, fewest, size, LONGEST_MESSAGES).await?;
+        let left = least.saturating_sub(began.elapsed());
+        if !times.is_empty() && !left.is_zero() {
+            times.extend(talk.ping(path, u32::MAX, size, left).await?);
+        }
+        times.sort_unstable();
+        let lost = || Error::Ended { host: self.client.host().to_owned(), why: "the connection was lost".into() };
+        let middle = *times.get(times.len() / 2).ok_or_else(lost)?;
+        let time = if comes_back { middle / 2 } else { middle };
+        Ok(Measured { rate: BitRate::from_bytes_over(size, time), elapsed: began.elapsed(), time: Some(time), ..Measured::default() })
+    }
+
+    /// Ends a sweep and all that it holds; what it has found is in the report.
+    pub(super) async fn end_sweep(&mut self) {
+        if let Some(swept) = self.held.end().await {
+            self.is_short |= swept.is_late || swept.is_short || swept.planner.next().is_some();
+            self.report.sweeps.extend(swept.found());
+        }
+    }
+}
+
+/// How long the sweeps of a plan may take, for those who wait.
+pub(super) fn longest(plan: &BenchPlan) -> Duration {
+    let each = plan.warm_up + plan.load.min(Duration::from_secs(2)) + plan.interval;
+    let of = |kind: &SweepKind| match kind {
+        SweepKind::Message => MESSAGES_TIME,
+        SweepKind::Buffer => each * 60,
+        SweepKind::Streams | SweepKind::Mtu => each * 12,
+        SweepKind::Grid => each * 72,
+    };
+    plan.sweeps.iter().map(of).sum()
+}
+
+/// Says in words which point it is.
+fn named(kind: SweepKind, point: &Point) -> String {
+    let size = point.size.map_or_else(|| "the system's own".to_owned(), |size| format!("{size} bytes"));
+    match (kind, point.streams) {
+        (SweepKind::Message, _) => format!("messages of {size}"),
+        (SweepKind::Mtu, _) => format!("packets of {size}"),
+        (SweepKind::Streams, streams) => format!("{} connections a link", streams.unwrap_or(1)),
+        (SweepKind::Buffer | SweepKind::Grid, None) => format!("buffers of {size}"),
+        (SweepKind::Buffer | SweepKind::Grid, Some(streams)) => format!("buffers of {size} and {streams} connections a link"),
+    }
+}
 
 /// Most time of one sweep of messages.
 const MESSAGES_TIME: Duration = Duration::from_secs(60);
 
-/// Smallest and largest message.
-const MESSAGES: (u64, u64) = (1, 64 << 20);
+/// No other message of a point is begun after so long; the point has what it has until then.
+const LONGEST_MESSAGES: Duration = Duration::from_secs(2);
 
-/// What the system does by itself, then from 16 KiB to 8 MiB, doubling.
-fn buffers() -> Vec<Option<u64>> {
-    std::iter::once(None).chain((0..10).map(|step| Some(16 << 10 << step))).collect()
-}
-
-/// Messages of each size on the first link, one after the other.
-async fn messages(runner: &Runner, talk: &mut Talk, sweep: &mut Sweep) -> Result<(), Error> {
-    let Some((id, path)) = runner.links.ids().first().and_then(|id| Some((*id, runner.links.path(*id)?))) else { return Ok(()) };
-    sweep.link = Some(id);
-    talk.open_run(path).await?;
-    let (began, mut size) = (Instant::now(), MESSAGES.0);
-    while size <= MESSAGES.1 {
-        if began.elapsed() >= MESSAGES_TIME || runner.is_over() {
-            sweep.stopped = "its time was over".into();
-            break;
-        }
-        // As many as its time allows.
-        let mut times = talk.ping(path, TRIALS, size, Duration::from_secs(5)).await?;
-        let each = times.iter().min().copied().unwrap_or(LONGEST_MESSAGE);
-        let more = (TRIAL_TIME.as_secs_f64() / each.as_secs_f64().max(1e-6)) as u32;
-        if more > TRIALS {
-            times.extend(talk.ping(path, more, size, TRIAL_TIME * 2).await?);
-        }
-        let Some(point) = message_point(size, &mut times) else { break };
-        let _ = runner.events.try_send(BenchEvent::Point { kind: sweep.kind, point: point.clone() });
-        sweep.points.push(point);
-        if each >= LONGEST_MESSAGE {
-            sweep.stopped = "one message took more than a second".into();
-            break;
-        }
-        size *= 2;
-    }
-    talk.close_run().await
-}
-
-/// Half a round trip of messages that come back as they are; of larger ones the time until an empty answer.
-fn message_point(size: u64, times: &mut [Duration]) -> Option<SweepPoint> {
-    times.sort_unstable();
-    let comes_back = size <= nicstripe_proto::frame::MAX_ECHO as u64;
-    let one_way = |time: Duration| if comes_back { time / 2 } else { time };
-    let rates = times.iter().map(|time| BitRate::from_bytes_over(size, one_way(*time)).0).collect();
-    let middle = one_way(*times.get(times.len() / 2)?);
-    let spread = spread(rates)?;
-    Some(SweepPoint { time_us: Some(middle.as_nanos() as f64 / 1e3), ..point(Some(size), None, spread) })
-}
-
-fn point(size: Option<u64>, streams: Option<u32>, rate: Spread) -> SweepPoint {
-    SweepPoint { size, streams, rate, time_us: None, cpu_s_per_gbit: None, got_bytes: None, dropout: false, computed: false }
-}
-
-/// Loads all links with each of the buffers and each number of connections, each in a session of its own.
-async fn points(runner: &Runner, sweep: &mut Sweep, buffers: &[Option<u64>], streams: &[Option<u32>]) -> Result<(), Error> {
-    for buffer in buffers {
-        for count in streams {
-            if runner.is_over() {
-                sweep.stopped = "its time was over".into();
-                return Ok(());
-            }
-            let (rates, mut of) = load_point(runner, *buffer, *count).await?;
-            if let Some(rate) = spread(rates) {
-                of.rate = rate;
-                // Of a sweep of one thing, that is its size.
-                (of.size, of.streams) = match sweep.kind {
-                    SweepKind::Streams => (count.map(u64::from), None),
-                    _ => (*buffer, *count),
-                };
-                let _ = runner.events.try_send(BenchEvent::Point { kind: sweep.kind, point: of.clone() });
-                sweep.points.push(of);
-            }
-        }
-    }
-    Ok(())
-}
-
-async fn load_point(runner: &Runner, buffer: Option<u64>, streams: Option<u32>) -> Result<(Vec<u64>, SweepPoint), Error> {
-    let client = runner.client.another(streams.and_then(|streams| u8::try_from(streams).ok())).await?;
-    let (mut talk, paths) = Talk::begin(client.clone()).await?;
-    let (_, there) = talk.enter(runner.id, 0, &runner.events).await?;
-    let links = Links::new(&paths, &there, &there);
-    let mut runs = Vec::new();
-    let mut got = None;
-    for repeat in 1..=POINT_REPEATS {
-        let (paths, loaded) = links.loaded(&links.ids());
-        let order = LoadOrder {
-            paths,
-            links: loaded,
-            longest: POINT_TIME,
-            settle_after: None,
-            socket_buffer: buffer,
-            ..runner.order(Phase::Together, repeat, &[])
-        };
-        let loaded = Mutex::new(Loaded::default());
-        talk.load(&order, &loaded, &runner.events).await?;
-        let loaded = std::mem::take(&mut *loaded.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        got = got.or(loaded.got_buffer);
-        runs.extend(run_of(&order, runner.began.elapsed(), &loaded));
-    }
-    talk.leave().await;
-    drop(talk);
-    client.close().await;
-    let rates: Vec<u64> = runs.iter().map(|run| run.total_bps).collect();
-    let none = Spread { median_bps: 0, min_bps: 0, max_bps: 0, n: 0, stable: false };
-    let of =
-        SweepPoint { got_bytes: got.filter(|_| buffer.is_some()), cpu_s_per_gbit: cpu_per_gbit(&runs), ..point(buffer, streams, none) };
-    Ok((rates, of))
-}
-
-/// Processor time of both ends for a gigabit.
-fn cpu_per_gbit(runs: &[Run]) -> Option<f64> {
-    let busy = |run: &Run| {
-        let of = |cpu: &super::report::CpuUse| cpu.user_us + cpu.system_us + cpu.softirq_us;
-        Some(of(run.cpu.client.as_ref()?) + of(run.cpu.daemon.as_ref()?))
-    };
-    let micros: u64 = runs.iter().map(busy).sum::<Option<u64>>()?;
-    let bytes: u64 = runs.iter().flat_map(|run| &run.flows).map(|flow| flow.bytes).sum();
-    (bytes > 0).then(|| micros as f64 / 1e6 / (bytes as f64 * 8.0 / 1e9))
-}
-
-/// What packets of other sizes would bring, as far as that can be computed.
-fn mtus(runner: &Runner, sweep: &mut Sweep) {
-    for mtu in MTUS {
-        let theory: Option<u64> =
-            runner.report.links.iter().map(|link| Some(goodput(&super::report::TheoryInputs { mtu, ..link.theory? }))).sum();
-        let Some(bps) = theory.filter(|bps| *bps > 0) else { continue };
-        let rate = Spread { median_bps: bps, min_bps: bps, max_bps: bps, n: 0, stable: true };
-        sweep.points.push(SweepPoint { computed: true, ..point(Some(mtu.into()), None, rate) });
-    }
-    sweep.stopped = "the interfaces were left as they are".into();
-}
-
-/// What the points come to.
-fn conclude(sweep: &mut Sweep) {
-    sweep.points.sort_by_key(|point| (point.size, point.streams));
-    let best = sweep.points.iter().map(|point| point.rate.median_bps).max().unwrap_or(0);
-    let reaches = |part: f64| {
-        let enough = |point: &&SweepPoint| point.rate.median_bps as f64 >= best as f64 * part;
-        sweep.points.iter().filter(|point| point.size.is_some()).find(enough).and_then(|point| point.size)
-    };
-    let (plateau, half) = (reaches(0.98), reaches(0.5));
-    sweep.plateau = plateau;
-    if sweep.kind == SweepKind::Message {
-        sweep.half_size_bytes = half;
-        let small = sweep.points.iter().filter(|point| point.size <= Some(64)).filter_map(|point| point.time_us);
-        sweep.latency_us = small.min_by(f64::total_cmp);
-    }
-    let mut rates: Vec<u64> = sweep.points.iter().map(|point| point.rate.median_bps).collect();
-    rates.sort_unstable();
-    let top = rates.split_off(rates.len() - rates.len().div_ceil(10));
-    sweep.top_decile_bps = (!top.is_empty()).then(|| top.iter().sum::<u64>() / top.len() as u64);
-}
-
-/// Measures the disks of a copy, as the plan says.
-pub(super) async fn disks(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
-    let Some(plan) = runner.plan.disk.clone() else { return Ok(()) };
-    let DiskPlan { source, target, bytes } = &plan;
-    let size = std::fs::metadata(source).map_or(0, |found| found.len());
-    let bytes = (*bytes).min(size);
-    let path = source.clone();
-    let read = tokio::task::spawn_blocking(move || read_stage(&path, bytes)).await;
-    let read = match read {
-        Ok(Ok(rate)) => spread(vec![rate.0]),
-        Ok(Err(error)) => {
-            runner.note(format!("the source was not read: {error}"));
-            None
-        }
-        Err(_) => None,
-    };
-    let order = DiskOrder { bytes, name: target.clone(), number: 0 };
-    let written: DiskDone = talk.disk(order, DISK_TIMEOUT).await?;
-    if let Some(error) = &written.error {
-        runner.note(format!("the daemon did not write: {}", crate::printable(error.as_bytes())));
-    }
-    let write = (written.error.is_none() && written.bytes > 0)
-        .then(|| spread(vec![BitRate::from_bytes_over(written.bytes, Duration::from_micros(written.micros)).0]))
-        .flatten();
-    let together = runner.report.runs.iter().filter(|run| run.phase == Phase::Together).map(|run| run.total_bps).collect();
-    let network = spread(together);
-    let all = match target {
-        Some(name) => copy_stage(runner, source, name.clone()).await,
-        None => None,
-    };
-    let stages = [("read", read), ("network", network), ("write", write)];
-    let narrowest = stages.iter().filter_map(|(name, rate)| Some((rate.as_ref()?.median_bps, *name))).min();
-    runner.report.disk = Some(DiskReport {
-        bytes,
-        read,
-        network,
-        write,
-        all,
-        narrowest: narrowest.map(|(_, name)| name.to_owned()),
-        file_systems: Ends { client: None, daemon: written.file_system.map(|name| crate::printable(name.as_bytes())) },
-    });
-    Ok(())
-}
-
-/// How long the daemon's disk may take.
-const DISK_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// A copy as the user would make it; one that would replace something is not made.
-async fn copy_stage(runner: &Runner, source: &Path, name: nicstripe_proto::Name) -> Option<Spread> {
-    match runner.client.put(source, Some(name), CopyOptions::default()).finish().await {
-        Ok(report) => spread(vec![report.goodput().0]),
-        Err(error) => {
-            runner.note(format!("the copy was left out: {}", crate::chain(&error)));
-            None
-        }
-    }
-}
-
-/// Reads so many bytes of a file, past what the page cache has of it as far as it can be told to forget.
-fn read_stage(path: &Path, bytes: u64) -> std::io::Result<BitRate> {
-    let mut file = File::open(path)?;
-    // Advice: what is not taken is done without.
-    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    let (began, mut block, mut left) = (Instant::now(), vec![0; 1 << 20], bytes);
-    while left > 0 {
-        let len = block.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        match file.read(&mut block[..len])? {
-            0 => break,
-            read => left -= read as u64,
-        }
-    }
-    Ok(BitRate::from_bytes_over(bytes - left, began.elapsed()))
-}
+/// Largest packets that are thought of.
+const LARGEST_MTU: u32 = 9000;

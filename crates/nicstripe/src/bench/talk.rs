@@ -7,13 +7,14 @@ use std::{
 
 use nicstripe_proto::{
     PathId,
+    bench::window::{Progress, SettleRule},
     message::{BenchAsk, BenchBody, BenchFacts, BenchRefusal, BenchRefused, DiskDone, DiskOrder, RunNumber, RunOrder, RunReady},
 };
 use tokio::sync::mpsc;
 
 use super::{
     event::BenchEvent,
-    figures::{LoadedLink, Track},
+    figures::{LoadedLink, Loading, Track, snapshots},
     report::{Phase, Way},
 };
 use crate::{
@@ -46,7 +47,7 @@ pub(super) struct LoadOrder {
     pub(super) warm_up: Duration,
     pub(super) longest: Duration,
     pub(super) interval: Duration,
-    /// Whether it ends when the rate has settled for so long.
+    /// Whether it ends when the rate has settled, after so long at the earliest.
     pub(super) settle_after: Option<Duration>,
     pub(super) message_bytes: u32,
     pub(super) socket_buffer: Option<u64>,
@@ -152,14 +153,18 @@ impl Talk {
         let began = Instant::now();
         self.begin_run(order, loaded).await?;
         let deadline = Instant::now() + order.warm_up + order.longest + order.interval;
+        let mut looked = began;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match tokio::time::timeout(left, self.news.recv()).await {
                 Err(_) => break,
                 Ok(news) => self.take(news, order, began, loaded, Some(events))?,
             };
-            if order.has_settled(&loaded.lock().unwrap_or_else(PoisonError::into_inner)) {
-                break;
+            if order.settle_after.is_some() && looked.elapsed() >= LOOK_PAUSE {
+                looked = Instant::now();
+                if order.progress(&loaded.lock().unwrap_or_else(PoisonError::into_inner)) != Progress::Going {
+                    break;
+                }
             }
         }
         self.end_run(order, began, loaded).await
@@ -228,13 +233,13 @@ impl Talk {
             Some(BenchNews::Sample(sample, at)) if sample.run == self.run => {
                 loaded.client.push(sample, micros(at));
                 if order.to_client {
-                    show(Way::ToClient, order, &loaded.client, &loaded.daemon, events);
+                    show(loaded.to_client(), order, events);
                 }
             }
             Some(BenchNews::Said(BenchBody::Sample(sample), at)) if sample.run == self.run && sample.paths.len() == order.paths.len() => {
                 loaded.daemon.push(sample, micros(at));
                 if order.to_daemon {
-                    show(Way::ToDaemon, order, &loaded.daemon, &loaded.client, events);
+                    show(loaded.to_daemon(), order, events);
                 }
             }
             Some(BenchNews::Buffers(ready) | BenchNews::Said(BenchBody::Ready(ready), _)) if ready.run == self.run => {
@@ -310,18 +315,38 @@ impl Talk {
 }
 
 impl LoadOrder {
-    fn has_settled(&self, loaded: &Loaded) -> bool {
-        let Some(least) = self.settle_after else { return false };
-        let settled = |track: &Track| track.has_settled(&self.links, self.warm_up, least);
-        (!self.to_daemon || settled(&loaded.daemon)) && (!self.to_client || settled(&loaded.client))
+    /// Where the load is.
+    pub(super) fn progress(&self, loaded: &Loaded) -> Progress {
+        let default = SettleRule::default();
+        let rule = SettleRule { least: self.settle_after.unwrap_or(default.least), longest: self.longest, ..default };
+        rule.progress(&snapshots(&self.ways(loaded), &self.links), self.warm_up)
+    }
+
+    /// The ways that are loaded.
+    pub(super) fn ways<'a>(&self, loaded: &'a Loaded) -> Vec<Loading<'a>> {
+        let ways = [(self.to_daemon, loaded.to_daemon()), (self.to_client, loaded.to_client())];
+        ways.into_iter().filter_map(|(is_loaded, loading)| is_loaded.then_some(loading)).collect()
     }
 }
 
-fn show(way: Way, order: &LoadOrder, receiver: &Track, sender: &Track, events: Option<&mpsc::Sender<BenchEvent>>) {
-    let Some((events, interval)) = events.zip(receiver.last_interval(way, &order.links, sender)) else { return };
-    let links = order.links.iter().map(|link| link.id).collect();
-    let _ = events.try_send(BenchEvent::Sample { phase: order.phase, repeat: order.repeat, way, interval, links });
+impl Loaded {
+    fn to_daemon(&self) -> Loading<'_> {
+        Loading { way: Way::ToDaemon, receiver: &self.daemon, sender: &self.client }
+    }
+
+    fn to_client(&self) -> Loading<'_> {
+        Loading { way: Way::ToClient, receiver: &self.client, sender: &self.daemon }
+    }
 }
+
+fn show(loading: Loading<'_>, order: &LoadOrder, events: Option<&mpsc::Sender<BenchEvent>>) {
+    let Some((events, interval)) = events.zip(loading.last_interval(&order.links)) else { return };
+    let links = order.links.iter().map(|link| link.id).collect();
+    let _ = events.try_send(BenchEvent::Sample { phase: order.phase, repeat: order.repeat, way: loading.way, interval, links });
+}
+
+/// How often it is looked whether a load may end: samples may come much closer.
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
 /// What may wait to be taken in: a minute of the densest samples.
 const NEWS: usize = 4096;

@@ -34,7 +34,7 @@ impl Inner {
         let routes = self.settings.session_routes().map(Arc::new);
         let here = here::listed()?;
         let local = described(&here, &self.settings.excluded);
-        let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host));
+        let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host).with_socket_buffer(self.settings.socket_buffer));
 
         let (mut first, contact) = self.first_contact(&connector, &here, &local).await?;
         let FirstContact { mut established, remote_interfaces, key, arrival } = contact;

@@ -29,10 +29,10 @@ use crate::{
 /// What a transfer does.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// A file from here to there.
-    Put { source: PathBuf, name: Option<Name>, options: CopyOptions },
+    /// A file from here to there; a trial keeps nothing of it.
+    Put { source: PathBuf, name: Option<Name>, options: CopyOptions, trial: bool },
     /// A file from there to here.
-    Get { name: Name, target: PathBuf, options: CopyOptions },
+    Get { name: Name, target: PathBuf, options: CopyOptions, trial: bool },
     /// Files and directories.
     Tree(TreeJob, TreeOptions),
     /// Bytes of unknown length; nothing once they are under way, as they cannot be had again.
@@ -89,7 +89,7 @@ impl Job {
         let peer_key = *session.key.as_bytes();
         let with = |options: CopyOptions| PutOptions { restart: options.restart || restart, ..options.into() };
         Ok(match self {
-            Self::Put { source: path, name, options } => {
+            Self::Put { source: path, name, options, trial } => {
                 let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
                 let opened = path.clone();
                 let reading = ReadOptions { allow_changing: options.allow_changing, compress: options.compress };
@@ -98,15 +98,15 @@ impl Job {
                     into: name.is_some().then(|| own_name.clone()),
                     name: name.clone().unwrap_or(own_name),
                     offer: offer_of(transfer, &source),
-                    options: with(*options),
+                    options: PutOptions { trial: *trial, ..with(*options) },
                     entry: None,
                 };
                 Command::Put { transfer, from: PutFrom::File { source, put: Box::new(put) }, waiter }
             }
-            Self::Get { name, target, options } => {
+            Self::Get { name, target, options, trial } => {
                 let own_name = std::ffi::OsStr::from_bytes(name.file_name());
                 let path = if target.is_dir() { target.join(own_name) } else { target.clone() };
-                let target = LocalTarget { path, options: with(*options), peer_key };
+                let target = LocalTarget { path, options: PutOptions { trial: *trial, ..with(*options) }, peer_key };
                 let CopyOptions { compress, allow_changing, .. } = *options;
                 let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None, compress, allow_changing });
                 Command::Get { transfer, into: GetInto::File { get, target }, waiter }

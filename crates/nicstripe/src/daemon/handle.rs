@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::{Limits, Metrics, Shared};
+use crate::bench::BenchLimits;
 
 /// Reads a daemon's numbers and changes its limits. Clones are the same daemon's; it may have ended.
 #[derive(Debug, Clone)]
@@ -27,6 +28,17 @@ impl DaemonHandle {
     /// Returns the limits in force.
     pub fn limits(&self) -> Limits {
         (*self.shared.limits()).clone()
+    }
+
+    /// Returns what peers may have in benches.
+    pub fn bench_limits(&self) -> BenchLimits {
+        self.shared.bench_limits()
+    }
+
+    /// Changes what peers may have in benches. Those that wait follow it, and are refused where nobody may bench any more; one that runs keeps
+    /// its time.
+    pub fn set_bench_limits(&self, limits: BenchLimits) {
+        *self.shared.bench.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     /// Changes the limits that can change while it runs: those of sessions, the greeting time, and the time for the end. The others stay as

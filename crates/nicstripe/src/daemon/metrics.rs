@@ -144,6 +144,26 @@ struct State {
     totals: Metrics,
     live: BTreeMap<MeterId, Live>,
     next: MeterId,
+    jobs: JobCounts,
+}
+
+/// How many transfers have begun and how many have ended, to the moment; a tree counts once, its large files do not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct JobCounts {
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+}
+
+impl JobCounts {
+    /// Returns how many run.
+    pub(crate) fn running(self) -> u64 {
+        self.begun.saturating_sub(self.ended)
+    }
+
+    /// Returns how many have run at any time since there were those of `before`.
+    pub(crate) fn since(self, before: Self) -> u64 {
+        self.begun.saturating_sub(before.ended)
+    }
 }
 
 /// Number of a session that reports.
@@ -182,6 +202,20 @@ impl Meters {
             total.received += bytes.received;
             total.sent += bytes.sent;
         }
+    }
+
+    /// A transfer begins that counts by itself.
+    pub(crate) fn job_begun(&self) {
+        self.state().jobs.begun += 1;
+    }
+
+    /// It has ended, in whatever way.
+    pub(crate) fn job_ended(&self) {
+        self.state().jobs.ended += 1;
+    }
+
+    pub(crate) fn jobs(&self) -> JobCounts {
+        self.state().jobs
     }
 
     pub(crate) fn transfer_ended(&self, direction: Direction, result: &'static str) {
@@ -255,6 +289,19 @@ mod tests {
         let read = meters.read();
         assert_eq!((read.paths.up, read.transfers, read.sessions_begun, read.resent_bytes), (2, 1, 2, 3));
         assert_eq!(read.interfaces["eth1"], InterfaceBytes { received: 20, sent: 2 });
+    }
+
+    #[test]
+    fn what_ran_since_a_moment_is_what_ran_then_and_what_has_begun() {
+        let meters = Meters::default();
+        (0..3).for_each(|_| meters.job_begun());
+        meters.job_ended();
+        let before = meters.jobs();
+        assert_eq!((before.running(), before.since(before)), (2, 2));
+        meters.job_ended();
+        meters.job_begun();
+        meters.job_ended();
+        assert_eq!((meters.jobs().running(), meters.jobs().since(before)), (1, 3));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -16,8 +16,8 @@ use tokio::sync::Semaphore;
 
 use super::{Meters, Shared};
 use crate::{
-    bench::Ticket,
-    file::{FileError, ReadOptions, Root, Source, Target, TargetRequest},
+    bench::{Desk, Ticket},
+    file::{Attributes, FileError, ReadOptions, Root, Source, Target, TargetRequest},
     path_routes::RouteKeeper,
     plan::described,
     session::{Command, SessionHandle},
@@ -126,7 +126,7 @@ impl Service {
         };
         let dir = self.root.open_parent(&name).map_err(|error| FileError::new("open the directory of", &name, error))?;
         let append_only = self.access == trust::Access::AppendOnly;
-        let PutOptions { replace, delta, in_place, .. } = put.options;
+        let PutOptions { replace, delta, in_place, trial, .. } = put.options;
         let replaces = replace || delta || in_place;
         let options = PutOptions {
             replace: replace && !append_only,
@@ -134,6 +134,8 @@ impl Service {
             in_place: in_place && !append_only,
             ..put.options
         };
+        // What is only tried touches nothing, and so may have any name.
+        let options = if trial { PutOptions { replace: true, restart: true, trial, ..PutOptions::default() } } else { options };
         let request = TargetRequest {
             dir,
             name: std::os::unix::ffi::OsStrExt::from_bytes(name.file_name()),
@@ -141,7 +143,8 @@ impl Service {
             options,
             peer_key: *self.key.as_bytes(),
             journal_id: crate::random_bytes(),
-            attributes: None,
+            // As in a tree, a device is no place for a trial.
+            attributes: trial.then(Attributes::default),
         };
         Target::open(request).map_err(|error| match error.code {
             FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
@@ -158,14 +161,18 @@ impl Service {
         if self.shared.ending.is_cancelled() {
             return refused(BenchRefusal::ShuttingDown);
         }
-        let meters = self.shared.meters.clone();
-        self.shared.benches.ask(self.key, ask, session, &self.shared.bench, move || meters.read().transfers)
+        let shared = self.shared.clone();
+        self.shared
+            .benches
+            .ask(self.key, ask, session, move || Desk { limits: shared.bench_limits(), copies: shared.meters.jobs().running() })
     }
 
-    /// Writes as a receiver would, and removes it.
-    pub(crate) fn write_for_bench(&self, order: &DiskOrder) -> Result<DiskDone, FileError> {
-        self.check_writable(&"a bench")?;
-        crate::bench::write_stage(&self.root, order)
+    /// Reads as a sender would, or writes as a receiver would and keeps nothing of it. Blocks until it is done, or `stop` is set.
+    pub(crate) fn work_for_bench(&self, order: &DiskOrder, stop: &AtomicBool) -> Result<DiskDone, FileError> {
+        if !order.read {
+            self.check_writable(&"a bench")?;
+        }
+        crate::bench::serve_disk(&self.root, *self.key.as_bytes(), order, stop)
     }
 
     /// Where what its session does is counted.

@@ -19,7 +19,7 @@ pub(crate) use self::{
     pool::IoPool,
     root::Root,
     source::{ReadOptions, Source},
-    target::{TMPFS_MAGIC, Target, TargetRequest, earlier_source, hidden_name, is_hidden_name, open_parent, remove_earlier},
+    target::{TMPFS_MAGIC, Target, TargetRequest, hidden_name, is_hidden_name, open_parent, remove_earlier},
 };
 
 #[cfg(any(test, fuzzing))]

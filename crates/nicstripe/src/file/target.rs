@@ -125,6 +125,8 @@ enum Syncs {
 enum Place {
     /// A hidden file that takes the name when it is whole.
     Part,
+    /// A file without any name, for a trial: it is gone when it is closed, also by a kill.
+    Unnamed,
     /// The file that has the name, and is whole: only its durability is in doubt.
     Named,
     /// The file that has the name, written over.
@@ -138,6 +140,10 @@ impl Target {
     /// starts anew. Returns what is durable.
     pub(crate) fn open(mut request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
+        let trial = request.options.trial;
+        if trial {
+            spare_interrupted(&request, &shown)?;
+        }
         let named = Named::find(&request, grid_of(request.offer)).map_err(|cause| FileError::new("look at", &shown, cause))?;
         if let Some(Named { file, journal, have }) = named {
             let journal_name = hidden_name(request.name, &request.peer_key, "journal");
@@ -156,7 +162,11 @@ impl Target {
             found => request.options.replace |= found.is_some(),
         }
         let (opened, have) = open_hidden(&request, &shown)?;
-        let target = Self::new(request, opened, have.is_empty(), shown);
+        let mut target = Self::new(request, opened, have.is_empty(), shown);
+        if trial {
+            target.discard();
+            target.place = Place::Unnamed;
+        }
         let extents = target.spared.durable.ranges().filter_map(|range| target.grid.extent_of_range(range));
         let durable = extents.map(|extent| extent.len).sum();
         // What an earlier attempt took is its own already, used or not.
@@ -463,6 +473,15 @@ pub(crate) fn earlier_source(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -
     let journal = JournalFile::lock_existing(dir, &hidden_name(name, peer_key, "journal")).ok()?;
     let replayed = JournalFile::replay(&journal).ok()?;
     replayed.map(|replayed| replayed.header.source)
+}
+
+/// Refuses a trial where a copy waits to go on, whose part file has the same name.
+fn spare_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileError> {
+    if earlier_source(&request.dir, request.name, &request.peer_key).is_none() {
+        return Ok(());
+    }
+    let why = "a copy to that name was interrupted and waits to go on";
+    Err(FileError::new("try to receive", shown, io::Error::other(why)).with_code(FailCode::Exists))
 }
 
 /// Whether a journal is about the file that is offered now.

@@ -67,6 +67,17 @@ pub(crate) struct Capacity {
 pub(crate) struct Capacities {
     pub(crate) full: Capacity,
     pub(crate) narrow: Capacity,
+    /// What they were computed from.
+    pub(crate) rates: LinkRates,
+}
+
+/// Rates before any header is taken off, where known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LinkRates {
+    /// Of the slower end's line.
+    pub(crate) line: Option<BitRate>,
+    /// Of a shaper in front of our line, and of one in front of theirs; see `Theory::goodput_of_shaper` for how it counts.
+    pub(crate) shapers: [Option<BitRate>; 2],
 }
 
 impl Capacities {
@@ -203,6 +214,12 @@ impl Slot {
         let wanted = usize::try_from(bytes).ok()?;
         // What the kernel gave counts, not what it said.
         let _ = (socket.set_send_buffer_size(wanted), socket.set_recv_buffer_size(wanted));
+        self.buffers()
+    }
+
+    /// The socket's buffers as the kernel tells them, which is twice of what was asked for: to send, and to receive.
+    pub(super) fn buffers(&self) -> Option<(u64, u64)> {
+        let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
         Some((socket.send_buffer_size().ok()? as u64, socket.recv_buffer_size().ok()? as u64))
     }
 

@@ -1,8 +1,8 @@
-//! What loads, round trips and sweeps come to.
+//! What loads and round trips come to.
 
 use nicstripe::{
     BenchEvent, BenchPlan, BitRate,
-    bench::{BenchReport, Phase, Run, SCHEMA, SweepKind, Way},
+    bench::{BenchReport, Phase, Run, SCHEMA, Way},
 };
 
 use crate::{
@@ -38,6 +38,7 @@ async fn every_phase_is_measured_and_the_links_sum_up_to_the_total() {
         assert_eq!(run.total_bps, (u128::from(bytes) * 8_000_000 / u128::from(run.window_us)) as u64);
         assert!(run.flows.iter().all(|flow| flow.bytes > 0 && flow.tcp.is_some()), "{run:#?}");
         assert!(run.intervals.len() >= 5 && run.cpu.client.is_some() && run.cpu.daemon.is_some());
+        assert_eq!(run.other_transfers, Some(0));
     }
     assert!(of(&report, Phase::Solo).iter().all(|run| run.flows.len() == 1));
     let ways = |phase| of(&report, phase)[0].flows.iter().map(|flow| (flow.link, flow.way)).collect::<Vec<_>>();
@@ -51,11 +52,12 @@ async fn every_phase_is_measured_and_the_links_sum_up_to_the_total() {
 async fn events_tell_of_each_load_and_its_samples_and_end_with_the_bench() {
     let served = Served::start().await;
     let client = within(served.connect(2)).await.unwrap();
-    let mut bench = client.bench(quick(&[Phase::Together]));
-    let (mut connected, mut began, mut samples, mut done) = (0, 0, 0, 0);
+    let mut bench = client.bench(quick(&[Phase::Idle, Phase::Together]));
+    let (mut connected, mut idle, mut began, mut samples, mut done) = (0, Vec::new(), 0, 0, 0);
     while let Some(event) = within(bench.next_event()).await {
         match event {
             BenchEvent::Connected { links } => connected += links.len(),
+            BenchEvent::Idle { link, round_trips } => idle.push((link, round_trips.count)),
             BenchEvent::Began { phase, repeat, links } => {
                 assert_eq!((phase, repeat, links), (Phase::Together, 1, vec![1, 2]));
                 began += 1;
@@ -68,7 +70,7 @@ async fn events_tell_of_each_load_and_its_samples_and_end_with_the_bench() {
             _ => {}
         }
     }
-    assert_eq!((connected, began, done), (2, 1, 1));
+    assert_eq!((connected, idle, began, done), (2, vec![(1, 20), (2, 20)], 1, 1));
     assert!(samples >= 5);
     assert!(within(bench.finish()).await.unwrap().complete);
 }
@@ -128,24 +130,4 @@ async fn copies_work_in_the_session_that_has_benched() {
     let target = Some(crate::harness::name("target"));
     within(client.put(&here.path().join("source"), target, Default::default()).finish()).await.unwrap();
     assert!(std::fs::read(served.path("target")).unwrap() == bytes);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn messages_are_swept_from_a_byte_to_many() {
-    let report = bench(1, BenchPlan { sweeps: vec![SweepKind::Message], ..quick(&[]) }).await;
-    let sweep = &report.sweeps[0];
-    assert!(sweep.points.len() > 20 && sweep.latency_us.is_some() && sweep.half_size_bytes.is_some(), "{sweep:#?}");
-    let sizes: Vec<_> = sweep.points.iter().map(|point| point.size.unwrap()).collect();
-    assert!(sizes.is_sorted() && sizes[0] == 1 && sizes.contains(&(1 << 20)), "also of more than one frame");
-    assert!(sweep.points.iter().all(|point| point.time_us.is_some_and(|time| time > 0.0)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn connections_a_link_are_swept_each_in_a_session_of_its_own() {
-    let served = Served::start().await;
-    let client = within(served.connect(1)).await.unwrap();
-    let plan = BenchPlan { sweeps: vec![SweepKind::Streams], warm_up: std::time::Duration::ZERO, ..quick(&[]) };
-    let report = within(client.bench(plan).finish()).await.unwrap();
-    let sizes: Vec<_> = report.sweeps[0].points.iter().map(|point| point.size.unwrap()).collect();
-    assert_eq!(sizes, [1, 2, 4, 8]);
 }

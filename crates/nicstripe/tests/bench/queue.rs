@@ -35,6 +35,34 @@ async fn a_second_bench_waits_for_the_first_and_sees_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_beside_a_bench_neither_waits_nor_fails_and_is_told() {
+    let served = Served::start().await;
+    let (one, other) = (within(served.connect(1)).await.unwrap(), within(served.connect(1)).await.unwrap());
+    let here = tempfile::tempdir().unwrap();
+    std::fs::write(here.path().join("source"), b"a few bytes").unwrap();
+    let mut bench = one.bench(BenchPlan { repeats: 3..=3, ..quick(&[Phase::Together]) });
+    let mut notes = Vec::new();
+    while let Some(event) = within(bench.next_event()).await {
+        match event {
+            BenchEvent::Began { repeat: 2, .. } => {
+                while !matches!(within(bench.next_event()).await, Some(BenchEvent::Sample { .. })) {}
+                let target = Some(crate::harness::name("target"));
+                within(other.put(&here.path().join("source"), target, Default::default()).finish()).await.unwrap();
+            }
+            BenchEvent::Note(text) => notes.push(text),
+            _ => {}
+        }
+    }
+    let report = within(bench.finish()).await.unwrap();
+    let transfers: Vec<_> = report.runs.iter().map(|run| run.other_transfers).collect();
+    assert!(report.complete && served.path("target").exists());
+    // Where the machine is slow, the copy ends after its load.
+    assert!(transfers[0] == Some(0) && transfers[1..].contains(&Some(1)), "{transfers:?}");
+    assert!(notes.iter().any(|note| note.contains("a transfer ran at the daemon")), "{notes:?}");
+    assert!(report.summary.sentence.contains("copies ran at"), "{}", report.summary.sentence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_finds_the_queue_full_is_told_when_there_may_be_room() {
     let served = Served::start_with(BenchLimits { queue: 0, ..BenchLimits::default() }).await;
     let (one, other) = (within(served.connect(1)).await.unwrap(), within(served.connect(1)).await.unwrap());

@@ -5,7 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use nicstripe::{
-    BenchLimits, BitRate, CancellationToken, Client, Daemon, Digest, Error, Name, Transfer,
+    BenchLimits, BitRate, CancellationToken, Client, Daemon, Digest, Error, Limits, Name, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
@@ -25,14 +25,18 @@ impl Served {
     }
 
     pub async fn start_in(root: TempDir) -> Self {
-        Self::start_as(root, BenchLimits::default()).await
+        Self::start_as(root, BenchLimits::default(), Limits::default()).await
     }
 
     pub async fn start_with(bench: BenchLimits) -> Self {
-        Self::start_as(tempfile::tempdir().unwrap(), bench).await
+        Self::start_as(tempfile::tempdir().unwrap(), bench, Limits::default()).await
     }
 
-    async fn start_as(root: TempDir, bench: BenchLimits) -> Self {
+    pub async fn start_within(limits: Limits) -> Self {
+        Self::start_as(tempfile::tempdir().unwrap(), BenchLimits::default(), limits).await
+    }
+
+    async fn start_as(root: TempDir, bench: BenchLimits, limits: Limits) -> Self {
         let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let trusting = |identity: &Identity, name: &str| {
             let mut peers = Peers::default();
@@ -45,6 +49,7 @@ impl Served {
             .port(0)
             .interfaces(vec!["lo".into()])
             .bench(bench)
+            .limits(limits)
             .identity(daemon.clone());
         let bound = bound.bind().await.unwrap();
         let port = bound.addresses()[0].address.port();

@@ -71,6 +71,30 @@ fn small_buffers_are_named_whether_asked_for_or_limited() {
 }
 
 #[test]
+fn a_send_buffer_that_is_limited_is_named_though_the_kernel_counts_no_time() {
+    let limited = Some(Buffer { bytes: 16 * 1024, is_fixed: false });
+    assert_eq!(limiter(Evidence { send_buffer: limited, ..link(400) }), Limiter::SendBuffer);
+    assert_eq!(limiter(Evidence { send_buffer: limited, busy: Some(0.5), ..link(400) }), Limiter::SendBuffer, "it waits for room");
+    assert_eq!(limiter(Evidence { send_buffer: limited, ..link(930) }), Limiter::Cable, "and is enough here");
+    let far = Evidence { send_buffer: limited, round_trip: Some(Duration::from_millis(10)), ..link(6) };
+    assert_eq!(limiter(far), Limiter::Window);
+    let quota = Processor { throttled: Some(0.3), ..Processor::default() };
+    assert_eq!(limiter(Evidence { send_buffer: limited, receiver: quota, ..link(400) }), Limiter::Cpu);
+    let first = Some(Buffer { bytes: 46_080, is_fixed: false });
+    assert_eq!(limiter(Evidence { send_buffer: first, busy: Some(0.02), ..link(20) }), Limiter::Sender, "it never had to grow");
+}
+
+#[test]
+fn a_buffer_that_is_full_all_the_time_is_named() {
+    // 100 Mbit/s × 1 ms are 12,500 bytes.
+    let loaded = Evidence { loaded_round_trip: Some(Duration::from_millis(1)), ..link(100) };
+    let of = |bytes, is_fixed| Some(Buffer { bytes, is_fixed });
+    assert_eq!(limiter(Evidence { send_buffer: of(25_000, true), ..loaded }), Limiter::SendBuffer);
+    assert_eq!(limiter(Evidence { receive_buffer: of(25_000, false), ..loaded }), Limiter::ReceiveBuffer);
+    assert_eq!(limiter(Evidence { send_buffer: of(60_000, false), receive_buffer: of(60_000, false), ..loaded }), Limiter::Unknown);
+}
+
+#[test]
 fn a_window_below_bandwidth_times_delay_is_named_where_there_is_delay() {
     // 1.18 MB are on their way at 10 ms; of 512 KiB half is window.
     let buffer = Some(Buffer { bytes: 512 << 10, is_fixed: true });
@@ -218,8 +242,9 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
     let rates = (any::<u64>(), option::of(any::<u64>()), option::of(any::<u64>()));
     let parts = (part(), part(), part(), part(), part());
     let buffer = || option::of((any::<u64>(), any::<bool>()).prop_map(|(bytes, is_fixed)| Buffer { bytes, is_fixed }));
-    let round_trip = option::of(any::<u64>().prop_map(Duration::from_micros));
-    (rates, parts, any_processor(), any_processor(), buffer(), buffer(), round_trip).prop_map(
+    let round_trip = || option::of(any::<u64>().prop_map(Duration::from_micros));
+    let round_trips = (round_trip(), round_trip());
+    (rates, parts, any_processor(), any_processor(), buffer(), buffer(), round_trips).prop_map(
         |(
             (goodput, theory, alone),
             (busy, rwnd_limited, sndbuf_limited, loss, loss_alone),
@@ -227,7 +252,7 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
             receiver,
             send_buffer,
             receive_buffer,
-            round_trip,
+            (round_trip, loaded_round_trip),
         )| Evidence {
             goodput: BitRate(goodput),
             theory: theory.map(BitRate),
@@ -238,6 +263,7 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
             loss,
             loss_alone,
             round_trip,
+            loaded_round_trip,
             sender,
             receiver,
             send_buffer,

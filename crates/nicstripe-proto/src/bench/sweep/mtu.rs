@@ -6,8 +6,10 @@ use crate::{
     units::BitRate,
 };
 
-/// Sweeps the MTU of both ends: 1500, 4000 and 9000, in turns, three times each. Without the right to set it only the present one is measured,
-/// and what the others would carry is computed by the parts of them that are payload.
+/// Sweeps the MTU: 1500, 4000 and 9000, and the present one, in turns, three times each.
+///
+/// What the ends have now is never exceeded: larger packets could vanish on the way. What they would carry is computed by the parts of them
+/// that are payload; without the right to set it, that of smaller ones is as well.
 #[derive(Clone, Debug)]
 pub struct MtuSweep {
     sizes: Vec<u32>,
@@ -19,6 +21,8 @@ pub struct MtuSweep {
 
 impl MtuSweep {
     /// Returns the sweep over a link that has now what `theory` says (the rate of its line does not matter), up to packets of `largest` bytes.
+    ///
+    /// Its MTU is the least that both ends and the way between them have. `may_set`: whether ours may be lowered.
     pub fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
         let mut sizes: Vec<u32> = SIZES.into_iter().filter(|size| *size <= largest).chain([theory.mtu]).collect();
         sizes.sort_unstable();
@@ -56,20 +60,27 @@ impl MtuSweep {
             None if points.is_empty() => Stopped::Failed,
             None => Stopped::Done,
         };
-        let rates: Vec<f64> = points.iter().map(|point| point.rate.median.0 as f64).collect();
+        let measured: Vec<_> =
+            points.iter().filter(|point| !point.computed).map(|point| (point.size, point.rate.median.0 as f64)).collect();
+        let rates: Vec<f64> = measured.iter().map(|(_, rate)| *rate).collect();
         let mut outcome = outcome_of(points, stopped);
-        outcome.plateau = plateau(&rates).and_then(|place| outcome.points.get(place)?.size);
+        // Of one size there is none, and what was computed rises as it must.
+        outcome.plateau = plateau(&rates).filter(|_| rates.len() > 1).and_then(|place| measured.get(place)?.0);
         outcome.advice = self.advice(&outcome.points);
         outcome
     }
 
     fn is_measured(&self, size: u32) -> bool {
-        (self.may_set || size == self.theory.mtu) && !self.failed.contains(&size)
+        self.may_be_tried(size) && !self.failed.contains(&size)
+    }
+
+    fn may_be_tried(&self, size: u32) -> bool {
+        size == self.theory.mtu || self.may_set && size < self.theory.mtu
     }
 
     /// What another size would carry, where it may not be tried: the present rate by the parts that are payload.
     fn computed(&self, size: u32) -> Option<PointResult> {
-        if self.may_set || size == self.theory.mtu {
+        if self.may_be_tried(size) {
             return None;
         }
         let now = Spread::of(&self.table.of(key(self.theory.mtu))?.rates)?;
@@ -93,22 +104,43 @@ impl MtuSweep {
 
     fn advice(&self, points: &[PointResult]) -> String {
         let now = points.iter().find(|point| point.size == Some(self.theory.mtu.into()));
+        // The first of those that are as good: the least of what has to be set.
         let best = points.iter().filter(|point| point.rate.median.0 > 0).rev().max_by_key(|point| point.rate.median);
         let (Some(now), Some(best)) = (now, best) else { return "nothing was measured".into() };
-        let gain = (best.rate.median.0 as f64 / now.rate.median.0.max(1) as f64 - 1.0) * 100.0;
         let size = best.size.unwrap_or_default();
         let failed: Vec<String> = self.failed.iter().map(ToString::to_string).collect();
         let lost = if failed.is_empty() { String::new() } else { format!("; packets of {} bytes do not get through", failed.join(", ")) };
-        let cpu = now.cpu_seconds_per_gbit.zip(best.cpu_seconds_per_gbit).filter(|(before, _)| *before > 0.0);
-        let cpu = cpu.map_or(String::new(), |(before, after)| format!(" and takes {:.0} % of the processor time", after / before * 100.0));
-        match gain {
-            _ if best.size == now.size || gain < WORTH_PERCENT => {
-                format!("an MTU of {} is as good as any for the rate{lost}", self.theory.mtu)
+        let over = gain(now, best);
+        if best.size != now.size && over >= WORTH_PERCENT {
+            return match best.computed {
+                true => format!("an MTU of {size} would carry {over:.1} % more: computed, as {}{lost}", self.why_computed(size)),
+                false => format!("an MTU of {size} carries {over:.1} % more{}{lost}", processor(now, best)),
+            };
+        }
+        // What the present one is worth is seen beside the least that was tried.
+        match points.iter().find(|point| !point.computed && point.size < now.size) {
+            Some(least) if gain(least, now) >= WORTH_PERCENT => {
+                let (less, more) = (least.size.unwrap_or_default(), gain(least, now));
+                format!("the MTU of {} carries {more:.1} % more than one of {less}{}{lost}", self.theory.mtu, processor(least, now))
             }
-            _ if best.computed => format!("an MTU of {size} would carry {gain:.1} % more: computed, as it may not be set{lost}"),
-            _ => format!("an MTU of {size} carries {gain:.1} % more{cpu}{lost}"),
+            _ => format!("an MTU of {} is as good as any for the rate{lost}", self.theory.mtu),
         }
     }
+
+    fn why_computed(&self, size: u64) -> &'static str {
+        if size > self.theory.mtu.into() { "not both ends and the way between them have it now" } else { "it may not be set" }
+    }
+}
+
+/// What the second carries more than the first, in percent of that.
+fn gain(from: &PointResult, to: &PointResult) -> f64 {
+    (to.rate.median.0 as f64 / from.rate.median.0.max(1) as f64 - 1.0) * 100.0
+}
+
+/// What the second takes of processors, in words; nothing where that is not known.
+fn processor(from: &PointResult, to: &PointResult) -> String {
+    let cpu = from.cpu_seconds_per_gbit.zip(to.cpu_seconds_per_gbit).filter(|(before, _)| *before > 0.0);
+    cpu.map_or(String::new(), |(before, after)| format!(" and takes {:.0} % of the processor time", after / before * 100.0))
 }
 
 fn key(size: u32) -> Key {

@@ -28,7 +28,7 @@ fn folders() -> Vec<tempfile::TempDir> {
 fn what_is_written_is_removed_and_took_some_time() {
     for folder in folders() {
         // The last chunk is short and its length no multiple of a sector.
-        let rate = write_stage(place(folder.path(), "target"), 20 * MIB + 1001, &runs()).unwrap();
+        let rate = write_stage(place(folder.path(), "target"), 20 * MIB + 1001, &runs()).unwrap().rate();
         assert!(rate > BitRate::ZERO && rate < BitRate(u64::MAX), "{rate:?}");
         assert_eq!(names(folder.path()), [""; 0]);
     }
@@ -50,17 +50,15 @@ fn what_has_the_name_is_not_touched() {
 }
 
 #[test]
-fn what_a_killed_stage_has_left_goes_with_the_next() {
+fn what_is_written_has_no_name_so_that_a_kill_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let writer = Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap();
+    assert_eq!(names(folder.path()), [""; 0]);
     writer.write(&runs()).unwrap();
-    // As a kill does it: nothing is taken back, and the lock is gone.
-    let left = names(folder.path());
-    assert_eq!(left.len(), 2, "{left:?}");
-    let Writer { target, .. } = writer;
-    drop(target);
-    assert_eq!(names(folder.path()), left, "it is durable, and stays");
+    assert_eq!(names(folder.path()), [""; 0]);
+    // Nor does it stand in the way of others.
     write_stage(place(folder.path(), "target"), 2 * MIB, &runs()).unwrap();
+    drop(writer);
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
@@ -68,7 +66,6 @@ fn what_a_killed_stage_has_left_goes_with_the_next() {
 fn a_copy_that_was_interrupted_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, place_of) = (Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap(), || place(folder.path(), "target"));
-    writer.target.discard();
     let source = SourceIdentity { size: MIB, inode: 12, ..SourceIdentity::default() };
     let offer = Offer { transfer: TRANSFER, source, chunk_log2: CHUNK_LOG2, mode: 0o600, kind: None, data: None };
     let WritePlace { dir, name, peer_key } = place_of();
@@ -86,11 +83,40 @@ fn a_copy_that_was_interrupted_is_not_lost() {
 #[test]
 fn a_copy_to_the_same_name_keeps_a_stage_away() {
     let folder = tempfile::tempdir().unwrap();
-    let writer = Writer::open(place(folder.path(), "target"), MIB, &runs()).unwrap();
+    let source = SourceIdentity { size: MIB, inode: 12, ..SourceIdentity::default() };
+    let offer = Offer { transfer: TRANSFER, source, chunk_log2: CHUNK_LOG2, mode: 0o600, kind: None, data: None };
+    let WritePlace { dir, name, peer_key } = place(folder.path(), "target");
+    let request =
+        TargetRequest { dir, name, offer: &offer, options: PutOptions::default(), peer_key, journal_id: [9; 16], attributes: None };
+    let copy = Target::open(request).unwrap();
     let error = write_stage(place(folder.path(), "target"), MIB, &runs()).unwrap_err();
     assert_eq!(error.code, FailCode::Busy);
-    drop(writer);
+    drop(copy);
     assert_eq!(names(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_daemon_reads_and_writes_what_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("dir")).unwrap();
+    fs::write(folder.path().join("dir/source"), vec![7; MIB as usize]).unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let order = |name: Option<&str>, read| DiskOrder {
+        bytes: 2 * MIB,
+        name: name.map(|name| Name::parse(name.as_bytes()).unwrap()),
+        number: 5,
+        read,
+    };
+    let done = |name, read| serve(&root, [7; 32], &order(name, read), &runs());
+    for name in [None, Some("new"), Some("dir"), Some("dir/source")] {
+        let done = done(name, false).unwrap();
+        assert!(done.number == 5 && done.bytes == 2 * MIB && done.micros > 0 && done.file_system.is_some(), "{done:?}");
+    }
+    assert_eq!(done(Some("dir/source"), true).unwrap().bytes, MIB);
+    for (name, read) in [(None, true), (Some("new"), true), (Some("dir"), true), (Some("no/new"), false)] {
+        done(name, read).unwrap_err();
+    }
+    assert_eq!((names(folder.path()), names(&folder.path().join("dir"))), (vec!["dir".to_owned()], vec!["source".to_owned()]));
 }
 
 #[test]
@@ -129,10 +155,10 @@ fn a_source_is_read_from_its_disk_and_stays_as_it_is() {
         let bytes = vec![3; 9 * MIB as usize + 77];
         fs::write(&path, &bytes).unwrap();
         let before = read_from_disks();
-        let rate = read_stage(&path, u64::MAX, &runs()).unwrap();
+        let rate = read_stage(&path, u64::MAX, &runs()).unwrap().rate();
         assert!(rate > BitRate::ZERO, "{rate:?}");
         let read = read_from_disks().zip(before).map(|(now, then)| now - then);
-        let name = nicstripe_link::file_system(&File::open(&path).unwrap());
+        let name = file_system(&File::open(&path).unwrap());
         if name.is_some_and(|name| name == "ext4" || name == "xfs") {
             // Other tests may read as well.
             assert!(read.is_none_or(|read| read >= 9 * MIB), "{read:?} bytes came from the disk");
@@ -190,7 +216,7 @@ fn on_a_mounted_ext4() {
     let Some(mounted) = std::env::var_os(MOUNTED) else { return };
     let mounted = Path::new(&mounted);
     let before = names(mounted);
-    assert_eq!(nicstripe_link::file_system(&File::open(mounted).unwrap()).as_deref(), Some("ext4"));
+    assert_eq!(file_system(&File::open(mounted).unwrap()).as_deref(), Some("ext4"));
     write_stage(place(mounted, "target"), 24 * MIB + 5, &runs()).unwrap();
     assert_eq!(names(mounted), before);
     let error = write_stage(place(mounted, "target"), 100 * MIB, &runs()).unwrap_err();

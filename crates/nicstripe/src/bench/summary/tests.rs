@@ -44,6 +44,23 @@ fn two_good_cables_carry_all_they_can() {
 }
 
 #[test]
+fn copies_that_ran_meanwhile_are_told() {
+    let mut measured = runs(&[flow(1, 940.0)], &[flow(1, 800.0)]);
+    let of_together = |measured: &mut Vec<Run>, count: usize| {
+        measured.iter_mut().filter(|run| run.phase == Phase::Together).take(count).for_each(|run| run.other_transfers = Some(3));
+    };
+    let sentence = |measured: &[Run]| concluded(vec![link(1)], measured.to_vec()).summary.sentence;
+    assert!(!sentence(&measured).contains("cop"), "{}", sentence(&measured));
+    of_together(&mut measured, 2);
+    assert!(sentence(&measured).ends_with("; copies ran at hostB during 2 of the 6 loads and took their part"), "{}", sentence(&measured));
+    let mut once = vec![run(Phase::Together, 1, vec![flow(1, 800.0)])];
+    of_together(&mut once, 1);
+    assert!(sentence(&once).ends_with("; measured once; a copy ran at hostB meanwhile and took its part"), "{}", sentence(&once));
+    once[0].other_transfers = None;
+    assert!(sentence(&once).ends_with("; measured once"), "an older daemon does not tell");
+}
+
+#[test]
 fn a_shared_bus_is_named_with_both_links_and_scales_to_0_61() {
     let report = beside(&[flow(1, 657.0), flow(2, 489.0)]);
     let found = &report.summary;
@@ -128,7 +145,7 @@ fn a_small_buffer_is_named_whether_the_kernel_limits_it_or_the_plan() {
 fn a_processor_without_time_and_a_quota_are_named_with_their_machine() {
     let mut measured = runs(&[], &[flow(1, 600.0)]);
     for run in &mut measured {
-        run.cpu.daemon.iter_mut().for_each(|cpu| cpu.worst_core_pct = 99.0);
+        run.cpu.daemon.iter_mut().for_each(|cpu| cpu.worst_core_pct = Some(99.0));
     }
     let found = concluded(vec![link(1)], measured.clone()).summary;
     assert!(found.sentence.ends_with("limited by the processor of hostB, one core of which has no time left"), "{}", found.sentence);

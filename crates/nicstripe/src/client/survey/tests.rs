@@ -56,7 +56,7 @@ fn plan(interface: &str, remote: IpAddr, peer_interface: Option<&str>) -> PathPl
         local: None,
         remote: (remote, 7747).into(),
         peer_interface: peer_interface.map(Into::into),
-        capacity: Capacities { full: capacity(990), narrow: capacity(941) },
+        capacity: Capacities { full: capacity(990), narrow: capacity(941), ..Capacities::default() },
         cap: None,
         named: false,
         contact_only: false,

@@ -57,7 +57,7 @@ impl Target {
         how(&self.part).map_err(|cause| self.poison(cause))
     }
 
-    /// Makes the whole file durable under its name. `digest` is what both ends agreed on.
+    /// Makes the whole file durable under its name, of a trial without one. `digest` is what both ends agreed on.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
         if self.place == Place::Named {
             self.sync_last()?;
@@ -114,7 +114,7 @@ impl Target {
         // From now on others may have files of these names.
         self.is_void.store(false, Ordering::Release);
         match self.place {
-            Place::File | Place::Device => return,
+            Place::File | Place::Device | Place::Unnamed => return,
             Place::Part => drop(unlinkat(&self.dir, &self.part_name, AtFlags::empty())),
             Place::Named => {}
         }
@@ -123,7 +123,7 @@ impl Target {
 
     /// Whether a rerun can go on from what is durable.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.is_open_ended() && !self.poisoned.load(Ordering::Acquire)
+        !self.is_open_ended() && self.place != Place::Unnamed && !self.poisoned.load(Ordering::Acquire)
     }
 
     fn verify(&self, digest: Digest) -> Result<(), FileError> {

@@ -107,7 +107,9 @@ impl Target {
 
     /// Whether there may be something else than zeros where nothing was received.
     fn holds_old_data(&self) -> bool {
-        !self.spared.is_new || self.place != Place::Part || self.spared.basis.as_ref().is_some_and(Basis::is_clone)
+        !self.spared.is_new
+            || !matches!(self.place, Place::Part | Place::Unnamed)
+            || self.spared.basis.as_ref().is_some_and(Basis::is_clone)
     }
 
     fn reserve_data(&self, holes: &HoleMap) -> Result<(), FileError> {

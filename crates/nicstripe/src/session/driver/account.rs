@@ -86,7 +86,12 @@ impl Account {
     /// The peer asks for a transfer.
     pub(super) fn asked(&mut self, transfer: TransferId, name: impl std::fmt::Display, direction: Direction, is_entry: bool) {
         let job = Job { name: logged(name).to_string(), direction, is_entry, begun: Instant::now(), sync_begun: None };
-        self.jobs.insert(transfer, job);
+        if !is_entry {
+            self.meters.job_begun();
+        }
+        if self.jobs.insert(transfer, job).is_some_and(|before| !before.is_entry) {
+            self.meters.job_ended();
+        }
     }
 
     /// Bytes begin to move; `name` is where they go, if that is known by now only.
@@ -109,6 +114,9 @@ impl Account {
     pub(super) fn ended(&mut self, transfer: TransferId, result: &Result<Outcome, Error>, stats: &TransferStats) {
         let may_record = self.may_record(transfer);
         let Some(job) = self.jobs.remove(&transfer) else { return };
+        if !job.is_entry {
+            self.meters.job_ended();
+        }
         self.repeated_bytes += stats.repeated_bytes;
         self.meters.transfer_ended(job.direction, result_word(result));
         match result {
@@ -211,6 +219,7 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
+        self.jobs.values().filter(|job| !job.is_entry).for_each(|_| self.meters.job_ended());
         self.meters.session_ended(self.meter);
     }
 }

@@ -10,17 +10,19 @@ use std::{
 use nicstripe_proto::{
     PathId, Role,
     message::{
-        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder, PathSample, RunNumber, RunOrder, RunReady,
-        TcpSample,
+        BenchAsk, BenchBody, BenchRefusal, BenchRefused, BenchSample, DiskDone, DiskOrder, MAX_FACTS, PathSample, RunNumber, RunOrder,
+        RunReady, TcpSample,
     },
 };
 use tokio::sync::mpsc;
 
 use super::Driver;
 use crate::{
-    bench::{InterfaceCounters, Ticket, cpu, facts},
+    bench::{CpuSampler, InterfaceCounters, StopOnDrop, Ticket, facts},
+    daemon::JobCounts,
     event::LinkName,
     session::{
+        SessionHandle,
         slot::{Capacities, Slot},
         work::Access,
     },
@@ -80,6 +82,8 @@ pub(super) struct Bench {
     /// Daemon: since when there is no connection to who benches.
     alone_since: Option<Instant>,
     sampling: Option<Sampling>,
+    /// Daemon: what it writes. Ends when this goes.
+    disk: Option<StopOnDrop>,
 }
 
 #[derive(Debug)]
@@ -91,7 +95,10 @@ struct Sampling {
     next: Instant,
     /// When the daemon ends it by itself.
     ends_at: Instant,
+    /// Daemon: the transfers of all its sessions when it began.
+    jobs: Option<JobCounts>,
     interfaces: InterfaceCounters,
+    cpu: CpuSampler,
 }
 
 impl Bench {
@@ -160,13 +167,18 @@ impl Driver {
     /// Daemon: an answer to who has asked.
     pub(super) fn answer_bench(&mut self, body: BenchBody, now: Instant) {
         let is_wanted = self.bench.ticket.is_some();
+        if let (true, BenchBody::Refused(refused)) = (is_wanted, &body) {
+            return self.refuse_bench(*refused);
+        }
         if !is_wanted || !self.session.tell_bench(body.clone()) {
             return;
         }
         if let BenchBody::Admitted(admitted) = body {
             self.bench.over_at = Some(now + Duration::from_secs(admitted.seconds.into()));
             let names = self.slots.values().map(|slot| slot.plan.interface.clone()).collect::<std::collections::BTreeSet<_>>();
-            self.session.tell_bench(BenchBody::Facts(facts(names.into_iter())));
+            let session = self.handle.clone();
+            // A driver may take its time to answer.
+            self.works.aside(move || tell_aside(&session, BenchBody::Facts(facts(names.into_iter()))));
         }
     }
 
@@ -206,7 +218,7 @@ impl Driver {
     }
 
     fn leave_bench(&mut self) {
-        (self.bench.ticket, self.bench.over_at, self.bench.sampling) = (None, None, None);
+        (self.bench.ticket, self.bench.over_at, self.bench.sampling, self.bench.disk) = (None, None, None, None);
     }
 
     fn on_run_ordered(&mut self, order: &RunOrder, now: Instant) {
@@ -230,16 +242,25 @@ impl Driver {
         self.bench.sampling = Some(Sampling {
             run: order.run,
             interfaces: InterfaceCounters::of(names),
+            cpu: CpuSampler::begin(),
             paths,
             began: now,
             interval,
             next: now,
             ends_at: now + Duration::from_millis(order.longest_ms.into()),
+            jobs: self.jobs(),
         });
+    }
+
+    /// Daemon: the transfers of all its sessions.
+    fn jobs(&self) -> Option<JobCounts> {
+        let Access::Daemon(service) = &self.config.access else { return None };
+        Some(service.meters().jobs())
     }
 
     /// Takes a sample of all paths at one instant.
     fn sample(&mut self, last: bool, now: Instant) {
+        let jobs = self.jobs();
         let Some(sampling) = &mut self.bench.sampling else { return };
         let at = Instant::now();
         let carried = |path: &PathId| self.slots.get(path).map_or_else(PathSample::default, Slot::load_sample);
@@ -251,7 +272,8 @@ impl Driver {
                 (interface.map(|(received, _)| *received), interface.map(|(_, sent)| *sent));
         }
         let at_us = at.saturating_duration_since(sampling.began).as_micros() as u64;
-        let sample = BenchSample { run: sampling.run, at_us, paths, cpu: cpu(), last };
+        let transfers = jobs.zip(sampling.jobs).map(|(now, before)| u32::try_from(now.since(before)).unwrap_or(u32::MAX));
+        let sample = BenchSample { run: sampling.run, at_us, paths, cpu: sampling.cpu.sample(), last, transfers };
         // Those that a busy machine has missed are left out.
         while sampling.next <= now {
             sampling.next += sampling.interval;
@@ -273,19 +295,22 @@ impl Driver {
     }
 
     /// Does what a copy would do on the disk, and tells how long that took.
-    fn on_disk_ordered(&self, order: DiskOrder) {
+    fn on_disk_ordered(&mut self, order: DiskOrder) {
         let Access::Daemon(service) = &self.config.access else { return };
         let (service, session, number) = (service.clone(), self.handle.clone(), order.number);
+        let stop = StopOnDrop::default();
+        let stopped = stop.flag();
+        // One that is under way ends.
+        self.bench.disk = Some(stop);
         self.works.aside(move || {
-            let done = service.write_for_bench(&order).unwrap_or_else(|error| DiskDone {
+            let done = service.work_for_bench(&order, &stopped).unwrap_or_else(|error| DiskDone {
                 number,
                 bytes: 0,
                 micros: 0,
                 file_system: None,
-                error: Some(crate::chain(&error).chars().take(64).collect()),
+                error: Some(shortened(crate::chain(&error))),
             });
-            let told = crate::session::Command::AnswerBench(BenchBody::DiskDone(done));
-            drop(session.inputs.blocking_send(crate::session::Input::Command(told)));
+            tell_aside(&session, BenchBody::DiskDone(done));
         });
     }
 
@@ -297,6 +322,19 @@ impl Driver {
     pub(super) fn sync_gate(&self) {
         self.bench.gate.set(self.session.load_gate());
     }
+}
+
+/// As much of a text as may be told.
+fn shortened(mut text: String) -> String {
+    let most = MAX_FACTS.1.min(text.len());
+    text.truncate((0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
+    text
+}
+
+/// Daemon: has the session say so, from a thread that may wait.
+fn tell_aside(session: &SessionHandle, body: BenchBody) {
+    let told = crate::session::Command::AnswerBench(body);
+    drop(session.inputs.blocking_send(crate::session::Input::Command(told)));
 }
 
 impl Slot {
@@ -320,6 +358,7 @@ impl Slot {
     fn load_sample(&self) -> PathSample {
         let counters = &self.load_counters;
         let micros = |time: Duration| time.as_micros() as u64;
+        let (send_buffer, receive_buffer) = self.buffers().unzip();
         let tcp = self.tcp().map(|info| TcpSample {
             sent: info.bytes_sent,
             retransmitted: info.bytes_retrans,
@@ -328,6 +367,8 @@ impl Slot {
             sndbuf_limited_us: info.sndbuf_limited.map(micros),
             cwnd_bytes: Some(u64::from(info.snd_cwnd) * u64::from(info.mss)),
             rtt_us: Some(micros(info.rtt)),
+            send_buffer,
+            receive_buffer,
         });
         PathSample {
             received: counters.received.load(Ordering::Relaxed),

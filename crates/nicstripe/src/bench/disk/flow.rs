@@ -1,0 +1,250 @@
+//! The stages of a copy from disk to disk, at both ends and in turn.
+
+use std::{
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
+
+use nicstripe_proto::{
+    BitRate, Name,
+    message::{DiskDone, DiskOrder},
+};
+
+use super::{Moved, StopOnDrop, WritePlace, read_stage, write_stage};
+use crate::{
+    bench::{
+        decided::spread,
+        plan::DiskPlan,
+        report::{DiskReport, Ends, Phase, Way},
+        run::{Runner, run_of},
+        talk::{LoadOrder, Loaded, Talk},
+    },
+    client::Client,
+    error::Error,
+    file::{FileError, open_parent},
+};
+
+/// Measures the disks of a copy as the plan says: reading, the network, writing, and all of it, again and again in this order. After each
+/// stage the report has what there is.
+///
+/// What cannot be measured is noted, and left out from then on.
+pub(in crate::bench) async fn measure(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
+    let Some(plan) = runner.plan.disk.clone() else { return Ok(()) };
+    let Some(name) = plan.name.clone().or_else(|| own_name(&plan.file)) else {
+        runner.leave_out("the disks", "the file has no name that it could have there");
+        return Ok(());
+    };
+    let mut flow =
+        Flow { copier: None, bytes: plan.bytes, plan, name, rates: Default::default(), left_out: [false; 4], systems: Default::default() };
+    let result = flow.rounds(runner, talk).await;
+    if let Some(copier) = flow.copier.take() {
+        copier.close().await;
+    }
+    result
+}
+
+fn own_name(file: &Path) -> Option<Name> {
+    Name::new(file.file_name().map(|name| name.as_bytes().to_vec())).ok()
+}
+
+/// One stage of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Read,
+    Network,
+    Write,
+    All,
+}
+
+impl Stage {
+    const ALL: [Self; 4] = [Self::Read, Self::Network, Self::Write, Self::All];
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::Read => "reading the source",
+            Self::Network => "the network between the disks",
+            Self::Write => "writing the target",
+            Self::All => "the copy from disk to disk",
+        }
+    }
+}
+
+/// What is measured, and has been.
+struct Flow {
+    plan: DiskPlan,
+    /// The file's name at the daemon.
+    name: Name,
+    /// What each stage moves: what the plan says, then what there was to be read.
+    bytes: u64,
+    /// By stages.
+    rates: [Vec<u64>; 4],
+    left_out: [bool; 4],
+    systems: Ends<Option<String>>,
+    /// A session for copies: one that fails ends its session.
+    copier: Option<Client>,
+}
+
+/// A rate, or why there is none.
+type Measured = Result<BitRate, String>;
+
+impl Flow {
+    /// As many as the fewest of loads; of what takes long not so many.
+    fn repeats(&self, fewest: u32) -> u32 {
+        if self.bytes > LARGE { fewest.min(MOST_OF_LARGE) } else { fewest }
+    }
+
+    async fn rounds(&mut self, runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
+        let mut repeat = 1;
+        while repeat <= self.repeats(*runner.plan.repeats.start()) {
+            for stage in Stage::ALL {
+                if runner.is_over() {
+                    runner.leave_out("the rest of the disks", "its time was over");
+                    return Ok(());
+                }
+                if self.left_out[stage as usize] {
+                    continue;
+                }
+                match self.stage(stage, repeat, runner, talk).await? {
+                    Ok(rate) => self.rates[stage as usize].push(rate.0),
+                    Err(why) => {
+                        self.left_out[stage as usize] = true;
+                        runner.leave_out(stage.what(), &why);
+                        // Nobody knows how much there is to be moved.
+                        if stage == Stage::Read {
+                            return Ok(());
+                        }
+                    }
+                }
+                runner.report.disk = Some(self.report());
+            }
+            repeat += 1;
+        }
+        Ok(())
+    }
+
+    async fn stage(&mut self, stage: Stage, repeat: u32, runner: &Runner, talk: &mut Talk) -> Result<Measured, Error> {
+        let is_here = (stage == Stage::Read) != self.plan.reverse;
+        Ok(match stage {
+            Stage::Network => network(self.way(), repeat, runner, talk).await?,
+            Stage::All => self.copy(runner).await,
+            Stage::Read | Stage::Write if is_here => self.here(stage).await,
+            Stage::Read | Stage::Write => self.there(stage, talk).await?,
+        })
+    }
+
+    fn way(&self) -> Way {
+        if self.plan.reverse { Way::ToClient } else { Way::ToDaemon }
+    }
+
+    async fn here(&mut self, stage: Stage) -> Measured {
+        let (file, bytes) = (self.plan.file.clone(), self.bytes);
+        let done = aside(move |stop| match stage {
+            Stage::Read => read_stage(&file, bytes, stop),
+            _ => write_here(&file, bytes, stop),
+        });
+        let moved = done.await.unwrap_or_else(|| Err(super::failed("measure", "a fault in this program")));
+        let moved = moved.map_err(|error| crate::chain(&error))?;
+        self.systems.client.clone_from(&moved.file_system);
+        self.take(stage, moved)
+    }
+
+    async fn there(&mut self, stage: Stage, talk: &mut Talk) -> Result<Measured, Error> {
+        let order = DiskOrder { bytes: self.bytes, name: Some(self.name.clone()), number: 0, read: stage == Stage::Read };
+        let DiskDone { bytes, micros, file_system, error, .. } = talk.disk(order, LONGEST).await?;
+        if let Some(error) = error {
+            return Ok(Err(crate::printable(error.as_bytes())));
+        }
+        let file_system = file_system.map(|name| crate::printable(name.as_bytes()));
+        self.systems.daemon.clone_from(&file_system);
+        Ok(self.take(stage, Moved { bytes, elapsed: Duration::from_micros(micros), file_system }))
+    }
+
+    fn take(&mut self, stage: Stage, moved: Moved) -> Measured {
+        if moved.bytes == 0 || moved.bytes > self.bytes {
+            return Err("not what was asked for was moved".into());
+        }
+        if stage == Stage::Read {
+            self.bytes = moved.bytes;
+        }
+        Ok(moved.rate())
+    }
+
+    /// A copy as the user would make it, but that nothing of it stays.
+    async fn copy(&mut self, runner: &Runner) -> Measured {
+        let size = std::fs::metadata(&self.plan.file).map(|found| found.len());
+        let is_all = if self.plan.reverse { self.bytes < self.plan.bytes } else { size.is_ok_and(|size| size <= self.bytes) };
+        if !is_all {
+            return Err(format!("the file has more than the {} bytes that are measured", self.plan.bytes));
+        }
+        if self.copier.is_none() {
+            self.copier = Some(runner.client.another(None, None).await.map_err(|error| crate::chain(&error))?);
+        }
+        let client = self.copier.as_ref().unwrap_or(&runner.client);
+        let transfer = match self.plan.reverse {
+            true => client.try_get(self.name.clone(), &self.plan.file),
+            false => client.try_put(&self.plan.file, Some(self.name.clone())),
+        };
+        transfer.finish().await.map(|report| report.goodput()).map_err(|error| crate::chain(&error))
+    }
+
+    fn report(&self) -> DiskReport {
+        let [read, network, write, all] = self.rates.clone().map(spread);
+        let stages = [("read", read), ("network", network), ("write", write)];
+        let narrowest = stages.iter().filter_map(|(name, rate)| Some((rate.as_ref()?.median_bps, *name))).min();
+        // Of one stage alone nothing can be said.
+        let narrowest = narrowest.filter(|_| stages.iter().all(|(_, rate)| rate.is_some()));
+        DiskReport {
+            way: self.way(),
+            bytes: self.bytes,
+            read,
+            network,
+            write,
+            all,
+            narrowest: narrowest.map(|(_, name)| name.to_owned()),
+            file_systems: self.systems.clone(),
+        }
+    }
+}
+
+/// Writes where a file of that name would go here.
+fn write_here(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
+    let into = file.join(DIRECTORY_NAME);
+    let (dir, name) = open_parent(if file.is_dir() { &into } else { file })?;
+    write_stage(WritePlace { dir, name, peer_key: [0; 32] }, bytes, stop)
+}
+
+/// From memory to memory over all links.
+async fn network(way: Way, repeat: u32, runner: &Runner, talk: &mut Talk) -> Result<Measured, Error> {
+    let phase = if way == Way::ToDaemon { Phase::Together } else { Phase::Reverse };
+    let order = runner.order(phase, repeat, &runner.links.ids());
+    let order = LoadOrder { longest: order.longest.min(NETWORK_TIME), ..order };
+    let loaded = Mutex::new(Loaded::default());
+    talk.load(&order, &loaded, &runner.events).await?;
+    let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let run = run_of(&order, runner.began.elapsed(), &loaded);
+    Ok(run.map(|run| BitRate(run.total_bps)).ok_or_else(|| "nothing arrived".into()))
+}
+
+/// Has a thread work that may wait, and stops it where nobody waits for it any more.
+async fn aside<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Option<T> {
+    let stop = StopOnDrop::default();
+    let flag = stop.flag();
+    tokio::task::spawn_blocking(move || work(&flag)).await.ok()
+}
+
+/// How long the daemon's disk may take.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Longest load between two stages.
+const NETWORK_TIME: Duration = Duration::from_secs(3);
+
+/// From here on a stage takes seconds on any disk, and chance counts for less.
+const LARGE: u64 = 256 << 20;
+
+/// Repeats of what is large.
+const MOST_OF_LARGE: u32 = 3;
+
+/// What is written where the target is a directory.
+const DIRECTORY_NAME: &str = "nicstripe-bench";

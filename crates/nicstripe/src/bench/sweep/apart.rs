@@ -1,0 +1,215 @@
+//! Points that need other connections: each in a session of its own, which ends with it.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{
+    BitRate,
+    bench::{
+        statistics::jain,
+        sweep::{Measured, Point},
+    },
+};
+use tokio::task::JoinHandle;
+
+use super::{Packets, Swept};
+use crate::{
+    bench::{
+        figures::LoadedLink,
+        links::Links,
+        report::{BenchLink, CpuUse, Run, SweepKind},
+        run::{Runner, run_of},
+        talk::{LoadOrder, Loaded, Talk},
+    },
+    client::Client,
+    error::Error,
+    session::BenchPath,
+};
+
+/// What a sweep holds that has to be given back however the bench ends.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(super) sweep: Option<Swept>,
+    pub(super) packets: Option<Packets>,
+    apart: Option<Apart>,
+}
+
+impl Held {
+    /// Gives back all. Returns the sweep.
+    pub(super) async fn end(&mut self) -> Option<Swept> {
+        if let Some(apart) = self.apart.take() {
+            apart.end().await;
+        }
+        if let Some(packets) = self.packets.take()
+            && let Err(error) = packets.restore().await
+        {
+            tracing::warn!(error = %crate::logged::logged_error(&error), "an MTU was not put back");
+        }
+        self.sweep.take()
+    }
+}
+
+/// A session for some points.
+#[derive(Debug)]
+struct Apart {
+    /// Size and connections of its points.
+    key: (Option<u64>, Option<u32>),
+    /// Connects in a task of its own: where who waits for it is gone, there is somebody to end it.
+    connecting: Option<JoinHandle<Result<Client, Error>>>,
+    client: Option<Client>,
+    /// Once it is let in.
+    entered: Option<(Talk, Links)>,
+}
+
+impl Apart {
+    async fn end(self) {
+        if let Some((talk, _)) = &self.entered {
+            talk.leave().await;
+        }
+        drop(self.entered);
+        if let Some(client) = self.client {
+            client.close().await;
+        }
+        if let Some(connecting) = self.connecting {
+            // Not waited for: nobody may answer it.
+            tokio::spawn(async move {
+                if let Ok(Ok(client)) = connecting.await {
+                    client.close().await;
+                }
+            });
+        }
+    }
+}
+
+impl Runner {
+    /// Loads all links as a point wants it, once.
+    pub(super) async fn load_point(&mut self, kind: SweepKind, point: &Point) -> Result<Measured, Error> {
+        let began = Instant::now();
+        let buffer = match kind {
+            SweepKind::Buffer | SweepKind::Grid => point.size,
+            _ => self.plan.socket_buffer,
+        };
+        self.enter_apart(kind, point, buffer).await?;
+        let order = LoadOrder {
+            longest: point.least.min(self.plan.load),
+            settle_after: None,
+            socket_buffer: buffer,
+            ..self.order(self.point_phase(), point.repeat, &[])
+        };
+        let since = self.began.elapsed();
+        let events = self.events.clone();
+        let gone = || Error::Ended { host: String::new(), why: "before its load".into() };
+        let (talk, links) = self.held.apart.as_mut().and_then(|apart| apart.entered.as_mut()).ok_or_else(gone)?;
+        let (paths, loaded_links) = links.loaded(&links.ids());
+        let order = LoadOrder { paths, links: loaded_links, ..order };
+        let loaded = Mutex::new(Loaded::default());
+        let done = talk.load(&order, &loaded, &events).await;
+        let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = done {
+            // Who knows what is left of it.
+            self.end_apart().await;
+            return Err(error);
+        }
+        let nothing = || Error::Ended { host: self.client.host().to_owned(), why: "nothing arrived".into() };
+        let run = run_of(&order, since, &loaded).filter(|run| run.total_bps > 0).ok_or_else(nothing)?;
+        Ok(Measured {
+            rate: BitRate(run.total_bps),
+            elapsed: began.elapsed(),
+            time: None,
+            cpu_seconds_per_gbit: cpu_per_gbit(&run),
+            got_bytes: loaded.got_buffer.filter(|_| matches!(kind, SweepKind::Buffer | SweepKind::Grid) && buffer.is_some()),
+            fairness: fairness(&order, &loaded),
+        })
+    }
+
+    /// Has a session for this point: the one that there is, or a new one.
+    async fn enter_apart(&mut self, kind: SweepKind, point: &Point, buffer: Option<u64>) -> Result<(), Error> {
+        let key = (point.size, point.streams);
+        if self.held.apart.as_ref().is_some_and(|apart| apart.key == key && apart.entered.is_some()) {
+            return Ok(());
+        }
+        self.end_apart().await;
+        let mtu = point.size.and_then(|size| u32::try_from(size).ok()).filter(|_| kind == SweepKind::Mtu);
+        if let (Some(packets), Some(mtu)) = (&self.held.packets, mtu) {
+            packets.set(mtu).await?;
+        }
+        // Some cards take their link down to change it.
+        let patience = Instant::now() + if mtu.is_some() { LINKS_BACK } else { Duration::ZERO };
+        loop {
+            let entered = self.try_apart(key, buffer, mtu).await;
+            let is_final = matches!(entered, Ok(()) | Err(Error::Refused { .. })) || Instant::now() >= patience;
+            if entered.is_err() {
+                self.end_apart().await;
+            }
+            if is_final {
+                return entered;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn try_apart(&mut self, key: (Option<u64>, Option<u32>), buffer: Option<u64>, mtu: Option<u32>) -> Result<(), Error> {
+        let (client, streams) = (self.client.clone(), key.1.and_then(|streams| u8::try_from(streams).ok()));
+        let connecting = tokio::spawn(async move { client.another(streams, buffer).await });
+        let apart = self.held.apart.insert(Apart { key, connecting: Some(connecting), client: None, entered: None });
+        let client = match apart.connecting.as_mut() {
+            Some(connecting) => connecting
+                .await
+                .unwrap_or_else(|error| Err(Error::System { what: "connect once more", source: std::io::Error::other(error) })),
+            None => return Ok(()),
+        };
+        apart.connecting = None;
+        let client = apart.client.insert(client?).clone();
+        let (mut talk, paths) = Talk::begin(client).await?;
+        let (_, there) = talk.enter(self.id, 0, &self.events).await?;
+        let links = Links::new(&paths, &there, &there);
+        apart.entered = Some((talk, links.clone()));
+        has_all(&self.report.links, &links.links)?;
+        let is_narrow = |path: &&BenchPath| path.path_mtu.zip(mtu).is_some_and(|(found, wanted)| found < wanted);
+        if let Some(path) = paths.iter().find(is_narrow) {
+            return Err(Error::Link { link: path.link.interface.clone(), why: "packets of that size vanish on the way".into() });
+        }
+        Ok(())
+    }
+
+    async fn end_apart(&mut self) {
+        if let Some(apart) = self.held.apart.take() {
+            apart.end().await;
+        }
+    }
+}
+
+/// Whether a session has all links of the bench: else a point of it would be compared with another thing.
+fn has_all(wanted: &[BenchLink], found: &[BenchLink]) -> Result<(), Error> {
+    let mut left: Vec<&str> = found.iter().map(|link| link.ends.client.name.as_str()).collect();
+    for name in wanted.iter().map(|link| link.ends.client.name.as_str()) {
+        match left.iter().position(|other| *other == name) {
+            Some(place) => _ = left.swap_remove(place),
+            None => return Err(Error::Link { link: name.to_owned(), why: "it did not connect".into() }),
+        }
+    }
+    Ok(())
+}
+
+/// Processor time of both ends for a gigabit.
+fn cpu_per_gbit(run: &Run) -> Option<f64> {
+    let of = |cpu: &CpuUse| cpu.user_us + cpu.system_us + cpu.softirq_us;
+    let micros = of(run.cpu.client.as_ref()?) + of(run.cpu.daemon.as_ref()?);
+    let bytes: u64 = run.flows.iter().map(|flow| flow.bytes).sum();
+    (bytes > 0).then(|| micros as f64 / 1e6 / (bytes as f64 * 8.0 / 1e9))
+}
+
+/// Jain's index of a link's connections, of the link with the least.
+fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
+    let each = (0..order.paths.len()).map(|path| LoadedLink { id: path as u32, paths: vec![path], theory_bps: None });
+    let flows = run_of(&LoadOrder { links: each.collect(), ..order.clone() }, Duration::ZERO, loaded)?.flows;
+    let bytes = |path: usize| flows.iter().filter(|flow| flow.link as usize == path).map(|flow| flow.bytes as f64).sum();
+    let of = |link: &LoadedLink| jain(&link.paths.iter().map(|path| bytes(*path)).collect::<Vec<f64>>());
+    order.links.iter().filter_map(of).min_by(f64::total_cmp)
+}
+
+/// How long links may take to come back.
+const LINKS_BACK: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(500);

@@ -1,0 +1,94 @@
+//! What a sweep begins with: what the bench has found out before.
+
+use std::time::Duration;
+
+use nicstripe_proto::{
+    BitRate,
+    bench::{
+        statistics::median,
+        theory::{IpVersion, Theory, bdp},
+    },
+};
+
+use crate::bench::{
+    report::{BenchLink, Ends, Flow, Phase, Way},
+    run::Runner,
+};
+
+impl Runner {
+    /// What all links are loaded with in a point: as the bench does, so backwards where it only does that.
+    pub(super) fn point_phase(&self) -> Phase {
+        let phases = &self.plan.phases;
+        if phases.contains(&Phase::Reverse) && !phases.contains(&Phase::Together) { Phase::Reverse } else { Phase::Together }
+    }
+
+    /// Payload of a full packet of a link, where its packets are known.
+    pub(super) fn segment(&self, link: u32) -> Option<u64> {
+        let link = self.report.links.iter().find(|known| known.id == link)?;
+        Some(theory(link)?.segment_bytes()).filter(|bytes| *bytes > 0)
+    }
+
+    /// What a link carries alone, towards the daemon.
+    pub(super) fn rate_alone(&self, link: u32) -> Option<BitRate> {
+        let flows = self.flows_alone(link, Way::ToDaemon);
+        middle(flows.iter().map(|flow| flow.goodput_bps as f64)).map(|bps| BitRate(bps.round() as u64))
+    }
+
+    /// Bandwidth × delay of the link that has most of it, in bytes: what it can carry or did, and the round trip under that load, or without
+    /// any where none was measured.
+    pub(super) fn bdp(&self) -> Option<u64> {
+        let way = if self.point_phase() == Phase::Reverse { Way::ToClient } else { Way::ToDaemon };
+        self.report.links.iter().filter_map(|link| self.bdp_of(link, way)).max()
+    }
+
+    fn bdp_of(&self, link: &BenchLink, way: Way) -> Option<u64> {
+        let flows = self.flows_alone(link.id, way);
+        let measured = || middle(flows.iter().map(|flow| flow.goodput_bps as f64)).map(|bps| bps.round() as u64);
+        let rate = link.theory_bps.or_else(measured)?;
+        let loaded = middle(flows.iter().filter_map(|flow| Some(flow.tcp?.rtt_avg_us? as f64)));
+        let micros = loaded.or_else(|| Some(link.rtt_idle?.avg_us))?;
+        Some(bdp(BitRate(rate), Duration::from_nanos((micros * 1e3) as u64)))
+    }
+
+    /// What a link did alone; of all links together where it was not alone, or is the only one.
+    fn flows_alone(&self, link: u32, way: Way) -> Vec<&Flow> {
+        let of = |phases: [Phase; 2]| -> Vec<&Flow> {
+            let runs = self.report.runs.iter().filter(|run| phases.contains(&run.phase));
+            runs.flat_map(|run| &run.flows).filter(|flow| flow.link == link && flow.way == way).collect()
+        };
+        let alone = of([Phase::Solo; 2]);
+        if alone.is_empty() { of([Phase::Together, Phase::Reverse]) } else { alone }
+    }
+
+    /// The largest buffer worth trying in a grid: what both systems give, and no more than eight times bandwidth × delay.
+    pub(super) fn largest_buffer(&self) -> u64 {
+        let Ends { client, daemon } = &self.report.hosts;
+        let maxima = [client, daemon].map(|host| [host.receive_buffer_max_bytes, host.send_buffer_max_bytes]);
+        let allowed = maxima.into_iter().flatten().flatten().min().unwrap_or(u64::MAX);
+        allowed.min(self.bdp().unwrap_or_default().saturating_mul(8).max(LEAST_LARGEST))
+    }
+
+    /// What all links have in common: the least packets of both ends and of the ways between them.
+    pub(super) fn narrowest(&self) -> Theory {
+        let all = self.report.links.iter().filter_map(theory);
+        all.min_by_key(|theory| theory.mtu).unwrap_or(Theory::usual(BitRate::from_gbit(1), USUAL_MTU))
+    }
+}
+
+/// What follows from the packets of a link; its rate may be unknown. Nothing where its packets are.
+fn theory(link: &BenchLink) -> Option<Theory> {
+    let ends = [link.ends.client.mtu, link.ends.daemon.mtu].into_iter().flatten().min();
+    let mtu = link.theory.map(|inputs| inputs.mtu).into_iter().chain(ends).min()?;
+    let ip = if link.addresses.daemon.contains(':') { IpVersion::V6 } else { IpVersion::V4 };
+    let usual = Theory { ip, ..Theory::usual(BitRate::from_gbit(1), mtu) };
+    Some(link.theory.map_or(usual, |inputs| Theory { timestamps: inputs.timestamps, vlan_tags: inputs.vlan_tags, ..usual }))
+}
+
+fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    median(&values.collect::<Vec<_>>())
+}
+
+/// The largest buffer of a grid where bandwidth × delay is small or not known.
+const LEAST_LARGEST: u64 = 4 << 20;
+/// What interfaces have whose packets are not known.
+const USUAL_MTU: u32 = 1500;
