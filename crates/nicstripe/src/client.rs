@@ -19,7 +19,7 @@ use nicstripe_proto::{
     BitRate, Name, SessionConfig,
     message::{CloseCode, PutOptions},
 };
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use self::{
     jobs::{Job, Numbers, PipeJob, TreeJob},
@@ -198,6 +198,7 @@ impl ClientBuilder {
             pool: IoPool::start().map_err(system)?,
             buffers: BufferPool::default(),
             numbers: Mutex::default(),
+            places: Semaphore::new(MOST_TRANSFERS),
             session: Mutex::new(None),
             host: host.to_owned(),
             settings: self,
@@ -209,7 +210,13 @@ impl ClientBuilder {
     }
 }
 
+/// Transfers of one client that run side by side; others wait for their turn. Each has files open at both ends.
+pub const MOST_TRANSFERS: usize = 64;
+
 /// A daemon that files are moved to and from. Cheap to clone; clones share one session.
+///
+/// Transfers run side by side, up to [`MOST_TRANSFERS`] of them, each with its own events, numbers and end: one that fails or is cancelled
+/// takes no other along. Their chunks take turns, so that a small one does not wait for a large one. What happens to links is told to all.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -371,6 +378,8 @@ struct Inner {
     pool: IoPool,
     buffers: BufferPool,
     numbers: Mutex<Numbers>,
+    /// Places of transfers that run side by side.
+    places: Semaphore,
     session: Mutex<Option<LiveSession>>,
 }
 

@@ -146,8 +146,13 @@ impl Run {
     }
 
     async fn attempt(&self, begun: &mut bool) -> Result<Report, Error> {
-        let session = tokio::select! {
-            session = self.inner.session(Some(&self.events)) => session?,
+        let in_turn = async {
+            // Never closed.
+            let place = self.inner.places.acquire().await.ok();
+            Ok::<_, Error>((place, self.inner.session(Some(&self.events)).await?))
+        };
+        let (_place, session) = tokio::select! {
+            in_turn = in_turn => in_turn?,
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
         let name = self.inner.name_of(&session.key);
