@@ -499,9 +499,14 @@ impl Receiver {
             return None;
         }
         self.syncing = true;
+        Some(self.take_fresh())
+    }
+
+    /// Takes what was written since the last sync began, for whoever makes it durable without a word to this.
+    pub(crate) fn take_fresh(&mut self) -> Vec<Subtree> {
         self.fresh_bytes = 0;
         self.fresh_since = None;
-        Some(std::mem::take(&mut self.fresh))
+        std::mem::take(&mut self.fresh)
     }
 
     /// The sync that was started last has ended.

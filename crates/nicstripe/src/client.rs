@@ -19,7 +19,7 @@ use nicstripe_proto::{
     BitRate, Name, SessionConfig,
     message::{CloseCode, PutOptions},
 };
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use self::{
     jobs::{Job, Numbers, PipeJob, TreeJob},
@@ -37,7 +37,7 @@ use crate::{
     file::{BufferPool, IoPool},
     link::{Family, LinkRequest, RoutePolicy},
     path_routes::RouteKeeper,
-    session::{Command, SessionHandle},
+    session::{Audience, Command, SessionHandle},
     tree::TreeOptions,
     trust::{Identity, Peers, PublicKey},
 };
@@ -198,6 +198,7 @@ impl ClientBuilder {
             pool: IoPool::start().map_err(system)?,
             buffers: BufferPool::default(),
             numbers: Mutex::default(),
+            places: Semaphore::new(MOST_TRANSFERS),
             session: Mutex::new(None),
             host: host.to_owned(),
             settings: self,
@@ -209,7 +210,13 @@ impl ClientBuilder {
     }
 }
 
+/// Transfers of one client that run side by side; others wait for their turn. Each has files open at both ends.
+pub const MOST_TRANSFERS: usize = 64;
+
 /// A daemon that files are moved to and from. Cheap to clone; clones share one session.
+///
+/// Transfers run side by side, up to [`MOST_TRANSFERS`] of them, each with its own events, numbers and end: one that fails or is cancelled
+/// takes no other along. Their chunks take turns, so that a small one does not wait for a large one. What happens to links is told to all.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -371,6 +378,8 @@ struct Inner {
     pool: IoPool,
     buffers: BufferPool,
     numbers: Mutex<Numbers>,
+    /// Places of transfers that run side by side.
+    places: Semaphore,
     session: Mutex<Option<LiveSession>>,
 }
 
@@ -378,23 +387,20 @@ struct Inner {
 struct LiveSession {
     handle: SessionHandle,
     key: PublicKey,
-    /// Set to where events of the transfer that runs go.
-    events: EventSlot,
+    /// Who is told what happens to its links: the transfers that run.
+    audience: Audience,
     /// Its host routes; they are removed with the last handle of the session.
     routes: Option<Arc<RouteKeeper>>,
     /// Where its linker takes questions.
     survey: mpsc::Sender<SurveyRequest>,
 }
 
-/// Where a session's events go: to the transfer that runs.
-pub(crate) type EventSlot = Arc<std::sync::Mutex<Option<mpsc::Sender<Event>>>>;
-
 impl Inner {
     /// Returns the session, made anew where there is none or it has ended.
     async fn session(&self, events: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
         let mut slot = self.session.lock().await;
         if let Some(session) = slot.as_ref().filter(|session| !session.handle.ended.is_cancelled()) {
-            session.route_events(events);
+            events.into_iter().for_each(|events| session.audience.join(events));
             return Ok(session.clone());
         }
         let session = self.establish(events).await?;
@@ -407,10 +413,11 @@ impl Inner {
         self.peers.find(key).and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
     }
 
+    /// Ends a session that does not do as it is told. The next transfer gets another.
     async fn forget(&self, session: &LiveSession) {
         session.handle.command(Command::Close(CloseCode::Cancelled)).await;
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
-        *self.session.lock().await = None;
+        self.session.lock().await.take_if(|current| current.handle.inputs.same_channel(&session.handle.inputs));
     }
 }
 
@@ -420,10 +427,6 @@ impl LiveSession {
         let (request, answer) = oneshot::channel();
         self.survey.send(request).await.ok()?;
         answer.await.ok()
-    }
-
-    fn route_events(&self, events: Option<&mpsc::Sender<Event>>) {
-        *self.events.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = events.cloned();
     }
 }
 

@@ -20,7 +20,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use harness::{Served, content, digest, interrupt_at, leftovers, name, within};
 use nicstripe::{
-    Client, CopyOptions, Error, FailCode, Report,
+    BitRate, Client, CopyOptions, Error, Event, FailCode, Report,
     trust::{Identity, Peers},
 };
 
@@ -134,7 +134,7 @@ async fn an_interrupted_transfer_goes_on_where_it_was() {
     let mut transfer = client.put(&source, Some(name("target")), CopyOptions::default());
     let mut moved = 0;
     while let Some(event) = within(transfer.next_event()).await {
-        if let nicstripe::Event::Progress(progress) = event {
+        if let Event::Progress(progress) = event {
             moved = progress.bytes;
             if moved > 32 << 20 {
                 transfer.cancel();
@@ -227,6 +227,70 @@ async fn a_named_link_that_cannot_be_used_is_an_error() {
         let error = within(builder(&request.to_string()).connect("127.0.0.1")).await.unwrap_err();
         assert!(matches!(error, Error::Link { .. }), "{link}: {error:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn transfers_that_begin_at_the_same_time_all_end() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let source = here.path().join("source");
+    std::fs::write(&source, content(1000)).unwrap();
+    for (round, count) in [8; 20].into_iter().chain([300]).enumerate() {
+        let mut puts = tokio::task::JoinSet::new();
+        for index in 0..count {
+            let (client, source) = (client.clone(), source.clone());
+            puts.spawn(async move { put(&client, &source, &format!("file-{round}-{index}")).await });
+        }
+        for result in within(puts.join_all()).await {
+            assert_eq!(result.unwrap().digest, Some(digest(&content(1000))));
+        }
+    }
+    within(client.close()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_transfer_of_a_session_has_its_own_numbers_events_and_end() {
+    let served = Served::start().await;
+    // 1 MB/s for all of them.
+    let client = within(served.connect_at(2, Some(BitRate(8_000_000)))).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let [small, large] = ["small", "large"].map(|file| here.path().join(file));
+    std::fs::write(&small, content(600_000)).unwrap();
+    std::fs::write(&large, content(40_000_000)).unwrap();
+
+    let mut long = client.put(&large, Some(name("long")), CopyOptions::default());
+    while !matches!(within(long.next_event()).await.unwrap(), Event::Progress(progress) if progress.bytes > 0) {}
+    let refused = within(client.get(name("nothing"), &here.path().join("nothing"), CopyOptions::default()).finish()).await.unwrap_err();
+    assert_eq!(refused.fail_code(), Some(FailCode::NotFound), "{refused}");
+    let mut short = client.put(&small, Some(name("short")), CopyOptions::default());
+    let mut sizes = Vec::new();
+    while let Some(event) = within(short.next_event()).await {
+        match event {
+            Event::Started { size, .. } => sizes.push(size),
+            Event::Progress(progress) => sizes.push(progress.size),
+            _ => {}
+        }
+    }
+    assert!(sizes.len() > 1 && sizes.iter().all(|size| *size == 600_000), "{sizes:?}");
+    let report = within(short.finish()).await.unwrap();
+    assert_eq!((report.size, report.links.iter().map(|link| link.bytes).sum::<u64>()), (600_000, 600_000));
+
+    // One that is interrupted takes no other along, and can be gone on with.
+    let other = client.put(&large, Some(name("other")), CopyOptions::default());
+    long.cancel();
+    let error = within(long.finish()).await.unwrap_err();
+    assert!(matches!(error, Error::Cancelled { resumable: true }), "{error}");
+    assert!(!served.path("long").exists() && !leftovers(served.root.path()).is_empty());
+    assert_eq!(within(put(&client, &small, "third")).await.unwrap().size, 600_000);
+    other.cancel();
+    within(other.finish()).await.unwrap_err();
+    within(client.close()).await;
+
+    let client = within(served.connect(2)).await.unwrap();
+    let report = put(&client, &large, "long").await.unwrap();
+    assert!(report.resumed_bytes > 0 && report.digest == Some(digest(&content(40_000_000))), "{report:?}");
+    within(client.close()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

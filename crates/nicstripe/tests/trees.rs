@@ -4,7 +4,7 @@
 
 mod harness;
 
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration};
 
 use harness::{Served, content, leftovers, name, within};
 use nicstripe::{BitRate, CopyOptions, Report, TreeOptions};
@@ -116,21 +116,13 @@ async fn a_session_has_four_trees_at_once() {
     let client = within(served.connect_at(1, Some(BitRate(1_000_000)))).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("file"), content(3 << 20)).unwrap();
+    let put = |number| client.put_tree(vec![here.path().join("file")], Some(name(&format!("copy-{number}"))), true, everything());
     let mut trees = tokio::task::JoinSet::new();
     for number in 0..5 {
-        let tree = client.put_tree(vec![here.path().join("file")], Some(name(&format!("copy-{number}"))), true, everything());
-        trees.spawn(tree.finish());
+        trees.spawn(put(number).finish());
     }
-    // The session ends with the fifth, which interrupts the others; they may be the first to say so.
-    let refused = async {
-        while let Some(result) = trees.join_next().await {
-            if let Err(error) = result.unwrap()
-                && error.to_string().contains("4 at once")
-            {
-                return true;
-            }
-        }
-        false
-    };
-    assert!(within(refused).await);
+    let error = within(trees.join_next()).await.unwrap().unwrap().unwrap_err();
+    assert!(error.to_string().contains("4 at once"), "{error}");
+    // The others do not notice.
+    assert!(tokio::time::timeout(Duration::from_millis(300), trees.join_next()).await.is_err());
 }

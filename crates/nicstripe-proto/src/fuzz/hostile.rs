@@ -296,7 +296,7 @@ impl Victim {
                 let message = TreeMessage::Results { done: Vec::new(), failed: Vec::new(), deleted: Vec::new() };
                 self.session.tell_tree(TreeBody { transfer, message });
             }
-            10 => _ = self.session.take_unsynced(transfer, self.now),
+            10 => _ = self.session.take_unsynced(transfer),
             11 if tape.byte() > 200 => self.session.close(CloseCode::Done),
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! The part of a session that moves chunks: which is sent over which path, what arrived, what is written and durable.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Event, PathError, Session, TransferId, Transmit, transfers::Transfer};
 use crate::{
@@ -99,7 +99,7 @@ impl Session {
         let receiver = match self.transfers.get_mut(&header.transfer) {
             Some(Transfer::Receiving(receiver)) => receiver,
             // What was under way when it ended.
-            Some(Transfer::Ended(_)) => return Ok(Incoming::Drop),
+            Some(Transfer::Ended { .. }) => return Ok(Incoming::Drop),
             None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
             _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
         };
@@ -154,9 +154,15 @@ impl Session {
         }
     }
 
-    /// Takes what was written and is not durable yet, whether a sync is due or not; for an orderly end.
-    pub fn take_unsynced(&mut self, transfer: TransferId, now: Instant) -> Option<Vec<Subtree>> {
-        self.transfers.get_mut(&transfer)?.receiver_mut()?.poll_sync(0, Duration::ZERO, now)
+    /// Takes what was written and is not durable yet, whether a sync is due or not, also of a transfer that has ended: for an orderly end.
+    /// What a sync that is under way makes durable is not in it. `None` where there is nothing.
+    pub fn take_unsynced(&mut self, transfer: TransferId) -> Option<Vec<Subtree>> {
+        let unsynced = match self.transfers.get_mut(&transfer)? {
+            Transfer::Receiving(receiver) => receiver.take_fresh(),
+            Transfer::Ended { unsynced, .. } => std::mem::take(unsynced),
+            _ => return None,
+        };
+        (!unsynced.is_empty()).then_some(unsynced)
     }
 
     pub(super) fn handle_acks(&mut self, id: PathId, transfer: TransferId, ranges: &[ChunkRange], now: Instant) -> Result<(), PathError> {
@@ -209,9 +215,12 @@ impl Session {
         if !flow.may_hand_out(rate, chunk_bytes) {
             return None;
         }
-        let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
         let open = paths.values().filter(|path| path.state() == PathState::Open).count() as u64;
-        let first = senders.find_map(|(transfer, sender)| Some((transfer, sender.next_chunk(id, rate, open, now)?)));
+        let sending = self.transfers.iter().filter(|(_, state)| state.sender().is_some()).map(|(transfer, _)| *transfer);
+        let first = self.turns.order(sending).into_iter().find_map(|transfer| {
+            let sender = self.transfers.get_mut(&transfer)?.sender_mut()?;
+            Some((transfer, sender.next_chunk(id, rate, open, now)?))
+        });
         // Nothing is sent twice while another transfer has something to be sent once.
         let Some((transfer, chunk)) = first.or_else(|| {
             let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
@@ -222,6 +231,7 @@ impl Session {
             self.hedge_at = self.hedge_at.into_iter().chain(late).min();
             return None;
         };
+        self.turns.on_served(transfer);
         self.paths.get_mut(&id)?.flow.on_handed_out(transfer, chunk);
         self.on_paced(id, chunk_bytes, now);
         Some(Transmit::Chunk { transfer, chunk })

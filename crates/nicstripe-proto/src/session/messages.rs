@@ -19,6 +19,7 @@ impl Session {
             Message::Put(put) => self.handle_put(put)?,
             Message::Get(get) => {
                 self.fresh(get.transfer, "get", Transfer::Requested)?;
+                get.entry.into_iter().for_each(|entry| self.turns.belongs(get.transfer, entry.tree));
                 self.events.push_back(Event::GetRequested(get));
             }
             Message::PutTree(put) => {
@@ -172,7 +173,7 @@ impl Session {
         is: impl Fn(&Transfer) -> bool,
     ) -> Result<bool, PathError> {
         match self.transfers.get(&id) {
-            Some(Transfer::Ended(_)) => Ok(false),
+            Some(Transfer::Ended { .. }) => Ok(false),
             None if self.last_transfer >= Some(id) => Ok(false),
             Some(transfer) if is(transfer) => Ok(true),
             _ => Err(PathError::Transfer { what, transfer: id.0, expected }),

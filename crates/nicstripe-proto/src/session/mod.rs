@@ -10,6 +10,7 @@ mod event;
 mod load;
 mod messages;
 mod transfers;
+mod turns;
 mod unsent;
 
 use std::{
@@ -25,7 +26,7 @@ pub use self::{
     transfers::{MAX_OPEN_TRANSFERS, TransferStats, failure},
     unsent::{Acceptance, Offering},
 };
-use self::{load::Bench, transfers::Transfer};
+use self::{load::Bench, transfers::Transfer, turns::Turns};
 use crate::{
     frame::Frame,
     grid::MOST_SIZE,
@@ -174,6 +175,7 @@ pub struct Session {
     reliable: Reliable,
     paths: BTreeMap<PathId, Path>,
     transfers: BTreeMap<TransferId, Transfer>,
+    turns: Turns,
     /// What the sources of transfers that were not accepted yet are, besides their offers.
     offerings: BTreeMap<TransferId, Offering>,
     /// The greatest number that a transfer has had. What is not in `transfers` up to here has ended.
@@ -204,6 +206,7 @@ impl Session {
             reliable: Reliable::default(),
             paths: BTreeMap::new(),
             transfers: BTreeMap::new(),
+            turns: Turns::default(),
             offerings: BTreeMap::new(),
             last_transfer: None,
             events: VecDeque::new(),

@@ -38,8 +38,13 @@ pub(super) enum Transfer {
     },
     /// To: `Ended`.
     Receiving(Receiver),
-    /// Committed or failed; what it had moved.
-    Ended(TransferStats),
+    /// Committed or failed.
+    Ended {
+        /// What it had moved.
+        stats: TransferStats,
+        /// What was written and is not durable yet, until it is taken.
+        unsynced: Vec<Subtree>,
+    },
 }
 
 impl Transfer {
@@ -69,7 +74,7 @@ impl Transfer {
                 unsent_bytes: receiver.unsent_bytes(),
                 by_path: receiver.delivered_by_path().collect(),
             },
-            Self::Ended(stats) => stats.clone(),
+            Self::Ended { stats, .. } => stats.clone(),
             _ => TransferStats::default(),
         }
     }
@@ -148,6 +153,7 @@ impl Session {
     pub fn put(&mut self, put: Put) -> Result<(), PathError> {
         let shape = shape_of(&put.offer)?;
         self.insert(put.offer.transfer, Transfer::Offered(shape));
+        put.entry.into_iter().for_each(|entry| self.turns.belongs(put.offer.transfer, entry.tree));
         self.send(&Message::Put(put));
         Ok(())
     }
@@ -327,15 +333,17 @@ impl Session {
 
     /// Whether a transfer has begun and not ended.
     pub fn is_under_way(&self, id: TransferId) -> bool {
-        self.transfers.get(&id).is_some_and(|transfer| !matches!(transfer, Transfer::Ended(_)))
+        self.transfers.get(&id).is_some_and(|transfer| !matches!(transfer, Transfer::Ended { .. }))
     }
 
     pub(super) fn end(&mut self, id: TransferId) {
         self.offerings.remove(&id);
+        self.turns.forget(id);
         let stats = self.stats(id);
-        self.transfers.insert(id, Transfer::Ended(stats));
+        let unsynced = self.transfers.get_mut(&id).and_then(Transfer::receiver_mut).map(Receiver::take_fresh).unwrap_or_default();
+        self.transfers.insert(id, Transfer::Ended { stats, unsynced });
         self.paths.values_mut().for_each(|path| path.flow.on_transfer_ended(id));
-        let ended = self.transfers.iter().filter(|(_, transfer)| matches!(transfer, Transfer::Ended(_))).map(|(id, _)| *id);
+        let ended = self.transfers.iter().filter(|(_, transfer)| matches!(transfer, Transfer::Ended { .. })).map(|(id, _)| *id);
         let ended: Vec<TransferId> = ended.collect();
         for id in ended.iter().rev().skip(ENDED_KEPT) {
             self.transfers.remove(id);

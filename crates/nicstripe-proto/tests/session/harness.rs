@@ -290,7 +290,7 @@ impl Lab {
                 peer.session.handle_synced(transfer, now);
             }
         }
-        if let Some(subtrees) = peer.session.take_unsynced(transfer, now) {
+        if let Some(subtrees) = peer.session.take_unsynced(transfer) {
             peer.disk.sync(grid, &subtrees);
         }
         peer.disk.written.retain(|chunk, _| peer.disk.durable.contains(*chunk));

@@ -14,7 +14,7 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    EventSlot, Inner, LiveSession,
+    Inner, LiveSession,
     linker::{FIRST_PATH, Linker, LinkerConfig},
     probes::Probes,
 };
@@ -26,7 +26,7 @@ use crate::{
     here,
     link::{Family, LinkRequest},
     plan::{Facts, described, direct, is_meant, local_interface, socket_address},
-    session::{Access, Capacities, Command, Driver, DriverConfig, Input, PathPlan},
+    session::{Access, Audience, Capacities, Command, Driver, DriverConfig, Input, PathPlan},
 };
 
 impl Inner {
@@ -44,7 +44,8 @@ impl Inner {
         let named = self.named(&facts, &here, &first).await?;
         self.judge_contact(&facts, &here, established.verified, &mut first)?;
 
-        let events = EventSlot::new(std::sync::Mutex::new(wanted.cloned()));
+        let audience = Audience::default();
+        wanted.into_iter().for_each(|events| audience.join(events));
         let session = SessionConfig { patience: self.settings.patience, rate_limit: self.settings.bandwidth, ..SessionConfig::default() };
         let (planner, news) = mpsc::channel(NEWS);
         let handle = Driver::start(DriverConfig {
@@ -56,7 +57,7 @@ impl Inner {
             buffers: self.buffers.clone(),
             connector: Some(connector),
             planner: Some(planner),
-            events: events.clone(),
+            audience: audience.clone(),
         });
         let (verified, path_mtu) = (established.verified, established.path_mtu);
         let one = Input::Connected { path: FIRST_PATH, plan: Some(first.clone()), established: Box::new(established) };
@@ -77,7 +78,7 @@ impl Inner {
         }
         let (survey, requests) = mpsc::channel(1);
         tokio::spawn(linker.run(news, requests));
-        Ok(LiveSession { handle, key, events, routes, survey })
+        Ok(LiveSession { handle, key, audience, routes, survey })
     }
 
     /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go.

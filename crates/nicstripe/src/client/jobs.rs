@@ -22,7 +22,7 @@ use super::{CopyOptions, Inner, LiveSession, trees};
 use crate::{
     error::Error,
     file::{ReadOptions, Source},
-    session::{Alone, Command, GetInto, LocalTarget, Outcome, PutFrom, Reply, Tally, offer_of},
+    session::{Alone, Command, GetInto, LocalTarget, Outcome, PutFrom, Tally, Waiter, offer_of},
     tree::TreeOptions,
 };
 
@@ -58,7 +58,7 @@ pub(super) struct Asked {
     pub(super) peer_key: [u8; 32],
     pub(super) limit_bps: Option<u64>,
     pub(super) alone: Alone,
-    pub(super) reply: Reply,
+    pub(super) waiter: Waiter,
 }
 
 impl Job {
@@ -83,7 +83,7 @@ impl Job {
         transfer: TransferId,
         restart: bool,
         alone: Alone,
-        reply: Reply,
+        waiter: Waiter,
     ) -> Result<Command, Error> {
         let limit_bps = inner.settings.bandwidth.map(|BitRate(bps)| bps);
         let peer_key = *session.key.as_bytes();
@@ -101,7 +101,7 @@ impl Job {
                     options: PutOptions { trial: *trial, ..with(*options) },
                     entry: None,
                 };
-                Command::Put { transfer, from: PutFrom::File { source, put: Box::new(put) }, reply }
+                Command::Put { transfer, from: PutFrom::File { source, put: Box::new(put) }, waiter }
             }
             Self::Get { name, target, options, trial } => {
                 let own_name = std::ffi::OsStr::from_bytes(name.file_name());
@@ -109,7 +109,7 @@ impl Job {
                 let target = LocalTarget { path, options: PutOptions { trial: *trial, ..with(*options) }, peer_key };
                 let CopyOptions { compress, allow_changing, .. } = *options;
                 let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None, compress, allow_changing });
-                Command::Get { transfer, into: GetInto::File { get, target }, reply }
+                Command::Get { transfer, into: GetInto::File { get, target }, waiter }
             }
             Self::Pipe(pipe, options) => match pipe.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(PipeJob::Put { reader, name }) => {
@@ -122,21 +122,21 @@ impl Job {
                         data: None,
                     };
                     let put = Box::new(Put { name, offer, options: with(*options), into: None, entry: None });
-                    Command::Put { transfer, from: PutFrom::Pipe { reader, put }, reply }
+                    Command::Put { transfer, from: PutFrom::Pipe { reader, put }, waiter }
                 }
                 Some(PipeJob::Get { name, writer }) => {
                     let CopyOptions { compress, allow_changing, .. } = *options;
                     let get = Box::new(Get { transfer, name, limit_bps, entry: None, compress, allow_changing });
-                    Command::Get { transfer, into: GetInto::Pipe { get, writer }, reply }
+                    Command::Get { transfer, into: GetInto::Pipe { get, writer }, waiter }
                 }
                 None => return Err(Error::Cancelled { resumable: false }),
             },
             Self::Tree(TreeJob::Put { sources, name, as_name }, options) => {
-                let asked = Asked { transfer, peer_key, limit_bps, alone, reply };
+                let asked = Asked { transfer, peer_key, limit_bps, alone, waiter };
                 trees::put(asked, sources, name.clone(), *as_name, options)
             }
             Self::Tree(TreeJob::Get { sources, target, as_name }, options) => {
-                let asked = Asked { transfer, peer_key, limit_bps, alone, reply };
+                let asked = Asked { transfer, peer_key, limit_bps, alone, waiter };
                 trees::get(asked, sources, target, *as_name, options)?
             }
         })
@@ -161,11 +161,12 @@ impl Job {
                 && let Some(id) = waiting.pop_front()
             {
                 let (reply, end) = oneshot::channel();
+                let waiter = Waiter { reply, events: None };
                 let mut numbers = inner.numbers.lock().await;
                 let (transfer, entry) = (numbers.next(), EntryRef { tree, id });
                 let command = match job {
-                    TreeJob::Put { .. } => Command::Put { transfer, from: PutFrom::Entry { entry, options }, reply },
-                    TreeJob::Get { .. } => Command::Get { transfer, into: GetInto::Entry { entry, options }, reply },
+                    TreeJob::Put { .. } => Command::Put { transfer, from: PutFrom::Entry { entry, options }, waiter },
+                    TreeJob::Get { .. } => Command::Get { transfer, into: GetInto::Entry { entry, options }, waiter },
                 };
                 session.handle.command(command).await;
                 drop(numbers);

@@ -1,6 +1,7 @@
 //! A transfer at work: attempts until it is done, or cannot be done.
 
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Inner,
+    CLOSE_TIMEOUT, Inner,
     carried::{self, Carried},
     jobs::Job,
 };
@@ -18,7 +19,7 @@ use crate::{
     error::Error,
     event::{Event, LinkState},
     report::{Limit, Report, limit},
-    session::{Outcome, Tally},
+    session::{Command, Outcome, Tally, Waiter},
 };
 
 /// A transfer that runs. Dropping it interrupts it; it can be resumed.
@@ -84,7 +85,7 @@ impl Run {
         let result = self.attempts().await;
         // The session outlives the transfer; its events do not, so that their reader sees the end.
         if let Some(session) = &*self.inner.session.lock().await {
-            session.route_events(None);
+            session.audience.leave(&self.events);
         }
         result
     }
@@ -145,8 +146,13 @@ impl Run {
     }
 
     async fn attempt(&self, begun: &mut bool) -> Result<Report, Error> {
-        let session = tokio::select! {
-            session = self.inner.session(Some(&self.events)) => session?,
+        let in_turn = async {
+            // Never closed.
+            let place = self.inner.places.acquire().await.ok();
+            Ok::<_, Error>((place, self.inner.session(Some(&self.events)).await?))
+        };
+        let (_place, session) = tokio::select! {
+            in_turn = in_turn => in_turn?,
             () = self.cancel.cancelled() => return Err(Error::Cancelled { resumable: *begun }),
         };
         let name = self.inner.name_of(&session.key);
@@ -156,18 +162,29 @@ impl Run {
         let mut numbers = self.inner.numbers.lock().await;
         let transfer = numbers.next();
         let is_get = self.job.is_get();
-        let command = self.job.command(&self.inner, &session, transfer, self.restart, alone, reply).await?;
+        let waiter = Waiter { reply, events: Some(self.events.clone()) };
+        let command = self.job.command(&self.inner, &session, transfer, self.restart, alone, waiter).await?;
         let before = Carried::read();
         if !session.handle.command(command).await {
             return Err(Error::Ended { host: self.inner.host.clone(), why: "before the transfer began".into() });
         }
         drop(numbers);
         *begun = true;
+        let mut moving = pin!(self.job.move_entries(&self.inner, &session, self.restart, transfer, entries, answer));
         let result = tokio::select! {
-            result = self.job.move_entries(&self.inner, &session, self.restart, transfer, entries, answer) => result,
+            result = &mut moving => result,
             () = self.cancel.cancelled() => {
-                self.inner.forget(&session).await;
-                return Err(Error::Cancelled { resumable: self.job.can_be_tried_again() });
+                session.handle.command(Command::Cancel(transfer)).await;
+                // What was written becomes durable before that is answered.
+                match tokio::time::timeout(CLOSE_TIMEOUT, moving).await {
+                    // It was faster.
+                    Ok(Ok(Ok(done))) => Ok(Ok(done)),
+                    Ok(_) => return Err(Error::Cancelled { resumable: self.job.can_be_tried_again() }),
+                    Err(_) => {
+                        self.inner.forget(&session).await;
+                        return Err(Error::Cancelled { resumable: self.job.can_be_tried_again() });
+                    }
+                }
             }
         };
         let ended = || Error::Ended { host: self.inner.host.clone(), why: "without an answer".into() };
@@ -181,6 +198,8 @@ impl Run {
                 }
                 Ok(report)
             }
+            // What failed was this transfer.
+            Err(error @ (Error::Peer { .. } | Error::File(_) | Error::Digest { .. })) => Err(error),
             Err(error) => {
                 self.inner.forget(&session).await;
                 Err(error)

@@ -35,9 +35,9 @@ pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_na
         compress: options.files.compress,
         list: options.list,
     };
-    let Asked { transfer, alone, reply, .. } = asked;
+    let Asked { transfer, alone, waiter, .. } = asked;
     let put = Box::new(PutTree { transfer, target, as_name, rules: options.rules() });
-    Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, alone }, reply }
+    Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, alone }, waiter }
 }
 
 /// Fetches trees.
@@ -56,7 +56,7 @@ pub(super) fn get(
     let sources: Vec<TreeSource> = sources.collect();
     let filters = Filters::new(&options.filters)?;
     let (root, name) = local_target(target)?;
-    let Asked { transfer, peer_key, limit_bps, alone, reply } = asked;
+    let Asked { transfer, peer_key, limit_bps, alone, waiter } = asked;
     let request = ReceiverRequest {
         root: Arc::new(root),
         target: name,
@@ -77,7 +77,7 @@ pub(super) fn get(
         compress: options.files.compress,
     };
     let get = Box::new(GetTree { transfer, sources, walk, rules: options.rules(), limit_bps });
-    Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, alone }, reply })
+    Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, alone }, waiter })
 }
 
 /// How the entry of a source is called; nothing where its content is meant.

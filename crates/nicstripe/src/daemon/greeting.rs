@@ -18,10 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Entry, Service, Shared, gate::Admission};
 use crate::{
-    client::EventSlot,
     connect::{encoded, shown_name, tune_stream},
     plan::described,
-    session::{Access, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
+    session::{Access, Audience, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
     stream::{Greeted, StreamEnd},
     tls::TlsStream,
     trust::PublicKey,
@@ -138,7 +137,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         buffers: shared.buffers.clone(),
         connector: None,
         planner: None,
-        events: EventSlot::default(),
+        audience: Audience::default(),
     });
     tokio::spawn(forget(shared.clone(), handle.ended.clone()));
     let earlier = handles_of(&sessions, &key);

@@ -9,12 +9,12 @@ mod transfers;
 use std::{
     collections::BTreeMap,
     pin::pin,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use nicstripe_proto::{
-    BitRate, DataHeader, Event as Wanted, FailCode, PathId, PathLoss, PathState, Role, Session, SessionConfig, TransferId, Transmit,
+    BitRate, DataHeader, Event as Wanted, FailCode, PathId, PathLoss, PathState, Role, Session, SessionConfig, Transmit,
     message::CloseCode, session::failure,
 };
 use tokio::{sync::mpsc, time::timeout};
@@ -23,16 +23,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
 use self::{account::Account, bench::Bench, ends::Ends};
 use super::{
-    input::{Command, Input, LinkNews, Reply, SessionHandle},
+    audience::Audience,
+    input::{Command, Input, LinkNews, SessionHandle},
     slot::Slot,
-    tally::Tally,
+    waiters::Waiters,
     work::{Access, Works},
 };
 use crate::{
-    client::EventSlot,
     connect::{Connector, shown_interface},
     error::Error,
-    event::{Event, LinkState},
+    event::LinkState,
     file::{BufferPool, ChunkBuffer, IoPool},
     stream::Outgoing,
 };
@@ -50,8 +50,8 @@ pub(crate) struct DriverConfig {
     pub(crate) connector: Option<Arc<Connector>>,
     /// Client: who plans the paths.
     pub(crate) planner: Option<mpsc::Sender<LinkNews>>,
-    /// Where events go.
-    pub(crate) events: EventSlot,
+    /// Who is told what happens to the links.
+    pub(crate) audience: Audience,
 }
 
 /// Inputs that may wait. A full channel holds back the streams and the I/O threads, which is as it should be.
@@ -92,11 +92,7 @@ pub(crate) struct Driver {
     slots: BTreeMap<PathId, Slot>,
     streams: TaskTracker,
     works: Works,
-    tally: Tally,
-    /// Who waits for the end of a transfer.
-    owners: BTreeMap<TransferId, Reply>,
-    /// The transfer whose numbers `tally` has: a tree's include those of its entries.
-    tallied: Option<TransferId>,
+    waiters: Waiters,
     ends: Ends,
     /// A daemon's; a client's owner is told by events.
     account: Option<Account>,
@@ -128,9 +124,7 @@ impl Driver {
             handle: handle.clone(),
             slots: BTreeMap::new(),
             streams: TaskTracker::new(),
-            tally: Tally::new(now),
-            owners: BTreeMap::new(),
-            tallied: None,
+            waiters: Waiters::default(),
             ends: Ends::default(),
             account: Account::begin(&config.access, &config.host, now),
             threads: TaskTracker::new(),
@@ -219,13 +213,11 @@ impl Driver {
                     self.connect(path);
                 }
             }
-            Command::Put { transfer, from, reply } => self.put(transfer, from, reply),
-            Command::Get { transfer, into, reply } => self.get(transfer, into, reply),
+            Command::Put { transfer, from, waiter } => self.put(transfer, from, waiter),
+            Command::Get { transfer, into, waiter } => self.get(transfer, into, waiter),
+            Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
-            Command::GiveUp(error) => {
-                self.finish(Err(*error));
-                self.closing = Some(CloseCode::Cancelled);
-            }
+            Command::GiveUp(error) => self.give_up(*error),
             Command::Retire(path) => {
                 let contact_only = self.slots.get(&path).is_some_and(|slot| slot.plan.contact_only);
                 let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };
@@ -302,7 +294,7 @@ impl Driver {
                     Some(Transmit::Chunk { transfer, chunk }) => {
                         let Some((buffer, value)) = self.works.read(*path, transfer, chunk, rate) else { continue };
                         let Some(header) = self.session.handle_chunk_read(*path, transfer, chunk, value, now) else { continue };
-                        self.tally.on_wire(*path, &header);
+                        self.waiters.on_wire(*path, &header);
                         if !slot.send_chunk(header, buffer) {
                             stuck.push(*path);
                             break;
@@ -372,7 +364,7 @@ impl Driver {
             Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
             Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
             Wanted::Bench(body) => self.on_bench_said(body, now),
-            Wanted::Completed(complete) => self.tally.on_peer_streams(&complete.streams),
+            Wanted::Completed(complete) => self.waiters.told_streams(complete.transfer, &complete.streams),
             Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),
             Wanted::Mismatch { transfer, received, sent } => {
                 if let Some(target) = self.works.target(transfer) {
@@ -386,11 +378,11 @@ impl Driver {
             Wanted::Committed { transfer, digest } => self.on_peer_committed(transfer, digest),
             Wanted::Failed(fail) => {
                 let error = Error::Peer { host: self.config.host.clone(), code: fail.code, text: fail.text, resumable: fail.resumable };
-                self.end_transfer(fail.transfer, Err(error));
+                self.let_go(fail.transfer, error);
             }
             Wanted::Abandoned => {
-                let error = Error::Abandoned { host: self.config.host.clone(), waited: self.config.session.patience };
-                self.finish(Err(error));
+                let (host, waited) = (&self.config.host, self.config.session.patience);
+                self.waiters.end_all(|| Error::Abandoned { host: host.clone(), waited });
                 self.closing = Some(CloseCode::Cancelled);
             }
             Wanted::PeerInterfaces(interfaces) => {
@@ -402,8 +394,8 @@ impl Driver {
                 }
             }
             Wanted::Closed(code) => {
-                let error = Error::Ended { host: self.config.host.clone(), why: format!("{code:?}").to_lowercase() };
-                self.finish(Err(error));
+                let (host, why) = (&self.config.host, format!("{code:?}").to_lowercase());
+                self.waiters.end_all(|| Error::Ended { host: host.clone(), why: why.clone() });
                 self.closing = Some(code);
             }
             _ => {}
@@ -417,12 +409,6 @@ impl Driver {
         }
     }
 
-    fn tell(&self, event: Event) {
-        if let Some(events) = &*self.config.events.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = events.try_send(event);
-        }
-    }
-
     /// Lets go of everything in order: what was written becomes durable, connections send what they have.
     async fn end(mut self) {
         let (now, code) = (Instant::now(), self.closing.unwrap_or(CloseCode::Cancelled));
@@ -432,7 +418,7 @@ impl Driver {
         self.stop_trees();
         self.works.close_sources();
         self.settle().await;
-        self.finish(Err(Error::Cancelled { resumable: true }));
+        self.waiters.end_all(|| Error::Cancelled { resumable: true });
         self.wait_for_others().await;
         self.close_account(code);
         self.inputs.close();
@@ -494,7 +480,7 @@ mod tests {
             buffers: BufferPool::default(),
             connector: None,
             planner: None,
-            events: EventSlot::default(),
+            audience: Audience::default(),
         })
     }
 

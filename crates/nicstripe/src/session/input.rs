@@ -10,15 +10,15 @@ use nicstripe_proto::{
     message::{BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree},
     tree::{EntryId, TreeMessage},
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     driver::BenchCommand,
     live::Given,
     slot::{Established, PathPlan},
-    tally::Tally,
-    work::{LocalTarget, Outcome, WorkDone},
+    waiters::Waiter,
+    work::{LocalTarget, WorkDone},
 };
 use crate::{
     error::Error,
@@ -63,9 +63,11 @@ pub(crate) enum Command {
     /// Client: add these paths and connect them.
     AddPaths(Vec<(PathId, PathPlan)>),
     /// Client: tell the daemon to take something.
-    Put { transfer: TransferId, from: PutFrom, reply: Reply },
+    Put { transfer: TransferId, from: PutFrom, waiter: Waiter },
     /// Client: ask the daemon for something.
-    Get { transfer: TransferId, into: GetInto, reply: Reply },
+    Get { transfer: TransferId, into: GetInto, waiter: Waiter },
+    /// Client: interrupt a transfer, so that another attempt goes on with what was written.
+    Cancel(TransferId),
     /// End, telling the peer why.
     Close(CloseCode),
     /// Daemon: end if there is no connection.
@@ -111,6 +113,26 @@ pub(crate) enum GetInto {
     Tree { run: ReceiverRun, get: Box<GetTree>, alone: Alone },
     /// An entry of a tree that is being received.
     Entry { entry: EntryRef, options: PutOptions },
+}
+
+impl PutFrom {
+    /// The tree that it belongs to.
+    pub(super) fn tree(&self) -> Option<TransferId> {
+        match self {
+            Self::Entry { entry, .. } => Some(entry.tree),
+            _ => None,
+        }
+    }
+}
+
+impl GetInto {
+    /// The tree that it belongs to.
+    pub(super) fn tree(&self) -> Option<TransferId> {
+        match self {
+            Self::Entry { entry, .. } => Some(entry.tree),
+            _ => None,
+        }
+    }
 }
 
 /// Where the entries of a tree are told that become transfers of their own, with their sizes.
@@ -161,8 +183,6 @@ pub(crate) enum LinkNews {
     /// The peer's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
 }
-
-pub(crate) type Reply = oneshot::Sender<Result<(Outcome, Tally), Error>>;
 
 /// The way to a running session.
 #[derive(Debug, Clone)]

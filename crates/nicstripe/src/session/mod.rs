@@ -4,6 +4,7 @@
 //! transfer, [`live`] and [`kept`] what is no file, [`ports`] the way to the threads of trees, [`slot`] the connections of a path,
 //! [`congestion`] how they give way to losses.
 
+mod audience;
 mod congestion;
 mod driver;
 mod input;
@@ -12,12 +13,15 @@ mod live;
 mod ports;
 mod slot;
 mod tally;
+mod waiters;
 mod work;
 
 pub(crate) use self::{
+    audience::Audience,
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
-    input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, Reply, SessionHandle},
+    input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
     slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},
+    waiters::Waiter,
     work::{Access, LocalTarget, Outcome, offer_of},
 };

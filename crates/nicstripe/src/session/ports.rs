@@ -1,7 +1,5 @@
 //! How the threads of trees speak to their session.
 
-use std::sync::PoisonError;
-
 use nicstripe_proto::{
     Name, TransferId,
     tree::{EntryId, TreeMessage},
@@ -15,7 +13,6 @@ use super::{
     work::Fault,
 };
 use crate::{
-    client::EventSlot,
     event::Event,
     file::{ChunkBuffer, FileError},
     tree::{
@@ -42,7 +39,7 @@ pub(super) struct Receiving;
 
 /// Who wants to know of a tree.
 pub(super) struct Owner {
-    pub(super) events: EventSlot,
+    pub(super) events: Option<mpsc::Sender<Event>>,
     pub(super) alone: Alone,
 }
 
@@ -59,8 +56,7 @@ impl<T: Send> TreePort for Port<T> {
 
     /// Waits until there is room for the event: a list with gaps would be none.
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
-        let events = self.owner.as_ref().and_then(|owner| owner.events.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        if let Some(events) = events {
+        if let Some(events) = self.owner.as_ref().and_then(|owner| owner.events.as_ref()) {
             // Nobody listens: nobody misses it.
             let _ = events.blocking_send(Event::Entry { name: name.clone(), outcome });
         }

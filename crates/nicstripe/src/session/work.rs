@@ -106,6 +106,11 @@ pub(crate) enum WorkDone {
         digest: Digest,
         result: Result<(), FileError>,
     },
+    /// What was written of a transfer that failed elsewhere is durable, as far as that goes.
+    LetGo {
+        transfer: TransferId,
+        error: Box<Error>,
+    },
 }
 
 /// How a transfer ended well.

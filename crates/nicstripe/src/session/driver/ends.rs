@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{Arc, mpsc as threads},
+    time::Instant,
 };
 
 use nicstripe_proto::{
@@ -23,10 +24,11 @@ use crate::{
     error::Error,
     file::{FileError, ReadOptions, Source, Target},
     session::{
-        input::{Alone, GetInto, Input, PutFrom, Reply, TreeSaid},
+        input::{Alone, GetInto, Input, PutFrom, TreeSaid},
         kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
         ports::{Owner, Port, Receiving},
+        waiters::Waiter,
         work::{Access, Fault, LocalTarget, Outcome, WorkDone, offer_of},
     },
     tree::{
@@ -93,22 +95,23 @@ impl TreeThread {
 }
 
 impl Driver {
-    pub(super) fn put(&mut self, transfer: TransferId, from: PutFrom, reply: Reply) {
-        self.owners.insert(transfer, reply);
+    fn await_end(&mut self, transfer: TransferId, tree: Option<TransferId>, waiter: Waiter) {
+        self.waiters.insert(transfer, tree, waiter, Instant::now());
+    }
+
+    pub(super) fn put(&mut self, transfer: TransferId, from: PutFrom, waiter: Waiter) {
+        self.await_end(transfer, from.tree(), waiter);
         match from {
             PutFrom::File { source, put } => {
-                self.own_tally(transfer);
                 self.session.prepare(transfer, source.offering().clone());
                 self.works.insert_source(transfer, source, put.offer.source.size);
                 self.offer_put(*put);
             }
             PutFrom::Pipe { reader, put } => {
-                self.own_tally(transfer);
                 self.ends.starting.insert(transfer, Start::Pipe(reader));
                 self.offer_put(*put);
             }
             PutFrom::Tree { run, put, alone } => {
-                self.own_tally(transfer);
                 self.ends.starting.insert(transfer, Start::Tree(run, Some(alone)));
                 self.session.put_tree(*put);
             }
@@ -128,21 +131,18 @@ impl Driver {
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
 
-    pub(super) fn get(&mut self, transfer: TransferId, into: GetInto, reply: Reply) {
-        self.owners.insert(transfer, reply);
+    pub(super) fn get(&mut self, transfer: TransferId, into: GetInto, waiter: Waiter) {
+        self.await_end(transfer, into.tree(), waiter);
         match into {
             GetInto::File { get, target } => {
-                self.own_tally(transfer);
                 self.ends.awaited.insert(transfer, Await::File(target));
                 self.session.get(*get);
             }
             GetInto::Pipe { get, writer } => {
-                self.own_tally(transfer);
                 self.ends.awaited.insert(transfer, Await::Pipe(writer));
                 self.session.get(*get);
             }
             GetInto::Tree { run, get, alone } => {
-                self.own_tally(transfer);
                 self.ends.awaited.insert(transfer, Await::Tree(run, alone));
                 self.session.get_tree(*get);
             }
@@ -165,7 +165,7 @@ impl Driver {
     pub(super) fn on_alone_opened(&mut self, transfer: TransferId, options: PutOptions, result: Result<Source, FileError>) {
         match result {
             // Its tree has ended meanwhile.
-            Ok(_) if !self.owners.contains_key(&transfer) => {}
+            Ok(_) if !self.waiters.contains(transfer) => {}
             Ok(source) => {
                 let source = Arc::new(source);
                 let offer = offer_of(transfer, &source);
@@ -229,7 +229,7 @@ impl Driver {
                 Ok(writer) => {
                     self.works.insert_kept(transfer, Kept::new(Taker::Writer(writer)), offer.source.size);
                     self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
-                    self.on_started(transfer, 0, std::time::Instant::now());
+                    self.on_started(transfer, 0, Instant::now());
                 }
                 Err(error) => self.fail(transfer, FileError::new("write", "standard output", error)),
             },
@@ -320,7 +320,7 @@ impl Driver {
                 self.works.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
                 self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
                 self.session.accept(transfer, Vec::new(), Some(KEPT_PARCELS));
-                self.on_started(transfer, 0, std::time::Instant::now());
+                self.on_started(transfer, 0, Instant::now());
             }
             Err(error) => self.fail(transfer, FileError::new("receive", "the tree", error)),
         }
@@ -346,7 +346,7 @@ impl Driver {
     }
 
     fn port<T>(&self, transfer: TransferId, alone: Option<Alone>, end: T) -> Box<Port<T>> {
-        let owner = alone.map(|alone| Owner { events: self.config.events.clone(), alone });
+        let owner = alone.map(|alone| Owner { events: self.waiters.events(transfer), alone });
         let (_running, _fault) = (self.threads.token(), Fault::of(&self.handle.inputs));
         Box::new(Port { transfer, inputs: self.handle.inputs.clone(), owner, _running, _fault, end })
     }
@@ -367,7 +367,7 @@ impl Driver {
     pub(super) fn on_tree_said(&mut self, transfer: TransferId, said: TreeSaid) {
         match said {
             TreeSaid::Message(message) => self.session.tell_tree(TreeBody { transfer, message }),
-            TreeSaid::Walked(progress) => self.tally.on_walked(progress),
+            TreeSaid::Walked(progress) => self.waiters.walked(transfer, progress),
             TreeSaid::Finished(Err(error)) => self.fail(transfer, error),
             TreeSaid::Finished(Ok(report)) => {
                 self.ends.reports.insert(transfer, report);
@@ -416,7 +416,9 @@ impl Driver {
     fn fail_orphans(&mut self, tree: TransferId) {
         let orphans: Vec<TransferId> = self.ends.entries.iter().filter(|(_, entry)| entry.tree == tree).map(|(id, _)| *id).collect();
         for orphan in orphans {
-            self.fail(orphan, FileError::new("copy", "an entry", io::Error::other("its tree has ended")).with_code(FailCode::Cancelled));
+            let error = FileError::new("copy", "an entry", io::Error::other("its tree has ended")).with_code(FailCode::Cancelled);
+            self.session.fail(failure(orphan, FailCode::Cancelled, crate::chain(&error), true));
+            self.let_go(orphan, Error::File(error));
         }
     }
 

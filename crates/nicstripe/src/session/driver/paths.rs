@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use nicstripe_proto::message::CloseCode;
 use nicstripe_proto::{Frame, PathId, PathLoss, PathState};
 use tokio::sync::mpsc;
 
@@ -67,7 +66,7 @@ impl Driver {
         let first = slot.generation == 0;
         if slot.plan.named && first {
             let link = slot.plan.interface.clone();
-            self.finish(Err(Error::Link { link, why: reason }));
+            self.give_up(Error::Link { link, why: reason });
             return;
         }
         if let Some(arrived) = stray(&error, self.session.is_connected()) {
@@ -77,7 +76,7 @@ impl Driver {
         } else if matches!(error, Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }) {
             // The daemon has forgotten the session: it was restarted. Whoever owns this session makes a new one.
             let host = self.config.host.clone();
-            self.finish(Err(Error::Ended { host, why: reason }));
+            self.give_up(Error::Ended { host, why: reason });
         } else {
             let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
             self.tell_link(path, state);
@@ -114,7 +113,7 @@ impl Driver {
             StreamEvent::Chunk { header, buffer } => {
                 let incoming = self.session.handle_chunk(path, &header, now);
                 if incoming.is_ok() {
-                    self.tally.on_wire(path, &header);
+                    self.waiters.on_wire(path, &header);
                     if let Some(slot) = self.slots.get_mut(&path) {
                         slot.moved.received += u64::from(header.len);
                     }
@@ -151,8 +150,7 @@ impl Driver {
         if self.breaches >= MOST_BREACHES
             && let Some(slot) = self.slots.get(&path)
         {
-            self.finish(Err(Error::Protocol { address: slot.plan.remote, why }));
-            self.closing = Some(CloseCode::Cancelled);
+            self.give_up(Error::Protocol { address: slot.plan.remote, why });
         }
     }
 
@@ -188,7 +186,7 @@ impl Driver {
                     && matches!(slot.state, LinkState::Up | LinkState::Suspect)
                     && !slot.retired
                 {
-                    self.tally.failovers += 1;
+                    self.waiters.failed_over();
                     self.account_mut(|account| account.path_lost(loss));
                 }
                 LinkState::Down(loss_text(loss).into())
@@ -207,7 +205,7 @@ impl Driver {
         let (interface, remote) = (&slot.plan.interface, &slot.plan.remote);
         tracing::info!(peer = self.config.host, %interface, %remote, state = %logged(format_args!("{state:?}")), "link");
         let link = slot.plan.link();
-        self.tell(Event::Link { link, state });
+        self.config.audience.tell(&Event::Link { link, state });
     }
 
     /// Tells whoever plans the paths. One that does not keep up plans with what it knows.

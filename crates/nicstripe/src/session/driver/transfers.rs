@@ -8,7 +8,7 @@ use std::{
 
 use nicstripe_proto::{
     Acceptance, ChainingValue, ChunkId, DataHeader, Digest, FailCode, Incoming, Offer, PathError, PathId, PathLoss, Subtree, TransferId,
-    message::{Committed, Put},
+    message::{CloseCode, Committed, Put},
     session::failure,
 };
 
@@ -21,7 +21,6 @@ use crate::{
     logged::logged,
     session::{
         slot::Slot,
-        tally::Tally,
         work::{Access, Outcome, WorkDone},
     },
 };
@@ -80,6 +79,10 @@ impl Driver {
                 (transfer, result.map(|()| self.session.handle_synced(transfer, now)))
             }
             WorkDone::Checked { transfer, result } => (transfer, result.map(|()| self.complete(transfer))),
+            WorkDone::LetGo { transfer, error } => {
+                self.end_transfer(transfer, Err(*error));
+                (transfer, Ok(()))
+            }
             WorkDone::Committed { transfer, digest, result } => (transfer, result.map(|()| self.on_in_place(transfer, digest))),
         }
     }
@@ -186,7 +189,7 @@ impl Driver {
     }
 
     pub(super) fn send_chunk(&mut self, path: PathId, header: DataHeader, buffer: Arc<ChunkBuffer>, now: Instant) {
-        self.tally.on_wire(path, &header);
+        self.waiters.on_wire(path, &header);
         let sent = self.slots.get_mut(&path).is_some_and(|slot| slot.send_chunk(header, buffer));
         if !sent {
             self.lose(path, PathLoss::Reset, now);
@@ -214,10 +217,9 @@ impl Driver {
 
     pub(super) fn on_started(&mut self, transfer: TransferId, resumed: u64, now: Instant) {
         self.account_started(transfer, resumed);
-        let Some(size) = self.works.size(transfer).filter(|_| self.tallied.is_none_or(|tallied| tallied == transfer)) else { return };
+        let Some(size) = self.works.size(transfer) else { return };
         let is_sized = self.works.live_mut(transfer).is_none() && !self.ends.is_tree(transfer);
-        self.tally.on_started(now, is_sized.then_some(size), resumed);
-        self.tell(Event::Started { size, resumed });
+        self.waiters.started(transfer, size, is_sized, resumed, now);
     }
 
     fn account_started(&mut self, transfer: TransferId, resumed: u64) {
@@ -266,52 +268,56 @@ impl Driver {
             self.session.handle_chunk_unwritten(path, header.transfer, header.chunk);
         }
         self.forget_ends(transfer, &result);
-        if self.tallied == Some(transfer) {
-            return self.finish(result);
+        if self.waiters.has_moved_for(transfer, TIME_TO_CONNECT) {
+            self.leave_out_late_links();
         }
-        // Once only, however often it fails.
-        if let Some(reply) = self.owners.remove(&transfer) {
-            self.tally.add(&self.session.stats(transfer));
-            let _ = reply.send(result.map(|outcome| (outcome, Tally::new(Instant::now()))));
-        }
+        let Self { waiters, slots, session, .. } = self;
+        waiters.end(transfer, result, &stats, |tally| tally.closed(slots, session));
     }
 
-    /// From here on the numbers are those of this transfer.
-    pub(super) fn own_tally(&mut self, transfer: TransferId) {
-        self.tallied = Some(transfer);
-    }
-
-    /// Answers the owner of this session's transfer.
-    pub(super) fn finish(&mut self, result: Result<Outcome, Error>) {
-        let Some((transfer, reply)) = self.tallied.take().and_then(|transfer| Some((transfer, self.owners.remove(&transfer)?))) else {
-            return;
-        };
-        // What belonged to it has no owner any more.
-        self.owners.clear();
-        // A link that was asked for and had time to connect was no part of it: that is said, however well it went.
-        let had_time = self.tally.moving_since.is_some_and(|since| since.elapsed() >= Duration::from_secs(1));
-        let never = |(path, slot): (&PathId, &Slot)| (had_time && slot.plan.named && slot.generation == 0).then_some(*path);
+    /// A link that was asked for and had time to connect was no part of a transfer: that is said, however well it went.
+    fn leave_out_late_links(&mut self) {
+        let never = |(path, slot): (&PathId, &Slot)| (slot.plan.named && slot.generation == 0).then_some(*path);
         for path in self.slots.iter().filter_map(never).collect::<Vec<_>>() {
             self.tell_link(path, LinkState::LeftOut("it was still connecting when the transfer ended".into()));
         }
-        let mut tally = std::mem::replace(&mut self.tally, Tally::new(Instant::now()));
-        tally.add(&self.session.stats(transfer));
-        let _ = reply.send(result.map(|outcome| (outcome, tally.closed(&self.slots, &self.session))));
+    }
+
+    /// The owner of a transfer does not want it any more.
+    pub(super) fn cancel(&mut self, transfer: TransferId) {
+        if self.waiters.contains(transfer) {
+            self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true));
+            self.let_go(transfer, Error::Cancelled { resumable: true });
+        }
+    }
+
+    /// Ends a transfer that failed elsewhere. What was written of it becomes durable first, so that another attempt goes on from there.
+    pub(super) fn let_go(&mut self, transfer: TransferId, error: Error) {
+        let target = self.works.target(transfer).filter(|target| target.is_resumable()).cloned();
+        match target.zip(self.session.take_unsynced(transfer)) {
+            Some((target, subtrees)) => self.works.run(move || {
+                // What cannot be made durable is sent again.
+                let _ = target.sync(subtrees);
+                WorkDone::LetGo { transfer, error: Box::new(error) }
+            }),
+            None => self.end_transfer(transfer, Err(error)),
+        }
+    }
+
+    /// The session cannot go on, for this reason. Its owner makes another where that helps.
+    pub(super) fn give_up(&mut self, error: Error) {
+        self.closing = Some(CloseCode::Cancelled);
+        let (host, why) = (self.config.host.clone(), crate::chain(&error));
+        let mut error = Some(error);
+        self.waiters.end_all(|| error.take().unwrap_or_else(|| Error::Ended { host: host.clone(), why: why.clone() }));
     }
 
     pub(super) fn tell_progress(&mut self) {
-        if self.tallied.is_none() {
-            return;
-        }
         let now = Instant::now();
-        let running = self.owners.keys().map(|transfer| self.session.stats(*transfer)).collect::<Vec<_>>();
-        let progress = self.tally.progress(now, &running, &self.slots);
-        if !self.session.is_connected() {
-            self.tell(Event::Waiting { since: now.duration_since(self.started) });
+        if !self.session.is_connected() && !self.waiters.is_empty() {
+            self.config.audience.tell(&Event::Waiting { since: now.duration_since(self.started) });
         }
-        if let Some(progress) = progress {
-            self.tell(Event::Progress(progress));
-        }
+        self.waiters.tell_progress(now, &self.session, &self.slots);
     }
 
     /// Waits until the I/O threads have done what was asked of them, then makes what was written durable.
@@ -336,10 +342,13 @@ impl Driver {
                 }
             }
             self.works.discard_unfinishable(transfer);
-            if let Some(subtrees) = self.session.take_unsynced(transfer, now).filter(|_| target.is_resumable()) {
+            if let Some(subtrees) = self.session.take_unsynced(transfer).filter(|_| target.is_resumable()) {
                 self.config.pool.call(move || target.sync(subtrees)).await;
             }
             self.works.remove(transfer);
         }
     }
 }
+
+/// A link that has not connected after a transfer has moved for so long is said to be left out.
+const TIME_TO_CONNECT: Duration = Duration::from_secs(1);

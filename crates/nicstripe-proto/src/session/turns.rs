@@ -1,0 +1,83 @@
+//! Whose turn it is to have a chunk sent, where several transfers have some.
+
+use std::collections::BTreeMap;
+
+use super::TransferId;
+
+/// The order of transfers that send.
+///
+/// They take turns, chunk by chunk, so that a small one does not wait for a large one. A tree and those of its entries that are transfers of
+/// their own are one thing here, and within it the lower number goes first: the tree itself, which has the small files.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// The trees of entries.
+    trees: BTreeMap<TransferId, TransferId>,
+    /// What had a chunk sent last: a transfer, or a tree with its entries.
+    served: Option<TransferId>,
+}
+
+impl Turns {
+    /// A transfer is an entry of this tree.
+    pub(super) fn belongs(&mut self, entry: TransferId, tree: TransferId) {
+        self.trees.insert(entry, tree);
+    }
+
+    /// A transfer has ended.
+    pub(super) fn forget(&mut self, transfer: TransferId) {
+        self.trees.remove(&transfer);
+    }
+
+    /// Returns these transfers, the one first whose turn it is.
+    pub(super) fn order(&self, sending: impl Iterator<Item = TransferId>) -> Vec<TransferId> {
+        let mut order: Vec<TransferId> = sending.collect();
+        order.sort_by_key(|transfer| {
+            let whole = self.whole(*transfer);
+            (self.served.is_some_and(|served| whole <= served), whole, *transfer)
+        });
+        order
+    }
+
+    /// A chunk of this transfer is sent.
+    pub(super) fn on_served(&mut self, transfer: TransferId) {
+        self.served = Some(self.whole(transfer));
+    }
+
+    fn whole(&self, transfer: TransferId) -> TransferId {
+        self.trees.get(&transfer).copied().unwrap_or(transfer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn play(turns: &mut Turns, sending: &[u32], chunks: usize) -> Vec<u32> {
+        let mut served = Vec::new();
+        for _ in 0..chunks {
+            let first = turns.order(sending.iter().copied().map(TransferId))[0];
+            turns.on_served(first);
+            served.push(first.0);
+        }
+        served
+    }
+
+    #[test]
+    fn transfers_take_turns_and_a_new_one_waits_for_one_round_at_most() {
+        let mut turns = Turns::default();
+        assert_eq!(play(&mut turns, &[1], 2), [1, 1]);
+        assert_eq!(play(&mut turns, &[1, 4, 9], 7), [4, 9, 1, 4, 9, 1, 4]);
+        assert_eq!(play(&mut turns, &[1, 9], 3), [9, 1, 9]);
+    }
+
+    #[test]
+    fn a_tree_and_its_entries_have_one_turn_and_the_lowest_of_them_goes_first() {
+        let mut turns = Turns::default();
+        turns.belongs(TransferId(3), TransferId(1));
+        turns.belongs(TransferId(4), TransferId(1));
+        assert_eq!(play(&mut turns, &[1, 2, 3, 4], 4), [1, 2, 1, 2]);
+        assert_eq!(play(&mut turns, &[2, 3, 4], 4), [3, 2, 3, 2]);
+        turns.forget(TransferId(3));
+        turns.forget(TransferId(4));
+        assert_eq!(play(&mut turns, &[3, 4], 4), [3, 4, 3, 4]);
+    }
+}
