@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     exit::Exit,
     failure::Failure,
-    json::{print_document, seconds},
+    json::{Line, print_document, seconds},
 };
 
 /// Standard output as a stream of events, until nobody reads it any more, which does not end the bench.
@@ -52,15 +52,7 @@ pub(crate) fn print_failure(failure: &Failure, hint: Option<String>, elapsed: Du
     print_document(&Line { schema: SCHEMA, time_s: seconds(elapsed), kind })
 }
 
-/// One event: `docs/schema/nicstripe-bench-event-1.json`.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
-    schema: &'static str,
-    time_s: f64,
-    #[serde(flatten)]
-    kind: Kind<'a>,
-}
-
+/// What happened: `docs/schema/nicstripe-bench-event-1.json`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Kind<'a> {

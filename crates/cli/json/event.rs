@@ -77,15 +77,18 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
     stdout.flush()
 }
 
-/// One event: `docs/schema/cp-event.schema.json`.
+/// One event of a stream.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
-    schema: &'static str,
-    time_s: f64,
+pub(crate) struct Line<K> {
+    pub(crate) schema: &'static str,
+    /// Since the stream began.
+    pub(crate) time_s: f64,
+    /// What happened, with a tag `event`.
     #[serde(flatten)]
-    kind: Kind<'a>,
+    pub(crate) kind: K,
 }
 
+/// What happened: `docs/schema/cp-event.schema.json`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Kind<'a> {
@@ -184,7 +187,7 @@ fn outcome_word(outcome: &EntryOutcome) -> &'static str {
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> Line<Kind<'a>> {
     fn of(time_s: f64, kind: Kind<'a>) -> Self {
         Self { schema: SCHEMA, time_s, kind }
     }

@@ -12,7 +12,7 @@ pub(crate) mod schema;
 pub(crate) use self::{
     discovery::Discovery,
     document::{Document, End},
-    event::{EventStream, print, print_document},
+    event::{EventStream, Line, print, print_document},
 };
 
 use std::{net::IpAddr, time::Duration};

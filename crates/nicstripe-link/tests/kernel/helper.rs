@@ -178,19 +178,7 @@ fn after_a_kill_at_any_moment_nothing_stays_past_the_next_start() {
         let mut user = stage.starting_user(&ours);
         // From before the first route to after the last: each takes some milliseconds to be installed.
         thread::sleep(Duration::from_micros(700 * (round / 3)));
-        match round % 3 {
-            0 => user.child.kill().unwrap(),
-            1 => {
-                kill(user.helper);
-                user.child.kill().unwrap();
-            }
-            _ => {
-                user.child.kill().unwrap();
-                kill(user.helper);
-            }
-        }
-        user.child.wait().unwrap();
-        wait_for_end(user.helper);
+        user.kill_with_helper(round % 3);
         let stay = stage.present().len();
         assert!(round % 3 != 0 || stay == 0, "round {round}: the helper removes them");
         left += stay;
@@ -443,6 +431,25 @@ impl Stage {
 pub(crate) struct User {
     pub(crate) child: Child,
     pub(crate) helper: u32,
+}
+
+impl User {
+    /// Kills it: by itself for 0, after its helper for 1, before it for any other number. Returns when both are gone.
+    pub(crate) fn kill_with_helper(&mut self, order: u64) {
+        match order {
+            0 => self.child.kill().unwrap(),
+            1 => {
+                kill(self.helper);
+                self.child.kill().unwrap();
+            }
+            _ => {
+                self.child.kill().unwrap();
+                kill(self.helper);
+            }
+        }
+        self.child.wait().unwrap();
+        wait_for_end(self.helper);
+    }
 }
 
 impl Drop for User {

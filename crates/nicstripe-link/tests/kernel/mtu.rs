@@ -159,19 +159,7 @@ fn after_a_kill_at_any_moment_every_mtu_is_as_it_was() {
         let mut user = stage.start_user(&changes);
         // From before the first change to after the last: each takes a millisecond or two.
         thread::sleep(Duration::from_micros(700 * (round / 3)));
-        match round % 3 {
-            0 => user.child.kill().unwrap(),
-            1 => {
-                kill(user.helper);
-                user.child.kill().unwrap();
-            }
-            _ => {
-                user.child.kill().unwrap();
-                kill(user.helper);
-            }
-        }
-        user.child.wait().unwrap();
-        wait_for_end(user.helper);
+        user.kill_with_helper(round % 3);
         let stays = (mtu_of(&stage, "a0"), mtu_of(&stage, "a1")) != (1500, 1500);
         assert!(round % 3 != 0 || !stays, "round {round}: the helper puts them back");
         left += u32::from(stays);
