@@ -237,7 +237,11 @@ impl Session {
         Some(Transmit::Chunk { transfer, chunk })
     }
 
+    /// Asks for the syncs that are due. Whoever has closed the session asks for no events any more, but takes what is unsynced.
     pub(super) fn poll_syncs(&mut self, now: Instant) {
+        if self.closed.is_some() {
+            return;
+        }
         let (bytes, interval) = (self.config.sync_bytes, self.config.sync_interval);
         for (id, transfer) in &mut self.transfers {
             if let Some(subtrees) = transfer.receiver_mut().and_then(|receiver| receiver.poll_sync(bytes, interval, now)) {

@@ -8,7 +8,7 @@ use std::{
 use nicstripe_proto::{
     ChunkId, ChunkSize, Event as Wanted, FailCode, Grid, HoleMap, Message, Name, Offer, Offering, PathId, SessionConfig, SourceIdentity,
     Subtree, TransferId, TransferStats,
-    message::{Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeSource, WalkRules},
+    message::{CloseCode, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeSource, WalkRules},
     tree::TreeRules,
 };
 use nicstripe_sim::{End, Event, LinkConfig, LinkId, Network, Rng};
@@ -278,21 +278,25 @@ impl Lab {
     /// What was written becomes durable.
     fn end_in_order(&mut self, receiver: End) {
         let (grid, transfer, now) = (self.contents.grid, self.transfer, self.now());
-        let syncs = self.syncs(receiver);
+        let (syncs, later) = (self.syncs(receiver), now + self.config.sync_interval);
         let peer = self.peer_mut(receiver);
-        for subtrees in syncs {
-            peer.disk.sync(grid, &subtrees);
-            peer.session.handle_synced(transfer, now);
-        }
+        peer.session.close(CloseCode::ShuttingDown);
         while let Some(event) = peer.session.poll_event() {
             if let Wanted::Sync { subtrees, .. } = event {
                 peer.disk.sync(grid, &subtrees);
                 peer.session.handle_synced(transfer, now);
             }
         }
+        // From here on nobody asks what else it wants.
+        for subtrees in syncs {
+            peer.disk.sync(grid, &subtrees);
+            peer.session.handle_synced(transfer, later);
+        }
         if let Some(subtrees) = peer.session.take_unsynced(transfer) {
             peer.disk.sync(grid, &subtrees);
         }
+        let wanted: Vec<Wanted> = std::iter::from_fn(|| peer.session.poll_event()).collect();
+        assert!(!wanted.iter().any(|event| matches!(event, Wanted::Sync { .. })), "nobody hears of this sync any more: {wanted:?}");
         peer.disk.written.retain(|chunk, _| peer.disk.durable.contains(*chunk));
         peer.disk.restart();
     }

@@ -31,6 +31,17 @@ fn after_a_crash_only_what_was_not_durable_is_sent_again() {
 }
 
 #[test]
+fn an_orderly_end_keeps_what_was_written_while_a_sync_was_under_way() {
+    let mut lab = Lab::scaled(Seed(3), mib(1024)).link(1000).link(1000);
+    lab.peer_mut(End::B).disk.sync_delay = ms(700);
+    lab.start();
+    lab.run_until(ms(1500));
+    let written = lab.receiver().disk.written.len() as u64;
+    lab.restart(End::A);
+    assert_eq!(lab.receiver().disk.durable.len(), written);
+}
+
+#[test]
 fn crash_after_crash_the_file_arrives() {
     let mut lab = Lab::scaled(Seed(3), mib(1024)).link(1000).link(1000);
     lab.start();

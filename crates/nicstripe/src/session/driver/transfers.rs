@@ -325,11 +325,12 @@ impl Driver {
         for transfer in self.works.targets() {
             let Some(target) = self.works.target(transfer).cloned() else { continue };
             let mut held: VecDeque<Input> = VecDeque::new();
-            // The session's handle on the target and ours: others are jobs under way.
-            while Arc::strong_count(&target) > 2 {
-                match tokio::time::timeout(Duration::from_secs(1), self.inputs.recv()).await {
-                    Ok(Some(input)) => held.push_back(input),
-                    _ => break,
+            let mut quiet_since = Instant::now();
+            // The session's handle on the target and ours: others are jobs under way. A job lets go of it after it has told what it did.
+            while Arc::strong_count(&target) > 2 && quiet_since.elapsed() < LONGEST_JOB {
+                if let Ok(Some(input)) = tokio::time::timeout(LETTING_GO, self.inputs.recv()).await {
+                    held.push_back(input);
+                    quiet_since = Instant::now();
                 }
             }
             while let Ok(input) = self.inputs.try_recv() {
@@ -352,3 +353,9 @@ impl Driver {
 
 /// A link that has not connected after a transfer has moved for so long is said to be left out.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(1);
+
+/// An orderly end does not wait for a job of which it has heard nothing for so long: its disk is stuck.
+const LONGEST_JOB: Duration = Duration::from_secs(1);
+
+/// How long a job that has told what it did may take to let go of its target, before that is looked at again.
+const LETTING_GO: Duration = Duration::from_millis(5);
