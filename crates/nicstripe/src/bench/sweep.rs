@@ -51,6 +51,11 @@ impl Swept {
         Self { kind, link, planner, is_late: false, is_short: false }
     }
 
+    /// Whether something that was planned was not measured.
+    fn is_incomplete(&self) -> bool {
+        self.is_late || self.is_short || self.planner.next().is_some() || self.planner.outcome().stopped == Stopped::Budget
+    }
+
     /// What it has found until now; nothing where nothing was measured.
     fn found(&self) -> Option<Sweep> {
         let outcome = self.planner.outcome();
@@ -168,7 +173,7 @@ impl Runner {
     /// Ends a sweep and all that it holds; what it has found is in the report.
     pub(super) async fn end_sweep(&mut self) {
         if let Some(swept) = self.held.end().await {
-            self.is_short |= swept.is_late || swept.is_short || swept.planner.next().is_some();
+            self.is_short |= swept.is_incomplete();
             self.report.sweeps.extend(swept.found());
         }
     }
@@ -206,3 +211,21 @@ const LONGEST_MESSAGES: Duration = Duration::from_secs(2);
 
 /// Largest packets that are thought of.
 const LARGEST_MTU: u32 = 9000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_that_ends_by_itself_as_its_time_is_up_is_not_complete() {
+        let budget = Duration::from_millis(1);
+        let mut swept = Swept::new(SweepKind::Message, Some(1), Planner::Message(MessageSweep::new(None, None, budget)));
+        while let Some(point) = swept.planner.next() {
+            swept
+                .planner
+                .record(&point, Measured { rate: BitRate::from_mbit(1), elapsed: budget, time: Some(budget), ..Measured::default() });
+        }
+        assert_eq!(swept.found().map(|sweep| sweep.stopped), Some("the time was up".into()));
+        assert!(swept.is_incomplete());
+    }
+}
