@@ -214,7 +214,7 @@ impl Lab {
                 self.peers[0].session.put(put).unwrap();
             }
             Direction::Get => {
-                let get = Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false };
+                let get = Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false, range: None };
                 self.peers[0].session.get(get);
             }
         }
