@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod asks;
 mod cancels;
 mod delta;
 mod disk;
