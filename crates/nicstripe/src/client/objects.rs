@@ -173,9 +173,12 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use tokio::io::{AsyncReadExt, AsyncSeekExt};
+    ///
     /// let mut object = client.open(&nicstripe::Name::parse(b"disk.img")?).await?;
-    /// let mut local = tokio::fs::File::create("disk.img").await?;
-    /// tokio::io::copy(&mut object, &mut local).await?;
+    /// object.seek(std::io::SeekFrom::End(-512)).await?;
+    /// let mut last = [0; 512];
+    /// object.read_exact(&mut last).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -228,11 +231,12 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// # use nicstripe::{CopyOptions, Name};
+    /// use nicstripe::{CopyOptions, Name};
+    /// use tokio::io::AsyncWriteExt;
+    ///
     /// let options = CopyOptions { parents: true, ..CopyOptions::default() };
     /// let mut object = client.create(&Name::parse(b"logs/today")?, options);
-    /// let mut local = tokio::fs::File::open("today.log").await?;
-    /// tokio::io::copy(&mut local, &mut object).await?;
+    /// object.write_all(b"a line\n").await?;
     /// let report = object.finish().await?;
     /// println!("{} bytes are durable", report.size);
     /// # Ok(())
