@@ -171,6 +171,9 @@ impl Client {
 
     /// Opens a file to be read in order, or here and there. Nothing is sent before the first read.
     ///
+    /// A reader counts as one of [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) while something is fetched for it, however slowly it reads: a
+    /// program that keeps more of them half read must not wait for one of them before it goes on with another.
+    ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -215,11 +218,16 @@ impl Client {
     pub async fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
         let range = range.map(|range| GetRange { offset: range.start, len: range.end.saturating_sub(range.start) });
         let (transfer, mut chunks) = self.fetch(name.clone(), range);
+        let most = range.map_or(u64::MAX, |range| range.len);
         let mut bytes = Vec::new();
         while let Some(told) = chunks.recv().await {
             match told {
-                Read::Begun(identity) => bytes.reserve(identity.size.min(MOST_RESERVED) as usize),
+                Read::Begun(identity) => bytes.reserve(identity.size.min(most).min(MOST_RESERVED) as usize),
                 Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
+            }
+            if bytes.len() as u64 > most {
+                let (host, text) = (self.host().to_owned(), format!("sent more of \"{name}\" than was asked for"));
+                return Err(Error::Peer { host, code: crate::FailCode::Protocol, text, resumable: false });
             }
         }
         transfer.finish().await?;
@@ -227,7 +235,8 @@ impl Client {
     }
 
     /// Begins a file of a length that is not known yet. It gets its name when all is written and [finished](ObjectWriter::finish), at once and
-    /// whole; a writer that is dropped before leaves nothing. Has to be called within a tokio runtime.
+    /// whole; a writer that is dropped before leaves nothing. Counts as one of [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then. Has to be
+    /// called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
