@@ -5,7 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use nicstripe::{
-    BenchLimits, BitRate, CancellationToken, Client, Daemon, Digest, Error, Limits, Name, Transfer,
+    BenchLimits, BitRate, CancellationToken, Client, Daemon, DaemonBuilder, Digest, Error, Limits, Name, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
@@ -37,21 +37,19 @@ impl Served {
     }
 
     async fn start_as(root: TempDir, bench: BenchLimits, limits: Limits) -> Self {
+        let builder = Daemon::builder().root(root.path().to_owned()).interfaces(vec!["lo".into()]).bench(bench).limits(limits);
+        Self::start_built(root, builder).await
+    }
+
+    /// A daemon of this kind, which gets keys and a free port; `root` is kept for as long as it runs.
+    pub async fn start_built(root: TempDir, builder: DaemonBuilder) -> Self {
         let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let trusting = |identity: &Identity, name: &str| {
             let mut peers = Peers::default();
             peers.add(&PublicLine::new(identity.public_key(), name), Some(name)).unwrap();
             peers
         };
-        let bound = Daemon::builder()
-            .peers(trusting(&client, "client"))
-            .root(root.path().to_owned())
-            .port(0)
-            .interfaces(vec!["lo".into()])
-            .bench(bench)
-            .limits(limits)
-            .identity(daemon.clone());
-        let bound = bound.bind().await.unwrap();
+        let bound = builder.peers(trusting(&client, "client")).port(0).identity(daemon.clone()).bind().await.unwrap();
         let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
         tokio::spawn(bound.run(shutdown.clone()));
