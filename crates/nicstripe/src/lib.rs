@@ -20,7 +20,7 @@
 //! # }
 //! ```
 //!
-//! A program that embeds a daemon may hand over its [listening
+//! Programs without async code use [`blocking`]. A program that embeds a daemon may hand over its [listening
 //! sockets](DaemonBuilder::listeners), an [open directory](DaemonBuilder::root_handle), or another [`storage`] than a directory.
 //!
 //! The way of a byte through this crate: [`Client::put`] opens a file, the session reads a chunk on an I/O thread, hands it to the path that
@@ -32,6 +32,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod bench;
+pub mod blocking;
 mod client;
 mod connect;
 mod daemon;
