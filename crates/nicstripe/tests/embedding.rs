@@ -7,10 +7,10 @@ mod harness;
 use std::{fs::File, net::TcpListener};
 
 use harness::{Served, content, name, within};
-use nicstripe::{Client, CopyOptions, Daemon, Error, FailCode, storage::MemoryStorage, trust::Identity};
+use nicstripe::{Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode, storage::MemoryStorage, trust::Identity};
 
-async fn served_by(builder: nicstripe::DaemonBuilder) -> Served {
-    Served::start_built(tempfile::tempdir().unwrap(), builder).await
+async fn served_by(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Served {
+    Served::start_built(tempfile::tempdir().unwrap(), built).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,7 +19,7 @@ async fn a_directory_that_is_handed_over_open_is_served_whatever_becomes_of_its_
     let (before, after) = (place.path().join("before"), place.path().join("after"));
     std::fs::create_dir(&before).unwrap();
     let handle = File::open(&before).unwrap();
-    let served = served_by(Daemon::builder().root_handle(handle.into()).interfaces(vec!["lo".into()])).await;
+    let served = served_by(|builder| builder.root_handle(handle.into())).await;
     std::fs::rename(&before, &after).unwrap();
     std::fs::create_dir(&before).unwrap();
 
@@ -63,7 +63,7 @@ async fn no_sockets_at_all_are_an_error() {
 async fn a_daemon_serves_on_sockets_that_are_handed_over_and_ends_with_its_shutdown() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let storage = MemoryStorage::new();
-    let served = served_by(Daemon::builder().listeners(vec![listener]).storage(storage.clone())).await;
+    let served = served_by(|builder| builder.listeners(vec![listener]).storage(storage.clone())).await;
     let client = within(served.connect(2)).await.unwrap();
     let bytes = std::io::Cursor::new(content(3 << 20));
     let report = within(client.put_pipe(bytes, name("target"), CopyOptions::default()).finish()).await.unwrap();
@@ -75,8 +75,8 @@ async fn a_daemon_serves_on_sockets_that_are_handed_over_and_ends_with_its_shutd
 #[tokio::test(flavor = "multi_thread")]
 async fn two_daemons_and_their_clients_in_one_process_know_nothing_of_each_other() {
     let storages = [MemoryStorage::new(), MemoryStorage::new()];
-    let first = served_by(Daemon::builder().storage(storages[0].clone()).interfaces(vec!["lo".into()])).await;
-    let second = served_by(Daemon::builder().storage(storages[1].clone()).interfaces(vec!["lo".into()])).await;
+    let first = served_by(|builder| builder.storage(storages[0].clone())).await;
+    let second = served_by(|builder| builder.storage(storages[1].clone())).await;
     let clients = [within(first.connect(1)).await.unwrap(), within(second.connect(1)).await.unwrap()];
     for (number, client) in clients.iter().enumerate() {
         let bytes = std::io::Cursor::new(vec![number as u8; 1000]);
@@ -95,7 +95,7 @@ async fn routes_are_not_touched_unless_that_was_asked_for() {
     let state = tempfile::tempdir().unwrap();
     let tables = || nicstripe::routes::list(state.path()).unwrap().into_iter().map(|(route, _)| route).collect::<Vec<_>>();
     let before = tables();
-    let served = served_by(Daemon::builder().storage(MemoryStorage::new()).interfaces(vec!["lo".into()])).await;
+    let served = served_by(|builder| builder.storage(MemoryStorage::new())).await;
     let client = within(served.connect(2)).await.unwrap();
     let transfer = client.put_pipe(std::io::Cursor::new(content(1 << 20)), name("target"), CopyOptions::default());
     let report = within(transfer.finish()).await.unwrap();

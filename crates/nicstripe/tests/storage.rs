@@ -14,17 +14,29 @@ use std::{
 
 use harness::{Served, content, digest, interrupt_at, name, within};
 use nicstripe::{
-    BitRate, Client, CopyOptions, Daemon, Error, FailCode, Name, Report, TreeOptions,
+    BenchEvent, BenchPlan, BitRate, CancellationToken, Client, CopyOptions, Daemon, DaemonBuilder, Error, FailCode, Name, Report,
+    TreeOptions,
+    bench::DiskPlan,
     storage::{MemoryStorage, Storage},
+    trust::{Identity, PeerOptions, Peers, PublicLine},
 };
 
 async fn served_from(storage: impl Storage) -> Served {
-    let builder = Daemon::builder().storage(storage).interfaces(vec!["lo".into()]);
-    Served::start_built(tempfile::tempdir().unwrap(), builder).await
+    Served::start_built(tempfile::tempdir().unwrap(), |builder| builder.storage(storage)).await
 }
 
 async fn put(client: &Client, source: &Path, target: &str, options: CopyOptions) -> Result<Report, Error> {
     within(client.put(source, Some(name(target)), options).finish()).await
+}
+
+/// Waits until a storage has nothing in it: the daemon lets go of what it has after its client.
+async fn emptied(storage: &MemoryStorage) {
+    let gone = async {
+        while storage.unfinished() > 0 || storage.used() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(gone).await;
 }
 
 fn file(dir: &Path, bytes: &[u8]) -> std::path::PathBuf {
@@ -213,13 +225,8 @@ async fn an_interrupted_pipe_leaves_nothing() {
     let transfer = client.put_pipe(std::io::repeat(7), name("target"), CopyOptions::default());
     assert!(!interrupt_at(transfer, 4 << 20).await, "nothing goes on where a pipe was interrupted");
     within(client.close()).await;
-    let gone = async {
-        while storage.unfinished() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(gone).await;
-    assert_eq!((storage.contents(&name("target")), storage.used()), (None, 0));
+    emptied(&storage).await;
+    assert_eq!(storage.contents(&name("target")), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,7 +260,7 @@ async fn what_does_not_fit_into_memory_is_refused_as_on_a_full_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trees_and_benches_of_the_disk_are_refused_without_a_directory() {
+async fn trees_are_refused_without_a_directory() {
     let served = served_from(MemoryStorage::new()).await;
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
@@ -270,15 +277,77 @@ async fn trees_and_benches_of_the_disk_are_refused_without_a_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bench_of_the_disk_says_that_there_is_none_and_measures_the_rest() {
+    let storage = MemoryStorage::new();
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let disk = DiskPlan { file: file(here.path(), &content(3 << 20)), name: Some(name("target")), reverse: false, bytes: 1 << 30 };
+    let load = Duration::from_millis(300);
+    let plan = BenchPlan { phases: Vec::new(), disk: Some(disk), repeats: 1..=1, load, settle: false, ..BenchPlan::default() };
+    let mut bench = client.bench(plan);
+    let mut notes = Vec::new();
+    while let Some(event) = within(bench.next_event()).await {
+        if let BenchEvent::Note(note) = event {
+            notes.push(note);
+        }
+    }
+    let found = within(bench.finish()).await.unwrap().disk.unwrap();
+    assert!(found.read.is_some() && found.network.is_some() && found.write.is_none() && found.all.is_none(), "{found:#?}");
+    assert!(notes.iter().all(|note| note.contains("keeps single files")) && notes.len() == 2, "{notes:?}");
+    emptied(&storage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_with_a_directory_of_its_own_gets_none_where_files_are_kept_elsewhere() {
+    let (ours, theirs) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+    let mut peers = Peers::default();
+    peers.add(&PublicLine::new(theirs.public_key(), "client"), Some("client")).unwrap();
+    peers.set_options(&theirs.public_key(), PeerOptions { root: Some("/tmp".into()), ..PeerOptions::default() }).unwrap();
+    let builder = Daemon::builder().storage(MemoryStorage::new()).interfaces(vec!["lo".into()]).port(0);
+    let bound = builder.identity(ours.clone()).peers(peers).bind().await.unwrap();
+    let (port, shutdown) = (bound.addresses()[0].address.port(), CancellationToken::new());
+    let _end = shutdown.clone().drop_guard();
+    tokio::spawn(bound.run(shutdown));
+
+    let mut peers = Peers::default();
+    peers.add(&PublicLine::new(ours.public_key(), "daemon"), Some("daemon")).unwrap();
+    let error = within(Client::builder().identity(theirs).peers(peers).port(port).connect("127.0.0.1")).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_file_from_memory_goes_on_where_it_was() {
+    let storage = MemoryStorage::new();
+    let bytes = content(64 << 20);
+    storage.insert(&name("source"), &bytes).unwrap();
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect_at(2, Some(BitRate(800_000_000)))).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let back = here.path().join("back");
+    assert!(interrupt_at(client.get(name("source"), &back, CopyOptions::default()), 16 << 20).await);
+    let report = within(client.get(name("source"), &back, CopyOptions::default()).finish()).await.unwrap();
+    assert!(report.resumed_bytes > 0, "{report:?}");
+    assert!(std::fs::read(&back).unwrap() == bytes);
+
+    // Other bytes of the same length and name are another file.
+    let again = CopyOptions { replace: true, ..CopyOptions::default() };
+    assert!(interrupt_at(client.get(name("source"), &back, again), 16 << 20).await);
+    storage.insert(&name("source"), vec![7; bytes.len()]).unwrap();
+    let report = within(client.get(name("source"), &back, again).finish()).await.unwrap();
+    assert_eq!((report.resumed_bytes, report.digest), (0, Some(digest(&vec![7; bytes.len()]))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_lets_peers_only_read_or_append_does_so_whatever_it_keeps_files_in() {
     let storage = MemoryStorage::new();
     storage.insert(&name("target"), b"old").unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = file(here.path(), b"new");
     let replace = CopyOptions { replace: true, ..CopyOptions::default() };
-    for (builder, may_append) in [(Daemon::builder().append_only(true), true), (Daemon::builder().read_only(true), false)] {
-        let builder = builder.storage(storage.clone()).interfaces(vec!["lo".into()]);
-        let served = Served::start_built(tempfile::tempdir().unwrap(), builder).await;
+    for may_append in [true, false] {
+        let built = |builder: DaemonBuilder| builder.storage(storage.clone()).append_only(may_append).read_only(!may_append);
+        let served = Served::start_built(tempfile::tempdir().unwrap(), built).await;
         let client = within(served.connect(1)).await.unwrap();
         let error = put(&client, &source, "target", replace).await.unwrap_err();
         assert_eq!(error.fail_code(), Some(FailCode::Refused), "{error}");

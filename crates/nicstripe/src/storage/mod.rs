@@ -19,7 +19,7 @@ pub(crate) use self::{
     served::Served,
     target::{Target, TargetOpened},
 };
-pub use nicstripe_proto::Subtree;
+pub use nicstripe_proto::{ChainingValue, ChunkId, Subtree};
 
 use std::{
     fmt, io,

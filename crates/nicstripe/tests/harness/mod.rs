@@ -37,19 +37,23 @@ impl Served {
     }
 
     async fn start_as(root: TempDir, bench: BenchLimits, limits: Limits) -> Self {
-        let builder = Daemon::builder().root(root.path().to_owned()).interfaces(vec!["lo".into()]).bench(bench).limits(limits);
-        Self::start_built(root, builder).await
+        Self::start_built(root, |builder| builder.bench(bench).limits(limits)).await
     }
 
-    /// A daemon of this kind, which gets keys and a free port; `root` is kept for as long as it runs.
-    pub async fn start_built(root: TempDir, builder: DaemonBuilder) -> Self {
+    pub async fn start_built(root: TempDir, built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Self {
         let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let trusting = |identity: &Identity, name: &str| {
             let mut peers = Peers::default();
             peers.add(&PublicLine::new(identity.public_key(), name), Some(name)).unwrap();
             peers
         };
-        let bound = builder.peers(trusting(&client, "client")).port(0).identity(daemon.clone()).bind().await.unwrap();
+        let bound = Daemon::builder()
+            .peers(trusting(&client, "client"))
+            .root(root.path().to_owned())
+            .port(0)
+            .interfaces(vec!["lo".into()])
+            .identity(daemon.clone());
+        let bound = built(bound).bind().await.unwrap();
         let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
         tokio::spawn(bound.run(shutdown.clone()));

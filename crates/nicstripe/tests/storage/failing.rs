@@ -13,7 +13,7 @@ use nicstripe::{
     storage::{FileIdentity, Listed, MemoryStorage, PartRequest, Stat, Storage, StoredFile, StoredPart, Subtree},
 };
 
-use super::{content, file, harness, name, put, served_from};
+use super::{content, emptied, file, harness, name, put, served_from};
 use harness::within;
 
 /// What goes wrong.
@@ -143,7 +143,8 @@ async fn what_was_not_synced_is_not_believed_and_goes() {
     let transfer = client.put(&source, Some(name("target")), CopyOptions::default());
     let _ = harness::interrupt_at(transfer, 8 << 20).await;
     within(client.close()).await;
-    assert_eq!((storage.0.contents(&name("target")), storage.0.unfinished(), storage.0.used()), (None, 0, 0));
+    emptied(&storage.0).await;
+    assert_eq!(storage.0.contents(&name("target")), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,7 +158,8 @@ async fn a_storage_that_loses_what_was_written_is_found_out_by_reading_back() {
     let verify = CopyOptions { verify: true, ..CopyOptions::default() };
     let error = put(&client, &source, "target", verify).await.unwrap_err();
     assert_eq!(error.fail_code(), Some(FailCode::Digest), "{error}");
-    assert_eq!((storage.0.contents(&name("target")), storage.0.unfinished()), (None, 0));
+    emptied(&storage.0).await;
+    assert_eq!(storage.0.contents(&name("target")), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
