@@ -24,6 +24,7 @@ pub(crate) type TargetOpened = (Target, Vec<Subtree>);
 
 /// A target that is being received.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a transfer, and the large one is the usual one")]
 pub(crate) enum Target {
     /// Of the file system, which may have holes, be compared with what is there, or be written in place.
     File(file::Target),

@@ -20,7 +20,7 @@ fn request<'a>(name: &'a Name, origin: u8, size: u64) -> PartRequest<'a> {
 }
 
 fn subtree(chunk: u64) -> Subtree {
-    Subtree::of_chunk(nicstripe_proto::ChunkId(chunk), nicstripe_proto::ChainingValue([3; 32]))
+    Subtree::of_chunk(ChunkId(chunk), ChainingValue([3; 32]))
 }
 
 fn code<T>(result: Result<T, FileError>) -> Option<FailCode> {
