@@ -138,9 +138,6 @@ impl Storage for MemoryStorage {
 
     fn begin(&self, request: &PartRequest<'_>) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
         let mut state = self.state();
-        if request.parents {
-            state.tree.make_parents(request.name)?;
-        }
         state.tree.check_free(request.name, request.replace)?;
         let key = (request.name.clone(), request.peer);
         let earlier = state.parts.get(&key);

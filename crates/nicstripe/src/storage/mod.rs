@@ -195,8 +195,6 @@ pub struct PartRequest<'a> {
     pub origin: [u8; 32],
     /// Whether it may take the place of a file that has the name when it is whole.
     pub replace: bool,
-    /// Whether directories that lead to the name are to be made where they are missing.
-    pub parents: bool,
     /// Whether what an earlier attempt has left is to go.
     pub restart: bool,
     /// Permission bits that it is to have, where the storage has such.

@@ -85,7 +85,6 @@ impl Target {
             origin: origin_of(offer, grid, peer),
             // There is nothing to compare with or to write over: the file as a whole takes the place of the one that is there.
             replace: options.replace || options.delta || options.in_place,
-            parents: false,
             restart: options.restart || grid.is_open(),
             mode,
             modified: options.preserve.then(|| time_of(offer.source.mtime)).flatten(),

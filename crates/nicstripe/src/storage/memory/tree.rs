@@ -145,17 +145,8 @@ impl Tree {
     }
 
     pub(super) fn make_dir(&mut self, name: &Name) -> Result<(), FileError> {
-        self.make_dirs(name.components(), name)
-    }
-
-    /// Makes the directories that lead to a name.
-    pub(super) fn make_parents(&mut self, name: &Name) -> Result<(), FileError> {
-        self.make_dirs(name.components().take(name.components().len() - 1), name)
-    }
-
-    fn make_dirs<'a>(&mut self, path: impl Iterator<Item = &'a [u8]>, name: &Name) -> Result<(), FileError> {
         let mut dir = &mut self.0;
-        for component in path {
+        for component in name.components() {
             if !dir.entries.contains_key(component) {
                 dir.insert(component, Node::Dir(Dir::default()));
             }
