@@ -1,7 +1,7 @@
 //! What a daemon has, without files here: writes an object as its bytes are made, lists, reads a part, removes.
 //!
 //! ```text
-//! cargo run --example objects -- HOST
+//! cargo run --example objects -- HOST [PORT]
 //! ```
 //!
 //! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`.
@@ -9,18 +9,21 @@
 use std::{error::Error, io::SeekFrom};
 
 use nicstripe::{
-    Client, CopyOptions, Name,
+    Client, CopyOptions, DEFAULT_PORT, Name,
     trust::{Home, Identity, Peers},
 };
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let host = std::env::args().nth(1).ok_or("usage: objects HOST")?;
+    let mut arguments = std::env::args().skip(1);
+    let host = arguments.next().ok_or("usage: objects HOST [PORT]")?;
+    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
     let home = Home::from_env()?;
     let client = Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
         .peers(Peers::load(&home.peers_file())?)
+        .port(port)
         .connect(&host)
         .await?;
     let (dir, name) = (Name::parse(b"example")?, Name::parse(b"example/numbers")?);

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Those that have a test here.
-const TESTED: [&str; 3] = ["bench", "embedding_daemon", "put"];
+const TESTED: [&str; 4] = ["bench", "embedding_daemon", "objects", "put"];
 
 #[test]
 fn every_example_has_a_test() {
@@ -40,6 +40,15 @@ fn a_program_of_ones_own_puts_a_file() {
     let outcome = run(&pair, "put", &["file", "127.0.0.1", &pair.daemon.port.to_string()]);
     assert!(outcome.stdout.contains(&crate::harness::digest(&bytes)), "{outcome}");
     assert!(pair.server.read("file") == bytes);
+}
+
+#[test]
+fn a_program_of_ones_own_writes_lists_reads_and_removes_an_object() {
+    let pair = Pair::new();
+    let outcome = run(&pair, "objects", &["127.0.0.1", &pair.daemon.port.to_string()]);
+    let lines = ["10000000 bytes are durable", "    10000000 numbers", "line 123456: 123456", "removed"];
+    assert_eq!(outcome.stdout.lines().collect::<Vec<_>>(), lines, "{outcome}");
+    assert_eq!(pair.server.names(), ["example"]);
 }
 
 #[test]

@@ -21,6 +21,7 @@
 
 use std::{
     fmt,
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -31,9 +32,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     CancellationToken,
-    client::{self, ClientBuilder, CopyOptions, LinkSurvey},
+    client::{self, ClientBuilder, CopyOptions, Entry, LinkSurvey, Stat},
     error::Error,
-    event::Event,
+    event::{Event, Progress},
     report::Report,
     tree::TreeOptions,
     trust::PublicKey,
@@ -95,6 +96,69 @@ impl Client {
         self.start(|client| client.get_pipe(name, writer, options))
     }
 
+    /// Returns what is in a directory, as [`crate::Client::list`] does.
+    ///
+    /// # Errors
+    ///
+    /// The same; so it is with each of the calls that follow.
+    pub fn list(&self, dir: Option<&Name>) -> Result<Vec<Entry>, Error> {
+        self.runtime.wait(self.inner.list(dir))
+    }
+
+    /// Says what has a name, as [`crate::Client::stat`] does.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn stat(&self, name: &Name) -> Result<Stat, Error> {
+        self.runtime.wait(self.inner.stat(name))
+    }
+
+    /// Removes a file or an empty directory, as [`crate::Client::remove`] does.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn remove(&self, name: &Name) -> Result<(), Error> {
+        self.runtime.wait(self.inner.remove(name))
+    }
+
+    /// Gives what has one name another, as [`crate::Client::rename`] does.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
+        self.runtime.wait(self.inner.rename(from, to, replace))
+    }
+
+    /// Makes a directory and those that lead to it, as [`crate::Client::make_dir`] does.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn make_dir(&self, name: &Name) -> Result<(), Error> {
+        self.runtime.wait(self.inner.make_dir(name))
+    }
+
+    /// Reads a file or a part of it into memory, as [`crate::Client::read`] does.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
+        self.runtime.wait(self.inner.read(name, range))
+    }
+
+    /// Writes a file from memory, as [`crate::Client::write`] does.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn write(&self, name: &Name, bytes: impl AsRef<[u8]>, options: CopyOptions) -> Result<Report, Error> {
+        self.runtime.wait(self.inner.write(name, bytes, options))
+    }
+
     /// The daemon's key, and its name in the peers file.
     ///
     /// # Errors
@@ -152,6 +216,11 @@ impl Transfer {
     /// Interrupts it: what was written becomes durable, so that a rerun goes on from there. Does not wait for that.
     pub fn cancel(&self) {
         self.inner.cancel();
+    }
+
+    /// How far it is, as [`crate::Transfer::progress`].
+    pub fn progress(&self) -> Progress {
+        self.inner.progress()
     }
 
     /// A handle that interrupts it, for another thread.

@@ -5,6 +5,8 @@
 #[path = "storage/failing.rs"]
 mod failing;
 mod harness;
+#[path = "storage/objects.rs"]
+mod objects;
 
 use std::{
     os::unix::fs::{FileExt, PermissionsExt},

@@ -174,6 +174,8 @@ fn stored_page(
     most: usize,
 ) -> Result<(Vec<ObjectEntry>, bool), FileError> {
     let (listed, more) = storage.list(dir, after, most)?;
+    // Whoever is told of more goes on behind the last.
+    let more = more && !listed.is_empty();
     let mut page = Page { entries: Vec::new(), weight: 0, most };
     for (name, stat) in listed {
         if page.push(ObjectEntry { name, stat: stat.into() }).is_err() {
