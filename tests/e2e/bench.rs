@@ -126,7 +126,8 @@ fn sweep(kind: &str) {
     let [sweep] = &report["sweeps"].as_array().unwrap()[..] else { panic!("{report:#}") };
     assert_eq!(sweep["kind"], kind, "{sweep:#}");
     assert!(!sweep["points"].as_array().unwrap().is_empty(), "{sweep:#}");
-    assert_eq!(report["complete"], sweep["stopped"] != "the time was up", "{sweep:#}");
+    // What came before it may have been cut short as well.
+    assert!(report["complete"] == false || sweep["stopped"] != "the time was up", "{sweep:#}");
 }
 
 #[test]

@@ -18,8 +18,9 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_cable_that_becomes_slow_does_not_hold_up_the_end,
 ];
 
+/// Slow enough for a machine that is busy with other things, as time counts here.
 fn links() -> [LinkSpec; 2] {
-    [LinkSpec::mbit(200); 2]
+    [LinkSpec::mbit(50); 2]
 }
 
 /// Seconds that one of the two cables takes for a byte.
@@ -58,7 +59,7 @@ fn a_cable_that_drops_one_way_is_noticed() {
 #[track_caller]
 fn loses(way: Way, lose: impl FnOnce(&Lab), interface: &str, allowed: f64) {
     let hosts = Hosts::joined_by(&links());
-    let bytes = content(64 * MIB);
+    let bytes = content(16 * MIB);
     let ends = way.prepare(&hosts, &bytes);
     let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
     let quarter = bytes.len() / 4;
@@ -87,7 +88,7 @@ fn within(report: &Value, over_both: usize, allowed: f64) {
 fn a_healed_cable_carries_data_again() {
     for way in Way::BOTH {
         let hosts = Hosts::joined_by(&links());
-        let bytes = content(128 * MIB);
+        let bytes = content(32 * MIB);
         let ends = way.prepare(&hosts, &bytes);
         let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
         cp.await_bytes(bytes.len() as u64 / 8);
@@ -98,15 +99,15 @@ fn a_healed_cable_carries_data_again() {
         let report = outcome.expect(0).document();
         way.check(&hosts, &bytes, &report);
         assert_eq!(text(link(&report, "eth2"), "state"), "up", "{report:#}");
-        // Less than 112 MiB were left: alone eth1 carries them in 5 s. eth2 has to be back in 2 s, and to carry half of what is left then.
+        // Less than 28 MiB were left: alone eth1 carries them in 5 s. eth2 has to be back in 2 s, and to carry half of what is left then.
         let again = carried[1].at(way.sender()).sent_bytes;
-        assert!(again >= 20 * MIB as u64, "{again} bytes after it was healed: {report:#}");
+        assert!(again >= 5 * MIB as u64, "{again} bytes after it was healed: {report:#}");
     }
 }
 
 fn with_all_cables_cut_it_waits_and_goes_on() {
     let hosts = Hosts::joined_by(&links());
-    let bytes = content(64 * MIB);
+    let bytes = content(16 * MIB);
     let ends = Way::Put.prepare(&hosts, &bytes);
     let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
     cp.await_bytes(bytes.len() as u64 / 2);
@@ -124,7 +125,7 @@ fn with_all_cables_cut_it_waits_and_goes_on() {
 
 fn a_cable_that_becomes_slow_does_not_hold_up_the_end() {
     let hosts = Hosts::joined_by(&links());
-    let bytes = content(64 * MIB);
+    let bytes = content(16 * MIB);
     let ends = Way::Put.prepare(&hosts, &bytes);
     let cp = hosts.start_cp(&[&["--json-stream"], &ends[..]].concat());
     let half = bytes.len() / 2;

@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![
-    a_cable_that_comes_and_goes_every_second_costs_no_more_than_none,
+    a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along,
     a_cable_that_loses_frames_is_used_and_not_given_up,
     after_8_seconds_without_any_cable_it_goes_on,
     a_client_goes_on_when_the_daemons_machine_was_switched_off_and_on,
@@ -37,12 +37,7 @@ fn links() -> [LinkSpec; 2] {
     [LinkSpec::mbit(200); 2]
 }
 
-/// Seconds that so many bytes take over so many of the cables.
-fn ideal(bytes: usize, cables: usize) -> f64 {
-    bytes as f64 * 8.0 / links()[0].goodput().unwrap().bits_per_second() as f64 / cables as f64
-}
-
-fn a_cable_that_comes_and_goes_every_second_costs_no_more_than_none() {
+fn a_cable_that_comes_and_goes_every_second_is_used_and_takes_no_other_along() {
     let hosts = Hosts::joined_by(&links());
     let bytes = content(160 * MIB);
     let ends = Way::Put.prepare(&hosts, &bytes);
@@ -58,8 +53,8 @@ fn a_cable_that_comes_and_goes_every_second_costs_no_more_than_none() {
     Way::Put.check(&hosts, &bytes, &report);
     assert!(number(&report, "failovers") >= 2, "{report:#}");
     assert_eq!(number(link(&report, "eth1"), "failures"), 0, "{report:#}");
-    let took = report["elapsed_s"].as_f64().unwrap();
-    assert!(took <= 1.1 * ideal(bytes.len(), 1) + 0.5, "{took} s: {report:#}");
+    // What it costs is for `benches/faults`, and measured in virtual time by nicstripe-proto.
+    assert!(number(link(&report, "eth2"), "bytes") > 8 * MIB as u64, "{report:#}");
 }
 
 /// Cuts the second cable and heals it again, a second each.
@@ -143,9 +138,8 @@ fn after_8_seconds_without_any_cable_it_goes_on() {
     let healed = Instant::now();
     let report = cp.finish().expect(0).document();
     Way::Get.check(&hosts, &bytes, &report);
-    let rest = ideal(bytes.len() / 4 * 3, 2);
-    // 2 s until both carry data again, and as much again for a busy machine.
-    assert!(healed.elapsed().as_secs_f64() <= 1.1 * rest + 4.0, "{:?}: {report:#}", healed.elapsed());
+    // Ideally 1.5 s, and 2 s until both carry data again; not a time that has doubled with each attempt.
+    assert!(healed.elapsed() <= Duration::from_secs(20), "{:?}: {report:#}", healed.elapsed());
 }
 
 /// Cuts a machine off without a word to the other, does something to what runs on it, and brings it back.
@@ -213,5 +207,6 @@ fn stand_still(way: Way, who: impl for<'a> FnOnce(&'a Hosts, &'a Process) -> &'a
     let continued = Instant::now();
     let report = cp.finish().expect(0).document();
     way.check(&hosts, &bytes, &report);
-    assert!(continued.elapsed().as_secs_f64() <= 1.1 * ideal(bytes.len() / 2, 2) + 4.0, "{:?}: {report:#}", continued.elapsed());
+    // Not the minutes after which a connection counts as dead.
+    assert!(continued.elapsed() <= Duration::from_secs(20), "{:?}: {report:#}", continued.elapsed());
 }

@@ -114,6 +114,7 @@ fn copy_options(cp: &Cp) -> CopyOptions {
         in_place: cp.inplace,
         compress: cp.compress,
         allow_changing: cp.allow_changing,
+        parents: false,
     }
 }
 

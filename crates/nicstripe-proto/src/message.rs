@@ -6,6 +6,7 @@
 mod bench;
 mod greeting;
 mod interface;
+mod object;
 mod transfer;
 mod tree;
 mod unsent;
@@ -20,6 +21,7 @@ pub use self::{
     },
     greeting::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, Welcome},
     interface::{Expect, Expected, Interfaces, Ipv4Settings, MAX_EXPECTED, PeerAddress, PeerInterface},
+    object::{Answer, AnswerKind, Ask, AskKind, GetRange, MOST_ANSWER, MOST_ASKS, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat},
     transfer::{Accept, Committed, Complete, Fail, FailCode, Get, Have, MAX_HAVE, Offer, OfferKind, Put, PutOptions, StreamReport, Window},
     tree::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeBody, TreeSource, WalkRules},
     unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},
@@ -82,6 +84,12 @@ pub enum Message {
     /// Either side: something of a bench.
     #[n(16)]
     Bench(#[n(0)] BenchBody),
+    /// Client: something about names.
+    #[n(17)]
+    Ask(#[n(0)] Ask),
+    /// Daemon: what became of an [`Ask`].
+    #[n(18)]
+    Answer(#[n(0)] Answer),
 }
 
 /// Whether an option is left out of a message.

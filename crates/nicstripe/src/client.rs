@@ -2,12 +2,16 @@
 
 mod carried;
 mod establish;
+mod feed;
 mod jobs;
 mod linker;
+mod objects;
 mod probes;
+mod reader;
 mod survey;
 mod transfer;
 mod trees;
+mod writer;
 
 use std::{
     path::{Path, PathBuf},
@@ -26,8 +30,11 @@ use self::{
     linker::{MOST_STREAMS, SurveyRequest},
 };
 pub use self::{
+    objects::{Entries, Entry, Kind, Stat},
+    reader::ObjectReader,
     survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface},
     transfer::Transfer,
+    writer::ObjectWriter,
 };
 use crate::{
     DEFAULT_PORT,
@@ -61,12 +68,14 @@ pub struct CopyOptions {
     pub compress: bool,
     /// Do not fail when the source changes while it is read: what is sent is what was read, up to the size that it had at first.
     pub allow_changing: bool,
+    /// Make the directories that lead to the name at the daemon, where they are missing.
+    pub parents: bool,
 }
 
 impl From<CopyOptions> for PutOptions {
     fn from(options: CopyOptions) -> Self {
-        let CopyOptions { replace, restart, preserve, verify, delta, in_place, .. } = options;
-        Self { replace, restart, preserve, verify, delta, in_place, trial: false }
+        let CopyOptions { replace, restart, preserve, verify, delta, in_place, parents, .. } = options;
+        Self { replace, restart, preserve, verify, delta, in_place, trial: false, parents }
     }
 }
 

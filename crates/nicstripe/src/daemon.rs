@@ -9,6 +9,7 @@ mod handle;
 mod limits;
 mod listeners;
 mod metrics;
+mod objects;
 mod refusals;
 mod service;
 mod trees;

@@ -1,6 +1,6 @@
 //! Errors, by who must act.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use nicstripe_proto::{Digest, FailCode, NameError, name::printable};
 
@@ -17,7 +17,7 @@ pub enum Error {
         host: String,
         /// What the resolver said.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A link that was named cannot be used. Act: whoever named it.
     #[error("link {link} cannot be used: {why}")]
@@ -48,7 +48,7 @@ pub enum Error {
         address: SocketAddr,
         /// What the system said.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Every link was lost and none came back. Act: as for [`Error::Connect`]; a rerun resumes.
     #[error("no link to {host} for {waited:?}")]
@@ -133,7 +133,7 @@ pub enum Error {
         what: &'static str,
         /// What the system said.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// What ended a pipe: what went through it cannot be had again, so that nothing goes on where it ended. Act: as for what it says, then start
     /// over.
@@ -160,6 +160,33 @@ impl Error {
         }
     }
 
+    /// Whether the same call may do what it did not if it is made again later, without anybody changing anything: the daemon or its cables were
+    /// away, it had too much to do, or what was read changed meanwhile. What a call has changed before it failed it may have changed for
+    /// good: a file that was to be removed may be gone.
+    ///
+    /// ```
+    /// let error = nicstripe::Error::Cancelled { resumable: true };
+    /// assert!(error.is_resumable() && !error.is_retryable(), "whoever interrupted it knows why");
+    /// ```
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Abandoned { .. } | Self::Ended { .. } | Self::Refused { .. } | Self::Digest { .. } => true,
+            Self::Pipe(error) => error.is_retryable(),
+            _ => matches!(self.fail_code(), Some(FailCode::Busy | FailCode::SourceChanged | FailCode::Digest)),
+        }
+    }
+
+    /// Whether nothing has the name that was asked for.
+    ///
+    /// ```
+    /// let text = "cannot look at \"x\": entity not found".to_owned();
+    /// let error = nicstripe::Error::Peer { host: "nas".into(), code: nicstripe::FailCode::NotFound, text, resumable: false };
+    /// assert!(error.is_not_found() && !error.is_retryable());
+    /// ```
+    pub fn is_not_found(&self) -> bool {
+        self.fail_code() == Some(FailCode::NotFound)
+    }
+
     /// What kind of failure it is at either end's files, where it is one.
     pub fn fail_code(&self) -> Option<FailCode> {
         match self {
@@ -169,5 +196,20 @@ impl Error {
             Self::Pipe(error) => error.fail_code(),
             _ => None,
         }
+    }
+}
+
+/// With the error in it, and of the kind of its [`fail_code`](Error::fail_code).
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.fail_code() {
+            Some(FailCode::NotFound) => io::ErrorKind::NotFound,
+            Some(FailCode::Exists) => io::ErrorKind::AlreadyExists,
+            Some(FailCode::Refused) => io::ErrorKind::PermissionDenied,
+            Some(FailCode::NoSpace) => io::ErrorKind::StorageFull,
+            Some(FailCode::Busy) => io::ErrorKind::ResourceBusy,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }

@@ -58,8 +58,8 @@ pub mod trust;
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
     client::{
-        Client, ClientBuilder, CopyOptions, LinkReason, LinkRemedy, LinkSurvey, MOST_TRANSFERS, PIPE_WINDOW, SurveyedLink, Transfer,
-        UnusedInterface,
+        Client, ClientBuilder, CopyOptions, Entries, Entry, Kind, LinkReason, LinkRemedy, LinkSurvey, MOST_TRANSFERS, ObjectReader,
+        ObjectWriter, PIPE_WINDOW, Stat, SurveyedLink, Transfer, UnusedInterface,
     },
     daemon::{Daemon, DaemonBuilder, DaemonHandle, Direction, Histogram, InterfaceBytes, Limits, ListenAddress, Metrics, PathCounts},
     error::Error,

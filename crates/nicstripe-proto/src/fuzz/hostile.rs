@@ -319,6 +319,7 @@ impl Victim {
                 entry: None,
                 compress: false,
                 allow_changing: false,
+                range: None,
             }),
             _ => {
                 let offer = self.offer(transfer, tape);

@@ -100,7 +100,15 @@ impl Pair {
                 let put = Put { name, offer: pair.offer(), options: PutOptions::default(), into: None, entry: None };
                 pair.sides[0].session.put(put).expect("an honest offer");
             }
-            _ => pair.sides[0].session.get(Get { transfer: T, name, limit_bps: None, entry: None, compress: false, allow_changing: false }),
+            _ => pair.sides[0].session.get(Get {
+                transfer: T,
+                name,
+                limit_bps: None,
+                entry: None,
+                compress: false,
+                allow_changing: false,
+                range: None,
+            }),
         }
         pair.connect(PathId(0));
         pair

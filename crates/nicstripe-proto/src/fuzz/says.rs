@@ -80,6 +80,7 @@ impl Tape<'_> {
                 entry: self.entry(),
                 compress: self.is(),
                 allow_changing: self.is(),
+                range: None,
             }),
             2 => Message::Offer(self.offer(transfer)),
             3 => Message::Accept(Accept { transfer, have: self.haves(), window: self.option(), delta: self.option() }),

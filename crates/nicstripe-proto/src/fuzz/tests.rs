@@ -169,7 +169,10 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 entry,
             }),
         ),
-        ("get", Message::Get(Get { transfer, name: name("a"), limit_bps: Some(1), entry, compress: true, allow_changing: true })),
+        (
+            "get",
+            Message::Get(Get { transfer, name: name("a"), limit_bps: Some(1), entry, compress: true, allow_changing: true, range: None }),
+        ),
         ("offer", Message::Offer(offer(Some(OfferKind::Pipe)))),
         (
             "accept",

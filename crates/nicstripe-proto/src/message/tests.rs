@@ -25,6 +25,7 @@ fn messages_are_pinned_byte_for_byte() {
         entry: None,
         compress: false,
         allow_changing: false,
+        range: None,
     });
     assert_eq!(hex(&minicbor::to_vec(&get).unwrap()), "820181a2000101814161");
     let committed = Message::Committed(Committed { transfer: TransferId(2), digest: Digest([3; 32]) });
@@ -104,7 +105,7 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
         (Message::Offer(offer(Some(OfferKind::Parcels))), format!("820281a5{offer_hex}0402")),
         (Message::Put(put), format!("820081a40081416101a4{offer_hex}02{options_hex}04820219012c")),
         (
-            Message::Get(Get { transfer, name, limit_bps: None, entry, compress: false, allow_changing: false }),
+            Message::Get(Get { transfer, name, limit_bps: None, entry, compress: false, allow_changing: false, range: None }),
             "820181a300010181416103820219012c".into(),
         ),
         (Message::Accept(Accept { transfer, have: Vec::new(), window: Some(64), delta: None }), "820381a300010180021840".into()),
@@ -209,7 +210,7 @@ fn what_spares_bytes_is_pinned_byte_for_byte() {
     pinned(Message::Values(values), &format!("820e81a300010181820201025820{}", "07".repeat(32)));
     pinned(Message::Keep(Keep { transfer, ranges: vec![(2, 3)] }), "820f81a2000101818202 03".replace(' ', "").as_str());
     let name = Name::new(["a"]).unwrap();
-    let get = Get { transfer, name, limit_bps: None, entry: None, compress: true, allow_changing: true };
+    let get = Get { transfer, name, limit_bps: None, entry: None, compress: true, allow_changing: true, range: None };
     pinned(Message::Get(get), "820181a400010181416104f505f5");
     let options = PutOptions { delta: true, in_place: true, ..PutOptions::default() };
     assert_eq!(hex(&minicbor::to_vec(options).unwrap()), "a600f401f402f403f404f505f5");
@@ -242,6 +243,7 @@ fn cut_or_garbled_messages_are_errors_not_panics() {
         entry: None,
         compress: false,
         allow_changing: false,
+        range: None,
     }))
     .unwrap();
     for len in 0..bytes.len() {

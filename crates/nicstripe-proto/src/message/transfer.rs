@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{EntryRef, is_unset};
+use super::{EntryRef, GetRange, is_unset};
 use crate::{
     extent::ChunkId,
     hash_tree::{ChainingValue, Digest, Subtree},
@@ -61,6 +61,10 @@ pub struct PutOptions {
     #[n(6)]
     #[cbor(default, skip_if = "is_unset")]
     pub trial: bool,
+    /// Make the directories that lead to the name, where they are missing.
+    #[n(7)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub parents: bool,
 }
 
 /// Body of [`crate::Message::Get`].
@@ -87,6 +91,9 @@ pub struct Get {
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub allow_changing: bool,
+    /// Only this part of the file, which is then the whole of the transfer: its size, chunks and digest are those of the part.
+    #[n(6)]
+    pub range: Option<GetRange>,
 }
 
 /// A file that a sender holds open.

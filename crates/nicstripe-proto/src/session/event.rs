@@ -9,7 +9,7 @@ use crate::{
     hash_tree::Subtree,
     hole::HoleMap,
     load::LoadOrder,
-    message::{BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree},
+    message::{Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree},
     path::{PathId, PathLoss, PathState},
     session::TransferId,
     tree::TreeMessage,
@@ -149,6 +149,10 @@ pub enum Event {
     /// The peer says something of a bench. On [`BenchBody::Stop`]: take the last sample, call [`crate::Session::end_run`] and tell that it
     /// is stopped.
     Bench(BenchBody),
+    /// Daemon only: the client asks this; call [`crate::Session::answer`].
+    Asked(Ask),
+    /// Client only: the daemon answers what was asked.
+    Answered(Answer),
     /// Client only: the daemon's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
     /// Daemon only: connections will come from these addresses.

@@ -40,6 +40,8 @@ impl Session {
             Message::Keep(keep) => self.handle_keep(keep, now)?,
             Message::Committed(committed) => self.handle_committed(committed)?,
             Message::Bench(body) => self.handle_bench(body)?,
+            Message::Ask(ask) => self.handle_ask(ask)?,
+            Message::Answer(answer) => self.handle_answer(answer)?,
             Message::Fail(fail) => {
                 if self.is_under_way(fail.transfer) {
                     self.end(fail.transfer);

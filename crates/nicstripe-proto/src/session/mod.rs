@@ -5,6 +5,7 @@
 //! there are none, then each path whose connection has room; then sleep until [`poll_timeout`](Session::poll_timeout) at the latest and call
 //! [`handle_timeout`](Session::handle_timeout).
 
+mod asks;
 mod chunks;
 mod event;
 mod load;
@@ -20,13 +21,13 @@ use std::{
 
 use minicbor::{Decode, Encode};
 
+use self::{asks::Asks, load::Bench, transfers::Transfer, turns::Turns};
 pub use self::{
     chunks::Incoming,
     event::{Event, Transmit},
     transfers::{MAX_OPEN_TRANSFERS, TransferStats, failure},
     unsent::{Acceptance, Offering},
 };
-use self::{load::Bench, transfers::Transfer, turns::Turns};
 use crate::{
     frame::Frame,
     grid::MOST_SIZE,
@@ -143,6 +144,22 @@ pub enum PathError {
     /// A file or chunk size that the protocol does not have.
     #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]
     ChunkSize(u8),
+    /// An ask that may not be asked now.
+    #[error("peer asked {id} {what}")]
+    Ask {
+        /// The ask's number.
+        id: u32,
+        /// What was wrong with it.
+        what: &'static str,
+    },
+    /// An answer to what was not asked.
+    #[error("peer answered ask {id} {what}")]
+    Answer {
+        /// The ask's number.
+        id: u32,
+        /// What was wrong with it.
+        what: &'static str,
+    },
     /// A file of a size that no file has.
     #[error("peer offered a file of {0} bytes, the limit is {MOST_SIZE}")]
     FileSize(u64),
@@ -193,6 +210,7 @@ pub struct Session {
     /// When an idle path may have a late chunk to send.
     hedge_at: Option<Instant>,
     bench: Bench,
+    asks: Asks,
 }
 
 impl Session {
@@ -217,6 +235,7 @@ impl Session {
             paced_until: None,
             hedge_at: None,
             bench: Bench::default(),
+            asks: Asks::default(),
         }
     }
 

@@ -371,11 +371,16 @@ pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
 /// Returns the failure to tell a peer whose transfer cannot go on for a reason of ours.
 pub fn failure(transfer: TransferId, code: FailCode, text: impl Into<String>, resumable: bool) -> Fail {
     let mut text: String = text.into();
+    cut(&mut text);
+    Fail { transfer, code, text, resumable }
+}
+
+/// Cuts a failure's text where it is too long.
+pub(super) fn cut(text: &mut String) {
     if text.len() > MAX_FAIL_TEXT {
         let end = (0..=MAX_FAIL_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);
     }
-    Fail { transfer, code, text, resumable }
 }
 
 /// Most transfers of a session that may be under way at once: far more than files that a copy keeps open (picked by eye).

@@ -107,6 +107,8 @@ impl Lab {
         }
         let (now, grid) = (self.now(), self.contents.grid);
         match work {
+            // Nobody waits for what was opened too late.
+            Work::OpenTarget(transfer) | Work::OpenSource(transfer) if !self.peer(end).session.is_under_way(transfer) => {}
             Work::OpenTarget(transfer) => {
                 let have = self.lie.take().unwrap_or_else(|| self.peer(end).disk.journal.clone());
                 let delta = self.old.as_ref().map(|old| old.keys().last().map_or(0, |last| last.0 + 1));
@@ -394,7 +396,12 @@ impl Lab {
                 peer.finish(transfer, Outcome::Committed(digest));
                 assert_eq!(self.receiver().disk.committed, Some(digest), "told to be durable, and is not");
             }
-            Wanted::Failed(fail) => peer.finish(fail.transfer, Outcome::FailedThere(fail.code)),
+            Wanted::Failed(fail) => {
+                peer.finish(fail.transfer, Outcome::FailedThere(fail.code));
+                if fail.code == FailCode::Cancelled {
+                    self.let_go(end, fail.transfer);
+                }
+            }
             Wanted::Abandoned => {
                 assert!(!peer.abandoned, "abandoned twice");
                 peer.abandoned = true;

@@ -214,7 +214,7 @@ impl Lab {
                 self.peers[0].session.put(put).unwrap();
             }
             Direction::Get => {
-                let get = Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false };
+                let get = Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false, range: None };
                 self.peers[0].session.get(get);
             }
         }
@@ -262,6 +262,52 @@ impl Lab {
             self.peers[end as usize] = new;
         }
         self.start();
+    }
+
+    /// The client's owner gives up the transfer, unless it has ended there; says whether it had not.
+    pub(crate) fn cancel(&mut self) -> bool {
+        let transfer = self.transfer;
+        if self.peers[0].outcomes.contains_key(&transfer) {
+            return false;
+        }
+        self.fail(End::A, transfer, FailCode::Cancelled);
+        self.let_go(End::A, transfer);
+        self.pump_both();
+        true
+    }
+
+    /// What was written of a transfer that has failed becomes durable, so that another goes on from there.
+    pub(crate) fn let_go(&mut self, end: End, transfer: TransferId) {
+        if end != self.direction.sender().other() || self.live.is_some() {
+            return;
+        }
+        let grid = self.contents.grid;
+        let of_it =
+            |job: &Job| matches!(job, Job::Work { work: Work::Sync { transfer: of, .. }, end: at, .. } if *of == transfer && *at == end);
+        let under_way: Vec<u64> = self.jobs.iter().filter(|(_, job)| of_it(job)).map(|(number, _)| *number).collect();
+        for number in under_way {
+            if let Some(Job::Work { work: Work::Sync { subtrees, .. }, .. }) = self.jobs.remove(&number) {
+                self.peer_mut(end).disk.sync(grid, &subtrees);
+            }
+        }
+        let peer = self.peer_mut(end);
+        if let Some(subtrees) = peer.session.take_unsynced(transfer) {
+            peer.disk.sync(grid, &subtrees);
+        }
+        peer.disk.restart();
+    }
+
+    /// Whether the file of a transfer is being given its name, whatever became of the transfer.
+    pub(crate) fn is_committing(&self) -> bool {
+        self.jobs.values().any(|job| matches!(job, Job::Work { work: Work::Commit { .. }, .. }))
+    }
+
+    /// Somebody takes away what was delivered, and there is a new file to send.
+    pub(crate) fn forget_delivered(&mut self) {
+        let receiver = self.direction.sender().other();
+        let disk = &mut self.peer_mut(receiver).disk;
+        (disk.written, disk.journal, disk.durable, disk.committed) = Default::default();
+        disk.restart();
     }
 
     /// The syncs that are under way.

@@ -116,7 +116,7 @@ pub(crate) fn put(transfer: TransferId) -> Put {
 
 pub(crate) fn get(transfer: TransferId) -> Message {
     let name = Name::new(["a"]).unwrap();
-    Message::Get(Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false })
+    Message::Get(Get { transfer, name, limit_bps: None, entry: None, compress: false, allow_changing: false, range: None })
 }
 
 pub(crate) fn accept(transfer: TransferId) -> Message {

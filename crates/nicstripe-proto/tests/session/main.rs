@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cancels;
 mod delta;
 mod disk;
 mod drive;

@@ -59,7 +59,8 @@ impl Swept {
     /// What it has found until now; nothing where nothing was measured.
     fn found(&self) -> Option<Sweep> {
         let outcome = self.planner.outcome();
-        let stopped = if self.is_late && outcome.stopped == Stopped::Early { Stopped::Budget } else { outcome.stopped };
+        // Also where all that was left is to look again at what was slow.
+        let stopped = if self.is_late { Stopped::Budget } else { outcome.stopped };
         let is_something = !outcome.points.is_empty() || outcome.stopped == Stopped::Failed;
         is_something.then(|| Sweep { stopped: stopped.to_string(), ..Sweep::of(self.kind, self.link, outcome) })
     }
@@ -227,5 +228,24 @@ mod tests {
         }
         assert_eq!(swept.found().map(|sweep| sweep.stopped), Some("the time was up".into()));
         assert!(swept.is_incomplete());
+    }
+
+    #[test]
+    fn a_sweep_without_the_time_to_look_again_says_that_its_time_was_up() {
+        let mut swept = Swept::new(SweepKind::Message, Some(1), Planner::Message(MessageSweep::new(None, None, Duration::from_secs(60))));
+        while let Some(point) = swept.planner.next() {
+            let size = point.size.unwrap();
+            let is_slow = size == 4096;
+            // It is looked at again when all others are measured.
+            if is_slow && swept.known(&point).is_some_and(|known| known.rate.n >= 3) {
+                break;
+            }
+            let time = Duration::from_nanos(10_000 + size * if is_slow { 100 } else { 1 });
+            let rate = BitRate::from_bytes_over(size, time);
+            swept.planner.record(&point, Measured { rate, elapsed: time, time: Some(time), ..Measured::default() });
+        }
+        assert_ne!(swept.planner.outcome().stopped, Stopped::Early);
+        swept.is_late = true;
+        assert_eq!(swept.found().map(|sweep| sweep.stopped), Some("the time was up".into()));
     }
 }

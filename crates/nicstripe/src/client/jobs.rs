@@ -10,7 +10,7 @@ use std::{
 
 use nicstripe_proto::{
     BitRate, ChunkSize, Name, Offer, SourceIdentity, TransferId,
-    message::{EntryRef, Get, OfferKind, Put, PutOptions},
+    message::{EntryRef, Get, GetRange, OfferKind, Put, PutOptions},
     tree::EntryId,
 };
 use tokio::{
@@ -18,11 +18,15 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{CopyOptions, Inner, LiveSession, trees};
+use super::{
+    CopyOptions, Inner, LiveSession,
+    feed::{Feed, Read, Written},
+    trees,
+};
 use crate::{
     error::Error,
     file::{ReadOptions, Source},
-    session::{Alone, Command, GetInto, LocalTarget, Outcome, PutFrom, Tally, Waiter, offer_of},
+    session::{Alone, Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, Tally, Waiter, offer_of},
     tree::TreeOptions,
 };
 
@@ -37,6 +41,8 @@ pub(super) enum Job {
     Tree(TreeJob, TreeOptions),
     /// Bytes of unknown length; nothing once they are under way, as they cannot be had again.
     Pipe(Mutex<Option<PipeJob>>, CopyOptions),
+    /// Bytes that are read or written by a task; nothing once they are under way.
+    Object(Mutex<Option<ObjectJob>>, CopyOptions),
 }
 
 /// A tree to copy.
@@ -52,6 +58,13 @@ pub(super) enum PipeJob {
     Get { name: Name, writer: Box<dyn io::Write + Send> },
 }
 
+/// An object to read or write.
+#[derive(Debug)]
+pub(super) enum ObjectJob {
+    Read { name: Name, range: Option<GetRange>, to: mpsc::Sender<Read> },
+    Write { name: Name, from: mpsc::Receiver<Written> },
+}
+
 /// What every transfer of a tree is asked with.
 pub(super) struct Asked {
     pub(super) transfer: TransferId,
@@ -62,17 +75,28 @@ pub(super) struct Asked {
 }
 
 impl Job {
+    pub(super) fn object(object: ObjectJob, options: CopyOptions) -> Self {
+        Self::Object(Mutex::new(Some(object)), options)
+    }
+
+    /// Whether it may be one of very many, of which nobody wants to know what each cable did.
+    pub(super) fn is_object(&self) -> bool {
+        matches!(self, Self::Object(..))
+    }
+
     pub(super) fn is_get(&self) -> bool {
         match self {
             Self::Get { .. } | Self::Tree(TreeJob::Get { .. }, _) => true,
             Self::Put { .. } | Self::Tree(TreeJob::Put { .. }, _) => false,
+            // Of one nobody looks at what the interfaces received.
+            Self::Object(..) => false,
             Self::Pipe(pipe, _) => matches!(*pipe.lock().unwrap_or_else(PoisonError::into_inner), Some(PipeJob::Get { .. })),
         }
     }
 
     /// Whether another attempt goes on where this one ended.
     pub(super) fn can_be_tried_again(&self) -> bool {
-        !matches!(self, Self::Pipe(..))
+        !matches!(self, Self::Pipe(..) | Self::Object(..))
     }
 
     /// Opens what has to be open before the peer is asked, and says what the session has to do.
@@ -84,15 +108,15 @@ impl Job {
         restart: bool,
         alone: Alone,
         waiter: Waiter,
-    ) -> Result<Command, Error> {
+    ) -> Result<(Command, Feed), Error> {
         let limit_bps = inner.settings.bandwidth.map(|BitRate(bps)| bps);
         let peer_key = *session.key.as_bytes();
         let with = |options: CopyOptions| PutOptions { restart: options.restart || restart, ..options.into() };
-        Ok(match self {
+        let command = match self {
             Self::Put { source: path, name, options, trial } => {
                 let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
                 let opened = path.clone();
-                let reading = ReadOptions { allow_changing: options.allow_changing, compress: options.compress };
+                let reading = ReadOptions { allow_changing: options.allow_changing, compress: options.compress, range: None };
                 let source = Arc::new(inner.pool.call(move || Source::open(&opened, reading)).await.ok_or_else(io_threads_gone)??);
                 let put = Put {
                     into: name.is_some().then(|| own_name.clone()),
@@ -108,25 +132,17 @@ impl Job {
                 let path = if target.is_dir() { target.join(own_name) } else { target.clone() };
                 let target = LocalTarget { path, options: PutOptions { trial: *trial, ..with(*options) }, peer_key };
                 let CopyOptions { compress, allow_changing, .. } = *options;
-                let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None, compress, allow_changing });
+                let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None, compress, allow_changing, range: None });
                 Command::Get { transfer, into: GetInto::File { get, target }, waiter }
             }
             Self::Pipe(pipe, options) => match pipe.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(PipeJob::Put { reader, name }) => {
-                    let offer = Offer {
-                        transfer,
-                        source: SourceIdentity::default(),
-                        chunk_log2: ChunkSize::DEFAULT.log2(),
-                        mode: 0o666,
-                        kind: Some(OfferKind::Pipe),
-                        data: None,
-                    };
-                    let put = Box::new(Put { name, offer, options: with(*options), into: None, entry: None });
+                    let put = Box::new(Put { name, offer: open_ended(transfer), options: with(*options), into: None, entry: None });
                     Command::Put { transfer, from: PutFrom::Pipe { reader, put }, waiter }
                 }
                 Some(PipeJob::Get { name, writer }) => {
                     let CopyOptions { compress, allow_changing, .. } = *options;
-                    let get = Box::new(Get { transfer, name, limit_bps, entry: None, compress, allow_changing });
+                    let get = Box::new(Get { transfer, name, limit_bps, entry: None, compress, allow_changing, range: None });
                     Command::Get { transfer, into: GetInto::Pipe { get, writer }, waiter }
                 }
                 None => return Err(Error::Cancelled { resumable: false }),
@@ -139,7 +155,24 @@ impl Job {
                 let asked = Asked { transfer, peer_key, limit_bps, alone, waiter };
                 trees::get(asked, sources, target, *as_name, options)?
             }
-        })
+            Self::Object(object, options) => match object.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(ObjectJob::Write { name, from }) => {
+                    let put = Box::new(Put { name, offer: open_ended(transfer), options: with(*options), into: None, entry: None });
+                    let (giver, taken) = oneshot::channel();
+                    let command = Command::Put { transfer, from: PutFrom::Writer { giver, put }, waiter };
+                    return Ok((command, Feed::Writer { from, giver: taken }));
+                }
+                Some(ObjectJob::Read { name, range, to }) => {
+                    let (reader, from) = mpsc::unbounded_channel();
+                    let CopyOptions { compress, allow_changing, .. } = *options;
+                    let get = Box::new(Get { transfer, name, limit_bps, entry: None, compress, allow_changing, range });
+                    let command = Command::Get { transfer, into: GetInto::Reader { get, reader }, waiter };
+                    return Ok((command, Feed::Reader { from, to }));
+                }
+                None => return Err(Error::Cancelled { resumable: false }),
+            },
+        };
+        Ok((command, Feed::None))
     }
 
     /// Moves the entries of a tree that are transfers of their own, until the tree itself has its answer.
@@ -161,7 +194,7 @@ impl Job {
                 && let Some(id) = waiting.pop_front()
             {
                 let (reply, end) = oneshot::channel();
-                let waiter = Waiter { reply, events: None };
+                let waiter = Waiter { reply, events: None, progress: SharedProgress::default() };
                 let mut numbers = inner.numbers.lock().await;
                 let (transfer, entry) = (numbers.next(), EntryRef { tree, id });
                 let command = match job {
@@ -192,6 +225,18 @@ impl Numbers {
     pub(super) fn next(&mut self) -> TransferId {
         self.0 = self.0.wrapping_add(1);
         TransferId(self.0)
+    }
+}
+
+/// The offer of bytes of unknown length.
+fn open_ended(transfer: TransferId) -> Offer {
+    Offer {
+        transfer,
+        source: SourceIdentity::default(),
+        chunk_log2: ChunkSize::DEFAULT.log2(),
+        mode: 0o666,
+        kind: Some(OfferKind::Pipe),
+        data: None,
     }
 }
 

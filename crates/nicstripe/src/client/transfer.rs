@@ -1,8 +1,10 @@
 //! A transfer at work: attempts until it is done, or cannot be done.
 
 use std::{
-    pin::pin,
+    future::poll_fn,
+    pin::{Pin, pin},
     sync::Arc,
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -13,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     CLOSE_TIMEOUT, Inner,
     carried::{self, Carried},
+    feed::{self, Feed},
     jobs::Job,
 };
 use crate::{
     error::Error,
-    event::{Event, LinkState},
+    event::{Event, LinkState, Progress},
     report::{Limit, Report, limit},
-    session::{Command, Outcome, Tally, Waiter},
+    session::{Command, Outcome, SharedProgress, Tally, Waiter},
 };
 
 /// A transfer that runs. Dropping it interrupts it; it can be resumed.
@@ -27,20 +30,43 @@ use crate::{
 pub struct Transfer {
     events: mpsc::Receiver<Event>,
     cancel: CancellationToken,
+    progress: SharedProgress,
     task: tokio::task::JoinHandle<Result<Report, Error>>,
+    /// Whether the task has said what became of it, which it does once.
+    is_over: bool,
+    /// Whether it goes on when it is dropped.
+    goes_on: bool,
 }
 
 impl Transfer {
     pub(super) fn start(inner: Arc<Inner>, job: Job) -> Self {
         let (events, receiver) = mpsc::channel(EVENTS);
         let cancel = CancellationToken::new();
-        let run = Run { inner, job, restart: false, events, cancel: cancel.clone(), started: Instant::now() };
-        Self { events: receiver, cancel, task: tokio::spawn(run.run()) }
+        let progress = SharedProgress::default();
+        let run = Run { inner, job, restart: false, events, progress: progress.clone(), cancel: cancel.clone(), started: Instant::now() };
+        Self { events: receiver, cancel, progress, task: tokio::spawn(run.run()), is_over: false, goes_on: false }
     }
 
     /// Returns the next event, or `None` when the transfer has ended. Cancel safe.
     pub async fn next_event(&mut self) -> Option<Event> {
         self.events.recv().await
+    }
+
+    /// Returns how far it is: of the last tenth of a second while it runs, and all of it once it is done. Needs no reader of events.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use nicstripe::CopyOptions;
+    /// let transfer = client.put("disk.img".as_ref(), None, CopyOptions::default());
+    /// tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    /// let progress = transfer.progress();
+    /// println!("{} of {} bytes", progress.bytes, progress.size);
+    /// transfer.finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn progress(&self) -> Progress {
+        self.progress.get()
     }
 
     /// Interrupts it: what was written becomes durable, so that a rerun goes on from there.
@@ -56,16 +82,37 @@ impl Transfer {
     /// Waits for its end: `Ok` means that the whole file is durable at the receiver under its name.
     pub async fn finish(mut self) -> Result<Report, Error> {
         self.events.close();
-        match (&mut self.task).await {
-            Ok(result) => result,
-            Err(error) => Err(Error::System { what: "run the transfer", source: std::io::Error::other(error) }),
+        poll_fn(|cx| self.poll_end(cx)).await
+    }
+
+    /// The same, for what is polled. Asked again after the end it says that the transfer was cancelled.
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Report, Error>> {
+        if self.is_over {
+            return Poll::Ready(Err(Error::Cancelled { resumable: false }));
         }
+        let ended = ready!(Pin::new(&mut self.task).poll(cx));
+        self.is_over = true;
+        let fault = |error| Error::System { what: "run the transfer", source: std::io::Error::other(error) };
+        Poll::Ready(ended.unwrap_or_else(|error| Err(fault(error))))
+    }
+
+    /// Waits for the error of a transfer that takes nothing any more.
+    pub(super) fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        let ended = ready!(self.poll_end(cx));
+        Poll::Ready(ended.err().unwrap_or(Error::Cancelled { resumable: false }))
+    }
+
+    /// Lets it end by itself when it is dropped: nothing is missing but its last words.
+    pub(super) fn let_finish(&mut self) {
+        self.goes_on = true;
     }
 }
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.cancel.cancel();
+        if !self.goes_on {
+            self.cancel.cancel();
+        }
     }
 }
 
@@ -76,6 +123,7 @@ struct Run {
     /// Whether what an earlier attempt has received is worthless.
     restart: bool,
     events: mpsc::Sender<Event>,
+    progress: SharedProgress,
     cancel: CancellationToken,
     started: Instant,
 }
@@ -86,6 +134,9 @@ impl Run {
         // The session outlives the transfer; its events do not, so that their reader sees the end.
         if let Some(session) = &*self.inner.session.lock().await {
             session.audience.leave(&self.events);
+        }
+        if let Ok(report) = &result {
+            self.progress.close(report.size);
         }
         result
     }
@@ -162,15 +213,21 @@ impl Run {
         let mut numbers = self.inner.numbers.lock().await;
         let transfer = numbers.next();
         let is_get = self.job.is_get();
-        let waiter = Waiter { reply, events: Some(self.events.clone()) };
-        let command = self.job.command(&self.inner, &session, transfer, self.restart, alone, waiter).await?;
-        let before = Carried::read();
+        let waiter = Waiter { reply, events: Some(self.events.clone()), progress: self.progress.clone() };
+        let (command, feed) = self.job.command(&self.inner, &session, transfer, self.restart, alone, waiter).await?;
+        let before = if self.job.is_object() { Carried::default() } else { Carried::read() };
         if !session.handle.command(command).await {
             return Err(Error::Ended { host: self.inner.host.clone(), why: "before the transfer began".into() });
         }
         drop(numbers);
         *begun = true;
-        let mut moving = pin!(self.job.move_entries(&self.inner, &session, self.restart, transfer, entries, answer));
+        let mut moving = pin!(async {
+            match feed {
+                Feed::None => self.job.move_entries(&self.inner, &session, self.restart, transfer, entries, answer).await,
+                Feed::Reader { from, to } => feed::to_reader(transfer, &session.handle, from, to, answer).await,
+                Feed::Writer { from, giver } => feed::from_writer(&self.inner, from, giver, answer).await,
+            }
+        });
         let result = tokio::select! {
             result = &mut moving => result,
             () = self.cancel.cancelled() => {
@@ -191,6 +248,9 @@ impl Run {
         match result.unwrap_or_else(|_| Err(ended())) {
             Ok((outcome, tally)) => {
                 let mut report = self.report(&outcome, tally, session.routes.as_ref().map_or(0, |routes| routes.count()));
+                if self.job.is_object() {
+                    return Ok(report);
+                }
                 carried::verify(&mut report.links, &before, is_get).await;
                 if let Some(survey) = session.survey().await {
                     report.failed = survey.unused.into_iter().filter(|unused| unused.failed).collect();

@@ -14,7 +14,10 @@ use nicstripe_proto::{
 };
 use tokio::sync::Semaphore;
 
-use super::{Meters, Shared};
+use super::{
+    Meters, Shared,
+    objects::{KeptListings, Listings},
+};
 use crate::{
     bench::{Desk, Ticket},
     file::{Attributes, FileError, ReadOptions, Root, Source, Target, TargetRequest},
@@ -43,6 +46,8 @@ pub(crate) struct Service {
     announcements: Arc<Semaphore>,
     /// One permit for each tree that may run.
     pub(super) trees: Arc<Semaphore>,
+    /// Directories that it is listing.
+    listings: KeptListings,
 }
 
 impl Service {
@@ -65,6 +70,7 @@ impl Service {
             arrivals: Mutex::default(),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
+            listings: KeptListings::default(),
         })
     }
 
@@ -124,6 +130,9 @@ impl Service {
                 .map_err(|error| FileError::new("receive", &put.name, std::io::Error::other(error)).with_code(FailCode::Refused))?,
             _ => put.name.clone(),
         };
+        if put.options.parents {
+            self.make_parents(&name)?;
+        }
         let dir = self.root.open_parent(&name).map_err(|error| FileError::new("open the directory of", &name, error))?;
         let append_only = self.access == trust::Access::AppendOnly;
         let PutOptions { replace, delta, in_place, trial, .. } = put.options;
@@ -182,6 +191,10 @@ impl Service {
 
     pub(super) fn root(&self) -> &Arc<Root> {
         &self.root
+    }
+
+    pub(super) fn listings(&self) -> MutexGuard<'_, Listings> {
+        self.listings.lock()
     }
 
     pub(super) fn key(&self) -> &PublicKey {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::Name;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fsync, mkdirat, openat, openat2, statat};
 
 use super::FileError;
 
@@ -57,7 +57,7 @@ impl Root {
         self.open_beneath(&path, OFlags::DIRECTORY | OFlags::RDONLY)
     }
 
-    /// Makes a directory, and those that lead to it, where they are missing.
+    /// Makes a directory, and those that lead to it, where they are missing. What is made is durable, as far as its file system can tell.
     pub(crate) fn make_directory(&self, name: &Name) -> io::Result<()> {
         let mut path = PathBuf::new();
         for component in name.components().map(OsStr::from_bytes) {
@@ -67,7 +67,10 @@ impl Root {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let parent = self.open_beneath(&parent, OFlags::DIRECTORY | OFlags::RDONLY)?;
                     match mkdirat(&parent, component, Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(rustix::io::Errno::EXIST) => drop(self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)?),
+                        Ok(()) | Err(rustix::io::Errno::EXIST) => {
+                            drop(self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)?);
+                            fsync(&parent)?;
+                        }
                         Err(error) => return Err(error.into()),
                     }
                 }

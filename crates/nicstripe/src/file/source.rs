@@ -3,7 +3,8 @@
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 use nicstripe_proto::{
-    BitRate, ChainingValue, ChunkId, FailCode, Grid, Name, Offering, SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value, name::escaped,
+    BitRate, ChainingValue, ChunkId, FailCode, Grid, HoleMap, Name, Offering, SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value,
+    message::GetRange, name::escaped,
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, openat};
 
@@ -14,7 +15,12 @@ use super::{BufferPool, ChunkBuffer, FileError, Root, compress::Packer, device, 
 pub(crate) struct Source {
     file: File,
     name: String,
+    /// Of a part of the file, with the part's size.
     identity: SourceIdentity,
+    /// Where the part begins.
+    start: u64,
+    /// Bytes of the whole file.
+    whole: u64,
     mode: u32,
     offering: Offering,
     packer: Packer,
@@ -27,6 +33,8 @@ pub(crate) struct ReadOptions {
     pub(crate) allow_changing: bool,
     /// Compress where that pays.
     pub(crate) compress: bool,
+    /// Read only this part.
+    pub(crate) range: Option<GetRange>,
 }
 
 impl Source {
@@ -61,9 +69,17 @@ impl Source {
         }
         // A hint only: assignments are read in order, so the kernel may read ahead further.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
-        let offering = Offering { holes: find_holes(&file, &stat), may_change: options.allow_changing };
+        let whole = identity.size;
+        let (start, size) = match options.range {
+            Some(range) => part_of(range, whole).map_err(|error| FileError::new("send", &name, error).with_code(FailCode::Refused))?,
+            None => (0, whole),
+        };
+        // Those of a part are not where the file has them.
+        let holes = if options.range.is_none() { find_holes(&file, &stat) } else { HoleMap::default() };
+        let offering = Offering { holes, may_change: options.allow_changing };
         let packer = Packer::new(options.compress);
-        Ok(Self { file, name, identity, mode: stat.st_mode & 0o7777, offering, packer })
+        let identity = SourceIdentity { size, ..identity };
+        Ok(Self { file, name, identity, start, whole, mode: stat.st_mode & 0o7777, offering, packer })
     }
 
     pub(crate) fn identity(&self) -> SourceIdentity {
@@ -91,7 +107,7 @@ impl Source {
         let error = |error| FileError::new("read", &self.name, error);
         let extent = grid.extent_of(chunk).ok_or_else(|| error(io::ErrorKind::UnexpectedEof.into()))?;
         let bytes = buffer.bytes_mut(extent.len as usize);
-        self.file.read_exact_at(bytes, extent.offset).map_err(|cause| match cause.kind() {
+        self.file.read_exact_at(bytes, self.start + extent.offset).map_err(|cause| match cause.kind() {
             io::ErrorKind::UnexpectedEof => {
                 error(io::Error::other("it became shorter while it was read")).with_code(FailCode::SourceChanged)
             }
@@ -123,13 +139,22 @@ impl Source {
             // Nothing tells whether a device was written to.
             return Ok(());
         }
-        if self.offering.may_change && stat.st_size as u64 >= self.identity.size {
+        if self.offering.may_change && stat.st_size as u64 >= self.start + self.identity.size {
             return Ok(());
         }
         if self.offering.may_change {
             return Err(changed(io::Error::other("it became shorter while it was read")));
         }
-        self.identity.check(&identity_of(&stat)).map_err(|cause| changed(io::Error::other(cause)))
+        let whole = SourceIdentity { size: self.whole, ..self.identity };
+        whole.check(&identity_of(&stat)).map_err(|cause| changed(io::Error::other(cause)))
+    }
+}
+
+/// Returns where a part of a file begins and how many bytes of it there are.
+fn part_of(range: GetRange, size: u64) -> io::Result<(u64, u64)> {
+    match size.checked_sub(range.offset) {
+        Some(rest) => Ok((range.offset, range.len.min(rest))),
+        None => Err(io::Error::other(format!("it has {size} bytes, and what is wanted of it begins at {}", range.offset))),
     }
 }
 

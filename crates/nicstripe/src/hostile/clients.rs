@@ -25,6 +25,7 @@ fn get(transfer: u32, file: &str) -> Message {
         entry: None,
         compress: false,
         allow_changing: false,
+        range: None,
     })
 }
 

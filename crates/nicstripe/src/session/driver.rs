@@ -1,6 +1,7 @@
 //! The loop of one session.
 
 mod account;
+mod asks;
 mod bench;
 mod ends;
 mod paths;
@@ -20,8 +21,9 @@ use nicstripe_proto::{
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::asks::AskReply;
 pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
-use self::{account::Account, bench::Bench, ends::Ends};
+use self::{account::Account, asks::Asks, bench::Bench, ends::Ends};
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
@@ -109,6 +111,7 @@ pub(crate) struct Driver {
     next_generation: u64,
     started: Instant,
     bench: Bench,
+    asks: Asks,
 }
 
 impl Driver {
@@ -137,6 +140,7 @@ impl Driver {
             next_generation: 0,
             started: now,
             bench: Bench::default(),
+            asks: Asks::default(),
             config,
         };
         let ending = Ending(handle.clone());
@@ -198,6 +202,7 @@ impl Driver {
             Input::Tree { transfer, said } => self.on_tree_said(transfer, said),
             Input::TreeReady { transfer, result } => self.on_tree_ready(transfer, result),
             Input::AloneOpened { transfer, options, result } => self.on_alone_opened(transfer, options, result),
+            Input::Done { ask, answer } => self.on_done(ask, answer),
             Input::Command(command) => self.on_command(command, now),
             Input::Carrier { interface, up } => self.on_carrier(&interface, up, now),
         }
@@ -215,6 +220,7 @@ impl Driver {
             }
             Command::Put { transfer, from, waiter } => self.put(transfer, from, waiter),
             Command::Get { transfer, into, waiter } => self.get(transfer, into, waiter),
+            Command::Ask { ask, reply } => self.ask(ask, reply),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),
@@ -363,6 +369,8 @@ impl Driver {
             }
             Wanted::Holes { transfer, holes } => self.works.make_holes(transfer, holes),
             Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
+            Wanted::Asked(ask) => self.serve_ask(ask),
+            Wanted::Answered(answer) => self.on_answered(answer),
             Wanted::Bench(body) => self.on_bench_said(body, now),
             Wanted::Completed(complete) => self.waiters.told_streams(complete.transfer, &complete.streams),
             Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),
@@ -382,7 +390,7 @@ impl Driver {
             }
             Wanted::Abandoned => {
                 let (host, waited) = (&self.config.host, self.config.session.patience);
-                self.waiters.end_all(|| Error::Abandoned { host: host.clone(), waited });
+                Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Abandoned { host: host.clone(), waited });
                 self.closing = Some(CloseCode::Cancelled);
             }
             Wanted::PeerInterfaces(interfaces) => {
@@ -395,7 +403,7 @@ impl Driver {
             }
             Wanted::Closed(code) => {
                 let (host, why) = (&self.config.host, format!("{code:?}").to_lowercase());
-                self.waiters.end_all(|| Error::Ended { host: host.clone(), why: why.clone() });
+                Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Ended { host: host.clone(), why: why.clone() });
                 self.closing = Some(code);
             }
             _ => {}
@@ -418,7 +426,7 @@ impl Driver {
         self.stop_trees();
         self.works.close_sources();
         self.settle().await;
-        self.waiters.end_all(|| Error::Cancelled { resumable: true });
+        Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled { resumable: true });
         self.wait_for_others().await;
         self.close_account(code);
         self.inputs.close();

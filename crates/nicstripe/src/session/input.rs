@@ -7,15 +7,16 @@ use std::{
 
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
-    message::{BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree},
+    message::{AnswerKind, Ask, AskKind, BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree},
     tree::{EntryId, TreeMessage},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    driver::BenchCommand,
-    live::Given,
+    driver::{AskReply, BenchCommand},
+    kept::ToRead,
+    live::{Given, Giver},
     slot::{Established, PathPlan},
     waiters::Waiter,
     work::{LocalTarget, WorkDone},
@@ -51,6 +52,8 @@ pub(crate) enum Input {
     TreeReady { transfer: TransferId, result: Result<ReceiverRun, FileError> },
     /// A tree's sender has opened a file for a transfer of its own, or could not.
     AloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
+    /// What the peer asked is done, or could not be.
+    Done { ask: Ask, answer: AnswerKind },
     /// The session's owner wants something.
     Command(Command),
     /// An interface has lost or got its carrier.
@@ -66,6 +69,8 @@ pub(crate) enum Command {
     Put { transfer: TransferId, from: PutFrom, waiter: Waiter },
     /// Client: ask the daemon for something.
     Get { transfer: TransferId, into: GetInto, waiter: Waiter },
+    /// Client: ask the daemon something about names.
+    Ask { ask: AskKind, reply: AskReply },
     /// Client: interrupt a transfer, so that another attempt goes on with what was written.
     Cancel(TransferId),
     /// End, telling the peer why.
@@ -97,6 +102,8 @@ pub(crate) enum PutFrom {
     File { source: Arc<Source>, put: Box<Put> },
     /// Whatever this gives, until its end.
     Pipe { reader: Box<dyn io::Read + Send>, put: Box<Put> },
+    /// What is given, by whom this is sent to when the daemon takes it.
+    Writer { giver: oneshot::Sender<Giver>, put: Box<Put> },
     /// A tree; what becomes a transfer of its own is told.
     Tree { run: SenderRun, put: Box<PutTree>, alone: Alone },
     /// An entry of a tree that is being sent.
@@ -109,6 +116,8 @@ pub(crate) enum GetInto {
     File { get: Box<Get>, target: LocalTarget },
     /// This, in order.
     Pipe { get: Box<Get>, writer: Box<dyn io::Write + Send> },
+    /// Whoever takes it, in order, and says so.
+    Reader { get: Box<Get>, reader: mpsc::UnboundedSender<ToRead> },
     /// A tree; what becomes a transfer of its own is told.
     Tree { run: ReceiverRun, get: Box<GetTree>, alone: Alone },
     /// An entry of a tree that is being received.
@@ -154,6 +163,7 @@ impl fmt::Debug for PutFrom {
         f.write_str(match self {
             Self::File { .. } => "PutFrom::File",
             Self::Pipe { .. } => "PutFrom::Pipe",
+            Self::Writer { .. } => "PutFrom::Writer",
             Self::Tree { .. } => "PutFrom::Tree",
             Self::Entry { .. } => "PutFrom::Entry",
         })
@@ -165,6 +175,7 @@ impl fmt::Debug for GetInto {
         f.write_str(match self {
             Self::File { .. } => "GetInto::File",
             Self::Pipe { .. } => "GetInto::Pipe",
+            Self::Reader { .. } => "GetInto::Reader",
             Self::Tree { .. } => "GetInto::Tree",
             Self::Entry { .. } => "GetInto::Entry",
         })

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, sync::mpsc as threads, thread};
 
-use nicstripe_proto::{ChunkId, TransferId};
+use nicstripe_proto::{ChunkId, SourceIdentity, TransferId};
 use tokio::sync::mpsc;
 
 use super::input::Input;
@@ -31,6 +31,17 @@ pub(super) struct Kept {
 pub(super) enum Taker {
     Tree(threads::Sender<ReceiverInput>),
     Writer(threads::Sender<ToWrite>),
+    Reader(mpsc::UnboundedSender<ToRead>),
+}
+
+/// What whoever reads is told. There are never more than [`KEPT_CHUNKS`] of them waiting.
+#[derive(Debug)]
+pub(crate) enum ToRead {
+    /// The source is open at the peer, and is this.
+    Begun(SourceIdentity),
+    Chunk(ChunkBuffer),
+    /// Everything has arrived: has to be answered by [`WorkDone::Emptied`].
+    End,
 }
 
 /// What a writer's thread is told.
@@ -54,6 +65,7 @@ impl Kept {
             match &self.taker {
                 Taker::Tree(tree) => drop(tree.send(ReceiverInput::Parcel(buffer))),
                 Taker::Writer(writer) => drop(writer.send(ToWrite::Chunk(buffer))),
+                Taker::Reader(reader) => drop(reader.send(ToRead::Chunk(buffer))),
             }
         }
     }
@@ -63,6 +75,7 @@ impl Kept {
         match &self.taker {
             Taker::Tree(tree) => drop(tree.send(ReceiverInput::End)),
             Taker::Writer(writer) => drop(writer.send(ToWrite::End)),
+            Taker::Reader(reader) => drop(reader.send(ToRead::End)),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe_proto::{ChainingValue, ChunkId, ChunkSize, Grid, TransferId, hash_tree::piece_value};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::{input::Input, work::Fault};
 use crate::file::{BufferPool, ChunkBuffer, FileError};
@@ -83,6 +83,29 @@ impl Giver {
         self.say(Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place }))
     }
 
+    /// Hashes a chunk that is to be given next.
+    pub(crate) fn hash(&self, buffer: ChunkBuffer, last: bool) -> Option<Hashed> {
+        let value = piece_value(Grid::open(ChunkSize::DEFAULT), self.next, buffer.bytes(), last).ok()?;
+        Some(Hashed { buffer, value, last })
+    }
+
+    /// Hands over the next chunk when there is room, without keeping a thread waiting; says whether the transfer goes on.
+    pub(crate) async fn give_hashed(&mut self, hashed: Hashed) -> bool {
+        let Hashed { buffer, value, last } = hashed;
+        let Some(place) = self.room.enter_async().await else { return false };
+        self.next = ChunkId(self.next.0 + 1);
+        self.tell(Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place })).await
+    }
+
+    /// Everything was given.
+    pub(crate) async fn end_of_all(&self) -> bool {
+        self.tell(Given::End).await
+    }
+
+    async fn tell(&self, given: Given) -> bool {
+        self.inputs.send(Input::Given { transfer: self.transfer, given }).await.is_ok()
+    }
+
     pub(crate) fn end(&self, result: Result<(), FileError>) -> bool {
         self.say(result.map_or_else(Given::Failed, |()| Given::End))
     }
@@ -90,6 +113,14 @@ impl Giver {
     fn say(&self, given: Given) -> bool {
         self.inputs.blocking_send(Input::Given { transfer: self.transfer, given }).is_ok()
     }
+}
+
+/// A chunk that was hashed and not given yet.
+#[derive(Debug)]
+pub(crate) struct Hashed {
+    buffer: ChunkBuffer,
+    value: ChainingValue,
+    last: bool,
 }
 
 /// Reads `reader` to its end on a thread of its own.
@@ -152,6 +183,8 @@ pub(super) struct Room(Arc<Places>);
 struct Places {
     state: Mutex<RoomState>,
     changed: Condvar,
+    /// The same for a task that waits. There is one at most.
+    task: Notify,
 }
 
 struct RoomState {
@@ -164,7 +197,11 @@ pub(super) struct Place(Room);
 
 impl Room {
     pub(super) fn new(places: usize) -> Self {
-        Self(Arc::new(Places { state: Mutex::new(RoomState { free: places, is_closed: false }), changed: Condvar::new() }))
+        Self(Arc::new(Places {
+            state: Mutex::new(RoomState { free: places, is_closed: false }),
+            changed: Condvar::new(),
+            task: Notify::new(),
+        }))
     }
 
     /// Waits for a free place; `None` when there will be none.
@@ -173,6 +210,24 @@ impl Room {
         while state.free == 0 && !state.is_closed {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        self.take(state)
+    }
+
+    /// The same, of a task.
+    async fn enter_async(&self) -> Option<Place> {
+        loop {
+            {
+                let state = self.lock();
+                if state.free > 0 || state.is_closed {
+                    return self.take(state);
+                }
+            }
+            // A place that became free since is remembered.
+            self.0.task.notified().await;
+        }
+    }
+
+    fn take(&self, mut state: MutexGuard<'_, RoomState>) -> Option<Place> {
         if state.is_closed {
             return None;
         }
@@ -183,6 +238,7 @@ impl Room {
     fn close(&self) {
         self.lock().is_closed = true;
         self.0.changed.notify_all();
+        self.0.task.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, RoomState> {
@@ -194,6 +250,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.0.lock().free += 1;
         self.0.0.changed.notify_one();
+        self.0.0.task.notify_one();
     }
 }
 

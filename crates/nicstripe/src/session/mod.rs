@@ -20,8 +20,10 @@ pub(crate) use self::{
     audience::Audience,
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
     input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
+    kept::ToRead,
+    live::Giver,
     slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},
-    waiters::Waiter,
-    work::{Access, LocalTarget, Outcome, offer_of},
+    waiters::{SharedProgress, Waiter},
+    work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
 };

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -9,7 +10,11 @@ use nicstripe_proto::{DataHeader, PathId, Session, TransferId, TransferStats, me
 use tokio::sync::{mpsc, oneshot};
 
 use super::{slot::Slot, tally::Tally, work::Outcome};
-use crate::{error::Error, event::Event, tree::port::WalkProgress};
+use crate::{
+    error::Error,
+    event::{Event, Progress},
+    tree::port::WalkProgress,
+};
 
 /// Where the end of a transfer is told, with its numbers.
 pub(crate) type Reply = oneshot::Sender<Result<(Outcome, Tally), Error>>;
@@ -20,6 +25,32 @@ pub(crate) struct Waiter {
     pub(crate) reply: Reply,
     /// Where it is told how far the transfer is, if that matters to it.
     pub(crate) events: Option<mpsc::Sender<Event>>,
+    /// How far it is, for whoever looks.
+    pub(crate) progress: SharedProgress,
+}
+
+/// How far a transfer is: written by its session, read by its owner.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedProgress(Arc<Mutex<Progress>>);
+
+impl SharedProgress {
+    pub(crate) fn get(&self) -> Progress {
+        self.lock().clone()
+    }
+
+    /// All of it is done, of a size that may not have been known.
+    pub(crate) fn close(&self, size: u64) {
+        let mut progress = self.lock();
+        (progress.bytes, progress.size, progress.open) = (size, size, false);
+    }
+
+    fn set(&self, progress: &Progress) {
+        self.lock().clone_from(progress);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Waiter {
@@ -141,6 +172,7 @@ impl Waiters {
             if let Awaited::Whole { waiter, tally } = awaited
                 && let Some(progress) = tally.progress(now, running.get(transfer).map_or(&[], Vec::as_slice), slots)
             {
+                waiter.progress.set(&progress);
                 waiter.tell(Event::Progress(progress));
             }
         }

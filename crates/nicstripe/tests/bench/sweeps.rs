@@ -62,7 +62,7 @@ impl Told {
     #[track_caller]
     fn sweep(&self) -> &Sweep {
         let [sweep] = &self.report.sweeps[..] else { panic!("{:#?}", self.report.sweeps) };
-        assert_eq!(self.report.complete, sweep.stopped != "the time was up", "{sweep:#?}");
+        assert!(!self.report.complete || sweep.stopped != "the time was up", "{sweep:#?}");
         assert!(!sweep.advice.is_empty() && sweep.points.iter().all(|point| point.rate.median_bps > 0), "{sweep:#?}");
         sweep
     }

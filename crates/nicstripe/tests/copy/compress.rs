@@ -13,6 +13,7 @@ const COMPRESS: CopyOptions = CopyOptions {
     in_place: false,
     compress: true,
     allow_changing: false,
+    parents: false,
 };
 
 /// Text whose lines all differ.

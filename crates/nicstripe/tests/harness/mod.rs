@@ -5,7 +5,7 @@
 use std::{path::Path, time::Duration};
 
 use nicstripe::{
-    BenchLimits, BitRate, CancellationToken, Client, Daemon, Digest, Error, Limits, Name, Transfer,
+    BenchLimits, BitRate, CancellationToken, Client, Daemon, DaemonBuilder, Digest, Error, Limits, Name, Transfer,
     trust::{Identity, Peers, PublicLine},
 };
 use tempfile::TempDir;
@@ -37,6 +37,10 @@ impl Served {
     }
 
     async fn start_as(root: TempDir, bench: BenchLimits, limits: Limits) -> Self {
+        Self::start_built(root, |builder| builder.bench(bench).limits(limits)).await
+    }
+
+    pub async fn start_built(root: TempDir, built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Self {
         let (client, daemon) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let trusting = |identity: &Identity, name: &str| {
             let mut peers = Peers::default();
@@ -48,10 +52,8 @@ impl Served {
             .root(root.path().to_owned())
             .port(0)
             .interfaces(vec!["lo".into()])
-            .bench(bench)
-            .limits(limits)
             .identity(daemon.clone());
-        let bound = bound.bind().await.unwrap();
+        let bound = built(bound).bind().await.unwrap();
         let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
         tokio::spawn(bound.run(shutdown.clone()));

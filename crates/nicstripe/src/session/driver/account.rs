@@ -6,7 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_proto::{BitRate, FailCode, PathLoss, TransferId, TransferStats, discovery::TokenBucket, message::CloseCode};
+use nicstripe_proto::{
+    BitRate, FailCode, PathLoss, TransferId, TransferStats,
+    discovery::TokenBucket,
+    message::{AnswerKind, AskKind, CloseCode},
+};
 
 use super::Driver;
 use crate::{
@@ -91,6 +95,27 @@ impl Account {
         }
         if self.jobs.insert(transfer, job).is_some_and(|before| !before.is_entry) {
             self.meters.job_ended();
+        }
+    }
+
+    /// Something that the peer asked about names is done, or could not be: what changes something is told.
+    pub(super) fn answered(&mut self, ask: &AskKind, answer: &AnswerKind) {
+        let (what, name) = match ask {
+            AskKind::List { .. } | AskKind::Stat { .. } => return,
+            AskKind::Remove { name } => ("remove", logged(name).to_string()),
+            AskKind::Rename { from, to, .. } => ("rename", logged(format_args!("{from} -> {to}")).to_string()),
+            AskKind::MakeDir { name } => ("make_dir", logged(name).to_string()),
+        };
+        if !self.records.take(Instant::now()) {
+            self.left_out += 1;
+            return;
+        }
+        self.tell_left_out();
+        match answer {
+            AnswerKind::Failed { code, text } => {
+                tracing::info!(peer = self.peer, what, %name, code = code.word(), error = %logged(text), "refused");
+            }
+            _ => tracing::info!(peer = self.peer, what, %name, "done"),
         }
     }
 

@@ -18,6 +18,8 @@ use nicstripe_proto::{
     tree::{EntryId, TreeMessage},
 };
 
+use tokio::sync::oneshot;
+
 use super::Driver;
 use crate::{
     daemon::Direction,
@@ -25,7 +27,7 @@ use crate::{
     file::{FileError, ReadOptions, Source, Target},
     session::{
         input::{Alone, GetInto, Input, PutFrom, TreeSaid},
-        kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, start_writer},
+        kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, ToRead, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
         ports::{Owner, Port, Receiving},
         waiters::Waiter,
@@ -61,12 +63,14 @@ impl Ends {
 
 enum Start {
     Pipe(Box<dyn io::Read + Send>),
+    Writer(oneshot::Sender<Giver>),
     Tree(SenderRun, Option<Alone>),
 }
 
 enum Await {
     File(LocalTarget),
     Pipe(Box<dyn io::Write + Send>),
+    Reader(tokio::sync::mpsc::UnboundedSender<ToRead>),
     Tree(ReceiverRun, Alone),
     Entry(EntryRef, PutOptions),
 }
@@ -111,6 +115,10 @@ impl Driver {
                 self.ends.starting.insert(transfer, Start::Pipe(reader));
                 self.offer_put(*put);
             }
+            PutFrom::Writer { giver, put } => {
+                self.ends.starting.insert(transfer, Start::Writer(giver));
+                self.offer_put(*put);
+            }
             PutFrom::Tree { run, put, alone } => {
                 self.ends.starting.insert(transfer, Start::Tree(run, Some(alone)));
                 self.session.put_tree(*put);
@@ -142,6 +150,10 @@ impl Driver {
                 self.ends.awaited.insert(transfer, Await::Pipe(writer));
                 self.session.get(*get);
             }
+            GetInto::Reader { get, reader } => {
+                self.ends.awaited.insert(transfer, Await::Reader(reader));
+                self.session.get(*get);
+            }
             GetInto::Tree { run, get, alone } => {
                 self.ends.awaited.insert(transfer, Await::Tree(run, alone));
                 self.session.get_tree(*get);
@@ -156,6 +168,7 @@ impl Driver {
                     entry: Some(entry),
                     compress: false,
                     allow_changing: false,
+                    range: None,
                 });
             }
         }
@@ -197,7 +210,7 @@ impl Driver {
                 });
             }
             (Access::Daemon(service), None) => {
-                let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress };
+                let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress, range: get.range };
                 self.works.open_served(service.clone(), transfer, get.name, options);
             }
         }
@@ -233,6 +246,13 @@ impl Driver {
                 }
                 Err(error) => self.fail(transfer, FileError::new("write", "standard output", error)),
             },
+            Some(Await::Reader(reader)) if !is_tree => {
+                // One that is gone has cancelled the transfer.
+                let _ = reader.send(ToRead::Begun(offer.source));
+                self.works.insert_kept(transfer, Kept::new(Taker::Reader(reader)), offer.source.size);
+                self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
+                self.on_started(transfer, 0, Instant::now());
+            }
             Some(Await::Tree(run, alone)) if is_tree => self.receive_tree(transfer, run, Some(alone)),
             Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
             _ => {
@@ -334,6 +354,11 @@ impl Driver {
         self.works.insert_live(transfer, Live::new(room));
         let started = match start {
             Start::Pipe(reader) => read_pipe(giver, reader),
+            Start::Writer(writer) => {
+                // One that is gone has cancelled the transfer.
+                let _ = writer.send(giver);
+                Ok(())
+            }
             Start::Tree(run, alone) => {
                 let port = self.port(transfer, alone, giver);
                 let thread = |inputs| TreeThread::Sender(inputs, Backlog::default());
@@ -458,7 +483,7 @@ fn ask_for_target(
     offer: Offer,
     options: PutOptions,
 ) -> impl Future<Output = Result<(Target, Vec<Subtree>), FileError>> + use<> {
-    let (reply, opened) = tokio::sync::oneshot::channel();
+    let (reply, opened) = oneshot::channel();
     // Nobody waits any more when the session has ended.
     let answer = Box::new(move |result| drop(reply.send(result)));
     // A thread that has ended drops the question, and with it the reply.
@@ -480,6 +505,7 @@ impl std::fmt::Debug for Start {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Pipe(_) => "Start::Pipe",
+            Self::Writer(_) => "Start::Writer",
             Self::Tree(..) => "Start::Tree",
         })
     }
@@ -490,6 +516,7 @@ impl std::fmt::Debug for Await {
         f.write_str(match self {
             Self::File(_) => "Await::File",
             Self::Pipe(_) => "Await::Pipe",
+            Self::Reader(_) => "Await::Reader",
             Self::Tree(..) => "Await::Tree",
             Self::Entry(..) => "Await::Entry",
         })

@@ -309,7 +309,9 @@ impl Driver {
         self.closing = Some(CloseCode::Cancelled);
         let (host, why) = (self.config.host.clone(), crate::chain(&error));
         let mut error = Some(error);
-        self.waiters.end_all(|| error.take().unwrap_or_else(|| Error::Ended { host: host.clone(), why: why.clone() }));
+        Self::end_waiting(&mut self.waiters, &mut self.asks, || {
+            error.take().unwrap_or_else(|| Error::Ended { host: host.clone(), why: why.clone() })
+        });
     }
 
     pub(super) fn tell_progress(&mut self) {

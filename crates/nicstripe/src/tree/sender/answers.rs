@@ -132,7 +132,7 @@ impl Sender {
             answer(Err(FileError::new("send", "the tree", error).with_code(FailCode::Protocol)));
             return Ok(());
         };
-        let options = ReadOptions { allow_changing: self.allow_changing, compress: self.compress };
+        let options = ReadOptions { allow_changing: self.allow_changing, compress: self.compress, range: None };
         let result = open_alone(&Wanted { id, location: location.clone(), identity: *identity }, options);
         let failure = result.as_ref().err().map(|error| EntryError { code: error.code, text: error.one_line() });
         answer(result);

@@ -1,0 +1,71 @@
+//! The part of a session that asks about names, and answers.
+//!
+//! An ask and its answer are control messages: they survive the loss of any path, and end with the session. Asks are answered in any order.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use super::{Event, PathError, Role, Session, transfers::cut};
+use crate::message::{Answer, AnswerKind, Ask, AskKind, FailCode, MOST_ASKS, MOST_ENTRIES, Message};
+
+/// The asks of a session that have no answer yet, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Asks(BTreeMap<u32, AskKind>);
+
+impl Session {
+    /// Client: asks the daemon something. Says whether it was asked: not while [`MOST_ASKS`] others have no answer, or another of its number.
+    pub fn ask(&mut self, ask: Ask) -> bool {
+        let may = self.role == Role::Client && self.asks.0.len() < MOST_ASKS && !self.asks.0.contains_key(&ask.id);
+        if may {
+            self.asks.0.insert(ask.id, ask.ask.clone());
+            self.send(&Message::Ask(ask));
+        }
+        may
+    }
+
+    /// Daemon: answers an [`Event::Asked`]; what was not asked is not answered. Of a text that is too long the beginning is sent.
+    pub fn answer(&mut self, mut answer: Answer) {
+        if self.role == Role::Client || self.asks.0.remove(&answer.id).is_none() {
+            return;
+        }
+        if let AnswerKind::Failed { text, .. } = &mut answer.answer {
+            cut(text);
+        }
+        self.send(&Message::Answer(answer));
+    }
+
+    /// How many asks have no answer yet.
+    pub fn open_asks(&self) -> usize {
+        self.asks.0.len()
+    }
+
+    pub(super) fn handle_ask(&mut self, mut ask: Ask) -> Result<(), PathError> {
+        if self.role == Role::Client {
+            return Err(PathError::Unexpected("what a client asks"));
+        }
+        if let AskKind::List { most, .. } = &mut ask.ask {
+            *most = (*most).clamp(1, MOST_ENTRIES);
+        }
+        let open = self.asks.0.len();
+        match self.asks.0.entry(ask.id) {
+            Entry::Occupied(_) => return Err(PathError::Ask { id: ask.id, what: "twice" }),
+            Entry::Vacant(_) if open >= MOST_ASKS => return Err(PathError::Ask { id: ask.id, what: "while too many others are open" }),
+            Entry::Vacant(entry) => entry.insert(ask.ask.clone()),
+        };
+        self.events.push_back(Event::Asked(ask));
+        Ok(())
+    }
+
+    pub(super) fn handle_answer(&mut self, answer: Answer) -> Result<(), PathError> {
+        let id = answer.id;
+        let asked = if self.role == Role::Client { self.asks.0.remove(&id) } else { None };
+        let asked = asked.ok_or(PathError::Answer { id, what: "that was not asked" })?;
+        if asked.is_answered_by(&answer.answer) {
+            self.events.push_back(Event::Answered(answer));
+            return Ok(());
+        }
+        // Whoever asked hears of it: the peer believes that it has answered.
+        let failed = AnswerKind::Failed { code: FailCode::Protocol, text: "peer answered something else than was asked".into() };
+        self.events.push_back(Event::Answered(Answer { id, answer: failed }));
+        Err(PathError::Answer { id, what: "with something else" })
+    }
+}

@@ -1,0 +1,80 @@
+//! Transfers that their owner gives up at any moment, one after the other in one session: nothing stays behind, and the next goes on.
+//!
+//! `NICSTRIPE_SEEDS=500` makes it 100,000 of them; see `seeds.rs`.
+
+use nicstripe_proto::FailCode;
+use nicstripe_sim::{End, Rng};
+
+use crate::{
+    harness::{Direction, Lab, Seed, secs, us},
+    peer::Outcome,
+    seeds::run_all,
+};
+
+/// Transfers that are given up in one session.
+const CANCELS: u64 = 200;
+
+/// Seeds of a usual run.
+const SEEDS: u64 = 20;
+
+#[test]
+fn transfers_given_up_at_any_moment_leave_nothing_behind_and_the_next_goes_on() {
+    run_all("transfers_given_up", &[], SEEDS, run);
+}
+
+fn run(seed: Seed) {
+    let mut rng = Rng::new(seed.0 ^ 0xca9ce1);
+    let chunks = 1 + rng.below(150);
+    let mut lab = Lab::small(seed, chunks * 4096).link(100).link_with(1000, us(rng.below(3_000)), us(rng.below(300)));
+    if rng.below(2) == 0 {
+        lab = lab.direction(Direction::Get);
+    }
+    lab.start();
+    let (mut first, mut durable) = (None, 0);
+    for cancel in 0..CANCELS {
+        let longest = 200 * (1 + rng.below(60));
+        let moment = lab.net.now() + us(rng.below(longest));
+        lab.run_until(moment);
+        let was_cancelled = lab.cancel();
+        if !was_cancelled || rng.below(8) == 0 {
+            let moment = lab.net.now() + us(rng.below(20_000));
+            lab.run_until(moment);
+        }
+        // A target is opened when nobody else has it open.
+        lab.run(lab.net.now() + secs(60));
+        lab.run_while(lab.net.now() + secs(60), Lab::is_committing);
+        if !was_cancelled {
+            lab.assert_delivered();
+        }
+        if lab.receiver().disk.committed.is_some() {
+            lab.forget_delivered();
+        }
+        durable = lab.receiver().disk.durable.len();
+        lab.begin();
+        if cancel == CANCELS / 2 {
+            first = Some(held(&lab));
+        }
+    }
+    let last = held(&lab);
+    lab.run(lab.net.now() + secs(60));
+    lab.assert_delivered();
+    assert_eq!(lab.sender_stats().resumed_bytes, durable * 4096, "what was durable is not sent again");
+    // What is kept of transfers that are over is bounded; without that, as many again would double it.
+    let first = first.unwrap();
+    assert!(last <= first + first / 2 + 4096, "{first} bytes describe a session after {} transfers, {last} after {CANCELS}", CANCELS / 2);
+    for peer in &lab.peers {
+        assert!(peer.session.paths().all(|(_, path)| path.held_chunks() == 0), "{:?}", peer.end);
+        assert!(peer.open.is_empty(), "{:?} has files open: {:?}", peer.end, peer.open);
+        let cancelled = peer.outcomes.values().filter(|outcome| !matches!(outcome, Outcome::Committed(_)));
+        assert!(
+            cancelled
+                .clone()
+                .all(|outcome| matches!(outcome, Outcome::FailedHere(FailCode::Cancelled) | Outcome::FailedThere(FailCode::Cancelled)))
+        );
+    }
+}
+
+/// How much there is to say of both sessions.
+fn held(lab: &Lab) -> usize {
+    End::BOTH.into_iter().map(|end| format!("{:?}", lab.peer(end).session).len()).sum()
+}

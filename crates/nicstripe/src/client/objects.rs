@@ -1,0 +1,356 @@
+//! Names beneath the daemon's root: looking at them, changing them, and small files whole.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    time::{Duration, SystemTime},
+};
+
+use nicstripe_proto::{
+    Name,
+    message::{AnswerKind, AskKind, GetRange, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat},
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Client, CopyOptions, ObjectReader, ObjectWriter, Transfer,
+    feed::{FEED_CHUNKS, Read},
+    jobs::{Job, ObjectJob},
+};
+use crate::{error::Error, report::Report, session::Command};
+
+/// Something in a directory of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Its name within the directory: one component.
+    pub name: Name,
+    /// What it is.
+    pub stat: Stat,
+}
+
+/// What is known of something that has a name at the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stat {
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes of a file; of other things without meaning.
+    pub size: u64,
+    /// When it was changed last, by the daemon's clock.
+    pub modified: SystemTime,
+}
+
+/// What a name may stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// Something else: a symbolic link, a device, a socket.
+    Other,
+}
+
+impl Client {
+    /// Returns what is in a directory, the daemon's root for `None`, sorted by the bytes of the names. Files that are not whole are not in it.
+    ///
+    /// Asks page by page and keeps all of it in memory, some 200 bytes an entry; [`entries`](Self::entries) keeps a page. What appears or
+    /// goes meanwhile may be in it or not.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// for entry in client.list(None).await? {
+    ///     println!("{:>12} {}", entry.stat.size, entry.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// There is no such directory ([`Error::is_not_found`]), it cannot be read, or the daemon cannot be reached.
+    pub async fn list(&self, dir: Option<&Name>) -> Result<Vec<Entry>, Error> {
+        let mut entries = self.entries(dir.cloned());
+        let mut all = Vec::new();
+        while let Some(entry) = entries.next().await? {
+            all.push(entry);
+        }
+        Ok(all)
+    }
+
+    /// Returns the same one by one, asking for the next page when one is used up.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let mut entries = client.entries(Some(nicstripe::Name::parse(b"photos")?));
+    /// while let Some(entry) = entries.next().await? {
+    ///     println!("{}", entry.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn entries(&self, dir: Option<Name>) -> Entries {
+        Entries { client: self.clone(), dir, page: VecDeque::new(), after: None, is_complete: false }
+    }
+
+    /// Says what has a name. A symbolic link is [`Kind::Other`], whatever it leads to.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let name = nicstripe::Name::parse(b"backup/config")?;
+    /// match client.stat(&name).await {
+    ///     Ok(stat) => println!("{} bytes", stat.size),
+    ///     Err(error) if error.is_not_found() => println!("not there"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Nothing has the name ([`Error::is_not_found`]), it cannot be looked at, or the daemon cannot be reached.
+    pub async fn stat(&self, name: &Name) -> Result<Stat, Error> {
+        match self.ask(AskKind::Stat { name: name.clone() }).await? {
+            AnswerKind::Stat { stat } => Ok(stat.into()),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// Removes a file, or a directory that is empty. It is gone for good when this returns.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// client.remove(&nicstripe::Name::parse(b"backup/old")?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Nothing has the name ([`Error::is_not_found`]); a directory is not empty ([`FailCode::Exists`](crate::FailCode::Exists)); the peer may
+    /// not remove ([`FailCode::Refused`](crate::FailCode::Refused)). After [`Error::Ended`] it may have been removed or not.
+    pub async fn remove(&self, name: &Name) -> Result<(), Error> {
+        self.change(AskKind::Remove { name: name.clone() }).await
+    }
+
+    /// Gives what has one name another, in one step. With `replace` a file that has it is replaced, otherwise that is an error.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// # use nicstripe::Name;
+    /// client.rename(&Name::parse(b"index.new")?, &Name::parse(b"index")?, true).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As of [`Client::remove`]; something has the new name ([`FailCode::Exists`](crate::FailCode::Exists)).
+    pub async fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
+        self.change(AskKind::Rename { from: from.clone(), to: to.clone(), replace }).await
+    }
+
+    /// Makes a directory, and those that lead to it. That they are there is fine.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// client.make_dir(&nicstripe::Name::parse(b"backup/data/00")?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Something that is no directory is in the way, or the peer may only read.
+    pub async fn make_dir(&self, name: &Name) -> Result<(), Error> {
+        self.change(AskKind::MakeDir { name: name.clone() }).await
+    }
+
+    /// Opens a file to be read in order, or here and there. Nothing is sent before the first read.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut object = client.open(&nicstripe::Name::parse(b"disk.img")?).await?;
+    /// let mut local = tokio::fs::File::create("disk.img").await?;
+    /// tokio::io::copy(&mut object, &mut local).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As of [`Client::stat`]; it is no file ([`FailCode::NotAFile`](crate::FailCode::NotAFile)).
+    pub async fn open(&self, name: &Name) -> Result<ObjectReader, Error> {
+        let stat = self.stat(name).await?;
+        if stat.kind != Kind::File {
+            let (host, text) = (self.host().to_owned(), format!("cannot read \"{name}\": it is no regular file"));
+            return Err(Error::Peer { host, code: crate::FailCode::NotAFile, text, resumable: false });
+        }
+        Ok(ObjectReader::new(self.clone(), name.clone(), stat.size))
+    }
+
+    /// Reads a file, or a part of it, into memory. What is beyond the file's end is left out. `Ok` means that every byte is what the daemon
+    /// read.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// let name = nicstripe::Name::parse(b"backup/config")?;
+    /// let whole = client.read(&name, None).await?;
+    /// let first = client.read(&name, Some(0..16)).await?;
+    /// assert_eq!(whole[..first.len()], first[..]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// There is no such file ([`Error::is_not_found`]); the part begins beyond its end ([`FailCode::Refused`](crate::FailCode::Refused)); it
+    /// cannot be read, or the daemon cannot be reached.
+    pub async fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
+        let range = range.map(|range| GetRange { offset: range.start, len: range.end.saturating_sub(range.start) });
+        let (transfer, mut chunks) = self.fetch(name.clone(), range);
+        let mut bytes = Vec::new();
+        while let Some(told) = chunks.recv().await {
+            match told {
+                Read::Begun(identity) => bytes.reserve(identity.size.min(MOST_RESERVED) as usize),
+                Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
+            }
+        }
+        transfer.finish().await?;
+        Ok(bytes)
+    }
+
+    /// Begins a file of a length that is not known yet. It gets its name when all is written and [finished](ObjectWriter::finish), at once and
+    /// whole; a writer that is dropped before leaves nothing. Has to be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use nicstripe::{CopyOptions, Name};
+    /// let options = CopyOptions { parents: true, ..CopyOptions::default() };
+    /// let mut object = client.create(&Name::parse(b"logs/today")?, options);
+    /// let mut local = tokio::fs::File::open("today.log").await?;
+    /// tokio::io::copy(&mut local, &mut object).await?;
+    /// let report = object.finish().await?;
+    /// println!("{} bytes are durable", report.size);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
+        // Two of them: the one that is written, and the one that is given.
+        let (chunks, from) = mpsc::channel(FEED_CHUNKS);
+        let transfer = self.start(Job::object(ObjectJob::Write { name: name.clone(), from }, options));
+        ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
+    }
+
+    /// Writes a file that is in memory. `Ok` means that all of it is durable under its name.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
+    /// # use nicstripe::{CopyOptions, Name};
+    /// let options = CopyOptions { replace: true, ..CopyOptions::default() };
+    /// client.write(&Name::parse(b"config")?, "version = 2", options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As of [`Client::put`]: the name exists ([`FailCode::Exists`](crate::FailCode::Exists)), the peer may not write, the disk is full.
+    pub async fn write(&self, name: &Name, bytes: impl AsRef<[u8]>, options: CopyOptions) -> Result<Report, Error> {
+        let mut writer = self.create(name, options);
+        writer.take(bytes.as_ref()).await;
+        writer.finish().await
+    }
+
+    /// Begins to fetch a file, or a part of it. What arrives is handed over in order.
+    pub(super) fn fetch(&self, name: Name, range: Option<GetRange>) -> (Transfer, mpsc::Receiver<Read>) {
+        let (to, chunks) = mpsc::channel(FEED_CHUNKS);
+        (self.start(Job::object(ObjectJob::Read { name, range, to }, CopyOptions::default())), chunks)
+    }
+
+    async fn change(&self, ask: AskKind) -> Result<(), Error> {
+        match self.ask(ask).await? {
+            AnswerKind::Done => Ok(()),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// Asks the daemon. Dropped before the answer it may be done or not.
+    async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
+        let ended = || Error::Ended { host: self.host().to_owned(), why: "without an answer".into() };
+        let session = self.inner.session(None).await?;
+        let (reply, answer) = oneshot::channel();
+        if !session.handle.command(Command::Ask { ask, reply }).await {
+            return Err(ended());
+        }
+        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// The session passes no answer of another kind.
+    fn nonsense(&self) -> Error {
+        Error::Ended { host: self.host().to_owned(), why: "it answered something else than was asked".into() }
+    }
+}
+
+/// Memory that is reserved at once for what is read, at most; the rest when it has come.
+const MOST_RESERVED: u64 = 64 << 20;
+
+/// What is in a directory, one by one; see [`Client::entries`].
+#[derive(Debug)]
+pub struct Entries {
+    client: Client,
+    dir: Option<Name>,
+    page: VecDeque<Entry>,
+    after: Option<Vec<u8>>,
+    is_complete: bool,
+}
+
+impl Entries {
+    /// Returns the next entry, `None` after the last. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Client::list`]; asked again it goes on where it was.
+    pub async fn next(&mut self) -> Result<Option<Entry>, Error> {
+        while self.page.is_empty() && !self.is_complete {
+            let ask = AskKind::List { dir: self.dir.clone(), after: self.after.clone(), most: MOST_ENTRIES };
+            let AnswerKind::Entries { entries, more } = self.client.ask(ask).await? else { return Err(self.client.nonsense()) };
+            self.is_complete = !more;
+            if let Some(last) = entries.last() {
+                self.after = Some(last.name.clone());
+            }
+            for entry in entries {
+                self.page.push_back(Entry::try_from(entry)?);
+            }
+        }
+        Ok(self.page.pop_front())
+    }
+}
+
+impl TryFrom<ObjectEntry> for Entry {
+    type Error = Error;
+
+    fn try_from(entry: ObjectEntry) -> Result<Self, Error> {
+        Ok(Self { name: Name::new([entry.name])?, stat: entry.stat.into() })
+    }
+}
+
+impl From<ObjectStat> for Stat {
+    fn from(stat: ObjectStat) -> Self {
+        let kind = match stat.kind {
+            ObjectKind::File => Kind::File,
+            ObjectKind::Dir => Kind::Dir,
+            ObjectKind::Other => Kind::Other,
+        };
+        let nanoseconds = Duration::from_nanos(u64::from(stat.mtime.nanoseconds.min(999_999_999)));
+        let seconds = Duration::from_secs(stat.mtime.seconds.unsigned_abs());
+        let whole =
+            if stat.mtime.seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(seconds) } else { SystemTime::UNIX_EPOCH.checked_add(seconds) };
+        // A time that no clock has is none.
+        let modified = whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(SystemTime::UNIX_EPOCH);
+        Self { kind, size: stat.size, modified }
+    }
+}

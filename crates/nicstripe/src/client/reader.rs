@@ -1,0 +1,215 @@
+//! A file at the daemon that is read in order, or here and there.
+
+use std::{
+    io::{self, SeekFrom},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use nicstripe_proto::{Name, SourceIdentity, message::GetRange};
+use tokio::{
+    io::{AsyncRead, AsyncSeek, ReadBuf},
+    sync::mpsc,
+};
+
+use super::{Client, Transfer, feed::Read};
+use crate::{FailCode, error::Error, file::ChunkBuffer};
+
+/// A file at the daemon that is open for reading; see [`Client::open`].
+///
+/// The first read at a place fetches 1 MiB; reading on from there fetches the rest of the file over all links, at most
+/// [`PIPE_WINDOW`](crate::PIPE_WINDOW) bytes ahead of what was read. Dropping it, or seeking elsewhere, ends what is being fetched. A file that
+/// changes while it is open is an error ([`FailCode::SourceChanged`]), not a mixture. A read that fails may be tried again, and goes on
+/// at the same place; its [`io::Error`] has the [`Error`] in it.
+///
+/// Each chunk is compared with the hash of what the daemon read before it is handed out.
+#[derive(Debug)]
+pub struct ObjectReader {
+    client: Client,
+    name: Name,
+    len: u64,
+    /// Where the next read begins.
+    position: u64,
+    fetch: Option<Fetch>,
+    /// What the file was when it was opened at the daemon first.
+    identity: Option<SourceIdentity>,
+    /// Where a part ended that was read to its end: from there on reading on is worth it.
+    follows: Option<u64>,
+}
+
+/// A part of the file that is under way.
+#[derive(Debug)]
+struct Fetch {
+    transfer: Transfer,
+    chunks: mpsc::Receiver<Read>,
+    /// What has come and was not read, and how many of its bytes were.
+    chunk: Option<(ChunkBuffer, usize)>,
+    /// Where in the file the next byte of the part is, and where the part ends.
+    at: u64,
+    end: u64,
+}
+
+/// Bytes that are fetched at a place before it is known that reading goes on there: some 8 ms of one gigabit link.
+const FIRST_PART: u64 = 1 << 20;
+
+/// How far ahead a seek may go and the bytes between be thrown away rather than asked for anew: what a round trip of some milliseconds costs.
+const MOST_SKIPPED: u64 = 512 << 10;
+
+impl ObjectReader {
+    pub(super) fn new(client: Client, name: Name, len: u64) -> Self {
+        Self { client, name, len, position: 0, fetch: None, identity: None, follows: None }
+    }
+
+    /// Bytes of the file, as it was opened.
+    #[expect(clippy::len_without_is_empty, reason = "it is a file, not a collection")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Where the next read begins, in bytes.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Begins to fetch what is at the position.
+    fn begin(&mut self) {
+        let rest = self.len - self.position;
+        let len = if self.follows == Some(self.position) { rest } else { rest.min(FIRST_PART) };
+        let (transfer, chunks) = self.client.fetch(self.name.clone(), Some(GetRange { offset: self.position, len }));
+        self.fetch = Some(Fetch { transfer, chunks, chunk: None, at: self.position, end: self.position + len });
+    }
+
+    /// The file is open at the daemon: it has to be what it was.
+    fn check(&mut self, found: SourceIdentity, len: u64) -> Result<(), Error> {
+        let expected = *self.identity.get_or_insert(found);
+        let is_same = found.size == len && (SourceIdentity { size: expected.size, ..found }) == expected;
+        if is_same {
+            return Ok(());
+        }
+        let text = format!("cannot read \"{}\": it changed since it was opened", self.name);
+        Err(Error::Peer { host: self.client.host().to_owned(), code: FailCode::SourceChanged, text, resumable: false })
+    }
+
+    /// Waits until there are bytes at the position; nothing where a part has ended before it.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        loop {
+            let is_near = |fetch: &Fetch| (fetch.at..=fetch.at + MOST_SKIPPED).contains(&self.position) && self.position <= fetch.end;
+            if self.fetch.as_ref().is_none_or(|fetch| !is_near(fetch)) {
+                self.fetch = None;
+                self.begin();
+            }
+            let position = self.position;
+            let Some(fetch) = &mut self.fetch else { continue };
+            if fetch.skip_to(position) {
+                return Poll::Ready(Ok(()));
+            }
+            match ready!(fetch.chunks.poll_recv(cx)) {
+                Some(Read::Chunk(buffer)) => fetch.chunk = Some((buffer, 0)),
+                Some(Read::Begun(identity)) => {
+                    let len = fetch.end - fetch.at;
+                    if let Err(error) = self.check(identity, len) {
+                        self.fetch = None;
+                        return Poll::Ready(Err(error));
+                    }
+                }
+                None => ready!(self.poll_end(cx))?,
+            }
+        }
+    }
+
+    /// A part has ended, or failed.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Some(fetch) = &mut self.fetch else { return Poll::Ready(Ok(())) };
+        let ended = ready!(fetch.transfer.poll_end(cx));
+        let is_whole = fetch.at == fetch.end;
+        self.follows = is_whole.then_some(fetch.end);
+        self.fetch = None;
+        Poll::Ready(match ended {
+            Ok(_) if !is_whole => Err(Error::Ended { host: self.client.host().to_owned(), why: "before all was read".into() }),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// All was read: what both ends say of it has to be the same.
+    fn poll_all_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        while let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.at == fetch.end && fetch.chunk.is_none()) {
+            if ready!(fetch.chunks.poll_recv(cx)).is_none() {
+                return self.poll_end(cx);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Fetch {
+    /// Throws away what is before a place; says whether there are bytes at it.
+    fn skip_to(&mut self, position: u64) -> bool {
+        let Some((buffer, read)) = &mut self.chunk else { return false };
+        let left = (buffer.bytes().len() - *read) as u64;
+        let skipped = position.saturating_sub(self.at).min(left);
+        self.at += skipped;
+        *read += skipped as usize;
+        if skipped < left {
+            return true;
+        }
+        self.chunk = None;
+        false
+    }
+
+    /// Hands out as many bytes as there are, and as there is room for.
+    fn read(&mut self, into: &mut ReadBuf<'_>) -> u64 {
+        let Some((buffer, read)) = &mut self.chunk else { return 0 };
+        let bytes = buffer.bytes().get(*read..).unwrap_or_default();
+        let len = bytes.len().min(into.remaining());
+        into.put_slice(bytes.get(..len).unwrap_or_default());
+        let is_used_up = len == bytes.len();
+        *read += len;
+        self.at += len as u64;
+        if is_used_up {
+            self.chunk = None;
+        }
+        len as u64
+    }
+}
+
+/// What has been read to its end needs nobody to wait for its last words.
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        if self.at == self.end {
+            self.transfer.let_finish();
+        }
+    }
+}
+
+impl AsyncRead for ObjectReader {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if into.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if self.position >= self.len {
+            return self.poll_all_read(cx).map_err(Into::into);
+        }
+        ready!(self.poll_chunk(cx))?;
+        let len = self.fetch.as_mut().map_or(0, |fetch| fetch.read(into));
+        self.position += len;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncSeek for ObjectReader {
+    fn start_seek(mut self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+        let position = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::End(by) => self.len.checked_add_signed(by),
+        };
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a place before the beginning of the file, or beyond all numbers");
+        self.position = position.ok_or_else(before)?;
+        Ok(())
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        Poll::Ready(Ok(self.position))
+    }
+}

@@ -1,0 +1,116 @@
+//! A file at the daemon that is written as its bytes are made.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use nicstripe_proto::ChunkSize;
+use tokio::{io::AsyncWrite, sync::mpsc};
+use tokio_util::sync::PollSender;
+
+use super::{Transfer, feed::Written};
+use crate::{
+    error::Error,
+    event::{Event, Progress},
+    file::{BufferPool, ChunkBuffer},
+    report::Report,
+};
+
+/// A file at the daemon that is being written; see [`Client::create`](crate::Client::create).
+///
+/// Bytes go out in chunks of 256 KiB over all links; at most 9 MiB of them wait for the links, and then a write waits. `flush` and `shutdown`
+/// change nothing at the daemon: only [`finish`](Self::finish) gives the file its name. A write that fails has ended the file; its
+/// [`io::Error`] has the [`Error`] in it.
+#[derive(Debug)]
+pub struct ObjectWriter {
+    transfer: Transfer,
+    chunks: PollSender<Written>,
+    /// What is not a whole chunk yet.
+    buffer: Option<ChunkBuffer>,
+    buffers: BufferPool,
+}
+
+impl ObjectWriter {
+    pub(super) fn new(transfer: Transfer, chunks: mpsc::Sender<Written>, buffers: BufferPool) -> Self {
+        Self { transfer, chunks: PollSender::new(chunks), buffer: None, buffers }
+    }
+
+    /// Ends the file. `Ok` means that all that was written is durable under its name.
+    ///
+    /// Dropped before it returns, the file has its name and is whole, or is not there.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has been left under the name: it exists ([`FailCode::Exists`](crate::FailCode::Exists)), the peer may not write, the disk is
+    /// full, the session ended. After a write that failed: [`Error::Cancelled`].
+    pub async fn finish(mut self) -> Result<Report, Error> {
+        if let Some(buffer) = self.buffer.take() {
+            self.hand_over(Written::Chunk(buffer)).await;
+        }
+        self.hand_over(Written::End).await;
+        self.transfer.finish().await
+    }
+
+    /// Returns the next event of the transfer, as [`Transfer::next_event`]. Cancel safe.
+    pub async fn next_event(&mut self) -> Option<Event> {
+        self.transfer.next_event().await
+    }
+
+    /// How far it is: what has arrived at the daemon.
+    pub fn progress(&self) -> Progress {
+        self.transfer.progress()
+    }
+
+    /// Writes all of these bytes, or nothing any more where the transfer has ended: then the end says why.
+    pub(super) async fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let Some(taken) = poll_fn(|cx| self.poll_take(cx, bytes)).await else { return };
+            bytes = bytes.get(taken..).unwrap_or_default();
+        }
+    }
+
+    async fn hand_over(&mut self, written: Written) {
+        if poll_fn(|cx| self.chunks.poll_reserve(cx)).await.is_ok() {
+            let _ = self.chunks.send_item(written);
+        }
+    }
+
+    /// Returns how many bytes were taken, nothing where the transfer has ended.
+    fn poll_take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
+        let full = ChunkSize::DEFAULT.bytes() as usize;
+        if self.buffer.as_ref().is_some_and(|buffer| buffer.bytes().len() >= full) {
+            if ready!(self.chunks.poll_reserve(cx)).is_err() {
+                return Poll::Ready(None);
+            }
+            if let Some(buffer) = self.buffer.take()
+                && self.chunks.send_item(Written::Chunk(buffer)).is_err()
+            {
+                return Poll::Ready(None);
+            }
+        }
+        let buffer = self.buffer.get_or_insert_with(|| self.buffers.take());
+        let taken = bytes.len().min(full - buffer.bytes().len());
+        buffer.append(bytes.get(..taken).unwrap_or_default());
+        Poll::Ready(Some(taken))
+    }
+}
+
+impl AsyncWrite for ObjectWriter {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match ready!(self.poll_take(cx, bytes)) {
+            Some(taken) => Poll::Ready(Ok(taken)),
+            None => self.transfer.poll_failure(cx).map(|error| Err(error.into())),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,302 @@
+//! Names beneath the root of a peer: what has them, and what it may do with them. Blocking work, done on the I/O threads.
+
+use std::{
+    collections::{BinaryHeap, VecDeque},
+    ffi::OsStr,
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    sync::{Mutex, PoisonError},
+};
+
+use nicstripe_proto::{
+    FailCode, Name,
+    journal::Timestamp,
+    message::{AnswerKind, AskKind, MOST_ANSWER, ObjectEntry, ObjectKind, ObjectStat},
+};
+use rustix::fs::{AtFlags, Dir, FileType, RenameFlags, Stat, fsync, renameat, renameat_with, statat, unlinkat};
+
+use super::Service;
+use crate::{
+    file::{FileError, is_hidden_name},
+    trust::Access,
+};
+
+impl Service {
+    /// Does what the peer asks and says what became of it.
+    pub(crate) fn answer(&self, ask: &AskKind) -> AnswerKind {
+        let done = |()| AnswerKind::Done;
+        let answered = match ask {
+            AskKind::List { dir, after, most } => {
+                self.list(dir.as_ref(), after.as_deref(), *most as usize).map(|(entries, more)| AnswerKind::Entries { entries, more })
+            }
+            AskKind::Stat { name } => self.stat(name).map(|stat| AnswerKind::Stat { stat }),
+            AskKind::Remove { name } => self.remove(name).map(done),
+            AskKind::Rename { from, to, replace } => self.rename(from, to, *replace).map(done),
+            AskKind::MakeDir { name } => self.make_dir(name).map(done),
+        };
+        answered.unwrap_or_else(|error| AnswerKind::Failed { code: error.code, text: error.one_line() })
+    }
+
+    /// Returns at most `most` entries of a directory, the root if it has no name, in the order of their names, those alone that are behind
+    /// `after`; and whether there are more behind the last.
+    pub(crate) fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+        let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
+        let error = |cause: io::Error| FileError::new("list", shown(), cause);
+        dir.map_or(Ok(()), |dir| visible(dir, "list"))?;
+        let opened = self.root().open_directory(dir).map_err(error)?;
+        let mut listing = self.listings().take(dir, after);
+        let mut page = Page { entries: Vec::new(), weight: 0, most };
+        loop {
+            while let Some(name) = listing.names.pop_front() {
+                let Some(stat) = looked_up(&opened, OsStr::from_bytes(&name)).map_err(error)? else { continue };
+                if let Err(ObjectEntry { name, .. }) = page.push(ObjectEntry { name, stat }) {
+                    listing.names.push_front(name);
+                    listing.told = page.entries.last().map(|last| last.name.clone());
+                    self.listings().keep(listing);
+                    return Ok((page.entries, true));
+                }
+            }
+            if listing.is_complete {
+                return Ok((page.entries, false));
+            }
+            listing.fill(&opened).map_err(error)?;
+        }
+    }
+
+    /// Says what has a name; a symbolic link is not followed at its last component.
+    pub(crate) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
+        visible(name, "look at")?;
+        let (_, stat) = self.find(name, "look at")?;
+        Ok(stat)
+    }
+
+    /// Removes a file, or a directory that is empty, for good.
+    pub(crate) fn remove(&self, name: &Name) -> Result<(), FileError> {
+        self.check_writable(name)?;
+        visible(name, "remove")?;
+        let (parent, stat) = self.find(name, "remove")?;
+        if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name)) {
+            return Err(only_appends("remove", name));
+        }
+        let flags = if stat.kind == ObjectKind::Dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let removed = unlinkat(&parent, OsStr::from_bytes(name.file_name()), flags).map_err(io::Error::from);
+        removed.map_err(|cause| failed("remove", name, cause))?;
+        synced(&parent, name)
+    }
+
+    /// Gives what has one name another, for good.
+    pub(crate) fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
+        self.check_writable(from)?;
+        visible(from, "rename")?;
+        if to.components().any(is_hidden_name) {
+            return Err(reserved("rename to", to));
+        }
+        let (old, _) = self.find(from, "rename")?;
+        if self.access() == Access::AppendOnly {
+            return Err(only_appends("rename", from));
+        }
+        let new = self.root().open_parent(to).map_err(|cause| failed("open the directory of", to, cause))?;
+        let (old_name, new_name) = (OsStr::from_bytes(from.file_name()), OsStr::from_bytes(to.file_name()));
+        let renamed = match replace {
+            true => renameat(&old, old_name, &new, new_name),
+            false => renameat_with(&old, old_name, &new, new_name, RenameFlags::NOREPLACE),
+        };
+        renamed.map_err(|cause| failed("rename to", to, cause.into()))?;
+        synced(&new, to)?;
+        synced(&old, from)
+    }
+
+    /// Makes a directory, and those that lead to it, for good; one that is there is fine.
+    pub(crate) fn make_dir(&self, name: &Name) -> Result<(), FileError> {
+        self.check_writable(name)?;
+        if name.components().any(is_hidden_name) {
+            return Err(reserved("make directory", name));
+        }
+        self.root().make_directory(name).map_err(|cause| failed("make directory", name, cause))
+    }
+
+    /// Makes the directories that lead to a name, where they are missing.
+    pub(super) fn make_parents(&self, name: &Name) -> Result<(), FileError> {
+        let mut components: Vec<&[u8]> = name.components().collect();
+        components.pop();
+        match Name::new(components) {
+            Ok(parent) => self.make_dir(&parent),
+            // It is in the root itself.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Opens the directory of a name and says what has it.
+    fn find(&self, name: &Name, operation: &'static str) -> Result<(OwnedFd, ObjectStat), FileError> {
+        let found = self.root().open_parent(name).and_then(|parent| {
+            let stat = looked_up(&parent, OsStr::from_bytes(name.file_name()))?;
+            Ok((parent, stat.ok_or(io::ErrorKind::NotFound)?))
+        });
+        found.map_err(|cause| failed(operation, name, cause))
+    }
+}
+
+/// Answers under way: entries until as many are there as are wanted, or as fit into a message.
+struct Page {
+    entries: Vec<ObjectEntry>,
+    weight: usize,
+    most: usize,
+}
+
+impl Page {
+    /// Returns an entry for which there is no room.
+    fn push(&mut self, entry: ObjectEntry) -> Result<(), ObjectEntry> {
+        let weight = self.weight + entry.weight();
+        if self.entries.len() >= self.most || weight > MOST_ANSWER {
+            return Err(entry);
+        }
+        self.weight = weight;
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
+/// The names of directories that a peer is listing, so that each is read once and not for each page.
+#[derive(Debug, Default)]
+pub(super) struct Listings(VecDeque<Listing>);
+
+/// What is left of a directory that is being listed.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    dir: Option<Name>,
+    /// The last name that the peer was told.
+    told: Option<Vec<u8>>,
+    /// Those that were read and not told.
+    names: VecDeque<Vec<u8>>,
+    /// The last name that was read: only those behind it were not.
+    read_to: Option<Vec<u8>>,
+    /// Whether all were read.
+    is_complete: bool,
+}
+
+/// Directories of one session whose names are kept for a next page.
+const MOST_LISTINGS: usize = 2;
+
+/// Names of a directory that are kept: 4 MiB where they have 64 bytes. A larger directory is read again for each so many.
+const MOST_NAMES: usize = 65_536;
+
+impl Listings {
+    /// Takes what is left of a directory from there on; of one that is not being listed, nothing is known.
+    fn take(&mut self, dir: Option<&Name>, after: Option<&[u8]>) -> Listing {
+        let known = self.0.iter().position(|known| after.is_some() && known.dir.as_ref() == dir && known.told.as_deref() == after);
+        let known = known.and_then(|index| self.0.remove(index));
+        known.unwrap_or_else(|| Listing { dir: dir.cloned(), read_to: after.map(<[u8]>::to_vec), ..Listing::default() })
+    }
+
+    /// Keeps it for its next page; the one that was asked for longest ago goes.
+    fn keep(&mut self, listing: Listing) {
+        if self.0.len() >= MOST_LISTINGS {
+            self.0.pop_front();
+        }
+        self.0.push_back(listing);
+    }
+}
+
+impl Listing {
+    /// Reads the directory for names behind the last.
+    fn fill(&mut self, dir: &OwnedFd) -> io::Result<()> {
+        let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
+        self.is_complete = true;
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            let is_wanted = !matches!(name, b"." | b"..") && !is_hidden_name(name);
+            if !is_wanted || self.read_to.as_deref().is_some_and(|read| name <= read) {
+                continue;
+            }
+            if first.len() < MOST_NAMES {
+                first.push(name.to_vec());
+                continue;
+            }
+            self.is_complete = false;
+            if let Some(mut last) = first.peek_mut().filter(|last| name < last.as_slice()) {
+                *last = name.to_vec();
+            }
+        }
+        let names = first.into_sorted_vec();
+        self.read_to = names.last().cloned().or(self.read_to.take());
+        self.names = names.into();
+        Ok(())
+    }
+}
+
+/// What a session keeps of listings; see [`Listings`].
+#[derive(Debug, Default)]
+pub(super) struct KeptListings(Mutex<Listings>);
+
+impl KeptListings {
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Listings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What has a name in a directory, if anything has.
+fn looked_up(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<ObjectStat>> {
+    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(described(&stat))),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn described(stat: &Stat) -> ObjectStat {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => ObjectKind::File,
+        FileType::Directory => ObjectKind::Dir,
+        _ => ObjectKind::Other,
+    };
+    let mtime = Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
+    ObjectStat { kind, size: stat.st_size as u64, mtime }
+}
+
+/// Whether a name is that of a lock as restic has them: 64 digits of base 16 in a directory `locks`.
+///
+/// restic cannot work without removing its own locks; its rest-server lets them be removed in append-only mode as well.
+fn is_lock(name: &Name) -> bool {
+    let mut components = name.components().rev();
+    let is_id = |id: &[u8]| id.len() == 64 && id.iter().all(u8::is_ascii_hexdigit);
+    components.next().is_some_and(is_id) && components.next() == Some(b"locks")
+}
+
+/// What unfinished copies are kept under is not there for anybody.
+fn visible(name: &Name, operation: &'static str) -> Result<(), FileError> {
+    match name.components().any(is_hidden_name) {
+        true => Err(FileError::new(operation, name, io::ErrorKind::NotFound.into())),
+        false => Ok(()),
+    }
+}
+
+fn reserved(operation: &'static str, name: &Name) -> FileError {
+    let why = "names like this are kept for copies that are not whole";
+    FileError::new(operation, name, io::Error::new(io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused)
+}
+
+fn only_appends(operation: &'static str, name: &Name) -> FileError {
+    let why = "this peer may only add files here";
+    FileError::new(operation, name, io::Error::new(io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused)
+}
+
+fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
+    let code = match cause.kind() {
+        // A file is where a directory would have to be: nothing has a name beneath it.
+        io::ErrorKind::NotADirectory => Some(FailCode::NotFound),
+        io::ErrorKind::DirectoryNotEmpty => Some(FailCode::Exists),
+        io::ErrorKind::PermissionDenied => Some(FailCode::Refused),
+        _ => None,
+    };
+    let error = FileError::new(operation, name, cause);
+    match code {
+        Some(code) => error.with_code(code),
+        None => error,
+    }
+}
+
+/// Makes what changed in a directory durable.
+fn synced(dir: &OwnedFd, name: &Name) -> Result<(), FileError> {
+    fsync(dir).map_err(|cause| FileError::new("sync the directory of", name, cause.into()))
+}

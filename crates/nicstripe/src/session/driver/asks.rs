@@ -1,0 +1,90 @@
+//! What a client asks about names, and how a daemon's session answers.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use nicstripe_proto::message::{Answer, AnswerKind, Ask, AskKind};
+use tokio::sync::oneshot;
+
+use super::{Driver, Input};
+use crate::{
+    error::Error,
+    session::{
+        waiters::Waiters,
+        work::{Access, Fault},
+    },
+};
+
+/// Where what a client asked is answered.
+pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
+
+/// What was asked here and has no answer yet.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    next: u32,
+    /// What the session takes when others are answered.
+    waiting: VecDeque<(AskKind, AskReply)>,
+    open: BTreeMap<u32, AskReply>,
+}
+
+impl Driver {
+    /// Client: its owner asks something.
+    pub(super) fn ask(&mut self, ask: AskKind, reply: AskReply) {
+        self.asks.waiting.push_back((ask, reply));
+        self.send_asks();
+    }
+
+    fn send_asks(&mut self) {
+        while let Some((ask, reply)) = self.asks.waiting.pop_front() {
+            // Nobody waits for it any more: it need not be done.
+            if reply.is_closed() {
+                continue;
+            }
+            let id = self.asks.next;
+            if !self.session.ask(Ask { id, ask: ask.clone() }) {
+                self.asks.waiting.push_front((ask, reply));
+                break;
+            }
+            self.asks.next = id.wrapping_add(1);
+            self.asks.open.insert(id, reply);
+        }
+    }
+
+    /// Client: the daemon has answered.
+    pub(super) fn on_answered(&mut self, answer: Answer) {
+        let Some(reply) = self.asks.open.remove(&answer.id) else { return };
+        let result = match answer.answer {
+            AnswerKind::Failed { code, text } => Err(Error::Peer { host: self.config.host.clone(), code, text, resumable: false }),
+            answer => Ok(answer),
+        };
+        // Who has gone meanwhile does not want to know.
+        let _ = reply.send(result);
+        self.send_asks();
+    }
+
+    /// Daemon: the client asks.
+    pub(super) fn serve_ask(&mut self, ask: Ask) {
+        let Access::Daemon(service) = &self.config.access else { return };
+        let (service, inputs) = (service.clone(), self.handle.inputs.clone());
+        let fault = Fault::of(&inputs);
+        self.works.aside(move || {
+            let _fault = fault;
+            let answer = service.answer(&ask.ask);
+            drop(inputs.blocking_send(Input::Done { ask, answer }));
+        });
+    }
+
+    /// Daemon: what was asked is done, or could not be.
+    pub(super) fn on_done(&mut self, ask: Ask, answer: AnswerKind) {
+        self.account_mut(|account| account.answered(&ask.ask, &answer));
+        self.session.answer(Answer { id: ask.id, answer });
+    }
+
+    /// The session ends: tells all who wait.
+    pub(super) fn end_waiting(waiters: &mut Waiters, asks: &mut Asks, mut why: impl FnMut() -> Error) {
+        waiters.end_all(&mut why);
+        let Asks { waiting, open, .. } = std::mem::take(asks);
+        for reply in waiting.into_iter().map(|(_, reply)| reply).chain(open.into_values()) {
+            let _ = reply.send(Err(why()));
+        }
+    }
+}
