@@ -498,10 +498,12 @@ mod tests {
     /// Each byte of each request takes each value: what is read must be what would be written.
     #[test]
     fn nothing_is_said_in_two_ways_and_nothing_panics() {
+        // Miri is a thousand times slower.
+        let step = if cfg!(miri) { 51 } else { 1 };
         let mut refused = 0;
         for request in all() {
             for position in 0..REQUEST_LEN {
-                for value in 0..=u8::MAX {
+                for value in (0..=u8::MAX).step_by(step) {
                     let mut bytes = request.encode();
                     bytes[position] = value;
                     match Request::decode(&bytes) {
@@ -511,7 +513,7 @@ mod tests {
                 }
             }
         }
-        assert!(refused > 10_000, "{refused}");
+        assert!(refused > 10_000 / step, "{refused}");
         let unused = |edit: fn(&mut [u8; REQUEST_LEN])| {
             let mut bytes = Request::Add(v4()).encode();
             edit(&mut bytes);

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "objects/cut.rs"]
+mod cut;
 mod harness;
 
 use std::{collections::BTreeMap, io::SeekFrom, path::Path, time::Duration};

@@ -11,7 +11,10 @@ use crate::{
     PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Transmit,
     extent::{ChunkId, Extent},
     frame::Piece,
-    message::{CloseCode, Committed, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody, TreeSource, WalkRules},
+    message::{
+        Answer, AnswerKind, Ask, CloseCode, Committed, GetTree, MOST_ASKS, ObjectEntry, OfferKind, Put, PutOptions, PutTree, TreeBody,
+        TreeSource, WalkRules,
+    },
     session::failure,
     tree::{TreeMessage, TreeRules},
 };
@@ -73,6 +76,8 @@ struct Victim {
     /// Bodies of the session's control messages must be messages.
     said: Vec<Vec<u8>>,
     committed: BTreeSet<TransferId>,
+    /// What the peer asked and was not answered.
+    asked: Vec<Ask>,
 }
 
 impl Victim {
@@ -96,6 +101,7 @@ impl Victim {
             reading: Vec::new(),
             said: Vec::new(),
             committed: BTreeSet::new(),
+            asked: Vec::new(),
         };
         victim.open(PathId(0));
         victim.settle(tape);
@@ -298,6 +304,12 @@ impl Victim {
             }
             10 => _ = self.session.take_unsynced(transfer),
             11 if tape.byte() > 200 => self.session.close(CloseCode::Done),
+            11 if self.role == Role::Client => _ = self.session.ask(tape.ask()),
+            11 => {
+                if let Some(ask) = self.asked.pop() {
+                    self.session.answer(Answer { id: ask.id, answer: tape.answer() });
+                }
+            }
             _ => {}
         }
     }
@@ -426,6 +438,18 @@ impl Victim {
             Event::Commit { transfer, digest } => {
                 assert!(self.committed.insert(transfer), "committed twice");
                 self.session.committed(Committed { transfer, digest });
+            }
+            Event::Asked(ask) => {
+                assert!(self.role == Role::Daemon && self.asked.iter().all(|other| other.id != ask.id), "asked twice");
+                self.asked.push(ask);
+                assert!(self.asked.len() <= MOST_ASKS, "more was asked than may be");
+            }
+            Event::Answered(answer) => {
+                let is_plain = |entry: &ObjectEntry| crate::Name::new([&entry.name[..]]).is_ok();
+                assert!(self.role == Role::Client, "a daemon asks nothing");
+                if let AnswerKind::Entries { entries, .. } = answer.answer {
+                    assert!(entries.iter().all(is_plain) && entries.is_sorted_by(|one, next| one.name < next.name));
+                }
             }
             Event::Mismatch { transfer, received, sent } => {
                 assert_ne!(received, sent);

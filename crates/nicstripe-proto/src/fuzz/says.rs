@@ -4,12 +4,12 @@ use super::tape::Tape;
 use crate::{
     frame::{DataHeader, MAX_PAYLOAD},
     hash_tree::{ChainingValue, Digest},
-    journal::SourceIdentity,
+    journal::{SourceIdentity, Timestamp},
     message::{
-        Accept, BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete,
-        DiskOrder, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep, Message, Offer, OfferKind,
-        PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values,
-        WalkRules, Window,
+        Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchQueued, BenchRefusal, BenchRefused,
+        BenchSample, Committed, Complete, DiskOrder, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces,
+        Keep, Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, PathSample, PeerInterface, Put, PutOptions, PutTree,
+        RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window,
     },
     name::Name,
     sender::End,
@@ -111,7 +111,39 @@ impl Tape<'_> {
                 Message::Values(Values { transfer, ranges, values: vec![self.byte() % 4; len] })
             }
             15 => Message::Keep(Keep { transfer, ranges: self.extents() }),
+            _ if self.byte() > 200 => match self.is() {
+                true => Message::Ask(self.ask()),
+                false => Message::Answer(Answer { id: self.below(6) as u32, answer: self.answer() }),
+            },
             _ => Message::Bench(self.bench()),
+        }
+    }
+
+    /// What a client asks.
+    pub(super) fn ask(&mut self) -> Ask {
+        let id = if self.byte() > 100 { self.below(6) as u32 } else { self.byte().into() };
+        let ask = match self.below(5) {
+            0 => AskKind::List { dir: None, after: self.is().then(|| vec![b'a' + self.byte() % 4]), most: self.number() as u32 },
+            1 => AskKind::Stat { name: name() },
+            2 => AskKind::Remove { name: name() },
+            3 => AskKind::Rename { from: name(), to: name(), replace: self.is() },
+            _ => AskKind::MakeDir { name: name() },
+        };
+        Ask { id, ask }
+    }
+
+    /// What a daemon answers, to whatever it was asked.
+    pub(super) fn answer(&mut self) -> AnswerKind {
+        let stat = ObjectStat { kind: ObjectKind::File, size: self.number(), mtime: Timestamp::default() };
+        match self.below(4) {
+            0 => {
+                let names: [&[u8]; 6] = [b"a", b"b", b"c", b"..", b"d/e", b""];
+                let entry = |tape: &mut Self| ObjectEntry { name: names[tape.below(6) as usize].to_vec(), stat };
+                AnswerKind::Entries { entries: (0..self.below(4)).map(|_| entry(self)).collect(), more: self.is() }
+            }
+            1 => AnswerKind::Stat { stat },
+            2 => AnswerKind::Done,
+            _ => AnswerKind::Failed { code: FailCode::NotFound, text: "it is not there".into() },
         }
     }
 

@@ -5,7 +5,7 @@ use crate::{
     frame::{DataHeader, EchoHeader, LoadHeader},
     grid::{ChunkSize, Grid},
     journal::{Header, JournalId, Record, SourceIdentity, Timestamp},
-    message::*,
+    message::{self, *},
     session::SessionId,
     tree::{self, Content, Entry, EntryId, Owner, ParcelWriter, Reason, Special, TreeMessage, TreeRules, Trouble, Verdict, Xattr},
 };
@@ -151,6 +151,9 @@ fn every_message() -> Vec<(&'static str, Message)> {
     let failure = tree::EntryFailure { id: Some(EntryId(9)), code: FailCode::Io, text: "cannot".into() };
     let results = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed: vec![failure], deleted: vec![name("x")] };
     let verdicts = TreeMessage::Verdicts { first: EntryId(9), verdicts: vec![Verdict::Create, Verdict::Refused] };
+    let stat = ObjectStat { kind: ObjectKind::Dir, size: u64::MAX, mtime: Timestamp { seconds: -1, nanoseconds: 5 } };
+    let ask = |ask| Message::Ask(Ask { id: 7, ask });
+    let answer = |answer| Message::Answer(message::Answer { id: 7, answer });
     let complete = Complete {
         transfer,
         digest: Digest([3; 32]),
@@ -228,6 +231,33 @@ fn every_message() -> Vec<(&'static str, Message)> {
         ("bench-refused", Message::Bench(BenchBody::Refused(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: Some(1) }))),
         ("bench-disk", Message::Bench(BenchBody::Disk(DiskOrder { bytes: 1, name: Some(name("a")), number: 1, read: false }))),
         ("bench-leave", Message::Bench(BenchBody::Leave)),
+        (
+            "get-range",
+            Message::Get(Get {
+                transfer,
+                name: name("a"),
+                limit_bps: None,
+                entry: None,
+                compress: false,
+                allow_changing: false,
+                range: Some(GetRange { offset: 7, len: u64::MAX }),
+            }),
+        ),
+        ("ask-list", ask(AskKind::List { dir: Some(name("a/b")), after: Some(b"c".to_vec()), most: 4096 })),
+        ("ask-stat", ask(AskKind::Stat { name: name("a") })),
+        ("ask-remove", ask(AskKind::Remove { name: name("a") })),
+        ("ask-rename", ask(AskKind::Rename { from: name("a"), to: name("b/c"), replace: true })),
+        ("ask-make-dir", ask(AskKind::MakeDir { name: name("a/b") })),
+        (
+            "answer-entries",
+            answer(AnswerKind::Entries {
+                entries: vec![ObjectEntry { name: b"a".to_vec(), stat }, ObjectEntry { name: b"..".to_vec(), stat }],
+                more: true,
+            }),
+        ),
+        ("answer-stat", answer(AnswerKind::Stat { stat })),
+        ("answer-done", answer(AnswerKind::Done)),
+        ("answer-failed", answer(AnswerKind::Failed { code: FailCode::NotFound, text: "no \u{1b}[31m".into() })),
         ("keep", Message::Keep(Keep { transfer, ranges: vec![(0, 1), (4, 2)] })),
     ]
 }

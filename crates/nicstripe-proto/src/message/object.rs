@@ -194,6 +194,11 @@ impl ObjectEntry {
 const ENTRY_OVERHEAD: usize = 40;
 
 impl AskKind {
+    /// Whether it changes something.
+    pub fn is_change(&self) -> bool {
+        matches!(self, Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. })
+    }
+
     /// Whether this is an answer to it: of its kind, with names that may be in a directory, in their order, behind the one that it names.
     pub fn is_answered_by(&self, answer: &AnswerKind) -> bool {
         match (self, answer) {

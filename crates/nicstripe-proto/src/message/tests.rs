@@ -5,7 +5,7 @@ use proptest::{collection::vec, option, prelude::*};
 use super::*;
 use crate::{
     hash_tree::Digest,
-    journal::SourceIdentity,
+    journal::{SourceIdentity, Timestamp},
     name::Name,
     sender::End,
     session::{SessionId, TransferId},
@@ -217,6 +217,56 @@ fn what_spares_bytes_is_pinned_byte_for_byte() {
     let trial = PutOptions { trial: true, ..PutOptions::default() };
     assert_eq!(hex(&minicbor::to_vec(trial).unwrap()), "a500f401f402f403f406f5");
     assert_eq!(minicbor::decode::<PutOptions>(&[0xa4, 0, 0xf4, 1, 0xf4, 2, 0xf4, 3, 0xf4]).unwrap(), PutOptions::default());
+}
+
+#[test]
+fn what_is_said_of_names_is_pinned_byte_for_byte() {
+    let pinned = |message: Message, expected: &str| {
+        let bytes = minicbor::to_vec(&message).unwrap();
+        assert_eq!(hex(&bytes), expected.replace(' ', ""), "{message:?}");
+        assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);
+    };
+    let name = |text: &str| Name::parse(text.as_bytes()).unwrap();
+    let ask = |ask| Message::Ask(Ask { id: 5, ask });
+    let answer = |answer| Message::Answer(Answer { id: 5, answer });
+    pinned(ask(AskKind::List { dir: None, after: None, most: 9 }), "82 11 81 a2 0005 01 82 00 a1 0209");
+    let rest = AskKind::List { dir: Some(name("a")), after: Some(b"b".to_vec()), most: 9 };
+    pinned(ask(rest), "82 11 81 a2 0005 01 82 00 a3 00814161 014162 0209");
+    pinned(ask(AskKind::Stat { name: name("a/b") }), "82 11 81 a2 0005 01 82 01 a1 008241614162");
+    pinned(ask(AskKind::Remove { name: name("a") }), "82 11 81 a2 0005 01 82 02 a1 00814161");
+    let rename = AskKind::Rename { from: name("a"), to: name("b"), replace: true };
+    pinned(ask(rename), "82 11 81 a2 0005 01 82 03 a3 00814161 01814162 02f5");
+    pinned(ask(AskKind::MakeDir { name: name("a") }), "82 11 81 a2 0005 01 82 04 a1 00814161");
+    let stat = ObjectStat { kind: ObjectKind::Dir, size: 300, mtime: Timestamp { seconds: -1, nanoseconds: 2 } };
+    let entries = vec![ObjectEntry { name: b"a".to_vec(), stat }];
+    pinned(
+        answer(AnswerKind::Entries { entries, more: true }),
+        "82 12 81 a2 0005 01 82 00 a2 00 81 a2 004161 01 a3 0001 0119012c 02822002 01f5",
+    );
+    pinned(answer(AnswerKind::Stat { stat }), "82 12 81 a2 0005 01 82 01 a1 00 a3 0001 0119012c 02822002");
+    pinned(answer(AnswerKind::Done), "82 12 81 a2 0005 01 82 02 a0");
+    let failed = AnswerKind::Failed { code: FailCode::NotFound, text: "no".into() };
+    pinned(answer(failed), "82 12 81 a2 0005 01 82 03 a2 0001 01626e6f");
+    let (transfer, range) = (TransferId(1), Some(GetRange { offset: 1, len: 300 }));
+    let get = Get { transfer, name: name("a"), limit_bps: None, entry: None, compress: false, allow_changing: false, range };
+    pinned(Message::Get(get), "82 01 81 a3 0001 01814161 06820119012c");
+    let parents = PutOptions { parents: true, ..PutOptions::default() };
+    assert_eq!(hex(&minicbor::to_vec(parents).unwrap()), "a500f401f402f403f407f5");
+}
+
+#[test]
+fn an_answer_that_weighs_what_it_may_fits_in_a_message() {
+    let stat = ObjectStat { kind: ObjectKind::Other, size: u64::MAX, mtime: Timestamp { seconds: i64::MIN, nanoseconds: u32::MAX } };
+    for len in [1, 20, 64, 255] {
+        let entry = ObjectEntry { name: vec![b'a'; len], stat };
+        let count = (MOST_ANSWER / entry.weight()).min(MOST_ENTRIES as usize);
+        let answer = Answer { id: u32::MAX, answer: AnswerKind::Entries { entries: vec![entry; count], more: true } };
+        let bytes = minicbor::to_vec(Message::Answer(answer)).unwrap().len();
+        assert!(bytes <= MOST_ANSWER + 64, "{bytes} bytes of {count} names of {len}");
+    }
+    let name = Name::new(vec![vec![b'a'; 1]; crate::name::MAX_COMPONENTS]).unwrap();
+    let longest = AskKind::Rename { from: name.clone(), to: name, replace: true };
+    assert!(minicbor::to_vec(Message::Ask(Ask { id: 1, ask: longest })).unwrap().len() <= crate::frame::MAX_CONTROL);
 }
 
 #[test]

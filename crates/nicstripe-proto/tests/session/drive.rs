@@ -173,6 +173,7 @@ impl Lab {
                     self.on_commit(end, transfer, digest);
                 }
             }
+            Work::Answer(ask) => self.answer(end, ask),
             Work::Give(transfer) => self.give(end, transfer),
             Work::Take(transfer) => self.take(end, transfer),
             Work::ConnectTimeout { path, attempt } => {
@@ -407,6 +408,8 @@ impl Lab {
                 peer.abandoned = true;
             }
             Wanted::Damaged { .. } => peer.damages += 1,
+            Wanted::Asked(ask) => self.work(end, Work::Answer(ask)),
+            Wanted::Answered(answer) => assert_eq!(peer.answers.insert(answer.id, answer), None, "answered twice"),
             Wanted::Bench(body) => self.on_bench(end, body),
             Wanted::Closed(code) => assert_eq!(peer.closed.replace(code), None, "closed twice"),
             live => self.on_live(end, live),

@@ -4,24 +4,4 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod cancels;
-mod delta;
-mod disk;
-mod drive;
-mod faults;
-mod flaps;
-mod flips;
-mod harness;
-mod holes;
-mod hostile;
-mod hostile_live;
-mod limits;
-mod live;
-mod loads;
-mod peer;
-mod pipes;
-mod random;
-mod ratios;
-mod resume;
-mod seeds;
-mod sizes;
+mod asks;

@@ -8,7 +8,7 @@ use std::{
 use nicstripe_proto::{
     ChunkId, DataHeader, Digest, FailCode, Frame, Grid, PathId, PathLoss, Role, Session, SessionConfig, Subtree, TransferId, Zeros,
     load::LoadOrder,
-    message::{BenchBody, CloseCode, Complete},
+    message::{Answer, Ask, BenchBody, CloseCode, Complete},
 };
 use nicstripe_sim::{End, Message};
 use std::time::Instant;
@@ -100,6 +100,8 @@ pub(crate) enum Work {
         attempt: u64,
     },
     CarrierUp(PathId),
+    /// What was asked is done.
+    Answer(Ask),
 }
 
 impl Work {
@@ -164,6 +166,9 @@ pub(crate) struct Peer {
     pub(crate) bench: Vec<BenchBody>,
     /// Filler that came, by run and path, and of it what counted.
     pub(crate) loads: BTreeMap<(u32, PathId), (u64, u64)>,
+    /// What it has asked, and what it was answered.
+    pub(crate) asked: BTreeSet<u32>,
+    pub(crate) answers: BTreeMap<u32, Answer>,
 }
 
 impl Peer {
@@ -193,6 +198,8 @@ impl Peer {
             control_sent: Vec::new(),
             bench: Vec::new(),
             loads: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            answers: BTreeMap::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What goes between a transfer's session and whoever reads or writes an object, in order and no faster than both.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use nicstripe_proto::{SourceIdentity, TransferId};
 use tokio::sync::{mpsc, oneshot};
@@ -86,7 +86,7 @@ pub(super) async fn from_writer(
         let mut held = None;
         while let Some(told) = from.recv().await {
             let (chunk, is_end) = match told {
-                Written::Chunk(buffer) => (mem::replace(&mut held, Some(buffer)), false),
+                Written::Chunk(buffer) => (held.replace(buffer), false),
                 Written::End => (held.take(), true),
             };
             if let Some(buffer) = chunk {

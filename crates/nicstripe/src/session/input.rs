@@ -52,8 +52,8 @@ pub(crate) enum Input {
     TreeReady { transfer: TransferId, result: Result<ReceiverRun, FileError> },
     /// A tree's sender has opened a file for a transfer of its own, or could not.
     AloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
-    /// What the peer asked is done, or could not be.
-    Done { ask: Ask, answer: AnswerKind },
+    /// What the peer asked is done, or could not be; it may be the last of the changes under way.
+    Done { ask: Ask, answer: AnswerKind, ends_changes: bool },
     /// The session's owner wants something.
     Command(Command),
     /// An interface has lost or got its carrier.

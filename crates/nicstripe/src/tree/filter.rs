@@ -20,11 +20,16 @@ impl Filters {
     ///
     /// [`FailCode::Refused`] for a pattern that is none.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, FileError> {
+        Self::parse(patterns)?.build().map(Self).map_err(|error| refused("", error))
+    }
+
+    /// Reads patterns, which are not compiled yet.
+    pub(crate) fn parse(patterns: &[String]) -> Result<GitignoreBuilder, FileError> {
         let mut builder = GitignoreBuilder::new("");
         for pattern in patterns {
             builder.add_line(None, pattern).map_err(|error| refused(pattern, error))?;
         }
-        builder.build().map(Self).map_err(|error| refused("", error))
+        Ok(builder)
     }
 
     /// Whether a path is left out, by its place beneath its source; a source itself, whose path is empty, never is.

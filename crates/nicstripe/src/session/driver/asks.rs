@@ -17,13 +17,17 @@ use crate::{
 /// Where what a client asked is answered.
 pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
 
-/// What was asked here and has no answer yet.
+/// What was asked and has no answer yet: of a client's session here, of a daemon's there.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     next: u32,
     /// What the session takes when others are answered.
     waiting: VecDeque<(AskKind, AskReply)>,
     open: BTreeMap<u32, AskReply>,
+    /// What the peer asked to be changed, and was not begun.
+    changes: Vec<Ask>,
+    /// Whether something is being changed.
+    is_changing: bool,
 }
 
 impl Driver {
@@ -61,22 +65,51 @@ impl Driver {
         self.send_asks();
     }
 
-    /// Daemon: the client asks.
+    /// Daemon: the client asks. What only looks is done at once. What changes something is done one after the other: each change waits for a
+    /// sync, and a peer that makes many keeps one thread waiting and not all.
     pub(super) fn serve_ask(&mut self, ask: Ask) {
+        if ask.ask.is_change() {
+            self.asks.changes.push(ask);
+            self.serve_changes();
+        } else {
+            self.serve(vec![ask], false);
+        }
+    }
+
+    fn serve_changes(&mut self) {
+        if !self.asks.is_changing && !self.asks.changes.is_empty() {
+            self.asks.is_changing = true;
+            let asks = std::mem::take(&mut self.asks.changes);
+            self.serve(asks, true);
+        }
+    }
+
+    fn serve(&self, asks: Vec<Ask>, are_changes: bool) {
         let Access::Daemon(service) = &self.config.access else { return };
         let (service, inputs) = (service.clone(), self.handle.inputs.clone());
         let fault = Fault::of(&inputs);
+        let last = asks.len();
         self.works.aside(move || {
             let _fault = fault;
-            let answer = service.answer(&ask.ask);
-            drop(inputs.blocking_send(Input::Done { ask, answer }));
+            for (index, ask) in asks.into_iter().enumerate() {
+                let answer = service.answer(&ask.ask);
+                let ends_changes = are_changes && index + 1 == last;
+                // Of a session that has ended nothing else is done.
+                if inputs.blocking_send(Input::Done { ask, answer, ends_changes }).is_err() {
+                    return;
+                }
+            }
         });
     }
 
     /// Daemon: what was asked is done, or could not be.
-    pub(super) fn on_done(&mut self, ask: Ask, answer: AnswerKind) {
+    pub(super) fn on_done(&mut self, ask: &Ask, answer: AnswerKind, ends_changes: bool) {
         self.account_mut(|account| account.answered(&ask.ask, &answer));
         self.session.answer(Answer { id: ask.id, answer });
+        if ends_changes {
+            self.asks.is_changing = false;
+            self.serve_changes();
+        }
     }
 
     /// The session ends: tells all who wait.

@@ -1,0 +1,57 @@
+//! What a daemon has, without files here: writes an object as its bytes are made, lists, reads a part, removes.
+//!
+//! ```text
+//! cargo run --example objects -- HOST
+//! ```
+//!
+//! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`.
+
+use std::{error::Error, io::SeekFrom};
+
+use nicstripe::{
+    Client, CopyOptions, Name,
+    trust::{Home, Identity, Peers},
+};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let host = std::env::args().nth(1).ok_or("usage: objects HOST")?;
+    let home = Home::from_env()?;
+    let client = Client::builder()
+        .identity(Identity::load_or_create(&home.identity_file())?)
+        .peers(Peers::load(&home.peers_file())?)
+        .connect(&host)
+        .await?;
+    let (dir, name) = (Name::parse(b"example")?, Name::parse(b"example/numbers")?);
+
+    // Nothing has the name before `finish`; a writer that is dropped leaves nothing.
+    let options = CopyOptions { replace: true, parents: true, ..CopyOptions::default() };
+    let mut writer = client.create(&name, options);
+    for number in 0..1_000_000 {
+        writer.write_all(format!("{number:>9}\n").as_bytes()).await?;
+    }
+    let report = writer.finish().await?;
+    println!("{} bytes are durable", report.size);
+
+    for entry in client.list(Some(&dir)).await? {
+        println!("{:>12} {}", entry.stat.size, entry.name);
+    }
+
+    let mut reader = client.open(&name).await?;
+    reader.seek(SeekFrom::Start(10 * 123_456)).await?;
+    let mut line = [0; 10];
+    reader.read_exact(&mut line).await?;
+    println!("line 123456: {}", String::from_utf8_lossy(&line).trim());
+
+    // The same in one call, without a reader.
+    assert_eq!(client.read(&name, Some(1_234_560..1_234_570)).await?, line);
+
+    client.remove(&name).await?;
+    match client.stat(&name).await {
+        Err(error) if error.is_not_found() => println!("removed"),
+        other => println!("unexpected: {other:?}"),
+    }
+    client.close().await;
+    Ok(())
+}
