@@ -36,8 +36,8 @@ pub(crate) struct Restic {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(super) addr: Option<String>,
 
-    /// Nothing; restic passes it for the sake of rclone
-    #[arg(long, hide = true)]
+    /// Changes nothing: restic passes it, for rclone's sake
+    #[arg(long)]
     b2_hard_delete: bool,
 
     /// TCP port of the daemon [default: 7747]
