@@ -1,16 +1,17 @@
 //! A repository in a storage, as restic's REST API has it, version 2 (restic's documentation, "REST Backend").
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use aws_lc_rs::digest::{Context as Digest, SHA256};
 use hyper::{
-    Method, Request, StatusCode,
+    Method, Request, StatusCode, Version,
     body::{Body, Bytes},
-    header::{ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE},
+    header::{ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, RANGE},
+    http::request::Parts,
 };
 use nicstripe::{Name, NameError};
 use serde::Serialize;
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
 use super::{
     body::next_bytes,
@@ -64,48 +65,49 @@ impl<O: Objects> Repository<O> {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error,
     {
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        match self.try_answer(request).await {
+        let (head, mut body) = request.into_parts();
+        match self.try_answer(&head, &mut body).await {
             Ok(reply) => reply,
             Err(refusal) => {
                 let status = refusal.status();
-                refusal.log(&method, &path, status);
+                refusal.log(&head, status);
+                if head.version < Version::HTTP_2 {
+                    // A connection that is closed while bytes arrive is reset, and the answer may be lost with it.
+                    drain(&mut body).await;
+                }
                 reply::status(status)
             }
         }
     }
 
-    async fn try_answer<B>(&self, request: Request<B>) -> Result<Reply, Refusal>
+    async fn try_answer<B>(&self, head: &Parts, body: &mut B) -> Result<Reply, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error,
     {
         // No backup tool sends it, and every browser does for a page that would reach what is on this machine.
-        if request.headers().contains_key(HeaderName::from_static("origin")) {
+        if head.headers.contains_key(ORIGIN) {
             return Err(Refusal::Browser);
         }
-        let target = Target::parse(request.uri().path())?;
-        match (target, request.method()) {
-            (Target::Repository, &Method::POST) => self.make(request.uri().query()).await,
+        match (Target::parse(head.uri.path())?, &head.method) {
+            (Target::Repository, &Method::POST) => self.make(head.uri.query()).await,
             (Target::Repository, &Method::DELETE) => Err(Refusal::RemoveAll),
-            (Target::Files(kind), &Method::GET) => self.list(kind, header(&request, ACCEPT)).await,
-            (Target::Config, method) => self.answer_for_file(&self.layout.config()?, None, method.clone(), request).await,
-            (Target::File(kind, id), method) => {
-                self.answer_for_file(&self.layout.file(kind, &id)?, Some(&id), method.clone(), request).await
-            }
+            (Target::Files(kind), &Method::GET) => self.list(kind, header(head, ACCEPT)).await,
+            (Target::Config, _) => self.answer_for_file(&self.layout.config()?, None, head, body).await,
+            (Target::File(kind, id), _) => self.answer_for_file(&self.layout.file(kind, &id)?, Some(&id), head, body).await,
             _ => Err(Refusal::Method),
         }
     }
 
-    async fn answer_for_file<B>(&self, name: &Name, id: Option<&Id>, method: Method, request: Request<B>) -> Result<Reply, Refusal>
+    async fn answer_for_file<B>(&self, name: &Name, id: Option<&Id>, head: &Parts, body: &mut B) -> Result<Reply, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error,
     {
-        match method {
+        match head.method {
             Method::HEAD => self.describe(name).await,
-            Method::GET => self.load(name, header(&request, RANGE)).await,
-            Method::POST => self.save(name, id, request.into_body()).await,
+            Method::GET => self.load(name, header(head, RANGE)).await,
+            Method::POST => self.save(name, id, body).await,
             Method::DELETE => {
                 self.objects.remove(name).await?;
                 Ok(reply::status(StatusCode::OK))
@@ -176,14 +178,14 @@ impl<O: Objects> Repository<O> {
     }
 
     /// Writes a file as its bytes come. It gets its name when it is whole, durable, and what its name says.
-    async fn save<B>(&self, name: &Name, id: Option<&Id>, mut body: B) -> Result<Reply, Refusal>
+    async fn save<B>(&self, name: &Name, id: Option<&Id>, body: &mut B) -> Result<Reply, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error,
     {
         let mut upload = self.objects.create(name);
         let mut digest = Digest::new(&SHA256);
-        while let Some(bytes) = next_bytes(&mut body).await {
+        while let Some(bytes) = next_bytes(body).await {
             let bytes = bytes.map_err(|error| Refusal::BrokenOff(nicstripe::chain(&error)))?;
             digest.update(&bytes);
             upload.write(bytes).await?;
@@ -248,8 +250,8 @@ impl Refusal {
     }
 
     /// That something is not there is an answer, and no failure.
-    fn log(&self, method: &Method, path: &str, status: StatusCode) {
-        let status = status.as_u16();
+    fn log(&self, head: &Parts, status: StatusCode) {
+        let (method, path, status) = (&head.method, head.uri.path(), status.as_u16());
         match status {
             404 => tracing::debug!(%method, path, status, error = %self, "request of restic not met"),
             _ => tracing::warn!(%method, path, status, error = %self, "request of restic not met"),
@@ -265,14 +267,28 @@ struct Listed {
 }
 
 /// The value of a header, where it is text.
-fn header<B>(request: &Request<B>, name: HeaderName) -> Option<&str> {
-    request.headers().get(name)?.to_str().ok()
+fn header(head: &Parts, name: HeaderName) -> Option<&str> {
+    head.headers.get(name)?.to_str().ok()
 }
 
 fn object_headers(reply: Reply, len: u64) -> Reply {
     let reply = reply::with(reply, CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     let reply = reply::with(reply, ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     reply::with(reply, CONTENT_LENGTH, len.into())
+}
+
+/// Reads what is still sent, and forgets it; not for ever.
+async fn drain<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
+    let mut left = MOST_DRAINED;
+    let rest = async {
+        while let Some(Ok(bytes)) = next_bytes(body).await
+            && left > 0
+        {
+            left = left.saturating_sub(bytes.len());
+        }
+    };
+    // Who has not ended by then is closed upon.
+    let _ = timeout(DRAIN_TIME, rest).await;
 }
 
 /// A header's value of letters and digits; an empty one where it were none.
@@ -282,6 +298,11 @@ fn text(value: String) -> HeaderValue {
 
 const VERSION_1: &str = "application/vnd.x.restic.rest.v1";
 const VERSION_2: &str = "application/vnd.x.restic.rest.v2";
+
+/// As large as packs of restic may be.
+const MOST_DRAINED: usize = 128 << 20;
+
+const DRAIN_TIME: Duration = Duration::from_secs(10);
 
 /// Directories that are listed or made at the same time, within the 64 questions that a session takes at once.
 const SIDE_BY_SIDE: usize = 32;

@@ -10,11 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aws_lc_rs::digest::{SHA256, digest};
 use rustix::process::Signal;
 
 use crate::{
     harness::{
-        Daemon, Outcome, Process, Side, content,
+        Daemon, Outcome, Process, Side, content, is_same,
         tree::{Aspects, assert_same_tree, plant, plant_everything},
     },
     pair::{LINKS, LOOPBACK, MIB, Pair},
@@ -32,6 +33,7 @@ pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = &[
 
 /// What does not.
 pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("files_go_to_the_daemon_and_come_back_whole_and_in_parts", files_go_to_the_daemon_and_come_back_whole_and_in_parts),
     ("the_end_of_standard_input_is_the_end", the_end_of_standard_input_is_the_end),
     ("a_signal_ends_a_server_at_an_address", a_signal_ends_a_server_at_an_address),
     ("without_a_daemon_nothing_is_served", without_a_daemon_nothing_is_served),
@@ -231,6 +233,51 @@ fn serve_restic(pair: &Pair, words: &[&str]) -> Command {
 fn address_of(server: &Process) -> String {
     let line = server.await_stderr("Serving restic REST API on ");
     line.strip_prefix("Serving restic REST API on http://").and_then(|rest| rest.strip_suffix('/')).unwrap().to_owned()
+}
+
+/// Asks once over HTTP/1.1, and returns status, headers and body.
+fn ask(address: &str, method: &str, path: &str, header: &str, body: &[u8]) -> (u16, String, Vec<u8>) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}Content-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).unwrap();
+    // A refusal may come before all has been sent.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), head, answer.split_off(end + 4))
+}
+
+fn files_go_to_the_daemon_and_come_back_whole_and_in_parts() {
+    let pair = Pair::new();
+    let server = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0"]));
+    let address = address_of(&server);
+    let ask = |method: &str, path: &str, header: &str, body: &[u8]| ask(&address, method, path, header, body);
+    assert_eq!(ask("POST", "/?create=true", "", b"").0, 200);
+    assert_eq!(fs::read_dir(pair.server.path("backup/laptop/data")).unwrap().count(), 256);
+    // Longer than what is asked of the daemon at once.
+    let bytes = content(9 * MIB + 5);
+    let id: String = digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = format!("/data/{id}");
+    let there = format!("backup/laptop/data/{}/{id}", &id[..2]);
+    assert_eq!(ask("POST", &path, "", &bytes[1..]).0, 400);
+    assert_eq!(ask("HEAD", &path, "", b"").0, 404);
+    assert_eq!(files_beneath(&pair.server.path("backup")), 0);
+    assert_eq!(ask("POST", &path, "", &bytes).0, 200);
+    assert!(is_same(&pair.server.read(&there), &bytes));
+    assert_eq!(ask("POST", &path, "", &bytes).0, 403);
+    assert!(is_same(&ask("GET", &path, "", b"").2, &bytes));
+    for (from, to) in [(0, 1), (MIB, 9 * MIB), (4 * MIB - 1, 4 * MIB + 1), (8 * MIB, bytes.len()), (bytes.len() - 1, bytes.len())] {
+        let (status, head, part) = ask("GET", &path, &format!("Range: bytes={from}-{}\r\n", to - 1), b"");
+        assert_eq!(status, 206, "{head}");
+        assert!(is_same(&part, &bytes[from..to]), "{from}..{to}: {} bytes came\n{head}", part.len());
+    }
+    let (_, _, list) = ask("GET", "/data/", "Accept: application/vnd.x.restic.rest.v2\r\n", b"");
+    assert_eq!(String::from_utf8(list).unwrap(), format!("[{{\"name\":\"{id}\",\"size\":{}}}]", bytes.len()));
+    assert_eq!(ask("DELETE", &path, "", b"").0, 200);
+    assert!(!pair.server.has(&there));
+    assert_eq!(ask("GET", &path, "", b"").0, 404);
 }
 
 fn the_end_of_standard_input_is_the_end() {
