@@ -20,6 +20,12 @@
 //! # }
 //! ```
 //!
+//! What the daemon has need not become a file here: [`Client::list`], [`Client::stat`], [`Client::remove`], [`Client::rename`] and
+//! [`Client::make_dir`] are about names, [`Client::read`] and [`Client::write`] about what fits into memory, [`Client::open`] and
+//! [`Client::create`] about what does not: a reader that seeks, and a writer whose file is there, whole and durable, when it is
+//! [finished](ObjectWriter::finish), or not at all. Each of them may be dropped at any moment. [`Error::is_retryable`] says what may be tried
+//! again.
+//!
 //! The way of a byte through this crate: [`Client::put`] opens a file, the session reads a chunk on an I/O thread, hands it to the path that
 //! asked for it, whose connection encrypts it; at the other end the connection decrypts it, an I/O thread verifies and writes it, the session makes it
 //! durable, and acknowledges.

@@ -402,6 +402,57 @@ async fn progress_is_told_to_whoever_looks() {
     within(transfer.finish()).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody() {
+    let served = Served::start().await;
+    let client = within(served.connect(2)).await.unwrap();
+    let bytes = content(6 * CHUNK);
+    within(client.write(&name("kept"), &bytes, CopyOptions::default())).await.unwrap();
+    let mut random = 3_usize;
+    for turn in 0..400 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let moment = Duration::from_micros((random >> 33) as u64 % [100, 1_000, 8_000][turn % 3]);
+        let (file, kept) = (name(&format!("new-{turn}")), name("kept"));
+        let cut_short = async {
+            match turn % 5 {
+                0 => drop(client.read(&kept, None).await.unwrap()),
+                1 => drop(client.write(&file, &bytes, CopyOptions::default()).await.unwrap()),
+                2 => drop(client.list(None).await.unwrap()),
+                3 => drop(client.open(&kept).await.unwrap().read_to_end(&mut Vec::new()).await.unwrap()),
+                _ => client.make_dir(&name(&format!("dir-{turn}"))).await.unwrap(),
+            }
+        };
+        let _ = tokio::time::timeout(moment, cut_short).await;
+    }
+    within(async {
+        while !leftovers(served.root.path()).is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    // What was written is whole or not there.
+    for file in names_in(served.root.path()).iter().filter(|name| name.starts_with("new-")) {
+        assert!(std::fs::read(served.path(file)).unwrap() == bytes, "{file}");
+    }
+    // As many as may move at once still may.
+    let all = (0..nicstripe::MOST_TRANSFERS).map(|number| {
+        let client = client.clone();
+        let mut writer = client.create(&name(&format!("last-{number}")), CopyOptions::default());
+        async move {
+            writer.write_all(&[7; CHUNK + 1]).await.unwrap();
+            writer
+        }
+    });
+    let mut writers = Vec::new();
+    for writer in all.collect::<Vec<_>>() {
+        writers.push(within(writer).await);
+    }
+    for writer in writers {
+        within(writer.finish()).await.unwrap();
+    }
+    within(client.close()).await;
+}
+
 fn names_in(dir: &Path) -> Vec<String> {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }

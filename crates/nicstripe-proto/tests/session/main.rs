@@ -5,3 +5,24 @@
 #![allow(clippy::unwrap_used)]
 
 mod asks;
+mod cancels;
+mod delta;
+mod disk;
+mod drive;
+mod faults;
+mod flaps;
+mod flips;
+mod harness;
+mod holes;
+mod hostile;
+mod hostile_live;
+mod limits;
+mod live;
+mod loads;
+mod peer;
+mod pipes;
+mod random;
+mod ratios;
+mod resume;
+mod seeds;
+mod sizes;

@@ -171,11 +171,17 @@ impl Client {
 
     /// Opens a file to be read in order, or here and there. Nothing is sent before the first read.
     ///
+    /// A reader counts as one of [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) while something is fetched for it, however slowly it reads: a
+    /// program that keeps more of them half read must not wait for one of them before it goes on with another.
+    ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use tokio::io::{AsyncReadExt, AsyncSeekExt};
+    ///
     /// let mut object = client.open(&nicstripe::Name::parse(b"disk.img")?).await?;
-    /// let mut local = tokio::fs::File::create("disk.img").await?;
-    /// tokio::io::copy(&mut object, &mut local).await?;
+    /// object.seek(std::io::SeekFrom::End(-512)).await?;
+    /// let mut last = [0; 512];
+    /// object.read_exact(&mut last).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -212,11 +218,16 @@ impl Client {
     pub async fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
         let range = range.map(|range| GetRange { offset: range.start, len: range.end.saturating_sub(range.start) });
         let (transfer, mut chunks) = self.fetch(name.clone(), range);
+        let most = range.map_or(u64::MAX, |range| range.len);
         let mut bytes = Vec::new();
         while let Some(told) = chunks.recv().await {
             match told {
-                Read::Begun(identity) => bytes.reserve(identity.size.min(MOST_RESERVED) as usize),
+                Read::Begun(identity) => bytes.reserve(identity.size.min(most).min(MOST_RESERVED) as usize),
                 Read::Chunk(buffer) => bytes.extend_from_slice(buffer.bytes()),
+            }
+            if bytes.len() as u64 > most {
+                let (host, text) = (self.host().to_owned(), format!("sent more of \"{name}\" than was asked for"));
+                return Err(Error::Peer { host, code: crate::FailCode::Protocol, text, resumable: false });
             }
         }
         transfer.finish().await?;
@@ -224,15 +235,17 @@ impl Client {
     }
 
     /// Begins a file of a length that is not known yet. It gets its name when all is written and [finished](ObjectWriter::finish), at once and
-    /// whole; a writer that is dropped before leaves nothing. Has to be called within a tokio runtime.
+    /// whole; a writer that is dropped before leaves nothing. Counts as one of [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then. Has to be
+    /// called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// # use nicstripe::{CopyOptions, Name};
+    /// use nicstripe::{CopyOptions, Name};
+    /// use tokio::io::AsyncWriteExt;
+    ///
     /// let options = CopyOptions { parents: true, ..CopyOptions::default() };
     /// let mut object = client.create(&Name::parse(b"logs/today")?, options);
-    /// let mut local = tokio::fs::File::open("today.log").await?;
-    /// tokio::io::copy(&mut local, &mut object).await?;
+    /// object.write_all(b"a line\n").await?;
     /// let report = object.finish().await?;
     /// println!("{} bytes are durable", report.size);
     /// # Ok(())

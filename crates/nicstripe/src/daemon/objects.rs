@@ -59,7 +59,7 @@ impl Service {
             if listing.is_complete {
                 return Ok((page.entries, false));
             }
-            listing.fill(&opened).map_err(error)?;
+            listing.fill(&opened, MOST_NAMES).map_err(error)?;
         }
     }
 
@@ -198,8 +198,8 @@ impl Listings {
 }
 
 impl Listing {
-    /// Reads the directory for names behind the last.
-    fn fill(&mut self, dir: &OwnedFd) -> io::Result<()> {
+    /// Reads the directory for the first so many names behind the last.
+    fn fill(&mut self, dir: &OwnedFd, most: usize) -> io::Result<()> {
         let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
         self.is_complete = true;
         for entry in Dir::read_from(dir)? {
@@ -209,7 +209,7 @@ impl Listing {
             if !is_wanted || self.read_to.as_deref().is_some_and(|read| name <= read) {
                 continue;
             }
-            if first.len() < MOST_NAMES {
+            if first.len() < most {
                 first.push(name.to_vec());
                 continue;
             }
@@ -299,4 +299,63 @@ fn failed(operation: &'static str, name: &Name, cause: io::Error) -> FileError {
 /// Makes what changed in a directory durable.
 fn synced(dir: &OwnedFd, name: &Name) -> Result<(), FileError> {
     fsync(dir).map_err(|cause| FileError::new("sync the directory of", name, cause.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+
+    use super::*;
+
+    fn directory(names: &[&str]) -> (tempfile::TempDir, OwnedFd) {
+        let dir = tempfile::tempdir().unwrap();
+        names.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        let opened = openat(CWD, dir.path(), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+        (dir, opened)
+    }
+
+    fn filled(listing: &mut Listing, dir: &OwnedFd) -> Vec<String> {
+        listing.fill(dir, 2).unwrap();
+        listing.names.drain(..).map(|name| String::from_utf8(name).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_directory_with_more_names_than_are_kept_is_read_piece_by_piece() {
+        let (_dir, opened) = directory(&["e", "a", ".x.01234567.nicstripe-journal", "d", "b", "c"]);
+        let mut listing = Listing::default();
+        assert_eq!((filled(&mut listing, &opened), listing.is_complete), (vec!["a".into(), "b".into()], false));
+        assert_eq!((filled(&mut listing, &opened), listing.is_complete), (vec!["c".into(), "d".into()], false));
+        assert_eq!((filled(&mut listing, &opened), listing.is_complete), (vec!["e".into()], true));
+        assert_eq!((filled(&mut listing, &opened), listing.is_complete), (vec![], true));
+        let mut behind = Listing { read_to: Some(b"c".to_vec()), ..Listing::default() };
+        assert_eq!((filled(&mut behind, &opened), behind.is_complete), (vec!["d".into(), "e".into()], true));
+    }
+
+    #[test]
+    fn listings_are_gone_on_with_where_they_were_and_no_more_than_two_are_kept() {
+        let name = |text: &str| Name::parse(text.as_bytes()).unwrap();
+        let mut listings = Listings::default();
+        for dir in ["a", "b", "c"] {
+            let names = VecDeque::from([b"y".to_vec()]);
+            listings.keep(Listing { dir: Some(name(dir)), told: Some(b"x".to_vec()), names, ..Listing::default() });
+        }
+        let left = |listings: &mut Listings, dir: &str, after: Option<&[u8]>| listings.take(Some(&name(dir)), after).names.len();
+        assert_eq!(left(&mut listings, "a", Some(b"x")), 0, "it went when the third came");
+        assert_eq!(left(&mut listings, "b", Some(b"w")), 0, "from elsewhere on");
+        assert_eq!(left(&mut listings, "b", None), 0, "from the beginning");
+        assert_eq!(left(&mut listings, "b", Some(b"x")), 1);
+        assert_eq!(left(&mut listings, "b", Some(b"x")), 0, "it was taken");
+        assert_eq!(left(&mut listings, "c", Some(b"x")), 1);
+    }
+
+    #[test]
+    fn locks_are_files_of_64_digits_in_a_directory_of_locks() {
+        let id = "0aF".repeat(22)[..64].to_owned();
+        let lock = |text: String| is_lock(&Name::parse(text.as_bytes()).unwrap());
+        assert!(lock(format!("locks/{id}")) && lock(format!("a/b/locks/{id}")));
+        for other in [id.clone(), format!("data/{id}"), format!("locks/x/{id}"), format!("locks/{id}0"), format!("locks/{}", &id[1..])] {
+            assert!(!lock(other.clone()), "{other}");
+        }
+        assert!(!lock(format!("locks/{}g", &id[1..])) && !lock("locks".into()));
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nicstripe_proto::{
     ChainingValue, ChunkId, ChunkRange, DataHeader, Frame, Message, Offer, SourceIdentity, TransferId,
     frame::{EchoHeader, HEADER_LEN, LoadHeader, MAX_PAYLOAD},
-    message::{BenchAdmitted, BenchBody, Complete, Get, GetTree, Put, PutOptions, RunNumber, RunOrder},
+    message::{Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, Get, GetTree, Put, PutOptions, RunNumber, RunOrder},
 };
 
 use super::{Stage, content, name, wire::Wire, within};
@@ -143,6 +143,7 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
                 .unwrap(),
             ),
         ),
+        ("an answer", control(minicbor::to_vec(Message::Answer(Answer { id: 0, answer: AnswerKind::Done })).unwrap())),
         ("load without leave", load_frame(1, 1000)),
         ("load of no run", load_frame(0, 1000)),
         ("an echo without a bench", echo_frame(100)),
@@ -154,6 +155,10 @@ fn breaches() -> Vec<(&'static str, Vec<u8>)> {
         breaches.push(("a name that leads out", control(renamed(&put("abcd", 4, 18), b"abcd", bad))));
         breaches.push(("a name that leads out", control(renamed(&get(1, "abcd"), b"abcd", bad))));
     }
+    let remove = Message::Ask(Ask { id: 0, ask: AskKind::Remove { name: name("served") } });
+    breaches.push(("a name that leads out, to be removed", control(renamed(&remove, b"served", b"../etc"))));
+    let rename = Message::Ask(Ask { id: 0, ask: AskKind::Rename { from: name("ab"), to: name("cd"), replace: true } });
+    breaches.push(("the parent's name, for a file", control(renamed(&rename, b"cd", b".."))));
     breaches.push(("the parent's name", control(renamed(&put("ab", 4, 18), b"ab", b".."))));
     breaches.push(("the folder's own name", control(renamed(&get(1, "a"), b"Aa", b"A."))));
     breaches.extend(heads);

@@ -7,6 +7,7 @@
 mod benches;
 mod clients;
 mod middle;
+mod objects;
 mod proxy;
 mod servers;
 mod strangers;

@@ -17,13 +17,25 @@ use tokio::net::TcpListener;
 use super::{content, digest, name, names, trusting, wire::Wire, wire::plain_welcome, within};
 use crate::{Client, CopyOptions, Digest, Error, trust::Identity};
 
-/// What a client makes of a daemon that does this with each of its connections, once it has welcomed it.
+/// What a client that gets a file makes of a daemon that does this with each of its connections, once it has welcomed it.
 async fn get_from(welcome: Welcome, evil: impl AsyncFn(&mut Wire) + Send + 'static) -> (Error, Vec<String>) {
+    let files = tempfile::tempdir().unwrap();
+    let target = files.path().join("target");
+    let get = async |client: Client| client.get(name("wanted"), &target, CopyOptions::default()).finish().await.map(drop);
+    let error = against(welcome, evil, get).await;
+    (error, names(files.path()))
+}
+
+/// The error of a client that does this with a daemon that does that.
+pub(super) async fn against(
+    welcome: Welcome,
+    evil: impl AsyncFn(&mut Wire) + Send + 'static,
+    calls: impl AsyncFnOnce(Client) -> Result<(), Error>,
+) -> Error {
     let (daemon, client) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let listener = TcpListener::bind("127.0.4.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let trusted = trusting(&[&daemon]);
-    let files = tempfile::tempdir().unwrap();
     let serve = async {
         loop {
             let Ok(mut wire) = Wire::accept(&listener, &daemon).await else { continue };
@@ -32,21 +44,19 @@ async fn get_from(welcome: Welcome, evil: impl AsyncFn(&mut Wire) + Send + 'stat
             }
         }
     };
-    let target = files.path().join("target");
-    let copy = async {
+    let calls = async {
         let link = "127.0.0.5=127.0.4.1".parse().unwrap();
         let builder = Client::builder().identity(client).peers(trusted).port(port).links(vec![link]).patience(Duration::from_secs(2));
         let client = builder.connect("127.0.4.1").await?;
-        client.get(name("wanted"), &target, CopyOptions::default()).finish().await
+        calls(client).await
     };
-    let error = within(async {
+    within(async {
         tokio::select! {
-            copied = copy => copied.map(drop).unwrap_err(),
+            called = calls => called.unwrap_err(),
             () = serve => unreachable!(),
         }
     })
-    .await;
-    (error, names(files.path()))
+    .await
 }
 
 /// Waits for what the client wants.

@@ -113,9 +113,9 @@ impl Account {
         self.tell_left_out();
         match answer {
             AnswerKind::Failed { code, text } => {
-                tracing::info!(peer = self.peer, what, %name, code = code.word(), error = %logged(text), "refused");
+                tracing::info!(peer = self.peer, what, %name, result = code.word(), error = %logged(text), "name not changed");
             }
-            _ => tracing::info!(peer = self.peer, what, %name, "done"),
+            _ => tracing::info!(peer = self.peer, what, %name, "name changed"),
         }
     }
 
