@@ -1,7 +1,7 @@
 //! Measures what the links to a daemon carry from a program of one's own: connect, bench, watch, report.
 //!
 //! ```text
-//! cargo run --release --example bench -- HOST
+//! cargo run --release --example bench -- HOST [PORT [SECONDS]]
 //! ```
 //!
 //! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`.
@@ -9,26 +9,30 @@
 use std::{error::Error, time::Duration};
 
 use nicstripe::{
-    BenchEvent, BenchPlan, Client,
+    BenchEvent, BenchPlan, Client, DEFAULT_PORT,
     bench::Phase,
     trust::{Home, Identity, Peers},
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let Some(host) = std::env::args().nth(1) else {
-        return Err("usage: bench HOST".into());
+    let mut arguments = std::env::args().skip(1);
+    let Some(host) = arguments.next() else {
+        return Err("usage: bench HOST [PORT [SECONDS]]".into());
     };
+    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
+    let seconds = arguments.next().map_or(Ok(5), |seconds| seconds.parse())?;
     let home = Home::from_env()?;
     let client = Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
         .peers(Peers::load(&home.peers_file())?)
+        .port(port)
         .connect(&host)
         .await?;
 
     // Each link alone, then all of them, three times; without the other direction.
     let phases = vec![Phase::Idle, Phase::Solo, Phase::Together];
-    let mut bench = client.bench(BenchPlan { phases, load: Duration::from_secs(5), repeats: 3..=3, ..BenchPlan::default() });
+    let mut bench = client.bench(BenchPlan { phases, load: Duration::from_secs(seconds), repeats: 3..=3, ..BenchPlan::default() });
     while let Some(event) = bench.next_event().await {
         match event {
             BenchEvent::Waiting { ahead, wait } => println!("{ahead} before us, for {wait:?} at most"),

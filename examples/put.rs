@@ -1,7 +1,7 @@
 //! Sends one file from a program of one's own: connect, put, watch, report.
 //!
 //! ```text
-//! cargo run --example put -- FILE HOST
+//! cargo run --example put -- FILE HOST [PORT]
 //! ```
 //!
 //! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`.
@@ -9,7 +9,7 @@
 use std::{error::Error, path::PathBuf};
 
 use nicstripe::{
-    Client, CopyOptions, Event,
+    Client, CopyOptions, DEFAULT_PORT, Event,
     trust::{Home, Identity, Peers},
 };
 
@@ -17,12 +17,14 @@ use nicstripe::{
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(file), Some(host)) = (arguments.next().map(PathBuf::from), arguments.next()) else {
-        return Err("usage: put FILE HOST".into());
+        return Err("usage: put FILE HOST [PORT]".into());
     };
+    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
     let home = Home::from_env()?;
     let client = Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
         .peers(Peers::load(&home.peers_file())?)
+        .port(port)
         .connect(&host)
         .await?;
 

@@ -18,7 +18,8 @@ mod watch;
 
 use std::{
     collections::HashMap,
-    net::{Ipv6Addr, SocketAddr},
+    net::{Ipv6Addr, SocketAddr, TcpListener},
+    os::fd::OwnedFd,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
@@ -49,10 +50,11 @@ use crate::{
     bench::{Admissions, BenchLimits},
     discovery::{Responder, ResponderConfig},
     error::Error,
-    file::{BufferPool, IoPool, Root},
+    file::{BufferPool, FileError, IoPool, Root},
     here,
     path_routes::RouteKeeper,
     session::{Command, SessionHandle},
+    storage::{Served, Storage},
     tls::{KeyFilter, ServerTls},
     trust::{self, Identity, Peers, PublicKey},
 };
@@ -65,7 +67,8 @@ use crate::{
 pub struct DaemonBuilder {
     identity: Option<Identity>,
     trusted: Trusted,
-    root: PathBuf,
+    root: Place,
+    given: Option<Arc<Vec<TcpListener>>>,
     port: u16,
     listen: Vec<SocketAddr>,
     interfaces: Vec<String>,
@@ -74,6 +77,24 @@ pub struct DaemonBuilder {
     announce: bool,
     limits: Limits,
     bench: BenchLimits,
+}
+
+/// Where files are to be kept.
+#[derive(Debug, Clone)]
+enum Place {
+    Path(PathBuf),
+    Handle(Arc<OwnedFd>),
+    Storage(Arc<dyn Storage>),
+}
+
+impl Place {
+    fn open(&self) -> Result<Served, FileError> {
+        Ok(match self {
+            Self::Path(path) => Served::Files(Arc::new(Root::open(path)?)),
+            Self::Handle(dir) => Served::Files(Arc::new(Root::of(dir)?)),
+            Self::Storage(storage) => Served::Other(storage.clone()),
+        })
+    }
 }
 
 impl DaemonBuilder {
@@ -97,7 +118,55 @@ impl DaemonBuilder {
 
     /// The directory that is served.
     pub fn root(mut self, root: PathBuf) -> Self {
-        self.root = root;
+        self.root = Place::Path(root);
+        self
+    }
+
+    /// The directory that is served, open: for a program that may not look it up itself any more, or that wants it to be this one whatever
+    /// becomes of its name. Of [`root`](Self::root), this and [`storage`](Self::storage) the last one counts.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let dir = std::fs::File::open(std::env::temp_dir())?;
+    /// let _builder = nicstripe::Daemon::builder().root_handle(dir.into());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn root_handle(mut self, dir: OwnedFd) -> Self {
+        self.root = Place::Handle(Arc::new(dir));
+        self
+    }
+
+    /// Keeps files in this instead of in a directory. Trees, measurements of the disk, and peers with a `root=` of their own need a directory
+    /// and are refused.
+    ///
+    /// ```
+    /// use nicstripe::{Daemon, storage::MemoryStorage};
+    ///
+    /// let files = MemoryStorage::with_limit(64 << 20);
+    /// let _builder = Daemon::builder().storage(files.clone());
+    /// ```
+    pub fn storage(mut self, storage: impl Storage) -> Self {
+        self.root = Place::Storage(Arc::new(storage));
+        self
+    }
+
+    /// Accepts connections on these sockets, which listen already, and opens none of its own: no other interface is listened on, now or when
+    /// it appears, and nothing is [announced](Self::announce). Then [`port`](Self::port), [`listen`](Self::listen) and
+    /// [`interfaces`](Self::interfaces) do not count.
+    ///
+    /// One socket a cable, bound to its device, is best: answers then take the cable that the question came by. A socket on one address
+    /// of each cable will do where the kernel's routes agree.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let _builder = nicstripe::Daemon::builder().listeners(vec![listener]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn listeners(mut self, listeners: Vec<TcpListener>) -> Self {
+        self.given = Some(Arc::new(listeners));
         self
     }
 
@@ -168,7 +237,7 @@ impl DaemonBuilder {
     /// The root cannot be opened, a named interface or address is not there, or none can be listened on.
     pub async fn bind(self) -> Result<Daemon, Error> {
         let system = |what| move |source| Error::System { what, source };
-        let root = Root::open(&self.root)?;
+        let served = self.root.open()?;
         let here = here::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
@@ -176,11 +245,15 @@ impl DaemonBuilder {
         };
         let chosen = !self.listen.is_empty() || !self.interfaces.is_empty();
         let wanted = Wanted { addresses: self.listen, interfaces: self.interfaces, port: self.port };
-        let listeners = Listeners::open(wanted, &here)?;
+        let is_given = self.given.is_some();
+        let listeners = match &self.given {
+            Some(given) => Listeners::of(given, &here)?,
+            None => Listeners::open(wanted, &here)?,
+        };
         let addresses = listeners.addresses();
         let trusted = self.trusted.clone();
         let accepts: KeyFilter = Arc::new(move |key| trusted.peers().find(key).is_some());
-        let responder = addresses.first().map(|first| {
+        let responder = addresses.first().filter(|_| !is_given).map(|first| {
             let (accepts, announce, port) = (accepts.clone(), self.announce, first.address.port());
             let only = chosen.then(|| on_any_address(&addresses));
             Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only })
@@ -189,7 +262,7 @@ impl DaemonBuilder {
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
             trusted: self.trusted,
-            root: Arc::new(root),
+            served,
             access: self.access,
             pool: IoPool::start().map_err(system("start threads"))?,
             buffers: BufferPool::default(),
@@ -223,7 +296,8 @@ impl Daemon {
         DaemonBuilder {
             identity: None,
             trusted: Trusted::Fixed(Arc::default()),
-            root: PathBuf::from("."),
+            root: Place::Path(PathBuf::from(".")),
+            given: None,
             port: DEFAULT_PORT,
             listen: Vec::new(),
             interfaces: Vec::new(),
@@ -276,7 +350,7 @@ async fn end(session: SessionHandle) {
 pub(crate) struct Shared {
     tls: ServerTls,
     trusted: Trusted,
-    root: Arc<Root>,
+    served: Served,
     access: trust::Access,
     pool: IoPool,
     buffers: BufferPool,

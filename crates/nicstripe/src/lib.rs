@@ -26,6 +26,9 @@
 //! [finished](ObjectWriter::finish), or not at all. Each of them may be dropped at any moment. [`Error::is_retryable`] says what may be tried
 //! again.
 //!
+//! Programs without async code use [`blocking`]. A program that embeds a daemon may hand over its [listening
+//! sockets](DaemonBuilder::listeners), an [open directory](DaemonBuilder::root_handle), or another [`storage`] than a directory.
+//!
 //! The way of a byte through this crate: [`Client::put`] opens a file, the session reads a chunk on an I/O thread, hands it to the path that
 //! asked for it, whose connection encrypts it; at the other end the connection decrypts it, an I/O thread verifies and writes it, the session makes it
 //! durable, and acknowledges.
@@ -35,6 +38,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod bench;
+pub mod blocking;
 mod client;
 mod connect;
 mod daemon;
@@ -56,6 +60,7 @@ mod plan;
 mod report;
 pub mod routes;
 mod session;
+pub mod storage;
 mod stream;
 mod tls;
 mod tree;

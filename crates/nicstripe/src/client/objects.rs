@@ -17,6 +17,7 @@ use super::{
     feed::{FEED_CHUNKS, Read},
     jobs::{Job, ObjectJob},
 };
+pub use crate::storage::{Kind, Stat};
 use crate::{error::Error, report::Report, session::Command};
 
 /// Something in a directory of the daemon.
@@ -27,30 +28,6 @@ pub struct Entry {
     pub name: Name,
     /// What it is.
     pub stat: Stat,
-}
-
-/// What is known of something that has a name at the daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stat {
-    /// What it is.
-    pub kind: Kind,
-    /// Bytes of a file; of other things without meaning.
-    pub size: u64,
-    /// When it was changed last, by the daemon's clock.
-    pub modified: SystemTime,
-}
-
-/// What a name may stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Kind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Dir,
-    /// Something else: a symbolic link, a device, a socket.
-    Other,
 }
 
 impl Client {

@@ -1,7 +1,7 @@
 //! The listening sockets: one per interface and IP version, as long as the interface is there.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as BlockingListener},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use crate::{error::Error, here, logged::logged_error, stream::StreamEnd, tls::Tl
 /// Where a daemon listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// The interface.
+    /// The interface; empty for a socket of the program's own that is bound to no single one.
     pub interface: String,
     /// Address and port; unspecified where all addresses of the interface are meant.
     pub address: SocketAddr,
@@ -44,6 +44,20 @@ struct Place {
 pub(super) struct Listeners {
     wanted: Wanted,
     open: Vec<Open>,
+    /// Those of the embedding program, which are there whatever becomes of interfaces. Then no others are opened.
+    given: Vec<Given>,
+    are_given: bool,
+}
+
+/// A socket of the embedding program.
+#[derive(Debug)]
+struct Given {
+    listens: ListenAddress,
+    /// Taken by the task that accepts on it.
+    listener: Option<TcpListener>,
+    /// Ends that task when dropped.
+    _stop: tokio_util::sync::DropGuard,
+    stopped: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -86,11 +100,28 @@ impl Listeners {
                 }
             }
         }
-        Ok(Self { wanted, open })
+        Ok(Self { wanted, open, given: Vec::new(), are_given: false })
+    }
+
+    /// Takes sockets that listen already.
+    ///
+    /// # Errors
+    ///
+    /// One is no listening socket of TCP any more, or there are none.
+    pub(super) fn of(given: &[BlockingListener], here: &[Interface]) -> Result<Self, Error> {
+        let error = |source| Error::System { what: "listen on the sockets that were handed over", source };
+        if given.is_empty() {
+            return Err(error(std::io::Error::new(std::io::ErrorKind::InvalidInput, "there are none")));
+        }
+        let given = given.iter().map(|listener| Given::of(listener, here)).collect::<Result<_, _>>().map_err(error)?;
+        let wanted = Wanted { addresses: Vec::new(), interfaces: Vec::new(), port: 0 };
+        Ok(Self { wanted, open: Vec::new(), given, are_given: true })
     }
 
     pub(super) fn addresses(&self) -> Vec<ListenAddress> {
-        self.open.iter().map(|open| ListenAddress { interface: open.place.interface.to_string(), address: open.place.address }).collect()
+        let given = self.given.iter().map(|given| given.listens.clone());
+        let open = self.open.iter();
+        open.map(|open| ListenAddress { interface: open.place.interface.to_string(), address: open.place.address }).chain(given).collect()
     }
 
     /// Begins to accept on those that nobody accepts on yet.
@@ -100,10 +131,18 @@ impl Listeners {
                 tokio::spawn(accept(shared.clone(), open.place.interface.to_string(), listener, open.stop.clone()));
             }
         }
+        for given in &mut self.given {
+            if let Some(listener) = given.listener.take() {
+                tokio::spawn(accept(shared.clone(), given.listens.interface.clone(), listener, given.stopped.clone()));
+            }
+        }
     }
 
     /// Opens what has appeared, and closes what is gone.
     pub(super) fn follow(&mut self, here: &[Interface]) {
+        if self.are_given {
+            return;
+        }
         self.open.retain(|open| {
             let is_there = here.iter().any(|interface| interface.index == open.place.index);
             if !is_there {
@@ -123,6 +162,20 @@ impl Listeners {
                 Err(error) => tracing::debug!(interface = %place.interface, address = %place.address, %error, "cannot listen"),
             }
         }
+    }
+}
+
+impl Given {
+    fn of(listener: &BlockingListener, here: &[Interface]) -> std::io::Result<Self> {
+        let listener = listener.try_clone()?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let device = socket2::SockRef::from(&listener).device()?.and_then(|name| String::from_utf8(name).ok());
+        let by_address = || here.iter().find(|interface| here::has_address(interface, address.ip())).map(|found| found.name.to_string());
+        let interface = device.or_else(by_address).unwrap_or_default();
+        let stopped = CancellationToken::new();
+        let listener = Some(TcpListener::from_std(listener)?);
+        Ok(Self { listens: ListenAddress { interface, address }, listener, _stop: stopped.clone().drop_guard(), stopped })
     }
 }
 

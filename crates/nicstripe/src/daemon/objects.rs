@@ -17,7 +17,8 @@ use rustix::fs::{AtFlags, Dir, FileType, RenameFlags, Stat, fsync, renameat, ren
 
 use super::Service;
 use crate::{
-    file::{FileError, is_hidden_name},
+    file::{FileError, Root, is_hidden_name},
+    storage::{Served, Storage},
     trust::Access,
 };
 
@@ -43,7 +44,11 @@ impl Service {
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
         let error = |cause: io::Error| FileError::new("list", shown(), cause);
         dir.map_or(Ok(()), |dir| visible(dir, "list"))?;
-        let opened = self.root().open_directory(dir).map_err(error)?;
+        let root = match self.served() {
+            Served::Files(root) => root,
+            Served::Other(storage) => return stored_page(&**storage, dir, after, most),
+        };
+        let opened = root.open_directory(dir).map_err(error)?;
         let mut listing = self.listings().take(dir, after);
         let mut page = Page { entries: Vec::new(), weight: 0, most };
         loop {
@@ -66,18 +71,25 @@ impl Service {
     /// Says what has a name; a symbolic link is not followed at its last component.
     pub(crate) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
         visible(name, "look at")?;
-        let (_, stat) = self.find(name, "look at")?;
-        Ok(stat)
+        match self.served() {
+            Served::Files(root) => find(root, name, "look at").map(|(_, stat)| stat),
+            Served::Other(storage) => storage.stat(name).map(ObjectStat::from),
+        }
     }
 
     /// Removes a file, or a directory that is empty, for good.
     pub(crate) fn remove(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
         visible(name, "remove")?;
-        let (parent, stat) = self.find(name, "remove")?;
-        if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name)) {
-            return Err(only_appends("remove", name));
-        }
+        let root = match self.served() {
+            Served::Files(root) => root,
+            Served::Other(storage) => {
+                self.check_removable(name, &storage.stat(name)?.into())?;
+                return storage.remove(name);
+            }
+        };
+        let (parent, stat) = find(root, name, "remove")?;
+        self.check_removable(name, &stat)?;
         let flags = if stat.kind == ObjectKind::Dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let removed = unlinkat(&parent, OsStr::from_bytes(name.file_name()), flags).map_err(io::Error::from);
         removed.map_err(|cause| failed("remove", name, cause))?;
@@ -91,11 +103,18 @@ impl Service {
         if to.components().any(is_hidden_name) {
             return Err(reserved("rename to", to));
         }
-        let (old, _) = self.find(from, "rename")?;
-        if self.access() == Access::AppendOnly {
-            return Err(only_appends("rename", from));
-        }
-        let new = self.root().open_parent(to).map_err(|cause| failed("open the directory of", to, cause))?;
+        let may_rename = || if self.access() == Access::AppendOnly { Err(only_appends("rename", from)) } else { Ok(()) };
+        let root = match self.served() {
+            Served::Files(root) => root,
+            Served::Other(storage) => {
+                storage.stat(from)?;
+                may_rename()?;
+                return storage.rename(from, to, replace);
+            }
+        };
+        let (old, _) = find(root, from, "rename")?;
+        may_rename()?;
+        let new = root.open_parent(to).map_err(|cause| failed("open the directory of", to, cause))?;
         let (old_name, new_name) = (OsStr::from_bytes(from.file_name()), OsStr::from_bytes(to.file_name()));
         let renamed = match replace {
             true => renameat(&old, old_name, &new, new_name),
@@ -112,7 +131,10 @@ impl Service {
         if name.components().any(is_hidden_name) {
             return Err(reserved("make directory", name));
         }
-        self.root().make_directory(name).map_err(|cause| failed("make directory", name, cause))
+        match self.served() {
+            Served::Files(root) => root.make_directory(name).map_err(|cause| failed("make directory", name, cause)),
+            Served::Other(storage) => storage.make_dir(name),
+        }
     }
 
     /// Makes the directories that lead to a name, where they are missing.
@@ -126,14 +148,39 @@ impl Service {
         }
     }
 
-    /// Opens the directory of a name and says what has it.
-    fn find(&self, name: &Name, operation: &'static str) -> Result<(OwnedFd, ObjectStat), FileError> {
-        let found = self.root().open_parent(name).and_then(|parent| {
-            let stat = looked_up(&parent, OsStr::from_bytes(name.file_name()))?;
-            Ok((parent, stat.ok_or(io::ErrorKind::NotFound)?))
-        });
-        found.map_err(|cause| failed(operation, name, cause))
+    /// Whether a peer that may only add files may remove this.
+    fn check_removable(&self, name: &Name, stat: &ObjectStat) -> Result<(), FileError> {
+        if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name)) {
+            return Err(only_appends("remove", name));
+        }
+        Ok(())
     }
+}
+
+/// Opens the directory of a name and says what has it.
+fn find(root: &Root, name: &Name, operation: &'static str) -> Result<(OwnedFd, ObjectStat), FileError> {
+    let found = root.open_parent(name).and_then(|parent| {
+        let stat = looked_up(&parent, OsStr::from_bytes(name.file_name()))?;
+        Ok((parent, stat.ok_or(io::ErrorKind::NotFound)?))
+    });
+    found.map_err(|cause| failed(operation, name, cause))
+}
+
+/// Returns a page of what another storage than a directory lists.
+fn stored_page(
+    storage: &dyn Storage,
+    dir: Option<&Name>,
+    after: Option<&[u8]>,
+    most: usize,
+) -> Result<(Vec<ObjectEntry>, bool), FileError> {
+    let (listed, more) = storage.list(dir, after, most)?;
+    let mut page = Page { entries: Vec::new(), weight: 0, most };
+    for (name, stat) in listed {
+        if page.push(ObjectEntry { name, stat: stat.into() }).is_err() {
+            return Ok((page.entries, true));
+        }
+    }
+    Ok((page.entries, more))
 }
 
 /// Answers under way: entries until as many are there as are wanted, or as fit into a message.

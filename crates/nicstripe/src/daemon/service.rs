@@ -20,10 +20,11 @@ use super::{
 };
 use crate::{
     bench::{Desk, Ticket},
-    file::{Attributes, FileError, ReadOptions, Root, Source, Target, TargetRequest},
+    file::{FileError, ReadOptions, Root, Source},
     path_routes::RouteKeeper,
     plan::described,
     session::{Command, SessionHandle},
+    storage::{Served, Target, TargetOpened},
     trust::{self, PublicKey},
 };
 
@@ -32,7 +33,7 @@ use crate::{
 pub(crate) struct Service {
     shared: Arc<Shared>,
     key: PublicKey,
-    root: Arc<Root>,
+    served: Served,
     access: trust::Access,
     /// Host routes of this session.
     routes: Option<RouteKeeper>,
@@ -54,15 +55,16 @@ impl Service {
     pub(super) fn new(shared: &Arc<Shared>, key: PublicKey, hello: &Hello) -> Result<Self, FileError> {
         let peers = shared.trusted.peers();
         let options = peers.find(&key).map(|peer| peer.options.clone()).unwrap_or_default();
-        let root = match &options.root {
-            Some(root) => Arc::new(Root::open(root)?),
-            None => shared.root.clone(),
+        let served = match &options.root {
+            // Where the program keeps files elsewhere, its peers get no directory of this machine.
+            Some(root) => shared.served.root("serve", &root.display()).and_then(|_| Root::open(root)).map(Arc::new).map(Served::Files)?,
+            None => shared.served.clone(),
         };
         let interfaces = hello.interfaces.iter().flatten();
         Ok(Self {
             shared: shared.clone(),
             key,
-            root,
+            served,
             access: shared.access.max(options.access),
             routes: shared.routes.as_ref().map(|routes| routes.another()),
             no_bench: options.no_bench,
@@ -76,7 +78,7 @@ impl Service {
 
     /// Opens a file for the peer to read.
     pub(crate) fn open_source(&self, name: &Name, options: ReadOptions) -> Result<Source, FileError> {
-        Source::open_beneath(&self.root, name, options)
+        self.served.open_source(name, options)
     }
 
     /// Opens a file for the peer to write. Waits a while for an earlier session of the same peer to let go of it.
@@ -122,9 +124,9 @@ impl Service {
         let _ = tokio::time::timeout(BUSY_TIMEOUT, ended).await;
     }
 
-    fn open_target_now(&self, put: &Put) -> Result<(Target, Vec<Subtree>), FileError> {
+    fn open_target_now(&self, put: &Put) -> Result<TargetOpened, FileError> {
         let name = match &put.into {
-            Some(own) if self.root.is_directory(&put.name) => put
+            Some(own) if self.served.is_directory(&put.name) => put
                 .name
                 .join(own.file_name())
                 .map_err(|error| FileError::new("receive", &put.name, std::io::Error::other(error)).with_code(FailCode::Refused))?,
@@ -133,7 +135,6 @@ impl Service {
         if put.options.parents {
             self.make_parents(&name)?;
         }
-        let dir = self.root.open_parent(&name).map_err(|error| FileError::new("open the directory of", &name, error))?;
         let append_only = self.access == trust::Access::AppendOnly;
         let PutOptions { replace, delta, in_place, trial, .. } = put.options;
         let replaces = replace || delta || in_place;
@@ -145,17 +146,7 @@ impl Service {
         };
         // What is only tried touches nothing, and so may have any name.
         let options = if trial { PutOptions { replace: true, restart: true, trial, ..PutOptions::default() } } else { options };
-        let request = TargetRequest {
-            dir,
-            name: std::os::unix::ffi::OsStrExt::from_bytes(name.file_name()),
-            offer: &put.offer,
-            options,
-            peer_key: *self.key.as_bytes(),
-            journal_id: crate::random_bytes(),
-            // As in a tree, a device is no place for a trial.
-            attributes: trial.then(Attributes::default),
-        };
-        Target::open(request).map_err(|error| match error.code {
+        self.served.open_target(&name, &put.offer, options, self.key).map_err(|error| match error.code {
             FailCode::Exists if append_only && replaces => error.with_code(FailCode::Refused),
             _ => error,
         })
@@ -181,7 +172,7 @@ impl Service {
         if !order.read {
             self.check_writable(&"a bench")?;
         }
-        crate::bench::serve_disk(&self.root, *self.key.as_bytes(), order, stop)
+        crate::bench::serve_disk(self.served.root("measure", &"the disk")?, *self.key.as_bytes(), order, stop)
     }
 
     /// Where what its session does is counted.
@@ -189,8 +180,8 @@ impl Service {
         &self.shared.meters
     }
 
-    pub(super) fn root(&self) -> &Arc<Root> {
-        &self.root
+    pub(super) fn served(&self) -> &Served {
+        &self.served
     }
 
     pub(super) fn listings(&self) -> MutexGuard<'_, Listings> {

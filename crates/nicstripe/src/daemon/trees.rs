@@ -33,10 +33,11 @@ impl Service {
             let why = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may not delete here");
             return Err(FileError::new("delete in", name, why).with_code(FailCode::Refused));
         }
+        let root = self.served().root("receive a tree in", &name)?.clone();
         let tree_place = self.tree_place()?;
         let filters = Filters::new(&rules.filters)?;
         let request = ReceiverRequest {
-            root: self.root().clone(),
+            root,
             target,
             as_name,
             rules,
@@ -56,8 +57,9 @@ impl Service {
             let why = io::Error::other(format!("peer asked for {} sources, expected 1 to {MOST_SOURCES}", sources.len()));
             return Err(FileError::new("send", "trees", why).with_code(FailCode::Protocol));
         }
+        let root = self.served().root("send", &"a tree")?;
         let tree_place = self.tree_place()?;
-        let beneath = |name, contents| SendSource::Beneath { root: self.root().clone(), name, contents };
+        let beneath = |name, contents| SendSource::Beneath { root: root.clone(), name, contents };
         let request = SenderRequest {
             sources: sources.into_iter().map(|source| beneath(source.name, source.content)).collect(),
             rules,

@@ -19,7 +19,7 @@ pub(crate) use self::{
     pool::IoPool,
     root::Root,
     source::{ReadOptions, Source},
-    target::{TMPFS_MAGIC, Target, TargetRequest, hidden_name, is_hidden_name, open_parent, remove_earlier},
+    target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, hidden_name, is_hidden_name, open_parent, remove_earlier},
 };
 
 #[cfg(any(test, fuzzing))]
@@ -47,7 +47,9 @@ pub struct FileError {
 }
 
 impl FileError {
-    pub(crate) fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
+    /// Says what was tried, as a verb, and with which file. The code follows from the kind of `source`: not found, exists, no space, or a
+    /// failure of input or output.
+    pub fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
         let code = match source.kind() {
             io::ErrorKind::NotFound => FailCode::NotFound,
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailCode::NoSpace,
@@ -57,7 +59,8 @@ impl FileError {
         Self { operation, name: name.to_string(), code, resumable: false, source }
     }
 
-    pub(crate) fn with_code(self, code: FailCode) -> Self {
+    /// The same, of another kind.
+    pub fn with_code(self, code: FailCode) -> Self {
         Self { code, ..self }
     }
 

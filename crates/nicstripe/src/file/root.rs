@@ -28,6 +28,16 @@ impl Root {
         Ok(Self { dir })
     }
 
+    /// Takes an open directory.
+    pub(crate) fn of(dir: &OwnedFd) -> Result<Self, FileError> {
+        let error = |cause: io::Error| FileError::new("serve", "the directory that was handed over", cause);
+        let stat = rustix::fs::fstat(dir).map_err(|cause| error(cause.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return Err(error(io::ErrorKind::NotADirectory.into()).with_code(nicstripe_proto::FailCode::NotAFile));
+        }
+        Ok(Self { dir: dir.try_clone().map_err(error)? })
+    }
+
     /// Opens a file beneath the root.
     pub(crate) fn open_file(&self, name: &Name, flags: OFlags) -> io::Result<OwnedFd> {
         self.open_beneath(&path_of(name), flags)

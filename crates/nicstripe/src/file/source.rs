@@ -9,11 +9,12 @@ use nicstripe_proto::{
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, openat};
 
 use super::{BufferPool, ChunkBuffer, FileError, Root, compress::Packer, device, holes::find_holes, identity_of};
+use crate::storage::StoredFile;
 
 /// An open source and what it was when it was opened.
 #[derive(Debug)]
 pub(crate) struct Source {
-    file: File,
+    content: Content,
     name: String,
     /// Of a part of the file, with the part's size.
     identity: SourceIdentity,
@@ -24,6 +25,13 @@ pub(crate) struct Source {
     mode: u32,
     offering: Offering,
     packer: Packer,
+}
+
+/// Where a source's bytes are.
+#[derive(Debug)]
+enum Content {
+    File(File),
+    Stored(Box<dyn StoredFile>),
 }
 
 /// How a source is read.
@@ -63,23 +71,30 @@ impl Source {
                 return Err(FileError::new("send", &name, error).with_code(FailCode::NotAFile));
             }
         };
-        if identity.size >= MOST_SIZE {
-            let error = io::Error::other(format!("it has {} bytes, fewer than {MOST_SIZE} can be sent", identity.size));
-            return Err(FileError::new("send", &name, error).with_code(FailCode::Refused));
-        }
+        check_size(identity.size, &name)?;
         // A hint only: assignments are read in order, so the kernel may read ahead further.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let whole = identity.size;
-        let (start, size) = match options.range {
-            Some(range) => part_of(range, whole).map_err(|error| FileError::new("send", &name, error).with_code(FailCode::Refused))?,
-            None => (0, whole),
-        };
+        let (start, size) = part_of(options.range, whole, &name)?;
         // Those of a part are not where the file has them.
         let holes = if options.range.is_none() { find_holes(&file, &stat) } else { HoleMap::default() };
         let offering = Offering { holes, may_change: options.allow_changing };
         let packer = Packer::new(options.compress);
         let identity = SourceIdentity { size, ..identity };
-        Ok(Self { file, name, identity, start, whole, mode: stat.st_mode & 0o7777, offering, packer })
+        let content = Content::File(file);
+        Ok(Self { content, name, identity, start, whole, mode: stat.st_mode & 0o7777, offering, packer })
+    }
+
+    /// Takes an open file of a storage; `name` is for people.
+    pub(crate) fn of_stored(file: Box<dyn StoredFile>, name: String, options: ReadOptions) -> Result<Self, FileError> {
+        let identity = file.identity().map_err(|error| FileError::new("stat", &name, error))?.as_source();
+        check_size(identity.size, &name)?;
+        let whole = identity.size;
+        let (start, size) = part_of(options.range, whole, &name)?;
+        let offering = Offering { may_change: options.allow_changing, ..Offering::default() };
+        let (mode, packer) = (file.mode() & 0o7777, Packer::new(options.compress));
+        let identity = SourceIdentity { size, ..identity };
+        Ok(Self { content: Content::Stored(file), name, identity, start, whole, mode, offering, packer })
     }
 
     pub(crate) fn identity(&self) -> SourceIdentity {
@@ -107,7 +122,7 @@ impl Source {
         let error = |error| FileError::new("read", &self.name, error);
         let extent = grid.extent_of(chunk).ok_or_else(|| error(io::ErrorKind::UnexpectedEof.into()))?;
         let bytes = buffer.bytes_mut(extent.len as usize);
-        self.file.read_exact_at(bytes, self.start + extent.offset).map_err(|cause| match cause.kind() {
+        self.content.read_exact_at(bytes, self.start + extent.offset).map_err(|cause| match cause.kind() {
             io::ErrorKind::UnexpectedEof => {
                 error(io::Error::other("it became shorter while it was read")).with_code(FailCode::SourceChanged)
             }
@@ -134,28 +149,56 @@ impl Source {
     /// Compares the file with what it was when it was opened; one that may change must only not have become shorter.
     pub(crate) fn check_unchanged(&self) -> Result<(), FileError> {
         let changed = |cause| FileError::new("send", &self.name, cause).with_code(FailCode::SourceChanged);
-        let stat = fstat(&self.file).map_err(|error| FileError::new("stat", &self.name, error.into()))?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
-            // Nothing tells whether a device was written to.
-            return Ok(());
-        }
-        if self.offering.may_change && stat.st_size as u64 >= self.start + self.identity.size {
+        let found = self.content.identity().map_err(|error| FileError::new("stat", &self.name, error))?;
+        // Nothing tells whether a device was written to.
+        let Some(found) = found else { return Ok(()) };
+        if self.offering.may_change && found.size >= self.start + self.identity.size {
             return Ok(());
         }
         if self.offering.may_change {
             return Err(changed(io::Error::other("it became shorter while it was read")));
         }
         let whole = SourceIdentity { size: self.whole, ..self.identity };
-        whole.check(&identity_of(&stat)).map_err(|cause| changed(io::Error::other(cause)))
+        whole.check(&found).map_err(|cause| changed(io::Error::other(cause)))
     }
 }
 
-/// Returns where a part of a file begins and how many bytes of it there are.
-fn part_of(range: GetRange, size: u64) -> io::Result<(u64, u64)> {
-    match size.checked_sub(range.offset) {
-        Some(rest) => Ok((range.offset, range.len.min(rest))),
-        None => Err(io::Error::other(format!("it has {size} bytes, and what is wanted of it begins at {}", range.offset))),
+impl Content {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.read_exact_at(bytes, offset),
+            Self::Stored(file) => file.read_exact_at(bytes, offset),
+        }
     }
+
+    /// What it is now; nothing for a device.
+    fn identity(&self) -> io::Result<Option<SourceIdentity>> {
+        match self {
+            Self::File(file) => {
+                let stat = fstat(file)?;
+                Ok((FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice).then(|| identity_of(&stat)))
+            }
+            Self::Stored(file) => file.identity().map(|identity| Some(identity.as_source())),
+        }
+    }
+}
+
+/// Returns where what is wanted of a file begins and how many bytes of it there are.
+fn part_of(range: Option<GetRange>, size: u64, name: &str) -> Result<(u64, u64), FileError> {
+    let Some(range) = range else { return Ok((0, size)) };
+    let rest = size.checked_sub(range.offset).ok_or_else(|| {
+        let why = format!("it has {size} bytes, and what is wanted of it begins at {}", range.offset);
+        FileError::new("send", name, io::Error::other(why)).with_code(FailCode::Refused)
+    })?;
+    Ok((range.offset, range.len.min(rest)))
+}
+
+fn check_size(size: u64, name: &str) -> Result<(), FileError> {
+    if size < MOST_SIZE {
+        return Ok(());
+    }
+    let error = io::Error::other(format!("it has {size} bytes, fewer than {MOST_SIZE} can be sent"));
+    Err(FileError::new("send", name, error).with_code(FailCode::Refused))
 }
 
 /// A device is told by its number; its node's times say nothing of its content.

@@ -491,7 +491,7 @@ fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool
 }
 
 /// The session has checked the offer's chunk size; another value cannot come here.
-fn grid_of(offer: &Offer) -> Grid {
+pub(crate) fn grid_of(offer: &Offer) -> Grid {
     let chunk_size = ChunkSize::from_log2(offer.chunk_log2).unwrap_or(ChunkSize::DEFAULT);
     match offer.kind {
         Some(OfferKind::Pipe) => Grid::open(chunk_size),

@@ -12,7 +12,8 @@ use super::{Command, Input, kept::Kept, live::Live};
 use crate::{
     daemon::Service,
     error::Error,
-    file::{Arrived, BufferPool, ChunkBuffer, FileError, IoPool, ReadOptions, Source, Target, TargetRequest, WriteError, open_parent},
+    file::{self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, ReadOptions, Source, TargetRequest, WriteError, open_parent},
+    storage::Target,
     tree::TreeReport,
 };
 
@@ -335,9 +336,9 @@ impl Works {
             let path = device.as_ref().unwrap_or(&wanted.path);
             let opened = open_parent(path).and_then(|(dir, name)| {
                 let LocalTarget { options, peer_key, .. } = wanted;
-                Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: None })
+                file::Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: None })
             });
-            WorkDone::TargetOpened { transfer, result: opened.map(|(target, have)| (Arc::new(target), have)) }
+            WorkDone::TargetOpened { transfer, result: opened.map(|(target, have)| (Arc::new(target.into()), have)) }
         });
     }
 

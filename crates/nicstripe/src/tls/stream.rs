@@ -172,11 +172,13 @@ impl TlsStream {
         self.cut.is_some()
     }
 
-    /// Says that nothing more will be sent, and sends that and all that waits, until the deadline. What the peer sends is left unread.
+    /// Says that nothing more will be sent, and sends that and all that waits; then waits for the peer to hang up. Both until the deadline.
+    /// What the peer sends meanwhile goes nowhere.
     pub(crate) async fn finish(mut self, deadline: Instant) -> Result<(), TlsError> {
         self.tls.close(&mut self.sending)?;
         timeout_at(deadline.into(), self.flush()).await.map_err(|_| TlsError::TimedOut)??;
         self.shutdown();
+        let _ = timeout_at(deadline.into(), self.hear_out()).await;
         Ok(())
     }
 
@@ -234,13 +236,19 @@ impl TlsStream {
         matches!(record_len(received), Ok(Some(len)) if len <= received.len())
     }
 
-    /// Sends the last words, then waits for the peer to hang up: closing with unread bytes would be a reset, which may overtake them.
+    /// Sends the last words, then waits for the peer to hang up.
     async fn part(&mut self) -> Result<(), TlsError> {
         if self.sending.is_empty() {
             return Ok(());
         }
         self.flush().await?;
         self.shutdown();
+        self.hear_out().await
+    }
+
+    /// Reads what still comes, until the peer hangs up: closing with unread bytes would be a reset, at which the peer's kernel forgets the last
+    /// words that its program has not read yet.
+    async fn hear_out(&mut self) -> Result<(), TlsError> {
         loop {
             self.ready(true, false).await?;
             self.filled = 0;

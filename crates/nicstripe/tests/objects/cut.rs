@@ -1,11 +1,15 @@
 //! Objects whose link is cut in the middle, and those whose only link comes back.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
-use nicstripe::{CancellationToken, Client, CopyOptions};
+use nicstripe::{
+    CancellationToken, Client, CopyOptions, Daemon,
+    trust::{Identity, Peers, PublicLine},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream},
+    task::JoinHandle,
 };
 
 use crate::harness::{Served, content, leftovers, name, within};
@@ -70,8 +74,11 @@ async fn served() -> (Served, Cable) {
 async fn connect(served: &Served, links: &[&str]) -> Client {
     let links = links.iter().map(|link| link.parse().unwrap()).collect();
     let builder = Client::builder().identity(served.client.clone()).peers(served.trusted.clone()).port(served.port).links(links);
-    within(builder.connect("127.0.1.1")).await.unwrap()
+    within(builder.patience(PATIENCE).connect("127.0.1.1")).await.unwrap()
 }
+
+/// A daemon that goes away may have no time to say so: then it is waited for. Longer than any outage here.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 const BOTH: [&str; 2] = ["127.0.0.1=127.0.7.1", "127.0.0.2=127.0.1.1"];
 
@@ -171,4 +178,39 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     assert!(error.is_retryable(), "{error:?}");
     let left: Vec<_> = std::fs::read_dir(served.root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["file"]);
+}
+
+/// A daemon at that address, until it is shut down.
+async fn daemon_at(port: u16, identity: &Identity, client: &Identity, root: &Path) -> (u16, CancellationToken, JoinHandle<()>) {
+    let mut peers = Peers::default();
+    peers.add(&PublicLine::new(client.public_key(), "client"), Some("client")).unwrap();
+    let listen = vec![([127, 0, 1, 1], port).into()];
+    let builder = Daemon::builder().identity(identity.clone()).peers(peers).root(root.to_owned()).port(port).listen(listen);
+    let bound = builder.bind().await.unwrap();
+    let (port, shutdown) = (bound.addresses()[0].address.port(), CancellationToken::new());
+    let until = shutdown.clone();
+    (port, shutdown, tokio::spawn(async move { bound.run(until).await.unwrap() }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_goes_on_where_it_was_when_its_daemon_is_back() {
+    let (root, identity, client) = (tempfile::tempdir().unwrap(), Identity::generate().unwrap(), Identity::generate().unwrap());
+    let bytes = content(SIZE);
+    std::fs::write(root.path().join("file"), &bytes).unwrap();
+    let (port, shutdown, first) = within(daemon_at(0, &identity, &client, root.path())).await;
+    let mut trusted = Peers::default();
+    trusted.add(&PublicLine::new(identity.public_key(), "daemon"), Some("daemon")).unwrap();
+    let builder = Client::builder().identity(client.clone()).peers(trusted).port(port).links(vec![BOTH[1].parse().unwrap()]);
+    let connected = within(builder.patience(PATIENCE).connect("127.0.1.1")).await.unwrap();
+    let mut reader = within(connected.open(&name("file"))).await.unwrap();
+    let mut read = vec![0; 2 << 20];
+    within(reader.read_exact(&mut read)).await.unwrap();
+    shutdown.cancel();
+    within(first).await.unwrap();
+    let error = within(reader.read_to_end(&mut read)).await.unwrap_err();
+    assert!(error.get_ref().and_then(|error| error.downcast_ref::<nicstripe::Error>()).unwrap().is_retryable());
+    assert_eq!(reader.position(), read.len() as u64);
+    let (_, _shutdown, _second) = within(daemon_at(port, &identity, &client, root.path())).await;
+    within(reader.read_to_end(&mut read)).await.unwrap();
+    assert!(read == bytes);
 }

@@ -278,7 +278,7 @@ impl Driver {
                 Some(service) => service.once_free(&session, attempt).await,
                 None => attempt().await,
             };
-            let result = opened.map(|(target, have)| (Arc::new(target), have));
+            let result = opened.map(|(target, have)| (Arc::new(target.into()), have));
             let _ = session.inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
         });
     }

@@ -17,12 +17,13 @@ use crate::{
     daemon::Direction,
     error::Error,
     event::{Event, LinkState},
-    file::{ChunkBuffer, FileError, Source, Target, WriteError},
+    file::{ChunkBuffer, FileError, Source, WriteError},
     logged::logged,
     session::{
         slot::Slot,
         work::{Access, Outcome, WorkDone},
     },
+    storage::Target,
 };
 
 impl Driver {

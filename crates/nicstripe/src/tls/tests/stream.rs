@@ -131,6 +131,19 @@ async fn finish_delivers_everything_before_the_end() {
 }
 
 #[tokio::test]
+async fn last_words_are_heard_although_something_is_unread() {
+    let (mut client, mut server) = connected(&Cast::new()).await;
+    client.queue(&[&noise(100_000)]).unwrap();
+    client.try_flush().unwrap();
+    // More than the client's kernel takes at once: the rest still waits in the server's when it has said all.
+    server.queue(&[&noise(1_000_000)]).unwrap();
+    let finished = tokio::spawn(server.finish(soon()));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(drain(client).await == noise(1_000_000));
+    finished.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn queued_and_total_sent_account_for_every_byte() {
     let (mut client, mut server) = connected(&Cast::new()).await;
     let handshake = client.total_sent();

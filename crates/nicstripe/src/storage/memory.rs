@@ -1,0 +1,278 @@
+//! Files in memory.
+
+mod blocks;
+mod tree;
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use nicstripe_proto::{FailCode, Name, Subtree};
+
+use self::{
+    blocks::{Blocks, Space},
+    tree::{Content, Tree},
+};
+use super::{FileIdentity, Listed, PartRequest, Stat, Storage, StoredFile, StoredPart};
+use crate::{file::FileError, trust::PublicKey};
+
+/// Files in memory, for tests and for programs that embed a daemon. Cheap to clone; clones are the same files.
+///
+/// Nothing outlasts the process. What is durable in the sense of a transfer, so that an interrupted one goes on from there, lasts as long as
+/// the storage. A file takes memory in blocks of 256 KiB as far as they are written; one that has holes takes none for them.
+///
+/// ```
+/// use nicstripe::{Daemon, Name, storage::MemoryStorage};
+///
+/// let storage = MemoryStorage::new();
+/// storage.insert(&Name::parse(b"motd")?, b"welcome")?;
+/// let _builder = Daemon::builder().storage(storage.clone());
+/// assert_eq!(storage.contents(&Name::parse(b"motd")?).as_deref(), Some(&b"welcome"[..]));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryStorage(Arc<Memory>);
+
+struct Memory {
+    state: Mutex<State>,
+    space: Arc<Space>,
+    /// The version that the next content gets.
+    next_version: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    tree: Tree,
+    parts: HashMap<PartKey, Kept>,
+}
+
+type PartKey = (Name, PublicKey);
+
+/// A part, whether it is open or waits to be gone on with.
+struct Kept {
+    origin: [u8; 32],
+    part: Arc<PartState>,
+    is_open: bool,
+}
+
+/// What is there of a file that is being received.
+struct PartState {
+    blocks: Mutex<Blocks>,
+    durable: Mutex<Vec<Subtree>>,
+}
+
+impl Default for MemoryStorage {
+    fn default() -> Self {
+        Self::with_limit(u64::MAX)
+    }
+}
+
+impl MemoryStorage {
+    /// An empty storage that takes as much as there is memory for.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty storage for so many bytes, those of files that are being received among them. What does not fit is refused as on a full disk.
+    pub fn with_limit(bytes: u64) -> Self {
+        let memory = Memory { state: Mutex::default(), space: Arc::new(Space::of(bytes)), next_version: AtomicU64::new(1) };
+        Self(Arc::new(memory))
+    }
+
+    /// Puts a file there, in the place of one that has the name.
+    ///
+    /// # Errors
+    ///
+    /// The name is a directory's, it is in no directory, or there is no room.
+    pub fn insert(&self, name: &Name, bytes: impl AsRef<[u8]>) -> Result<(), FileError> {
+        let bytes = bytes.as_ref();
+        let mut blocks = Blocks::new(self.0.space.clone());
+        blocks.write(bytes, 0).map_err(|cause| FileError::new("write", name, cause))?;
+        let content = self.content(blocks, bytes.len() as u64, 0o644, None);
+        self.state().tree.put(name, content, true)
+    }
+
+    /// All bytes of a file; `None` where there is none of that name.
+    pub fn contents(&self, name: &Name) -> Option<Vec<u8>> {
+        let content = self.state().tree.file(name).ok()?;
+        let mut bytes = vec![0; usize::try_from(content.size).ok()?];
+        content.read(&mut bytes, 0).ok()?;
+        Some(bytes)
+    }
+
+    /// Bytes that it takes, those of files that are being received among them.
+    pub fn used(&self) -> u64 {
+        self.0.space.used()
+    }
+
+    /// How many files are being received, or wait for their peer to come back and go on.
+    pub fn unfinished(&self) -> usize {
+        self.state().parts.len()
+    }
+
+    /// Lets go of what was received of files whose transfers were interrupted and have not gone on.
+    pub fn forget_unfinished(&self) {
+        self.state().parts.retain(|_, kept| kept.is_open);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn content(&self, blocks: Blocks, size: u64, mode: u32, modified: Option<SystemTime>) -> Content {
+        let version = self.0.next_version.fetch_add(1, Ordering::Relaxed);
+        Content { blocks, size, mode, modified: modified.unwrap_or_else(SystemTime::now), version }
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError> {
+        Ok(Box::new(self.state().tree.file(name)?))
+    }
+
+    fn begin(&self, request: &PartRequest<'_>) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
+        let mut state = self.state();
+        state.tree.check_free(request.name, request.replace)?;
+        let key = (request.name.clone(), request.peer);
+        let earlier = state.parts.get(&key);
+        if earlier.is_some_and(|kept| kept.is_open) {
+            let why = io::Error::other("another transfer is writing it");
+            return Err(FileError::new("receive", request.name, why).with_code(FailCode::Busy));
+        }
+        let usable = earlier.filter(|kept| kept.origin == request.origin && !request.restart);
+        let part = usable.map_or_else(|| Arc::new(PartState::new(&self.0.space)), |kept| kept.part.clone());
+        let have = part.durable().clone();
+        let left = request.size.unwrap_or(0).saturating_sub(part.blocks().bytes());
+        self.0.space.check(left).map_err(|cause| FileError::new("receive", request.name, cause))?;
+        state.parts.insert(key.clone(), Kept { origin: request.origin, part: part.clone(), is_open: true });
+        drop(state);
+        let PartRequest { replace, mode, modified, .. } = *request;
+        Ok((Box::new(MemoryPart { storage: self.clone(), key, part, replace, mode, modified }), have))
+    }
+
+    fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<Listed, FileError> {
+        self.state().tree.list(dir, after, most)
+    }
+
+    fn stat(&self, name: &Name) -> Result<Stat, FileError> {
+        self.state().tree.stat(name)
+    }
+
+    fn remove(&self, name: &Name) -> Result<(), FileError> {
+        self.state().tree.remove(name)
+    }
+
+    fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
+        self.state().tree.rename(from, to, replace)
+    }
+
+    fn make_dir(&self, name: &Name) -> Result<(), FileError> {
+        self.state().tree.make_dir(name)
+    }
+}
+
+impl StoredFile for Arc<Content> {
+    fn identity(&self) -> io::Result<FileIdentity> {
+        // What is open does not change: a new content of the name is another one.
+        Ok(FileIdentity { size: self.size, modified: self.modified, version: self.version })
+    }
+
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read(bytes, offset)
+    }
+
+    fn mode(&self) -> u32 {
+        self.mode
+    }
+}
+
+impl PartState {
+    fn new(space: &Arc<Space>) -> Self {
+        Self { blocks: Mutex::new(Blocks::new(space.clone())), durable: Mutex::default() }
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn durable(&self) -> MutexGuard<'_, Vec<Subtree>> {
+        self.durable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A file that is being received.
+struct MemoryPart {
+    storage: MemoryStorage,
+    key: PartKey,
+    part: Arc<PartState>,
+    replace: bool,
+    mode: u32,
+    modified: Option<SystemTime>,
+}
+
+impl MemoryPart {
+    fn name(&self) -> &Name {
+        &self.key.0
+    }
+}
+
+impl StoredPart for MemoryPart {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        Blocks::write_shared(&self.part.blocks, bytes, offset)
+    }
+
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.part.blocks().read(bytes, offset);
+        Ok(())
+    }
+
+    fn sync(&self, durable: &[Subtree]) -> io::Result<()> {
+        self.part.durable().extend_from_slice(durable);
+        Ok(())
+    }
+
+    fn commit(&self, size: u64) -> Result<(), FileError> {
+        let mut state = self.storage.state();
+        state.tree.check_free(self.name(), self.replace)?;
+        let blocks = self.part.blocks().take();
+        let content = self.storage.content(blocks, size, self.mode, self.modified);
+        state.parts.remove(&self.key);
+        state.tree.put(self.name(), content, self.replace)
+    }
+
+    fn discard(&self) {
+        let mut state = self.storage.state();
+        if state.parts.get(&self.key).is_some_and(|kept| Arc::ptr_eq(&kept.part, &self.part)) {
+            state.parts.remove(&self.key);
+        }
+    }
+}
+
+/// What was not finished waits for its peer to come back.
+impl Drop for MemoryPart {
+    fn drop(&mut self) {
+        if let Some(kept) = self.storage.state().parts.get_mut(&self.key)
+            && Arc::ptr_eq(&kept.part, &self.part)
+        {
+            kept.is_open = false;
+        }
+    }
+}
+
+impl fmt::Debug for MemoryStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStorage").field("used", &self.used()).field("unfinished", &self.unfinished()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MemoryPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryPart").field("name", self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+//! Bytes in blocks, of which those that were never written take nothing.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// How much there may be.
+#[derive(Debug)]
+pub(super) struct Space {
+    most: u64,
+    used: AtomicU64,
+}
+
+impl Space {
+    pub(super) fn of(most: u64) -> Self {
+        Self { most, used: AtomicU64::new(0) }
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// Refuses what cannot fit.
+    pub(super) fn check(&self, bytes: u64) -> io::Result<()> {
+        let free = self.most.saturating_sub(self.used());
+        if bytes <= free {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::StorageFull, format!("it needs {bytes} bytes, {free} are free there")))
+    }
+
+    fn take(&self, bytes: u64) -> io::Result<()> {
+        let fits = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.most);
+        let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits);
+        taken.map(drop).map_err(|_| io::Error::new(io::ErrorKind::StorageFull, "the storage is full"))
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
+/// Bytes of one file. What was never written reads as zeros, also behind the last byte that was.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    /// By number; each as long as it was written.
+    blocks: BTreeMap<u64, Vec<u8>>,
+    /// Bytes of them all.
+    bytes: u64,
+    space: Arc<Space>,
+}
+
+impl Blocks {
+    pub(super) fn new(space: Arc<Space>) -> Self {
+        Self { blocks: BTreeMap::new(), bytes: 0, space }
+    }
+
+    /// Bytes that they take.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes everything out.
+    pub(super) fn take(&mut self) -> Self {
+        let space = self.space.clone();
+        std::mem::replace(self, Self::new(space))
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        pieces(offset, bytes.len()).try_for_each(|piece| self.write_piece(&piece, bytes[piece.range()].to_vec()))
+    }
+
+    /// The same beside other threads, which wait for no copying.
+    pub(super) fn write_shared(shared: &Mutex<Self>, bytes: &[u8], offset: u64) -> io::Result<()> {
+        pieces(offset, bytes.len()).try_for_each(|piece| {
+            let copied = bytes[piece.range()].to_vec();
+            shared.lock().unwrap_or_else(PoisonError::into_inner).write_piece(&piece, copied)
+        })
+    }
+
+    fn write_piece(&mut self, piece: &Piece, bytes: Vec<u8>) -> io::Result<()> {
+        let end = piece.within + piece.len;
+        let found = self.blocks.get(&piece.block).map_or(0, Vec::len);
+        let more = end.saturating_sub(found) as u64;
+        self.space.take(more)?;
+        self.bytes += more;
+        let block = self.blocks.entry(piece.block).or_default();
+        if piece.within == 0 && block.len() <= piece.len {
+            *block = bytes;
+        } else {
+            block.resize(block.len().max(end), 0);
+            block[piece.within..end].copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&self, bytes: &mut [u8], offset: u64) {
+        for piece in pieces(offset, bytes.len()) {
+            let to = &mut bytes[piece.range()];
+            let block = self.blocks.get(&piece.block).and_then(|block| block.get(piece.within..)).unwrap_or_default();
+            let there = block.len().min(to.len());
+            to[..there].copy_from_slice(&block[..there]);
+            to[there..].fill(0);
+        }
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.space.give_back(self.bytes);
+    }
+}
+
+/// A part of some bytes that is in one block.
+struct Piece {
+    block: u64,
+    /// Where it begins in its block.
+    within: usize,
+    /// Where it begins in the bytes.
+    from: usize,
+    len: usize,
+}
+
+impl Piece {
+    fn range(&self) -> std::ops::Range<usize> {
+        self.from..self.from + self.len
+    }
+}
+
+/// Cuts `len` bytes at `offset` at the borders of blocks.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let at = offset + from as u64;
+        let within = (at % BLOCK) as usize;
+        let piece = Piece { block: at / BLOCK, within, from, len: (BLOCK as usize - within).min(len - from) };
+        from += piece.len;
+        (piece.len > 0).then_some(piece)
+    })
+}
+
+/// Bytes of a block: of a chunk, so that one of these is copied as a whole.
+const BLOCK: u64 = 256 << 10;

@@ -1,0 +1,321 @@
+//! The file that a session receives, wherever it goes.
+
+use std::{
+    io,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use nicstripe_proto::{
+    ChainingValue, ChunkId, Digest, FailCode, Grid, HoleMap, Name, Offer, Subtree,
+    message::{OfferKind, PutOptions},
+};
+
+use super::{PartRequest, Storage, StoredPart, time_of};
+use crate::{
+    file::{self, Arrived, ChunkBuffer, FileError, WriteError, grid_of, umask},
+    trust::PublicKey,
+};
+
+/// A target, and what of it is durable already.
+pub(crate) type TargetOpened = (Target, Vec<Subtree>);
+
+/// A target that is being received.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a transfer, and the large one is the usual one")]
+pub(crate) enum Target {
+    /// Of the file system, which may have holes, be compared with what is there, or be written in place.
+    File(file::Target),
+    /// Of another storage.
+    Stored(StoredTarget),
+}
+
+impl From<file::Target> for Target {
+    fn from(target: file::Target) -> Self {
+        Self::File(target)
+    }
+}
+
+/// A part of a storage, and what a session has to know of it.
+#[derive(Debug)]
+pub(crate) struct StoredTarget {
+    part: Box<dyn StoredPart>,
+    shown: String,
+    grid: Grid,
+    /// Whether the sender will tell holes. Nothing is done about them: what is not written reads as zeros.
+    awaits_holes: bool,
+    /// Whether it is read back before it gets its name.
+    verify: bool,
+    /// Bytes up to the end of what was written.
+    end: AtomicU64,
+    /// Held by whoever syncs or commits.
+    syncs: Mutex<Syncs>,
+    /// Set when a sync failed: nothing more is believed of it.
+    poisoned: AtomicBool,
+    /// Whether something of it is durable that another attempt can go on with.
+    has_durable: AtomicBool,
+}
+
+/// What syncs may still do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Syncs {
+    #[default]
+    Open,
+    /// It has its name or is gone: what comes late does nothing.
+    Closed,
+}
+
+impl Target {
+    /// Begins to receive into a storage, or goes on.
+    pub(super) fn begin(
+        storage: &dyn Storage,
+        name: &Name,
+        offer: &Offer,
+        options: PutOptions,
+        peer: PublicKey,
+    ) -> Result<TargetOpened, FileError> {
+        let grid = grid_of(offer);
+        let mode = if options.preserve { offer.mode & 0o777 } else { offer.mode & 0o777 & !umask() };
+        let request = PartRequest {
+            name,
+            peer,
+            size: (!grid.is_open()).then_some(grid.size),
+            origin: origin_of(offer, grid, peer),
+            // There is nothing to compare with or to write over: the file as a whole takes the place of the one that is there.
+            replace: options.replace || options.delta || options.in_place,
+            restart: options.restart || grid.is_open(),
+            mode,
+            modified: options.preserve.then(|| time_of(offer.source.mtime)).flatten(),
+        };
+        let (part, have) = storage.begin(&request)?;
+        let target = StoredTarget {
+            part,
+            shown: name.to_string(),
+            grid,
+            awaits_holes: offer.data.is_some(),
+            verify: options.verify,
+            end: AtomicU64::new(0),
+            syncs: Mutex::default(),
+            poisoned: AtomicBool::new(false),
+            has_durable: AtomicBool::new(!have.is_empty()),
+        };
+        Ok((Self::Stored(target), have))
+    }
+
+    /// Its name as messages have it.
+    pub(crate) fn shown(&self) -> &str {
+        match self {
+            Self::File(target) => target.shown(),
+            Self::Stored(target) => &target.shown,
+        }
+    }
+
+    /// Whether its length is not known before its end.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        match self {
+            Self::File(target) => target.is_open_ended(),
+            Self::Stored(target) => target.grid.is_open(),
+        }
+    }
+
+    /// Bytes that it is to have; 0 where that is not known.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Self::File(target) => target.size(),
+            Self::Stored(target) if target.grid.is_open() => 0,
+            Self::Stored(target) => target.grid.size,
+        }
+    }
+
+    /// Whether the sender will tell holes.
+    pub(crate) fn awaits_holes(&self) -> bool {
+        match self {
+            Self::File(target) => target.awaits_holes(),
+            Self::Stored(target) => target.awaits_holes,
+        }
+    }
+
+    /// How many chunks, from the first, are to be compared with what is there.
+    pub(crate) fn delta(&self) -> Option<u64> {
+        match self {
+            Self::File(target) => target.delta(),
+            Self::Stored(_) => None,
+        }
+    }
+
+    /// Sees to it that chunks that are holes read as zeros.
+    pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
+        match self {
+            Self::File(target) => target.make_holes(holes),
+            Self::Stored(_) => Ok(()),
+        }
+    }
+
+    /// Reads a chunk of the file that is there and puts it where the new file has it; nothing where it cannot be read.
+    pub(crate) fn compare_chunk(&self, chunk: ChunkId, buffer: &mut ChunkBuffer) -> Result<Option<ChainingValue>, FileError> {
+        match self {
+            Self::File(target) => target.compare_chunk(chunk, buffer),
+            Self::Stored(_) => Ok(None),
+        }
+    }
+
+    /// Verifies a chunk against its header, writes it, and reports it; and perhaps others that came meanwhile.
+    pub(crate) fn write_chunk(&self, arrived: Arrived, report: impl Fn(Arrived, Result<(), WriteError>)) {
+        match self {
+            Self::File(target) => target.write_chunk(arrived, report),
+            Self::Stored(target) => {
+                let mut arrived = arrived;
+                let result = target.write_chunk(&mut arrived);
+                report(arrived, result);
+            }
+        }
+    }
+
+    /// Makes the data durable, then says what of it is.
+    pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
+        match self {
+            Self::File(target) => target.sync(subtrees),
+            Self::Stored(target) => target.sync(&subtrees),
+        }
+    }
+
+    /// Makes the whole file durable under its name. `digest` is what both ends agreed on.
+    pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
+        match self {
+            Self::File(target) => target.commit(digest),
+            Self::Stored(target) => target.commit(digest),
+        }
+    }
+
+    /// Removes what was received.
+    pub(crate) fn discard(&self) {
+        match self {
+            Self::File(target) => target.discard(),
+            Self::Stored(target) => target.discard(&mut target.syncs()),
+        }
+    }
+
+    /// Whether a rerun can go on from what is durable.
+    pub(crate) fn is_resumable(&self) -> bool {
+        match self {
+            Self::File(target) => target.is_resumable(),
+            Self::Stored(target) => target.is_resumable(),
+        }
+    }
+}
+
+impl StoredTarget {
+    fn write_chunk(&self, arrived: &mut Arrived) -> Result<(), WriteError> {
+        arrived.verify(self.grid)?;
+        let bytes = arrived.buffer.bytes();
+        let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
+        self.part.write_all_at(bytes, extent.offset).map_err(|cause| self.kept(self.error("write", cause)))?;
+        self.end.fetch_max(extent.offset + bytes.len() as u64, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn sync(&self, subtrees: &[Subtree]) -> Result<(), FileError> {
+        let mut syncs = self.syncs();
+        if *syncs == Syncs::Closed {
+            return Ok(());
+        }
+        self.part.sync(subtrees).map_err(|cause| {
+            self.poisoned.store(true, Ordering::Release);
+            self.discard(&mut syncs);
+            self.error("sync", cause)
+        })?;
+        self.has_durable.fetch_or(!subtrees.is_empty(), Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn commit(&self, digest: Digest) -> Result<(), FileError> {
+        let mut syncs = self.syncs();
+        if *syncs == Syncs::Closed || self.poisoned.load(Ordering::Acquire) {
+            return Err(self.error("name", io::Error::other("it was given up before")));
+        }
+        let size = if self.grid.is_open() { self.end.load(Ordering::Acquire) } else { self.grid.size };
+        if self.verify && !self.has_digest(digest, size).map_err(|cause| self.kept(self.error("read back", cause)))? {
+            self.discard(&mut syncs);
+            let cause = io::Error::other("the storage does not return what was written to it");
+            return Err(self.error("verify", cause).with_code(FailCode::Digest));
+        }
+        self.part.commit(size)?;
+        *syncs = Syncs::Closed;
+        Ok(())
+    }
+
+    /// Reads back all that was written.
+    fn has_digest(&self, digest: Digest, size: u64) -> io::Result<bool> {
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; VERIFY_LEN.min(size) as usize];
+        let mut offset = 0;
+        while offset < size {
+            let len = VERIFY_LEN.min(size - offset);
+            let bytes = &mut buffer[..len as usize];
+            self.part.read_exact_at(bytes, offset)?;
+            hasher.update(bytes);
+            offset += len;
+        }
+        Ok(hasher.finalize().as_bytes() == &digest.0)
+    }
+
+    fn discard(&self, syncs: &mut Syncs) {
+        if std::mem::replace(syncs, Syncs::Closed) == Syncs::Open {
+            self.part.discard();
+        }
+    }
+
+    fn is_resumable(&self) -> bool {
+        !self.grid.is_open() && !self.poisoned.load(Ordering::Acquire)
+    }
+
+    fn kept(&self, error: FileError) -> FileError {
+        if self.is_resumable() { error.resumable() } else { error }
+    }
+
+    fn error(&self, operation: &'static str, cause: io::Error) -> FileError {
+        FileError::new(operation, &self.shown, cause)
+    }
+
+    fn syncs(&self) -> MutexGuard<'_, Syncs> {
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What nobody could go on with goes with us.
+impl Drop for StoredTarget {
+    fn drop(&mut self) {
+        if self.grid.is_open() || !self.has_durable.load(Ordering::Acquire) {
+            let mut syncs = *self.syncs();
+            self.discard(&mut syncs);
+        }
+    }
+}
+
+/// Stands for all that has to be the same for an attempt to go on where another ended.
+fn origin_of(offer: &Offer, grid: Grid, peer: PublicKey) -> [u8; 32] {
+    let source = &offer.source;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"nicstripe origin of a part 1").update(peer.as_bytes());
+    let numbers = [
+        source.mtime.seconds as u64,
+        source.ctime.seconds as u64,
+        grid.size,
+        grid.chunk_size.bytes(),
+        source.size,
+        source.mtime.nanoseconds.into(),
+        source.ctime.nanoseconds.into(),
+        source.inode,
+        source.device,
+        u64::from(offer.kind == Some(OfferKind::Pipe)),
+    ];
+    for number in numbers {
+        hasher.update(&number.to_le_bytes());
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// Bytes read back at once.
+const VERIFY_LEN: u64 = 1 << 20;

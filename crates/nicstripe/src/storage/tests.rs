@@ -1,0 +1,184 @@
+use super::*;
+use nicstripe_proto::FailCode;
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).unwrap()
+}
+
+fn request<'a>(name: &'a Name, origin: u8, size: u64) -> PartRequest<'a> {
+    PartRequest {
+        name,
+        peer: PublicKey::from_bytes([7; 32]),
+        size: Some(size),
+        origin: [origin; 32],
+        replace: false,
+        restart: false,
+        mode: 0o644,
+        modified: None,
+    }
+}
+
+fn subtree(chunk: u64) -> Subtree {
+    Subtree::of_chunk(ChunkId(chunk), ChainingValue([3; 32]))
+}
+
+fn code<T>(result: Result<T, FileError>) -> Option<FailCode> {
+    result.err().map(|error| error.code)
+}
+
+#[test]
+fn times_go_there_and_back_also_before_the_epoch() {
+    for (seconds, nanoseconds) in [(0, 0), (0, 1), (-1, 999_999_999), (-7, 0), (1_700_000_000, 5)] {
+        let timestamp = Timestamp { seconds, nanoseconds };
+        assert_eq!(timestamp_of(time_of(timestamp).unwrap()), timestamp);
+    }
+    // What a peer makes up is no reason to panic.
+    for seconds in [i64::MIN, i64::MAX] {
+        let _ = time_of(Timestamp { seconds, nanoseconds: u32::MAX });
+    }
+}
+
+#[test]
+fn a_part_is_gone_on_with_where_it_is_of_the_same_origin_alone() {
+    let (storage, target) = (MemoryStorage::new(), name("target"));
+    let left = |storage: &MemoryStorage| {
+        let (part, _) = storage.begin(&request(&target, 1, 10)).unwrap();
+        part.write_all_at(b"hello", 0).unwrap();
+        part.sync(&[subtree(0)]).unwrap();
+    };
+    left(&storage);
+    let (part, have) = storage.begin(&request(&target, 1, 10)).unwrap();
+    assert_eq!(have, [subtree(0)]);
+    let mut bytes = [9; 7];
+    part.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"hello\0\0");
+    drop(part);
+
+    let (_, have) = storage.begin(&request(&target, 2, 10)).unwrap();
+    assert_eq!(have, []);
+    left(&storage);
+    let (_, have) = storage.begin(&PartRequest { restart: true, ..request(&target, 1, 10) }).unwrap();
+    assert_eq!(have, []);
+    let other = PartRequest { peer: PublicKey::from_bytes([8; 32]), ..request(&target, 1, 10) };
+    assert_eq!(storage.begin(&other).unwrap().1, []);
+    storage.forget_unfinished();
+    assert_eq!((storage.unfinished(), storage.used()), (0, 0));
+}
+
+#[test]
+fn a_part_that_is_open_is_busy_and_one_that_was_discarded_is_not() {
+    let (storage, target) = (MemoryStorage::new(), name("target"));
+    let (part, _) = storage.begin(&request(&target, 1, 10)).unwrap();
+    assert_eq!(code(storage.begin(&request(&target, 1, 10))), Some(FailCode::Busy));
+    storage.forget_unfinished();
+    assert_eq!(storage.unfinished(), 1, "it is open");
+    part.discard();
+    let (_next, _) = storage.begin(&request(&target, 1, 10)).unwrap();
+    // What is over has no say in what came after it.
+    part.discard();
+    drop(part);
+    assert_eq!(code(storage.begin(&request(&target, 1, 10))), Some(FailCode::Busy));
+}
+
+#[test]
+fn a_name_that_was_taken_meanwhile_stays_with_who_has_it() {
+    let (storage, target) = (MemoryStorage::new(), name("target"));
+    let (part, _) = storage.begin(&request(&target, 1, 3)).unwrap();
+    part.write_all_at(b"new", 0).unwrap();
+    storage.insert(&target, b"old").unwrap();
+    assert_eq!(code(part.commit(3)), Some(FailCode::Exists));
+    assert_eq!(storage.contents(&target).unwrap(), b"old");
+    assert_eq!(code(storage.begin(&request(&target, 2, 3))), Some(FailCode::Exists));
+}
+
+#[test]
+fn whoever_reads_a_file_has_it_as_it_was_when_it_was_opened() {
+    let (storage, target) = (MemoryStorage::new(), name("target"));
+    storage.insert(&target, b"first").unwrap();
+    let (file, mut bytes) = (storage.open(&target).unwrap(), [0; 5]);
+    let first = file.identity().unwrap();
+    storage.insert(&target, b"other").unwrap();
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((&bytes, file.identity().unwrap()), (b"first", first));
+    assert_ne!(storage.open(&target).unwrap().identity().unwrap().version, first.version);
+    assert_eq!(file.read_exact_at(&mut bytes, 1).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    assert_eq!(file.read_exact_at(&mut bytes, u64::MAX).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn bytes_are_where_they_were_written_whatever_the_order_and_the_borders() {
+    let storage = MemoryStorage::new();
+    let bytes: Vec<u8> = (0..1_000_003_u32).map(|byte| (byte % 251) as u8).collect();
+    let target = name("target");
+    let (part, _) = storage.begin(&request(&target, 1, bytes.len() as u64)).unwrap();
+    let mut offsets: Vec<usize> = (0..bytes.len()).step_by(70_001).collect();
+    offsets.sort_by_key(|offset| offset % 13);
+    for offset in offsets {
+        part.write_all_at(&bytes[offset..bytes.len().min(offset + 70_001)], offset as u64).unwrap();
+    }
+    part.commit(bytes.len() as u64).unwrap();
+    assert!(storage.contents(&target).unwrap() == bytes);
+    assert_eq!(storage.used(), bytes.len() as u64);
+    storage.remove(&target).unwrap();
+    assert_eq!(storage.used(), 0);
+}
+
+#[test]
+fn what_is_full_takes_no_more_and_frees_what_is_removed() {
+    let storage = MemoryStorage::with_limit(10);
+    assert_eq!(code(storage.insert(&name("big"), [0; 11])), Some(FailCode::NoSpace));
+    storage.insert(&name("a"), [0; 6]).unwrap();
+    assert_eq!(code(storage.begin(&request(&name("b"), 1, 5))), Some(FailCode::NoSpace));
+    storage.remove(&name("a")).unwrap();
+    let (part, _) = storage.begin(&PartRequest { size: None, ..request(&name("b"), 1, 0) }).unwrap();
+    assert_eq!(part.write_all_at(&[1; 11], 0).unwrap_err().kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn directories_are_listed_page_by_page_in_the_order_of_their_names() {
+    let storage = MemoryStorage::new();
+    for text in ["b/deep/er", "a", "c", "b2", "b/x"] {
+        if let Some((above, _)) = text.rsplit_once('/') {
+            storage.make_dir(&name(above)).unwrap();
+        }
+        storage.insert(&name(text), b"").unwrap();
+    }
+    let page = |dir: Option<&str>, after: Option<&str>, most| {
+        let (entries, more) = storage.list(dir.map(name).as_ref(), after.map(str::as_bytes), most).unwrap();
+        (entries.into_iter().map(|(name, _)| String::from_utf8(name).unwrap()).collect::<Vec<_>>(), more)
+    };
+    assert_eq!(page(None, None, 2), (vec!["a".into(), "b".into()], true));
+    assert_eq!(page(None, Some("b"), 2), (vec!["b2".into(), "c".into()], false));
+    assert_eq!(page(None, Some("aa"), 1), (vec!["b".into()], true));
+    assert_eq!(page(Some("b"), None, 9), (vec!["deep".into(), "x".into()], false));
+    assert_eq!(storage.stat(&name("b/deep")).unwrap().kind, Kind::Dir);
+    assert_eq!(code(storage.list(Some(&name("a")), None, 1)), Some(FailCode::NotAFile));
+    assert_eq!(code(storage.list(Some(&name("z")), None, 1)), Some(FailCode::NotFound));
+}
+
+#[test]
+fn names_are_removed_and_changed_only_where_nothing_else_is_lost() {
+    let storage = MemoryStorage::new();
+    storage.make_dir(&name("dir/sub")).unwrap();
+    storage.make_dir(&name("dir/sub")).unwrap();
+    storage.insert(&name("dir/file"), b"1").unwrap();
+    storage.insert(&name("other"), b"2").unwrap();
+
+    assert_eq!(code(storage.make_dir(&name("dir/file/x"))), Some(FailCode::Exists));
+    assert_eq!(code(storage.remove(&name("dir"))), Some(FailCode::Exists));
+    assert_eq!(code(storage.remove(&name("missing"))), Some(FailCode::NotFound));
+    assert_eq!(code(storage.rename(&name("other"), &name("dir/file"), false)), Some(FailCode::Exists));
+    assert_eq!(code(storage.rename(&name("other"), &name("dir/sub"), true)), Some(FailCode::NotAFile));
+    assert_eq!(code(storage.rename(&name("other"), &name("no/where"), true)), Some(FailCode::NotFound));
+    assert_eq!(code(storage.rename(&name("dir"), &name("dir/sub/dir"), true)), Some(FailCode::Refused));
+    assert_eq!(code(storage.rename(&name("missing"), &name("x"), true)), Some(FailCode::NotFound));
+
+    storage.rename(&name("dir"), &name("dir2"), false).unwrap();
+    storage.rename(&name("other"), &name("dir2/file"), true).unwrap();
+    assert_eq!(storage.contents(&name("dir2/file")).unwrap(), b"2");
+    storage.rename(&name("dir2/file"), &name("dir2/file"), false).unwrap();
+    storage.remove(&name("dir2/file")).unwrap();
+    storage.remove(&name("dir2/sub")).unwrap();
+    storage.remove(&name("dir2")).unwrap();
+    assert_eq!(storage.list(None, None, 1).unwrap(), (Vec::new(), false));
+}

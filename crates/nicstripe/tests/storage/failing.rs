@@ -1,0 +1,175 @@
+//! A storage of one's own, and one that fails.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use nicstripe::{
+    BitRate, CopyOptions, FailCode, FileError, Name,
+    storage::{FileIdentity, Listed, MemoryStorage, PartRequest, Stat, Storage, StoredFile, StoredPart, Subtree},
+};
+
+use super::{content, emptied, file, harness, name, put, served_from};
+use harness::within;
+
+/// What goes wrong.
+#[derive(Debug, Default)]
+struct Faults {
+    write: AtomicBool,
+    sync: AtomicBool,
+    commit: AtomicBool,
+    forget: AtomicBool,
+    change: AtomicBool,
+}
+
+/// Memory with faults.
+#[derive(Debug, Clone, Default)]
+struct Failing(MemoryStorage, Arc<Faults>);
+
+#[derive(Debug)]
+struct FailingPart(Box<dyn StoredPart>, Arc<Faults>);
+
+#[derive(Debug)]
+struct FailingFile(Box<dyn StoredFile>, Arc<Faults>);
+
+fn fault(flag: &AtomicBool) -> io::Result<()> {
+    if flag.load(Ordering::Acquire) { Err(io::Error::other("the storage is broken")) } else { Ok(()) }
+}
+
+impl Storage for Failing {
+    fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError> {
+        Ok(Box::new(FailingFile(self.0.open(name)?, self.1.clone())))
+    }
+
+    fn begin(&self, request: &PartRequest<'_>) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError> {
+        let (part, have) = self.0.begin(request)?;
+        Ok((Box::new(FailingPart(part, self.1.clone())), have))
+    }
+
+    fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<Listed, FileError> {
+        self.0.list(dir, after, most)
+    }
+
+    fn stat(&self, name: &Name) -> Result<Stat, FileError> {
+        self.0.stat(name)
+    }
+
+    fn remove(&self, name: &Name) -> Result<(), FileError> {
+        self.0.remove(name)
+    }
+
+    fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
+        self.0.rename(from, to, replace)
+    }
+
+    fn make_dir(&self, name: &Name) -> Result<(), FileError> {
+        self.0.make_dir(name)
+    }
+}
+
+impl StoredFile for FailingFile {
+    fn identity(&self) -> io::Result<FileIdentity> {
+        let identity = self.0.identity()?;
+        let changed = u64::from(self.1.change.swap(true, Ordering::AcqRel));
+        Ok(FileIdentity { version: identity.version + changed, ..identity })
+    }
+
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(bytes, offset)
+    }
+}
+
+impl StoredPart for FailingPart {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        fault(&self.1.write)?;
+        if self.1.forget.load(Ordering::Acquire) { Ok(()) } else { self.0.write_all_at(bytes, offset) }
+    }
+
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(bytes, offset)
+    }
+
+    fn sync(&self, durable: &[Subtree]) -> io::Result<()> {
+        fault(&self.1.sync)?;
+        self.0.sync(durable)
+    }
+
+    fn commit(&self, size: u64) -> Result<(), FileError> {
+        fault(&self.1.commit).map_err(|cause| FileError::new("name", "it", cause).with_code(FailCode::Io))?;
+        self.0.commit(size)
+    }
+
+    fn discard(&self) {
+        self.0.discard();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_fails_in_a_storage_ends_the_transfer_and_leaves_no_name() {
+    let faults: [fn(&Faults) -> &AtomicBool; 2] = [|faults| &faults.write, |faults| &faults.commit];
+    for of in faults {
+        let storage = Failing::default();
+        of(&storage.1).store(true, Ordering::Release);
+        let served = served_from(storage.clone()).await;
+        let client = within(served.connect(2)).await.unwrap();
+        let here = tempfile::tempdir().unwrap();
+        let source = file(here.path(), &content(3 << 20));
+        let error = put(&client, &source, "target", CopyOptions::default()).await.unwrap_err();
+        assert_eq!(error.fail_code(), Some(FailCode::Io), "{error}");
+        assert!(error.to_string().contains("the storage is broken"), "{error}");
+        assert_eq!(storage.0.contents(&name("target")), None);
+
+        // It is the transfer that failed, not the session.
+        of(&storage.1).store(false, Ordering::Release);
+        put(&client, &source, "target", CopyOptions::default()).await.unwrap();
+        assert!(storage.0.contents(&name("target")).unwrap() == content(3 << 20));
+        assert_eq!(storage.0.unfinished(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_synced_is_not_believed_and_goes() {
+    let storage = Failing::default();
+    storage.1.sync.store(true, Ordering::Release);
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect_at(1, Some(BitRate(400_000_000)))).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let source = file(here.path(), &content(200 << 20));
+    // A sync comes every so many bytes or seconds; or when it is interrupted.
+    let transfer = client.put(&source, Some(name("target")), CopyOptions::default());
+    let _ = harness::interrupt_at(transfer, 8 << 20).await;
+    within(client.close()).await;
+    emptied(&storage.0).await;
+    assert_eq!(storage.0.contents(&name("target")), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_that_loses_what_was_written_is_found_out_by_reading_back() {
+    let storage = Failing::default();
+    storage.1.forget.store(true, Ordering::Release);
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let source = file(here.path(), &content(3 << 20));
+    let verify = CopyOptions { verify: true, ..CopyOptions::default() };
+    let error = put(&client, &source, "target", verify).await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::Digest), "{error}");
+    emptied(&storage.0).await;
+    assert_eq!(storage.0.contents(&name("target")), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_file_that_changes_while_it_is_read_is_not_passed_off_as_one() {
+    let storage = Failing::default();
+    storage.0.insert(&name("source"), content(1 << 20)).unwrap();
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect(1)).await.unwrap();
+    let here = tempfile::tempdir().unwrap();
+    let error = within(client.get(name("source"), &here.path().join("back"), CopyOptions::default()).finish()).await.unwrap_err();
+    assert_eq!(error.fail_code(), Some(FailCode::SourceChanged), "{error}");
+    assert!(!here.path().join("back").exists());
+}

@@ -1,0 +1,71 @@
+//! A program that embeds a daemon: files in memory, a socket and keys of its own, nothing on the disk and no route touched.
+//!
+//! ```text
+//! cargo run --example embedding_daemon
+//! ```
+//!
+//! Beside the daemon it has a client, as another machine would: that puts a file, fetches it again, and is refused what does not fit.
+
+use std::{error::Error, net::TcpListener};
+
+use nicstripe::{
+    CancellationToken, Client, CopyOptions, Daemon, FailCode, Name,
+    storage::{MemoryStorage, Storage},
+    trust::{Identity, Peers, PublicLine},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    // Two machines have a key each, and each trusts the other's. Where they keep them is the program's business.
+    let (ours, theirs) = (Identity::generate()?, Identity::generate()?);
+
+    // The program's own socket: any port, an inherited one, one bound to a device.
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    let files = MemoryStorage::with_limit(16 << 20);
+    let daemon = Daemon::builder()
+        .identity(ours.clone())
+        .peers(trusting(&theirs, "client")?)
+        .storage(files.clone())
+        .listeners(vec![listener])
+        .bind()
+        .await?;
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(daemon.run(shutdown.clone()));
+
+    let client = Client::builder().identity(theirs).peers(trusting(&ours, "daemon")?).port(port).connect("127.0.0.1").await?;
+    let name = Name::parse(b"greeting")?;
+    let text = "hello from memory".repeat(1000);
+    let report = client.put_pipe(std::io::Cursor::new(text.clone()), name.clone(), CopyOptions::default()).finish().await?;
+    println!("put {} bytes, {} installed routes", report.size, report.routes_installed);
+
+    // What the client has put is the program's, and the other way round.
+    assert_eq!(files.contents(&name).as_deref(), Some(text.as_bytes()));
+    files.rename(&name, &Name::parse(b"greeting, taken in")?, false)?;
+    files.insert(&Name::parse(b"answer")?, b"42")?;
+
+    let folder = tempfile::tempdir()?;
+    let fetched = folder.path().join("answer");
+    client.get(Name::parse(b"answer")?, &fetched, CopyOptions::default()).finish().await?;
+    println!("got {:?}", std::fs::read_to_string(&fetched)?);
+
+    // A full storage is told as what it is, and leaves nothing behind.
+    let endless = client.put_pipe(std::io::repeat(0), Name::parse(b"endless")?, CopyOptions::default()).finish().await;
+    match endless {
+        Err(error) if error.fail_code() == Some(FailCode::NoSpace) => println!("refused: {error}"),
+        other => return Err(format!("an endless file was not refused: {other:?}").into()),
+    }
+    client.close().await;
+    shutdown.cancel();
+    running.await??;
+    let (names, _) = files.list(None, None, 10)?;
+    println!("left: {}", names.iter().map(|(name, _)| String::from_utf8_lossy(name)).collect::<Vec<_>>().join("; "));
+    Ok(())
+}
+
+/// A list of peers with one key in it.
+fn trusting(identity: &Identity, name: &str) -> Result<Peers, Box<dyn Error>> {
+    let mut peers = Peers::default();
+    peers.add(&PublicLine::new(identity.public_key(), name), Some(name))?;
+    Ok(peers)
+}

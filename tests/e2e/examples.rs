@@ -1,0 +1,78 @@
+//! Every program in `examples/` does what it says.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+use crate::{
+    harness::{Outcome, Process, content},
+    pair::Pair,
+};
+
+/// Those that have a test here.
+const TESTED: [&str; 3] = ["bench", "embedding_daemon", "put"];
+
+#[test]
+fn every_example_has_a_test() {
+    let sources = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
+    let mut names: Vec<String> = sources.map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    names.sort();
+    assert_eq!(names, TESTED);
+}
+
+#[test]
+fn a_program_that_embeds_a_daemon_puts_and_gets_through_a_client() {
+    let pair = Pair::new();
+    let outcome = run(&pair, "embedding_daemon", &[]);
+    for line in ["put 17000 bytes, 0 installed routes", "got \"42\"", "left: answer; greeting, taken in"] {
+        assert!(outcome.stdout.lines().any(|said| said == line), "{outcome}");
+    }
+    assert!(outcome.stdout.contains("refused: 127.0.0.1: "), "{outcome}");
+}
+
+#[test]
+fn a_program_of_ones_own_puts_a_file() {
+    let pair = Pair::new();
+    let bytes = content(3_000_000);
+    pair.client.write("file", &bytes);
+    let outcome = run(&pair, "put", &["file", "127.0.0.1", &pair.daemon.port.to_string()]);
+    assert!(outcome.stdout.contains(&crate::harness::digest(&bytes)), "{outcome}");
+    assert!(pair.server.read("file") == bytes);
+}
+
+#[test]
+fn a_program_of_ones_own_benches() {
+    let pair = Pair::new();
+    let outcome = run(&pair, "bench", &["127.0.0.1", &pair.daemon.port.to_string(), "1"]);
+    assert!(outcome.stdout.lines().filter(|line| line.contains("bit/s")).count() >= 3, "{outcome}");
+}
+
+/// Runs an example to its good end, with the client's folders.
+#[track_caller]
+fn run(pair: &Pair, name: &str, arguments: &[&str]) -> Outcome {
+    let mut command = pair.client.command(example(name));
+    command.args(arguments);
+    Process::spawn(command).finish().expect(0)
+}
+
+/// Where cargo has put an example. What is older than this test may not have been built with it: cargo is asked once, then.
+fn example(name: &str) -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    let path = Path::new(env!("CARGO_BIN_EXE_nicstripe")).with_file_name("examples").join(name);
+    let written = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    if written(&path) < std::env::current_exe().ok().as_deref().and_then(written) {
+        BUILT.get_or_init(build);
+    }
+    path
+}
+
+fn build() {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--locked", "--examples", "--manifest-path"]).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    assert!(command.status().unwrap().success(), "the examples cannot be built");
+}
