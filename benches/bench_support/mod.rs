@@ -43,7 +43,7 @@ pub(crate) use self::{
     contender::{Contender, CpReport, LinkReport, NICSTRIPE, TreeReport, as_nicstripe, cp, serve},
     copy::{Copied, Watch, measure, measure_watched, time_limit},
     place::Place,
-    process::{Peak, Process},
+    process::{Peak, Process, busy},
     sample::{Sample, gib},
     scene::{Rights, Scene},
     spread::Spread,

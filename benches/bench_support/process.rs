@@ -225,7 +225,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
 }
 
 /// CPU time that the whole machine spent on anything since it started.
-pub(super) fn busy() -> Result<Duration> {
+pub(crate) fn busy() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields: Vec<u64> = text.lines().next().unwrap_or_default().split_ascii_whitespace().flat_map(str::parse).collect();
     // user, nice, system, idle, iowait, irq, softirq; idle and iowait are no work.

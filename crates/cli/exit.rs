@@ -70,7 +70,7 @@ impl Exit {
             Failure::Library(error) => Self::of_error(error),
             Failure::Identity(error) => Self::of_config(error.io().is_some()),
             Failure::Peers(error) => Self::of_peers(error),
-            Failure::Metrics { .. } => Self::Failed,
+            Failure::Metrics { .. } | Failure::Listen { .. } => Self::Failed,
             Failure::Routes(_) | Failure::Mtus(_) | Failure::Home(_) | Failure::Runtime(_) | Failure::Signals(_) => Self::Failed,
             Failure::Bench(error) => Self::of_bench(error),
             Failure::Demo(DemoError::Digest { .. }) => Self::Digest,

@@ -53,6 +53,14 @@ pub(crate) enum Failure {
         /// What the system said.
         source: io::Error,
     },
+    /// An address that was typed cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// As it was typed.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The line given to `trust add` is none.
     #[error(transparent)]
     PeerLine(#[from] LineError),

@@ -31,6 +31,7 @@ mod logging;
 mod man;
 mod places;
 mod quantity;
+mod restic;
 mod routes;
 mod runtime;
 mod serve;

@@ -21,11 +21,12 @@ fn help_and_manual_mention_every_option_that_is_completed() {
     let script = run(&["completions", "bash"]).expect(0).stdout;
     let options: BTreeSet<&str> = options_of(&script).collect();
     assert!(options.contains("--bwlimit") && options.contains("--read-only"), "{options:?}");
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &["demo"],
         &["key"],
         &["trust", "add"],
         &["serve"],
+        &["serve", "restic"],
         &["cp"],
         &["bench"],
         &["bench", "list"],

@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use nicstripe::{
     CancellationToken, Daemon, DaemonHandle, escaped,
     routes::RouteKeeper,
@@ -38,7 +38,9 @@ use crate::{
     cp::Routes,
     failure::Failure,
     logging::{self, LogControl, LogFormat},
-    places, runtime,
+    places,
+    restic::Restic,
+    runtime,
     signals::{Signals, Stop, Told},
     terminal::Terminal,
     trust::{name_of, rights},
@@ -50,7 +52,11 @@ use crate::{
 /// `nicstripe trust`, which may change while it runs. The first SIGINT or SIGTERM ends copies in order, so that they can go on later; the
 /// second ends at once. SIGHUP reads the configuration file again, SIGUSR1 prints a line that says what it does.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Serve {
+    #[command(subcommand)]
+    instead: Option<Instead>,
+
     /// Directory that peers see as / [default: the current directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -105,9 +111,18 @@ pub(crate) struct Serve {
     log_format: Option<LogFormat>,
 }
 
+/// What is served instead of a directory of this machine.
+#[derive(Debug, Subcommand)]
+enum Instead {
+    Restic(Box<Restic>),
+}
+
 impl Serve {
     /// Serves until a signal comes.
-    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+    pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
+        if let Some(Instead::Restic(restic)) = self.instead.take() {
+            return restic.run(terminal);
+        }
         exposition::remember_start();
         let home = places::home()?;
         let settings = Settings::load(&self, &home)?;

@@ -1,0 +1,181 @@
+//! Two hosts with what a road needs on both, and one command measured on them.
+
+use std::{
+    fmt, fs,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Host, Lab, LinkSpec};
+
+use crate::{
+    bench_support::{NICSTRIPE, Place, Process, Result, as_nicstripe, busy, time_limit},
+    road::{IPERF3_PORT, Road},
+    ssh::{self, Ssh},
+};
+
+/// How a tool goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Way {
+    /// Over one cable, without nicstripe.
+    Alone,
+    /// Over two cables, without nicstripe.
+    Twice,
+    /// Over two cables, by nicstripe.
+    Road,
+}
+
+/// A lab with the daemons of a way on host B.
+pub(crate) struct Rig<'a> {
+    pub(crate) lab: Lab,
+    pub(crate) place: &'a Place,
+    pub(crate) way: Way,
+    /// Bytes of the files.
+    pub(crate) size: u64,
+    pub(crate) ssh: Ssh,
+    daemon: Option<Process>,
+}
+
+/// What one run took.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) wall: Duration,
+    /// Of the files, or of what iperf3 moved.
+    pub(crate) bytes: u64,
+    /// CPU time at host A, at host B, and of all else on the machine meanwhile.
+    cpu: [Duration; 3],
+    /// Bytes that the cables brought in the direction that had more, headers included.
+    carried: u64,
+    /// What all cables can bring in one direction, in bytes a second.
+    capacity: f64,
+}
+
+impl<'a> Rig<'a> {
+    pub(crate) fn build(place: &'a Place, road: Road, way: Way, size: u64) -> Result<Self> {
+        let cables = if way == Way::Alone { 1 } else { 2 };
+        let lab = Lab::builder().links((0..cables).map(|_| LinkSpec::gigabit())).build()?;
+        place.clear(Host::B)?;
+        let ssh = Ssh::start(&lab, place, way == Way::Road)?;
+        let daemon = if way == Way::Road { Some(serve(&lab, place, road.dials())?) } else { None };
+        Ok(Self { lab, place, way, size, ssh, daemon })
+    }
+
+    /// The address of host B by the first cable.
+    pub(crate) fn peer(&self) -> String {
+        self.lab.address(Host::B, 0).to_string()
+    }
+
+    /// A command on host A that finds our keys, and keeps what it keeps where the bench does.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = self.lab.command(Host::A, program);
+        command.env("NICSTRIPE_HOME", self.place.home(Host::A).config()).env("HOME", self.scratch()).current_dir(self.place.files(Host::A));
+        command
+    }
+
+    /// A command of nicstripe on host A.
+    pub(crate) fn nicstripe(&self, subcommand: &str) -> Command {
+        as_nicstripe(self.lab.command(Host::A, NICSTRIPE), self.place, Host::A, subcommand)
+    }
+
+    /// A folder for caches and what is received, empty at the start of each run.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.place.base().join("scratch")
+    }
+
+    /// Empties that folder.
+    pub(crate) fn clear_scratch(&self) -> Result<()> {
+        if self.scratch().exists() {
+            fs::remove_dir_all(self.scratch())?;
+        }
+        Ok(fs::create_dir(self.scratch())?)
+    }
+
+    /// A folder of host B.
+    pub(crate) fn there(&self, name: &str) -> PathBuf {
+        self.place.files(Host::B).join(name)
+    }
+
+    /// Runs a command to its end, unmeasured.
+    pub(crate) fn prepare(&self, command: Command, name: &str) -> Result<()> {
+        let mut process = Process::spawn(command, name, &self.place.logs())?;
+        process.await_end(Instant::now() + time_limit(self.size))?;
+        process.succeeded()
+    }
+
+    /// Runs a command to its end. `helpers` are processes of host A, `servers` of host B, that work for it.
+    pub(crate) fn measure(&self, command: Command, helpers: &[&Process], servers: &[&Process]) -> Result<(Measured, Process)> {
+        let of = |processes: &[&Process]| processes.iter().map(|process| process.cpu()).sum::<Result<Duration>>();
+        let daemon: Vec<&Process> = self.daemon.iter().collect();
+        let far = || Ok::<_, crate::bench_support::Error>(of(servers)? + of(&daemon)? + self.ssh.cpu()?);
+        let (near_before, far_before, busy_before, counters_before) = (of(helpers)?, far()?, busy()?, self.lab.counters()?);
+        let begun = Instant::now();
+        let mut process = Process::spawn(command, "tool", &self.place.logs())?;
+        process.await_end(begun + time_limit(self.size))?;
+        let wall = begun.elapsed();
+        let near = process.cpu()? + of(helpers)?.saturating_sub(near_before);
+        let far = far()?.saturating_sub(far_before);
+        let others = busy()?.saturating_sub(busy_before).saturating_sub(near + far);
+        let counters = self.lab.counters()?;
+        process.succeeded()?;
+        let received = |host: Host| -> u64 {
+            counters.iter().zip(&counters_before).map(|(after, before)| after.since(before).at(host).received_bytes).sum()
+        };
+        let rate = |spec: LinkSpec| spec.line_rate().map_or(0.0, |rate| rate.bits_per_second() as f64 / 8.0);
+        let measured = Measured {
+            wall,
+            bytes: self.size,
+            cpu: [near, far, others],
+            carried: Host::ALL.map(received).into_iter().max().unwrap_or(0),
+            capacity: self.lab.links().into_iter().map(rate).sum(),
+        };
+        Ok((measured, process))
+    }
+}
+
+impl Measured {
+    /// Bits of the files a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.wall.as_secs_f64()
+    }
+
+    /// How much of what the cables carry was used, 0 to 1; headers count as the lab counts them, up to Ethernet's.
+    pub(crate) fn fullness(&self) -> f64 {
+        self.carried as f64 / self.wall.as_secs_f64() / self.capacity
+    }
+
+    /// Processors that host A, host B and others kept busy.
+    pub(crate) fn cpus(&self) -> [f64; 3] {
+        self.cpu.map(|cpu| cpu.as_secs_f64() / self.wall.as_secs_f64())
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Alone => "alone, 1 cable",
+            Self::Twice => "alone, 2 cables",
+            Self::Road => "by nicstripe, 2 cables",
+        })
+    }
+}
+
+/// A daemon; where `dials`, one that lets host A reach sshd and iperf3.
+fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
+    let peers = place.home(Host::B).peers_file();
+    let text = fs::read_to_string(&peers)?;
+    let address = lab.address(Host::B, 0);
+    let key = |line: &str| line.split_ascii_whitespace().skip_while(|word| *word != KEY).collect::<Vec<_>>().join(" ");
+    let dial = if dials { format!("dial={address}:{},dial={address}:{IPERF3_PORT} ", ssh::PORT) } else { String::new() };
+    let lines: Vec<String> =
+        text.lines().map(|line| if line.contains(KEY) { format!("{dial}{}", key(line)) } else { line.to_owned() }).collect();
+    fs::write(&peers, lines.join("\n") + "\n")?;
+    let mut command = as_nicstripe(lab.command(Host::B, NICSTRIPE), place, Host::B, "serve");
+    command.arg("--root").arg(place.files(Host::B));
+    let daemon = Process::spawn(command, "serve", &place.logs())?;
+    daemon.await_line("listening on")?;
+    Ok(daemon)
+}
+
+/// The word before a key in a list of peers.
+const KEY: &str = "nicstripe-ed25519";

@@ -1,0 +1,82 @@
+//! An sshd on host B with a key and a configuration of its own, and an ssh on host A that knows them.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use nicstripe_lab::{Host, Lab};
+
+use crate::bench_support::{NICSTRIPE, Place, Process, Result};
+
+/// The daemon, and how it is reached.
+pub(crate) struct Ssh {
+    daemon: Process,
+    /// Of the client.
+    pub(crate) config: PathBuf,
+}
+
+impl Ssh {
+    /// Starts the daemon. `by_dial` lets the client come by `nicstripe dial`.
+    pub(crate) fn start(lab: &Lab, place: &Place, by_dial: bool) -> Result<Self> {
+        let folder = place.base().join("ssh");
+        if !folder.exists() {
+            make_keys(&folder)?;
+        }
+        let path = |name: &str| folder.join(name).display().to_string();
+        let settings = format!(
+            "Port {PORT}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n\
+             UseDNS no\nPidFile none\nSubsystem sftp internal-sftp\n",
+            path("host"),
+            path("user.pub")
+        );
+        fs::write(path("sshd_config"), settings)?;
+        // Where sshd locks up what it does before a login; Debian makes it with the service.
+        fs::create_dir_all("/run/sshd")?;
+        let mut command = lab.command(Host::B, SSHD);
+        command.args(["-D", "-e", "-f", &path("sshd_config")]);
+        let daemon = Process::spawn(command, "sshd", &place.logs())?;
+        daemon.await_listener(PORT)?;
+        let peer = lab.address(Host::B, 0);
+        let proxy = if by_dial { format!("ProxyCommand {NICSTRIPE} dial {peer} %h:%p\n") } else { String::new() };
+        let settings = format!(
+            "Port {PORT}\nIdentityFile {}\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nBatchMode yes\n\
+             LogLevel ERROR\n{proxy}",
+            path("user")
+        );
+        let config = folder.join("config");
+        fs::write(&config, settings)?;
+        Ok(Self { daemon, config })
+    }
+
+    /// CPU time of the daemon and of all that logged in.
+    pub(crate) fn cpu(&self) -> Result<std::time::Duration> {
+        self.daemon.cpu()
+    }
+
+    /// `ssh` as a shell would read it.
+    pub(crate) fn command(&self) -> String {
+        format!("ssh -F {}", self.config.display())
+    }
+}
+
+fn make_keys(folder: &std::path::Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    for name in ["host", "user"] {
+        let mut command = Command::new("ssh-keygen");
+        command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.join(name)).stdin(Stdio::null());
+        if !command.status()?.success() {
+            return Err("ssh-keygen made no key".into());
+        }
+    }
+    Ok(())
+}
+
+/// Of the daemon.
+pub(crate) const PORT: u16 = 2222;
+
+/// It wants to be called by its whole path.
+pub(crate) const SSHD: &str = "/usr/sbin/sshd";

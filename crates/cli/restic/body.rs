@@ -1,0 +1,18 @@
+//! The bytes of a request, as they come.
+
+use std::{future::poll_fn, pin::Pin};
+
+use hyper::body::{Body, Bytes};
+
+/// Returns the next bytes of a body; `None` at its end. What is no data is left out.
+pub(super) async fn next_bytes<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Option<Result<Bytes, B::Error>> {
+    loop {
+        match poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await? {
+            Ok(frame) => match frame.into_data() {
+                Ok(bytes) => return Some(Ok(bytes)),
+                Err(_trailers) => {}
+            },
+            Err(error) => return Some(Err(error)),
+        }
+    }
+}

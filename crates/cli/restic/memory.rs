@@ -1,0 +1,136 @@
+//! Objects in memory, for tests of what is asked over HTTP.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
+
+use hyper::body::Bytes;
+use nicstripe::Name;
+use tokio::sync::mpsc;
+
+use super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
+
+const PIECE: usize = 100_000;
+
+/// Files and directories in memory. Clones are the same storage.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<String, Vec<u8>>,
+    directories: BTreeSet<String>,
+    /// What every call fails with, where that is set.
+    obstacle: Option<Obstacle>,
+}
+
+impl Memory {
+    /// Lets every call fail, or none.
+    pub(super) fn fail(&self, obstacle: Option<Obstacle>) {
+        self.0.lock().unwrap().obstacle = obstacle;
+    }
+
+    /// The names of all files.
+    pub(super) fn files(&self) -> Vec<String> {
+        self.0.lock().unwrap().files.keys().cloned().collect()
+    }
+
+    /// How many directories there are.
+    pub(super) fn directories(&self) -> usize {
+        self.0.lock().unwrap().directories.len()
+    }
+
+    /// Puts something there.
+    pub(super) fn plant(&self, name: &str, bytes: &[u8]) {
+        self.0.lock().unwrap().files.insert(name.to_owned(), bytes.to_vec());
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> Result<T, ObjectError>) -> Result<T, ObjectError> {
+        let mut state = self.0.lock().unwrap();
+        match state.obstacle {
+            Some(obstacle) => Err(ObjectError::new(obstacle, "the test wants it so")),
+            None => act(&mut state),
+        }
+    }
+}
+
+fn missing() -> ObjectError {
+    ObjectError::new(Obstacle::Missing, "there is nothing")
+}
+
+impl Objects for Memory {
+    type Upload = Written;
+
+    async fn list(&self, directory: &Name) -> Result<Vec<Entry>, ObjectError> {
+        let prefix = format!("{directory}/");
+        self.with(|state| {
+            let files = state.files.iter().filter_map(|(name, bytes)| Some((name.strip_prefix(&prefix)?, bytes.len() as u64)));
+            let folders = state.directories.iter().filter_map(|name| name.strip_prefix(&prefix));
+            let inner = files.clone().filter_map(|(name, _)| name.split_once('/').map(|(folder, _)| folder));
+            let folders: BTreeSet<&str> = folders.chain(inner).filter(|name| !name.contains('/')).collect();
+            if files.clone().next().is_none() && folders.is_empty() && !state.directories.contains(&directory.to_string()) {
+                return Err(missing());
+            }
+            let files = files.filter(|(name, _)| !name.contains('/')).map(|(name, size)| (name, size, true));
+            let all = files.chain(folders.into_iter().map(|name| (name, 0, false)));
+            Ok(all.map(|(name, size, is_file)| Entry { name: name.into(), size, is_file }).collect())
+        })
+    }
+
+    async fn size(&self, name: &Name) -> Result<u64, ObjectError> {
+        self.with(|state| state.files.get(&name.to_string()).map(|bytes| bytes.len() as u64).ok_or_else(missing))
+    }
+
+    async fn read(&self, name: &Name, offset: u64, len: u64) -> Result<Pieces, ObjectError> {
+        let range = usize::try_from(offset).unwrap()..usize::try_from(offset + len).unwrap();
+        let bytes = self.with(|state| state.files.get(&name.to_string()).map(|bytes| bytes[range].to_vec()).ok_or_else(missing))?;
+        let (to, pieces) = mpsc::channel(1);
+        tokio::spawn(async move {
+            for piece in bytes.chunks(PIECE) {
+                let _ = to.send(Ok(Bytes::copy_from_slice(piece))).await;
+            }
+        });
+        Ok(pieces)
+    }
+
+    fn create(&self, name: &Name) -> Written {
+        Written { memory: self.clone(), name: name.to_string(), bytes: Vec::new() }
+    }
+
+    async fn remove(&self, name: &Name) -> Result<(), ObjectError> {
+        self.with(|state| state.files.remove(&name.to_string()).map(drop).ok_or_else(missing))
+    }
+
+    async fn make_dir(&self, name: &Name) -> Result<(), ObjectError> {
+        self.with(|state| {
+            state.directories.insert(name.to_string());
+            Ok(())
+        })
+    }
+}
+
+/// A file on its way into the memory.
+#[derive(Debug)]
+pub(super) struct Written {
+    memory: Memory,
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl Upload for Written {
+    async fn write(&mut self, bytes: Bytes) -> Result<(), ObjectError> {
+        self.bytes.extend_from_slice(&bytes);
+        self.memory.with(|_| Ok(()))
+    }
+
+    async fn finish(self) -> Result<(), ObjectError> {
+        self.memory.with(|state| match state.files.contains_key(&self.name) {
+            true => Err(ObjectError::new(Obstacle::Exists, "it is there")),
+            false => {
+                state.files.insert(self.name, self.bytes);
+                Ok(())
+            }
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! The user and password that rclone takes from the environment, and rustic gives it there.
+
+use std::env;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hyper::header::{AUTHORIZATION, HeaderMap};
+
+/// What a request has to know. Kept as its hash, whose comparison takes the same time whatever it is compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Password(blake3::Hash);
+
+/// One of the two is not there, or is no text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HalfAPassword;
+
+impl Password {
+    /// Reads it from the environment; `None` where it is not set.
+    pub(super) fn from_env() -> Result<Option<Self>, HalfAPassword> {
+        let read = |name| match env::var(name) {
+            Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+            Err(env::VarError::NotPresent) => Ok(None),
+            Err(env::VarError::NotUnicode(_)) => Err(HalfAPassword),
+        };
+        match (read(USER)?, read(PASSWORD)?) {
+            (Some(user), Some(password)) => Ok(Some(Self::of(&user, &password))),
+            (None, None) => Ok(None),
+            _ => Err(HalfAPassword),
+        }
+    }
+
+    pub(super) fn of(user: &str, password: &str) -> Self {
+        Self(blake3::hash(format!("{user}:{password}").as_bytes()))
+    }
+
+    /// Whether a request names it (RFC 7617).
+    pub(super) fn is_known_to(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(AUTHORIZATION).and_then(|value| {
+            let (scheme, code) = value.to_str().ok()?.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(code.trim()).ok())?
+        });
+        given.is_some_and(|given| blake3::hash(&given) == self.0)
+    }
+}
+
+pub(super) const USER: &str = "RCLONE_USER";
+pub(super) const PASSWORD: &str = "RCLONE_PASS";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn who_names_the_password_is_let_in_and_nobody_else() {
+        let password = Password::of("Aladdin", "open sesame");
+        assert!(password.is_known_to(&headers("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")));
+        assert!(password.is_known_to(&headers("basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")));
+        for wrong in ["Basic QWxhZGRpbjpvcGVuIHNlc2FtZR==", "Basic", "Basic ", "Bearer QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "Basic =", ""] {
+            assert!(!password.is_known_to(&headers(wrong)), "{wrong:?}");
+        }
+        assert!(!password.is_known_to(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,121 @@
+//! A daemon's storage, over a session.
+
+use std::{io, ops::Range};
+
+use hyper::body::Bytes;
+use nicstripe::{Client, CopyOptions, Error, FailCode, Kind, Name, ObjectWriter};
+use tokio::{io::AsyncWriteExt as _, sync::mpsc};
+
+use super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
+
+/// The storage of the daemon that a client is connected to.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    client: Client,
+}
+
+impl Peer {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Reads the first piece of a part.
+    async fn piece(&self, name: &Name, part: &Range<u64>) -> Result<Vec<u8>, Error> {
+        self.client.read(name, Some(part.start..part.end.min(part.start.saturating_add(PIECE)))).await
+    }
+}
+
+impl Objects for Peer {
+    type Upload = ObjectWriter;
+
+    async fn list(&self, directory: &Name) -> Result<Vec<Entry>, ObjectError> {
+        let entries = self.client.list(Some(directory)).await?;
+        let entry = |entry: nicstripe::Entry| Entry {
+            name: entry.name.file_name().to_owned(),
+            size: entry.stat.size,
+            is_file: entry.stat.kind == Kind::File,
+        };
+        Ok(entries.into_iter().map(entry).collect())
+    }
+
+    async fn size(&self, name: &Name) -> Result<u64, ObjectError> {
+        let stat = self.client.stat(name).await?;
+        match stat.kind {
+            Kind::File => Ok(stat.size),
+            _ => Err(ObjectError::new(Obstacle::Failed, format!("\"{name}\" is no file"))),
+        }
+    }
+
+    /// Each piece is asked for by itself, while the one before is on its way to whoever reads: what is beyond the part is not fetched in vain.
+    async fn read(&self, name: &Name, offset: u64, len: u64) -> Result<Pieces, ObjectError> {
+        let part = offset..offset.saturating_add(len);
+        // The first decides on the status.
+        let first = self.piece(name, &part).await?;
+        let (to, pieces) = mpsc::channel(1);
+        let (peer, name) = (self.clone(), name.clone());
+        tokio::spawn(async move {
+            let mut piece = Ok(first);
+            let mut rest = part;
+            loop {
+                rest.start = rest.start.saturating_add(PIECE);
+                let is_last = piece.is_err() || rest.is_empty();
+                // Whoever reads may have gone.
+                if to.send(piece.map(Bytes::from).map_err(io::Error::from)).await.is_err() || is_last {
+                    return;
+                }
+                piece = peer.piece(&name, &rest).await;
+            }
+        });
+        Ok(pieces)
+    }
+
+    fn create(&self, name: &Name) -> ObjectWriter {
+        self.client.create(name, CopyOptions { parents: true, ..CopyOptions::default() })
+    }
+
+    async fn remove(&self, name: &Name) -> Result<(), ObjectError> {
+        Ok(self.client.remove(name).await?)
+    }
+
+    async fn make_dir(&self, name: &Name) -> Result<(), ObjectError> {
+        Ok(self.client.make_dir(name).await?)
+    }
+}
+
+impl Upload for ObjectWriter {
+    async fn write(&mut self, bytes: Bytes) -> Result<(), ObjectError> {
+        Ok(self.write_all(&bytes).await?)
+    }
+
+    async fn finish(self) -> Result<(), ObjectError> {
+        Self::finish(self).await?;
+        Ok(())
+    }
+}
+
+impl From<Error> for ObjectError {
+    fn from(error: Error) -> Self {
+        let kind = match error.fail_code() {
+            Some(FailCode::NotFound) => Obstacle::Missing,
+            Some(FailCode::Exists) => Obstacle::Exists,
+            Some(FailCode::Refused) => Obstacle::Refused,
+            Some(FailCode::NoSpace) => Obstacle::NoSpace,
+            _ if error.is_retryable() => Obstacle::Unavailable,
+            _ => Obstacle::Failed,
+        };
+        Self::new(kind, nicstripe::chain(&error))
+    }
+}
+
+/// A writer wraps what went wrong.
+impl From<io::Error> for ObjectError {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Self::new(Obstacle::Failed, nicstripe::chain(&error)),
+        }
+    }
+}
+
+/// Bytes that are asked for at once: some 16 ms of two gigabit links. Three of them may be in memory for a request.
+const PIECE: u64 = 4 << 20;

@@ -1,0 +1,68 @@
+//! The `Range` of a request (RFC 9110, section 14).
+
+use std::ops::Range;
+
+/// What a request wants of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All of it.
+    Whole,
+    /// These bytes of it.
+    Part(Range<u64>),
+    /// Bytes that it has not.
+    Nothing,
+}
+
+/// Reads the header's value for an object of `size` bytes. What is not one range of bytes asks for the whole, as the RFC lets a server take it.
+pub(super) fn wanted(header: Option<&str>, size: u64) -> Wanted {
+    let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else { return Wanted::Whole };
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => part(first..last.saturating_add(1).min(size)),
+        (Some(first), None) if last.is_empty() => part(first..size),
+        (None, Some(suffix)) if first.is_empty() => part(size.saturating_sub(suffix)..size),
+        _ => Wanted::Whole,
+    }
+}
+
+fn part(range: Range<u64>) -> Wanted {
+    if range.is_empty() { Wanted::Nothing } else { Wanted::Part(range) }
+}
+
+/// Digits and nothing else; `str::parse` would take a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_range_is_understood_and_cut_at_the_end() {
+        for (header, expected) in [
+            ("bytes=0-0", Wanted::Part(0..1)),
+            ("bytes=2-5", Wanted::Part(2..6)),
+            ("bytes=2-99", Wanted::Part(2..10)),
+            ("bytes=2-18446744073709551615", Wanted::Part(2..10)),
+            ("bytes=9-", Wanted::Part(9..10)),
+            ("bytes=-3", Wanted::Part(7..10)),
+            ("bytes=-30", Wanted::Part(0..10)),
+            ("bytes=10-", Wanted::Nothing),
+            ("bytes=10-11", Wanted::Nothing),
+            ("bytes=-0", Wanted::Nothing),
+        ] {
+            assert_eq!(wanted(Some(header), 10), expected, "{header}");
+        }
+        assert_eq!(wanted(Some("bytes=0-"), 0), Wanted::Nothing);
+    }
+
+    #[test]
+    fn what_is_no_range_asks_for_the_whole() {
+        for header in
+            ["", "bytes", "bytes=", "bytes=-", "bytes=5-2", "bytes=1-2,4-5", "bytes=+1-2", "lines=1-2", "bytes=99999999999999999999-"]
+        {
+            assert_eq!(wanted(Some(header), 10), Wanted::Whole, "{header}");
+        }
+        assert_eq!(wanted(None, 10), Wanted::Whole);
+    }
+}

@@ -1,0 +1,95 @@
+//! Responses, and bodies that are read while they are sent.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use hyper::{
+    Response, StatusCode,
+    body::{Body, Bytes, Frame, SizeHint},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue},
+};
+
+use super::objects::Pieces;
+
+/// What is sent back.
+pub(super) type Reply = Response<ReplyBody>;
+
+/// The bytes of a response.
+#[derive(Debug)]
+pub(super) enum ReplyBody {
+    /// They are there.
+    Ready(Option<Bytes>),
+    /// They come from the storage: so many, no fewer and no more.
+    Stream { pieces: Pieces, left: u64 },
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    /// An error ends the response where it is, which the client sees: it was told how many bytes there would be.
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let next = match self.get_mut() {
+            Self::Ready(bytes) => bytes.take().map(Ok),
+            Self::Stream { left: 0, .. } => None,
+            Self::Stream { pieces, left } => Some(take(ready!(pieces.poll_recv(context)), left)),
+        };
+        Poll::Ready(next.map(|bytes| bytes.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Ready(bytes) => bytes.is_none(),
+            Self::Stream { left, .. } => *left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(match self {
+            Self::Ready(bytes) => bytes.as_ref().map_or(0, |bytes| bytes.len() as u64),
+            Self::Stream { left, .. } => *left,
+        })
+    }
+}
+
+/// Counts a piece; what fails is logged, and nothing follows it.
+fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
+    let piece = piece.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()));
+    let counted = piece.and_then(|bytes| match left.checked_sub(bytes.len() as u64) {
+        Some(rest) => Ok((bytes, rest)),
+        None => Err(io::Error::other("the file has become longer")),
+    });
+    match counted {
+        Ok((bytes, rest)) => {
+            *left = rest;
+            Ok(bytes)
+        }
+        Err(error) => {
+            tracing::warn!(error = nicstripe::chain(&error), left, "reading for restic broke off");
+            *left = 0;
+            Err(error)
+        }
+    }
+}
+
+/// A response without a body.
+pub(super) fn status(status: StatusCode) -> Reply {
+    let mut reply = Response::new(ReplyBody::Ready(None));
+    *reply.status_mut() = status;
+    with(reply, CONTENT_LENGTH, HeaderValue::from_static("0"))
+}
+
+/// A response with bytes that are there.
+pub(super) fn bytes(kind: &'static str, bytes: Vec<u8>) -> Reply {
+    let reply = Response::new(ReplyBody::Ready(Some(bytes.into())));
+    with(reply, CONTENT_TYPE, HeaderValue::from_static(kind))
+}
+
+/// The same with one more header.
+pub(super) fn with(mut reply: Reply, name: HeaderName, value: HeaderValue) -> Reply {
+    reply.headers_mut().insert(name, value);
+    reply
+}

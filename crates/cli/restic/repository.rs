@@ -1,0 +1,308 @@
+//! A repository in a storage, as restic's REST API has it, version 2 (restic's documentation, "REST Backend").
+
+use std::{sync::Arc, time::Duration};
+
+use aws_lc_rs::digest::{Context as Digest, SHA256};
+use hyper::{
+    Method, Request, StatusCode, Version,
+    body::{Body, Bytes},
+    header::{ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, RANGE},
+    http::request::Parts,
+};
+use nicstripe::{Name, NameError};
+use serde::Serialize;
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+
+use super::{
+    body::next_bytes,
+    objects::{Entry, ObjectError, Objects, Obstacle, Upload as _},
+    range::{Wanted, wanted},
+    reply::{self, Reply, ReplyBody},
+    target::{Id, Kind, Layout, Target, TargetError},
+};
+
+/// Answers requests for one repository.
+#[derive(Debug)]
+pub(super) struct Repository<O> {
+    objects: Arc<O>,
+    layout: Layout,
+}
+
+/// Why a request is not answered as it would like.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error("the method is not allowed here")]
+    Method,
+    #[error("to make a repository takes ?create=true")]
+    Create,
+    #[error("a repository is removed file by file")]
+    RemoveAll,
+    #[error("the content is not that of the name")]
+    Content,
+    #[error("the upload broke off: {0}")]
+    BrokenOff(String),
+    #[error("a request of a browser")]
+    Browser,
+    #[error("cannot write the list")]
+    List(#[from] serde_json::Error),
+}
+
+impl<O: Objects> Repository<O> {
+    /// In a directory of the storage; `None` is its root.
+    pub(super) fn new(objects: Arc<O>, base: Option<Name>) -> Self {
+        Self { objects, layout: Layout::new(base) }
+    }
+
+    /// Answers a request. What fails becomes a status, and a line in the log.
+    pub(super) async fn answer<B>(&self, request: Request<B>) -> Reply
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error,
+    {
+        let (head, mut body) = request.into_parts();
+        match self.try_answer(&head, &mut body).await {
+            Ok(reply) => reply,
+            Err(refusal) => {
+                let status = refusal.status();
+                refusal.log(&head, status);
+                if head.version < Version::HTTP_2 {
+                    // A connection that is closed while bytes arrive is reset, and the answer may be lost with it.
+                    drain(&mut body).await;
+                }
+                reply::status(status)
+            }
+        }
+    }
+
+    async fn try_answer<B>(&self, head: &Parts, body: &mut B) -> Result<Reply, Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error,
+    {
+        // No backup tool sends it, and every browser does for a page that would reach what is on this machine.
+        if head.headers.contains_key(ORIGIN) {
+            return Err(Refusal::Browser);
+        }
+        match (Target::parse(head.uri.path())?, &head.method) {
+            (Target::Repository, &Method::POST) => self.make(head.uri.query()).await,
+            (Target::Repository, &Method::DELETE) => Err(Refusal::RemoveAll),
+            (Target::Files(kind), &Method::GET) => self.list(kind, header(head, ACCEPT)).await,
+            (Target::Config, _) => self.answer_for_file(&self.layout.config()?, None, head, body).await,
+            (Target::File(kind, id), _) => self.answer_for_file(&self.layout.file(kind, &id)?, Some(&id), head, body).await,
+            _ => Err(Refusal::Method),
+        }
+    }
+
+    async fn answer_for_file<B>(&self, name: &Name, id: Option<&Id>, head: &Parts, body: &mut B) -> Result<Reply, Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error,
+    {
+        match head.method {
+            Method::HEAD => self.describe(name).await,
+            Method::GET => self.load(name, header(head, RANGE)).await,
+            Method::POST => self.save(name, id, body).await,
+            Method::DELETE => {
+                self.objects.remove(name).await?;
+                Ok(reply::status(StatusCode::OK))
+            }
+            _ => Err(Refusal::Method),
+        }
+    }
+
+    /// Makes the directories of an empty repository.
+    async fn make(&self, query: Option<&str>) -> Result<Reply, Refusal> {
+        if !query.is_some_and(|query| query.split('&').any(|pair| pair == "create=true")) {
+            return Err(Refusal::Create);
+        }
+        let directories = self.layout.directories()?;
+        self.each(directories, |objects, name| async move { objects.make_dir(&name).await }).await?;
+        Ok(reply::status(StatusCode::OK))
+    }
+
+    /// Lists the files of a kind; what is no file of a repository is left out.
+    async fn list(&self, kind: Kind, accept: Option<&str>) -> Result<Reply, Refusal> {
+        let entries = self.entries(kind).await?;
+        let named = |entry: Entry| Some((Id::parse(&entry.name)?.to_string(), entry.size)).filter(|_| entry.is_file);
+        let files = entries.into_iter().filter_map(named);
+        if accept.is_some_and(|accept| accept.contains(VERSION_2)) {
+            let listed: Vec<Listed> = files.map(|(name, size)| Listed { name, size }).collect();
+            return Ok(reply::bytes(VERSION_2, serde_json::to_vec(&listed)?));
+        }
+        let names: Vec<String> = files.map(|(name, _)| name).collect();
+        Ok(reply::bytes(VERSION_1, serde_json::to_vec(&names)?))
+    }
+
+    async fn entries(&self, kind: Kind) -> Result<Vec<Entry>, Refusal> {
+        let entries = or_none(self.objects.list(&self.layout.directory(kind)?).await)?;
+        if kind != Kind::Data {
+            return Ok(entries);
+        }
+        let is_folder = |name: &&str| name.len() == 2 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let folders = entries.iter().filter(|entry| !entry.is_file).filter_map(|entry| str::from_utf8(&entry.name).ok());
+        let folders = folders.filter(is_folder).map(|folder| self.layout.data_folder(folder)).collect::<Result<Vec<_>, _>>()?;
+        let lists = self.each(folders, |objects, name| async move { or_none(objects.list(&name).await) }).await?;
+        Ok(lists.into_iter().flatten().collect())
+    }
+
+    async fn describe(&self, name: &Name) -> Result<Reply, Refusal> {
+        let size = self.objects.size(name).await?;
+        Ok(object_headers(reply::status(StatusCode::OK), size))
+    }
+
+    async fn load(&self, name: &Name, range: Option<&str>) -> Result<Reply, Refusal> {
+        let size = self.objects.size(name).await?;
+        let (status, part) = match wanted(range, size) {
+            Wanted::Whole => (StatusCode::OK, 0..size),
+            Wanted::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
+            Wanted::Nothing => {
+                let reply = reply::status(StatusCode::RANGE_NOT_SATISFIABLE);
+                return Ok(reply::with(reply, CONTENT_RANGE, text(format!("bytes */{size}"))));
+            }
+        };
+        let len = part.end - part.start;
+        let mut reply = reply::status(status);
+        if len > 0 {
+            *reply.body_mut() = ReplyBody::Stream { pieces: self.objects.read(name, part.start, len).await?, left: len };
+        }
+        if status == StatusCode::PARTIAL_CONTENT {
+            reply = reply::with(reply, CONTENT_RANGE, text(format!("bytes {}-{}/{size}", part.start, part.end - 1)));
+        }
+        Ok(object_headers(reply, len))
+    }
+
+    /// Writes a file as its bytes come. It gets its name when it is whole, durable, and what its name says.
+    async fn save<B>(&self, name: &Name, id: Option<&Id>, body: &mut B) -> Result<Reply, Refusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: std::error::Error,
+    {
+        let mut upload = self.objects.create(name);
+        let mut digest = Digest::new(&SHA256);
+        while let Some(bytes) = next_bytes(body).await {
+            let bytes = bytes.map_err(|error| Refusal::BrokenOff(nicstripe::chain(&error)))?;
+            digest.update(&bytes);
+            upload.write(bytes).await?;
+        }
+        if id.is_some_and(|id| !id.is_of(digest.finish().as_ref())) {
+            return Err(Refusal::Content);
+        }
+        upload.finish().await?;
+        Ok(reply::status(StatusCode::OK))
+    }
+
+    /// Does the same with many names, some at a time; the results are in no order. The first error is the result.
+    async fn each<T, F>(&self, names: Vec<Name>, act: impl Fn(Arc<O>, Name) -> F) -> Result<Vec<T>, ObjectError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ObjectError>> + Send + 'static,
+    {
+        let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
+        let mut tasks = JoinSet::new();
+        for name in names {
+            let (places, action) = (places.clone(), act(self.objects.clone(), name));
+            tasks.spawn(async move {
+                // Never closed.
+                let _place = places.acquire().await;
+                action.await
+            });
+        }
+        let mut results = Vec::new();
+        while let Some(result) = tasks.join_next().await {
+            results.push(result.map_err(|error| ObjectError::new(Obstacle::Failed, error.to_string()))??);
+        }
+        Ok(results)
+    }
+}
+
+/// A directory that is missing is an empty one.
+fn or_none(entries: Result<Vec<Entry>, ObjectError>) -> Result<Vec<Entry>, ObjectError> {
+    match entries {
+        Err(error) if error.kind == Obstacle::Missing => Ok(Vec::new()),
+        entries => entries,
+    }
+}
+
+impl Refusal {
+    /// As rest-server has them.
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Target(TargetError::Path) => StatusCode::NOT_FOUND,
+            Self::Target(TargetError::Id) | Self::Name(_) | Self::Create | Self::Content | Self::BrokenOff(_) => StatusCode::BAD_REQUEST,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RemoveAll => StatusCode::NOT_IMPLEMENTED,
+            Self::Browser => StatusCode::FORBIDDEN,
+            Self::List(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Object(error) => match error.kind {
+                Obstacle::Missing => StatusCode::NOT_FOUND,
+                Obstacle::Exists | Obstacle::Refused => StatusCode::FORBIDDEN,
+                Obstacle::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+                Obstacle::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                Obstacle::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            },
+        }
+    }
+
+    /// That something is not there is an answer, and no failure.
+    fn log(&self, head: &Parts, status: StatusCode) {
+        let (method, path, status) = (&head.method, head.uri.path(), status.as_u16());
+        match status {
+            404 => tracing::debug!(%method, path, status, error = %self, "request of restic not met"),
+            _ => tracing::warn!(%method, path, status, error = %self, "request of restic not met"),
+        }
+    }
+}
+
+/// One file in a list of version 2.
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    size: u64,
+}
+
+/// The value of a header, where it is text.
+fn header(head: &Parts, name: HeaderName) -> Option<&str> {
+    head.headers.get(name)?.to_str().ok()
+}
+
+fn object_headers(reply: Reply, len: u64) -> Reply {
+    let reply = reply::with(reply, CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    let reply = reply::with(reply, ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    reply::with(reply, CONTENT_LENGTH, len.into())
+}
+
+/// Reads what is still sent, and forgets it; not for ever.
+async fn drain<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
+    let mut left = MOST_DRAINED;
+    let rest = async {
+        while let Some(Ok(bytes)) = next_bytes(body).await
+            && left > 0
+        {
+            left = left.saturating_sub(bytes.len());
+        }
+    };
+    // Who has not ended by then is closed upon.
+    let _ = timeout(DRAIN_TIME, rest).await;
+}
+
+/// A header's value of letters and digits; an empty one where it were none.
+fn text(value: String) -> HeaderValue {
+    HeaderValue::try_from(value).unwrap_or(HeaderValue::from_static(""))
+}
+
+const VERSION_1: &str = "application/vnd.x.restic.rest.v1";
+const VERSION_2: &str = "application/vnd.x.restic.rest.v2";
+
+/// As large as packs of restic may be.
+const MOST_DRAINED: usize = 128 << 20;
+
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// Directories that are listed or made at the same time, within the 64 questions that a session takes at once.
+const SIDE_BY_SIDE: usize = 32;

@@ -1,0 +1,130 @@
+//! HTTP/1.1 and HTTP/2 on whatever carries bytes both ways.
+
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use hyper::{Request, StatusCode, body::Incoming, header::WWW_AUTHENTICATE, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::Semaphore,
+};
+
+use super::{objects::Objects, password::Password, reply, repository::Repository};
+
+/// Who answers on a connection, and whom.
+#[derive(Debug)]
+pub(super) struct Server<O> {
+    /// Answers.
+    pub(super) repository: Repository<O>,
+    /// What a request has to know; nothing where it comes from who started this process.
+    pub(super) password: Option<Password>,
+}
+
+impl<O: Objects> Server<O> {
+    /// Answers on one connection until its end. The version of HTTP is the client's choice, HTTP/2 by prior knowledge (RFC 9113, section 3.3).
+    pub(super) async fn serve(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<(), ConnectionError> {
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
+        builder
+            .http2()
+            .max_concurrent_streams(MOST_REQUESTS)
+            .initial_stream_window_size(REQUEST_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(MOST_FRAME)
+            .max_send_buf_size(SEND_BUFFER);
+        let service = service_fn(|request| {
+            let server = self.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        builder.serve_connection(TokioIo::new(stream), service).await
+    }
+
+    /// Answers on every connection that comes, for ever.
+    pub(super) async fn accept(self: Arc<Self>, listener: TcpListener) {
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        loop {
+            let place = places.clone().acquire_owned().await;
+            match listener.accept().await {
+                Ok((stream, from)) => {
+                    // Only a little slower where the system refuses.
+                    let _ = stream.set_nodelay(true);
+                    let serving = self.clone().serve(stream);
+                    tokio::spawn(async move {
+                        let _place = place;
+                        log_end(serving.await, from);
+                    });
+                }
+                // Out of file descriptors, most likely.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection of restic");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> reply::Reply {
+        match &self.password {
+            Some(password) if !password.is_known_to(request.headers()) => {
+                tracing::warn!(method = %request.method(), path = request.uri().path(), status = 401, "request without the password");
+                let challenge = hyper::header::HeaderValue::from_static("Basic realm=\"nicstripe\"");
+                reply::with(reply::status(StatusCode::UNAUTHORIZED), WWW_AUTHENTICATE, challenge)
+            }
+            _ => self.repository.answer(request).await,
+        }
+    }
+}
+
+/// Why a connection ended.
+pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Clients that hang up are no news.
+fn log_end(end: Result<(), ConnectionError>, from: SocketAddr) {
+    if let Err(error) = end {
+        tracing::debug!(error = nicstripe::chain(error.as_ref()), %from, "connection of restic ended");
+    }
+}
+
+/// Listens where somebody may ask who does not know the password only if there is none to reach it.
+///
+/// Errors: the address is none, or taken; or it can be reached from elsewhere and there is no password.
+pub(super) async fn listen(address: &str, has_password: bool) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await?;
+    match listener.local_addr()?.ip().to_canonical().is_loopback() || has_password {
+        true => Ok(listener),
+        false => {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, "other machines reach it, and RCLONE_USER and RCLONE_PASS are not set"))
+        }
+    }
+}
+
+/// Connections at once; those beyond wait until one ends. restic has 5 of them, rustic as many as it has threads.
+const MOST_CONNECTIONS: usize = 64;
+
+/// Requests of a connection at once. Clients take it for 100 until they are told (RFC 9113, section 6.5.2, has that as the least); transfers
+/// beyond those that a session has side by side wait for their turn.
+const MOST_REQUESTS: u32 = 100;
+
+/// How long a connection of HTTP/1.1 may be without a request. Go keeps idle ones for 90 s.
+const IDLE_TIME: Duration = Duration::from_secs(120);
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Bytes of an upload that may be under way to us: through a pipe there is no round trip to speak of.
+const REQUEST_WINDOW: u32 = 1 << 20;
+
+/// The same for all uploads of a connection.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+
+/// Go sends no larger ones.
+const MOST_FRAME: u32 = 512 << 10;
+
+/// Bytes of a response that may wait to be sent.
+const SEND_BUFFER: usize = 1 << 20;

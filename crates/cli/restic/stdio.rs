@@ -1,0 +1,45 @@
+//! Standard input and output as one connection, as restic has it with a program that it starts.
+
+use std::{
+    fs::File,
+    io::{self, stdin, stdout},
+    os::fd::AsFd,
+    pin::Pin,
+};
+
+use rustix::pipe::fcntl_setpipe_size;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, join},
+    net::unix::pipe,
+};
+
+/// Opens the connection. Pipes are waited for without a thread; what is no pipe has one. To be called within a runtime.
+pub(super) fn open() -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static> {
+    let input: Pin<Box<dyn AsyncRead + Send>> = match pipe::Receiver::from_file(own(stdin())?) {
+        Ok(pipe) => {
+            widen(&pipe);
+            Box::pin(pipe)
+        }
+        Err(_) => Box::pin(tokio::io::stdin()),
+    };
+    let output: Pin<Box<dyn AsyncWrite + Send>> = match pipe::Sender::from_file(own(stdout())?) {
+        Ok(pipe) => {
+            widen(&pipe);
+            Box::pin(pipe)
+        }
+        Err(_) => Box::pin(tokio::io::stdout()),
+    };
+    Ok(join(input, output))
+}
+
+fn own(stream: impl AsFd) -> io::Result<File> {
+    stream.as_fd().try_clone_to_owned().map(File::from)
+}
+
+/// Fewer turns for the same bytes; where the system allows no such pipe, it stays as it is.
+fn widen(pipe: impl AsFd) {
+    let _ = fcntl_setpipe_size(pipe, PIPE_SIZE);
+}
+
+/// What anybody may have (`/proc/sys/fs/pipe-max-size`).
+const PIPE_SIZE: usize = 1 << 20;

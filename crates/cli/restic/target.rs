@@ -1,0 +1,200 @@
+//! What a request is about: the paths of restic's REST API, and what a path stands for in the storage.
+
+use std::fmt;
+
+use nicstripe::{Name, NameError};
+
+/// What a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The repository itself.
+    Repository,
+    /// Its configuration.
+    Config,
+    /// All files of a kind.
+    Files(Kind),
+    /// One of them.
+    File(Kind, Id),
+}
+
+/// The kinds of files that a repository has, besides its configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Data,
+    Keys,
+    Locks,
+    Snapshots,
+    Index,
+}
+
+/// The name of a file: 64 lower-case hexadecimal digits, the SHA-256 of what is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Id(String);
+
+/// A path that stands for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TargetError {
+    /// A path of another shape, or a kind of files that there is not.
+    #[error("no such path in a repository")]
+    Path,
+    /// What is no name for a file.
+    #[error("a file's name has 64 hexadecimal digits")]
+    Id,
+}
+
+impl Target {
+    /// Reads the path of a URL. Two slashes are not one, and nothing is unescaped: what would need it is no path of a repository.
+    pub(super) fn parse(path: &str) -> Result<Self, TargetError> {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        match path.split('/').collect::<Vec<_>>()[..] {
+            [""] => Ok(Self::Repository),
+            ["config"] => Ok(Self::Config),
+            [kind] | [kind, ""] => Ok(Self::Files(Kind::parse(kind)?)),
+            [kind, id] => Ok(Self::File(Kind::parse(kind)?, Id::parse(id.as_bytes()).ok_or(TargetError::Id)?)),
+            _ => Err(TargetError::Path),
+        }
+    }
+}
+
+impl Kind {
+    /// All of them.
+    pub(super) const ALL: [Self; 5] = [Self::Data, Self::Keys, Self::Locks, Self::Snapshots, Self::Index];
+
+    /// Its name in paths and in the storage.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Keys => "keys",
+            Self::Locks => "locks",
+            Self::Snapshots => "snapshots",
+            Self::Index => "index",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, TargetError> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(TargetError::Path)
+    }
+}
+
+impl Id {
+    /// Reads a name; `None` where it is none.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let text = str::from_utf8(bytes).ok()?;
+        (bytes.len() == 64 && bytes.iter().all(is_digit)).then(|| Self(text.to_owned()))
+    }
+
+    /// Whether it is the name of what has this SHA-256.
+    pub(super) fn is_of(&self, digest: &[u8]) -> bool {
+        let hex = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
+        digest.iter().flat_map(hex).eq(self.0.chars().map(Some))
+    }
+
+    fn folder(&self) -> &str {
+        &self.0[..2]
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where a repository is in the storage: laid out as restic's own `local` backend has it, so that the folder can be opened by its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Layout {
+    base: Option<Name>,
+}
+
+impl Layout {
+    /// Of a repository in this directory; `None` is the root of the storage.
+    pub(super) fn new(base: Option<Name>) -> Self {
+        Self { base }
+    }
+
+    /// The configuration's name.
+    pub(super) fn config(&self) -> Result<Name, NameError> {
+        self.name(&["config"])
+    }
+
+    /// The directory of all files of a kind.
+    pub(super) fn directory(&self, kind: Kind) -> Result<Name, NameError> {
+        self.name(&[kind.name()])
+    }
+
+    /// A directory within that of the data.
+    pub(super) fn data_folder(&self, folder: &str) -> Result<Name, NameError> {
+        self.name(&[Kind::Data.name(), folder])
+    }
+
+    /// A file's name.
+    pub(super) fn file(&self, kind: Kind, id: &Id) -> Result<Name, NameError> {
+        match kind {
+            Kind::Data => self.name(&[kind.name(), id.folder(), &id.0]),
+            _ => self.name(&[kind.name(), &id.0]),
+        }
+    }
+
+    /// The directories of an empty repository.
+    pub(super) fn directories(&self) -> Result<Vec<Name>, NameError> {
+        let folders = (0..=u8::MAX).map(|byte| self.data_folder(&format!("{byte:02x}")));
+        Kind::ALL.into_iter().map(|kind| self.directory(kind)).chain(folders).collect()
+    }
+
+    fn name(&self, components: &[&str]) -> Result<Name, NameError> {
+        let base = self.base.iter().flat_map(Name::components);
+        Name::new(base.chain(components.iter().map(|component| component.as_bytes())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn paths_of_a_repository_are_told_from_others() {
+        let id = || Id::parse(ID.as_bytes()).unwrap();
+        assert_eq!(Target::parse("/"), Ok(Target::Repository));
+        assert_eq!(Target::parse(""), Ok(Target::Repository));
+        assert_eq!(Target::parse("/config"), Ok(Target::Config));
+        assert_eq!(Target::parse("/locks/"), Ok(Target::Files(Kind::Locks)));
+        assert_eq!(Target::parse("/index"), Ok(Target::Files(Kind::Index)));
+        assert_eq!(Target::parse(&format!("/data/{ID}")), Ok(Target::File(Kind::Data, id())));
+        for path in ["/file-1", "/config/", "/data/../config", "//config", "/data/a/b", "/..", "/DATA/", "/data//", "/%64ata/"] {
+            assert_eq!(Target::parse(path), Err(TargetError::Path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_file_has_a_name_of_64_digits() {
+        let long = format!("{ID}0");
+        for id in ["0", "..", &ID[..63], &long, &ID.to_uppercase(), &ID.replace('f', "g"), &ID.replace("ef", "é")] {
+            assert_eq!(Target::parse(&format!("/keys/{id}")), Err(TargetError::Id), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_that_of_its_content() {
+        let id = Id::parse(ID.as_bytes()).unwrap();
+        let digest = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef].repeat(4);
+        assert!(id.is_of(&digest));
+        assert!(!id.is_of(&digest[..31]));
+        assert!(!id.is_of(&[digest.as_slice(), &[0]].concat()));
+        assert!(!id.is_of(&[0; 32]));
+    }
+
+    #[test]
+    fn the_layout_is_restics_own() {
+        let id = Id::parse(ID.as_bytes()).unwrap();
+        let layout = Layout::new(Some(Name::parse(b"backup/laptop").unwrap()));
+        assert_eq!(layout.file(Kind::Data, &id).unwrap().to_string(), format!("backup/laptop/data/01/{ID}"));
+        assert_eq!(layout.file(Kind::Keys, &id).unwrap().to_string(), format!("backup/laptop/keys/{ID}"));
+        assert_eq!(Layout::new(None).config().unwrap().to_string(), "config");
+        let directories = layout.directories().unwrap();
+        assert_eq!(directories.len(), 5 + 256);
+        assert_eq!(directories.last().unwrap().to_string(), "backup/laptop/data/ff");
+    }
+}
