@@ -130,6 +130,22 @@ pub(crate) enum Failure {
     /// `demo`.
     #[error(transparent)]
     Demo(#[from] DemoError),
+    /// A connection to a service at the peer was reset, or its session ended.
+    #[error("the connection to {target} broke")]
+    Tunnel {
+        /// The service.
+        target: String,
+        /// What the system says to it.
+        source: io::Error,
+    },
+    /// A port cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address and port.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A signal ended the command.
     #[error("interrupted")]
     Interrupted {

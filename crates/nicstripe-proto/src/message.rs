@@ -8,6 +8,7 @@ mod greeting;
 mod interface;
 mod transfer;
 mod tree;
+mod trunk;
 mod unsent;
 
 use minicbor::{Decode, Encode};
@@ -22,6 +23,7 @@ pub use self::{
     interface::{Expect, Expected, Interfaces, Ipv4Settings, MAX_EXPECTED, PeerAddress, PeerInterface},
     transfer::{Accept, Committed, Complete, Fail, FailCode, Get, Have, MAX_HAVE, Offer, OfferKind, Put, PutOptions, StreamReport, Window},
     tree::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeBody, TreeSource, WalkRules},
+    trunk::Trunk,
     unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},
 };
 
@@ -82,6 +84,9 @@ pub enum Message {
     /// Either side: something of a bench.
     #[n(16)]
     Bench(#[n(0)] BenchBody),
+    /// Client: let us have tunnels.
+    #[n(19)]
+    Trunk(#[n(0)] Trunk),
 }
 
 /// Whether an option is left out of a message.

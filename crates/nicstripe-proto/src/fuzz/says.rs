@@ -8,7 +8,7 @@ use crate::{
     message::{
         Accept, BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete,
         DiskOrder, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep, Message, Offer, OfferKind,
-        PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values,
+        PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Trunk, Values,
         WalkRules, Window,
     },
     name::Name,
@@ -64,7 +64,7 @@ impl Tape<'_> {
     }
 
     pub(super) fn message(&mut self) -> Message {
-        let (kind, transfer) = (self.below(17), self.transfer());
+        let (kind, transfer) = (self.below(18), self.transfer());
         match kind {
             0 => Message::Put(Put {
                 name: name(),
@@ -110,7 +110,8 @@ impl Tape<'_> {
                 Message::Values(Values { transfer, ranges, values: vec![self.byte() % 4; len] })
             }
             15 => Message::Keep(Keep { transfer, ranges: self.extents() }),
-            _ => Message::Bench(self.bench()),
+            16 => Message::Bench(self.bench()),
+            _ => Message::Trunk(Trunk { up: transfer, down: self.transfer() }),
         }
     }
 

@@ -205,6 +205,11 @@ impl Tunnels {
         Ok(())
     }
 
+    /// Whether a connection is gone, though what has come of it may still be read.
+    pub fn is_gone(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_none_or(|connection| connection.is_broken)
+    }
+
     /// Says that nothing more is written. What was written is sent.
     pub fn finish(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn) {

@@ -21,7 +21,7 @@ use crate::{
     path_routes::RouteKeeper,
     plan::described,
     session::{Command, SessionHandle},
-    trust::{self, PublicKey},
+    trust::{self, DialTarget, PublicKey},
 };
 
 /// What one peer may have of the daemon.
@@ -35,6 +35,8 @@ pub(crate) struct Service {
     routes: Option<RouteKeeper>,
     /// Whether it may not bench.
     no_bench: bool,
+    /// What it may connect to from here.
+    dial: Vec<DialTarget>,
     /// Addresses that the peer says are its own.
     claimed: Vec<IpAddr>,
     /// Where connections of this session came from, and by which interface.
@@ -61,6 +63,7 @@ impl Service {
             access: shared.access.max(options.access),
             routes: shared.routes.as_ref().map(|routes| routes.another()),
             no_bench: options.no_bench,
+            dial: options.dial,
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
@@ -173,6 +176,11 @@ impl Service {
             self.check_writable(&"a bench")?;
         }
         crate::bench::serve_disk(&self.root, *self.key.as_bytes(), order, stop)
+    }
+
+    /// What it may connect to from here.
+    pub(crate) fn dial_targets(&self) -> &[DialTarget] {
+        &self.dial
     }
 
     /// Where what its session does is counted.

@@ -5,6 +5,7 @@ mod bench;
 mod ends;
 mod paths;
 mod transfers;
+mod trunk;
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,7 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
-use self::{account::Account, bench::Bench, ends::Ends};
+use self::{account::Account, bench::Bench, ends::Ends, trunk::TrunkEnds};
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
@@ -109,6 +110,7 @@ pub(crate) struct Driver {
     next_generation: u64,
     started: Instant,
     bench: Bench,
+    trunk: Option<TrunkEnds>,
 }
 
 impl Driver {
@@ -137,6 +139,7 @@ impl Driver {
             next_generation: 0,
             started: now,
             bench: Bench::default(),
+            trunk: None,
             config,
         };
         let ending = Ending(handle.clone());
@@ -215,6 +218,7 @@ impl Driver {
             }
             Command::Put { transfer, from, waiter } => self.put(transfer, from, waiter),
             Command::Get { transfer, into, waiter } => self.get(transfer, into, waiter),
+            Command::OpenTrunk { asked, trunk } => self.open_trunk(asked, trunk),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),
@@ -345,6 +349,7 @@ impl Driver {
                 get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
                 self.on_tree_requested(get);
             }
+            Wanted::TrunkRequested(trunk) => self.on_trunk_requested(trunk),
             Wanted::TreeTold { transfer, message } => self.on_tree_told(transfer, message),
             Wanted::Offered(offer) => self.on_offered(offer),
             Wanted::Accepted { transfer, resumed_bytes } => {
@@ -365,7 +370,10 @@ impl Driver {
             Wanted::SourceRead { transfer, .. } => self.on_source_read(transfer),
             Wanted::Bench(body) => self.on_bench_said(body, now),
             Wanted::Completed(complete) => self.waiters.told_streams(complete.transfer, &complete.streams),
-            Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),
+            Wanted::Commit { transfer, digest } => {
+                self.works.commit(transfer, digest);
+                self.tend_trunk(transfer);
+            }
             Wanted::Mismatch { transfer, received, sent } => {
                 if let Some(target) = self.works.target(transfer) {
                     target.discard();
@@ -416,6 +424,7 @@ impl Driver {
         self.pump(now);
         self.slots.values_mut().for_each(Slot::release);
         self.stop_trees();
+        self.trunk.take().into_iter().for_each(|ends| ends.end());
         self.works.close_sources();
         self.settle().await;
         self.waiters.end_all(|| Error::Cancelled { resumable: true });

@@ -7,7 +7,7 @@ use std::{
 
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
-    message::{BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree},
+    message::{BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree, Trunk as AskedTrunk},
     tree::{EntryId, TreeMessage},
 };
 use tokio::sync::mpsc;
@@ -28,6 +28,7 @@ use crate::{
         TreeReport,
         port::{ReceiverRun, SenderRun, WalkProgress},
     },
+    tunnel::Trunk,
 };
 
 /// What the loop is told.
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Put { transfer: TransferId, from: PutFrom, waiter: Waiter },
     /// Client: ask the daemon for something.
     Get { transfer: TransferId, into: GetInto, waiter: Waiter },
+    /// Client: ask the daemon for tunnels.
+    OpenTrunk { asked: AskedTrunk, trunk: Arc<Trunk> },
     /// Client: interrupt a transfer, so that another attempt goes on with what was written.
     Cancel(TransferId),
     /// End, telling the peer why.

@@ -2,8 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    fmt,
+    io,
+    future::poll_fn,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
     thread,
 };
 
@@ -72,6 +75,24 @@ impl Giver {
 
     pub(crate) fn buffer(&self) -> ChunkBuffer {
         self.buffers.take()
+    }
+
+    /// The places that its chunks have.
+    pub(crate) fn room(&self) -> Room {
+        self.room.clone()
+    }
+
+    /// Waits for a place, in a task; `None` when there will be none.
+    pub(crate) async fn enter(&self) -> Option<Place> {
+        poll_fn(|context| self.room.poll_enter(context.waker())).await
+    }
+
+    /// Hashes a chunk that has its place and hands it over, in a task. Says whether the transfer goes on.
+    pub(crate) async fn give_into(&mut self, place: Place, buffer: ChunkBuffer) -> bool {
+        let Ok(value) = piece_value(Grid::open(ChunkSize::DEFAULT), self.next, buffer.bytes(), false) else { return false };
+        self.next = ChunkId(self.next.0 + 1);
+        let given = Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last: false, _place: place });
+        self.inputs.send(Input::Given { transfer: self.transfer, given }).await.is_ok()
     }
 
     /// Hashes a chunk and hands it over when there is room; `last` says that the giver knows of nothing behind it. Says whether the transfer
@@ -147,7 +168,7 @@ fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
 
 /// A number of places.
 #[derive(Clone)]
-pub(super) struct Room(Arc<Places>);
+pub(crate) struct Room(Arc<Places>);
 
 struct Places {
     state: Mutex<RoomState>,
@@ -157,14 +178,17 @@ struct Places {
 struct RoomState {
     free: usize,
     is_closed: bool,
+    taken: usize,
+    /// Tasks that wait for a place.
+    waiting: Vec<Waker>,
 }
 
 /// A place that is taken, until it is dropped.
-pub(super) struct Place(Room);
+pub(crate) struct Place(Room);
 
 impl Room {
     pub(super) fn new(places: usize) -> Self {
-        Self(Arc::new(Places { state: Mutex::new(RoomState { free: places, is_closed: false }), changed: Condvar::new() }))
+        Self(Arc::new(Places { state: Mutex::new(RoomState { free: places, is_closed: false, taken: 0, waiting: Vec::new() }), changed: Condvar::new() }))
     }
 
     /// Waits for a free place; `None` when there will be none.
@@ -177,12 +201,36 @@ impl Room {
             return None;
         }
         state.free -= 1;
+        state.taken += 1;
         Some(Place(self.clone()))
     }
 
+    fn poll_enter(&self, waker: &Waker) -> Poll<Option<Place>> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Poll::Ready(None);
+        }
+        if state.free == 0 {
+            state.waiting.push(waker.clone());
+            return Poll::Pending;
+        }
+        state.free -= 1;
+        state.taken += 1;
+        Poll::Ready(Some(Place(self.clone())))
+    }
+
+    /// Whether no place is taken.
+    pub(crate) fn is_free(&self) -> bool {
+        self.lock().taken == 0
+    }
+
     fn close(&self) {
-        self.lock().is_closed = true;
+        let mut state = self.lock();
+        state.is_closed = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
         self.0.changed.notify_all();
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, RoomState> {
@@ -192,8 +240,13 @@ impl Room {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.lock().free += 1;
+        let mut state = self.0.lock();
+        state.free += 1;
+        state.taken -= 1;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
         self.0.0.changed.notify_one();
+        waiting.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) use self::{
     audience::Audience,
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
     input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
+    live::Giver,
     slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},
     waiters::Waiter,

@@ -67,6 +67,7 @@ impl Driver {
                     && let Some(kept) = self.works.kept_mut(header.transfer)
                 {
                     kept.insert(header.chunk, buffer);
+                    self.tend_trunk(header.transfer);
                 }
                 (header.transfer, Ok(()))
             }
