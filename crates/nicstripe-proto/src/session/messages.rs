@@ -64,6 +64,9 @@ impl Session {
         if self.role != Role::Daemon {
             return Err(PathError::Unexpected("a trunk to a client"));
         }
+        if trunk.down <= trunk.up {
+            return Err(PathError::Transfer { what: "trunk", transfer: trunk.down.0, expected: "new" });
+        }
         self.fresh(trunk.up, "trunk", Transfer::Deciding(Shape::Parcels(ChunkSize::DEFAULT)))?;
         self.fresh(trunk.down, "trunk", Transfer::Requested)?;
         self.events.push_back(Event::TrunkRequested(trunk));

@@ -7,6 +7,8 @@ use super::{
     connection::{Connection, Pool, Stage},
     record::RecordWriter,
 };
+#[cfg(any(test, fuzzing))]
+use super::{MOST_RECEIVED, MOST_UNSENT, connection::extra};
 use crate::session::Role;
 
 /// One end of a trunk: its connections, and what is to be told to the other.
@@ -461,6 +463,21 @@ impl Tunnels {
     /// Returns what has happened.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
+    }
+
+    /// Panics unless what it holds adds up, and is within its bounds.
+    #[cfg(any(test, fuzzing))]
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        let connections = self.connections.values();
+        assert_eq!(self.pool.extra, connections.clone().map(|connection| extra(connection.inbound.held())).sum::<u64>());
+        assert_eq!(self.pool.unsent, connections.clone().map(|connection| connection.unsent.len() as u64).sum::<u64>());
+        assert!(connections.clone().map(|connection| connection.unread.len() as u64).sum::<u64>() <= MOST_RECEIVED);
+        assert!(self.pool.unsent <= MOST_UNSENT + crate::frame::MAX_PAYLOAD as u64 && self.connections.len() <= 2 * MOST_CONNECTIONS);
+        for (conn, connection) in &self.connections {
+            assert!(connection.unread.len() as u64 <= connection.inbound.held(), "{conn:?}");
+            assert!(connection.inbound.held() <= u64::from(MOST_WINDOW) || connection.is_let_go, "{conn:?}");
+        }
     }
 
     fn wake_writer(&mut self, conn: ConnId) {

@@ -17,6 +17,9 @@ pub use self::{
     record::{ConnId, MAX_TARGET, MAX_WHY, Record, RecordError, RecordReader, TargetRefusal},
 };
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::record::RecordWriter;
+
 /// Most connections of a session at once.
 pub const MOST_CONNECTIONS: usize = 4096;
 

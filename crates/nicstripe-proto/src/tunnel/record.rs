@@ -101,27 +101,27 @@ pub const MAX_WHY: usize = 512;
 
 /// Lays out records in a buffer of fixed size.
 #[derive(Debug)]
-pub(super) struct RecordWriter<'a> {
+pub(crate) struct RecordWriter<'a> {
     buffer: &'a mut [u8],
     len: usize,
 }
 
 impl<'a> RecordWriter<'a> {
-    pub(super) fn new(buffer: &'a mut [u8]) -> Self {
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
         Self { buffer, len: 0 }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Bytes of a body that still fit.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         (self.buffer.len() - self.len).saturating_sub(RECORD_HEADER)
     }
 
     /// Lays out a record; says whether it fitted.
-    pub(super) fn push(&mut self, record: &Record<'_>) -> bool {
+    pub(crate) fn push(&mut self, record: &Record<'_>) -> bool {
         match *record {
             Record::Open { conn, window, target } => self.put(KIND_OPEN, 0, conn, &[&window.to_le_bytes(), target.as_bytes()]),
             Record::Opened { conn, window } => self.put(KIND_OPENED, 0, conn, &[&window.to_le_bytes()]),
@@ -134,7 +134,7 @@ impl<'a> RecordWriter<'a> {
     }
 
     /// Lays out data of `len` bytes, which have to fit, and has `copy` put them there.
-    pub(super) fn push_data(&mut self, conn: ConnId, len: usize, copy: impl FnOnce(&mut [u8])) {
+    pub(crate) fn push_data(&mut self, conn: ConnId, len: usize, copy: impl FnOnce(&mut [u8])) {
         let at = self.len + RECORD_HEADER;
         copy(&mut self.buffer[at..at + len]);
         self.header(KIND_DATA, 0, conn, len);

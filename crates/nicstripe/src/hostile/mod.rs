@@ -10,6 +10,7 @@ mod middle;
 mod proxy;
 mod servers;
 mod strangers;
+mod tunnels;
 mod wire;
 
 use std::{

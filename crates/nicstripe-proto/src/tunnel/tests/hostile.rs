@@ -1,6 +1,6 @@
 //! A peer that breaks the rules ends its trunk, and holds no more memory than an honest one.
 
-use super::{super::record::RecordWriter, *};
+use super::*;
 
 fn parcel(records: &[Record<'_>]) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 20];
@@ -74,7 +74,7 @@ fn a_peer_that_opens_and_resets_without_end_leaves_nothing() {
         assert_eq!(events(&mut daemon), [TunnelEvent::Asked { conn, target: "x:1".into() }, TunnelEvent::Reset(conn)]);
         daemon.close(conn);
     }
-    check(&daemon);
+    daemon.check();
     assert!(daemon.is_empty());
 }
 
@@ -93,7 +93,7 @@ fn a_peer_that_fills_every_window_and_is_not_read_has_the_most_and_no_more() {
         sent += u64::from(window);
         daemon.handle_parcel(&parcel(&[Record::Data { conn, bytes: &bytes }])).unwrap();
     }
-    check(&daemon);
+    daemon.check();
     assert_eq!(daemon.buffered_bytes(), sent);
     assert!(sent <= MOST_RECEIVED, "{sent}");
 }

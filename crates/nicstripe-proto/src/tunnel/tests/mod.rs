@@ -6,7 +6,7 @@ mod records;
 
 use std::collections::VecDeque;
 
-use super::{connection::extra, *};
+use super::*;
 use crate::session::Role;
 
 /// Two ends, and the parcels that are under way between them.
@@ -62,20 +62,6 @@ impl Trunk {
         self.daemon.accept(conn);
         self.settle();
         conn
-    }
-}
-
-/// Panics unless what an end holds adds up, and is within its bounds.
-#[track_caller]
-pub(super) fn check(end: &Tunnels) {
-    let held = end.connections.values().map(|connection| extra(connection.inbound.held())).sum::<u64>();
-    assert_eq!(end.pool.extra, held);
-    assert_eq!(end.pool.unsent, end.connections.values().map(|connection| connection.unsent.len() as u64).sum::<u64>());
-    let unread = end.connections.values().map(|connection| connection.unread.len() as u64).sum::<u64>();
-    assert!(unread <= MOST_RECEIVED && end.pool.unsent <= MOST_UNSENT + (crate::frame::MAX_PAYLOAD as u64));
-    for (conn, connection) in &end.connections {
-        assert!(connection.unread.len() as u64 <= connection.inbound.held(), "{conn:?}");
-        assert!(connection.inbound.held() <= u64::from(MOST_WINDOW) || connection.is_let_go, "{conn:?}");
     }
 }
 
@@ -162,7 +148,7 @@ fn the_end_of_the_trunk_takes_what_is_not_whole_and_leaves_what_is() {
     assert_eq!(trunk.daemon.write(torn, b"x"), Err(Broken));
     trunk.daemon.close(whole);
     trunk.daemon.close(torn);
-    check(&trunk.daemon);
+    trunk.daemon.check();
     assert!(trunk.daemon.is_empty() && trunk.daemon.pool.extra == 0);
 }
 
@@ -178,8 +164,8 @@ fn one_slow_reader_stops_its_own_writer_and_no_other() {
         trunk.settle();
         read(&mut trunk.daemon, quick, 1 << 20);
         trunk.settle();
-        check(&trunk.client);
-        check(&trunk.daemon);
+        trunk.client.check();
+        trunk.daemon.check();
     }
     assert_eq!(to_slow, FIRST_WINDOW as usize, "it read nothing");
     // A write is at most what waits for a parcel, so that 500 of them are at most 125 MiB.
@@ -202,7 +188,7 @@ fn a_window_grows_with_use_and_not_with_a_slow_reader() {
         most = most.max(written);
         read(&mut trunk.daemon, conn, 16 << 20);
         trunk.settle();
-        check(&trunk.daemon);
+        trunk.daemon.check();
     }
     assert_eq!(most, MOST_WINDOW as usize);
     let conn = trunk.opened();
@@ -231,9 +217,9 @@ fn as_many_connections_as_there_may_be_all_move_and_stay_within_the_bounds() {
         for conn in &conns {
             trunk.client.write(*conn, &block).unwrap();
         }
-        check(&trunk.client);
+        trunk.client.check();
         trunk.settle();
-        check(&trunk.daemon);
+        trunk.daemon.check();
         assert!(trunk.daemon.buffered_bytes() <= MOST_RECEIVED, "round {round}");
         for (conn, moved) in conns.iter().zip(&mut moved) {
             *moved += read(&mut trunk.daemon, *conn, 1 << 20).0.len();

@@ -227,8 +227,8 @@ fn live(seed: u64) {
     for step in 0..3000 {
         world.step();
         if step % 64 == 0 {
-            check(&world.trunk.client);
-            check(&world.trunk.daemon);
+            world.trunk.client.check();
+            world.trunk.daemon.check();
         }
     }
     world.drain();

@@ -1,6 +1,6 @@
 //! Records, byte for byte.
 
-use super::super::{record::RecordWriter, *};
+use super::super::*;
 
 /// One record of each kind, with its bytes.
 pub(crate) fn all() -> Vec<(Record<'static>, Vec<u8>)> {
