@@ -4,7 +4,6 @@ use std::{net::IpAddr, str::FromStr, time::Duration};
 
 use clap::Args;
 use nicstripe::Client;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -44,14 +43,16 @@ impl FromStr for Spec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("not a forward: {text:?}, expected [BIND:]PORT:HOST:HOSTPORT, as in 8080:localhost:80 or [::1]:5432:db:5432");
+        let wrong =
+            || format!("not a forward: {text:?}, expected [BIND:]PORT:HOST:HOSTPORT, as in 8080:localhost:80 or [::1]:5432:db:5432");
         let (bind, port, host, host_port) = match split(text)[..] {
             [port, host, host_port] => ("127.0.0.1", port, host, host_port),
             [bind, port, host, host_port] => (bind, port, host, host_port),
             _ => return Err(wrong()),
         };
         let bind = if bind == "localhost" { "127.0.0.1" } else { bind.trim_start_matches('[').trim_end_matches(']') };
-        let bind = bind.parse().map_err(|_| format!("not an address to listen on: {bind:?}, expected one of this machine, or localhost"))?;
+        let bind =
+            bind.parse().map_err(|_| format!("not an address to listen on: {bind:?}, expected one of this machine, or localhost"))?;
         let is_port = host_port.parse::<u16>().is_ok_and(|port| port > 0);
         match port.parse() {
             Ok(port) if is_port && !host.is_empty() => Ok(Self { bind, port, target: format!("{host}:{host_port}") }),
@@ -75,7 +76,7 @@ impl Forward {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.road.keeper()?;
-        raise_open_files();
+        runtime::raise_open_files();
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
@@ -141,12 +142,6 @@ async fn carry(tcp: TcpStream, client: Client, target: String, terminal: Termina
             let _ = tcp.set_zero_linger();
         }
     }
-}
-
-/// Lets the process have as many files open as it may: each connection is one.
-fn raise_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// Pause after a connection that could not be taken.

@@ -8,8 +8,8 @@ use crate::{
     message::{
         Accept, BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchQueued, BenchRefusal, BenchRefused, BenchSample, Committed, Complete,
         DiskOrder, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces, Keep, Message, Offer, OfferKind,
-        PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Trunk, Values,
-        WalkRules, Window,
+        PathSample, PeerInterface, Put, PutOptions, PutTree, RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Trunk,
+        Values, WalkRules, Window,
     },
     name::Name,
     sender::End,

@@ -451,7 +451,9 @@ fn sessions_corpus() {
 
 #[test]
 fn tunnels_corpus() {
-    let record = |kind: u8, code: u8, conn: u8, body: &[u8]| [&[kind, code, 0, 0, conn, 0, 0, 0][..], &(body.len() as u32).to_le_bytes(), body].concat();
+    let record = |kind: u8, code: u8, conn: u8, body: &[u8]| {
+        [&[kind, code, 0, 0, conn, 0, 0, 0][..], &(body.len() as u32).to_le_bytes(), body].concat()
+    };
     let noise = |seed: u8, len| {
         let mut bytes = vec![seed; len];
         blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes[1..]);

@@ -499,7 +499,8 @@ impl Tunnels {
     }
 
     fn forget_if_let_go(&mut self, conn: ConnId) {
-        if self.connections.get(&conn).is_some_and(|connection| connection.is_let_go || matches!(connection.stage, Stage::Refusing { .. })) {
+        if self.connections.get(&conn).is_some_and(|connection| connection.is_let_go || matches!(connection.stage, Stage::Refusing { .. }))
+        {
             self.forget(conn);
         }
     }

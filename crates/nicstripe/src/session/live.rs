@@ -3,8 +3,8 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    io,
     future::poll_fn,
+    io,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
     thread,
@@ -188,7 +188,10 @@ pub(crate) struct Place(Room);
 
 impl Room {
     pub(super) fn new(places: usize) -> Self {
-        Self(Arc::new(Places { state: Mutex::new(RoomState { free: places, is_closed: false, taken: 0, waiting: Vec::new() }), changed: Condvar::new() }))
+        Self(Arc::new(Places {
+            state: Mutex::new(RoomState { free: places, is_closed: false, taken: 0, waiting: Vec::new() }),
+            changed: Condvar::new(),
+        }))
     }
 
     /// Waits for a free place; `None` when there will be none.

@@ -232,7 +232,9 @@ pub enum LineError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// There is no such option.
-    #[error("unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH} or {DIAL}=HOST:PORT, separated by commas")]
+    #[error(
+        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH} or {DIAL}=HOST:PORT, separated by commas"
+    )]
     Option {
         /// The option as written, shortened and escaped.
         text: String,
