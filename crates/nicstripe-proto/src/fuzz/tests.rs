@@ -467,13 +467,14 @@ fn tunnels_corpus() {
         record(5, 0, 0, b""),
         record(6, 0, 0, b""),
         record(7, 0, 0, &[1, 0, 0, 0]),
+        record(8, 0, 0, b""),
     ];
     let mut seeds: Seeds = vec![
         ("every-kind", with(&[0], &all.concat())),
         ("every-kind-to-a-client", with(&[1], &all.concat())),
         ("data-of-4-gib", with(&[0], &[4, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255])),
         ("target-too-long", with(&[0], &record(1, 0, 0, &[b'a'; 275]))),
-        ("kind-unknown", with(&[0], &record(8, 0, 0, b""))),
+        ("kind-unknown", with(&[0], &record(9, 0, 0, b""))),
         // A peer opens, sends all that it may and more; nothing is read.
         ("beyond-the-window", vec![0, 0, 8, 0, 0, 0, 0, 6, 0, 8, 196, 0, 0, 4, 0, 8, 255, 0, 0, 4]),
         ("opened-read-and-closed", vec![1, 0, 0, 0, 6, 0, 8, 0, 200, 0, 2, 0, 1, 9, 0, 6, 0, 8, 9, 0, 0, 4, 0, 2, 99, 0, 4, 0, 6, 0, 5]),

@@ -59,13 +59,14 @@ fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
             let target = "host:22";
             let bytes = vec![2; 1 + tape.number().min(1 << 18) as usize];
             let window = 1 + tape.number().min(2 * u64::from(MOST_WINDOW)) as u32;
-            let record = match tape.below(9) {
+            let record = match tape.below(10) {
                 0 | 1 => Record::Open { conn, window, target },
                 2 => Record::Opened { conn, window },
                 3 => Record::Refused { conn, code: TargetRefusal::TooMany, why: "no" },
                 4 | 5 => Record::Data { conn, bytes: &bytes },
                 6 => Record::End { conn },
                 7 => Record::Reset { conn },
+                8 => Record::UsedUp { conn },
                 _ => Record::Window { conn, bytes: window },
             };
             let mut parcel = vec![0; bytes.len() + 100];

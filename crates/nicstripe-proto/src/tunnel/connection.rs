@@ -116,8 +116,8 @@ pub(super) struct Inbound {
     consumed: u64,
     /// What of `granted` the peer was not told.
     pub(super) due: u32,
-    /// Whether the peer has sent all that it was told, since it was granted more.
-    is_exhausted: bool,
+    /// Whether the peer would have sent more, since the window was made larger.
+    is_used_up: bool,
 }
 
 impl Inbound {
@@ -126,7 +126,7 @@ impl Inbound {
         let share = u32::try_from(pool.free() / 64).unwrap_or(u32::MAX);
         let target = share.clamp(LEAST_WINDOW, FIRST_WINDOW);
         pool.extra += u64::from(target - LEAST_WINDOW);
-        Self { target, granted: target.into(), received: 0, consumed: 0, due: target, is_exhausted: false }
+        Self { target, granted: target.into(), received: 0, consumed: 0, due: target, is_used_up: false }
     }
 
     /// Bytes that are under way, or may be, and those that were not read.
@@ -143,8 +143,12 @@ impl Inbound {
     pub(super) fn on_received(&mut self, bytes: u64) -> bool {
         let told = self.granted - u64::from(self.due);
         self.received += bytes;
-        self.is_exhausted |= self.received == told;
         self.received <= told
+    }
+
+    /// The peer would send more, were the window larger.
+    pub(super) fn on_used_up(&mut self) {
+        self.is_used_up = true;
     }
 
     /// Bytes were read, and `unread` are left. Grants more where that is worth a record.
@@ -153,9 +157,10 @@ impl Inbound {
         let is_tight = pool.free() < Pool::EXTRA / 8;
         if is_tight && self.target > FIRST_WINDOW {
             self.target = (self.target / 2).max(FIRST_WINDOW);
-        } else if unread == 0 && self.is_exhausted && !is_tight {
+        } else if unread == 0 && self.is_used_up && !is_tight {
             // The reader was faster than the window let the writer be.
             self.target = self.target.saturating_mul(2).min(MOST_WINDOW);
+            self.is_used_up = false;
         }
         self.grant(pool);
     }
@@ -185,7 +190,6 @@ impl Inbound {
         self.granted += grant;
         // At most the greatest window.
         self.due += grant as u32;
-        self.is_exhausted = false;
     }
 
     /// The connection is no more.

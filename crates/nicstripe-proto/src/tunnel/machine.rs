@@ -350,6 +350,12 @@ impl Tunnels {
                 }
                 Ok(())
             }
+            Record::UsedUp { conn } => {
+                if let Some(connection) = self.known(conn, "that its window is used up", |stage| *stage == Stage::Open)? {
+                    connection.inbound.on_used_up();
+                }
+                Ok(())
+            }
             Record::Window { conn, bytes } => self.on_window(conn, bytes),
         }
     }
@@ -542,7 +548,8 @@ impl Connection {
     }
 
     fn send_data(&mut self, conn: ConnId, writer: &mut RecordWriter<'_>, pool: &mut Pool) -> Turn {
-        if !self.unsent.is_empty() {
+        let has_data = !self.unsent.is_empty();
+        if has_data {
             let len = self.unsent.len().min(QUANTUM);
             // A record of a few bytes at the end of a parcel is not worth its header.
             if writer.room() < len.min(LEAST_DATA) {
@@ -555,6 +562,10 @@ impl Connection {
         }
         if !self.unsent.is_empty() {
             return Turn::More;
+        }
+        // Where a parcel has no room for it another will say so.
+        if has_data && self.credit == 0 && !self.is_finishing {
+            writer.push(&Record::UsedUp { conn });
         }
         if self.stage == Stage::Open && self.is_finishing && !self.end_sent {
             if !writer.push(&Record::End { conn }) {

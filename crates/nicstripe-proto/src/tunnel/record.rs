@@ -4,14 +4,14 @@
 //!
 //! | offset | size | field |
 //! | --- | --- | --- |
-//! | 0 | 1 | kind: 1 open, 2 opened, 3 refused, 4 data, 5 end, 6 reset, 7 window |
+//! | 0 | 1 | kind: 1 open, 2 opened, 3 refused, 4 data, 5 end, 6 reset, 7 window, 8 window used up |
 //! | 1 | 1 | code of a refusal; else 0 |
 //! | 2 | 2 | 0 |
 //! | 4 | 4 | number of the connection |
 //! | 8 | 4 | bytes of the body, at most what the parcel has left |
 //!
 //! The body of an open is a window, 4 bytes, and the target; that of an opened and of a window a window, 4 bytes; that of a refusal a text;
-//! that of data the bytes. An end and a reset have none.
+//! that of data the bytes. An end, a reset and a window used up have none.
 
 /// Number of a connection in its trunk, chosen by the client; each is greater than those before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +68,11 @@ pub enum Record<'a> {
         conn: ConnId,
         /// How many, at least one.
         bytes: u32,
+    },
+    /// Either side: more would be sent, were the window larger. Only the sender can tell: at the receiver the next window is under way.
+    UsedUp {
+        /// The connection.
+        conn: ConnId,
     },
 }
 
@@ -129,6 +134,7 @@ impl<'a> RecordWriter<'a> {
             Record::Data { conn, bytes } => self.put(KIND_DATA, 0, conn, &[bytes]),
             Record::End { conn } => self.put(KIND_END, 0, conn, &[]),
             Record::Reset { conn } => self.put(KIND_RESET, 0, conn, &[]),
+            Record::UsedUp { conn } => self.put(KIND_USED_UP, 0, conn, &[]),
             Record::Window { conn, bytes } => self.put(KIND_WINDOW, 0, conn, &[&bytes.to_le_bytes()]),
         }
     }
@@ -196,7 +202,8 @@ impl<'a> RecordReader<'a> {
             KIND_END if body.is_empty() => Ok(Record::End { conn }),
             KIND_RESET if body.is_empty() => Ok(Record::Reset { conn }),
             KIND_WINDOW => Ok(Record::Window { conn, bytes: window_of(whole(kind, body)?)? }),
-            KIND_DATA | KIND_END | KIND_RESET => Err(RecordError::Body { kind, len: body.len() }),
+            KIND_USED_UP if body.is_empty() => Ok(Record::UsedUp { conn }),
+            KIND_DATA | KIND_END | KIND_RESET | KIND_USED_UP => Err(RecordError::Body { kind, len: body.len() }),
             kind => Err(RecordError::Kind(kind)),
         }
     }
@@ -245,7 +252,7 @@ pub enum RecordError {
     #[error("peer sent a parcel of tunnels with reserved bits set")]
     Reserved,
     /// A kind of record that does not exist.
-    #[error("peer sent a tunnel's record of kind {0}, expected 1 to 7")]
+    #[error("peer sent a tunnel's record of kind {0}, expected 1 to 8")]
     Kind(u8),
     /// A body that the kind cannot have.
     #[error("peer sent a tunnel's record of kind {kind} with {len} bytes")]
@@ -281,3 +288,4 @@ const KIND_DATA: u8 = 4;
 const KIND_END: u8 = 5;
 const KIND_RESET: u8 = 6;
 const KIND_WINDOW: u8 = 7;
+const KIND_USED_UP: u8 = 8;

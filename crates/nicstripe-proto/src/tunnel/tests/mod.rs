@@ -204,6 +204,25 @@ fn a_window_grows_with_use_and_not_with_a_slow_reader() {
 }
 
 #[test]
+fn a_window_grows_although_the_next_one_is_always_under_way() {
+    let mut trunk = Trunk::new();
+    let conn = trunk.opened();
+    let block = vec![7; 64 << 10];
+    for _ in 0..200 {
+        // A writer that is always ahead, a reader that takes what comes at once, and parcels that take their time.
+        while let Ok(1..) = trunk.client.write(conn, &block) {}
+        let has_sent = trunk.send(crate::frame::MAX_PAYLOAD);
+        if !has_sent || trunk.up.len() == PLACES {
+            trunk.arrive();
+            read(&mut trunk.daemon, conn, 64 << 10);
+        }
+    }
+    // What the trunk holds: beyond that a larger window brings nothing.
+    let held = trunk.daemon.connections[&conn].inbound.held();
+    assert!(held >= (PLACES * crate::frame::MAX_PAYLOAD) as u64, "{held}");
+}
+
+#[test]
 fn as_many_connections_as_there_may_be_all_move_and_stay_within_the_bounds() {
     let mut trunk = Trunk::new();
     let conns: Vec<ConnId> = (0..MOST_CONNECTIONS).map(|_| trunk.client.open("host:22").unwrap()).collect();

@@ -14,6 +14,7 @@ pub(crate) fn all() -> Vec<(Record<'static>, Vec<u8>)> {
         (Record::End { conn }, with(5, 0, 0, b"")),
         (Record::Reset { conn }, with(6, 0, 0, b"")),
         (Record::Window { conn, bytes: 1 }, with(7, 0, 4, &[1, 0, 0, 0])),
+        (Record::UsedUp { conn }, with(8, 0, 0, b"")),
     ]
 }
 
@@ -37,7 +38,7 @@ fn records_that_cannot_be_are_refused() {
     let error = |bytes: &[u8]| RecordReader::new(bytes).next().unwrap().unwrap_err();
     let header = |kind: u8, code: u8, reserved: u8, len: u32| [&[kind, code, reserved, 0, 1, 0, 0, 0][..], &len.to_le_bytes()].concat();
     assert_eq!(error(&header(0, 0, 0, 0)), RecordError::Kind(0));
-    assert_eq!(error(&header(8, 0, 0, 0)), RecordError::Kind(8));
+    assert_eq!(error(&header(9, 0, 0, 0)), RecordError::Kind(9));
     assert_eq!(error(&header(5, 0, 1, 0)), RecordError::Reserved);
     assert_eq!(error(&header(5, 1, 0, 0)), RecordError::Reserved);
     assert_eq!(error(&header(3, 0, 0, 0)), RecordError::Code(0));
