@@ -89,8 +89,8 @@ impl Tunnel {
             }
             tcp.writable().await?;
             let written: io::Result<usize> = with_scratch(|scratch| {
-                let mut context = Context::from_waker(std::task::Waker::noop());
-                let Poll::Ready(peeked) = self.trunk.poll_peek(self.conn, scratch, &mut context) else { return Ok(0) };
+                let context = Context::from_waker(std::task::Waker::noop());
+                let Poll::Ready(peeked) = self.trunk.poll_peek(self.conn, scratch, &context) else { return Ok(0) };
                 let written = tcp.try_write(&scratch[..peeked.map_err(gone)?])?;
                 self.trunk.consume(self.conn, written);
                 Ok(written)

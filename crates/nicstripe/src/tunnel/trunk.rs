@@ -39,6 +39,9 @@ struct State {
     under_way: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
+/// What became of a connection that was asked for.
+type Answer = Result<(), (TargetRefusal, String)>;
+
 /// Who waits for a connection.
 #[derive(Default)]
 struct User {
@@ -46,7 +49,7 @@ struct User {
     writer: Option<Waker>,
     /// Waits for the answer.
     opener: Option<Waker>,
-    answer: Option<Result<(), (TargetRefusal, String)>>,
+    answer: Option<Answer>,
 }
 
 /// What a trunk's session has to know of it.
@@ -192,7 +195,7 @@ impl Trunk {
         }
     }
 
-    fn poll_answer(&self, conn: ConnId, context: &mut Context<'_>) -> Poll<Result<Result<(), (TargetRefusal, String)>, Broken>> {
+    fn poll_answer(&self, conn: ConnId, context: &Context<'_>) -> Poll<Result<Answer, Broken>> {
         let mut state = self.lock();
         let has_ended = state.has_ended;
         let Some(user) = state.users.get_mut(&conn) else { return Poll::Ready(Err(Broken)) };
@@ -216,7 +219,7 @@ impl Trunk {
         self.with(|state| state.tunnels.refuse(conn, code, why));
     }
 
-    pub(super) fn poll_room(&self, conn: ConnId, context: &mut Context<'_>) -> Poll<Result<usize, Broken>> {
+    pub(super) fn poll_room(&self, conn: ConnId, context: &Context<'_>) -> Poll<Result<usize, Broken>> {
         let mut state = self.lock();
         match state.tunnels.room(conn) {
             Ok(0) => {
@@ -228,7 +231,7 @@ impl Trunk {
     }
 
     /// Ready when the connection is gone; else whoever writes is woken then.
-    pub(super) fn poll_gone(&self, conn: ConnId, context: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_gone(&self, conn: ConnId, context: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if state.has_ended || state.tunnels.is_gone(conn) {
             return Poll::Ready(());
@@ -245,7 +248,7 @@ impl Trunk {
         self.with(|state| state.tunnels.finish(conn));
     }
 
-    pub(super) fn poll_peek(&self, conn: ConnId, into: &mut [u8], context: &mut Context<'_>) -> Poll<Result<usize, Broken>> {
+    pub(super) fn poll_peek(&self, conn: ConnId, into: &mut [u8], context: &Context<'_>) -> Poll<Result<usize, Broken>> {
         let mut state = self.lock();
         match state.tunnels.peek(conn, into) {
             Ok(Some(count)) => Poll::Ready(Ok(count)),
@@ -303,7 +306,7 @@ impl State {
         wakers
     }
 
-    fn answer(&mut self, conn: ConnId, answer: Option<Result<(), (TargetRefusal, String)>>) {
+    fn answer(&mut self, conn: ConnId, answer: Option<Answer>) {
         if let Some(user) = self.users.get_mut(&conn) {
             user.answer = answer;
         }
