@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve, terminal::Terminal, trust};
+use crate::{bench, completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve, terminal::Terminal, trust, tunnel};
 
 /// Copies large files between two machines over every cable that joins them, and proves that what arrived is what was sent.
 #[derive(Debug, Parser)]
@@ -20,6 +20,8 @@ pub(crate) enum Command {
     Trust(trust::Trust),
     Serve(serve::Serve),
     Cp(Box<cp::Cp>),
+    Dial(tunnel::Dial),
+    Forward(tunnel::Forward),
     Links(links::Links),
     Bench(Box<bench::Bench>),
     Discover(discover::Discover),
@@ -37,6 +39,8 @@ impl Command {
             Self::Trust(trust) => trust.run(terminal),
             Self::Serve(serve) => serve.run(terminal),
             Self::Cp(cp) => cp.run(terminal),
+            Self::Dial(dial) => dial.run(terminal),
+            Self::Forward(forward) => forward.run(terminal),
             Self::Links(links) => links.run(terminal),
             Self::Bench(bench) => bench.run(terminal),
             Self::Discover(discover) => discover.run(terminal),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use nicstripe::{Error, FailCode, trust::PeersError};
+use nicstripe::{Error, FailCode, TargetRefusal, trust::PeersError};
 
 use crate::{
     bench::BenchError,
@@ -70,7 +70,7 @@ impl Exit {
             Failure::Library(error) => Self::of_error(error),
             Failure::Identity(error) => Self::of_config(error.io().is_some()),
             Failure::Peers(error) => Self::of_peers(error),
-            Failure::Metrics { .. } | Failure::Listen { .. } => Self::Failed,
+            Failure::Metrics { .. } | Failure::Tunnel { .. } | Failure::Listen { .. } => Self::Failed,
             Failure::Routes(_) | Failure::Mtus(_) | Failure::Home(_) | Failure::Runtime(_) | Failure::Signals(_) => Self::Failed,
             Failure::Bench(error) => Self::of_bench(error),
             Failure::Demo(DemoError::Digest { .. }) => Self::Digest,
@@ -98,6 +98,7 @@ impl Exit {
             Error::Resolve { .. } | Error::Link { .. } | Error::NoInterface { .. } | Error::Connect { .. } | Error::Astray { .. } => {
                 Self::NoLink
             }
+            Error::Target { code: TargetRefusal::NotAllowed, .. } => Self::Refused,
             Error::Protocol { .. } => Self::Protocol,
             Error::Abandoned { .. } => Self::TimedOut,
             Error::Cancelled { .. } => Self::Interrupted,
@@ -188,6 +189,8 @@ mod tests {
             (Error::UntrustedPeer { host: host(), key }, 5),
             (Error::Untrusted { host: host(), ours: key }, 5),
             (Error::Protocol { address, why: why() }, 12),
+            (Error::Target { host: host(), target: why(), code: TargetRefusal::NotAllowed, why: why() }, 5),
+            (Error::Target { host: host(), target: why(), code: TargetRefusal::Unreachable, why: why() }, 1),
             (Error::Refused { host: host(), why: why() }, 5),
             (Error::Name(Name::parse(b"..").unwrap_err()), 2),
             (Error::Digest { sent: digest, received: digest }, 40),

@@ -138,6 +138,14 @@ pub(crate) enum Failure {
     /// `demo`.
     #[error(transparent)]
     Demo(#[from] DemoError),
+    /// A connection to a service at the peer was reset, or its session ended.
+    #[error("the connection to {target} broke")]
+    Tunnel {
+        /// The service.
+        target: String,
+        /// What the system says to it.
+        source: io::Error,
+    },
     /// A signal ended the command.
     #[error("interrupted")]
     Interrupted {

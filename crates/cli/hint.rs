@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use nicstripe::{DEFAULT_PORT, Error, FailCode, trust::PeersError};
+use nicstripe::{DEFAULT_PORT, Error, FailCode, TargetRefusal, escaped, trust::PeersError};
 
 use crate::{
     cp::{LocationError, PlanError, WayOut},
@@ -60,6 +60,9 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
         }
         Error::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
             Some("another daemon may be running already; to run this one beside it, give it another port: --port PORT".into())
+        }
+        Error::Target { target, code: TargetRefusal::NotAllowed, .. } => {
+            Some(format!("to allow it, the daemon's peers file needs dial={} in front of this machine's key", escaped(target.as_bytes())))
         }
         Error::Digest { .. } => Some("suspect the memory or disk of either machine; nothing was put in place".into()),
         // What a failed sync is about is not kept.

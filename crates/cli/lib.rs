@@ -40,6 +40,7 @@ mod stdout;
 mod table;
 mod terminal;
 mod trust;
+mod tunnel;
 
 use std::process::ExitCode;
 

@@ -31,3 +31,4 @@ mod trees;
 mod trees_changed;
 mod trees_chosen;
 mod trust;
+mod tunnels;

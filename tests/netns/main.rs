@@ -56,6 +56,8 @@ mod start;
 mod striping;
 #[cfg(target_os = "linux")]
 mod trees;
+#[cfg(target_os = "linux")]
+mod tunnels;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
@@ -98,6 +100,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         permissions::TESTS,
         discovery::TESTS,
         trees::TESTS,
+        tunnels::TESTS,
     ];
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));

@@ -132,6 +132,7 @@ impl Serve {
         let log = logging::start_daemon(&settings.log_filter, settings.log_format, terminal)?;
         // While there is one thread: stale routes go, and what speaks to the network shall not be able to change any.
         let routes = Arc::new(RouteKeeper::start_apart(settings.routes.into(), &places::routes_dir(&home)));
+        runtime::raise_open_files();
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;

@@ -39,6 +39,7 @@ pub mod session;
 pub mod steady;
 pub mod stripe;
 pub mod tree;
+pub mod tunnel;
 pub mod units;
 
 pub use self::{

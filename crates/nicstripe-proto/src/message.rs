@@ -9,6 +9,7 @@ mod interface;
 mod object;
 mod transfer;
 mod tree;
+mod trunk;
 mod unsent;
 
 use minicbor::{Decode, Encode};
@@ -24,6 +25,7 @@ pub use self::{
     object::{Answer, AnswerKind, Ask, AskKind, GetRange, MOST_ANSWER, MOST_ASKS, MOST_ENTRIES, ObjectEntry, ObjectKind, ObjectStat},
     transfer::{Accept, Committed, Complete, Fail, FailCode, Get, Have, MAX_HAVE, Offer, OfferKind, Put, PutOptions, StreamReport, Window},
     tree::{EntryRef, GetTree, MOST_SOURCES, PutTree, TreeBody, TreeSource, WalkRules},
+    trunk::Trunk,
     unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},
 };
 
@@ -90,6 +92,9 @@ pub enum Message {
     /// Daemon: what became of an [`Ask`].
     #[n(18)]
     Answer(#[n(0)] Answer),
+    /// Client: let us have tunnels.
+    #[n(19)]
+    Trunk(#[n(0)] Trunk),
 }
 
 /// Whether an option is left out of a message.

@@ -267,7 +267,9 @@ impl Sender {
         let share = self.striper.queued().div_ceil(paths.max(1));
         let range = self.striper.assign(path, assignment_chunks(rate, self.grid.chunk_size.bytes()).min(share), now)?;
         lane.waiting.extend(range.chunks().skip(1));
-        lane.in_flight_bytes += range_bytes(self.grid, range);
+        // Of what the source gives as it has it, a chunk is as long as it was given: else what is acknowledged would never be all.
+        let given: u64 = self.lens.range(range.first..range.end()).map(|(_, len)| u64::from(*len)).sum();
+        lane.in_flight_bytes += if given > 0 { given } else { range_bytes(self.grid, range) };
         Some(range.first)
     }
 

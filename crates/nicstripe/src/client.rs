@@ -11,6 +11,7 @@ mod reader;
 mod survey;
 mod transfer;
 mod trees;
+mod tunnels;
 mod writer;
 
 use std::{
@@ -47,6 +48,7 @@ use crate::{
     session::{Audience, Command, SessionHandle},
     tree::TreeOptions,
     trust::{Identity, Peers, PublicKey},
+    tunnel::Trunk,
 };
 
 /// How a file is copied.
@@ -367,6 +369,7 @@ impl Client {
     pub async fn close(self) {
         let session = self.inner.session.lock().await.take();
         if let Some(session) = session {
+            session.flush_tunnels().await;
             session.handle.command(Command::Close(CloseCode::Done)).await;
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
         }
@@ -402,6 +405,8 @@ struct LiveSession {
     routes: Option<Arc<RouteKeeper>>,
     /// Where its linker takes questions.
     survey: mpsc::Sender<SurveyRequest>,
+    /// What its tunnels go through, once there is one.
+    trunk: Arc<Mutex<Option<Arc<Trunk>>>>,
 }
 
 impl Inner {

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use nicstripe_proto::{Digest, FailCode, NameError, name::printable};
+use nicstripe_proto::{Digest, FailCode, NameError, name::printable, tunnel::TargetRefusal};
 
 use crate::{file::FileError, trust::PublicKey};
 
@@ -105,6 +105,18 @@ pub enum Error {
         text: String,
         /// Whether a rerun goes on from what is durable.
         resumable: bool,
+    },
+    /// There is no connection to a target of [`Client::dial`](crate::Client::dial). Act: by the code.
+    #[error("{host} does not connect to {}: {}", printable(target.as_bytes()), printable(why.as_bytes()))]
+    Target {
+        /// The host.
+        host: String,
+        /// The target, as it was asked for.
+        target: String,
+        /// What kind of refusal.
+        code: TargetRefusal,
+        /// What the peer said.
+        why: String,
     },
     /// A file of ours. Act: whoever owns this machine.
     #[error(transparent)]

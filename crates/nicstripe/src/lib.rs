@@ -65,6 +65,7 @@ mod stream;
 mod tls;
 mod tree;
 pub mod trust;
+mod tunnel;
 
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
@@ -79,11 +80,13 @@ pub use self::{
     link::{Family, LinkEnd, LinkRequest, LinkRequestError, RoutePolicy},
     report::{KernelView, Limit, LinkReport, Report},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
+    tunnel::Tunnel,
 };
 pub use nicstripe_proto::{
     BitRate, Digest, FailCode, Name, NameError,
     name::{escaped, printable},
     tree::Verdict,
+    tunnel::TargetRefusal,
 };
 pub use tokio_util::sync::CancellationToken;
 

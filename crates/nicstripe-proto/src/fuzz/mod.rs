@@ -8,12 +8,14 @@ mod hostile;
 mod pair;
 mod says;
 mod tape;
+mod tunnels;
 mod wire;
 
 pub use self::{
     disk::{extents, journal},
     hostile::session,
     pair::sessions,
+    tunnels::tunnels,
     wire::{discovery, frames, greetings, messages, names, parcels},
 };
 

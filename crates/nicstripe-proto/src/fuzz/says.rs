@@ -9,7 +9,7 @@ use crate::{
         Accept, Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchAsk, BenchBody, BenchFacts, BenchQueued, BenchRefusal, BenchRefused,
         BenchSample, Committed, Complete, DiskOrder, EntryRef, Expect, Expected, Fail, FailCode, Get, GetTree, Have, Holes, Interfaces,
         Keep, Message, ObjectEntry, ObjectKind, ObjectStat, Offer, OfferKind, PathSample, PeerInterface, Put, PutOptions, PutTree,
-        RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Values, WalkRules, Window,
+        RunNumber, RunOrder, RunReady, StreamReport, TreeBody, TreeSource, Trunk, Values, WalkRules, Window,
     },
     name::Name,
     sender::End,
@@ -64,7 +64,7 @@ impl Tape<'_> {
     }
 
     pub(super) fn message(&mut self) -> Message {
-        let (kind, transfer) = (self.below(17), self.transfer());
+        let (kind, transfer) = (self.below(18), self.transfer());
         match kind {
             0 => Message::Put(Put {
                 name: name(),
@@ -111,11 +111,12 @@ impl Tape<'_> {
                 Message::Values(Values { transfer, ranges, values: vec![self.byte() % 4; len] })
             }
             15 => Message::Keep(Keep { transfer, ranges: self.extents() }),
-            _ if self.byte() > 200 => match self.is() {
+            16 if self.byte() > 200 => match self.is() {
                 true => Message::Ask(self.ask()),
                 false => Message::Answer(Answer { id: self.below(6) as u32, answer: self.answer() }),
             },
-            _ => Message::Bench(self.bench()),
+            16 => Message::Bench(self.bench()),
+            _ => Message::Trunk(Trunk { up: transfer, down: self.transfer() }),
         }
     }
 

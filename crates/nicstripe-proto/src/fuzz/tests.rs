@@ -481,3 +481,49 @@ fn sessions_corpus() {
     seeds.extend(names.into_iter().enumerate().map(|(seed, name)| (name, noise(seed as u8, 200 + 100 * seed))));
     replay("sessions", sessions, seeds);
 }
+
+#[test]
+fn tunnels_corpus() {
+    let record = |kind: u8, code: u8, conn: u8, body: &[u8]| {
+        [&[kind, code, 0, 0, conn, 0, 0, 0][..], &(body.len() as u32).to_le_bytes(), body].concat()
+    };
+    let noise = |seed: u8, len| {
+        let mut bytes = vec![seed; len];
+        blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut bytes[1..]);
+        bytes
+    };
+    let all = [
+        record(1, 0, 0, b"\0\0\x01\0host:22"),
+        record(2, 0, 0, &[0, 16, 0, 0]),
+        record(3, 2, 0, b"why"),
+        record(4, 0, 0, b"bytes"),
+        record(5, 0, 0, b""),
+        record(6, 0, 0, b""),
+        record(7, 0, 0, &[1, 0, 0, 0]),
+        record(8, 0, 0, b""),
+    ];
+    let mut seeds: Seeds = vec![
+        ("every-kind", with(&[0], &all.concat())),
+        ("every-kind-to-a-client", with(&[1], &all.concat())),
+        ("data-of-4-gib", with(&[0], &[4, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255])),
+        ("target-too-long", with(&[0], &record(1, 0, 0, &[b'a'; 275]))),
+        ("kind-unknown", with(&[0], &record(9, 0, 0, b""))),
+        // A peer opens, sends all that it may and more; nothing is read.
+        ("beyond-the-window", vec![0, 0, 8, 0, 0, 0, 0, 6, 0, 8, 196, 0, 0, 4, 0, 8, 255, 0, 0, 4]),
+        ("opened-read-and-closed", vec![1, 0, 0, 0, 6, 0, 8, 0, 200, 0, 2, 0, 1, 9, 0, 6, 0, 8, 9, 0, 0, 4, 0, 2, 99, 0, 4, 0, 6, 0, 5]),
+    ];
+    let names = ["noise-1", "noise-2", "noise-3", "noise-4", "noise-5", "noise-6", "noise-7", "noise-8"];
+    seeds.extend(names.into_iter().enumerate().map(|(seed, name)| (name, noise(seed as u8, 200 + 100 * seed))));
+    replay("tunnels", tunnels, seeds);
+}
+
+/// A taste of what the fuzzer does, as no decision may lead to what the target forbids.
+#[test]
+fn tunnels_survive_noise() {
+    let rounds = if cfg!(miri) { 1 } else { 300 };
+    for round in 0_u32..rounds {
+        let mut bytes = vec![round as u8; 300];
+        blake3::Hasher::new().update(&round.to_le_bytes()).finalize_xof().fill(&mut bytes[1..]);
+        tunnels(&bytes);
+    }
+}

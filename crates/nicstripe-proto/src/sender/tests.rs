@@ -54,6 +54,19 @@ fn what_was_given_is_released_when_it_is_acknowledged_also_after_its_path_was_lo
 }
 
 #[test]
+fn short_chunks_in_flight_count_as_long_as_they_are() {
+    let (mut sender, now) = (Sender::new(Shape::Parcels(ChunkSize::DEFAULT), &[], None), origin());
+    for _ in 0..3 {
+        sender.give(100, ChainingValue([1; 32]), false);
+        let chunk = sender.next_chunk(A, None, 1, now).unwrap();
+        assert!(sender.on_send(A, chunk));
+        assert_eq!(sender.in_flight_bytes(A), 100);
+        sender.on_acknowledged(A, chunk.into());
+        assert_eq!(sender.in_flight_bytes(A), 0);
+    }
+}
+
+#[test]
 fn what_the_receiver_has_no_room_for_is_not_sent() {
     let grid = Grid::new(10 * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT);
     let (mut sender, now) = (Sender::new(Shape::File(grid), &[], Some(3)), origin());

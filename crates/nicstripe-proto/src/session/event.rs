@@ -9,7 +9,7 @@ use crate::{
     hash_tree::Subtree,
     hole::HoleMap,
     load::LoadOrder,
-    message::{Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree},
+    message::{Answer, Ask, BenchBody, CloseCode, Complete, Expected, Fail, Get, GetTree, Offer, PeerInterface, Put, PutTree, Trunk},
     path::{PathId, PathLoss, PathState},
     session::TransferId,
     tree::TreeMessage,
@@ -66,6 +66,9 @@ pub enum Event {
     TreePutRequested(PutTree),
     /// The peer wants trees: call [`crate::Session::offer`], or [`crate::Session::fail`].
     TreeRequested(GetTree),
+    /// The peer wants tunnels: call [`crate::Session::accept`] with room for the one transfer and [`crate::Session::offer`] parcels for the
+    /// other, or [`crate::Session::fail`] for both.
+    TrunkRequested(Trunk),
     /// The receiver of a tree tells its sender something.
     TreeTold {
         /// The tree's transfer.

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     grid::{ChunkSize, Shape},
     hash_tree::Subtree,
-    message::{Accept, Committed, Complete, Expect, FailCode, Interfaces, MAX_EXPECTED, Message, Offer, Put, TreeBody, Window},
+    message::{Accept, Committed, Complete, Expect, FailCode, Interfaces, MAX_EXPECTED, Message, Offer, Put, TreeBody, Trunk, Window},
     sender::Sender,
 };
 
@@ -30,6 +30,7 @@ impl Session {
                 self.fresh(get.transfer, "get tree", Transfer::Requested)?;
                 self.events.push_back(Event::TreeRequested(get));
             }
+            Message::Trunk(trunk) => self.handle_trunk(trunk)?,
             Message::Tree(body) => self.handle_tree_told(body)?,
             Message::Window(window) => self.handle_window(window)?,
             Message::Offer(offer) => self.handle_offer(offer)?,
@@ -58,6 +59,19 @@ impl Session {
             Message::Interfaces(_) => return Err(PathError::Unexpected("its interfaces to a daemon")),
             Message::Expect(_) => return Err(PathError::Unexpected("what a client tells")),
         }
+        Ok(())
+    }
+
+    fn handle_trunk(&mut self, trunk: Trunk) -> Result<(), PathError> {
+        if self.role != Role::Daemon {
+            return Err(PathError::Unexpected("a trunk to a client"));
+        }
+        if trunk.down <= trunk.up {
+            return Err(PathError::Transfer { what: "trunk", transfer: trunk.down.0, expected: "new" });
+        }
+        self.fresh(trunk.up, "trunk", Transfer::Deciding(Shape::Parcels(ChunkSize::DEFAULT)))?;
+        self.fresh(trunk.down, "trunk", Transfer::Requested)?;
+        self.events.push_back(Event::TrunkRequested(trunk));
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::{
     hash_tree::{ChainingValue, Subtree},
     message::{
         Accept, Committed, Complete, Expect, Expected, Fail, FailCode, Get, GetTree, Interfaces, MAX_EXPECTED, MAX_HAVE, Message, Offer,
-        OfferKind, PeerInterface, Put, PutTree, StreamReport, TreeBody, Window,
+        OfferKind, PeerInterface, Put, PutTree, StreamReport, TreeBody, Trunk, Window,
     },
     path::PathId,
     receiver::Receiver,
@@ -174,6 +174,13 @@ impl Session {
     pub fn get_tree(&mut self, get: GetTree) {
         self.insert(get.transfer, Transfer::Asked);
         self.send(&Message::GetTree(get));
+    }
+
+    /// Client: asks the daemon for tunnels, whose parcels it [gives](Self::give) and gets.
+    pub fn open_trunk(&mut self, trunk: Trunk) {
+        self.insert(trunk.up, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
+        self.insert(trunk.down, Transfer::Asked);
+        self.send(&Message::Trunk(trunk));
     }
 
     /// Receiver of a tree: tells its sender something.

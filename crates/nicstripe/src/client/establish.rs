@@ -78,7 +78,7 @@ impl Inner {
         }
         let (survey, requests) = mpsc::channel(1);
         tokio::spawn(linker.run(news, requests));
-        Ok(LiveSession { handle, key, audience, routes, survey })
+        Ok(LiveSession { handle, key, audience, routes, survey, trunk: Arc::default() })
     }
 
     /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go.

@@ -25,7 +25,7 @@ use crate::{
     plan::described,
     session::{Command, SessionHandle},
     storage::{Served, Target, TargetOpened},
-    trust::{self, PublicKey},
+    trust::{self, DialTarget, PublicKey},
 };
 
 /// What one peer may have of the daemon.
@@ -39,6 +39,8 @@ pub(crate) struct Service {
     routes: Option<RouteKeeper>,
     /// Whether it may not bench.
     no_bench: bool,
+    /// What it may connect to from here.
+    dial: Vec<DialTarget>,
     /// Addresses that the peer says are its own.
     claimed: Vec<IpAddr>,
     /// Where connections of this session came from, and by which interface.
@@ -68,6 +70,7 @@ impl Service {
             access: shared.access.max(options.access),
             routes: shared.routes.as_ref().map(|routes| routes.another()),
             no_bench: options.no_bench,
+            dial: options.dial,
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
@@ -173,6 +176,11 @@ impl Service {
             self.check_writable(&"a bench")?;
         }
         crate::bench::serve_disk(self.served.root("measure", &"the disk")?, *self.key.as_bytes(), order, stop)
+    }
+
+    /// What it may connect to from here.
+    pub(crate) fn dial_targets(&self) -> &[DialTarget] {
+        &self.dial
     }
 
     /// Where what its session does is counted.

@@ -11,6 +11,7 @@ mod objects;
 mod proxy;
 mod servers;
 mod strangers;
+mod tunnels;
 mod wire;
 
 use std::{

@@ -6,6 +6,7 @@ mod bench;
 mod ends;
 mod paths;
 mod transfers;
+mod trunk;
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::asks::AskReply;
 pub(crate) use self::bench::{BenchCommand, BenchNews, BenchPath};
-use self::{account::Account, asks::Asks, bench::Bench, ends::Ends};
+use self::{account::Account, asks::Asks, bench::Bench, ends::Ends, trunk::TrunkEnds};
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
@@ -112,6 +113,7 @@ pub(crate) struct Driver {
     started: Instant,
     bench: Bench,
     asks: Asks,
+    trunk: Option<TrunkEnds>,
 }
 
 impl Driver {
@@ -141,6 +143,7 @@ impl Driver {
             started: now,
             bench: Bench::default(),
             asks: Asks::default(),
+            trunk: None,
             config,
         };
         let ending = Ending(handle.clone());
@@ -221,6 +224,7 @@ impl Driver {
             Command::Put { transfer, from, waiter } => self.put(transfer, from, waiter),
             Command::Get { transfer, into, waiter } => self.get(transfer, into, waiter),
             Command::Ask { ask, reply } => self.ask(ask, reply),
+            Command::OpenTrunk { asked, trunk } => self.open_trunk(asked, trunk),
             Command::Cancel(transfer) => self.cancel(transfer),
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),
@@ -351,6 +355,7 @@ impl Driver {
                 get.limit_bps.into_iter().for_each(|limit| self.session.limit_rate(BitRate(limit), now));
                 self.on_tree_requested(get);
             }
+            Wanted::TrunkRequested(trunk) => self.on_trunk_requested(trunk),
             Wanted::TreeTold { transfer, message } => self.on_tree_told(transfer, message),
             Wanted::Offered(offer) => self.on_offered(offer),
             Wanted::Accepted { transfer, resumed_bytes } => {
@@ -373,7 +378,10 @@ impl Driver {
             Wanted::Answered(answer) => self.on_answered(answer),
             Wanted::Bench(body) => self.on_bench_said(body, now),
             Wanted::Completed(complete) => self.waiters.told_streams(complete.transfer, &complete.streams),
-            Wanted::Commit { transfer, digest } => self.works.commit(transfer, digest),
+            Wanted::Commit { transfer, digest } => {
+                self.works.commit(transfer, digest);
+                self.tend_trunk(transfer);
+            }
             Wanted::Mismatch { transfer, received, sent } => {
                 if let Some(target) = self.works.target(transfer) {
                     target.discard();
@@ -424,6 +432,7 @@ impl Driver {
         self.pump(now);
         self.slots.values_mut().for_each(Slot::release);
         self.stop_trees();
+        self.trunk.take().into_iter().for_each(|ends| ends.end());
         self.works.close_sources();
         self.settle().await;
         Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Cancelled { resumable: true });

@@ -7,7 +7,10 @@ use std::{
 
 use nicstripe_proto::{
     PathId, PathLoss, TransferId,
-    message::{AnswerKind, Ask, AskKind, BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree},
+    message::{
+        AnswerKind, Ask, AskKind, BenchBody, CloseCode, EntryRef, Expected, Get, GetTree, PeerInterface, Put, PutOptions, PutTree,
+        Trunk as AskedTrunk,
+    },
     tree::{EntryId, TreeMessage},
 };
 use tokio::sync::{mpsc, oneshot};
@@ -29,6 +32,7 @@ use crate::{
         TreeReport,
         port::{ReceiverRun, SenderRun, WalkProgress},
     },
+    tunnel::Trunk,
 };
 
 /// What the loop is told.
@@ -71,6 +75,8 @@ pub(crate) enum Command {
     Get { transfer: TransferId, into: GetInto, waiter: Waiter },
     /// Client: ask the daemon something about names.
     Ask { ask: AskKind, reply: AskReply },
+    /// Client: ask the daemon for tunnels.
+    OpenTrunk { asked: AskedTrunk, trunk: Arc<Trunk> },
     /// Client: interrupt a transfer, so that another attempt goes on with what was written.
     Cancel(TransferId),
     /// End, telling the peer why.

@@ -1,6 +1,11 @@
 //! What arrives in any order and is taken in order: parcels of a tree, and files that go into a writer.
 
-use std::{collections::BTreeMap, io, sync::mpsc as threads, thread};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, mpsc as threads},
+    thread,
+};
 
 use nicstripe_proto::{ChunkId, SourceIdentity, TransferId};
 use tokio::sync::mpsc;
@@ -10,6 +15,7 @@ use crate::{
     file::{ChunkBuffer, FileError},
     session::work::{Fault, WorkDone},
     tree::port::ReceiverInput,
+    tunnel::Trunk,
 };
 
 /// Chunks of a pipe that may have arrived and not been taken.
@@ -31,6 +37,7 @@ pub(super) struct Kept {
 pub(super) enum Taker {
     Tree(threads::Sender<ReceiverInput>),
     Writer(threads::Sender<ToWrite>),
+    Trunk(Arc<Trunk>),
     Reader(mpsc::UnboundedSender<ToRead>),
 }
 
@@ -66,6 +73,7 @@ impl Kept {
                 Taker::Tree(tree) => drop(tree.send(ReceiverInput::Parcel(buffer))),
                 Taker::Writer(writer) => drop(writer.send(ToWrite::Chunk(buffer))),
                 Taker::Reader(reader) => drop(reader.send(ToRead::Chunk(buffer))),
+                Taker::Trunk(trunk) => trunk.take_in(buffer.bytes()),
             }
         }
     }
@@ -76,6 +84,8 @@ impl Kept {
             Taker::Tree(tree) => drop(tree.send(ReceiverInput::End)),
             Taker::Writer(writer) => drop(writer.send(ToWrite::End)),
             Taker::Reader(reader) => drop(reader.send(ToRead::End)),
+            // A trunk has no end but that of its session.
+            Taker::Trunk(trunk) => trunk.end(),
         }
     }
 }

@@ -74,6 +74,24 @@ impl Giver {
         self.buffers.take()
     }
 
+    /// The places that its chunks have.
+    pub(crate) fn room(&self) -> Room {
+        self.room.clone()
+    }
+
+    /// Waits for a place, in a task; `None` when there will be none.
+    pub(crate) async fn enter(&self) -> Option<Place> {
+        self.room.enter_async().await
+    }
+
+    /// Hashes a chunk that has its place and hands it over, in a task. Says whether the transfer goes on.
+    pub(crate) async fn give_into(&mut self, place: Place, buffer: ChunkBuffer) -> bool {
+        let Ok(value) = piece_value(Grid::open(ChunkSize::DEFAULT), self.next, buffer.bytes(), false) else { return false };
+        self.next = ChunkId(self.next.0 + 1);
+        let given = Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last: false, _place: place });
+        self.inputs.send(Input::Given { transfer: self.transfer, given }).await.is_ok()
+    }
+
     /// Hashes a chunk and hands it over when there is room; `last` says that the giver knows of nothing behind it. Says whether the transfer
     /// goes on.
     pub(crate) fn give(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
@@ -178,7 +196,7 @@ fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
 
 /// A number of places.
 #[derive(Clone)]
-pub(super) struct Room(Arc<Places>);
+pub(crate) struct Room(Arc<Places>);
 
 struct Places {
     state: Mutex<RoomState>,
@@ -190,15 +208,16 @@ struct Places {
 struct RoomState {
     free: usize,
     is_closed: bool,
+    taken: usize,
 }
 
 /// A place that is taken, until it is dropped.
-pub(super) struct Place(Room);
+pub(crate) struct Place(Room);
 
 impl Room {
     pub(super) fn new(places: usize) -> Self {
         Self(Arc::new(Places {
-            state: Mutex::new(RoomState { free: places, is_closed: false }),
+            state: Mutex::new(RoomState { free: places, taken: 0, is_closed: false }),
             changed: Condvar::new(),
             task: Notify::new(),
         }))
@@ -232,11 +251,19 @@ impl Room {
             return None;
         }
         state.free -= 1;
+        state.taken += 1;
         Some(Place(self.clone()))
     }
 
+    /// Whether no place is taken.
+    pub(crate) fn is_free(&self) -> bool {
+        self.lock().taken == 0
+    }
+
     fn close(&self) {
-        self.lock().is_closed = true;
+        let mut state = self.lock();
+        state.is_closed = true;
+        drop(state);
         self.0.changed.notify_all();
         self.0.task.notify_one();
     }
@@ -248,7 +275,10 @@ impl Room {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.lock().free += 1;
+        let mut state = self.0.lock();
+        state.free += 1;
+        state.taken -= 1;
+        drop(state);
         self.0.0.changed.notify_one();
         self.0.0.task.notify_one();
     }

@@ -290,13 +290,14 @@ impl Works {
                     });
                 });
             }
-            Some(Work::Kept(..)) => self.run(move || {
-                let mut arrived = Arrived { path, header, buffer };
-                let result = arrived.verify(grid);
-                WorkDone::Verified { path, header, buffer: arrived.buffer, result }
-            }),
+            Some(Work::Kept(..)) => self.run(move || verified(path, grid, header, buffer)),
             _ => {}
         }
+    }
+
+    /// Whether a chunk is kept in memory and so short that a thread of its own to verify it would take longer than that does.
+    pub(super) fn is_verified_at_once(&self, header: &DataHeader) -> bool {
+        header.chunk_len() <= AT_ONCE && matches!(self.open.get(&header.transfer), Some(Work::Kept(..)))
     }
 
     pub(super) fn sync(&self, transfer: TransferId, subtrees: Vec<Subtree>) {
@@ -369,6 +370,16 @@ impl Works {
         });
     }
 }
+
+/// Verifies a chunk that is kept in memory.
+pub(super) fn verified(path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) -> WorkDone {
+    let mut arrived = Arrived { path, header, buffer };
+    let result = arrived.verify(grid);
+    WorkDone::Verified { path, header, buffer: arrived.buffer, result }
+}
+
+/// Longest chunk that is verified in the session's own task, in bytes: some microseconds.
+const AT_ONCE: u32 = 8 << 10;
 
 /// Tells a session of work for it that panicked, of which it would hear nothing: it ends, and no other.
 pub(super) struct Fault(mpsc::Sender<Input>);

@@ -15,5 +15,5 @@ pub use file::{FileError, read_guarded};
 pub use home::{Home, HomeError};
 pub use identity::{Identity, IdentityError};
 pub use key::{KeyError, PublicKey, PublicLine};
-pub use peer::{Access, LineError, Peer, PeerName, PeerOptions};
+pub use peer::{Access, DialTarget, LineError, Peer, PeerName, PeerOptions};
 pub use peers::{Added, LineProblem, Peers, PeersError};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use nicstripe_proto::BitRate;
+use nicstripe_proto::{BitRate, tunnel::MAX_TARGET};
 
 use super::key::{KeyError, PublicKey, is_hidden, shorten};
 
@@ -33,6 +33,47 @@ pub struct PeerOptions {
     pub rate: Option<BitRate>,
     /// `no-bench`: it may not [bench](crate::Client::bench).
     pub no_bench: bool,
+    /// `dial=HOST:PORT`, once for each: what it may [connect](crate::Client::dial) to from here; nothing when absent.
+    pub dial: Vec<DialTarget>,
+}
+
+/// A host and a TCP port as they are written: `HOST:PORT`, or `[ADDRESS]:PORT` of an IPv6 address.
+///
+/// Compared as text: `localhost:22` is not `127.0.0.1:22`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DialTarget(String);
+
+impl DialTarget {
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for DialTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for DialTarget {
+    type Err = LineError;
+
+    fn from_str(text: &str) -> Result<Self, LineError> {
+        let parts = text.rsplit_once(':').filter(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port > 0));
+        match parts {
+            Some((_, port)) if !port.starts_with(['+', '0']) && text.len() <= MAX_TARGET => Ok(Self(text.to_owned())),
+            _ => Err(LineError::Dial { text: shorten(text) }),
+        }
+    }
+}
+
+/// Whether this may be a host's name or address; a colon stands in brackets only.
+fn is_host(text: &str) -> bool {
+    let inside = text.strip_prefix('[').map_or(Some(text), |rest| rest.strip_suffix(']'));
+    let is_bracketed = text.starts_with('[');
+    let bad = |c: char| c.is_whitespace() || is_hidden(c) || matches!(c, '[' | ']' | '*' | '/' | '"' | ',');
+    inside.is_some_and(|host| !host.is_empty() && !host.contains(bad) && (is_bracketed || !host.contains(':')))
 }
 
 /// How far a peer may change files.
@@ -128,7 +169,8 @@ impl fmt::Display for PeerOptions {
         };
         let rate = self.rate.map(|rate| format!("{RATE}={}", rate.bits_per_second()));
         let no_bench = self.no_bench.then(|| NO_BENCH.to_owned());
-        let words: Vec<String> = [root, access, rate, no_bench].into_iter().flatten().collect();
+        let dial = self.dial.iter().map(|target| format!("{DIAL}={target}"));
+        let words: Vec<String> = [root, access, rate, no_bench].into_iter().flatten().chain(dial).collect();
         f.write_str(&words.join(","))
     }
 }
@@ -141,7 +183,7 @@ impl FromStr for PeerOptions {
         let mut seen: Vec<&str> = Vec::new();
         for word in split_options(text) {
             let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-            if seen.contains(&name) {
+            if name != DIAL && seen.contains(&name) {
                 return Err(LineError::Twice { option: shorten(name) });
             }
             seen.push(name);
@@ -159,8 +201,17 @@ impl PeerOptions {
             (READ_ONLY, None) => self.restrict(Access::ReadOnly)?,
             (APPEND_ONLY, None) => self.restrict(Access::AppendOnly)?,
             (NO_BENCH, None) => self.no_bench = true,
+            (DIAL, Some(value)) => self.allow_dial(unquote(value)?.parse()?)?,
             _ => return Err(LineError::Option { text: shorten(word) }),
         }
+        Ok(())
+    }
+
+    fn allow_dial(&mut self, target: DialTarget) -> Result<(), LineError> {
+        if self.dial.contains(&target) {
+            return Err(LineError::Twice { option: shorten(&format!("{DIAL}={target}")) });
+        }
+        self.dial.push(target);
         Ok(())
     }
 
@@ -181,7 +232,9 @@ pub enum LineError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// There is no such option.
-    #[error("unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE or {NO_BENCH}, separated by commas")]
+    #[error(
+        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH} or {DIAL}=HOST:PORT, separated by commas"
+    )]
     Option {
         /// The option as written, shortened and escaped.
         text: String,
@@ -204,6 +257,12 @@ pub enum LineError {
     /// The value of `rate` is no rate.
     #[error("rate \"{text}\" is not allowed: expected digits and an optional K, M, G or T, in bits per second, at least 1")]
     Rate {
+        /// The value, shortened and escaped.
+        text: String,
+    },
+    /// The value of `dial` is no host and port.
+    #[error("dial \"{text}\" is not allowed: expected HOST:PORT, with an IPv6 address in brackets")]
+    Dial {
         /// The value, shortened and escaped.
         text: String,
     },
@@ -307,6 +366,7 @@ const READ_ONLY: &str = "read-only";
 const APPEND_ONLY: &str = "append-only";
 const RATE: &str = "rate";
 const NO_BENCH: &str = "no-bench";
+const DIAL: &str = "dial";
 /// Longest name in bytes: the longest host name fits (picked by eye).
 const MAX_NAME: usize = 255;
 

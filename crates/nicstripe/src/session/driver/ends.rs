@@ -37,6 +37,7 @@ use crate::{
         TreeReport,
         port::{Backlog, EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
     },
+    tunnel::Trunk,
 };
 
 /// What is known of the ends of transfers besides what is open.
@@ -65,6 +66,7 @@ enum Start {
     Pipe(Box<dyn io::Read + Send>),
     Writer(oneshot::Sender<Giver>),
     Tree(SenderRun, Option<Alone>),
+    Trunk(Arc<Trunk>),
 }
 
 enum Await {
@@ -73,6 +75,7 @@ enum Await {
     Reader(tokio::sync::mpsc::UnboundedSender<ToRead>),
     Tree(ReceiverRun, Alone),
     Entry(EntryRef, PutOptions),
+    Trunk(Arc<Trunk>),
 }
 
 #[derive(Debug)]
@@ -253,6 +256,7 @@ impl Driver {
                 self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
                 self.on_started(transfer, 0, Instant::now());
             }
+            Some(Await::Trunk(trunk)) if is_tree => self.receive_trunk(transfer, trunk),
             Some(Await::Tree(run, alone)) if is_tree => self.receive_tree(transfer, run, Some(alone)),
             Some(Await::Entry(entry, options)) if !is_tree => self.open_entry_target(transfer, entry, offer, options),
             _ => {
@@ -359,6 +363,10 @@ impl Driver {
                 let _ = writer.send(giver);
                 Ok(())
             }
+            Start::Trunk(trunk) => {
+                tokio::spawn(trunk.pump(giver));
+                Ok(())
+            }
             Start::Tree(run, alone) => {
                 let port = self.port(transfer, alone, giver);
                 let thread = |inputs| TreeThread::Sender(inputs, Backlog::default());
@@ -431,6 +439,7 @@ impl Driver {
             tree.stop();
         }
         self.fail_orphans(transfer);
+        self.forget_trunk(transfer);
         let Some(entry) = self.ends.entries.remove(&transfer) else { return };
         if let Some(tree) = self.ends.trees.get(&entry.tree) {
             tree.alone_ended(entry, result.as_ref().map(drop).map_err(entry_error));
@@ -456,6 +465,17 @@ impl Driver {
         std::mem::take(&mut self.ends.trees).values().for_each(TreeThread::stop);
         self.ends.starting.clear();
         self.ends.awaited.clear();
+    }
+
+    /// When the peer accepts one transfer, and offers the other, the trunk begins.
+    pub(super) fn await_trunk(&mut self, out: Option<TransferId>, back: Option<TransferId>, trunk: &Arc<Trunk>) {
+        out.into_iter().for_each(|transfer| drop(self.ends.starting.insert(transfer, Start::Trunk(trunk.clone()))));
+        back.into_iter().for_each(|transfer| drop(self.ends.awaited.insert(transfer, Await::Trunk(trunk.clone()))));
+    }
+
+    pub(super) fn receive_trunk(&mut self, transfer: TransferId, trunk: Arc<Trunk>) {
+        self.works.insert_kept(transfer, Kept::new(Taker::Trunk(trunk)), 0);
+        self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
     }
 
     /// The peer wants what is never done here. Nobody at this end waits for it.
@@ -507,6 +527,7 @@ impl std::fmt::Debug for Start {
             Self::Pipe(_) => "Start::Pipe",
             Self::Writer(_) => "Start::Writer",
             Self::Tree(..) => "Start::Tree",
+            Self::Trunk(_) => "Start::Trunk",
         })
     }
 }
@@ -519,6 +540,7 @@ impl std::fmt::Debug for Await {
             Self::Reader(_) => "Await::Reader",
             Self::Tree(..) => "Await::Tree",
             Self::Entry(..) => "Await::Entry",
+            Self::Trunk(_) => "Await::Trunk",
         })
     }
 }

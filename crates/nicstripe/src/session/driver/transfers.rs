@@ -21,7 +21,7 @@ use crate::{
     logged::logged,
     session::{
         slot::Slot,
-        work::{Access, Outcome, WorkDone},
+        work::{Access, Outcome, WorkDone, verified},
     },
     storage::Target,
 };
@@ -68,6 +68,7 @@ impl Driver {
                     && let Some(kept) = self.works.kept_mut(header.transfer)
                 {
                     kept.insert(header.chunk, buffer);
+                    self.tend_trunk(header.transfer);
                 }
                 (header.transfer, Ok(()))
             }
@@ -146,6 +147,9 @@ impl Driver {
         now: Instant,
     ) {
         match incoming {
+            Ok(Incoming::Write { grid, .. }) if self.works.is_verified_at_once(&header) => {
+                self.on_work(verified(path, grid, header, buffer), now);
+            }
             Ok(Incoming::Write { grid, .. }) => self.works.write(path, grid, header, buffer),
             Ok(Incoming::Later) => self.later.push((path, header, buffer)),
             Ok(Incoming::Drop) => {}

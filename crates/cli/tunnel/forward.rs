@@ -1,0 +1,170 @@
+//! `nicstripe forward`: ports here that are services there.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+    time::Duration,
+};
+
+use clap::Args;
+use nicstripe::Client;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use super::road::Road;
+use crate::{failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
+
+/// Make TCP services at a machine reachable on ports of this one, over every cable
+///
+/// Each connection to PORT here becomes one from the daemon on PEER to HOST:HOSTPORT, which its line for this machine has to allow, word for
+/// word: dial=HOST:HOSTPORT in its peers file. Runs until it is interrupted.
+#[derive(Debug, Args)]
+pub(crate) struct Forward {
+    /// Listen on PORT (0: any that is free), at 127.0.0.1 or the address BIND, for HOST:HOSTPORT there; may be repeated. IPv6 addresses stand in
+    /// brackets
+    #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:HOSTPORT", required = true)]
+    forwards: Vec<Spec>,
+
+    /// The machine that runs `nicstripe serve`, by name or address
+    #[arg(value_name = "PEER")]
+    peer: String,
+
+    #[command(flatten)]
+    road: Road,
+}
+
+/// A port here, and what it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Spec {
+    bind: IpAddr,
+    port: u16,
+    target: String,
+}
+
+impl FromStr for Spec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("not a forward: {text:?}, expected [BIND:]PORT:HOST:HOSTPORT, as in 8080:localhost:80 or [::1]:5432:db:5432");
+        let (bind, port, host, host_port) = match split(text)[..] {
+            [port, host, host_port] => ("127.0.0.1", port, host, host_port),
+            [bind, port, host, host_port] => (bind, port, host, host_port),
+            _ => return Err(wrong()),
+        };
+        let bind = if bind == "localhost" { "127.0.0.1" } else { bind.trim_start_matches('[').trim_end_matches(']') };
+        let bind =
+            bind.parse().map_err(|_| format!("not an address to listen on: {bind:?}, expected one of this machine, or localhost"))?;
+        let is_port = host_port.parse::<u16>().is_ok_and(|port| port > 0);
+        match port.parse() {
+            Ok(port) if is_port && !host.is_empty() => Ok(Self { bind, port, target: format!("{host}:{host_port}") }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Splits at the colons that are not in brackets.
+fn split(text: &str) -> Vec<&str> {
+    let mut depth = 0_i32;
+    let is_between = |c: char| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ':' && depth == 0
+    };
+    text.split(is_between).collect()
+}
+
+impl Forward {
+    /// Listens, and connects, until a signal ends it.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        logging::start(terminal)?;
+        let keeper = self.road.keeper()?;
+        runtime::raise_open_files();
+        let runtime = runtime::threaded()?;
+        let result = runtime.block_on(async {
+            let mut signals = Signals::take()?;
+            let client = tokio::select! {
+                client = self.road.connect(&self.peer, keeper) => client?,
+                stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
+            };
+            let mut listeners = JoinSet::new();
+            for spec in &self.forwards {
+                let listener = listen(spec).await?;
+                let port = listener.local_addr().map_or(spec.port, |address| address.port());
+                terminal.say(format_args!("forwarding {}:{port} to {} at {}", spec.bind, spec.target, self.peer));
+                listeners.spawn(serve(listener, client.clone(), spec.target.clone(), terminal.clone()));
+            }
+            let stop = signals.stop().await;
+            listeners.shutdown().await;
+            tokio::select! {
+                () = client.close() => {}
+                stop = signals.stop() => stop.at_once(),
+            }
+            Err(Failure::Stopped(stop))
+        });
+        runtime.shutdown_background();
+        result
+    }
+}
+
+async fn listen(spec: &Spec) -> Result<TcpListener, Failure> {
+    let failed = |source| Failure::Listen { address: SocketAddr::from((spec.bind, spec.port)).to_string(), source };
+    TcpListener::bind((spec.bind, spec.port)).await.map_err(failed)
+}
+
+/// Takes connections, each of which has a task; with this they end.
+async fn serve(listener: TcpListener, client: Client, target: String, terminal: Terminal) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((tcp, _)) => {
+                connections.spawn(carry(tcp, client.clone(), target.clone(), terminal.clone()));
+            }
+            // Too many files are open, most likely: some will be closed.
+            Err(error) => {
+                tracing::debug!(%error, "no connection was taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn carry(tcp: TcpStream, client: Client, target: String, terminal: Terminal) {
+    // A keystroke does not wait for the next one.
+    let _ = tcp.set_nodelay(true);
+    match client.dial(&target).await {
+        Ok(tunnel) => {
+            if let Err(error) = tunnel.join(tcp).await {
+                tracing::debug!(%error, "a connection was reset");
+            }
+        }
+        Err(error) => {
+            terminal.warning(&nicstripe::chain(&error));
+            // Whoever connected sees a reset, and no service that ended at once.
+            let _ = tcp.set_zero_linger();
+        }
+    }
+}
+
+/// Pause after a connection that could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwards_are_read_as_ssh_reads_them() {
+        let spec = |text: &str| text.parse::<Spec>().map(|spec| (spec.bind.to_string(), spec.port, spec.target));
+        let is = |bind: &str, port, target: &str| Ok((bind.to_owned(), port, target.to_owned()));
+        assert_eq!(spec("8080:localhost:80"), is("127.0.0.1", 8080, "localhost:80"));
+        assert_eq!(spec("0.0.0.0:8080:web:80"), is("0.0.0.0", 8080, "web:80"));
+        assert_eq!(spec("localhost:8080:web:80"), is("127.0.0.1", 8080, "web:80"));
+        assert_eq!(spec("[::1]:5432:[fe80::1]:5432"), is("::1", 5432, "[fe80::1]:5432"));
+        for wrong in ["", "80", "80:web", "a:web:80", "80:web:0", "80:web:x", "80::80", "x:80:web:80", "1:2:3:4:5"] {
+            assert!(spec(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! `nicstripe dial` and `nicstripe forward`: TCP services of the peer over all cables.
+
+mod dial;
+mod forward;
+mod road;
+
+pub(crate) use self::{dial::Dial, forward::Forward};

@@ -1,0 +1,74 @@
+//! The way to the peer: which cables, and how.
+
+use std::{sync::Arc, time::Duration};
+
+use clap::Args;
+use nicstripe::{
+    BitRate, Client, DEFAULT_PORT, LinkRequest,
+    routes::RouteKeeper,
+    trust::{Identity, Peers},
+};
+
+use crate::{
+    choice::{IpVersion, check_excluded},
+    cp::{Routes, parse_link, parse_port},
+    failure::Failure,
+    places,
+    quantity::{parse_rate, parse_time},
+};
+
+/// What may be typed about the cables.
+#[derive(Debug, Args)]
+pub(super) struct Road {
+    /// TCP port of the daemon
+    #[arg(short = 'P', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
+    port: u16,
+
+    #[command(flatten)]
+    ip_version: IpVersion,
+
+    /// Use this link, and only those given so; may be repeated [default: every cable that reaches the peer]
+    #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
+    link: Vec<LinkRequest>,
+
+    /// Leave this interface out; may be repeated
+    #[arg(long, value_name = "NAME")]
+    exclude_link: Vec<String>,
+
+    /// When to install host routes to the peer, which are removed at the end: where a link needs one, always, or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    routes: Routes,
+
+    /// Most to send a second, over all links: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default: no
+    /// limit]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    bwlimit: Option<BitRate>,
+
+    /// How long to wait for a link to come back when none is left: seconds, or with ms, s, m or h
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
+    timeout: Duration,
+}
+
+impl Road {
+    /// Starts what may change routes. To be called while the process has one thread: what speaks to the network shall not be able to.
+    pub(super) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
+        check_excluded(&self.exclude_link)?;
+        Ok(Arc::new(RouteKeeper::start_apart(self.routes.into(), &places::routes_dir(&places::home()?))))
+    }
+
+    /// Connects to a host.
+    pub(super) async fn connect(&self, host: &str, keeper: Arc<RouteKeeper>) -> Result<Client, Failure> {
+        let home = places::home()?;
+        let builder = Client::builder()
+            .identity(Identity::load_or_create(&home.identity_file())?)
+            .peers(Peers::load(&home.peers_file())?)
+            .port(self.port)
+            .links(self.link.clone())
+            .exclude_links(self.exclude_link.clone())
+            .route_keeper(keeper)
+            .bandwidth(self.bwlimit.filter(|rate| *rate > BitRate::ZERO))
+            .patience(self.timeout)
+            .family(self.ip_version.only());
+        Ok(builder.connect(host).await?)
+    }
+}

@@ -1,0 +1,88 @@
+//! One end of a trunk, whose other end says what it likes.
+
+use super::tape::Tape;
+use crate::{
+    session::Role,
+    tunnel::{ConnId, MOST_WINDOW, Record, RecordReader, RecordWriter, TargetRefusal, TunnelEvent, Tunnels},
+};
+
+/// A parcel of tunnels as bytes, then a life among connections: records of a hostile peer, and what programs here do meanwhile.
+///
+/// What is read is laid out again as it was. What an end holds adds up and stays within its bounds, whatever is said, and when the trunk
+/// ends and all have let go, nothing is left.
+pub fn tunnels(data: &[u8]) {
+    let Some((first, rest)) = data.split_first() else { return };
+    read_again(rest);
+    let role = if first & 1 == 0 { Role::Daemon } else { Role::Client };
+    let (mut end, mut tape) = (Tunnels::new(role), Tape::new(rest));
+    while !tape.is_empty() {
+        if step(&mut end, &mut tape).is_none() {
+            break;
+        }
+        end.check();
+    }
+    end.end();
+    (0..MOST_KNOWN).for_each(|conn| end.close(ConnId(conn)));
+    end.check();
+    assert!(end.is_empty());
+}
+
+/// Connections with these numbers have users; others are refused at once.
+const MOST_KNOWN: u32 = 1024;
+
+fn read_again(bytes: &[u8]) {
+    let mut again = vec![0; bytes.len()];
+    let mut writer = RecordWriter::new(&mut again);
+    for record in RecordReader::new(bytes).map_while(Result::ok) {
+        assert!(writer.push(&record));
+    }
+    let len = writer.len();
+    assert!(bytes.starts_with(&again[..len]), "a record was read that would be laid out in another way");
+}
+
+/// Does one thing; nothing where the peer has broken the rules.
+fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
+    let conn = ConnId(tape.below(6) as u32);
+    match tape.below(16) {
+        0 => drop(end.open("host:22")),
+        1 => drop(end.write(conn, &vec![1; tape.number().min(1 << 18) as usize])),
+        2 | 3 => {
+            let mut into = vec![0; 1 + tape.number().min(1 << 18) as usize];
+            if let Ok(Some(count)) = end.peek(conn, &mut into) {
+                end.consume(conn, count);
+            }
+        }
+        4 => end.finish(conn),
+        5 => end.close(conn),
+        6 | 7 => _ = end.fill(&mut vec![0; 1 << 18]),
+        _ => {
+            let target = "host:22";
+            let bytes = vec![2; 1 + tape.number().min(1 << 18) as usize];
+            let window = 1 + tape.number().min(2 * u64::from(MOST_WINDOW)) as u32;
+            let record = match tape.below(10) {
+                0 | 1 => Record::Open { conn, window, target },
+                2 => Record::Opened { conn, window },
+                3 => Record::Refused { conn, code: TargetRefusal::TooMany, why: "no" },
+                4 | 5 => Record::Data { conn, bytes: &bytes },
+                6 => Record::End { conn },
+                7 => Record::Reset { conn },
+                8 => Record::UsedUp { conn },
+                _ => Record::Window { conn, bytes: window },
+            };
+            let mut parcel = vec![0; bytes.len() + 100];
+            let mut writer = RecordWriter::new(&mut parcel);
+            assert!(writer.push(&record));
+            let len = writer.len();
+            end.handle_parcel(&parcel[..len]).ok()?;
+        }
+    }
+    while let Some(event) = end.poll_event() {
+        match event {
+            TunnelEvent::Asked { conn, .. } if tape.byte() > 200 => end.refuse(conn, TargetRefusal::NotAllowed, "no"),
+            TunnelEvent::Asked { conn, .. } => end.accept(conn),
+            TunnelEvent::Refused { conn, .. } => end.close(conn),
+            _ => {}
+        }
+    }
+    Some(())
+}

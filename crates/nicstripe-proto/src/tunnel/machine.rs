@@ -1,0 +1,590 @@
+//! One end of a trunk.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{
+    ConnId, MAX_TARGET, MAX_WHY, MOST_CONNECTIONS, MOST_WINDOW, Record, RecordError, RecordReader, TargetRefusal,
+    connection::{Connection, Pool, Stage},
+    record::RecordWriter,
+};
+#[cfg(any(test, fuzzing))]
+use super::{MOST_RECEIVED, MOST_UNSENT, connection::extra};
+use crate::session::Role;
+
+/// One end of a trunk: its connections, and what is to be told to the other.
+///
+/// After each call that may have changed something, poll events until there are none. Whenever [`Tunnels::is_due`] and there is room in the
+/// trunk, have a parcel [filled](Tunnels::fill). Numbers of connections that are not there are no fault: what was let go may still be heard of.
+#[derive(Debug)]
+pub struct Tunnels {
+    role: Role,
+    pub(super) connections: BTreeMap<ConnId, Connection>,
+    /// The greatest number that was used.
+    last: Option<ConnId>,
+    /// Those with something to send, each once.
+    turns: VecDeque<ConnId>,
+    pub(super) pool: Pool,
+    events: VecDeque<TunnelEvent>,
+    has_ended: bool,
+}
+
+/// What has happened to a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TunnelEvent {
+    /// Daemon: connect there, then call [`Tunnels::accept`] or [`Tunnels::refuse`].
+    Asked {
+        /// The connection.
+        conn: ConnId,
+        /// Where to, as the client wrote it.
+        target: String,
+    },
+    /// Client: there is a connection.
+    Opened(ConnId),
+    /// Client: there is none.
+    Refused {
+        /// The connection; it has to be [let go](Tunnels::close).
+        conn: ConnId,
+        /// What kind of refusal.
+        code: TargetRefusal,
+        /// Why, in one line for people; to be escaped.
+        why: String,
+    },
+    /// Whoever found nothing to read finds something, or the end.
+    Readable(ConnId),
+    /// Whoever found no room to write finds some.
+    Writable(ConnId),
+    /// It is gone; it has to be [let go](Tunnels::close).
+    Reset(ConnId),
+}
+
+/// A connection is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the connection is gone")]
+pub struct Broken;
+
+/// A connection cannot be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There are as many as there may be.
+    #[error("{MOST_CONNECTIONS} connections are open, the limit of a session")]
+    TooMany,
+    /// The target is empty or too long.
+    #[error("a target of {0} bytes, expected 1 to {MAX_TARGET}")]
+    Target(usize),
+    /// The trunk has ended.
+    #[error("the session has ended")]
+    Ended,
+}
+
+/// The peer broke the rules of tunnels. Ends the trunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TunnelError {
+    /// A parcel that cannot be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A number that is not greater than those before.
+    #[error("peer opened tunnel {0}, which is not new")]
+    NotNew(u32),
+    /// More connections than it may ask for.
+    #[error("peer opened more tunnels than the limit of {MOST_CONNECTIONS}, before the others were refused")]
+    TooMany,
+    /// A record that the connection cannot have now.
+    #[error("peer sent {what} for tunnel {conn}, which cannot have it now")]
+    Unexpected {
+        /// What it sent.
+        what: &'static str,
+        /// The connection's number.
+        conn: u32,
+    },
+    /// More bytes than were permitted.
+    #[error("peer sent {len} bytes on tunnel {conn}, beyond its window")]
+    Window {
+        /// The connection's number.
+        conn: u32,
+        /// Bytes that came.
+        len: usize,
+    },
+    /// A window that is too large.
+    #[error("peer opened the window of tunnel {0} beyond {MOST_WINDOW} bytes")]
+    TooWide(u32),
+}
+
+/// What a connection's turn in a parcel came to.
+enum Turn {
+    /// The parcel has no room for what is next.
+    Full,
+    /// It has more to send.
+    More,
+    /// It has nothing more to send.
+    Done,
+    /// It is over.
+    Over,
+}
+
+impl Tunnels {
+    /// Returns an end without connections.
+    pub fn new(role: Role) -> Self {
+        Self {
+            role,
+            connections: BTreeMap::new(),
+            last: None,
+            turns: VecDeque::new(),
+            pool: Pool::default(),
+            events: VecDeque::new(),
+            has_ended: false,
+        }
+    }
+
+    /// Client: asks for a connection to `target`, which is said with [`TunnelEvent::Opened`], [`TunnelEvent::Refused`] or
+    /// [`TunnelEvent::Reset`].
+    pub fn open(&mut self, target: &str) -> Result<ConnId, OpenError> {
+        if self.has_ended {
+            return Err(OpenError::Ended);
+        }
+        if !(1..=MAX_TARGET).contains(&target.len()) {
+            return Err(OpenError::Target(target.len()));
+        }
+        let next = self.last.map_or(Some(0), |last| last.0.checked_add(1)).ok_or(OpenError::TooMany)?;
+        if self.connections.len() >= MOST_CONNECTIONS {
+            return Err(OpenError::TooMany);
+        }
+        let conn = ConnId(next);
+        self.last = Some(conn);
+        self.connections.insert(conn, Connection::new(Stage::Opening { target: target.to_owned() }, 0, &mut self.pool));
+        self.touch(conn);
+        Ok(conn)
+    }
+
+    /// Daemon, in answer to [`TunnelEvent::Asked`]: there is a connection.
+    pub fn accept(&mut self, conn: ConnId) {
+        self.answer(conn, Stage::Accepting);
+    }
+
+    /// Daemon, in answer to [`TunnelEvent::Asked`]: there is none. The text is cut where it is too long.
+    pub fn refuse(&mut self, conn: ConnId, code: TargetRefusal, why: &str) {
+        let end = (0..=MAX_WHY.min(why.len())).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
+        self.answer(conn, Stage::Refusing { code, why: why[..end].to_owned() });
+    }
+
+    fn answer(&mut self, conn: ConnId, stage: Stage) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && connection.stage == Stage::Asked
+            && !connection.is_let_go
+        {
+            connection.stage = stage;
+            self.touch(conn);
+        }
+    }
+
+    /// How many bytes may be written; where it is none, [`TunnelEvent::Writable`] follows.
+    pub fn room(&mut self, conn: ConnId) -> Result<usize, Broken> {
+        let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
+        if connection.is_broken || connection.is_finishing || connection.is_let_go {
+            return Err(Broken);
+        }
+        let room = connection.room(&self.pool);
+        connection.wants_room = room == 0;
+        Ok(room)
+    }
+
+    /// Takes bytes to send, as many as there is [room](Self::room) for, and returns how many.
+    pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Broken> {
+        let count = self.room(conn)?.min(bytes.len());
+        self.push(conn, &bytes[..count])?;
+        Ok(count)
+    }
+
+    /// Takes bytes that there was [room](Self::room) for when they were had from elsewhere: what others have taken since does not count.
+    /// Nobody else may write to this connection between the two.
+    pub fn push(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Broken> {
+        let connection = self.connections.get_mut(&conn).filter(|connection| !connection.is_broken).ok_or(Broken)?;
+        connection.credit = connection.credit.checked_sub(bytes.len() as u64).ok_or(Broken)?;
+        connection.unsent.push(bytes);
+        self.pool.unsent += bytes.len() as u64;
+        self.touch(conn);
+        Ok(())
+    }
+
+    /// Whether a connection is gone, though what has come of it may still be read.
+    pub fn is_gone(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_none_or(|connection| connection.is_broken)
+    }
+
+    /// Says that nothing more is written. What was written is sent.
+    pub fn finish(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.is_finishing = true;
+            self.touch(conn);
+        }
+    }
+
+    /// Copies the next bytes that have come into `into`, which [`Tunnels::consume`] takes off. `None`: nothing yet, and
+    /// [`TunnelEvent::Readable`] follows. `Some(0)`: the peer has ended, and all was read.
+    pub fn peek(&mut self, conn: ConnId, into: &mut [u8]) -> Result<Option<usize>, Broken> {
+        let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
+        match connection.unread.peek(into) {
+            0 if connection.unread.is_empty() && connection.has_ended => Ok(Some(0)),
+            0 if connection.unread.is_empty() && connection.is_broken => Err(Broken),
+            0 if connection.unread.is_empty() => {
+                connection.wants_bytes = true;
+                Ok(None)
+            }
+            count => Ok(Some(count)),
+        }
+    }
+
+    /// Takes off bytes that were read: the peer may send as many more.
+    pub fn consume(&mut self, conn: ConnId, count: usize) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let count = count.min(connection.unread.len());
+        connection.unread.consume(count);
+        // Who has ended needs no more room.
+        match connection.has_ended || connection.is_broken {
+            false => connection.inbound.on_read(count as u64, connection.unread.len(), &mut self.pool),
+            true => connection.inbound.on_read_at_end(count as u64, &mut self.pool),
+        }
+        self.touch(conn);
+    }
+
+    /// Nobody here reads or writes this connection any more. What was written before it was [finished](Self::finish) is sent; else, and where
+    /// the peer has not ended, it is told that the connection is gone.
+    pub fn close(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.is_let_go = true;
+        connection.discard_unread(&mut self.pool);
+        let never_asked = matches!(connection.stage, Stage::Opening { .. });
+        let is_over = connection.has_ended && connection.end_sent;
+        if connection.is_broken || never_asked || is_over {
+            return self.forget(conn);
+        }
+        let is_answered = !matches!(connection.stage, Stage::Refusing { .. });
+        connection.reset_due = is_answered && !(connection.is_finishing && connection.has_ended);
+        if !connection.is_finishing {
+            connection.discard_unsent(&mut self.pool);
+        }
+        self.touch(conn);
+    }
+
+    /// Whether there is something to tell the peer.
+    pub fn is_due(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
+    /// How many connections there are, those that are being let go included.
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Bytes that were taken and not sent, and those that came and were not read.
+    pub fn buffered_bytes(&self) -> u64 {
+        self.pool.unsent + self.connections.values().map(|connection| connection.unread.len() as u64).sum::<u64>()
+    }
+
+    /// Lays out what is to be told, as much as fits, connection by connection in turn, and returns how many bytes that is.
+    ///
+    /// `parcel` has at least [`LEAST_PARCEL`] bytes.
+    pub fn fill(&mut self, parcel: &mut [u8]) -> usize {
+        let mut writer = RecordWriter::new(parcel);
+        while let Some(conn) = self.turns.pop_front() {
+            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            match connection.take_turn(conn, &mut writer, &mut self.pool) {
+                Turn::Full => {
+                    self.turns.push_front(conn);
+                    break;
+                }
+                Turn::More => self.turns.push_back(conn),
+                Turn::Done => connection.is_queued = false,
+                Turn::Over => {
+                    self.forget(conn);
+                    continue;
+                }
+            }
+            if let Some(connection) = self.connections.get_mut(&conn)
+                && connection.take_room_wish(&self.pool)
+            {
+                self.events.push_back(TunnelEvent::Writable(conn));
+            }
+        }
+        writer.len()
+    }
+
+    /// A parcel has come, in its order.
+    pub fn handle_parcel(&mut self, parcel: &[u8]) -> Result<(), TunnelError> {
+        RecordReader::new(parcel).try_for_each(|record| self.handle(record?))
+    }
+
+    fn handle(&mut self, record: Record<'_>) -> Result<(), TunnelError> {
+        match record {
+            Record::Open { conn, window, target } => self.on_open(conn, window, target),
+            Record::Opened { conn, window } => self.on_opened(conn, window),
+            Record::Refused { conn, code, why } => {
+                let Some(connection) = self.known(conn, "a refusal", |stage| *stage == Stage::Asking)? else { return Ok(()) };
+                connection.is_broken = true;
+                self.events.push_back(TunnelEvent::Refused { conn, code, why: why.to_owned() });
+                self.forget_if_let_go(conn);
+                Ok(())
+            }
+            Record::Data { conn, bytes } => self.on_data(conn, bytes),
+            Record::End { conn } => {
+                let Some(connection) = self.known(conn, "an end", |stage| *stage == Stage::Open)? else { return Ok(()) };
+                if std::mem::replace(&mut connection.has_ended, true) {
+                    return Err(TunnelError::Unexpected { what: "a second end", conn: conn.0 });
+                }
+                if connection.is_let_go && connection.end_sent && !connection.reset_due {
+                    self.forget(conn);
+                } else if std::mem::take(&mut connection.wants_bytes) {
+                    self.events.push_back(TunnelEvent::Readable(conn));
+                }
+                Ok(())
+            }
+            Record::Reset { conn } => {
+                if self.known(conn, "a reset", |stage| !matches!(stage, Stage::Opening { .. }))?.is_some() {
+                    self.break_off(conn);
+                }
+                Ok(())
+            }
+            Record::UsedUp { conn } => {
+                if let Some(connection) = self.known(conn, "that its window is used up", |stage| *stage == Stage::Open)? {
+                    connection.inbound.on_used_up();
+                }
+                Ok(())
+            }
+            Record::Window { conn, bytes } => self.on_window(conn, bytes),
+        }
+    }
+
+    fn on_open(&mut self, conn: ConnId, window: u32, target: &str) -> Result<(), TunnelError> {
+        if self.role != Role::Daemon {
+            return Err(TunnelError::Unexpected { what: "an open", conn: conn.0 });
+        }
+        if self.last >= Some(conn) {
+            return Err(TunnelError::NotNew(conn.0));
+        }
+        if window > MOST_WINDOW {
+            return Err(TunnelError::TooWide(conn.0));
+        }
+        // Those that were let go here may not be so there yet, and each that is refused is answered.
+        let count = self.connections.len();
+        if count >= 2 * MOST_CONNECTIONS {
+            return Err(TunnelError::TooMany);
+        }
+        self.last = Some(conn);
+        let stage = match count < MOST_CONNECTIONS {
+            true => Stage::Asked,
+            false => Stage::Refusing { code: TargetRefusal::TooMany, why: OpenError::TooMany.to_string() },
+        };
+        if stage == Stage::Asked {
+            self.events.push_back(TunnelEvent::Asked { conn, target: target.to_owned() });
+        }
+        self.connections.insert(conn, Connection::new(stage, window.into(), &mut self.pool));
+        self.touch(conn);
+        Ok(())
+    }
+
+    fn on_opened(&mut self, conn: ConnId, window: u32) -> Result<(), TunnelError> {
+        let Some(connection) = self.known(conn, "that it is open", |stage| *stage == Stage::Asking)? else { return Ok(()) };
+        if window > MOST_WINDOW {
+            return Err(TunnelError::TooWide(conn.0));
+        }
+        connection.stage = Stage::Open;
+        connection.credit = window.into();
+        // It was told with the open.
+        self.events.push_back(TunnelEvent::Opened(conn));
+        self.wake_writer(conn);
+        self.touch(conn);
+        Ok(())
+    }
+
+    fn on_data(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), TunnelError> {
+        let Some(connection) = self.known(conn, "data", |stage| *stage == Stage::Open)? else { return Ok(()) };
+        if connection.has_ended {
+            return Err(TunnelError::Unexpected { what: "data after the end", conn: conn.0 });
+        }
+        if !connection.inbound.on_received(bytes.len() as u64) {
+            return Err(TunnelError::Window { conn: conn.0, len: bytes.len() });
+        }
+        if connection.is_let_go {
+            return Ok(());
+        }
+        connection.unread.push(bytes);
+        if std::mem::take(&mut connection.wants_bytes) {
+            self.events.push_back(TunnelEvent::Readable(conn));
+        }
+        Ok(())
+    }
+
+    fn on_window(&mut self, conn: ConnId, bytes: u32) -> Result<(), TunnelError> {
+        let Some(connection) = self.known(conn, "a window", |stage| *stage == Stage::Open)? else { return Ok(()) };
+        connection.credit += u64::from(bytes);
+        if connection.credit > u64::from(MOST_WINDOW) {
+            return Err(TunnelError::TooWide(conn.0));
+        }
+        self.wake_writer(conn);
+        Ok(())
+    }
+
+    /// The connection that a record is for; nothing where it is over.
+    fn known(
+        &mut self,
+        conn: ConnId,
+        what: &'static str,
+        may_have: impl Fn(&Stage) -> bool,
+    ) -> Result<Option<&mut Connection>, TunnelError> {
+        let is_past = self.last >= Some(conn);
+        match self.connections.get_mut(&conn) {
+            Some(connection) if connection.is_broken => Ok(None),
+            Some(connection) if may_have(&connection.stage) => Ok(Some(connection)),
+            None if is_past => Ok(None),
+            _ => Err(TunnelError::Unexpected { what, conn: conn.0 }),
+        }
+    }
+
+    /// A connection is gone. What has come of one that the peer had ended can still be read.
+    fn break_off(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        connection.is_broken = true;
+        connection.discard_unsent(&mut self.pool);
+        if !connection.has_ended {
+            connection.discard_unread(&mut self.pool);
+        }
+        self.events.push_back(TunnelEvent::Reset(conn));
+        self.forget_if_let_go(conn);
+    }
+
+    /// The trunk is no more: all connections are gone.
+    pub fn end(&mut self) {
+        self.has_ended = true;
+        self.turns.clear();
+        let whole: Vec<ConnId> = self.connections.iter().filter(|(_, known)| !known.is_broken).map(|(conn, _)| *conn).collect();
+        whole.into_iter().for_each(|conn| self.break_off(conn));
+    }
+
+    /// Returns what has happened.
+    pub fn poll_event(&mut self) -> Option<TunnelEvent> {
+        self.events.pop_front()
+    }
+
+    /// Panics unless what it holds adds up, and is within its bounds.
+    #[cfg(any(test, fuzzing))]
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        let connections = self.connections.values();
+        assert_eq!(self.pool.extra, connections.clone().map(|connection| extra(connection.inbound.held())).sum::<u64>());
+        assert_eq!(self.pool.unsent, connections.clone().map(|connection| connection.unsent.len() as u64).sum::<u64>());
+        assert!(connections.clone().map(|connection| connection.unread.len() as u64).sum::<u64>() <= MOST_RECEIVED);
+        assert!(self.pool.unsent <= MOST_UNSENT + crate::frame::MAX_PAYLOAD as u64 && self.connections.len() <= 2 * MOST_CONNECTIONS);
+        for (conn, connection) in &self.connections {
+            assert!(connection.unread.len() as u64 <= connection.inbound.held(), "{conn:?}");
+            assert!(connection.inbound.held() <= u64::from(MOST_WINDOW) || connection.is_let_go, "{conn:?}");
+        }
+    }
+
+    fn wake_writer(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && connection.take_room_wish(&self.pool)
+        {
+            self.events.push_back(TunnelEvent::Writable(conn));
+        }
+    }
+
+    /// Gives a connection its turn, if it has something to send.
+    fn touch(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && connection.is_due()
+            && !std::mem::replace(&mut connection.is_queued, true)
+        {
+            self.turns.push_back(conn);
+        }
+    }
+
+    fn forget_if_let_go(&mut self, conn: ConnId) {
+        if self.connections.get(&conn).is_some_and(|connection| connection.is_let_go || matches!(connection.stage, Stage::Refusing { .. }))
+        {
+            self.forget(conn);
+        }
+    }
+
+    fn forget(&mut self, conn: ConnId) {
+        if let Some(mut connection) = self.connections.remove(&conn) {
+            connection.discard_unsent(&mut self.pool);
+            connection.inbound.forget(&mut self.pool);
+        }
+    }
+}
+
+impl Connection {
+    /// Lays out what it has to tell, and at most [`QUANTUM`] bytes of data.
+    fn take_turn(&mut self, conn: ConnId, writer: &mut RecordWriter<'_>, pool: &mut Pool) -> Turn {
+        if !self.is_due() {
+            return Turn::Done;
+        }
+        let window = self.inbound.due;
+        let fits = match &self.stage {
+            Stage::Opening { target } => writer.push(&Record::Open { conn, window, target }),
+            Stage::Accepting => writer.push(&Record::Opened { conn, window }),
+            Stage::Refusing { code, why } => {
+                return if writer.push(&Record::Refused { conn, code: *code, why }) { Turn::Over } else { Turn::Full };
+            }
+            Stage::Open if window > 0 && !self.is_let_go => writer.push(&Record::Window { conn, bytes: window }),
+            _ => true,
+        };
+        if !fits {
+            return Turn::Full;
+        }
+        match self.stage {
+            Stage::Opening { .. } => self.stage = Stage::Asking,
+            Stage::Accepting => self.stage = Stage::Open,
+            _ => {}
+        }
+        self.inbound.take_due();
+        self.send_data(conn, writer, pool)
+    }
+
+    fn send_data(&mut self, conn: ConnId, writer: &mut RecordWriter<'_>, pool: &mut Pool) -> Turn {
+        let has_data = !self.unsent.is_empty();
+        if has_data {
+            let len = self.unsent.len().min(QUANTUM);
+            // A record of a few bytes at the end of a parcel is not worth its header.
+            if writer.room() < len.min(LEAST_DATA) {
+                return Turn::Full;
+            }
+            let len = len.min(writer.room());
+            writer.push_data(conn, len, |body| _ = self.unsent.peek(body));
+            self.unsent.consume(len);
+            pool.unsent -= len as u64;
+        }
+        if !self.unsent.is_empty() {
+            return Turn::More;
+        }
+        // Where a parcel has no room for it another will say so.
+        if has_data && self.credit == 0 && !self.is_finishing {
+            writer.push(&Record::UsedUp { conn });
+        }
+        if self.stage == Stage::Open && self.is_finishing && !self.end_sent {
+            if !writer.push(&Record::End { conn }) {
+                return Turn::Full;
+            }
+            self.end_sent = true;
+        }
+        if self.reset_due {
+            return if writer.push(&Record::Reset { conn }) { Turn::Over } else { Turn::Full };
+        }
+        if self.is_let_go && self.end_sent && self.has_ended { Turn::Over } else { Turn::Done }
+    }
+}
+
+/// Fewest bytes of a parcel that is filled: any record but data fits.
+pub const LEAST_PARCEL: usize = 2048;
+
+/// Bytes of data that one connection has in a parcel before it is another's turn.
+const QUANTUM: usize = 16 << 10;
+
+/// Fewest bytes of data that are cut off for what is left of a parcel.
+const LEAST_DATA: usize = 1024;

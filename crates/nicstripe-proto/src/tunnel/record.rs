@@ -1,0 +1,291 @@
+//! What a trunk's parcels consist of: records one after the other.
+//!
+//! Each record is a header of 12 bytes and a body, little-endian.
+//!
+//! | offset | size | field |
+//! | --- | --- | --- |
+//! | 0 | 1 | kind: 1 open, 2 opened, 3 refused, 4 data, 5 end, 6 reset, 7 window, 8 window used up |
+//! | 1 | 1 | code of a refusal; else 0 |
+//! | 2 | 2 | 0 |
+//! | 4 | 4 | number of the connection |
+//! | 8 | 4 | bytes of the body, at most what the parcel has left |
+//!
+//! The body of an open is a window, 4 bytes, and the target; that of an opened and of a window a window, 4 bytes; that of a refusal a text;
+//! that of data the bytes. An end, a reset and a window used up have none.
+
+/// Number of a connection in its trunk, chosen by the client; each is greater than those before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u32);
+
+/// One thing in a parcel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// Client: connect there.
+    Open {
+        /// The connection.
+        conn: ConnId,
+        /// Bytes that may be sent to the client.
+        window: u32,
+        /// Where to, as `host:port`.
+        target: &'a str,
+    },
+    /// Daemon: there is a connection.
+    Opened {
+        /// The connection.
+        conn: ConnId,
+        /// Bytes that may be sent to the daemon.
+        window: u32,
+    },
+    /// Daemon: there will be none.
+    Refused {
+        /// The connection.
+        conn: ConnId,
+        /// What kind of refusal.
+        code: TargetRefusal,
+        /// Why, in one line for people, escaped by whoever shows it.
+        why: &'a str,
+    },
+    /// Either side: the next bytes.
+    Data {
+        /// The connection.
+        conn: ConnId,
+        /// The bytes, at least one.
+        bytes: &'a [u8],
+    },
+    /// Either side: no bytes follow.
+    End {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// Either side: the connection is gone, with what was under way.
+    Reset {
+        /// The connection.
+        conn: ConnId,
+    },
+    /// Either side: so many more bytes may be sent.
+    Window {
+        /// The connection.
+        conn: ConnId,
+        /// How many, at least one.
+        bytes: u32,
+    },
+    /// Either side: more would be sent, were the window larger. Only the sender can tell: at the receiver the next window is under way.
+    UsedUp {
+        /// The connection.
+        conn: ConnId,
+    },
+}
+
+/// Why there is no connection to a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum TargetRefusal {
+    /// The peer's line at the daemon does not allow it.
+    NotAllowed = 1,
+    /// Its name has no address there.
+    Unresolved = 2,
+    /// Nobody answers there, or not in time.
+    Unreachable = 3,
+    /// There are too many connections.
+    TooMany = 4,
+}
+
+impl TargetRefusal {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::NotAllowed, Self::Unresolved, Self::Unreachable, Self::TooMany];
+}
+
+/// Bytes of a record's header.
+pub(super) const RECORD_HEADER: usize = 12;
+
+/// Most bytes of a target: the longest host name (RFC 1035), a colon and a port, with room.
+pub const MAX_TARGET: usize = 270;
+
+/// Most bytes of the text of a refusal.
+pub const MAX_WHY: usize = 512;
+
+/// Lays out records in a buffer of fixed size.
+#[derive(Debug)]
+pub(crate) struct RecordWriter<'a> {
+    buffer: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> RecordWriter<'a> {
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
+        Self { buffer, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of a body that still fit.
+    pub(crate) fn room(&self) -> usize {
+        (self.buffer.len() - self.len).saturating_sub(RECORD_HEADER)
+    }
+
+    /// Lays out a record; says whether it fitted.
+    pub(crate) fn push(&mut self, record: &Record<'_>) -> bool {
+        match *record {
+            Record::Open { conn, window, target } => self.put(KIND_OPEN, 0, conn, &[&window.to_le_bytes(), target.as_bytes()]),
+            Record::Opened { conn, window } => self.put(KIND_OPENED, 0, conn, &[&window.to_le_bytes()]),
+            Record::Refused { conn, code, why } => self.put(KIND_REFUSED, code as u8, conn, &[why.as_bytes()]),
+            Record::Data { conn, bytes } => self.put(KIND_DATA, 0, conn, &[bytes]),
+            Record::End { conn } => self.put(KIND_END, 0, conn, &[]),
+            Record::Reset { conn } => self.put(KIND_RESET, 0, conn, &[]),
+            Record::UsedUp { conn } => self.put(KIND_USED_UP, 0, conn, &[]),
+            Record::Window { conn, bytes } => self.put(KIND_WINDOW, 0, conn, &[&bytes.to_le_bytes()]),
+        }
+    }
+
+    /// Lays out data of `len` bytes, which have to fit, and has `copy` put them there.
+    pub(crate) fn push_data(&mut self, conn: ConnId, len: usize, copy: impl FnOnce(&mut [u8])) {
+        let at = self.len + RECORD_HEADER;
+        copy(&mut self.buffer[at..at + len]);
+        self.header(KIND_DATA, 0, conn, len);
+        self.len += len;
+    }
+
+    fn put(&mut self, kind: u8, code: u8, conn: ConnId, body: &[&[u8]]) -> bool {
+        let len: usize = body.iter().map(|part| part.len()).sum();
+        if RECORD_HEADER + len > self.buffer.len() - self.len {
+            return false;
+        }
+        self.header(kind, code, conn, len);
+        body.iter().for_each(|part| self.append(part));
+        true
+    }
+
+    fn header(&mut self, kind: u8, code: u8, conn: ConnId, len: usize) {
+        self.append(&[kind, code, 0, 0]);
+        self.append(&conn.0.to_le_bytes());
+        self.append(&(len as u32).to_le_bytes());
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.buffer[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// Reads the records of a parcel.
+#[derive(Debug)]
+pub struct RecordReader<'a>(&'a [u8]);
+
+impl<'a> RecordReader<'a> {
+    /// Begins with the first.
+    pub fn new(parcel: &'a [u8]) -> Self {
+        Self(parcel)
+    }
+
+    fn record(&mut self) -> Result<Record<'a>, RecordError> {
+        let (header, rest) = self.0.split_first_chunk::<RECORD_HEADER>().ok_or(RecordError::Short)?;
+        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let (body, rest) = rest.split_at_checked(word(8) as usize).ok_or(RecordError::Short)?;
+        self.0 = rest;
+        let (kind, code, conn) = (header[0], header[1], ConnId(word(4)));
+        if header[2..4] != [0, 0] || (code != 0 && kind != KIND_REFUSED) {
+            return Err(RecordError::Reserved);
+        }
+        match kind {
+            KIND_OPEN => {
+                let (window, target) = body.split_first_chunk().ok_or(RecordError::Body { kind, len: body.len() })?;
+                Ok(Record::Open { conn, window: window_of(*window)?, target: text(target, 1, MAX_TARGET)? })
+            }
+            KIND_OPENED => Ok(Record::Opened { conn, window: window_of(whole(kind, body)?)? }),
+            KIND_REFUSED => {
+                let known = TargetRefusal::ALL.into_iter().find(|known| *known as u8 == code);
+                Ok(Record::Refused { conn, code: known.ok_or(RecordError::Code(code))?, why: text(body, 0, MAX_WHY)? })
+            }
+            KIND_DATA if !body.is_empty() => Ok(Record::Data { conn, bytes: body }),
+            KIND_END if body.is_empty() => Ok(Record::End { conn }),
+            KIND_RESET if body.is_empty() => Ok(Record::Reset { conn }),
+            KIND_WINDOW => Ok(Record::Window { conn, bytes: window_of(whole(kind, body)?)? }),
+            KIND_USED_UP if body.is_empty() => Ok(Record::UsedUp { conn }),
+            KIND_DATA | KIND_END | KIND_RESET | KIND_USED_UP => Err(RecordError::Body { kind, len: body.len() }),
+            kind => Err(RecordError::Kind(kind)),
+        }
+    }
+}
+
+/// Ends after the last record, or after the first error.
+impl<'a> Iterator for RecordReader<'a> {
+    type Item = Result<Record<'a>, RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let record = self.record();
+        if record.is_err() {
+            self.0 = &[];
+        }
+        Some(record)
+    }
+}
+
+fn whole(kind: u8, body: &[u8]) -> Result<[u8; 4], RecordError> {
+    body.try_into().map_err(|_| RecordError::Body { kind, len: body.len() })
+}
+
+fn window_of(bytes: [u8; 4]) -> Result<u32, RecordError> {
+    let window = u32::from_le_bytes(bytes);
+    if window == 0 { Err(RecordError::NoWindow) } else { Ok(window) }
+}
+
+fn text(body: &[u8], least: usize, most: usize) -> Result<&str, RecordError> {
+    if !(least..=most).contains(&body.len()) {
+        return Err(RecordError::Text { len: body.len(), most });
+    }
+    str::from_utf8(body).map_err(|_| RecordError::NotText)
+}
+
+/// A trunk's parcel cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// A record goes beyond the parcel's end.
+    #[error("peer sent a parcel of tunnels whose last record is cut off")]
+    Short,
+    /// A reserved byte that is not 0.
+    #[error("peer sent a parcel of tunnels with reserved bits set")]
+    Reserved,
+    /// A kind of record that does not exist.
+    #[error("peer sent a tunnel's record of kind {0}, expected 1 to 8")]
+    Kind(u8),
+    /// A body that the kind cannot have.
+    #[error("peer sent a tunnel's record of kind {kind} with {len} bytes")]
+    Body {
+        /// The kind.
+        kind: u8,
+        /// Bytes of the body.
+        len: usize,
+    },
+    /// A refusal that does not exist.
+    #[error("peer refused a tunnel with code {0}, expected 1 to 4")]
+    Code(u8),
+    /// A window that lets nothing pass.
+    #[error("peer gave a tunnel a window of 0 bytes")]
+    NoWindow,
+    /// A text that is too long, or missing.
+    #[error("peer sent a tunnel's text of {len} bytes, the limit is {most}")]
+    Text {
+        /// Its bytes.
+        len: usize,
+        /// Most that it may have.
+        most: usize,
+    },
+    /// A text that is no UTF-8.
+    #[error("peer sent a tunnel's text that is no UTF-8")]
+    NotText,
+}
+
+const KIND_OPEN: u8 = 1;
+const KIND_OPENED: u8 = 2;
+const KIND_REFUSED: u8 = 3;
+const KIND_DATA: u8 = 4;
+const KIND_END: u8 = 5;
+const KIND_RESET: u8 = 6;
+const KIND_WINDOW: u8 = 7;
+const KIND_USED_UP: u8 = 8;

@@ -1,0 +1,99 @@
+//! A peer that breaks the rules ends its trunk, and holds no more memory than an honest one.
+
+use super::*;
+
+fn parcel(records: &[Record<'_>]) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 20];
+    let mut writer = RecordWriter::new(&mut bytes);
+    for record in records {
+        assert!(writer.push(record));
+    }
+    let len = writer.len();
+    bytes.truncate(len);
+    bytes
+}
+
+/// A daemon with one open connection.
+fn daemon() -> (Tunnels, ConnId) {
+    let mut trunk = Trunk::new();
+    let conn = trunk.opened();
+    (trunk.daemon, conn)
+}
+
+fn breach(records: &[Record<'_>]) -> TunnelError {
+    daemon().0.handle_parcel(&parcel(records)).unwrap_err()
+}
+
+const UNKNOWN: ConnId = ConnId(9);
+
+#[test]
+fn breaches_are_named() {
+    let conn = ConnId(0);
+    let open = |conn| Record::Open { conn, window: 1, target: "x:1" };
+    let unexpected = |what, conn| TunnelError::Unexpected { what, conn };
+    assert_eq!(breach(&[open(conn)]), TunnelError::NotNew(0));
+    assert_eq!(breach(&[open(UNKNOWN), open(UNKNOWN)]), TunnelError::NotNew(9));
+    assert_eq!(breach(&[Record::Data { conn: UNKNOWN, bytes: b"x" }]), unexpected("data", 9));
+    assert_eq!(breach(&[Record::End { conn: UNKNOWN }]), unexpected("an end", 9));
+    assert_eq!(breach(&[Record::Reset { conn: UNKNOWN }]), unexpected("a reset", 9));
+    assert_eq!(breach(&[Record::Window { conn: UNKNOWN, bytes: 1 }]), unexpected("a window", 9));
+    assert_eq!(breach(&[Record::Opened { conn, window: 1 }]), unexpected("that it is open", 0));
+    assert_eq!(breach(&[Record::Refused { conn, code: TargetRefusal::TooMany, why: "" }]), unexpected("a refusal", 0));
+    assert_eq!(breach(&[Record::End { conn }, Record::End { conn }]), unexpected("a second end", 0));
+    assert_eq!(breach(&[Record::End { conn }, Record::Data { conn, bytes: b"x" }]), unexpected("data after the end", 0));
+    assert_eq!(breach(&[open(UNKNOWN), Record::Data { conn: UNKNOWN, bytes: b"x" }]), unexpected("data", 9));
+    assert_eq!(breach(&[Record::Window { conn, bytes: MOST_WINDOW }]), TunnelError::TooWide(0));
+    assert_eq!(breach(&[Record::Open { conn: UNKNOWN, window: MOST_WINDOW + 1, target: "x:1" }]), TunnelError::TooWide(9));
+    let bytes = vec![0; FIRST_WINDOW as usize + 1];
+    assert_eq!(breach(&[Record::Data { conn, bytes: &bytes }]), TunnelError::Window { conn: 0, len: bytes.len() });
+    let mut client = Tunnels::new(Role::Client);
+    assert_eq!(client.handle_parcel(&parcel(&[open(conn)])), Err(unexpected("an open", 0)));
+}
+
+#[test]
+fn a_peer_that_opens_without_end_and_takes_no_answer_is_stopped() {
+    let mut daemon = Tunnels::new(Role::Daemon);
+    let mut result = Ok(());
+    for number in 0..100_000 {
+        result = daemon.handle_parcel(&parcel(&[Record::Open { conn: ConnId(number), window: 1, target: "x:1" }]));
+        if result.is_err() {
+            break;
+        }
+    }
+    assert_eq!(result, Err(TunnelError::TooMany));
+    assert_eq!(daemon.len(), 2 * MOST_CONNECTIONS);
+    assert_eq!(events(&mut daemon).len(), MOST_CONNECTIONS);
+}
+
+#[test]
+fn a_peer_that_opens_and_resets_without_end_leaves_nothing() {
+    let mut daemon = Tunnels::new(Role::Daemon);
+    for number in 0..100_000 {
+        let conn = ConnId(number);
+        daemon.handle_parcel(&parcel(&[Record::Open { conn, window: 1, target: "x:1" }, Record::Reset { conn }])).unwrap();
+        assert_eq!(events(&mut daemon), [TunnelEvent::Asked { conn, target: "x:1".into() }, TunnelEvent::Reset(conn)]);
+        daemon.close(conn);
+    }
+    daemon.check();
+    assert!(daemon.is_empty());
+}
+
+#[test]
+fn a_peer_that_fills_every_window_and_is_not_read_has_the_most_and_no_more() {
+    let mut daemon = Tunnels::new(Role::Daemon);
+    let mut sent = 0;
+    for number in 0..MOST_CONNECTIONS as u32 {
+        let conn = ConnId(number);
+        daemon.handle_parcel(&parcel(&[Record::Open { conn, window: 1, target: "x:1" }])).unwrap();
+        daemon.accept(conn);
+        let mut told = vec![0; 4096];
+        let len = daemon.fill(&mut told);
+        let Some(Ok(Record::Opened { window, .. })) = RecordReader::new(&told[..len]).next() else { panic!("no answer") };
+        let bytes = vec![1; window as usize];
+        sent += u64::from(window);
+        daemon.handle_parcel(&parcel(&[Record::Data { conn, bytes: &bytes }])).unwrap();
+    }
+    daemon.check();
+    assert_eq!(daemon.buffered_bytes(), sent);
+    assert!(sent <= MOST_RECEIVED, "{sent}");
+}

@@ -1,0 +1,92 @@
+//! The trunk of a session's tunnels: two transfers that end with it.
+
+use std::{io, sync::Arc};
+
+use nicstripe_proto::{
+    ChunkSize, FailCode, Offer, SourceIdentity, TransferId,
+    message::{OfferKind, Trunk as Asked},
+    session::failure,
+};
+
+use super::Driver;
+use crate::{
+    error::Error,
+    file::FileError,
+    session::work::Access,
+    tunnel::{Dialer, Trunk},
+};
+
+/// The trunk that there is, and the transfers that carry it.
+#[derive(Debug)]
+pub(super) struct TrunkEnds {
+    transfers: [TransferId; 2],
+    trunk: Arc<Trunk>,
+}
+
+impl TrunkEnds {
+    pub(super) fn end(self) {
+        self.trunk.end();
+    }
+}
+
+impl Driver {
+    /// Client: asks for tunnels. Where there are some, the other trunk is no use.
+    pub(super) fn open_trunk(&mut self, asked: Asked, trunk: Arc<Trunk>) {
+        if self.trunk.is_some() {
+            return trunk.end();
+        }
+        self.await_trunk(Some(asked.up), Some(asked.down), &trunk);
+        self.trunk = Some(TrunkEnds { transfers: [asked.up, asked.down], trunk });
+        self.session.open_trunk(asked);
+    }
+
+    /// Daemon: the peer wants tunnels. Where they may lead is looked at one by one.
+    pub(super) fn on_trunk_requested(&mut self, asked: Asked) {
+        let Access::Daemon(service) = &self.config.access else { return };
+        if self.trunk.is_some() {
+            return [asked.up, asked.down].into_iter().for_each(|transfer| self.refuse(transfer, "there is a trunk already"));
+        }
+        let trunk = Trunk::of_daemon(Arc::new(Dialer::new(self.config.host.clone(), service.dial_targets().to_vec())));
+        self.trunk = Some(TrunkEnds { transfers: [asked.up, asked.down], trunk: trunk.clone() });
+        self.await_trunk(Some(asked.down), None, &trunk);
+        self.receive_trunk(asked.up, trunk);
+        let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Parcels));
+        let offer = Offer { transfer: asked.down, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None };
+        let offered = self.session.offer(offer);
+        debug_assert!(offered.is_ok(), "{offered:?}");
+    }
+
+    /// Tells the peer of the parcels that were taken in; ends the trunk of one that breaks its rules.
+    pub(super) fn tend_trunk(&mut self, transfer: TransferId) {
+        let Some(ends) = self.trunk.as_ref().filter(|ends| ends.transfers.contains(&transfer)) else { return };
+        let tidings = ends.trunk.tidings();
+        let has_ended = ends.trunk.has_ended();
+        if tidings.taken > 0 {
+            self.session.taken(transfer, tidings.taken);
+        }
+        if let Some(breach) = tidings.breach {
+            tracing::warn!(peer = self.config.host, error = %breach, "tunnels end");
+            self.end_trunk(FailCode::Protocol, &breach.to_string());
+        } else if has_ended {
+            self.end_trunk(FailCode::Protocol, "peer ended a trunk");
+        }
+    }
+
+    /// One of the two transfers has ended, and with it the trunk.
+    pub(super) fn forget_trunk(&mut self, transfer: TransferId) {
+        if self.trunk.as_ref().is_some_and(|ends| ends.transfers.contains(&transfer)) {
+            self.end_trunk(FailCode::Cancelled, "the other half of the trunk has ended");
+        }
+    }
+
+    fn end_trunk(&mut self, code: FailCode, why: &str) {
+        let Some(ends) = self.trunk.take() else { return };
+        let transfers = ends.transfers;
+        ends.end();
+        for transfer in transfers {
+            self.session.fail(failure(transfer, code, why, false));
+            let error = FileError::new("carry", "tunnels", io::Error::other(why.to_owned())).with_code(code);
+            self.end_transfer(transfer, Err(Error::File(error)));
+        }
+    }
+}

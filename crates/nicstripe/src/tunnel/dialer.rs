@@ -1,0 +1,107 @@
+//! What a daemon connects for its peer.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::{discovery::TokenBucket, tunnel::TargetRefusal};
+use tokio::{
+    net::{TcpStream, lookup_host},
+    sync::Semaphore,
+    time::timeout,
+};
+
+use super::Tunnel;
+use crate::{logged::logged, trust::DialTarget};
+
+/// Connects to the targets that a peer's line allows.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    peer: String,
+    allowed: Vec<DialTarget>,
+    /// One permit for each connection that is being made.
+    attempts: Semaphore,
+    records: Mutex<TokenBucket>,
+}
+
+impl Dialer {
+    pub(crate) fn new(peer: String, allowed: Vec<DialTarget>) -> Self {
+        let records = Mutex::new(TokenBucket::new(MOST_RECORDS, RECORDS_PER_SECOND, Instant::now()));
+        Self { peer, allowed, attempts: Semaphore::new(MOST_ATTEMPTS), records }
+    }
+
+    /// Connects a tunnel with its target, until one of them ends it.
+    pub(crate) async fn serve(self: Arc<Self>, tunnel: Tunnel, target: String) {
+        let connected = {
+            let Ok(_permit) = self.attempts.try_acquire() else {
+                return tunnel.refuse(TargetRefusal::TooMany, "too many connections are being made at once");
+            };
+            tokio::select! {
+                connected = self.connect(&target) => connected,
+                // Nobody waits for it any more.
+                () = tunnel.gone() => return,
+            }
+        };
+        match connected {
+            Ok(tcp) => {
+                if self.may_record() {
+                    tracing::info!(peer = self.peer, target = %logged(&target), "tunnel begins");
+                }
+                tunnel.accept();
+                if let Err(error) = tunnel.join(tcp).await {
+                    tracing::debug!(peer = self.peer, target = %logged(&target), %error, "tunnel was reset");
+                }
+            }
+            Err((code, why)) => {
+                if self.may_record() {
+                    tracing::info!(peer = self.peer, target = %logged(&target), why = %logged(&why), "tunnel refused");
+                }
+                tunnel.refuse(code, &why);
+            }
+        }
+    }
+
+    async fn connect(&self, target: &str) -> Result<TcpStream, (TargetRefusal, String)> {
+        // Compared as written, before a resolver is asked: what a name means elsewhere does not count.
+        if !self.allowed.iter().any(|allowed| allowed.as_str() == target) {
+            return Err((TargetRefusal::NotAllowed, "this machine's line there does not allow it".into()));
+        }
+        let deadline = Instant::now() + DIAL_TIMEOUT;
+        let late = || io::Error::from(io::ErrorKind::TimedOut);
+        let unresolved = |error: io::Error| (TargetRefusal::Unresolved, format!("its name has no address: {error}"));
+        let found = timeout(DIAL_TIMEOUT, lookup_host(target)).await.map_err(|_| unresolved(late()))?.map_err(unresolved)?;
+        let addresses: Vec<SocketAddr> = found.collect();
+        let mut failure = late();
+        for (tried, address) in addresses.iter().enumerate() {
+            // The last has all that is left.
+            let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
+            match timeout(left, TcpStream::connect(address)).await {
+                Ok(Ok(tcp)) => {
+                    // A keystroke does not wait for the next one.
+                    let _ = tcp.set_nodelay(true);
+                    return Ok(tcp);
+                }
+                Ok(Err(error)) => failure = error,
+                Err(_) => failure = late(),
+            }
+        }
+        Err((TargetRefusal::Unreachable, format!("it cannot be connected to: {failure}")))
+    }
+
+    fn may_record(&self) -> bool {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
+    }
+}
+
+/// How long a target may take to connect, all of its addresses together.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections of one session that are being made at once.
+const MOST_ATTEMPTS: usize = nicstripe_proto::tunnel::MOST_CONNECTIONS;
+
+/// Records of tunnels that one session may have logged at once, and each second.
+const MOST_RECORDS: u32 = 20;
+const RECORDS_PER_SECOND: u32 = 10;

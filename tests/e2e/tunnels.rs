@@ -1,0 +1,241 @@
+//! Services of the daemon's machine, on standard input and output and on ports here.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net as tokio_net,
+};
+
+use crate::{
+    harness::{Daemon, Outcome, Process, Side, content, is_same},
+    pair::MIB,
+};
+
+/// Two sides, of which one may connect to a service there.
+struct Stage {
+    client: Side,
+    _server: Side,
+    daemon: Daemon,
+    target: String,
+}
+
+impl Stage {
+    fn new(service: SocketAddr) -> Self {
+        let (client, server) = (Side::here(), Side::here());
+        let target = service.to_string();
+        client.trust(&server, "server", "");
+        server.trust(&client, "client", &format!("dial={target}"));
+        let daemon = Daemon::start(&server, &["--interface", "lo"]);
+        Self { client, _server: server, daemon, target }
+    }
+
+    fn arguments(&self, words: &[&str]) -> Vec<String> {
+        let port = self.daemon.port.to_string();
+        let options = ["-P", &port, "--link", "127.0.0.1=127.0.0.1", "--link", "127.0.0.2=127.0.0.2"];
+        words[..1].iter().chain(&options).chain(&words[1..]).map(|word| (*word).to_owned()).collect()
+    }
+
+    fn dial(&self, target: &str, input: Vec<u8>) -> (Outcome, Vec<u8>) {
+        let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.args(self.arguments(&["dial", "127.0.0.1", target]));
+        Process::spawn_fed(command, input).finish_raw()
+    }
+
+    /// Starts to forward a free port, and returns it.
+    fn forward(&self, target: &str) -> (Process, SocketAddr) {
+        let process = self.client.start(self.arguments(&["forward", "-L", &format!("0:{target}"), "127.0.0.1"]));
+        let line = process.await_stderr("forwarding 127.0.0.1:");
+        let port = line.split(' ').nth(1).and_then(|address| address.rsplit(':').next()).and_then(|port| port.parse().ok());
+        (process, SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("no port in {line:?}")))))
+    }
+}
+
+/// Starts a service that does this with each connection.
+fn service(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(tcp.unwrap()));
+        }
+    });
+    address
+}
+
+/// Reads to the end, and only then answers with all of it.
+fn answer_at_the_end(mut tcp: TcpStream) {
+    let mut bytes = Vec::new();
+    tcp.read_to_end(&mut bytes).unwrap();
+    tcp.write_all(&bytes).unwrap();
+}
+
+#[test]
+fn what_goes_into_dial_comes_out_of_the_service_and_its_answer_after_the_end_comes_back() {
+    let stage = Stage::new(service(answer_at_the_end));
+    for len in [0, 1, 5 * MIB + 3] {
+        let bytes = content(len);
+        let (outcome, answer) = stage.dial(&stage.target, bytes.clone());
+        let outcome = outcome.expect(0);
+        assert!(is_same(&answer, &bytes), "{len} bytes: {} came\n{outcome}", answer.len());
+    }
+}
+
+#[test]
+fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
+    let (sender, told) = std::sync::mpsc::channel();
+    let address = service(move |mut tcp| {
+        tcp.write_all(b"greeting").unwrap();
+        tcp.shutdown(Shutdown::Write).unwrap();
+        let mut bytes = Vec::new();
+        tcp.read_to_end(&mut bytes).unwrap();
+        sender.send(bytes).unwrap();
+    });
+    let stage = Stage::new(address);
+    let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+    command.args(stage.arguments(&["dial", "127.0.0.1", &stage.target]));
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    // It ends while dial runs: its standard output is closed.
+    let mut greeting = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut greeting).unwrap();
+    assert_eq!(greeting, b"greeting");
+    let bytes = content(3 * MIB);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    assert!(is_same(&told.recv_timeout(Duration::from_secs(10)).unwrap(), &bytes));
+}
+
+#[test]
+fn a_target_that_is_not_in_the_peers_line_is_refused() {
+    let stage = Stage::new(service(answer_at_the_end));
+    let port = stage.target.rsplit(':').next().unwrap();
+    // The same place by another name is another target.
+    let (outcome, _) = stage.dial(&format!("localhost:{port}"), Vec::new());
+    outcome.expect(5).error(&["localhost:", "does not allow it"]).hint(&["dial=localhost:"]);
+}
+
+#[test]
+fn a_service_that_is_not_there_and_a_daemon_that_is_not_there_are_told_apart() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let stage = Stage::new(address);
+    let (outcome, _) = stage.dial(&stage.target, Vec::new());
+    outcome.expect(1).error(&[&stage.target, "refused"]);
+    let Stage { client, daemon, target, .. } = stage;
+    let port = daemon.port.to_string();
+    drop(daemon);
+    client.run(["dial", "-P", &port, "127.0.0.1", &target]).expect(10);
+}
+
+#[test]
+fn forwarded_connections_end_each_way_by_itself_and_are_reset_where_they_lead_nowhere() {
+    let stage = Stage::new(service(answer_at_the_end));
+    let (forward, address) = stage.forward(&stage.target);
+    let mut tcp = TcpStream::connect(address).unwrap();
+    let bytes = content(2 * MIB + 1);
+    tcp.write_all(&bytes).unwrap();
+    tcp.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    tcp.read_to_end(&mut answer).unwrap();
+    assert!(is_same(&answer, &bytes));
+    let (refused, nowhere) = stage.forward("localhost:1");
+    let mut tcp = TcpStream::connect(nowhere).unwrap();
+    assert!(tcp.read(&mut [0]).is_err(), "a reset, and not an end");
+    refused.await_stderr("does not allow it");
+    forward.signal(Signal::TERM);
+    forward.finish().expect(143);
+}
+
+#[test]
+fn a_service_that_is_reset_resets_the_connection_here() {
+    let address = service(|mut tcp| {
+        let _ = tcp.read(&mut [0]);
+        // Closed with something unread: the kernel sends a reset.
+    });
+    let stage = Stage::new(address);
+    let (_forward, address) = stage.forward(&stage.target);
+    let mut tcp = TcpStream::connect(address).unwrap();
+    tcp.write_all(&content(100_000)).unwrap();
+    let mut rest = Vec::new();
+    assert!(tcp.read_to_end(&mut rest).is_err());
+}
+
+#[test]
+fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_none() {
+    raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio_net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let stage = Stage::new(listener.local_addr().unwrap());
+    runtime.spawn(async move {
+        loop {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let (mut from, mut to) = tcp.split();
+                // What a connection does that is dropped is of no interest.
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+                let _ = to.shutdown().await;
+            });
+        }
+    });
+    let (forward, address) = stage.forward(&stage.target);
+    runtime.block_on(async {
+        let slow = tokio_net::TcpStream::connect(address).await.unwrap();
+        let (mut slow_from, mut slow_to) = slow.into_split();
+        let writer = tokio::spawn(async move {
+            slow_to.write_all(&content(SLOW)).await.unwrap();
+            slow_to.shutdown().await.unwrap();
+        });
+        let begun = Instant::now();
+        let echoes: Vec<_> = (0..CONNECTIONS).map(|number| tokio::spawn(echo(address, number))).collect();
+        for echo in echoes {
+            tokio::time::timeout(Duration::from_secs(50), echo).await.expect("in time").unwrap();
+        }
+        eprintln!("{CONNECTIONS} connections in {:.1?}", begun.elapsed());
+        assert!(!writer.is_finished(), "nobody has read what it wrote");
+        let mut echoed = Vec::new();
+        tokio::time::timeout(Duration::from_secs(30), slow_from.read_to_end(&mut echoed)).await.expect("in time").unwrap();
+        assert!(is_same(&echoed, &content(SLOW)));
+    });
+    for process in [&forward, &stage.daemon.process] {
+        let peak = process.peak_memory();
+        assert!(peak < 250 << 20, "{} MiB", peak >> 20);
+    }
+}
+
+/// Sends bytes of its own and gets them back, in parts.
+async fn echo(address: SocketAddr, number: usize) {
+    let mut tcp = tokio_net::TcpStream::connect(address).await.unwrap();
+    let bytes: Vec<u8> = content(EACH).iter().map(|byte| byte ^ number as u8).collect();
+    for part in bytes.chunks(EACH / 4) {
+        tcp.write_all(part).await.unwrap();
+        let mut echoed = vec![0; part.len()];
+        tcp.read_exact(&mut echoed).await.unwrap();
+        assert!(is_same(&echoed, part), "connection {number}");
+    }
+    tcp.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    tcp.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty());
+}
+
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
+}
+
+const CONNECTIONS: usize = 1000;
+
+/// Bytes that each connection sends.
+const EACH: usize = 40_000;
+
+/// Bytes of the one that is not read: more than all buffers on its way hold.
+const SLOW: usize = 64 * MIB;

@@ -1,0 +1,142 @@
+//! Connections of other programs over two cables, of which one is cut.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Host, Lab, LinkSpec};
+
+use crate::{
+    harness::{Daemon, Process, Side, content},
+    hosts::{MIB, Rights, side},
+};
+
+pub(crate) const TESTS: &[(&str, fn())] =
+    tests![a_connection_through_forward_survives_one_of_two_cables, a_connection_through_forward_uses_both_cables];
+
+/// A lab with a service on host B, and a port on host A that is the service.
+struct Stage {
+    lab: Arc<Lab>,
+    /// Bytes that the service, or whoever speaks to it, has got.
+    got: Arc<AtomicUsize>,
+    port: SocketAddr,
+    _sides: [Side; 2],
+    _daemon: Daemon,
+    _forward: Process,
+}
+
+impl Stage {
+    fn new(cable: LinkSpec) -> Self {
+        let lab = Arc::new(Lab::builder().links([cable; 2]).build().unwrap());
+        let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::None));
+        let got = Arc::new(AtomicUsize::new(0));
+        let target = serve(&lab, &got);
+        client.trust(&server, "b", "");
+        server.trust(&client, "a", &format!("dial={target}"));
+        let daemon = Daemon::start(&server, &[]);
+        let port = daemon.port.to_string();
+        let forward = client.start(["forward", "-P", &port, "-L", &format!("0:{target}"), "10.77.1.2"]);
+        let line = forward.await_stderr("forwarding 127.0.0.1:");
+        let port = line.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { lab, got, port, _sides: [client, server], _daemon: daemon, _forward: forward }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let port = self.port;
+        self.lab.on(Host::A, || TcpStream::connect(port)).unwrap().unwrap()
+    }
+
+    fn await_got(&self, bytes: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.got.load(Ordering::Relaxed) < bytes {
+            assert!(Instant::now() < deadline, "{bytes} bytes did not arrive");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Starts the service: it gives back what it gets, and reads ahead of that.
+fn serve(lab: &Lab, got: &Arc<AtomicUsize>) -> SocketAddr {
+    let listener = lab.on(Host::B, || TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+    let (address, got) = (listener.local_addr().unwrap(), got.clone());
+    thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let (mut tcp, got) = (tcp.unwrap(), got.clone());
+            thread::spawn(move || {
+                let mut bytes = Vec::new();
+                read_counting(&mut tcp, &mut bytes, &got).unwrap();
+                // Who has seen enough hangs up.
+                let _ = tcp.write_all(&bytes).and_then(|()| tcp.shutdown(Shutdown::Write));
+            });
+        }
+    });
+    address
+}
+
+fn read_counting(tcp: &mut TcpStream, bytes: &mut Vec<u8>, got: &AtomicUsize) -> io::Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match tcp.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => {
+                bytes.extend_from_slice(&buffer[..count]);
+                got.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn a_connection_through_forward_survives_one_of_two_cables() {
+    // The cable of the first contact, and the other; while the bytes go there, and while they come back.
+    for (cable, cut_at) in [(0, MOVED / 4), (1, MOVED / 4), (0, MOVED + MOVED / 4), (1, MOVED + MOVED / 4)] {
+        let stage = Stage::new(LinkSpec::mbit(200));
+        let bytes = content(MOVED);
+        let mut tcp = stage.connect();
+        let answer = thread::scope(|scope| {
+            let (mut writer, got) = (tcp.try_clone().unwrap(), stage.got.clone());
+            let bytes = &bytes;
+            scope.spawn(move || {
+                writer.write_all(bytes).unwrap();
+                writer.shutdown(Shutdown::Write).unwrap();
+            });
+            let reader = scope.spawn(move || {
+                let mut answer = Vec::new();
+                tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+                read_counting(&mut tcp, &mut answer, &got).unwrap();
+                answer
+            });
+            stage.await_got(cut_at);
+            stage.lab.cut(cable).unwrap();
+            reader.join().unwrap()
+        });
+        assert!(answer == bytes, "cable {cable} cut at {cut_at}: {} bytes came back", answer.len());
+    }
+}
+
+fn a_connection_through_forward_uses_both_cables() {
+    // Slow ones, so that no processor is what holds them back.
+    let stage = Stage::new(LinkSpec::mbit(20));
+    let before = stage.lab.counters().unwrap();
+    let mut tcp = stage.connect();
+    tcp.write_all(&content(16 * MIB)).unwrap();
+    tcp.shutdown(Shutdown::Write).unwrap();
+    stage.await_got(16 * MIB);
+    let after = stage.lab.counters().unwrap();
+    for (cable, (after, before)) in after.iter().zip(&before).enumerate() {
+        let carried = after.since(before).a.sent_bytes;
+        assert!(carried as usize > 4 * MIB, "cable {cable} carried {carried} bytes");
+    }
+}
+
+/// Bytes that go each way: longer than the silence after which a cable counts as lost, at 200 Mbit/s.
+const MOVED: usize = 48 * MIB;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
