@@ -1,5 +1,7 @@
 //! Tunnels as an embedding program uses them.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{io::ErrorKind, net::SocketAddr, time::Duration};
 
 use nicstripe::{
