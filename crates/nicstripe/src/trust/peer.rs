@@ -408,7 +408,10 @@ mod tests {
     #[test]
     fn every_other_line_is_refused_with_the_word_and_what_is_allowed() {
         for (line, said) in [
-            ("read-olny KEY", "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE or no-bench"),
+            (
+                "read-olny KEY",
+                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench or dial=HOST:PORT",
+            ),
             ("read-only, KEY", "unknown option \"\""),
             ("read-only=yes KEY", "unknown option \"read-only=yes\""),
             ("root KEY", "unknown option \"root\""),
