@@ -86,19 +86,18 @@ impl Giver {
 
     /// Hashes a chunk that has its place and hands it over, in a task. Says whether the transfer goes on.
     pub(crate) async fn give_into(&mut self, place: Place, buffer: ChunkBuffer) -> bool {
-        let Ok(value) = piece_value(Grid::open(ChunkSize::DEFAULT), self.next, buffer.bytes(), false) else { return false };
-        self.next = ChunkId(self.next.0 + 1);
-        let given = Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last: false, _place: place });
-        self.inputs.send(Input::Given { transfer: self.transfer, given }).await.is_ok()
+        let Some(hashed) = self.hash(buffer, false) else { return false };
+        let chunk = self.next_chunk(hashed, place);
+        self.tell(chunk).await
     }
 
     /// Hashes a chunk and hands it over when there is room; `last` says that the giver knows of nothing behind it. Says whether the transfer
     /// goes on.
     pub(crate) fn give(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
-        let Ok(value) = piece_value(Grid::open(ChunkSize::DEFAULT), self.next, buffer.bytes(), last) else { return false };
+        let Some(hashed) = self.hash(buffer, last) else { return false };
         let Some(place) = self.room.enter() else { return false };
-        self.next = ChunkId(self.next.0 + 1);
-        self.say(Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place }))
+        let chunk = self.next_chunk(hashed, place);
+        self.say(chunk)
     }
 
     /// Hashes a chunk that is to be given next.
@@ -109,10 +108,14 @@ impl Giver {
 
     /// Hands over the next chunk when there is room, without keeping a thread waiting; says whether the transfer goes on.
     pub(crate) async fn give_hashed(&mut self, hashed: Hashed) -> bool {
-        let Hashed { buffer, value, last } = hashed;
-        let Some(place) = self.room.enter_async().await else { return false };
+        let Some(place) = self.enter().await else { return false };
+        let chunk = self.next_chunk(hashed, place);
+        self.tell(chunk).await
+    }
+
+    fn next_chunk(&mut self, Hashed { buffer, value, last }: Hashed, place: Place) -> Given {
         self.next = ChunkId(self.next.0 + 1);
-        self.tell(Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place })).await
+        Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place })
     }
 
     /// Everything was given.
