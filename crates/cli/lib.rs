@@ -32,6 +32,7 @@ mod man;
 mod places;
 mod quantity;
 mod restic;
+mod road;
 mod routes;
 mod runtime;
 mod serve;

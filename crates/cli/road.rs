@@ -19,10 +19,10 @@ use crate::{
 
 /// What may be typed about the cables.
 #[derive(Debug, Args)]
-pub(super) struct Road {
-    /// TCP port of the daemon
-    #[arg(short = 'P', long, default_value_t = DEFAULT_PORT, value_parser = parse_port)]
-    port: u16,
+pub(crate) struct Road {
+    /// TCP port of the daemon [default: 7747]
+    #[arg(short = 'P', long, value_parser = parse_port)]
+    port: Option<u16>,
 
     #[command(flatten)]
     ip_version: IpVersion,
@@ -51,18 +51,23 @@ pub(super) struct Road {
 
 impl Road {
     /// Starts what may change routes. To be called while the process has one thread: what speaks to the network shall not be able to.
-    pub(super) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
+    pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
         check_excluded(&self.exclude_link)?;
         Ok(Arc::new(RouteKeeper::start_apart(self.routes.into(), &places::routes_dir(&places::home()?))))
     }
 
+    /// The daemon's port: the one that was typed, else the one in its URL, if that has one.
+    pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
+        self.port.or(in_url).unwrap_or(DEFAULT_PORT)
+    }
+
     /// Connects to a host.
-    pub(super) async fn connect(&self, host: &str, keeper: Arc<RouteKeeper>) -> Result<Client, Failure> {
+    pub(crate) async fn connect(&self, host: &str, port: u16, keeper: Arc<RouteKeeper>) -> Result<Client, Failure> {
         let home = places::home()?;
         let builder = Client::builder()
             .identity(Identity::load_or_create(&home.identity_file())?)
             .peers(Peers::load(&home.peers_file())?)
-            .port(self.port)
+            .port(port)
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())
             .route_keeper(keeper)

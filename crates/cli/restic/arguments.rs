@@ -1,19 +1,14 @@
 //! What may be typed behind `serve restic`.
 
-use std::{ffi::OsString, time::Duration};
+use std::ffi::OsString;
 
 use clap::{ArgGroup, Args};
-use nicstripe::{BitRate, DEFAULT_PORT, LinkRequest, Name};
+use nicstripe::Name;
 
 use crate::{
-    choice::IpVersion,
-    cp::{
-        Routes,
-        location::{Location, Remote, RemotePath},
-        parse_link, parse_port,
-    },
+    cp::location::{Location, Remote, RemotePath},
     failure::Failure,
-    quantity::{parse_rate, parse_time},
+    road::Road,
 };
 
 /// Serve restic and rustic a repository that is kept at a machine which runs `nicstripe serve`
@@ -40,33 +35,8 @@ pub(crate) struct Restic {
     #[arg(long)]
     b2_hard_delete: bool,
 
-    /// TCP port of the daemon [default: 7747]
-    #[arg(short = 'P', long, value_parser = parse_port)]
-    port: Option<u16>,
-
     #[command(flatten)]
-    pub(super) ip_version: IpVersion,
-
-    /// Use this link, and only those given so; may be repeated [default: every cable that reaches the peer]
-    #[arg(long, value_name = "LOCAL[=REMOTE][@RATE]", value_parser = parse_link)]
-    pub(super) link: Vec<LinkRequest>,
-
-    /// Leave this interface out; may be repeated
-    #[arg(long, value_name = "NAME")]
-    pub(super) exclude_link: Vec<String>,
-
-    /// When to install host routes to the peer, which are removed at the end: where a link needs one, always, or never
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    pub(super) routes: Routes,
-
-    /// Most to send a second, over all links: KiB without a unit, K, M or G for bytes, Mbit or Gbit for bits, 0 for no limit [default: no
-    /// limit]
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    bwlimit: Option<BitRate>,
-
-    /// How long to wait for a link to come back when none is left: seconds, or with ms, s, m or h
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
-    pub(super) timeout: Duration,
+    pub(super) road: Road,
 }
 
 /// Where a repository is.
@@ -88,18 +58,14 @@ impl Restic {
             RemotePath::Root => None,
             RemotePath::Directory(name) | RemotePath::File(name) => Some(name),
         };
-        Ok(Place { host, port: self.port.or(port).unwrap_or(DEFAULT_PORT), base })
-    }
-
-    /// The most bits to send a second.
-    pub(super) fn bandwidth(&self) -> Option<BitRate> {
-        self.bwlimit.filter(|rate| *rate > BitRate::ZERO)
+        Ok(Place { host, port: self.road.port(port), base })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use nicstripe::DEFAULT_PORT;
 
     use super::*;
 

@@ -22,11 +22,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use nicstripe::{
-    Client,
-    routes::RouteKeeper,
-    trust::{Home, Identity, Peers},
-};
+use nicstripe::routes::RouteKeeper;
 
 pub(crate) use self::arguments::Restic;
 use self::{
@@ -37,9 +33,8 @@ use self::{
     server::Server,
 };
 use crate::{
-    choice::check_excluded,
     failure::Failure,
-    logging, places, runtime,
+    logging, runtime,
     signals::{Signals, Stop},
     terminal::Terminal,
 };
@@ -48,27 +43,17 @@ impl Restic {
     /// Serves until the other end of standard input hangs up, or a signal comes.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
-        check_excluded(&self.exclude_link)?;
         let place = self.place()?;
         let password = Password::from_env().map_err(|_| Failure::Setting { key: USER, why: format!("expected {PASSWORD} beside it") })?;
-        let home = places::home()?;
-        // While there is one thread: what speaks to the network shall not be able to change routes.
-        let keeper = Arc::new(RouteKeeper::start_apart(self.routes.into(), &places::routes_dir(&home)));
+        let keeper = self.road.keeper()?;
         let runtime = runtime::threaded()?;
-        let result = runtime.block_on(self.serve(place, password, keeper, &home, terminal));
+        let result = runtime.block_on(self.serve(place, password, keeper, terminal));
         // What the library still has to do after a close is not worth waiting for.
         runtime.shutdown_background();
         result
     }
 
-    async fn serve(
-        &self,
-        place: Place,
-        password: Option<Password>,
-        keeper: Arc<RouteKeeper>,
-        home: &Home,
-        terminal: &Terminal,
-    ) -> Result<(), Failure> {
+    async fn serve(&self, place: Place, password: Option<Password>, keeper: Arc<RouteKeeper>, terminal: &Terminal) -> Result<(), Failure> {
         let mut signals = Signals::take()?;
         // The port is taken before the daemon is asked for anything: whoever waits for the line below waits for both.
         let listener = match &self.addr {
@@ -76,7 +61,7 @@ impl Restic {
             None => None,
         };
         let client = tokio::select! {
-            client = self.connect(&place, keeper, home) => client?,
+            client = self.road.connect(&place.host, place.port, keeper) => client?,
             stop = signals.stop() => return Err(Failure::Stopped(stop)),
         };
         let repository = Repository::new(Arc::new(Peer::new(client.clone())), place.base);
@@ -104,20 +89,6 @@ impl Restic {
 
     async fn listen(&self, address: &str, has_password: bool) -> Result<tokio::net::TcpListener, Failure> {
         server::listen(address, has_password).await.map_err(|source| Failure::Listen { address: address.to_owned(), source })
-    }
-
-    async fn connect(&self, place: &Place, keeper: Arc<RouteKeeper>, home: &Home) -> Result<Client, Failure> {
-        let builder = Client::builder()
-            .identity(Identity::load_or_create(&home.identity_file())?)
-            .peers(Peers::load(&home.peers_file())?)
-            .port(place.port)
-            .links(self.link.clone())
-            .exclude_links(self.exclude_link.clone())
-            .route_keeper(keeper)
-            .bandwidth(self.bandwidth())
-            .patience(self.timeout)
-            .family(self.ip_version.only());
-        Ok(builder.connect(&place.host).await?)
     }
 }
 

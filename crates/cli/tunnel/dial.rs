@@ -18,8 +18,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use super::road::Road;
-use crate::{failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
+use crate::{failure::Failure, logging, road::Road, runtime, signals::Signals, terminal::Terminal};
 
 /// Connect standard input and output with a TCP service at a machine, over every cable
 ///
@@ -48,7 +47,7 @@ impl Dial {
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
             let talk = async {
-                let client = self.road.connect(&self.peer, keeper).await?;
+                let client = self.road.connect(&self.peer, self.road.port(None), keeper).await?;
                 let result = self.talk(&client).await;
                 // What was written arrives before the session ends.
                 client.close().await;

@@ -13,8 +13,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::road::Road;
-use crate::{failure::Failure, logging, runtime, signals::Signals, terminal::Terminal};
+use crate::{failure::Failure, logging, road::Road, runtime, signals::Signals, terminal::Terminal};
 
 /// Make TCP services at a machine reachable on ports of this one, over every cable
 ///
@@ -85,7 +84,7 @@ impl Forward {
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
             let client = tokio::select! {
-                client = self.road.connect(&self.peer, keeper) => client?,
+                client = self.road.connect(&self.peer, self.road.port(None), keeper) => client?,
                 stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
             };
             let mut listeners = JoinSet::new();

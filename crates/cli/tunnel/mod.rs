@@ -2,6 +2,5 @@
 
 mod dial;
 mod forward;
-mod road;
 
 pub(crate) use self::{dial::Dial, forward::Forward};
