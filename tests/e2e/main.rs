@@ -11,6 +11,7 @@ mod copies;
 mod crashes;
 mod deltas;
 mod example_backup;
+mod example_copies;
 mod harness;
 mod hostile;
 mod interruptions;
