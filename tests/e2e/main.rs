@@ -10,6 +10,7 @@ mod config;
 mod copies;
 mod crashes;
 mod deltas;
+mod example_backup;
 mod examples;
 mod harness;
 mod hostile;

@@ -104,30 +104,58 @@ pub struct ClientBuilder {
 
 impl ClientBuilder {
     /// Who we are.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().identity(nicstripe::trust::Identity::generate()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self
     }
 
     /// Whom we speak to.
+    ///
+    /// ```
+    /// use nicstripe::trust::{Home, Peers};
+    /// let peers = Peers::load(&Home::at("/etc/backup-tool").peers_file())?;
+    /// let builder = nicstripe::Client::builder().peers(peers);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn peers(mut self, peers: Peers) -> Self {
         self.peers = peers;
         self
     }
 
     /// The daemon's TCP port.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().port(7748);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
     /// Uses these links and no others; empty: those that are found. One that cannot be used is then an error.
+    ///
+    /// ```
+    /// let links = vec!["eth1".parse()?, "10.0.1.1=10.0.1.2".parse()?];
+    /// let builder = nicstripe::Client::builder().links(links);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn links(mut self, links: Vec<LinkRequest>) -> Self {
         self.links = links;
         self
     }
 
     /// Leaves out these interfaces, by name.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().exclude_links(vec!["wlan0".into()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn exclude_links(mut self, names: Vec<String>) -> Self {
         self.excluded = names;
         self
@@ -135,6 +163,11 @@ impl ClientBuilder {
 
     /// Connections a link, 1 to 16. One is enough on a LAN, and the default but for bonds, whose members it takes more to use; more also help
     /// where loss meets a long round trip.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().streams(4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn streams(mut self, streams: u8) -> Self {
         self.streams = Some(streams.clamp(1, MOST_STREAMS));
         self
@@ -142,30 +175,55 @@ impl ClientBuilder {
 
     /// Gives the sockets send and receive buffers of so many bytes before they connect, instead of letting the kernel size them: a buffer that is
     /// set later does not count for the window that the connection begins with. The kernel cuts silently at its own limits. For measurements.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().socket_buffer(Some(4 << 20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn socket_buffer(mut self, bytes: Option<u64>) -> Self {
         self.socket_buffer = bytes;
         self
     }
 
     /// Most bits per second over all links together.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().bandwidth(Some(nicstripe::BitRate(500_000_000)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn bandwidth(mut self, limit: Option<BitRate>) -> Self {
         self.bandwidth = limit;
         self
     }
 
     /// How long a transfer waits while there is no link at all.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().patience(std::time::Duration::from_secs(60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
     /// When host routes are installed.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().routes(nicstripe::RoutePolicy::Never);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn routes(mut self, policy: RoutePolicy) -> Self {
         self.routes = policy;
         self
     }
 
     /// Where host routes are recorded, so that the next start finds those of a process that was killed. Without it none are installed.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().state_dir("/var/lib/backup-tool".into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn state_dir(mut self, dir: PathBuf) -> Self {
         self.state_dir = Some(dir);
         self
@@ -173,6 +231,14 @@ impl ClientBuilder {
 
     /// Uses this keeper's helper and policy for host routes, which a program has [started apart](RouteKeeper::start_apart); then
     /// [`routes`](Self::routes) does not count.
+    ///
+    /// ```no_run
+    /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
+    /// // In `main`, before there is a second thread.
+    /// let keeper = RouteKeeper::start_apart(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
+    /// let builder = nicstripe::Client::builder().route_keeper(keeper.into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn route_keeper(mut self, keeper: Arc<RouteKeeper>) -> Self {
         self.route_keeper = Some(keeper);
         self
@@ -188,12 +254,33 @@ impl ClientBuilder {
     }
 
     /// Restricts the IP version.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().family(Some(nicstripe::Family::V6));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn family(mut self, family: Option<Family>) -> Self {
         self.family = family;
         self
     }
 
     /// Connects to a host by name or address.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Client, trust::{Home, Identity, Peers}};
+    ///
+    /// let home = Home::from_env()?;
+    /// let client = Client::builder()
+    ///     .identity(Identity::load_or_create(&home.identity_file())?)
+    ///     .peers(Peers::load(&home.peers_file())?)
+    ///     .connect("backup.lan")
+    ///     .await?;
+    /// let (key, name) = client.peer().await?;
+    /// println!("connected to {}, {}", name.unwrap_or_default(), key.fingerprint());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -235,6 +322,11 @@ pub struct Client {
 
 impl Client {
     /// Starts to set up a client.
+    ///
+    /// ```
+    /// let builder = nicstripe::Client::builder().port(7748).streams(2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder() -> ClientBuilder {
         ClientBuilder {
             identity: None,
@@ -257,6 +349,16 @@ impl Client {
     /// own name.
     ///
     /// Has to be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// let options = CopyOptions { replace: true, preserve: true, ..CopyOptions::default() };
+    /// let report = client.put("disk.img".as_ref(), Some(Name::parse(b"images/disk.img")?), options).finish().await?;
+    /// println!("{} bytes at {}", report.size, report.goodput());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
         self.start(Job::Put { source: source.to_owned(), name, options, trial: false })
     }
@@ -274,6 +376,16 @@ impl Client {
     /// Fetches the file `name` of the daemon's root. Where `target` is a directory, the file goes into it under its own name.
     ///
     /// Has to be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// let name = Name::parse(b"images/disk.img")?;
+    /// let report = client.get(name, "restored.img".as_ref(), CopyOptions::default()).finish().await?;
+    /// println!("{} bytes", report.size);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
         self.start(Job::Get { name, target: target.to_owned(), options, trial: false })
     }
@@ -283,6 +395,17 @@ impl Client {
     /// itself, unless that is a directory.
     ///
     /// Has to be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Name, TreeOptions};
+    /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
+    /// let report = client.put_tree(vec!["photos".into()], Some(Name::parse(b"2026")?), false, options).finish().await?;
+    /// let tree = report.tree.unwrap_or_default();
+    /// println!("{} files, {} were there, {} failed", tree.files, tree.unchanged, tree.failed);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_tree(&self, sources: Vec<PathBuf>, name: Option<Name>, as_name: bool, options: TreeOptions) -> Transfer {
         self.start(Job::Tree(TreeJob::Put { sources, name, as_name }, options))
     }
@@ -291,6 +414,16 @@ impl Client {
     /// is in it is meant, not itself; a source without a name is the daemon's root, whose content is meant.
     ///
     /// Has to be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Name, TreeOptions};
+    /// let options = TreeOptions { recursive: true, ..TreeOptions::default() };
+    /// let sources = vec![(Some(Name::parse(b"2026/photos")?), false)];
+    /// client.get_tree(sources, "restored".as_ref(), false, options).finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_tree(&self, sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, options: TreeOptions) -> Transfer {
         self.start(Job::Tree(TreeJob::Get { sources, target: target.to_owned(), as_name }, options))
     }
@@ -299,6 +432,16 @@ impl Client {
     ///
     /// Nothing appears under the name before the end. A reader that fails ends the transfer, and nothing is left. Has to be called within a
     /// tokio runtime; the reader is read on a thread of its own.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// let mut dump = std::process::Command::new("pg_dump").stdout(std::process::Stdio::piped()).spawn()?;
+    /// let output = dump.stdout.take().ok_or("no output")?;
+    /// client.put_pipe(output, Name::parse(b"db.sql")?, CopyOptions::default()).finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_pipe(&self, reader: impl std::io::Read + Send + 'static, name: Name, options: CopyOptions) -> Transfer {
         self.start(Job::Pipe(Some(PipeJob::Put { reader: Box::new(reader), name }).into(), options))
     }
@@ -306,17 +449,43 @@ impl Client {
     /// Fetches the file `name` of the daemon's root into a writer, in order. What is written is at most [`PIPE_WINDOW`] bytes behind what has
     /// arrived: a writer that is slow holds back the sender and no link. Has to be called within a tokio runtime; the writer is written to on a
     /// thread of its own.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// let file = std::fs::File::create("db.sql")?;
+    /// client.get_pipe(Name::parse(b"db.sql")?, file, CopyOptions::default()).finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_pipe(&self, name: Name, writer: impl std::io::Write + Send + 'static, options: CopyOptions) -> Transfer {
         self.start(Job::Pipe(Some(PipeJob::Get { name, writer: Box::new(writer) }).into(), options))
     }
 
     /// The daemon's key, and its name in the peers file.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (key, name) = client.peer().await?;
+    /// println!("{} is {}", name.unwrap_or_default(), key.fingerprint());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
         let key = self.inner.session(None).await?.key;
         Ok((key, self.inner.name_of(&key)))
     }
 
     /// Returns the links of the session, and why other interfaces are none. Links that still connect are waited for, at most 2 s.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// for link in client.links().await?.links {
+    ///     println!("{link:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -337,6 +506,14 @@ impl Client {
     /// Measures what the links carry, as `plan` says.
     ///
     /// The daemon benches with one at a time, and not beside copies: it may have to be waited for. Has to be called within a tokio runtime.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let report = client.bench(nicstripe::BenchPlan::default()).finish().await?;
+    /// println!("{}", report.summary.sentence);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn bench(&self, plan: BenchPlan) -> Bench {
         Bench::start(self.clone(), plan)
     }
@@ -366,6 +543,14 @@ impl Client {
     }
 
     /// Ends the session in order. Transfers that run are interrupted and can be resumed.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default()).finish().await?;
+    /// client.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(self) {
         let session = self.inner.session.lock().await.take();
         if let Some(session) = session {

@@ -99,24 +99,48 @@ impl Place {
 
 impl DaemonBuilder {
     /// Who we are.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().identity(nicstripe::trust::Identity::generate()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self
     }
 
     /// Whom we speak to.
+    ///
+    /// ```
+    /// use nicstripe::trust::{Peers, PublicLine};
+    /// let line: PublicLine = "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop".parse()?;
+    /// let mut peers = Peers::default();
+    /// peers.add(&line, None)?;
+    /// let builder = nicstripe::Daemon::builder().peers(peers);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn peers(mut self, peers: Peers) -> Self {
         self.trusted = Trusted::Fixed(Arc::new(peers));
         self
     }
 
     /// Whom we speak to: this file, read again when it has changed. While it cannot be read, nobody.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().peers_file("/etc/backup-tool/peers".into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn peers_file(mut self, path: PathBuf) -> Self {
         self.trusted = Trusted::File(Arc::new(PeersFile::new(path)));
         self
     }
 
     /// The directory that is served.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn root(mut self, root: PathBuf) -> Self {
         self.root = Place::Path(root);
         self
@@ -171,24 +195,44 @@ impl DaemonBuilder {
     }
 
     /// TCP port; 0 takes a free one, the same on every interface.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().port(0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
     /// Listens on these addresses only, each pinned to the interface that has it. Port 0 stands for [`DaemonBuilder::port`].
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().listen(vec!["10.0.1.2:7747".parse()?, "10.0.2.2:0".parse()?]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn listen(mut self, addresses: Vec<SocketAddr>) -> Self {
         self.listen = addresses;
         self
     }
 
     /// Listens on these interfaces only, by name.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().interfaces(vec!["eth1".into(), "eth2".into()]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn interfaces(mut self, names: Vec<String>) -> Self {
         self.interfaces = names;
         self
     }
 
     /// Lets no peer write.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().read_only(true);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn read_only(mut self, read_only: bool) -> Self {
         if read_only {
             self.access = trust::Access::ReadOnly;
@@ -197,6 +241,11 @@ impl DaemonBuilder {
     }
 
     /// Lets peers make new files, but not replace any.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().append_only(true);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn append_only(mut self, append_only: bool) -> Self {
         if append_only && self.access == trust::Access::Full {
             self.access = trust::Access::AppendOnly;
@@ -206,6 +255,13 @@ impl DaemonBuilder {
 
     /// Installs host routes where connections of a peer would otherwise not come in, by this keeper's helper and policy. Without one none are
     /// installed.
+    ///
+    /// ```no_run
+    /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
+    /// let keeper = RouteKeeper::start(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
+    /// let builder = nicstripe::Daemon::builder().route_keeper(keeper.into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn route_keeper(mut self, keeper: Arc<RouteKeeper>) -> Self {
         self.routes = Some(keeper);
         self
@@ -213,24 +269,60 @@ impl DaemonBuilder {
 
     /// Answers the [discovery](crate::discovery) of everybody on the same cable, and not only of peers. They learn the key, the host's name,
     /// and the interface; without the key being trusted they still get no further.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().announce(true);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn announce(mut self, announce: bool) -> Self {
         self.announce = announce;
         self
     }
 
     /// What strangers and peers may take of it.
+    ///
+    /// ```
+    /// use nicstripe::{Daemon, Limits};
+    /// let mut limits = Limits::default();
+    /// limits.shutdown_time = std::time::Duration::from_secs(5);
+    /// let builder = Daemon::builder().limits(limits);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
     /// What peers may have of it in benches.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn bench(mut self, limits: BenchLimits) -> Self {
         self.bench = limits;
         self
     }
 
     /// Opens the root and the listening sockets.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{Daemon, trust::{Home, Identity}};
+    ///
+    /// let home = Home::at("/etc/backup-tool");
+    /// let daemon = Daemon::builder()
+    ///     .identity(Identity::load_or_create(&home.identity_file())?)
+    ///     .peers_file(home.peers_file())
+    ///     .root("/srv/backups".into())
+    ///     .bind()
+    ///     .await?;
+    /// for listened in daemon.addresses() {
+    ///     println!("listening on {}", listened.address);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -292,6 +384,11 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts to set up a daemon.
+    ///
+    /// ```
+    /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into()).port(0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder() -> DaemonBuilder {
         DaemonBuilder {
             identity: None,
@@ -310,11 +407,28 @@ impl Daemon {
     }
 
     /// Where it listens, at first: interfaces that appear later are listened on as well, unless some were named.
+    ///
+    /// ```no_run
+    /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
+    /// let port = daemon.addresses().first().map(|listened| listened.address.port());
+    /// println!("{port:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn addresses(&self) -> &[ListenAddress] {
         &self.addresses
     }
 
     /// Returns what reads this daemon's numbers and changes its limits while it runs.
+    ///
+    /// ```no_run
+    /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
+    /// let handle = daemon.handle();
+    /// tokio::spawn(daemon.run(nicstripe::CancellationToken::new()));
+    /// println!("{} sessions", handle.metrics().sessions);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn handle(&self) -> DaemonHandle {
         DaemonHandle::new(self.shared.clone())
     }
@@ -322,6 +436,17 @@ impl Daemon {
     /// Serves until `shutdown` is cancelled; then ends all sessions in order, so that what was received can be resumed.
     ///
     /// All sessions together have [`Limits::shutdown_time`] for it. What a disk has not taken by then is sent again by whoever resumes.
+    ///
+    /// ```no_run
+    /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
+    /// let shutdown = nicstripe::CancellationToken::new();
+    /// let running = tokio::spawn(daemon.run(shutdown.clone()));
+    /// // When the program ends:
+    /// shutdown.cancel();
+    /// running.await??;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
         let watch = Watch::new(self.shared.clone(), self.listeners, self.responder);
         tokio::select! {

@@ -163,6 +163,11 @@ pub enum Error {
 
 impl Error {
     /// Whether running the same transfer again goes on from what is durable.
+    ///
+    /// ```
+    /// let error = nicstripe::Error::Cancelled { resumable: true };
+    /// assert!(error.is_resumable());
+    /// ```
     pub fn is_resumable(&self) -> bool {
         match self {
             Self::Peer { resumable, .. } | Self::Cancelled { resumable } => *resumable,
@@ -200,6 +205,12 @@ impl Error {
     }
 
     /// What kind of failure it is at either end's files, where it is one.
+    ///
+    /// ```
+    /// let text = "the disk is full".to_owned();
+    /// let error = nicstripe::Error::Peer { host: "nas".into(), code: nicstripe::FailCode::NoSpace, text, resumable: true };
+    /// assert_eq!(error.fail_code(), Some(nicstripe::FailCode::NoSpace));
+    /// ```
     pub fn fail_code(&self) -> Option<FailCode> {
         match self {
             Self::Peer { code, .. } => Some(*code),

@@ -24,6 +24,7 @@ pub struct LinkRequest {
 
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LinkEnd {
     /// By the interface's name.
     Interface(String),
@@ -89,6 +90,7 @@ impl Family {
 
 /// When host routes are installed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RoutePolicy {
     /// Where pinning a socket to its interface does not carry traffic ([`needs_route`](crate::routes::needs_route)), and the process
     /// may. Links in subnets of their own are always carried by pinning on Linux, so for them that is nowhere.

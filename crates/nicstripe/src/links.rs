@@ -34,6 +34,13 @@ impl LocalInterface {
 
 /// Returns the interfaces of this machine. Needs no rights.
 ///
+/// ```no_run
+/// for interface in nicstripe::links::local_interfaces()? {
+///     println!("{} {:?}", interface.name, interface.left_out);
+/// }
+/// # Ok::<(), nicstripe::Error>(())
+/// ```
+///
 /// # Errors
 ///
 /// The kernel does not list them.

@@ -47,6 +47,14 @@ pub struct Report {
 
 impl Report {
     /// Bits of the file that were moved in this run, per second of `elapsed`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// println!("{}", transfer.finish().await?.goodput());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn goodput(&self) -> BitRate {
         BitRate::from_bytes_over(self.size.saturating_sub(self.resumed_bytes), self.elapsed)
     }
@@ -54,6 +62,16 @@ impl Report {
     /// Goodput over what was expected, as a fraction; unknown where the expectation is, or where nothing was moved.
     ///
     /// What did not go over the wire (holes, chunks that were there, what compression saved) does not count: this is about the links.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// if let Some(efficiency) = transfer.finish().await?.efficiency() {
+    ///     println!("{:.1} % of what the links can carry", efficiency * 100.0);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn efficiency(&self) -> Option<f64> {
         let moved = self.wire_bytes.min(self.size.saturating_sub(self.resumed_bytes));
         let expected = self.expected.filter(|rate| rate.0 > 0 && moved > 0)?;

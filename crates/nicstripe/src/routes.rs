@@ -9,6 +9,13 @@ pub use crate::path_routes::{RouteFacts, RouteKeeper, needs_route};
 
 /// Returns our routes (protocol 83) in the kernel's table, each with the processes that still want it; `None` where the record of
 /// that may not be read.
+///
+/// ```no_run
+/// for (route, owners) in nicstripe::routes::list("/var/lib/backup-tool".as_ref())? {
+///     println!("{} of {owners:?}", route.destination);
+/// }
+/// # Ok::<(), nicstripe::routes::RouteError>(())
+/// ```
 #[expect(clippy::type_complexity, reason = "a list of pairs")]
 pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, RouteError> {
     let routes = Routes::open(state_dir)?;
@@ -22,6 +29,12 @@ pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, Rout
 /// Removes those of our routes that no living process wants; returns them.
 ///
 /// Where this process may not, the helper is asked (`nicstripe-routes`, which may have been given the right).
+///
+/// ```no_run
+/// let removed = nicstripe::routes::clean("/var/lib/backup-tool".as_ref())?;
+/// println!("{} routes removed", removed.len());
+/// # Ok::<(), nicstripe::routes::RouteError>(())
+/// ```
 pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
     let routes = Routes::open(state_dir)?;
     match routes.clean() {

@@ -12,6 +12,12 @@ use super::report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict};
 /// Only like is compared with like: where links, packets, directions or the version of the document are others, that is what it says, and
 /// a baseline of which no such load was measured is a spread of no repeats. See `nicstripe_proto::bench::compare` for what is chance. A line
 /// that has become slower, other buffers or connections and other machines are no obstacle: what they change is what a comparison is for.
+///
+/// ```
+/// # fn example(now: &nicstripe::BenchReport, before: &nicstripe::BenchReport) {
+/// println!("{:?}", nicstripe::bench::compare(now, before).verdict);
+/// # }
+/// ```
 pub fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
     let phase = common_phase(report, baseline);
     let rates = |report: &BenchReport| phase.map(|phase| totals(report, phase)).unwrap_or_default();

@@ -47,21 +47,59 @@ impl Bench {
     }
 
     /// Returns the next event, or `None` when the bench has ended. Cancel safe. Events that nobody takes are dropped, beyond the first 4096.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut bench = client.bench(nicstripe::BenchPlan::default());
+    /// while let Some(event) = bench.next_event().await {
+    ///     println!("{event:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn next_event(&mut self) -> Option<BenchEvent> {
         self.events.recv().await
     }
 
     /// Ends it early; the report has what was measured until then.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let bench = client.bench(nicstripe::BenchPlan::default());
+    /// bench.stop();
+    /// println!("{:?}", bench.finish().await.map(|report| report.summary.sentence));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
     /// A handle that ends it, for another task.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let bench = client.bench(nicstripe::BenchPlan::default());
+    /// let stop = bench.stop_token();
+    /// let report = tokio::spawn(bench.finish());
+    /// stop.cancel();
+    /// println!("{:?}", report.await?.map(|report| report.summary.sentence));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
     }
 
     /// Waits for its end.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let report = client.bench(nicstripe::BenchPlan::default()).finish().await?;
+    /// println!("{}", report.summary.sentence);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

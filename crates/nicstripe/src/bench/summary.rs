@@ -17,11 +17,24 @@ use super::{
 ///
 /// Of phases that were not measured there is nothing in it. The sentence is about [`Phase::Together`], or the next that was measured of
 /// reverse, both and alone; as nothing is known of the machines, it calls them client and daemon. [`conclude`] knows more.
+///
+/// ```
+/// # fn example(report: &nicstripe::BenchReport) {
+/// println!("{}", nicstripe::bench::summarise(&report.links, &report.runs).sentence);
+/// # }
+/// ```
 pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
     Measured { links, runs, hosts: None, socket_buffer_bytes: None }.summary()
 }
 
 /// Completes a report: names what holds back each flow of each run, and writes the summary. May be done again when there are more runs.
+///
+/// ```
+/// # fn example(report: &mut nicstripe::BenchReport) {
+/// nicstripe::bench::conclude(report);
+/// println!("{}", report.summary.sentence);
+/// # }
+/// ```
 pub fn conclude(report: &mut BenchReport) {
     let measured = Measured {
         links: &report.links,

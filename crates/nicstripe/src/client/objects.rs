@@ -301,6 +301,16 @@ pub struct Entries {
 impl Entries {
     /// Returns the next entry, `None` after the last. Cancel safe.
     ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut entries = client.entries(None);
+    /// while let Some(entry) = entries.next().await? {
+    ///     println!("{:?} {}", entry.stat.kind, entry.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As of [`Client::list`]; asked again it goes on where it was.

@@ -61,12 +61,32 @@ impl ObjectReader {
     }
 
     /// Bytes of the file, as it was opened.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let object = client.open(&nicstripe::Name::parse(b"disk.img")?).await?;
+    /// println!("{} bytes", object.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[expect(clippy::len_without_is_empty, reason = "it is a file, not a collection")]
     pub fn len(&self) -> u64 {
         self.len
     }
 
     /// Where the next read begins, in bytes.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use tokio::io::{AsyncReadExt, AsyncSeekExt};
+    /// let mut object = client.open(&nicstripe::Name::parse(b"disk.img")?).await?;
+    /// object.seek(std::io::SeekFrom::End(-512)).await?;
+    /// let mut last = [0; 512];
+    /// object.read_exact(&mut last).await?;
+    /// assert_eq!(object.position(), object.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn position(&self) -> u64 {
         self.position
     }

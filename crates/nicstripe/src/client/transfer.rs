@@ -48,6 +48,20 @@ impl Transfer {
     }
 
     /// Returns the next event, or `None` when the transfer has ended. Cancel safe.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Event};
+    /// let mut transfer = client.put("disk.img".as_ref(), None, CopyOptions::default());
+    /// while let Some(event) = transfer.next_event().await {
+    ///     if let Event::Progress(progress) = event {
+    ///         println!("{} of {} bytes", progress.bytes, progress.size);
+    ///     }
+    /// }
+    /// transfer.finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn next_event(&mut self) -> Option<Event> {
         self.events.recv().await
     }
@@ -70,16 +84,48 @@ impl Transfer {
     }
 
     /// Interrupts it: what was written becomes durable, so that a rerun goes on from there.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// transfer.cancel();
+    /// match transfer.finish().await {
+    ///     Err(error) if error.is_resumable() => println!("to be continued"),
+    ///     ended => println!("{:?}", ended.map(|report| report.size)),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
 
     /// A handle that interrupts it, for another task.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// let cancel = transfer.cancel_token();
+    /// let ended = tokio::spawn(transfer.finish());
+    /// cancel.cancel();
+    /// println!("{:?}", ended.await?.map(|report| report.size));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel_token(&self) -> CancellationToken {
         self.cancel.clone()
     }
 
     /// Waits for its end: `Ok` means that the whole file is durable at the receiver under its name.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transfer = client.put("disk.img".as_ref(), None, nicstripe::CopyOptions::default());
+    /// let report = transfer.finish().await?;
+    /// println!("{} bytes in {:?}", report.size, report.elapsed);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn finish(mut self) -> Result<Report, Error> {
         self.events.close();
         poll_fn(|cx| self.poll_end(cx)).await

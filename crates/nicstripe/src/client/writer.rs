@@ -42,6 +42,17 @@ impl ObjectWriter {
     ///
     /// Dropped before it returns, the file has its name and is whole, or is not there.
     ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{CopyOptions, Name};
+    /// use tokio::io::AsyncWriteExt;
+    /// let mut object = client.create(&Name::parse(b"log")?, CopyOptions::default());
+    /// object.write_all(b"one line\n").await?;
+    /// assert_eq!(object.finish().await?.size, 9);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Nothing has been left under the name: it exists ([`FailCode::Exists`](crate::FailCode::Exists)), the peer may not write, the disk is
@@ -55,11 +66,29 @@ impl ObjectWriter {
     }
 
     /// Returns the next event of the transfer, as [`Transfer::next_event`]. Cancel safe.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut object = client.create(&nicstripe::Name::parse(b"log")?, nicstripe::CopyOptions::default());
+    /// if let Some(nicstripe::Event::Connected { name, .. }) = object.next_event().await {
+    ///     println!("connected to {}", name.unwrap_or_default());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn next_event(&mut self) -> Option<Event> {
         self.transfer.next_event().await
     }
 
     /// How far it is: what has arrived at the daemon.
+    ///
+    /// ```no_run
+    /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let object = client.create(&nicstripe::Name::parse(b"log")?, nicstripe::CopyOptions::default());
+    /// println!("{} bytes have arrived", object.progress().bytes);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn progress(&self) -> Progress {
         self.transfer.progress()
     }

@@ -86,6 +86,17 @@ type Asked = Arc<Mutex<Vec<String>>>;
 impl Search {
     /// Begins to ask, on interfaces that get carrier or address later as soon as they have both. To be called within a tokio runtime.
     ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use nicstripe::{discovery::{Search, SearchOptions}, trust::{Identity, Peers}};
+    /// let mut search = Search::start(&Identity::generate()?, &Peers::default(), SearchOptions::default())?;
+    /// while let Some(heard) = search.next().await {
+    ///     println!("{heard:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Link`] for a named interface that does not exist or is the loopback.
@@ -149,6 +160,16 @@ impl Search {
 }
 
 /// Searches for as long as the options say, and returns who was heard: by name, then key, then cable.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use nicstripe::{discovery::{SearchOptions, discover}, trust::{Identity, Peers}};
+/// for heard in discover(&Identity::generate()?, &Peers::default(), SearchOptions::default()).await? {
+///     println!("{heard:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 ///

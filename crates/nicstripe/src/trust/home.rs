@@ -15,17 +15,33 @@ pub struct Home {
 
 impl Home {
     /// Uses one folder for both.
+    ///
+    /// ```
+    /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
+    /// assert_eq!(home.peers_file(), std::path::Path::new("/etc/backup-tool/peers"));
+    /// ```
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         let config = folder.into();
         Self { state: config.clone(), config }
     }
 
     /// Uses a folder for each.
+    ///
+    /// ```
+    /// let home = nicstripe::trust::Home::new("/etc/backup-tool", "/var/lib/backup-tool");
+    /// assert_eq!(home.state(), std::path::Path::new("/var/lib/backup-tool"));
+    /// ```
     pub fn new(config: impl Into<PathBuf>, state: impl Into<PathBuf>) -> Self {
         Self { config: config.into(), state: state.into() }
     }
 
     /// Finds the user's folders by the process's environment; see [`Home::from_vars`].
+    ///
+    /// ```no_run
+    /// let home = nicstripe::trust::Home::from_env()?;
+    /// println!("{}", home.config().display());
+    /// # Ok::<(), nicstripe::trust::HomeError>(())
+    /// ```
     pub fn from_env() -> Result<Self, HomeError> {
         Self::from_vars(|name| env::var_os(name))
     }
@@ -35,6 +51,12 @@ impl Home {
     /// `NICSTRIPE_HOME` is both folders. Without it they are `nicstripe` in `XDG_CONFIG_HOME` and `XDG_STATE_HOME`, which default to `.config`
     /// and `.local/state` in `HOME`. An empty variable counts as unset; a relative `XDG_*` is ignored, as its specification asks; a relative
     /// `NICSTRIPE_HOME` or `HOME` is an error, since the folder would change with the working directory.
+    ///
+    /// ```
+    /// let home = nicstripe::trust::Home::from_vars(|name| (name == "NICSTRIPE_HOME").then(|| "/etc/backup-tool".into()))?;
+    /// assert_eq!(home.config(), std::path::Path::new("/etc/backup-tool"));
+    /// # Ok::<(), nicstripe::trust::HomeError>(())
+    /// ```
     pub fn from_vars(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, HomeError> {
         let path = |name: &str| lookup(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let absolute = |variable: &'static str, path: PathBuf| match path.is_absolute() {
@@ -57,6 +79,11 @@ impl Home {
     /// Returns the folders of a daemon that serves the whole machine, `/etc/nicstripe` and `/var/lib/nicstripe`, if the first exists.
     ///
     /// For processes of root that were given no `NICSTRIPE_HOME`; who calls decides that.
+    ///
+    /// ```no_run
+    /// let home = nicstripe::trust::Home::system().map_or_else(nicstripe::trust::Home::from_env, Ok)?;
+    /// # Ok::<(), nicstripe::trust::HomeError>(())
+    /// ```
     pub fn system() -> Option<Self> {
         let config = Path::new("/etc").join(NAME);
         config.is_dir().then(|| Self::new(config, Path::new("/var/lib").join(NAME)))
@@ -73,6 +100,11 @@ impl Home {
     }
 
     /// Returns where this machine's key pair is; for [`Identity`](super::Identity).
+    ///
+    /// ```
+    /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
+    /// assert_eq!(home.identity_file(), std::path::Path::new("/etc/backup-tool/identity"));
+    /// ```
     pub fn identity_file(&self) -> PathBuf {
         self.config.join("identity")
     }

@@ -28,6 +28,12 @@ pub struct Identity {
 
 impl Identity {
     /// Makes a key pair that exists in memory only, for instance for a session over ssh.
+    ///
+    /// ```
+    /// let identity = nicstripe::trust::Identity::generate()?;
+    /// println!("{}", identity.public_key());
+    /// # Ok::<(), nicstripe::trust::IdentityError>(())
+    /// ```
     pub fn generate() -> Result<Self, IdentityError> {
         let der = Secret(new_key()?);
         Self::from_der(&der.0, Path::new("(new)"))
@@ -37,6 +43,11 @@ impl Identity {
     ///
     /// Errors: there is no such file, it is not a regular file (a symlink counts as what it points to), group or others may read or write
     /// it, or it holds something else.
+    ///
+    /// ```no_run
+    /// let identity = nicstripe::trust::Identity::load("/etc/backup-tool/identity".as_ref())?;
+    /// # Ok::<(), nicstripe::trust::IdentityError>(())
+    /// ```
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let text = Secret(file::read_private(path, MAX_FILE)?);
         let malformed = || IdentityError::Malformed { path: path.to_owned() };
@@ -49,6 +60,12 @@ impl Identity {
     ///
     /// A new file appears whole, durable and with mode 0600 or not at all; folders that are missing are made with mode 0700. Of two processes
     /// that do this at once both get the same key. Errors are those of [`Identity::load`] and of writing.
+    ///
+    /// ```no_run
+    /// let identity = nicstripe::trust::Identity::load_or_create("/etc/backup-tool/identity".as_ref())?;
+    /// println!("{}", identity.public_key());
+    /// # Ok::<(), nicstripe::trust::IdentityError>(())
+    /// ```
     pub fn load_or_create(path: &Path) -> Result<Self, IdentityError> {
         match Self::load(path) {
             Err(IdentityError::File(error)) if error.is_missing() => {}
@@ -64,6 +81,12 @@ impl Identity {
     }
 
     /// Returns the public half.
+    ///
+    /// ```
+    /// let identity = nicstripe::trust::Identity::generate()?;
+    /// println!("{}", identity.public_key().fingerprint());
+    /// # Ok::<(), nicstripe::trust::IdentityError>(())
+    /// ```
     pub fn public_key(&self) -> PublicKey {
         self.public
     }

@@ -30,6 +30,10 @@ impl PublicKey {
     ///
     /// 72 bits: enough to tell one's own machines apart at a glance and to compare over the telephone; not a substitute for the whole key,
     /// which is what files hold and what is compared. Of the alphabet, `+` and `/` are written `_` and `.` so that the groups stay words.
+    ///
+    /// ```
+    /// assert_eq!(nicstripe::trust::PublicKey::from_bytes([7; 32]).fingerprint(), "BwcH-BwcH-BwcH");
+    /// ```
     pub fn fingerprint(&self) -> String {
         let text = STANDARD.encode(&self.0[..9]).replace('+', "_").replace('/', ".");
         format!("{}-{}-{}", &text[..4], &text[4..8], &text[8..])
@@ -91,6 +95,12 @@ pub struct PublicLine {
 
 impl PublicLine {
     /// Joins a key and a comment; control characters and bidirectional overrides in it become `_`, and what exceeds 255 bytes is cut.
+    ///
+    /// ```
+    /// use nicstripe::trust::{PublicKey, PublicLine};
+    /// let line = PublicLine::new(PublicKey::from_bytes([7; 32]), "laptop");
+    /// assert_eq!(line.to_string(), "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop");
+    /// ```
     pub fn new(key: PublicKey, comment: &str) -> Self {
         let clean: String = comment.trim().chars().map(|c| if is_hidden(c) { '_' } else { c }).collect();
         let end = (0..=MAX_COMMENT.min(clean.len())).rev().find(|end| clean.is_char_boundary(*end)).unwrap_or(0);
@@ -99,6 +109,12 @@ impl PublicLine {
     }
 
     /// Makes the comment `user@host` from the user's name, if known, and this machine's host name.
+    ///
+    /// ```
+    /// use nicstripe::trust::{PublicKey, PublicLine};
+    /// let line = PublicLine::with_host_name(PublicKey::from_bytes([7; 32]), Some("me"));
+    /// println!("{line}");
+    /// ```
     #[cfg(unix)]
     pub fn with_host_name(key: PublicKey, user: Option<&str>) -> Self {
         let system = rustix::system::uname();

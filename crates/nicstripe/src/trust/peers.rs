@@ -43,6 +43,12 @@ impl Peers {
     /// Reads the file; one that does not exist is empty.
     ///
     /// Errors: the file cannot be read, is not a regular file, others could change it, or a line cannot be read.
+    ///
+    /// ```no_run
+    /// let peers = nicstripe::trust::Peers::load("/etc/backup-tool/peers".as_ref())?;
+    /// println!("{} are trusted", peers.iter().count());
+    /// # Ok::<(), nicstripe::trust::PeersError>(())
+    /// ```
     pub fn load(path: &Path) -> Result<Self, PeersError> {
         let bytes = match file::read_guarded(path, MAX_FILE) {
             Ok(bytes) => bytes,
@@ -56,6 +62,13 @@ impl Peers {
     ///
     /// Others that edit the same file wait (a lock on its folder, which is made if need be). At each moment, also after a crash, the old or
     /// the new file is there whole, with mode 0600. If `change` fails the file stays as it is.
+    ///
+    /// ```no_run
+    /// use nicstripe::trust::{Peers, PublicLine};
+    /// let line: PublicLine = "nicstripe-ed25519 BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= laptop".parse()?;
+    /// Peers::edit("/etc/backup-tool/peers".as_ref(), |peers| peers.add(&line, None))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn edit<T>(path: &Path, change: impl FnOnce(&mut Self) -> Result<T, PeersError>) -> Result<T, PeersError> {
         let _lock = file::lock_folder_of(path)?;
         let mut peers = Self::load(path)?;
@@ -87,6 +100,17 @@ impl Peers {
     ///
     /// The name is the one given, else the line's comment if that is one word (and the key has none yet). A key that is there already keeps
     /// its options. Errors: the name is no name, or another key has it.
+    ///
+    /// ```
+    /// use nicstripe::trust::{Peers, PublicKey, PublicLine};
+    /// let key = PublicKey::from_bytes([7; 32]);
+    /// let mut peers = Peers::default();
+    /// peers.add(&PublicLine::new(key, "laptop"), None)?;
+    /// assert!(peers.find(&key).is_some() && peers.by_name("laptop").is_some());
+    /// peers.remove("laptop")?;
+    /// assert!(peers.find(&key).is_none());
+    /// # Ok::<(), nicstripe::trust::PeersError>(())
+    /// ```
     pub fn add(&mut self, line: &PublicLine, name: Option<&str>) -> Result<Added, PeersError> {
         let given = name.map(str::parse).transpose().map_err(PeersError::Value)?;
         let index = self.index_of(&line.key);
@@ -115,6 +139,15 @@ impl Peers {
     /// Replaces what a peer may do here.
     ///
     /// Errors: no line has this key, or the root is not an absolute path that can be written as text.
+    ///
+    /// ```
+    /// use nicstripe::trust::{Access, PeerOptions, Peers, PublicKey, PublicLine};
+    /// let key = PublicKey::from_bytes([7; 32]);
+    /// let mut peers = Peers::default();
+    /// peers.add(&PublicLine::new(key, "laptop"), None)?;
+    /// peers.set_options(&key, PeerOptions { access: Access::AppendOnly, ..PeerOptions::default() })?;
+    /// # Ok::<(), nicstripe::trust::PeersError>(())
+    /// ```
     pub fn set_options(&mut self, key: &PublicKey, options: PeerOptions) -> Result<(), PeersError> {
         let unknown = || PeersError::Unknown { text: key.to_string() };
         // What was not made from text may not come back from text, and would then spoil the file.

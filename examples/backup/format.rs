@@ -1,0 +1,95 @@
+//! What the files of a repository say, as CBOR.
+
+use std::{collections::HashMap, ops::Range};
+
+use minicbor::{Decode, Encode};
+
+use crate::Result;
+
+/// The BLAKE3 of a chunk, or of a file of the repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(transparent)]
+pub(crate) struct Hash(
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    [u8; 32],
+);
+
+impl Hash {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// The one that a file's name says.
+    pub(crate) fn named(hex: &[u8]) -> Result<Self> {
+        Ok(Self(*blake3::Hash::from_hex(hex)?.as_bytes()))
+    }
+
+    pub(crate) fn hex(&self) -> String {
+        blake3::Hash::from_bytes(self.0).to_hex().to_string()
+    }
+}
+
+/// What one backup has added: packs, and the chunks in each, in their order and with their lengths.
+#[derive(Debug, Default, Encode, Decode)]
+pub(crate) struct Index {
+    #[n(0)]
+    pub(crate) packs: Vec<(Hash, Vec<(Hash, u32)>)>,
+}
+
+/// One backup.
+#[derive(Debug, Encode, Decode)]
+pub(crate) struct Snapshot {
+    /// When it began, in milliseconds since 1970.
+    #[n(0)]
+    pub(crate) time: u64,
+    #[n(1)]
+    pub(crate) files: u64,
+    #[n(2)]
+    pub(crate) bytes: u64,
+    /// Chunks of the manifest: a [`Node`] after the other, each directory before what is in it.
+    #[n(3)]
+    pub(crate) manifest: Vec<Hash>,
+}
+
+/// Something in the folder.
+#[derive(Debug, Encode, Decode)]
+pub(crate) struct Node {
+    /// Relative to the folder, which is the empty path.
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub(crate) path: Vec<u8>,
+    #[n(1)]
+    pub(crate) mode: u32,
+    /// Seconds and nanoseconds.
+    #[n(2)]
+    pub(crate) modified: (i64, i64),
+    #[n(3)]
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Encode, Decode)]
+pub(crate) enum Kind {
+    #[n(0)]
+    Dir,
+    #[n(1)]
+    File(#[n(0)] Vec<Hash>),
+    #[n(2)]
+    Link(#[cbor(n(0), with = "minicbor::bytes")] Vec<u8>),
+}
+
+/// Where a chunk is.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) pack: Hash,
+    pub(crate) bytes: Range<u64>,
+}
+
+/// Where every chunk is: some 130 bytes of memory each, of half a megabyte of files.
+pub(crate) type Places = HashMap<Hash, Place>;
+
+impl Node {
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &Hash> {
+        let Kind::File(chunks) = &self.kind else { return [].iter() };
+        chunks.iter()
+    }
+}

@@ -1,0 +1,137 @@
+//! A small incremental backup tool: files are cut into chunks where their content says so, and only chunks that the daemon lacks are sent.
+//!
+//! ```text
+//! cargo run --release --example backup -- init HOST:DIR
+//! cargo run --release --example backup -- backup HOST:DIR FOLDER
+//! cargo run --release --example backup -- list HOST:DIR
+//! cargo run --release --example backup -- restore HOST:DIR latest FOLDER
+//! cargo run --release --example backup -- check HOST:DIR
+//! ```
+//!
+//! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`. What is in a repository:
+//!
+//! - `packs/`: chunks, one after the other, some 16 MiB of them a file;
+//! - `indexes/`: of each backup one, which says what is in the packs that it has added;
+//! - `snapshots/`: of each backup one, with the chunks of its manifest: the list of all files and their chunks, which is cut and packed as the
+//!   files are;
+//! - `config`: that this is a repository.
+//!
+//! Each file is named by the BLAKE3 of its bytes, has its name only when it is whole and durable, and is never changed. Packs are written first,
+//! then the index, then the snapshot: a backup that is killed leaves packs that nobody knows, and the next one, which makes the same packs of
+//! the same files, finds them there. Nothing here is encrypted at the daemon, and hard links, extended attributes and owners are not kept.
+
+mod content;
+mod format;
+mod packer;
+mod repo;
+mod restore;
+
+use std::{
+    error::Error,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use clap::{Parser, Subcommand};
+use nicstripe::{
+    Client, DEFAULT_PORT, LinkRequest, Name,
+    trust::{Home, Identity, Peers},
+};
+
+use crate::repo::Repo;
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// Backs up folders to a daemon, incrementally.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// The daemon's TCP port.
+    #[arg(long, global = true, default_value_t = DEFAULT_PORT)]
+    port: u16,
+    /// Uses this link, LOCAL[=REMOTE], and only those that are named; may be given more than once.
+    #[arg(long = "link", global = true)]
+    links: Vec<LinkRequest>,
+    /// Bytes of a pack, about.
+    #[arg(long, global = true, default_value_t = 16 << 20, value_parser = clap::value_parser!(u32).range(1 << 16..1 << 30))]
+    pack_size: u32,
+}
+
+/// What is done with which repository, `HOST:DIR`.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Makes a repository.
+    Init { repo: String },
+    /// Backs up a folder.
+    Backup { repo: String, folder: PathBuf },
+    /// Restores a snapshot, `latest` or the beginning of its name, as a new folder.
+    Restore { repo: String, snapshot: String, folder: PathBuf },
+    /// Lists the snapshots.
+    List { repo: String },
+    /// Says whether all that the snapshots need is there, and with --read-data whether it is what it was.
+    Check {
+        repo: String,
+        #[arg(long)]
+        read_data: bool,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", nicstripe::chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<()> {
+    let (Command::Init { repo }
+    | Command::Backup { repo, .. }
+    | Command::Restore { repo, .. }
+    | Command::List { repo }
+    | Command::Check { repo, .. }) = &args.command;
+    let (host, dir) = repo.split_once(':').ok_or("a repository is HOST:DIR")?;
+    let dir = Name::parse(dir.as_bytes())?;
+    let home = Home::from_env()?;
+    let client = Client::builder()
+        .identity(Identity::load_or_create(&home.identity_file())?)
+        .peers(Peers::load(&home.peers_file())?)
+        .port(args.port)
+        .links(args.links)
+        .connect(host)
+        .await?;
+    let repo = Repo { client, dir };
+    match args.command {
+        Command::Init { .. } => repo.init().await?,
+        Command::Backup { folder, .. } => repo.backup(folder, args.pack_size as usize).await?,
+        Command::Restore { snapshot, folder, .. } => repo.restore(&snapshot, folder).await?,
+        Command::List { .. } => repo.list().await?,
+        Command::Check { read_data, .. } => repo.check(read_data).await?,
+    }
+    repo.client.close().await;
+    Ok(())
+}
+
+/// Makes a call until it succeeds, fails for good, or has failed for too long. A link that is lost needs none of this; a daemon that is
+/// restarted does.
+async fn retried<T, F: Future<Output = Result<T, nicstripe::Error>>>(call: impl Fn() -> F) -> Result<T, nicstripe::Error> {
+    let mut since = None;
+    loop {
+        match call().await {
+            Err(error) if error.is_retryable() && since.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
+                eprintln!("again: {}", nicstripe::chain(&error));
+                tokio::time::sleep(PAUSE).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+/// How long a daemon may be away, and the pause between attempts.
+const PATIENCE: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_millis(500);

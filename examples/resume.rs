@@ -1,0 +1,48 @@
+//! Interrupts a copy in its middle, and goes on where it was: in this program, or in the next that copies the same file.
+//!
+//! ```text
+//! cargo run --example resume -- FILE HOST [PORT]
+//! ```
+//!
+//! What has arrived is durable at the daemon beside the name that the file will have. A copy that is started again sends what is missing, also
+//! after a crash of either machine; nothing has to be kept here for it.
+
+use std::{error::Error, path::PathBuf, time::Duration};
+
+use nicstripe::{
+    BitRate, Client, CopyOptions, DEFAULT_PORT,
+    trust::{Home, Identity, Peers},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(file), Some(host)) = (arguments.next().map(PathBuf::from), arguments.next()) else {
+        return Err("usage: resume FILE HOST [PORT]".into());
+    };
+    let port = arguments.next().map_or(Ok(DEFAULT_PORT), |port| port.parse())?;
+    let home = Home::from_env()?;
+    let builder =
+        Client::builder().identity(Identity::load_or_create(&home.identity_file())?).peers(Peers::load(&home.peers_file())?).port(port);
+
+    // As slow as a disk, so that there is a middle to interrupt it in.
+    let client = builder.clone().bandwidth(Some(BitRate(400_000_000))).connect(&host).await?;
+    let transfer = client.put(&file, None, CopyOptions::default());
+    while transfer.progress().bytes == 0 || transfer.progress().bytes < transfer.progress().size / 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Dropping it would do the same; this waits until what has arrived is durable.
+    transfer.cancel();
+    match transfer.finish().await {
+        Err(error) if error.is_resumable() => println!("interrupted: {error}"),
+        Err(error) => return Err(error.into()),
+        Ok(_) => println!("it was faster"),
+    }
+    client.close().await;
+
+    let client = builder.connect(&host).await?;
+    let report = client.put(&file, None, CopyOptions { replace: true, ..CopyOptions::default() }).finish().await?;
+    println!("{} of {} bytes were there", report.resumed_bytes, report.size);
+    client.close().await;
+    Ok(())
+}

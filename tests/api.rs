@@ -1,0 +1,76 @@
+//! The library has the public items that `docs/api/nicstripe.txt` lists, one a line, and no others.
+//!
+//! Run by `cargo test --test api`; with `NICSTRIPE_API=write` it writes the list. What rustdoc says for programs is in a format of its
+//! own, whose version comes with the toolchain: where it is another than the reader's, the test is listed as ignored, with the reason.
+#![allow(clippy::unwrap_used)]
+#![forbid(unsafe_code)]
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+/// Version of rustdoc's format that the crate `public-api` reads.
+const FORMAT: u64 = 57;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let trial = Trial::ignorable_test("the_public_items_of_the_library_are_those_of_the_list", compare);
+    libtest_mimic::run(&arguments, vec![trial]).exit();
+}
+
+fn compare() -> Result<Completion, Failed> {
+    let path = document()?;
+    let text = fs::read_to_string(&path)?;
+    let format = serde_json::from_str::<serde_json::Value>(&text)?["format_version"].as_u64();
+    if format != Some(FORMAT) {
+        return Ok(Completion::ignored_with(format!("rustdoc writes format {format:?}, and {FORMAT} is what is read")));
+    }
+    let api =
+        public_api::Builder::from_rustdoc_json(path).omit_blanket_impls(true).omit_auto_trait_impls(true).omit_auto_derived_impls(true);
+    let found = api.build()?.to_string();
+    let listed = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/api/nicstripe.txt");
+    if std::env::var_os("NICSTRIPE_API").is_some_and(|what| what == "write") {
+        fs::write(&listed, found)?;
+        return Ok(Completion::Completed);
+    }
+    let expected = fs::read_to_string(&listed)?;
+    let only_in = |one: &str, other: &str, mark: &str| {
+        let lines = one.lines().filter(|line| !other.lines().any(|same| same == *line));
+        lines.map(|line| format!("{mark} {line}\n")).collect::<String>()
+    };
+    let differences = only_in(&expected, &found, "-") + &only_in(&found, &expected, "+");
+    if differences.is_empty() {
+        return Ok(Completion::Completed);
+    }
+    Err(format!("the public items have changed; NICSTRIPE_API=write lists them anew:\n{differences}").into())
+}
+
+/// Has the library documented for programs, and returns where that is.
+///
+/// Only rustdoc itself is told that it may do what is not stable: if cargo were, it would build everything anew.
+fn document() -> Result<PathBuf, Failed> {
+    let folder = tempfile::tempdir()?;
+    let rustdoc = folder.path().join("rustdoc");
+    fs::write(&rustdoc, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec \"${NICSTRIPE_RUSTDOC:-rustdoc}\" \"$@\"\n")?;
+    fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["rustdoc", "--locked", "--quiet", "-p", "nicstripe", "--lib", "--manifest-path"]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
+    command.args(["--", "-Z", "unstable-options", "--output-format", "json", "--cap-lints", "allow"]);
+    if let Some(given) = std::env::var_os("RUSTDOC") {
+        command.env("NICSTRIPE_RUSTDOC", given);
+    }
+    let output = command.env("RUSTDOC", &rustdoc).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    // Of this test: TARGET/PROFILE/deps/api-HASH.
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(3).ok_or("the test is in no target directory")?;
+    Ok(target.join("doc/nicstripe.json"))
+}
