@@ -105,6 +105,7 @@ impl Trunk {
 
     /// Sends what is due, as long as the session takes it.
     pub(crate) async fn pump(self: Arc<Self>, mut giver: Giver) {
+        let _guard = EndAtDrop(&self);
         let room = giver.room();
         self.lock().under_way = Some(Arc::new(move || !room.is_free()));
         loop {
@@ -269,6 +270,15 @@ impl Trunk {
             state.tunnels.close(conn);
             state.users.remove(&conn);
         });
+    }
+}
+
+/// Ends a trunk for which nobody sends any more, whatever the reason: nobody shall wait for ever.
+struct EndAtDrop<'a>(&'a Trunk);
+
+impl Drop for EndAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

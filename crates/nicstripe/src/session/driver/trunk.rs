@@ -90,3 +90,31 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nicstripe_proto::TransferId;
+    use tokio::{sync::mpsc, time::timeout};
+
+    use crate::{
+        error::Error,
+        file::BufferPool,
+        session::live::{Giver, Room},
+        tunnel::Trunk,
+    };
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_trunk_hears_that_nobody_sends_for_it_any_more() {
+        let trunk = Trunk::of_client();
+        let (inputs, _session) = mpsc::channel(1);
+        let pump = tokio::spawn(trunk.clone().pump(Giver::new(TransferId(1), inputs, BufferPool::default(), Room::new(1))));
+        let waiting = tokio::spawn(async move { trunk.open("peer", "127.0.0.1:1").await });
+        tokio::task::yield_now().await;
+        // As a fault in it does.
+        pump.abort();
+        let opened = timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap();
+        assert!(matches!(opened, Err(Error::Ended { .. })), "{opened:?}");
+    }
+}
