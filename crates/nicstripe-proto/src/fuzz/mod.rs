@@ -15,7 +15,7 @@ pub use self::{
     disk::{extents, journal},
     hostile::session,
     pair::sessions,
-    tunnels::tunnels,
+    tunnels::{trunk, tunnels},
     wire::{discovery, frames, greetings, messages, names, parcels},
 };
 

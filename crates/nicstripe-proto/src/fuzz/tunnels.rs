@@ -6,13 +6,22 @@ use crate::{
     tunnel::{ConnId, MOST_WINDOW, Record, RecordReader, RecordWriter, TargetRefusal, TunnelEvent, Tunnels},
 };
 
-/// A parcel of tunnels as bytes, then a life among connections: records of a hostile peer, and what programs here do meanwhile.
+/// A parcel of a trunk: what is read is laid out again as it was.
+pub fn trunk(data: &[u8]) {
+    let mut again = vec![0; data.len()];
+    let mut writer = RecordWriter::new(&mut again);
+    for record in RecordReader::new(data).map_while(Result::ok) {
+        assert!(writer.push(&record));
+    }
+    let len = writer.len();
+    assert!(data.starts_with(&again[..len]), "a record was read that would be laid out in another way");
+}
+
+/// A life among connections: records of a hostile peer, and what programs here do meanwhile.
 ///
-/// What is read is laid out again as it was. What an end holds adds up and stays within its bounds, whatever is said, and when the trunk
-/// ends and all have let go, nothing is left.
+/// What an end holds adds up and stays within its bounds, whatever is said, and when the trunk ends and all have let go, nothing is left.
 pub fn tunnels(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
-    read_again(rest);
     let role = if first & 1 == 0 { Role::Daemon } else { Role::Client };
     let (mut end, mut tape) = (Tunnels::new(role), Tape::new(rest));
     while !tape.is_empty() {
@@ -29,16 +38,6 @@ pub fn tunnels(data: &[u8]) {
 
 /// Connections with these numbers have users; others are refused at once.
 const MOST_KNOWN: u32 = 1024;
-
-fn read_again(bytes: &[u8]) {
-    let mut again = vec![0; bytes.len()];
-    let mut writer = RecordWriter::new(&mut again);
-    for record in RecordReader::new(bytes).map_while(Result::ok) {
-        assert!(writer.push(&record));
-    }
-    let len = writer.len();
-    assert!(bytes.starts_with(&again[..len]), "a record was read that would be laid out in another way");
-}
 
 /// Does one thing; nothing where the peer has broken the rules.
 fn step(end: &mut Tunnels, tape: &mut Tape<'_>) -> Option<()> {
