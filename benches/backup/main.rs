@@ -1,0 +1,166 @@
+//! The backup tool of `examples/` at the size of a real tree: what a second backup sends, what comes back, and what kills leave.
+//!
+//! `cargo bench --bench backup -- --size 5G --kills 50`
+//!
+//! Two hosts and two gigabit cables; files are in memory. A tree is backed up, one file in a hundred is written anew, it is backed up again,
+//! and restored. Then before each kill one file in a hundred is written anew, and the tool, or in each third round its daemon, is killed at
+//! a random moment of the backup that follows; after each the repository has to be whole, and a backup whose daemon was killed has to end
+//! well. At the end the last tree is restored from what all of that has left.
+//!
+//! Fails when anything is wrong, or when the second backup sends more than two parts in a hundred of the tree, by the cables' counters.
+#![forbid(unsafe_code)]
+
+#[path = "../bench_support/mod.rs"]
+mod bench_support;
+mod tree;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use bench_support::{
+    Cables, Contender, Measured, NICSTRIPE, Place, Process, Result, Stage, Table, circumstances, differences, parse_size, time_limit,
+};
+use clap::Args;
+use nicstripe_lab::{Host, LinkSpec};
+
+use self::tree::{Tree, random};
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// Bytes of the tree, in files of 1 MiB that repeat nowhere
+    #[arg(long, default_value = "5G", value_parser = parse_size)]
+    size: u64,
+
+    /// Kills
+    #[arg(long, default_value_t = 50)]
+    kills: u32,
+
+    /// Says when is killed
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
+}
+
+fn main() -> std::process::ExitCode {
+    bench_support::run(bench)
+}
+
+fn bench(arguments: Arguments) -> Result<()> {
+    build_example()?;
+    let rounds = 2 + u64::from(arguments.kills);
+    // The tree, what is backed up of it, and what is restored.
+    let place = Place::in_memory(3 * arguments.size + arguments.size * rounds / 100)?;
+    let tree = Tree::plant(&place.files(Host::A).join(SOURCE), arguments.size)?;
+    let mut bench =
+        Bench { stage: Stage::build(&Cables::of("2", [LinkSpec::gigabit(); 2]), &place, Contender::Nicstripe)?, place: &place, tree };
+    let mut table = Table::new(&["step", "s", "cables MiB", "% of the tree", "the tool says"]);
+    bench.step(&mut table, "init", &["init"])?;
+    bench.step(&mut table, "first backup", &["backup"])?;
+    bench.tree.change(1)?;
+    let second = bench.step(&mut table, "1 % changed, second backup", &["backup"])?;
+    bench.restore(&mut table, "restore")?;
+    let killed = bench.kill_often(&arguments, second.wall)?;
+    bench.step(&mut table, "backup after all kills", &["backup"])?;
+    bench.step(&mut table, "check --read-data", &["check", "--read-data"])?;
+    bench.restore(&mut table, "restore after all kills")?;
+    println!("\n{}", circumstances(&[Contender::Nicstripe]));
+    println!("{table}");
+    println!(
+        "{killed} of {} kills hit a backup that ran (--seed {}); the repository was whole after each.",
+        arguments.kills, arguments.seed
+    );
+    let share = second.wire_bytes() as f64 / arguments.size as f64;
+    if share > MOST_AFTER_CHANGE {
+        return Err(format!(
+            "the second backup sent {:.2} % of the tree, expected at most {:.0} %",
+            100.0 * share,
+            100.0 * MOST_AFTER_CHANGE
+        )
+        .into());
+    }
+    Ok(())
+}
+
+/// Two hosts, a repository at one, the tree at the other.
+struct Bench<'a> {
+    stage: Stage<'a>,
+    place: &'a Place,
+    tree: Tree,
+}
+
+impl Bench<'_> {
+    /// Runs the tool, and writes a line about it.
+    fn step(&self, table: &mut Table, name: &str, words: &[&str]) -> Result<Measured> {
+        let measured = self.stage.measure(self.tool(words), time_limit(4 * self.tree.size()))?;
+        let carried = measured.wire_bytes() as f64;
+        table.row([
+            name.to_owned(),
+            format!("{:.2}", measured.wall.as_secs_f64()),
+            format!("{:.1}", carried / f64::from(1 << 20)),
+            format!("{:.2}", 100.0 * carried / self.tree.size() as f64),
+            measured.output.lines().last().unwrap_or_default().split_once(": ").map_or("", |(_, said)| said).to_owned(),
+        ]);
+        eprintln!("{name}: {:.2} s", measured.wall.as_secs_f64());
+        Ok(measured)
+    }
+
+    /// Restores the last backup, compares it with the tree, and removes it.
+    fn restore(&self, table: &mut Table, name: &str) -> Result<()> {
+        let folder = self.place.base().join("restored");
+        self.step(table, name, &["restore", "latest", folder.to_str().ok_or("the folder's name is not UTF-8")?])?;
+        let found = differences(self.tree.root(), &folder)?;
+        std::fs::remove_dir_all(&folder)?;
+        if found.is_empty() { Ok(()) } else { Err(format!("what was restored is not what was backed up: {}", found.join("; ")).into()) }
+    }
+
+    /// Kills tool or daemon at random moments of backups, and has the repository checked after each; returns how many kills hit.
+    fn kill_often(&mut self, arguments: &Arguments, whole: Duration) -> Result<u32> {
+        let mut hits = 0;
+        for round in 0..arguments.kills {
+            let wrong = |error| format!("kill {round} of --seed {}: {error}", arguments.seed);
+            self.tree.change(round + 2)?;
+            let mut backup = Process::spawn(self.tool(&["backup"]), "backup", &self.place.logs())?;
+            let moment = whole.mul_f64(f64::from(random(arguments.seed, round) % 1000) / 1000.0);
+            hits += u32::from(!backup.has_ended_within(moment)?);
+            if round % 3 == 2 {
+                self.stage.restart_daemon()?;
+                backup.await_end(Instant::now() + time_limit(self.tree.size()))?;
+                backup.succeeded().map_err(wrong)?;
+            } else {
+                backup.kill()?;
+            }
+            self.stage.measure(self.tool(&["check"]), time_limit(self.tree.size())).map_err(wrong)?;
+        }
+        Ok(hits)
+    }
+
+    fn tool(&self, words: &[&str]) -> Command {
+        let mut command = self.stage.lab.command(Host::A, example());
+        command.env("NICSTRIPE_HOME", self.place.home(Host::A).config()).current_dir(self.place.files(Host::A));
+        command.arg(words[0]).arg(self.stage.remote("repository"));
+        command.args((words[0] == "backup").then_some(SOURCE)).args(&words[1..]);
+        command
+    }
+}
+
+/// `cargo bench` does not build what is in `examples/`.
+fn build_example() -> Result<()> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let mut cargo = Command::new(env!("CARGO"));
+    let status =
+        cargo.args(["build", "--quiet", "--release", "--locked", "--example", "backup", "--manifest-path"]).arg(manifest).status()?;
+    if status.success() { Ok(()) } else { Err("the example cannot be built".into()) }
+}
+
+/// Where cargo puts it.
+fn example() -> PathBuf {
+    Path::new(NICSTRIPE).with_file_name("examples").join("backup")
+}
+
+/// What is backed up, in the folder of host A.
+const SOURCE: &str = "source";
+
+/// Of the tree, when a hundredth of it has changed.
+const MOST_AFTER_CHANGE: f64 = 0.02;

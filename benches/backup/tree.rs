@@ -1,0 +1,59 @@
+//! The tree that is backed up, and how it changes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use blake3::Hasher;
+
+use crate::bench_support::{Result, Shape};
+
+/// A tree of files of 1 MiB.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: PathBuf,
+    shape: Shape,
+}
+
+impl Tree {
+    /// Makes it; `size` is cut to whole files.
+    pub(crate) fn plant(root: &Path, size: u64) -> Result<Self> {
+        let shape = Shape { files: (size / FILE).max(1), size: FILE, per_directory: 64 };
+        shape.plant(root)?;
+        Ok(Self { root: root.to_owned(), shape })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn size(&self) -> u64 {
+        self.shape.files * self.shape.size
+    }
+
+    /// Writes one file in a hundred anew, others for each number, with bytes that were nowhere before.
+    pub(crate) fn change(&self, number: u32) -> Result<()> {
+        let first = u64::from(number) % PART;
+        for index in (first..self.shape.files).step_by(PART as usize) {
+            let mut bytes = vec![0; self.shape.size as usize];
+            Hasher::new().update(&number.to_le_bytes()).update(&index.to_le_bytes()).finalize_xof().fill(&mut bytes);
+            fs::write(self.root.join(format!("{:04}/{index:07}", index / self.shape.per_directory)), bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// The same number for the same seed and round.
+pub(crate) fn random(seed: u32, round: u32) -> u32 {
+    let hash = blake3::hash(&[seed.to_le_bytes(), round.to_le_bytes()].concat());
+    let [a, b, c, d, ..] = *hash.as_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// Bytes of a file.
+const FILE: u64 = 1 << 20;
+
+/// One file in so many changes.
+const PART: u64 = 100;
