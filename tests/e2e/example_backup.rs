@@ -9,9 +9,8 @@ use std::{
 };
 
 use crate::{
-    examples::example,
     harness::{
-        Outcome, Process,
+        Outcome, Process, example,
         tree::{Aspects, Tree},
     },
     pair::{LINKS, Pair},

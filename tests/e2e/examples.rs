@@ -1,13 +1,9 @@
 //! Every program in `examples/` does what it says.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    sync::OnceLock,
-};
+use std::path::Path;
 
 use crate::{
-    harness::{Outcome, Process, content, digest},
+    harness::{Outcome, Process, content, digest, example},
     pair::{LINKS, Pair},
 };
 
@@ -93,24 +89,4 @@ fn run(pair: &Pair, name: &str, arguments: &[&str]) -> Outcome {
     let mut command = pair.client.command(example(name));
     command.args(arguments);
     Process::spawn(command).finish().expect(0)
-}
-
-/// Where cargo has put an example. What is older than this test may not have been built with it: cargo is asked once, then.
-pub(crate) fn example(name: &str) -> PathBuf {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    let path = Path::new(env!("CARGO_BIN_EXE_nicstripe")).with_file_name("examples").join(name);
-    let written = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
-    if written(&path) < std::env::current_exe().ok().as_deref().and_then(written) {
-        BUILT.get_or_init(build);
-    }
-    path
-}
-
-fn build() {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--locked", "--examples", "--manifest-path"]).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
-    if !cfg!(debug_assertions) {
-        command.arg("--release");
-    }
-    assert!(command.status().unwrap().success(), "the examples cannot be built");
 }

@@ -13,6 +13,8 @@ macro_rules! tests {
 }
 
 #[cfg(target_os = "linux")]
+mod backups;
+#[cfg(target_os = "linux")]
 mod choices;
 #[cfg(target_os = "linux")]
 mod discovery;
@@ -96,6 +98,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         kills::TESTS,
         offers::TESTS,
         hotplug::TESTS,
+        backups::TESTS,
         choices::TESTS,
         permissions::TESTS,
         discovery::TESTS,

@@ -4,6 +4,7 @@
 //! environment is empty but for what a test sets, and each side has folders of its own, so that tests run beside each other.
 
 mod content;
+mod example;
 mod outcome;
 mod process;
 #[path = "../../../crates/cli/json/schema.rs"]
@@ -13,6 +14,7 @@ pub(crate) mod tree;
 
 pub(crate) use self::{
     content::{content, digest, is_same},
+    example::example,
     outcome::Outcome,
     process::Process,
     side::{Daemon, Side, link, number, text},
