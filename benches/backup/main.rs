@@ -121,6 +121,7 @@ impl Bench<'_> {
         for round in 0..arguments.kills {
             let wrong = |error| format!("kill {round} of --seed {}: {error}", arguments.seed);
             self.tree.change(round + 2)?;
+            let begun = Instant::now();
             let mut backup = Process::spawn(self.tool(&["backup"]), "backup", &self.place.logs())?;
             let moment = whole.mul_f64(f64::from(random(arguments.seed, round) % 1000) / 1000.0);
             hits += u32::from(!backup.has_ended_within(moment)?);
@@ -131,7 +132,14 @@ impl Bench<'_> {
             } else {
                 backup.kill()?;
             }
+            let ended = begun.elapsed();
             self.stage.measure(self.tool(&["check"]), time_limit(self.tree.size())).map_err(wrong)?;
+            eprintln!(
+                "kill {round}: at {:.2} s, over at {:.2} s, checked at {:.2} s",
+                moment.as_secs_f64(),
+                ended.as_secs_f64(),
+                begun.elapsed().as_secs_f64()
+            );
         }
         Ok(hits)
     }
