@@ -144,3 +144,22 @@ fn what_is_no_file_of_a_repository_is_not_listed() {
     fs::create_dir(folder.join("config")).unwrap();
     assert!(backend.list(FileType::Config).unwrap().is_empty());
 }
+
+#[test]
+fn a_blocking_task_of_an_async_program_may_use_it() {
+    let served = Served::in_memory();
+    let backend = served.backend();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async move {
+        let work = tokio::task::spawn_blocking(move || {
+            backend.create().unwrap();
+            let bytes = backend
+                .write_bytes(FileType::Pack, &id(1), false, "a pack".into())
+                .and_then(|()| backend.read_full(FileType::Pack, &id(1)));
+            (backend, bytes.unwrap())
+        });
+        let (backend, bytes) = work.await.unwrap();
+        assert_eq!(bytes, "a pack");
+        drop(backend);
+    });
+}

@@ -31,7 +31,6 @@ pub(crate) enum Kept {
 
 /// A daemon that can be stopped, and started again on the same port.
 pub(crate) struct Served {
-    runtime: Runtime,
     kept: Kept,
     daemon: Identity,
     client: Identity,
@@ -41,6 +40,7 @@ pub(crate) struct Served {
 }
 
 struct Running {
+    runtime: Runtime,
     handle: DaemonHandle,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
@@ -57,14 +57,21 @@ impl Served {
 
     fn start(kept: Kept, access: Access) -> Self {
         let (daemon, client) = (Identity::generate().unwrap(), Identity::generate().unwrap());
-        let mut served = Self { runtime: Runtime::new().unwrap(), kept, daemon, client, access, port: 0, running: None };
+        let mut served = Self { kept, daemon, client, access, port: 0, running: None };
         served.resume();
         served
     }
 
     /// Begins to serve; on the port that it had, where it had one.
     pub(crate) fn resume(&mut self) {
-        let listener = TcpListener::bind(("127.0.0.1", self.port)).unwrap();
+        let runtime = Runtime::new().unwrap();
+        // One that was killed may not have let go of it yet.
+        let mut listener = None;
+        until("a free port", || {
+            listener = TcpListener::bind(("127.0.0.1", self.port)).ok();
+            listener.is_some()
+        });
+        let listener = listener.unwrap();
         self.port = listener.local_addr().unwrap().port();
         let mut peers = trusting(&self.client, "client");
         let options = PeerOptions { access: self.access, ..PeerOptions::default() };
@@ -74,18 +81,25 @@ impl Served {
             Kept::Folder(root) => builder.root(root.path().to_owned()),
             Kept::Memory(storage) => builder.storage(storage.clone()),
         };
-        let daemon = self.runtime.block_on(builder.bind()).unwrap();
+        let daemon = runtime.block_on(builder.bind()).unwrap();
         let (handle, shutdown) = (daemon.handle(), CancellationToken::new());
         let running = daemon.run(shutdown.clone());
-        let task = self.runtime.spawn(async move { running.await.unwrap() });
-        self.running = Some(Running { handle, shutdown, task });
+        let task = runtime.spawn(async move { running.await.unwrap() });
+        self.running = Some(Running { runtime, handle, shutdown, task });
     }
 
     /// Ends it in order, and waits for that.
     pub(crate) fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.shutdown.cancel();
-            self.runtime.block_on(running.task).unwrap();
+            running.runtime.block_on(running.task).unwrap();
+        }
+    }
+
+    /// Ends it as a kill does: without a word, and in the middle of whatever it does.
+    pub(crate) fn kill(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.runtime.shutdown_background();
         }
     }
 
@@ -117,14 +131,6 @@ impl Served {
         let builder = Client::builder().identity(self.client.clone()).peers(trusting(&self.daemon, "daemon")).port(self.port);
         let builder = builder.bandwidth(bandwidth).patience(AWAY);
         Backend::connect(builder, "127.0.0.1", Some(name(BASE))).unwrap().patience(AWAY)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(running) = &self.running {
-            running.shutdown.cancel();
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn a_backup_ends_well_although_the_daemon_was_restarted_in_its_middle() {
+fn a_backup_ends_well_although_the_daemon_was_restarted_and_killed_in_its_middle() {
     let mut served = Served::in_folder(Access::Full);
     let source = tempfile::tempdir().unwrap();
     plant_all(source.path());
@@ -26,10 +26,10 @@ fn a_backup_ends_well_although_the_daemon_was_restarted_in_its_middle() {
     thread::scope(|threads| {
         let backing = threads.spawn(|| backup(open(backend.clone()), source.path()));
         let data = served.path().join("data");
-        for packs in [1, 6] {
+        for (packs, end) in [(1, Served::stop as fn(&mut Served)), (6, Served::kill)] {
             until("a pack", || files_beneath(&data).len() >= packs);
             assert!(!backing.is_finished());
-            served.stop();
+            end(&mut served);
             // Longer than the first attempts to do the same again.
             thread::sleep(Duration::from_millis(400));
             assert!(!backing.is_finished());
@@ -50,6 +50,7 @@ fn calls_of_many_threads_wait_for_a_daemon_that_is_away() {
     let id = |number: u8| format!("{number:064x}").parse::<Id>().unwrap();
     for number in 0..8 {
         backend.write_bytes(FileType::Pack, &id(number), false, bytes(number).into()).unwrap();
+        backend.write_bytes(FileType::Index, &id(number), false, bytes(number).into()).unwrap();
     }
     served.stop();
     thread::scope(|threads| {
@@ -57,13 +58,14 @@ fn calls_of_many_threads_wait_for_a_daemon_that_is_away() {
             let backend = &backend;
             threads.spawn(move || assert!(backend.read_full(FileType::Pack, &id(number)).unwrap() == bytes(number)));
             threads.spawn(move || backend.write_bytes(FileType::Pack, &id(number + 8), false, bytes(number).into()).unwrap());
-            threads.spawn(move || backend.remove(FileType::Index, &id(number), false).unwrap_err());
+            threads.spawn(move || backend.remove(FileType::Index, &id(number), false).unwrap());
             threads.spawn(move || assert!(backend.list(FileType::Pack).unwrap().len() >= 8));
         }
         thread::sleep(Duration::from_millis(300));
         served.resume();
     });
     assert_eq!(backend.list(FileType::Pack).unwrap().len(), 16);
+    assert!(backend.list(FileType::Index).unwrap().is_empty());
 }
 
 #[test]
