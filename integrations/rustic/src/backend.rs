@@ -240,7 +240,7 @@ impl WriteBackend for Backend {
     }
 }
 
-/// A repository that has nothing but this: no part of it is kept elsewhere to be read faster.
+/// A repository that has nothing but this. For one that keeps a part elsewhere, to be read faster, there is [`RepositoryBackends::new`].
 impl From<Backend> for RepositoryBackends {
     fn from(backend: Backend) -> Self {
         Self::new(Arc::new(backend), None)

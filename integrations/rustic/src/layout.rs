@@ -45,7 +45,7 @@ impl Layout {
         self.name(&[FileType::Pack.dirname(), folder])
     }
 
-    /// The directories of an empty repository, each after that which it is in.
+    /// The directories of an empty repository.
     pub(crate) fn directories(&self) -> Result<Vec<Name>, NameError> {
         let kinds = [FileType::Pack, FileType::Key, FileType::Snapshot, FileType::Index].map(FileType::dirname);
         let kinds = kinds.into_iter().chain([LOCKS]).map(|kind| self.name(&[kind]));

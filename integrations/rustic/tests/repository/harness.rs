@@ -8,7 +8,7 @@ use std::{
 };
 
 use nicstripe::{
-    BitRate, CancellationToken, Client, Daemon, DaemonHandle, Name,
+    CancellationToken, Client, ClientBuilder, Daemon, DaemonHandle, Name,
     storage::MemoryStorage,
     trust::{Access, Identity, PeerOptions, Peers, PublicLine},
 };
@@ -123,14 +123,12 @@ impl Served {
     }
 
     pub(crate) fn backend(&self) -> Backend {
-        self.backend_at(None)
+        self.backend_built(|builder| builder)
     }
 
-    /// One that sends no faster than this.
-    pub(crate) fn backend_at(&self, bandwidth: Option<BitRate>) -> Backend {
+    pub(crate) fn backend_built(&self, built: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Backend {
         let builder = Client::builder().identity(self.client.clone()).peers(trusting(&self.daemon, "daemon")).port(self.port);
-        let builder = builder.bandwidth(bandwidth).patience(AWAY);
-        Backend::connect(builder, "127.0.0.1", Some(name(BASE))).unwrap().patience(AWAY)
+        Backend::connect(built(builder.patience(AWAY)), "127.0.0.1", Some(name(BASE))).unwrap().patience(AWAY)
     }
 }
 

@@ -25,8 +25,7 @@ fn rustic_and_restic_open_the_daemons_folder_by_its_path() {
     assert_names_are_restics(&folder);
     check(&open(local(&folder)));
     assert_same(source.path(), restore(open(local(&folder))).path());
-    // Without a restic here, names and rustic's own backend have to do.
-    let _is_there = checked_by_restic(&folder);
+    check_by_restic(&folder);
 }
 
 #[test]
@@ -60,14 +59,14 @@ fn assert_names_are_restics(folder: &Path) {
     assert!(folder.join("locks").is_dir());
 }
 
-/// Says whether there is a restic to ask. What it finds wrong is a failure.
-fn checked_by_restic(folder: &Path) -> bool {
+/// Asks restic, where there is one; without, names and rustic's own backend have to do.
+#[track_caller]
+fn check_by_restic(folder: &Path) {
     let home = tempfile::tempdir().unwrap();
     let mut restic = Command::new("restic");
     restic.args(["--no-cache", "--repo"]).arg(folder).args(["check", "--read-data"]);
     restic.env("RESTIC_PASSWORD", "secret").env("HOME", home.path());
-    let Ok(checked) = restic.output() else { return false };
+    let Ok(checked) = restic.output() else { return };
     let said = String::from_utf8_lossy(&checked.stdout);
     assert!(checked.status.success() && said.contains("no errors were found"), "{said}\n{}", String::from_utf8_lossy(&checked.stderr));
-    true
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use nicstripe::{BitRate, Error, trust::Access};
+use nicstripe_rustic::Backend;
 use rustic_core::{FileType, Id, ReadBackend as _, WriteBackend as _};
 
 use crate::{
@@ -22,7 +23,7 @@ fn a_backup_ends_well_although_the_daemon_was_restarted_and_killed_in_its_middle
     plant(source.path(), "larger", &content(11, 12 << 20), 0o644);
     init(served.backend());
     // 20 MB at 80 Mbit/s: two seconds at least.
-    let backend = served.backend_at(Some(BitRate(80_000_000)));
+    let backend = served.backend_built(|builder| builder.bandwidth(Some(BitRate(80_000_000))));
     thread::scope(|threads| {
         let backing = threads.spawn(|| backup(open(backend.clone()), source.path()));
         let data = served.path().join("data");
@@ -43,8 +44,19 @@ fn a_backup_ends_well_although_the_daemon_was_restarted_and_killed_in_its_middle
 
 #[test]
 fn calls_of_many_threads_wait_for_a_daemon_that_is_away() {
-    let mut served = Served::in_folder(Access::Full);
+    let served = Served::in_folder(Access::Full);
     let backend = served.backend();
+    calls_wait(served, &backend);
+}
+
+#[test]
+fn calls_over_a_named_link_wait_for_a_daemon_that_is_away() {
+    let served = Served::in_folder(Access::Full);
+    let backend = served.backend_built(|builder| builder.links(vec!["127.0.0.2=127.0.0.1".parse().unwrap()]));
+    calls_wait(served, &backend);
+}
+
+fn calls_wait(mut served: Served, backend: &Backend) {
     backend.create().unwrap();
     let bytes = |number: u8| content(number.into(), 10_000 * usize::from(number));
     let id = |number: u8| format!("{number:064x}").parse::<Id>().unwrap();
@@ -55,7 +67,6 @@ fn calls_of_many_threads_wait_for_a_daemon_that_is_away() {
     served.stop();
     thread::scope(|threads| {
         for number in 0..8 {
-            let backend = &backend;
             threads.spawn(move || assert!(backend.read_full(FileType::Pack, &id(number)).unwrap() == bytes(number)));
             threads.spawn(move || backend.write_bytes(FileType::Pack, &id(number + 8), false, bytes(number).into()).unwrap());
             threads.spawn(move || backend.remove(FileType::Index, &id(number), false).unwrap());
