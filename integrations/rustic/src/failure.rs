@@ -1,0 +1,158 @@
+//! Why a call failed, and how rustic_core is told.
+
+use nicstripe::{Error, FailCode, NameError};
+use rustic_core::{ErrorKind, RusticError, Status};
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// As the library says.
+    Client(Error),
+    /// A file has another length than it should have.
+    Len {
+        /// Bytes that there are.
+        found: u64,
+        /// Bytes that there should be.
+        expected: u64,
+    },
+    /// A file is longer than one of a repository may be.
+    TooLong,
+}
+
+/// What was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    MakeDirectory,
+    List,
+    Read,
+    Write,
+    Remove,
+}
+
+impl Action {
+    /// For sentences.
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::MakeDirectory => "make the directory",
+            Self::List => "list",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+impl Failure {
+    /// What kind of failure at the daemon's files it is, where it is one.
+    pub(crate) fn code(&self) -> Option<FailCode> {
+        match self {
+            Self::Client(error) => error.fail_code(),
+            _ => None,
+        }
+    }
+
+    /// Tells it to rustic_core: what was tried with which file of which repository, why it failed, and who can act.
+    pub(crate) fn told(self, action: Action, path: &str, location: &str) -> Box<RusticError> {
+        let mut guidance = "Cannot {action} `{path}` of the repository `{location}`: {why}.".to_owned();
+        if let Some(advice) = self.advice(action) {
+            guidance = format!("{guidance}\n{advice}");
+        }
+        let error = RusticError::new(self.kind(action), guidance)
+            .attach_context("action", action.verb())
+            .attach_context("path", path)
+            .attach_context("location", location)
+            .attach_context("why", self.to_string())
+            .attach_status(self.status());
+        match self {
+            Self::Client(source) => error.attach_source(source),
+            _ => error,
+        }
+    }
+
+    fn kind(&self, action: Action) -> ErrorKind {
+        match self.code() {
+            Some(FailCode::Refused) if matches!(action, Action::Write | Action::Remove) => ErrorKind::AppendOnly,
+            Some(FailCode::NoSpace | FailCode::Io) => ErrorKind::InputOutput,
+            Some(FailCode::Digest) => ErrorKind::Verification,
+            None if !matches!(self, Self::Client(_)) => ErrorKind::Verification,
+            _ => ErrorKind::Backend,
+        }
+    }
+
+    fn status(&self) -> Status {
+        match self {
+            Self::Client(error) if error.is_retryable() => Status::Temporary,
+            Self::Client(_) => Status::Persistent,
+            Self::Len { .. } | Self::TooLong => Status::Permanent,
+        }
+    }
+
+    /// What can be done, and by whom.
+    fn advice(&self, action: Action) -> Option<&'static str> {
+        match (self.code(), action) {
+            (Some(FailCode::Refused), Action::Write | Action::Remove) => {
+                Some("What this machine may do is written in its line of the daemon's peers file: append-only or read-only forbid it.")
+            }
+            (Some(FailCode::Refused), Action::MakeDirectory) => Some("The daemon's peers file says what this machine may do there."),
+            (Some(FailCode::NoSpace), _) => Some("Please make room at the daemon, and try again."),
+            (Some(FailCode::Digest), _) => Some("Please suspect the memory or the disk of one of the two machines."),
+            _ => match self {
+                Self::Client(error) if error.is_retryable() => {
+                    Some("Please see whether the daemon runs and its cables are plugged, and try again.")
+                }
+                _ => None,
+            },
+        }
+    }
+}
+
+/// With all causes, as rustic_core shows two of them at most.
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Client(error) => f.write_str(&nicstripe::chain(error)),
+            Self::Len { found, expected } => write!(f, "it has {found} bytes instead of {expected}"),
+            Self::TooLong => f.write_str("it is longer than a file of a repository may be, 4294967295 bytes"),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<NameError> for Failure {
+    fn from(error: NameError) -> Self {
+        Self::Client(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(code: FailCode) -> Failure {
+        Failure::Client(Error::Peer { host: "nas".into(), code, text: "no\u{1b}[31m".into(), resumable: false })
+    }
+
+    #[test]
+    fn an_error_says_what_where_and_why() {
+        let error = peer(FailCode::Refused).told(Action::Remove, "backup/keys/00", "nicstripe:nas:backup");
+        let log = error.display_log();
+        assert!(log.contains("Cannot remove `backup/keys/00` of the repository `nicstripe:nas:backup`: nas: no"), "{log}");
+        assert!(log.contains("append-only mode") && log.contains("peers file") && !log.contains('\u{1b}'), "{log}");
+        let source = std::error::Error::source(&*error).and_then(|source| source.downcast_ref::<Error>());
+        assert_eq!(source.and_then(Error::fail_code), Some(FailCode::Refused));
+    }
+
+    #[test]
+    fn kinds_are_by_who_must_act() {
+        assert_eq!(peer(FailCode::Refused).kind(Action::Read), ErrorKind::Backend);
+        assert_eq!(peer(FailCode::Refused).kind(Action::Write), ErrorKind::AppendOnly);
+        assert_eq!(peer(FailCode::NoSpace).kind(Action::Write), ErrorKind::InputOutput);
+        assert_eq!(Failure::Len { found: 1, expected: 2 }.kind(Action::Read), ErrorKind::Verification);
+        assert_eq!((peer(FailCode::Busy).status(), peer(FailCode::NotFound).status()), (Status::Temporary, Status::Persistent));
+    }
+}
