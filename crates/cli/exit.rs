@@ -93,7 +93,7 @@ impl Exit {
         }
         match error {
             Error::Name(_) => Self::Usage,
-            Error::Pipe(error) => Self::of_error(error),
+            Error::Pipe(error) | Error::Reconnect { source: error, .. } => Self::of_error(error),
             Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } => Self::Refused,
             Error::Resolve { .. } | Error::Link { .. } | Error::NoInterface { .. } | Error::Connect { .. } | Error::Astray { .. } => {
                 Self::NoLink
@@ -184,6 +184,7 @@ mod tests {
             (Error::Link { link: "eth1".into(), why: why() }, 10),
             (Error::NoInterface { why: "because" }, 10),
             (Error::Connect { address, source: io_error() }, 10),
+            (Error::Reconnect { host: host(), source: Box::new(Error::Link { link: "eth1".into(), why: why() }) }, 10),
             (Error::Abandoned { host: host(), waited: Duration::from_secs(600) }, 30),
             (Error::Pipe(Box::new(Error::Abandoned { host: host(), waited: Duration::from_secs(600) })), 30),
             (Error::UntrustedPeer { host: host(), key }, 5),

@@ -37,6 +37,7 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
 fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match error {
+        Error::Reconnect { source, .. } => of_error(source, invocation),
         Error::Resolve { .. } => {
             Some(format!("check the spelling, or use an address, as in 10.0.1.2:PATH; who is on the cables: {program} discover"))
         }

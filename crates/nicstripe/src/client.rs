@@ -1,5 +1,6 @@
 //! The client: makes sessions and moves files over them.
 
+mod builder;
 mod carried;
 mod establish;
 mod feed;
@@ -8,6 +9,7 @@ mod linker;
 mod objects;
 mod probes;
 mod reader;
+mod sessions;
 mod survey;
 mod transfer;
 mod trees;
@@ -21,34 +23,30 @@ use std::{
 };
 
 use nicstripe_proto::{
-    BitRate, Name, SessionConfig,
+    Name,
     message::{CloseCode, PutOptions},
 };
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
-use self::{
-    jobs::{Job, Numbers, PipeJob, TreeJob},
-    linker::{MOST_STREAMS, SurveyRequest},
-};
 pub use self::{
+    builder::ClientBuilder,
     objects::{Entries, Entry, Kind, Stat},
     reader::ObjectReader,
     survey::{LinkReason, LinkRemedy, LinkSurvey, SurveyedLink, UnusedInterface},
     transfer::Transfer,
     writer::ObjectWriter,
 };
+use self::{
+    jobs::{Job, PipeJob, TreeJob},
+    linker::MOST_STREAMS,
+    sessions::{Inner, LiveSession},
+};
 use crate::{
-    DEFAULT_PORT,
     bench::{Bench, BenchPlan},
     error::Error,
-    event::Event,
-    file::{BufferPool, IoPool},
-    link::{Family, LinkRequest, RoutePolicy},
     path_routes::RouteKeeper,
-    session::{Audience, Command, SessionHandle},
+    session::{Command, SessionHandle},
     tree::TreeOptions,
-    trust::{Identity, Peers, PublicKey},
-    tunnel::Trunk,
+    trust::PublicKey,
 };
 
 /// How a file is copied.
@@ -81,233 +79,6 @@ impl From<CopyOptions> for PutOptions {
     }
 }
 
-/// Sets up a [`Client`].
-///
-/// Defaults: port 7747, every usable link, one connection a link and more over bonds, routes as [`RoutePolicy::Auto`], no limit, 10 minutes of patience
-/// without any link. Identity and peers have to be given.
-#[derive(Debug, Clone)]
-pub struct ClientBuilder {
-    identity: Option<Identity>,
-    peers: Peers,
-    port: u16,
-    links: Vec<LinkRequest>,
-    excluded: Vec<String>,
-    streams: Option<u8>,
-    bandwidth: Option<BitRate>,
-    patience: Duration,
-    family: Option<Family>,
-    routes: RoutePolicy,
-    state_dir: Option<PathBuf>,
-    route_keeper: Option<Arc<RouteKeeper>>,
-    socket_buffer: Option<u64>,
-}
-
-impl ClientBuilder {
-    /// Who we are.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().identity(nicstripe::trust::Identity::generate()?);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn identity(mut self, identity: Identity) -> Self {
-        self.identity = Some(identity);
-        self
-    }
-
-    /// Whom we speak to.
-    ///
-    /// ```
-    /// use nicstripe::trust::{Home, Peers};
-    /// let peers = Peers::load(&Home::at("/etc/backup-tool").peers_file())?;
-    /// let builder = nicstripe::Client::builder().peers(peers);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn peers(mut self, peers: Peers) -> Self {
-        self.peers = peers;
-        self
-    }
-
-    /// The daemon's TCP port.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().port(7748);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
-        self
-    }
-
-    /// Uses these links and no others; empty: those that are found. One that cannot be used is then an error.
-    ///
-    /// ```
-    /// let links = vec!["eth1".parse()?, "10.0.1.1=10.0.1.2".parse()?];
-    /// let builder = nicstripe::Client::builder().links(links);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn links(mut self, links: Vec<LinkRequest>) -> Self {
-        self.links = links;
-        self
-    }
-
-    /// Leaves out these interfaces, by name.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().exclude_links(vec!["wlan0".into()]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn exclude_links(mut self, names: Vec<String>) -> Self {
-        self.excluded = names;
-        self
-    }
-
-    /// Connections a link, 1 to 16. One is enough on a LAN, and the default but for bonds, whose members it takes more to use; more also help
-    /// where loss meets a long round trip.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().streams(4);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn streams(mut self, streams: u8) -> Self {
-        self.streams = Some(streams.clamp(1, MOST_STREAMS));
-        self
-    }
-
-    /// Gives the sockets send and receive buffers of so many bytes before they connect, instead of letting the kernel size them: a buffer that is
-    /// set later does not count for the window that the connection begins with. The kernel cuts silently at its own limits. For measurements.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().socket_buffer(Some(4 << 20));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn socket_buffer(mut self, bytes: Option<u64>) -> Self {
-        self.socket_buffer = bytes;
-        self
-    }
-
-    /// Most bits per second over all links together.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().bandwidth(Some(nicstripe::BitRate(500_000_000)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn bandwidth(mut self, limit: Option<BitRate>) -> Self {
-        self.bandwidth = limit;
-        self
-    }
-
-    /// How long a transfer waits while there is no link at all.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().patience(std::time::Duration::from_secs(60));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
-    }
-
-    /// When host routes are installed.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().routes(nicstripe::RoutePolicy::Never);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn routes(mut self, policy: RoutePolicy) -> Self {
-        self.routes = policy;
-        self
-    }
-
-    /// Where host routes are recorded, so that the next start finds those of a process that was killed. Without it none are installed.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().state_dir("/var/lib/backup-tool".into());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn state_dir(mut self, dir: PathBuf) -> Self {
-        self.state_dir = Some(dir);
-        self
-    }
-
-    /// Uses this keeper's helper and policy for host routes, which a program has [started apart](RouteKeeper::start_apart); then
-    /// [`routes`](Self::routes) does not count.
-    ///
-    /// ```no_run
-    /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
-    /// // In `main`, before there is a second thread.
-    /// let keeper = RouteKeeper::start_apart(RoutePolicy::Auto, "/var/lib/backup-tool".as_ref());
-    /// let builder = nicstripe::Client::builder().route_keeper(keeper.into());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn route_keeper(mut self, keeper: Arc<RouteKeeper>) -> Self {
-        self.route_keeper = Some(keeper);
-        self
-    }
-
-    /// A keeper for one session; `None` without a state directory.
-    fn session_routes(&self) -> Option<RouteKeeper> {
-        match (&self.route_keeper, &self.state_dir) {
-            (Some(keeper), _) => Some(keeper.another()),
-            (None, Some(state_dir)) => Some(RouteKeeper::start(self.routes, state_dir)),
-            (None, None) => None,
-        }
-    }
-
-    /// Restricts the IP version.
-    ///
-    /// ```
-    /// let builder = nicstripe::Client::builder().family(Some(nicstripe::Family::V6));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn family(mut self, family: Option<Family>) -> Self {
-        self.family = family;
-        self
-    }
-
-    /// Connects to a host by name or address.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use nicstripe::{Client, trust::{Home, Identity, Peers}};
-    ///
-    /// let home = Home::from_env()?;
-    /// let client = Client::builder()
-    ///     .identity(Identity::load_or_create(&home.identity_file())?)
-    ///     .peers(Peers::load(&home.peers_file())?)
-    ///     .connect("backup.lan")
-    ///     .await?;
-    /// let (key, name) = client.peer().await?;
-    /// println!("connected to {}, {}", name.unwrap_or_default(), key.fingerprint());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`Error`] lists them; nothing is left behind.
-    pub async fn connect(self, host: &str) -> Result<Client, Error> {
-        let system = |source| Error::System { what: "start threads", source };
-        let identity = match &self.identity {
-            Some(identity) => identity.clone(),
-            None => Identity::generate().map_err(|error| Error::System { what: "make a key", source: std::io::Error::other(error) })?,
-        };
-        let inner = Inner {
-            peers: Arc::new(self.peers.clone()),
-            pool: IoPool::start().map_err(system)?,
-            buffers: BufferPool::default(),
-            numbers: Mutex::default(),
-            places: Semaphore::new(MOST_TRANSFERS),
-            session: Mutex::new(None),
-            host: host.to_owned(),
-            settings: self,
-            identity,
-        };
-        let client = Client { inner: Arc::new(inner) };
-        client.inner.session(None).await?;
-        Ok(client)
-    }
-}
-
 /// Transfers of one client that run side by side; others wait for their turn. Each has files open at both ends.
 pub const MOST_TRANSFERS: usize = 64;
 
@@ -328,21 +99,7 @@ impl Client {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn builder() -> ClientBuilder {
-        ClientBuilder {
-            identity: None,
-            peers: Peers::default(),
-            port: DEFAULT_PORT,
-            links: Vec::new(),
-            excluded: Vec::new(),
-            streams: None,
-            bandwidth: None,
-            patience: SessionConfig::default().patience,
-            family: None,
-            routes: RoutePolicy::default(),
-            state_dir: None,
-            route_keeper: None,
-            socket_buffer: None,
-        }
+        ClientBuilder::new()
     }
 
     /// Sends the file `source`. `name` is relative to the daemon's root; where that is a directory, or `None`, the file goes into it under its
@@ -552,7 +309,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn close(self) {
-        let session = self.inner.session.lock().await.take();
+        let session = self.inner.slot.lock().await.session.take();
         if let Some(session) = session {
             session.flush_tunnels().await;
             session.handle.command(Command::Close(CloseCode::Done)).await;
@@ -562,70 +319,6 @@ impl Client {
 
     fn start(&self, job: Job) -> Transfer {
         Transfer::start(self.inner.clone(), job)
-    }
-}
-
-/// What a client is made of.
-#[derive(Debug)]
-struct Inner {
-    identity: Identity,
-    peers: Arc<Peers>,
-    settings: ClientBuilder,
-    host: String,
-    pool: IoPool,
-    buffers: BufferPool,
-    numbers: Mutex<Numbers>,
-    /// Places of transfers that run side by side.
-    places: Semaphore,
-    session: Mutex<Option<LiveSession>>,
-}
-
-#[derive(Debug, Clone)]
-struct LiveSession {
-    handle: SessionHandle,
-    key: PublicKey,
-    /// Who is told what happens to its links: the transfers that run.
-    audience: Audience,
-    /// Its host routes; they are removed with the last handle of the session.
-    routes: Option<Arc<RouteKeeper>>,
-    /// Where its linker takes questions.
-    survey: mpsc::Sender<SurveyRequest>,
-    /// What its tunnels go through, once there is one.
-    trunk: Arc<Mutex<Option<Arc<Trunk>>>>,
-}
-
-impl Inner {
-    /// Returns the session, made anew where there is none or it has ended.
-    async fn session(&self, events: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
-        let mut slot = self.session.lock().await;
-        if let Some(session) = slot.as_ref().filter(|session| !session.handle.ended.is_cancelled()) {
-            events.into_iter().for_each(|events| session.audience.join(events));
-            return Ok(session.clone());
-        }
-        let session = self.establish(events).await?;
-        *slot = Some(session.clone());
-        Ok(session)
-    }
-
-    /// The name of a key in the peers file.
-    fn name_of(&self, key: &PublicKey) -> Option<String> {
-        self.peers.find(key).and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
-    }
-
-    /// Ends a session that does not do as it is told. The next transfer gets another.
-    async fn forget(&self, session: &LiveSession) {
-        session.handle.command(Command::Close(CloseCode::Cancelled)).await;
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
-        self.session.lock().await.take_if(|current| current.handle.inputs.same_channel(&session.handle.inputs));
-    }
-}
-
-impl LiveSession {
-    /// Returns what is known of the links; nothing where the session has ended.
-    async fn survey(&self) -> Option<LinkSurvey> {
-        let (request, answer) = oneshot::channel();
-        self.survey.send(request).await.ok()?;
-        answer.await.ok()
     }
 }
 

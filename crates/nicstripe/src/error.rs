@@ -50,6 +50,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A client that had been connected cannot connect again for now. Act: as for what stands against it; later it may be gone.
+    #[error("cannot connect to {host} again")]
+    Reconnect {
+        /// The host.
+        host: String,
+        /// What stands against it.
+        #[source]
+        source: Box<Error>,
+    },
     /// Every link was lost and none came back. Act: as for [`Error::Connect`]; a rerun resumes.
     #[error("no link to {host} for {waited:?}")]
     Abandoned {
@@ -187,7 +196,8 @@ impl Error {
     /// ```
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Abandoned { .. } | Self::Ended { .. } | Self::Refused { .. } | Self::Digest { .. } => true,
+            Self::Connect { .. } | Self::Reconnect { .. } | Self::Abandoned { .. } | Self::Ended { .. } | Self::Refused { .. } => true,
+            Self::Digest { .. } => true,
             Self::Pipe(error) => error.is_retryable(),
             _ => matches!(self.fail_code(), Some(FailCode::Busy | FailCode::SourceChanged | FailCode::Digest)),
         }

@@ -33,30 +33,15 @@ pub(crate) fn retried<T>(patience: Duration, what: &str, mut call: impl FnMut() 
 
 /// How long a failure may be in the way before it is the end.
 fn longest_wait(failure: &Failure, patience: Duration) -> Duration {
-    let Failure::Client(error) = failure else { return Duration::ZERO };
-    match root(error) {
-        error if error.is_retryable() => patience,
-        // The links and the name were right when the backend was made.
-        Error::Link { .. } | Error::Resolve { .. } => patience,
-        // A daemon that ends in the middle of a handshake cannot be told from one that does not trust us any more.
-        Error::Untrusted { .. } => patience.min(DYING),
+    match failure {
+        Failure::Client(error) if error.is_retryable() => patience,
         _ => Duration::ZERO,
-    }
-}
-
-fn root(error: &Error) -> &Error {
-    match error {
-        Error::Pipe(error) => root(error),
-        error => error,
     }
 }
 
 /// Short enough for a daemon that is restarted, long enough for its processor while it is away.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// As long as the library's transfers give it.
-const DYING: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -95,7 +80,9 @@ mod tests {
             assert_eq!(longest_wait(&Failure::Client(stays), Duration::MAX), Duration::ZERO);
         }
         assert_eq!(longest_wait(&Failure::Len { found: 1, expected: 2 }, Duration::MAX), Duration::ZERO);
-        let link = Error::Link { link: "eth1".into(), why: "no answer".into() };
-        assert_eq!(longest_wait(&Failure::Client(link), Duration::MAX), Duration::MAX);
+        let link = || Error::Link { link: "eth1".into(), why: "no answer".into() };
+        assert_eq!(longest_wait(&Failure::Client(link()), Duration::MAX), Duration::ZERO);
+        let again = Error::Reconnect { host: "nas".into(), source: Box::new(link()) };
+        assert_eq!(longest_wait(&Failure::Client(again), Duration::MAX), Duration::MAX);
     }
 }

@@ -178,7 +178,7 @@ impl Run {
     async fn run(mut self) -> Result<Report, Error> {
         let result = self.attempts().await;
         // The session outlives the transfer; its events do not, so that their reader sees the end.
-        if let Some(session) = &*self.inner.session.lock().await {
+        if let Some(session) = &self.inner.slot.lock().await.session {
             session.audience.leave(&self.events);
         }
         if let Ok(report) = &result {
@@ -217,7 +217,7 @@ impl Run {
     /// An error after the daemon was waited for in vain: that is what ended the transfer, and a rerun goes on.
     fn given_up(&self, error: Error, lost_since: Option<Instant>) -> Error {
         match (&error, lost_since) {
-            (Error::Connect { .. } | Error::Refused { .. } | Error::Link { .. }, Some(since)) => {
+            (Error::Connect { .. } | Error::Refused { .. } | Error::Reconnect { .. }, Some(since)) => {
                 Error::Abandoned { host: self.inner.host.clone(), waited: since.elapsed() }
             }
             _ => error,
@@ -231,13 +231,9 @@ impl Run {
                 *lost_since = Some(Instant::now());
                 true
             }
-            Error::Connect { .. } | Error::Refused { .. } => {
+            Error::Connect { .. } | Error::Refused { .. } | Error::Reconnect { .. } => {
                 lost_since.get_or_insert_with(Instant::now).elapsed() < self.inner.settings.patience
             }
-            // A daemon that dies in the middle of a handshake cannot be told from one that does not trust us any more.
-            Error::Untrusted { .. } => lost_since.is_some_and(|since| since.elapsed() < DYING),
-            // A named link cannot connect while its daemon is away.
-            Error::Link { .. } => lost_since.is_some_and(|since| since.elapsed() < self.inner.settings.patience),
             _ => false,
         }
     }
@@ -351,9 +347,6 @@ impl Run {
         report
     }
 }
-
-/// How long after the loss of a session it may be that the daemon is just going away.
-const DYING: Duration = Duration::from_secs(2);
 
 /// Events that may wait for whoever shows them.
 const EVENTS: usize = 1024;

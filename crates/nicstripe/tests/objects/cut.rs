@@ -176,6 +176,11 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     assert!(error.is_retryable(), "{error:?}");
     let error = within(writer.finish()).await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
+    // Its links were named: that they cannot be used now will pass as well.
+    for _ in 0..3 {
+        let error = within(client.stat(&name("file"))).await.unwrap_err();
+        assert!(error.is_retryable(), "{error:?}");
+    }
     // The daemon says goodbye before it has tidied up.
     let names = || std::fs::read_dir(served.root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     let tidied = async {

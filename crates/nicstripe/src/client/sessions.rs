@@ -1,0 +1,135 @@
+//! The session of a client, made anew where it has ended.
+
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nicstripe_proto::message::CloseCode;
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+
+use super::{CLOSE_TIMEOUT, ClientBuilder, LinkSurvey, MOST_TRANSFERS, jobs::Numbers, linker::SurveyRequest};
+use crate::{
+    error::Error,
+    event::Event,
+    file::{BufferPool, IoPool},
+    path_routes::RouteKeeper,
+    session::{Audience, Command, SessionHandle},
+    trust::{Identity, Peers, PublicKey},
+    tunnel::Trunk,
+};
+
+/// What a client is made of.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) identity: Identity,
+    pub(super) peers: Arc<Peers>,
+    pub(super) settings: ClientBuilder,
+    pub(super) host: String,
+    pub(super) pool: IoPool,
+    pub(super) buffers: BufferPool,
+    pub(super) numbers: Mutex<Numbers>,
+    /// Places of transfers that run side by side.
+    pub(super) places: Semaphore,
+    pub(super) slot: Mutex<Slot>,
+}
+
+/// The session, or since when there is none.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) session: Option<LiveSession>,
+    /// When it was noticed that the last one had ended.
+    lost_since: Option<Instant>,
+}
+
+/// A session that runs, or did.
+#[derive(Debug, Clone)]
+pub(super) struct LiveSession {
+    pub(super) handle: SessionHandle,
+    pub(super) key: PublicKey,
+    /// Who is told what happens to its links: the transfers that run.
+    pub(super) audience: Audience,
+    /// Its host routes; they are removed with the last handle of the session.
+    pub(super) routes: Option<Arc<RouteKeeper>>,
+    /// Where its linker takes questions.
+    pub(super) survey: mpsc::Sender<SurveyRequest>,
+    /// What its tunnels go through, once there is one.
+    pub(super) trunk: Arc<Mutex<Option<Arc<Trunk>>>>,
+}
+
+impl Inner {
+    /// With no session yet.
+    pub(super) fn new(settings: ClientBuilder, identity: Identity, host: &str) -> io::Result<Self> {
+        Ok(Self {
+            peers: Arc::new(settings.peers.clone()),
+            pool: IoPool::start()?,
+            buffers: BufferPool::default(),
+            numbers: Mutex::default(),
+            places: Semaphore::new(MOST_TRANSFERS),
+            slot: Mutex::default(),
+            host: host.to_owned(),
+            settings,
+            identity,
+        })
+    }
+
+    /// Returns the session, made anew where there is none or it has ended.
+    pub(super) async fn session(&self, events: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
+        let mut slot = self.slot.lock().await;
+        if let Some(session) = slot.session.as_ref().filter(|session| !session.handle.ended.is_cancelled()) {
+            events.into_iter().for_each(|events| session.audience.join(events));
+            return Ok(session.clone());
+        }
+        if slot.session.take().is_some() {
+            slot.lost_since = Some(Instant::now());
+        }
+        let session = match (self.establish(events).await, slot.lost_since) {
+            (Ok(session), _) => session,
+            (Err(error), Some(since)) if passes(&error, since) => {
+                return Err(Error::Reconnect { host: self.host.clone(), source: Box::new(error) });
+            }
+            (Err(error), _) => return Err(error),
+        };
+        *slot = Slot { session: Some(session.clone()), lost_since: None };
+        Ok(session)
+    }
+
+    /// The name of a key in the peers file.
+    pub(super) fn name_of(&self, key: &PublicKey) -> Option<String> {
+        self.peers.find(key).and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
+    }
+
+    /// Ends a session that does not do as it is told. The next transfer gets another.
+    pub(super) async fn forget(&self, session: &LiveSession) {
+        session.handle.command(Command::Close(CloseCode::Cancelled)).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
+        let mut slot = self.slot.lock().await;
+        if slot.session.take_if(|current| current.handle.inputs.same_channel(&session.handle.inputs)).is_some() {
+            slot.lost_since = Some(Instant::now());
+        }
+    }
+}
+
+impl LiveSession {
+    /// Returns what is known of the links; nothing where the session has ended.
+    pub(super) async fn survey(&self) -> Option<LinkSurvey> {
+        let (request, answer) = oneshot::channel();
+        self.survey.send(request).await.ok()?;
+        answer.await.ok()
+    }
+}
+
+/// Whether an error that stands against another session, where there was one, may be gone soon: links, name and key were right then.
+fn passes(error: &Error, lost_since: Instant) -> bool {
+    match error {
+        // Named links cannot connect while the daemon is away, and a name may be told by the machine that is.
+        Error::Link { .. } | Error::Resolve { .. } | Error::NoInterface { .. } => true,
+        // A daemon that dies in the middle of a handshake cannot be told from one that does not trust us any more.
+        Error::Untrusted { .. } => lost_since.elapsed() < DYING,
+        _ => false,
+    }
+}
+
+/// How long after the loss of a session it may be that the daemon is just going away.
+const DYING: Duration = Duration::from_secs(2);
