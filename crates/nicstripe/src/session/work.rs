@@ -378,8 +378,8 @@ pub(super) fn verified(path: PathId, grid: Grid, header: DataHeader, buffer: Chu
     WorkDone::Verified { path, header, buffer: arrived.buffer, result }
 }
 
-/// Longest chunk that is verified in the session's own task, in bytes: some microseconds.
-const AT_ONCE: u32 = 8 << 10;
+/// Longest chunk that is verified in the session's own task, in bytes: some 10 µs, as long as it takes to have a thread do it.
+const AT_ONCE: u32 = 64 << 10;
 
 /// Tells a session of work for it that panicked, of which it would hear nothing: it ends, and no other.
 pub(super) struct Fault(mpsc::Sender<Input>);
