@@ -73,16 +73,15 @@ impl Road {
 
 /// Each tool with its version, once.
 pub(crate) fn versions(roads: &[Road]) -> Vec<String> {
-    let mut programs: Vec<&str> = roads.iter().map(|road| road.programs()[0]).chain(["ssh"]).collect();
+    let mut programs: Vec<&str> = roads.iter().map(|road| road.programs()[0]).filter(|program| *program != "scp").chain(["ssh"]).collect();
     programs.dedup();
     let version = |program: &&str| {
         // restic has a command for it, ssh says it on standard error; the first line that has a digit is it.
         let flag = match *program {
             "restic" => "version",
-            "ssh" | "scp" => "-V",
+            "ssh" => "-V",
             _ => "--version",
         };
-        let program = if *program == "scp" { "ssh" } else { program };
         let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let line = text.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?;

@@ -75,7 +75,7 @@ fn hedges(paths: u16, later: Duration) -> Stopwatch {
         striper.acknowledge(carried[0]);
         stopwatch.time(HEDGES, || {
             for _ in 0..HEDGES {
-                black_box(striper.hedge(PathId(0), CHUNK_BYTES, load, begun + later));
+                black_box(striper.hedge(PathId(0), CHUNK_BYTES, Duration::ZERO, load, begun + later));
             }
         });
     }

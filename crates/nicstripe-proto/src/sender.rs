@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use minicbor::{Decode, Encode};
@@ -14,7 +14,7 @@ use crate::{
     hash_tree::{ChainingValue, Digest, HashTree, Subtree},
     hole::Zeros,
     path::PathId,
-    stripe::{PathLoad, Striper, assignment_chunks},
+    stripe::{GAIN_IN_MIDDLE, PathLoad, Striper, assignment_chunks},
     units::BitRate,
 };
 
@@ -276,7 +276,8 @@ impl Sender {
     /// Returns a chunk of another path that an idle `path` should carry as well; one that the other has not begun to read it takes over.
     pub fn next_hedge(&mut self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool), now: Instant) -> Option<ChunkId> {
         let lanes = &self.lanes;
-        let (chunk, owner) = self.striper.hedge(path, self.grid.chunk_size.bytes(), |path| load(lanes, &rates, path), now)?;
+        let gain = if self.grid.is_open() { GAIN_IN_MIDDLE } else { Duration::ZERO };
+        let (chunk, owner) = self.striper.hedge(path, self.grid.chunk_size.bytes(), gain, |path| load(lanes, &rates, path), now)?;
         self.lanes.entry(path).or_default().in_flight_bytes += self.chunk_bytes(chunk);
         if self.lanes.get(&owner).is_some_and(|lane| lane.waiting.contains(&chunk)) {
             self.on_not_sent(owner, chunk);

@@ -123,9 +123,16 @@ impl Striper {
     /// Gives `path` one chunk that another path carries, and names that path: the newest for which sending it again promises something.
     ///
     /// It does when the owner is suspect, when the chunk is late ([`Striper::hedge_at`] tells when one will be), or when this path would
-    /// deliver it sooner.
-    pub fn hedge(&mut self, path: PathId, chunk_bytes: u64, load: impl Fn(PathId) -> PathLoad, now: Instant) -> Option<(ChunkId, PathId)> {
-        let own_finish = load(path).finish_time(chunk_bytes);
+    /// deliver it sooner, by more than `gain`.
+    pub fn hedge(
+        &mut self,
+        path: PathId,
+        chunk_bytes: u64,
+        gain: Duration,
+        load: impl Fn(PathId) -> PathLoad,
+        now: Instant,
+    ) -> Option<(ChunkId, PathId)> {
+        let own_finish = load(path).finish_time(chunk_bytes).map(|finish| finish.saturating_add(gain));
         let promising = |owners: &Owners| {
             let owner = load(owners.first);
             let sooner = own_finish.zip(owner.finish_time(0)).is_some_and(|(own, owners_finish)| own < owners_finish);
@@ -208,6 +215,10 @@ impl Striper {
     }
 }
 
+/// What has to be gained by sending a chunk again while its source goes on: twice the longest that an acknowledgement waits for company. A
+/// source that is slower than the cables leaves each path idle time and again, and with something that only seems to be under way.
+pub const GAIN_IN_MIDDLE: Duration = Duration::from_millis(20);
+
 /// Grace before a chunk counts as late: an acknowledgement may wait 10 ms for company, and a busy machine adds as much (picked by eye).
 const LATE_MARGIN: Duration = Duration::from_millis(50);
 
@@ -270,8 +281,8 @@ mod tests {
         let (mut striper, now) = (striper(3), origin());
         striper.assign(B, 3, now);
         let loads = |path| if path == A { load(0, 1000) } else { load(3 * CHUNK, 10) };
-        assert_eq!(striper.hedge(A, CHUNK, loads, now), Some((ChunkId(2), B)));
-        assert_eq!(striper.hedge(A, CHUNK, loads, now), Some((ChunkId(1), B)));
+        assert_eq!(striper.hedge(A, CHUNK, Duration::ZERO, loads, now), Some((ChunkId(2), B)));
+        assert_eq!(striper.hedge(A, CHUNK, Duration::ZERO, loads, now), Some((ChunkId(1), B)));
         assert_eq!(striper.acknowledge(range(2, 1)), [(ChunkId(2), [Some(B), Some(A)])]);
         assert!(!striper.is_carried_by(ChunkId(2), B));
     }
@@ -281,9 +292,9 @@ mod tests {
         let (mut striper, now) = (striper(3), origin());
         striper.assign(A, 3, now);
         let loads = |path| if path == A { load(3 * CHUNK, 1000) } else { load(0, 10) };
-        assert_eq!(striper.hedge(B, CHUNK, loads, now), None);
+        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, now), None);
         let late = now + Duration::from_secs(1);
-        assert_eq!(striper.hedge(B, CHUNK, loads, late), Some((ChunkId(2), A)));
+        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, late), Some((ChunkId(2), A)));
     }
 
     #[test]
@@ -291,7 +302,7 @@ mod tests {
         let (mut striper, now) = (striper(1), origin());
         striper.assign(A, 1, now);
         let loads = |path| PathLoad { suspect: path == A, ..load(0, 1000) };
-        assert_eq!(striper.hedge(B, CHUNK, loads, now), Some((ChunkId(0), A)));
+        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, now), Some((ChunkId(0), A)));
     }
 
     #[test]
@@ -299,10 +310,10 @@ mod tests {
         let (mut striper, now) = (striper(1), origin());
         striper.assign(A, 1, now);
         let loads = |_| PathLoad { in_flight: 0, rate: None, suspect: false };
-        assert_eq!(striper.hedge(B, CHUNK, loads, now), None);
+        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, now), None);
         let late = striper.hedge_at(B, loads).unwrap();
         assert_eq!(late, now + LATE_FIRST);
-        assert_eq!(striper.hedge(B, CHUNK, loads, late), Some((ChunkId(0), A)));
+        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, late), Some((ChunkId(0), A)));
         assert_eq!(striper.hedge_at(B, loads), None);
     }
 
@@ -311,15 +322,15 @@ mod tests {
         let (mut striper, now) = (striper(1), origin());
         striper.assign(A, 1, now);
         let loads = |_| PathLoad { in_flight: 0, rate: None, suspect: true };
-        assert_eq!(striper.hedge(B, CHUNK, loads, now), Some((ChunkId(0), A)));
-        assert_eq!(striper.hedge(PathId(2), CHUNK, loads, now), None);
+        assert_eq!(striper.hedge(B, CHUNK, Duration::ZERO, loads, now), Some((ChunkId(0), A)));
+        assert_eq!(striper.hedge(PathId(2), CHUNK, Duration::ZERO, loads, now), None);
     }
 
     #[test]
     fn a_lost_paths_chunks_return_to_the_queue_unless_hedged() {
         let (mut striper, now) = (striper(3), origin());
         striper.assign(A, 3, now);
-        striper.hedge(B, CHUNK, |_| PathLoad { in_flight: 0, rate: None, suspect: true }, now);
+        striper.hedge(B, CHUNK, Duration::ZERO, |_| PathLoad { in_flight: 0, rate: None, suspect: true }, now);
         striper.release(A);
         assert_eq!((striper.queued(), striper.in_flight()), (2, 1));
         assert!(striper.is_carried_by(ChunkId(2), B));

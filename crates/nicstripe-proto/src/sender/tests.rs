@@ -54,6 +54,24 @@ fn what_was_given_is_released_when_it_is_acknowledged_also_after_its_path_was_lo
 }
 
 #[test]
+fn what_a_source_gives_slower_than_paths_take_it_is_sent_once_until_the_end() {
+    let (mut sender, now) = (Sender::new(Shape::Pipe(ChunkSize::DEFAULT), &[], None), origin());
+    let full = ChunkSize::DEFAULT.bytes() as u32;
+    for chunk in 0..4 {
+        sender.give(full, ChainingValue([1; 32]), false);
+        assert_eq!(sender.next_chunk(A, BitRate(1_000_000_000).into(), 2, now), Some(ChunkId(chunk)));
+    }
+    // 8.4 ms of a gigabit path, whose acknowledgements may wait for 10 ms.
+    let gigabit = |_| (Some(BitRate(1_000_000_000)), false);
+    assert_eq!(sender.next_hedge(B, gigabit, now), None);
+    // On a slow path a chunk holds up what comes behind it for long.
+    let slow = |path| (Some(if path == A { BitRate(10_000_000) } else { BitRate(1_000_000_000) }), false);
+    assert_eq!(sender.next_hedge(B, slow, now), Some(ChunkId(3)));
+    sender.close();
+    assert_eq!(sender.next_hedge(B, gigabit, now), Some(ChunkId(2)));
+}
+
+#[test]
 fn short_chunks_in_flight_count_as_long_as_they_are() {
     let (mut sender, now) = (Sender::new(Shape::Parcels(ChunkSize::DEFAULT), &[], None), origin());
     for _ in 0..3 {
