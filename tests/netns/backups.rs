@@ -1,8 +1,9 @@
-//! The backup tool of `examples/` over two cables, of which it loses one.
+//! Backups over two cables, of which they lose one: the tool of `examples/`, and restic.
 
 use std::{
-    fs,
+    env, fs,
     path::Path,
+    process::{Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -20,6 +21,14 @@ use crate::{
 pub(crate) const TESTS: &[(&str, fn())] =
     tests![a_backup_and_a_restore_survive_a_cable_that_is_cut, a_backup_and_a_restore_survive_a_silent_cable];
 
+pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = tests![restic_survives_a_cable_that_is_cut];
+
+/// Why restic cannot be tried.
+pub(crate) fn no_restic() -> Option<String> {
+    let version = Command::new("restic").arg("version").stdin(Stdio::null()).output();
+    version.err().map(|error| format!("restic is not installed: {error}"))
+}
+
 fn a_backup_and_a_restore_survive_a_cable_that_is_cut() {
     survives(|lab, cable| lab.cut(cable).unwrap());
 }
@@ -31,12 +40,7 @@ fn a_backup_and_a_restore_survive_a_silent_cable() {
 /// Loses the cable of the first contact in the middle of a backup, and the other in the middle of a restore.
 #[track_caller]
 fn survives(lose: impl Fn(&Lab, usize)) {
-    let hosts = Hosts::joined_by(&[LinkSpec::mbit(50); 2]);
-    let folder = hosts.client.path("tree");
-    fs::create_dir(&folder).unwrap();
-    for (number, bytes) in content(16 * MIB).chunks(MIB).enumerate() {
-        fs::write(folder.join(number.to_string()), bytes).unwrap();
-    }
+    let hosts = hosts_with_a_tree();
     run(&hosts, &["init", REPO]);
     let backup = start(&hosts, &["backup", REPO, "tree"]);
     await_files(&hosts.server.path("repo/packs"), 8);
@@ -52,8 +56,43 @@ fn survives(lose: impl Fn(&Lab, usize)) {
     await_files(&hosts.client.path("restored"), 4);
     lose(&hosts.lab, 1);
     restore.finish().expect(0);
-    let [tree, restored] = ["tree", "restored"].map(|name| Tree::read(&hosts.client.path(name), Aspects { modes: true, ..Aspects::NONE }));
-    assert!(tree == restored);
+    assert!(read(&hosts, "restored") == read(&hosts, "tree"));
+}
+
+fn restic_survives_a_cable_that_is_cut() {
+    let hosts = hosts_with_a_tree();
+    restic(&hosts, &["init"]).finish().expect(0);
+    let backup = restic(&hosts, &["backup", "tree"]);
+    await_files(&hosts.server.path("repo/data"), 3);
+    hosts.lab.cut(1).unwrap();
+    backup.finish().expect(0);
+    restic(&hosts, &["check", "--read-data"]).finish().expect(0);
+    restic(&hosts, &["restore", "latest", "--target", "restored"]).finish().expect(0);
+    assert!(read(&hosts, "restored/tree") == read(&hosts, "tree"));
+}
+
+/// Starts a restic that keeps its repository at the daemon.
+fn restic(hosts: &Hosts, arguments: &[&str]) -> Process {
+    let mut command = hosts.client.command("restic");
+    command.env("PATH", env::var_os("PATH").unwrap_or_default()).env("RESTIC_PASSWORD", "secret");
+    command.args(["--no-cache", "-r", &format!("rclone:{REPO}"), "-o", &format!("rclone.program={}", env!("CARGO_BIN_EXE_nicstripe"))]);
+    command.args(["-o", &format!("rclone.args=serve restic --stdio --port {}", hosts.daemon.port)]).args(arguments);
+    Process::spawn(command)
+}
+
+/// Two cables, and 16 MiB in files that repeat nowhere.
+fn hosts_with_a_tree() -> Hosts {
+    let hosts = Hosts::joined_by(&[LinkSpec::mbit(50); 2]);
+    let folder = hosts.client.path("tree");
+    fs::create_dir(&folder).unwrap();
+    for (number, bytes) in content(16 * MIB).chunks(MIB).enumerate() {
+        fs::write(folder.join(number.to_string()), bytes).unwrap();
+    }
+    hosts
+}
+
+fn read(hosts: &Hosts, name: &str) -> Tree {
+    Tree::read(&hosts.client.path(name), Aspects { modes: true, ..Aspects::NONE })
 }
 
 /// Starts the tool, with packs so small that there are many.
