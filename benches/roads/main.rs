@@ -49,7 +49,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "backup,restore,rsync,scp,borg,git,iperf3")]
     roads: Vec<Road>,
 
-    /// What is beside what; `twice` is the tool alone with two cables, which it makes nothing of
+    /// What is beside what; `twice` is the tool alone with two cables, which it makes nothing of; `unshaped` with one
+    /// that carries what the processors move, which is the most it can have here
     #[arg(long, value_enum, value_delimiter = ',', default_value = "alone,road")]
     ways: Vec<Way>,
 }

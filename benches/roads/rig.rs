@@ -22,6 +22,8 @@ pub(crate) enum Way {
     Alone,
     /// Over two cables, without nicstripe.
     Twice,
+    /// Over a cable that carries what the processors move, without nicstripe.
+    Unshaped,
     /// Over two cables, by nicstripe.
     Road,
 }
@@ -47,14 +49,18 @@ pub(crate) struct Measured {
     cpu: [Duration; 3],
     /// Bytes that the cables brought in the direction that had more, headers included.
     carried: u64,
-    /// What all cables can bring in one direction, in bytes a second.
+    /// What all cables can bring in one direction, in bytes a second; infinite without a bound.
     capacity: f64,
 }
 
 impl<'a> Rig<'a> {
     pub(crate) fn build(place: &'a Place, road: Road, way: Way, size: u64) -> Result<Self> {
-        let cables = if way == Way::Alone { 1 } else { 2 };
-        let lab = Lab::builder().links((0..cables).map(|_| LinkSpec::gigabit())).build()?;
+        let cables = match way {
+            Way::Alone => vec![LinkSpec::gigabit()],
+            Way::Twice | Way::Road => vec![LinkSpec::gigabit(); 2],
+            Way::Unshaped => vec![LinkSpec::unshaped()],
+        };
+        let lab = Lab::builder().links(cables).build()?;
         place.clear(Host::B)?;
         let ssh = Ssh::start(&lab, place, way == Way::Road)?;
         let daemon = if way == Way::Road { Some(serve(&lab, place, road.dials())?) } else { None };
@@ -123,7 +129,7 @@ impl<'a> Rig<'a> {
         let received = |host: Host| -> u64 {
             counters.iter().zip(&counters_before).map(|(after, before)| after.since(before).at(host).received_bytes).sum()
         };
-        let rate = |spec: LinkSpec| spec.line_rate().map_or(0.0, |rate| rate.bits_per_second() as f64 / 8.0);
+        let rate = |spec: LinkSpec| spec.line_rate().map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64 / 8.0);
         let measured = Measured {
             wall,
             bytes: self.size,
@@ -157,6 +163,7 @@ impl fmt::Display for Way {
         f.write_str(match self {
             Self::Alone => "alone, 1 cable",
             Self::Twice => "alone, 2 cables",
+            Self::Unshaped => "alone, unshaped",
             Self::Road => "by nicstripe, 2 cables",
         })
     }

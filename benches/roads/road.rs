@@ -99,7 +99,7 @@ fn restic(rig: &Rig<'_>, words: &[&str]) -> Command {
         Way::Road => {
             command.args(["-o", &format!("rclone.program={NICSTRIPE}"), "-r", &format!("rclone:{}:{REPOSITORY}", rig.peer())]);
         }
-        Way::Alone | Way::Twice => {
+        Way::Alone | Way::Twice | Way::Unshaped => {
             let there = rig.there(REPOSITORY);
             command.args(["-o", &format!("sftp.command={} {} -s sftp", rig.ssh.command(), rig.peer())]);
             command.args(["-r", &format!("sftp:{}:{}", rig.peer(), there.display())]);
@@ -204,7 +204,7 @@ fn iperf3(rig: &Rig<'_>) -> Result<Measured> {
             forward.await_listener(IPERF3_PORT)?;
             Some(forward)
         }
-        Way::Alone | Way::Twice => None,
+        Way::Alone | Way::Twice | Way::Unshaped => None,
     };
     let target = if forward.is_some() { "127.0.0.1".to_owned() } else { rig.peer() };
     let mut command = rig.command("iperf3");

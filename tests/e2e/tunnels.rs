@@ -1,13 +1,19 @@
 //! Services of the daemon's machine, on standard input and output and on ports here.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::{
+    fs::{OFlags, fcntl_getfl},
+    process::{Resource, Rlimit, Signal, getrlimit, setrlimit},
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net as tokio_net,
@@ -46,6 +52,12 @@ impl Stage {
         let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
         command.args(self.arguments(&["dial", "127.0.0.1", target]));
         Process::spawn_fed(command, input).finish_raw()
+    }
+
+    fn dial_between(&self, input: impl Into<Stdio>, output: impl Into<Stdio>) -> ExitStatus {
+        let mut command = self.client.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.args(self.arguments(&["dial", "127.0.0.1", &self.target])).stdin(input).stdout(output);
+        command.status().unwrap()
     }
 
     /// Starts to forward a free port, and returns it.
@@ -89,6 +101,51 @@ fn what_goes_into_dial_comes_out_of_the_service_and_its_answer_after_the_end_com
 }
 
 #[test]
+fn dial_takes_files_and_sockets_as_well_as_pipes() {
+    let stage = Stage::new(service(answer_at_the_end));
+    let bytes = content(3 * MIB);
+    stage.client.write("input", &bytes);
+    let [input, output] = ["input", "output"].map(|name| stage.client.path(name));
+    let status = stage.dial_between(fs::File::open(input).unwrap(), fs::File::create(output).unwrap());
+    assert!(status.success() && is_same(&stage.client.read("output"), &bytes));
+
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut writer = ours.try_clone().unwrap();
+    let answer = thread::scope(|scope| {
+        scope.spawn(|| {
+            writer.write_all(&bytes).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        let reader = scope.spawn(|| {
+            let mut answer = Vec::new();
+            (&ours).read_to_end(&mut answer).unwrap();
+            answer
+        });
+        let theirs: OwnedFd = theirs.into();
+        assert!(stage.dial_between(theirs.try_clone().unwrap(), theirs).success());
+        reader.join().unwrap()
+    });
+    assert!(is_same(&answer, &bytes));
+}
+
+#[test]
+fn a_pipe_that_others_have_as_well_waits_for_them_as_it_did() {
+    let stage = Stage::new(service(answer_at_the_end));
+    let (input, mut to_dial) = std::io::pipe().unwrap();
+    let (mut from_dial, output) = std::io::pipe().unwrap();
+    let others = [OwnedFd::from(input.try_clone().unwrap()), OwnedFd::from(output.try_clone().unwrap())];
+    to_dial.write_all(b"question").unwrap();
+    drop(to_dial);
+    assert!(stage.dial_between(input, output).success());
+    let mut answer = [0; 8];
+    from_dial.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"question");
+    for other in others {
+        assert!(!fcntl_getfl(other).unwrap().contains(OFlags::NONBLOCK));
+    }
+}
+
+#[test]
 fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
     let (sender, told) = std::sync::mpsc::channel();
     let address = service(move |mut tcp| {
@@ -101,7 +158,7 @@ fn a_service_that_ends_first_still_gets_what_is_sent_to_it() {
     let stage = Stage::new(address);
     let mut command = stage.client.command(env!("CARGO_BIN_EXE_nicstripe"));
     command.args(stage.arguments(&["dial", "127.0.0.1", &stage.target]));
-    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     // It ends while dial runs: its standard output is closed.
     let mut greeting = Vec::new();

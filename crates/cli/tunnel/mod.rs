@@ -2,5 +2,6 @@
 
 mod dial;
 mod forward;
+mod standard;
 
 pub(crate) use self::{dial::Dial, forward::Forward};
