@@ -5,8 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe::Error;
-
 use crate::failure::Failure;
 
 /// Makes a call until it succeeds, fails for good, or has failed for too long; `what` is for the log.
@@ -45,6 +43,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
+    use nicstripe::Error;
+
     use super::*;
 
     fn ended() -> Failure {
