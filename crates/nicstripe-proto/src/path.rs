@@ -111,6 +111,8 @@ pub struct Path {
     state: PathState,
     last_heard: Instant,
     last_sent: Instant,
+    /// When the clock last reminded of a heartbeat.
+    reminded: Option<Instant>,
     attempts: u32,
     pub(crate) flow: Flow,
     /// Whether it may carry data in either direction; else control messages only.
@@ -148,6 +150,7 @@ impl Path {
             state: PathState::Probing,
             last_heard: now,
             last_sent: now,
+            reminded: None,
             attempts: 0,
             flow: Flow::default(),
             carries_data: true,
@@ -337,9 +340,21 @@ impl Path {
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         match self.state {
             PathState::Probing => None,
-            PathState::Open => Some((self.last_heard + self.suspect_after()).min(self.last_sent + HEARTBEAT_INTERVAL)),
-            PathState::Suspect => Some((self.last_heard + self.fail_after()).min(self.last_sent + HEARTBEAT_INTERVAL)),
+            PathState::Open => Some((self.last_heard + self.suspect_after()).min(self.heartbeat_at())),
+            PathState::Suspect => Some((self.last_heard + self.fail_after()).min(self.heartbeat_at())),
             PathState::Failed { retry_at } => retry_at,
+        }
+    }
+
+    /// When the clock is to remind of a heartbeat. Where there was no room for one it goes out with the first room, unasked.
+    fn heartbeat_at(&self) -> Instant {
+        self.reminded.map_or(self.last_sent, |reminded| reminded.max(self.last_sent)) + HEARTBEAT_INTERVAL
+    }
+
+    /// The clock has reminded of what is due now.
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        if self.heartbeat_at() <= now {
+            self.reminded = Some(now);
         }
     }
 

@@ -455,6 +455,7 @@ impl Session {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.paced_until = self.paced_until.filter(|at| *at > now);
         self.hedge_at = self.hedge_at.filter(|at| *at > now);
+        self.paths.values_mut().for_each(|path| path.on_timeout(now));
         let verdicts: Vec<(PathId, Verdict)> = self.paths.iter().filter_map(|(id, path)| Some((*id, path.verdict(now)?))).collect();
         for (id, verdict) in verdicts {
             self.judge(id, verdict, now);
