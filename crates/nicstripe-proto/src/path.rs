@@ -111,8 +111,6 @@ pub struct Path {
     state: PathState,
     last_heard: Instant,
     last_sent: Instant,
-    /// When the clock last reminded of a heartbeat.
-    reminded: Option<Instant>,
     attempts: u32,
     pub(crate) flow: Flow,
     /// Whether it may carry data in either direction; else control messages only.
@@ -150,7 +148,6 @@ impl Path {
             state: PathState::Probing,
             last_heard: now,
             last_sent: now,
-            reminded: None,
             attempts: 0,
             flow: Flow::default(),
             carries_data: true,
@@ -336,30 +333,23 @@ impl Path {
         FAIL_AFTER.max(self.suspect_after() * 2)
     }
 
-    /// When the clock next has something to say about this path.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+    /// When silence, or a pause, next leads to another state.
+    pub(crate) fn verdict_at(&self) -> Option<Instant> {
         match self.state {
             PathState::Probing => None,
-            PathState::Open => Some((self.last_heard + self.suspect_after()).min(self.heartbeat_at())),
-            PathState::Suspect => Some((self.last_heard + self.fail_after()).min(self.heartbeat_at())),
+            PathState::Open => Some(self.last_heard + self.suspect_after()),
+            PathState::Suspect => Some(self.last_heard + self.fail_after()),
             PathState::Failed { retry_at } => retry_at,
         }
     }
 
-    /// When the clock is to remind of a heartbeat. Where there was no room for one it goes out with the first room, unasked.
-    fn heartbeat_at(&self) -> Instant {
-        self.reminded.map_or(self.last_sent, |reminded| reminded.max(self.last_sent)) + HEARTBEAT_INTERVAL
-    }
-
-    /// The clock has reminded of what is due now.
-    pub(crate) fn on_timeout(&mut self, now: Instant) {
-        if self.heartbeat_at() <= now {
-            self.reminded = Some(now);
-        }
+    /// When a heartbeat is due on its connection.
+    pub(crate) fn heartbeat_at(&self) -> Option<Instant> {
+        self.state.is_connected().then(|| self.last_sent + HEARTBEAT_INTERVAL)
     }
 
     pub(crate) fn heartbeat_is_due(&self, now: Instant) -> bool {
-        self.state.is_connected() && (self.echo.is_some() || now.saturating_duration_since(self.last_sent) >= HEARTBEAT_INTERVAL)
+        self.heartbeat_at().is_some_and(|at| self.echo.is_some() || now >= at)
     }
 
     /// The time stamp to answer, once.

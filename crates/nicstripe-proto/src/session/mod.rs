@@ -209,6 +209,8 @@ pub struct Session {
     paced_until: Option<Instant>,
     /// When an idle path may have a late chunk to send.
     hedge_at: Option<Instant>,
+    /// When the clock has last said so. Whatever was due to be sent by then goes out as soon as its path has room: the clock says it once.
+    reminded: Instant,
     bench: Bench,
     asks: Asks,
 }
@@ -234,6 +236,7 @@ impl Session {
             pace,
             paced_until: None,
             hedge_at: None,
+            reminded: now,
             bench: Bench::default(),
             asks: Asks::default(),
         }
@@ -442,20 +445,24 @@ impl Session {
         if self.closed.is_some() {
             return None;
         }
-        let paths = self.paths.iter().filter_map(|(id, path)| Some((path.next_timeout()?, Reason::Path(*id))));
-        let transfers = self.transfers.values().flat_map(|transfer| transfer.timeouts(self.config.sync_interval));
+        let verdicts = self.paths.iter().filter_map(|(id, path)| Some((path.verdict_at()?, Reason::Path(*id))));
+        let heartbeats = self.paths.iter().filter_map(|(id, path)| Some((path.heartbeat_at()?, Reason::Path(*id))));
+        let receivers = || self.transfers.values().filter_map(Transfer::receiver);
+        let acks = receivers().filter_map(|receiver| Some((receiver.ack_deadline()?, Reason::Acknowledge)));
+        let syncs = receivers().filter_map(|receiver| Some((receiver.sync_deadline(self.config.sync_interval)?, Reason::Sync)));
+        let to_send = heartbeats.chain(acks).filter(|(at, _)| *at > self.reminded);
         let alone_since = self.alone_since.filter(|_| !self.is_connected());
         let abandon = alone_since.and_then(|since| Some((since.checked_add(self.config.patience)?, Reason::Abandon)));
         let hedge = self.hedge_at.map(|at| (at, Reason::Hedge));
         let paced = self.paced_until.map(|at| (at, Reason::Pace));
-        paths.chain(transfers).chain(abandon).chain(paced).chain(hedge).min_by_key(|(at, _)| *at)
+        verdicts.chain(to_send).chain(syncs).chain(abandon).chain(paced).chain(hedge).min_by_key(|(at, _)| *at)
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.paced_until = self.paced_until.filter(|at| *at > now);
         self.hedge_at = self.hedge_at.filter(|at| *at > now);
-        self.paths.values_mut().for_each(|path| path.on_timeout(now));
+        self.reminded = self.reminded.max(now);
         let verdicts: Vec<(PathId, Verdict)> = self.paths.iter().filter_map(|(id, path)| Some((*id, path.verdict(now)?))).collect();
         for (id, verdict) in verdicts {
             self.judge(id, verdict, now);

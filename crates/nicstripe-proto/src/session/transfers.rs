@@ -1,11 +1,8 @@
 //! The part of a session that keeps its transfers: what each does, what its owner asks of it, when it is whole.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
 
-use super::{Acceptance, Event, PathError, Reason, Session, TransferId};
+use super::{Acceptance, Event, PathError, Session, TransferId};
 use crate::{
     extent::ChunkId,
     grid::{ChunkSize, Grid, MOST_SIZE, Shape},
@@ -93,22 +90,19 @@ impl Transfer {
         }
     }
 
+    pub(super) fn receiver(&self) -> Option<&Receiver> {
+        match self {
+            Self::Receiving(receiver) => Some(receiver),
+            _ => None,
+        }
+    }
+
     pub(super) fn on_path_lost(&mut self, path: PathId) {
         match self {
             Self::Sending { sender, .. } => sender.on_path_lost(path),
             Self::Receiving(receiver) => receiver.on_path_lost(path),
             _ => {}
         }
-    }
-
-    pub(super) fn timeouts(&self, sync_interval: Duration) -> impl Iterator<Item = (Instant, Reason)> {
-        let receiver = match self {
-            Self::Receiving(receiver) => Some(receiver),
-            _ => None,
-        };
-        let ack = receiver.and_then(|receiver| Some((receiver.ack_deadline()?, Reason::Acknowledge)));
-        let sync = receiver.and_then(|receiver| Some((receiver.sync_deadline(sync_interval)?, Reason::Sync)));
-        ack.into_iter().chain(sync)
     }
 }
 

@@ -64,7 +64,7 @@ impl Victim {
     }
 
     /// A daemon that receives a file of eight chunks.
-    fn receiving() -> Self {
+    pub(crate) fn receiving() -> Self {
         let mut victim = Self::new(Role::Daemon);
         victim.say(&Message::Put(put(T))).unwrap();
         victim.session.accept(T, Vec::new(), None);

@@ -6,6 +6,7 @@
 
 mod asks;
 mod cancels;
+mod clock;
 mod delta;
 mod disk;
 mod drive;

@@ -1,0 +1,43 @@
+//! What the clock has to say, and how often.
+
+use std::time::Duration;
+
+use nicstripe_proto::{Frame, Transmit, receiver::ACK_DELAY};
+
+use crate::hostile::{P, Victim};
+
+#[test]
+fn the_clock_says_once_what_is_due_where_there_is_no_room_for_it() {
+    let mut victim = Victim::receiving();
+    victim.write(0, 1 << 18, false);
+    let until = victim.now + Duration::from_secs(30);
+    let mut calls = 0;
+    while victim.now < until {
+        let (at, why) = victim.session.poll_timeout().expect("a path that is open has a clock");
+        assert!(at > victim.now, "call {calls}: {why:?} is due since {:?}", victim.now - at);
+        victim.now = at;
+        victim.session.handle_timeout(at);
+        // The peer is there; nothing of ours gets on the wire.
+        victim.session.handle_heard(P, at);
+        calls += 1;
+    }
+    let sent = victim.drain().1;
+    assert!(sent.iter().any(|sent| matches!(sent, Transmit::Frame(Frame::Ack { .. }))), "{sent:?}");
+    victim.now += Duration::from_secs(1);
+    victim.session.handle_timeout(victim.now);
+    let sent = victim.drain().1;
+    assert!(matches!(sent[..], [Transmit::Frame(Frame::Heartbeat { .. })]), "{sent:?}");
+}
+
+#[test]
+fn the_clock_says_that_an_acknowledgement_has_waited_long_enough() {
+    let mut victim = Victim::receiving();
+    victim.write(0, 1 << 18, false);
+    assert!(victim.drain().1.is_empty(), "alone, it waits for company");
+    let (at, _) = victim.session.poll_timeout().unwrap();
+    assert!(at <= victim.now + ACK_DELAY, "{:?}", at - victim.now);
+    victim.now = at;
+    victim.session.handle_timeout(at);
+    assert!(matches!(victim.drain().1[..], [Transmit::Frame(Frame::Ack { .. })]));
+    assert!(victim.session.poll_timeout().unwrap().0 > victim.now);
+}
