@@ -16,7 +16,8 @@ use std::{
 };
 
 use bench_support::{
-    Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way, circumstances, cp, parse_size, serve, time_limit,
+    Cables, Contender, CpReport, Peak, Place, Process, Result, Sample, Scene, Table, Way, circumstances, cp, parse_size, serve,
+    start_daemon, time_limit,
 };
 use clap::Args;
 
@@ -64,8 +65,7 @@ fn bench(arguments: Arguments) -> Result<()> {
 
 /// Copies the scene's file, and returns the time it took and the peaks of client and daemon.
 fn copy(scene: &Scene<'_>) -> Result<(Duration, [Peak; 2])> {
-    let daemon = Process::spawn(serve(scene), "serve", &scene.place.logs())?;
-    daemon.await_line("listening on")?;
+    let daemon = start_daemon(serve(scene), scene.place)?;
     let mut command = cp(scene)?;
     command.arg("--json");
     let begun = Instant::now();

@@ -17,7 +17,7 @@ use std::{
 
 use bench_support::{
     Cables, Contender, CpReport, Place, Process, Result, Sample, Scene, Spread, Table, Way, circumstances, cp, measure, parse_size, serve,
-    time_limit,
+    start_daemon, time_limit,
 };
 use clap::Args;
 
@@ -156,9 +156,7 @@ impl Attempt<'_> {
     }
 
     fn start_daemon(&self) -> Result<Process> {
-        let daemon = Process::spawn(serve(self.scene), "serve", &self.scene.place.logs())?;
-        daemon.await_line("listening on")?;
-        Ok(daemon)
+        start_daemon(serve(self.scene), self.scene.place)
     }
 
     fn start_client(&self) -> Result<Process> {

@@ -10,7 +10,7 @@ use nicstripe_lab::{CpuQuota, Host, Lab};
 
 use crate::{
     Settings,
-    bench_support::{NICSTRIPE, Place, Process, Result, as_nicstripe},
+    bench_support::{NICSTRIPE, Place, Process, Result, as_nicstripe, serve_in},
     burden::Burden,
     iperf::{self, Load},
 };
@@ -40,7 +40,7 @@ pub(crate) struct Benched {
 impl<'a> Rig<'a> {
     pub(crate) fn build(burden: &'a Burden, settings: &'a Settings, place: &'a Place) -> Result<Self> {
         let lab = burden.lab()?;
-        let daemon = if settings.recorded.is_none() { Some(serve(&lab, place)?) } else { None };
+        let daemon = if settings.recorded.is_none() { Some(serve_in(&lab, place)?) } else { None };
         let quota = burden.ration(&daemon.iter().collect::<Vec<_>>())?;
         Ok(Self { lab, burden, settings, place, daemon, _quota: quota })
     }
@@ -123,12 +123,4 @@ impl Benched {
         let id = self.report.links.iter().find(|link| link.ends.client.name == interface)?.id;
         self.report.summary.links.iter().find(|link| link.link == id)
     }
-}
-
-fn serve(lab: &Lab, place: &Place) -> Result<Process> {
-    let mut command = as_nicstripe(lab.command(Host::B, NICSTRIPE), place, Host::B, "serve");
-    command.arg("--root").arg(place.files(Host::B));
-    let daemon = Process::spawn(command, "serve", &place.logs())?;
-    daemon.await_line("listening on")?;
-    Ok(daemon)
 }

@@ -9,7 +9,7 @@ use std::{
 use nicstripe_lab::{Host, Lab};
 use serde::Deserialize;
 
-use super::{Place, Result, Rights, Sample, Scene};
+use super::{LISTENING, Place, Result, Rights, Sample, Scene};
 
 /// A program that moves bytes between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -108,7 +108,7 @@ impl Contender {
     pub(super) fn plan(self, scene: &Scene<'_>) -> Result<Plan> {
         match self {
             Self::Nicstripe => {
-                let server = Server { host: Host::B, command: serve(scene), ready: Ready::Says("listening on") };
+                let server = Server { host: Host::B, command: serve(scene), ready: Ready::Says(LISTENING) };
                 let mut client = cp(scene)?;
                 client.arg("--json");
                 Ok(Plan { servers: vec![server], clients: vec![(Host::A, client)] })
@@ -152,14 +152,12 @@ fn version_of(program: &str) -> Option<String> {
 
 /// `nicstripe serve` on host B.
 pub(crate) fn serve(scene: &Scene<'_>) -> Command {
-    let mut command = nicstripe(scene, Host::B, "serve");
-    command.arg("--root").arg(scene.place.files(Host::B));
-    command
+    as_daemon(nicstripe(scene, Host::B), scene.place)
 }
 
 /// `nicstripe cp` on host A, of the scene's file.
 pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
-    let mut command = nicstripe(scene, Host::A, "cp");
+    let mut command = as_nicstripe(nicstripe(scene, Host::A), scene.place, Host::A, "cp");
     command.arg("--quiet");
     let remote = format!("{}:{}", scene.peer, scene.sample.name()?);
     match scene.from {
@@ -169,12 +167,19 @@ pub(crate) fn cp(scene: &Scene<'_>) -> Result<Command> {
     Ok(command)
 }
 
-fn nicstripe(scene: &Scene<'_>, host: Host, subcommand: &str) -> Command {
-    let command = match scene.rights {
+/// A nicstripe with the scene's rights.
+fn nicstripe(scene: &Scene<'_>, host: Host) -> Command {
+    match scene.rights {
         Rights::All => scene.lab.command(host, NICSTRIPE),
         Rights::None => scene.lab.unprivileged_command(host, NICSTRIPE),
-    };
-    as_nicstripe(command, scene.place, host, subcommand)
+    }
+}
+
+/// Makes a nicstripe that was not started yet the daemon of host B, which serves that host's files.
+pub(super) fn as_daemon(command: Command, place: &Place) -> Command {
+    let mut command = as_nicstripe(command, place, Host::B, "serve");
+    command.arg("--root").arg(place.files(Host::B));
+    command
 }
 
 /// Gives a nicstripe that was not started yet its subcommand and the keys of its host.

@@ -1,9 +1,10 @@
 //! What the benches share: the two hosts, the programs that are compared on them, what is measured of each, and how it is printed.
 //!
 //! [`arguments`] is what one may type, [`cables`] what joins the hosts, [`place`] where the files are and [`sample`] the file to copy;
-//! [`scene`] puts these together. [`contender`] tells how nicstripe and each rival is started, [`process`] watches over what was, and
-//! [`copy`] measures one copy and [`comparison`] many. What is no single file
-//! is measured on a [`stage`], and [`tree`] makes and compares trees. [`ballast`] keeps memory warm for them. [`spread`] and [`table`] print.
+//! [`scene`] puts these together. [`contender`] tells how nicstripe and each rival is started, [`daemon`] starts nicstripe's and waits
+//! until it listens, [`process`] watches over what was started, [`copy`] measures one copy and [`comparison`] many. What is no single file
+//! is measured on a [`stage`], and [`tree`] makes and compares trees. [`ballast`] keeps memory warm for them. [`spread`] and [`table`]
+//! print.
 //!
 //! All benches run in a lab (nicstripe-lab) with the real `serve` and `cp`. They fail when a copy is wrong, never for speed: that is for
 //! a reader to judge, who sees the bar beside the value.
@@ -23,6 +24,7 @@ mod cables;
 mod comparison;
 mod contender;
 mod copy;
+mod daemon;
 mod place;
 mod process;
 mod sample;
@@ -42,6 +44,7 @@ pub(crate) use self::{
     comparison::{Comparison, Series},
     contender::{Contender, CpReport, LinkReport, NICSTRIPE, TreeReport, as_nicstripe, cp, serve},
     copy::{Copied, Watch, measure, measure_watched, time_limit},
+    daemon::{LISTENING, serve_in, start_daemon, start_daemon_as},
     place::Place,
     process::{Peak, Process, busy},
     sample::{Sample, gib},

@@ -12,6 +12,7 @@ use super::{
     Cables, Contender, CpReport, Place, Result,
     contender::{NICSTRIPE, RSYNC_PORT, as_nicstripe, rsync_daemon},
     process::{Peak, Process},
+    serve_in,
 };
 
 /// A lab of its own with a daemon on host B, which serves that host's files; the command runs on host A.
@@ -47,7 +48,7 @@ impl<'a> Stage<'a> {
     pub(crate) fn build(cables: &Cables, place: &'a Place, contender: Contender) -> Result<Self> {
         let lab = Lab::builder().links(cables.specs.iter().copied()).build()?;
         let daemon = match contender {
-            Contender::Nicstripe => serve(&lab, place)?,
+            Contender::Nicstripe => serve_in(&lab, place)?,
             Contender::Rsync => {
                 let daemon = Process::spawn(rsync_daemon(&lab, place, Host::B)?, "rsync-daemon", &place.logs())?;
                 daemon.await_listener(RSYNC_PORT)?;
@@ -61,7 +62,7 @@ impl<'a> Stage<'a> {
     /// Kills nicstripe's daemon, as `kill -9` does, and starts another.
     pub(crate) fn restart_daemon(&mut self) -> Result<()> {
         self.daemon.kill()?;
-        self.daemon = serve(&self.lab, self.place)?;
+        self.daemon = serve_in(&self.lab, self.place)?;
         Ok(())
     }
 
@@ -138,15 +139,6 @@ impl Measured {
         let most = |samples: &[[u64; 2]], end: usize| samples.iter().map(|sample| sample[end]).max().unwrap_or(0).cast_signed();
         [0, 1].map(|end| most(&self.own[3 * quarter..], end) - most(&self.own[quarter..2 * quarter], end))
     }
-}
-
-/// Starts nicstripe's daemon.
-fn serve(lab: &Lab, place: &Place) -> Result<Process> {
-    let mut command = as_nicstripe(lab.command(Host::B, NICSTRIPE), place, Host::B, "serve");
-    command.arg("--root").arg(place.files(Host::B));
-    let daemon = Process::spawn(command, "serve", &place.logs())?;
-    daemon.await_line("listening on")?;
-    Ok(daemon)
 }
 
 const INTERVAL: Duration = Duration::from_millis(20);

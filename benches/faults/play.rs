@@ -8,7 +8,7 @@ use std::{
 use rustix::process::Signal;
 
 use crate::{
-    bench_support::{CpReport, Peak, Process, Result, Scene, cp, serve, time_limit},
+    bench_support::{self, CpReport, Peak, Process, Result, Scene, cp, serve, time_limit},
     cgroup::Groups,
 };
 
@@ -214,9 +214,7 @@ impl Played {
 }
 
 fn start_daemon(scene: &Scene<'_>, start: Start<'_>) -> Result<Process> {
-    let daemon = Process::spawn(limited(scene, start, serve(scene), 1), "serve", &scene.place.logs())?;
-    daemon.await_line("listening on")?;
-    Ok(daemon)
+    bench_support::start_daemon(limited(scene, start, serve(scene), 1), scene.place)
 }
 
 fn start_client(scene: &Scene<'_>, start: Start<'_>) -> Result<Process> {

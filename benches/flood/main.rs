@@ -25,7 +25,7 @@ use std::{
 
 use attack::Force;
 use bench_support::{
-    Cables, Contender, Place, Process, Result, Sample, Scene, Spread, Table, circumstances, cp, parse_size, serve, time_limit,
+    Cables, Contender, Place, Process, Result, Sample, Scene, Spread, Table, circumstances, cp, parse_size, serve, start_daemon, time_limit,
 };
 use clap::Args;
 use nicstripe_lab::Host;
@@ -76,10 +76,10 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     fs::write(&small, [7; 1000])?;
 
     let quiet = {
-        let daemon = start_daemon(&scene)?;
+        let daemon = start_daemon(serve(&scene), &place)?;
         copies(&scene, &daemon, arguments.runs)?
     };
-    let daemon = start_daemon(&scene)?;
+    let daemon = start_daemon(serve(&scene), &place)?;
     let before = resident(&daemon)?;
     let (opened, begun) = (accepted(&scene)?, Instant::now());
     let strangers = flood(&scene, &arguments, &hello_file)?;
@@ -120,12 +120,6 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
 struct Copied {
     /// In MB/s.
     rate: f64,
-}
-
-fn start_daemon(scene: &Scene<'_>) -> Result<Process> {
-    let daemon = Process::spawn(serve(scene), "serve", &scene.place.logs())?;
-    daemon.await_line("listening on")?;
-    Ok(daemon)
 }
 
 /// Copies the large file so many times; each copy is checked and removed.

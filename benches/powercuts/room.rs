@@ -10,7 +10,7 @@ use nicstripe::trust::Home;
 use nicstripe_lab::Host;
 
 use super::{
-    bench_support::{Process, Result, Way},
+    bench_support::{LISTENING, Process, Result, Way, start_daemon_as},
     history::Copy,
 };
 
@@ -156,10 +156,9 @@ impl Daemon {
     fn start(room: &Room, skipped: Skipped, root: &Path, name: &str) -> Result<Self> {
         let mut command = room.nicstripe(Host::B, skipped);
         command.args(["serve", "--interface", "lo", "--port", "0", "--root"]).arg(root);
-        let process = Process::spawn(command, name, &room.logs())?;
-        process.await_line("listening on")?;
+        let process = start_daemon_as(command, name, &room.logs())?;
         let said = process.errors()?;
-        let port = said.lines().find(|line| line.starts_with("listening on")).and_then(|line| line.split(", port ").nth(1));
+        let port = said.lines().find(|line| line.starts_with(LISTENING)).and_then(|line| line.split(", port ").nth(1));
         let digits: String = port.unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
         Ok(Self { port: digits.parse().map_err(|_| format!("{name} does not say its port: {said:?}"))?, _process: process })
     }

@@ -10,7 +10,7 @@ use std::{
 use nicstripe_lab::{Host, Lab, LinkSpec};
 
 use crate::{
-    bench_support::{NICSTRIPE, Place, Process, Result, as_nicstripe, busy, time_limit},
+    bench_support::{NICSTRIPE, Place, Process, Result, as_nicstripe, busy, serve_in, time_limit},
     road::{IPERF3_PORT, Road},
     ssh::{self, Ssh},
 };
@@ -179,11 +179,7 @@ fn serve(lab: &Lab, place: &Place, dials: bool) -> Result<Process> {
     let lines: Vec<String> =
         text.lines().map(|line| if line.contains(KEY) { format!("{dial}{}", key(line)) } else { line.to_owned() }).collect();
     fs::write(&peers, lines.join("\n") + "\n")?;
-    let mut command = as_nicstripe(lab.command(Host::B, NICSTRIPE), place, Host::B, "serve");
-    command.arg("--root").arg(place.files(Host::B));
-    let daemon = Process::spawn(command, "serve", &place.logs())?;
-    daemon.await_line("listening on")?;
-    Ok(daemon)
+    serve_in(lab, place)
 }
 
 /// The word before a key in a list of peers.

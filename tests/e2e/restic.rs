@@ -30,7 +30,7 @@ fn trials(_: bool) -> Vec<Trial> {
 
 #[cfg(target_os = "linux")]
 fn trials(only_listed: bool) -> Vec<Trial> {
-    let obstacle = if only_listed { None } else { repository::obstacle() };
+    let obstacle = if only_listed { None } else { harness::restic::obstacle() };
     let trial = |&(name, test): &(&'static str, fn()), obstacle: Option<String>| {
         let run = move || {
             test();

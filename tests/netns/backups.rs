@@ -3,7 +3,6 @@
 use std::{
     env, fs,
     path::Path,
-    process::{Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -22,12 +21,6 @@ pub(crate) const TESTS: &[(&str, fn())] =
     tests![a_backup_and_a_restore_survive_a_cable_that_is_cut, a_backup_and_a_restore_survive_a_silent_cable];
 
 pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = tests![restic_survives_a_cable_that_is_cut];
-
-/// Why restic cannot be tried.
-pub(crate) fn no_restic() -> Option<String> {
-    let version = Command::new("restic").arg("version").stdin(Stdio::null()).output();
-    version.err().map(|error| format!("restic is not installed: {error}"))
-}
 
 fn a_backup_and_a_restore_survive_a_cable_that_is_cut() {
     survives(|lab, cable| lab.cut(cable).unwrap());

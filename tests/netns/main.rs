@@ -108,7 +108,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));
     trials.extend(trials_of(powercuts::TESTS, &if only_listed { None } else { powercuts::obstacle() }));
-    let no_restic = obstacle.clone().or_else(|| if only_listed { None } else { backups::no_restic() });
+    let no_restic = obstacle.clone().or_else(|| if only_listed { None } else { harness::restic::obstacle() });
     trials.extend(trials_of(backups::TESTS_WITH_RESTIC, &no_restic));
     let no_ext4 = no_mounts.or_else(|| if only_listed { None } else { disks::obstacle_to_ext4() });
     trials.extend(trials_of(disks::TESTS_WITH_EXT4, &no_ext4));

@@ -5,7 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
     path::Path,
-    process::{Command, Stdio},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -42,12 +42,6 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 
 /// What restic keeps of files; holes it makes or does not.
 const ASPECTS: Aspects = Aspects { holes: false, ..Aspects::ALL };
-
-/// Why no test can be run with restic, if so.
-pub(crate) fn obstacle() -> Option<String> {
-    let version = Command::new("restic").arg("version").stdin(Stdio::null()).output();
-    version.err().map(|error| format!("restic is not installed: {error}"))
-}
 
 /// A restic on the client's side that keeps its repository at the daemon.
 struct Restic<'a> {
