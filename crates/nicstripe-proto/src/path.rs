@@ -371,8 +371,8 @@ impl Path {
     }
 }
 
-/// What a path whose rate is unknown is taken for when a control message looks for the soonest (picked by eye).
-const UNKNOWN_RATE: BitRate = BitRate::from_mbit(100);
+/// What a path whose rate is unknown is taken for where the soonest is looked for (picked by eye).
+pub(crate) const UNKNOWN_RATE: BitRate = BitRate::from_mbit(100);
 
 /// What silence has led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

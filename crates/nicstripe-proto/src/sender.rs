@@ -256,7 +256,8 @@ impl Sender {
 
     /// Returns the next chunk that `path` should carry: of its assignment, or of a new one for a path of `rate`.
     ///
-    /// An assignment is at most an equal share of what is left for `paths` paths, so that a small file takes all of them.
+    /// An assignment is at most an equal share of what is left for `paths` paths, so that a small file takes all of them; one chunk where the
+    /// source goes on, as more will come.
     pub fn next_chunk(&mut self, path: PathId, rate: Option<BitRate>, paths: u64, now: Instant) -> Option<ChunkId> {
         let lane = self.lanes.entry(path).or_default();
         while let Some(chunk) = lane.waiting.pop_front() {
@@ -264,7 +265,7 @@ impl Sender {
                 return Some(chunk);
             }
         }
-        let share = self.striper.queued().div_ceil(paths.max(1));
+        let share = if self.grid.is_open() { 1 } else { self.striper.queued().div_ceil(paths.max(1)) };
         let range = self.striper.assign(path, assignment_chunks(rate, self.grid.chunk_size.bytes()).min(share), now)?;
         lane.waiting.extend(range.chunks().skip(1));
         // Of what the source gives as it has it, a chunk is as long as it was given: else what is acknowledged would never be all.
@@ -409,6 +410,11 @@ impl Sender {
     /// Bytes delivered by each path.
     pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
         self.lanes.iter().map(|(path, lane)| (*path, lane.delivered_bytes))
+    }
+
+    /// Bytes of the next chunk that is not assigned to any path yet.
+    pub fn next_bytes(&self) -> Option<u64> {
+        self.striper.first_queued().map(|chunk| self.chunk_bytes(chunk))
     }
 
     /// Chunks that are not assigned to any path yet.

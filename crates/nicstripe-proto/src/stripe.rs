@@ -194,6 +194,11 @@ impl Striper {
         self.in_flight.iter().filter(|(_, owners)| owners.first == path).map(|(chunk, _)| *chunk).collect()
     }
 
+    /// The chunk that is assigned next.
+    pub fn first_queued(&self) -> Option<ChunkId> {
+        self.queue.first()
+    }
+
     /// Chunks in the queue.
     pub fn queued(&self) -> u64 {
         self.queue.len()

@@ -8,8 +8,9 @@ use crate::{
     frame::DataHeader,
     grid::Grid,
     hash_tree::{ChainingValue, Subtree},
-    path::{PathId, PathState},
+    path::{Path, PathId, PathState, UNKNOWN_RATE},
     receiver::Arrival,
+    sender::Sender,
 };
 
 /// What is to be done with a chunk that arrived.
@@ -209,18 +210,26 @@ impl Session {
             path.on_credit_checked(starved, now);
         }
         let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && self.may_carry_data(id, now))?;
-        let (rate, flow, paths) = (path.rate.rate(), &path.flow, &self.paths);
-        let senders = || self.transfers.values().filter_map(Transfer::sender);
-        let chunk_bytes = senders().map(|sender| sender.grid().chunk_size.bytes()).max()?;
-        if !flow.may_hand_out(rate, chunk_bytes) {
+        let rate = path.rate.rate();
+        let chunk_bytes = self.transfers.values().filter_map(Transfer::sender).map(|sender| sender.grid().chunk_size.bytes()).max()?;
+        if !path.flow.may_hand_out(rate, chunk_bytes) {
             return None;
         }
-        let open = paths.values().filter(|path| path.state() == PathState::Open).count() as u64;
+        let open = self.paths.values().filter(|path| path.state() == PathState::Open).count() as u64;
         let sending = self.transfers.iter().filter(|(_, state)| state.sender().is_some()).map(|(transfer, _)| *transfer);
+        let mut is_left = false;
         let first = self.turns.order(sending).into_iter().find_map(|transfer| {
+            if self.goes_sooner_elsewhere(id, transfer, chunk_bytes, now) {
+                is_left = true;
+                return None;
+            }
             let sender = self.transfers.get_mut(&transfer)?.sender_mut()?;
             Some((transfer, sender.next_chunk(id, rate, open, now)?))
         });
+        if first.is_none() && is_left {
+            return None;
+        }
+        let paths = &self.paths;
         // Nothing is sent twice while another transfer has something to be sent once.
         let Some((transfer, chunk)) = first.or_else(|| {
             let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
@@ -235,6 +244,26 @@ impl Session {
         self.paths.get_mut(&id)?.flow.on_handed_out(transfer, chunk);
         self.on_paced(id, chunk_bytes, now);
         Some(Transmit::Chunk { transfer, chunk })
+    }
+
+    /// Whether the next chunk of a source that gives them one by one would arrive sooner by another path, which can take it now.
+    ///
+    /// Whoever takes them in order waits for the slowest, and may let no more come before (ssh has 2 MiB under way): were the first path that
+    /// has room to take each, its queue would grow while the others idle. What is whole from the start keeps all paths busy anyway.
+    fn goes_sooner_elsewhere(&self, id: PathId, transfer: TransferId, chunk_bytes: u64, now: Instant) -> bool {
+        let sender = self.transfers.get(&transfer).and_then(Transfer::sender).filter(|sender| sender.grid().is_open());
+        let Some(bytes) = sender.and_then(Sender::next_bytes) else { return false };
+        let arrival = |id: PathId, path: &Path| {
+            let in_flight: u64 = self.transfers.values().filter_map(Transfer::sender).map(|sender| sender.in_flight_bytes(id)).sum();
+            (path.rate.rate().unwrap_or(UNKNOWN_RATE).time_for(in_flight.saturating_add(bytes)), id)
+        };
+        let can_take = |id: PathId, path: &Path| {
+            let is_paced = path.pace.as_ref().is_some_and(|pace| pace.wait(now).is_some());
+            let has_room = path.flow.may_hand_out(path.rate.rate(), chunk_bytes);
+            path.state() == PathState::Open && has_room && !is_paced && self.may_carry_data(id, now)
+        };
+        let Some(own) = self.paths.get(&id).map(|path| arrival(id, path)) else { return false };
+        self.paths.iter().any(|(other, path)| arrival(*other, path) < own && can_take(*other, path))
     }
 
     /// Asks for the syncs that are due. Whoever has closed the session asks for no events any more, but takes what is unsynced.

@@ -306,20 +306,24 @@ impl Lab {
             self.work(end, work);
         }
         let paths: Vec<PathId> = self.peer(end).connections.keys().copied().collect();
-        for path in paths {
-            while self.peer(end).connections[&path].outbox.len() < OUTGOING_QUEUE * PIECES as usize {
-                match self.peer_mut(end).session.poll_transmit(path, now) {
-                    Some(Transmit::Frame(frame)) => self.queue_frame(end, path, frame),
-                    Some(Transmit::Load(order)) => self.peer_mut(end).connections.get_mut(&path).unwrap().load = order,
-                    Some(Transmit::Chunk { transfer, chunk }) => {
-                        if !self.read_given(end, path, transfer, chunk) {
-                            self.work(end, Work::Read { path, transfer, chunk });
+        let mut goes_on = true;
+        while std::mem::take(&mut goes_on) {
+            for path in paths.iter().copied() {
+                while self.peer(end).connections[&path].outbox.len() < OUTGOING_QUEUE * PIECES as usize {
+                    match self.peer_mut(end).session.poll_transmit(path, now) {
+                        Some(Transmit::Frame(frame)) => self.queue_frame(end, path, frame),
+                        Some(Transmit::Load(order)) => self.peer_mut(end).connections.get_mut(&path).unwrap().load = order,
+                        Some(Transmit::Chunk { transfer, chunk }) => {
+                            goes_on = true;
+                            if !self.read_given(end, path, transfer, chunk) {
+                                self.work(end, Work::Read { path, transfer, chunk });
+                            }
                         }
+                        None => break,
                     }
-                    None => break,
                 }
+                self.flush(end, path);
             }
-            self.flush(end, path);
         }
         self.do_wanted(end);
     }

@@ -156,6 +156,39 @@ pub(crate) fn parcels(seed: u64, count: u64) -> Contents {
     Contents::parcels((0..count).map(&mut len).collect())
 }
 
+/// How long parcels of 64 KiB take, by a plan, over links of these rates, and the ideal.
+fn parcels_by(plan: Plan, direction: Direction, mbit: &[u64]) -> (Duration, Duration) {
+    let (count, len) = (4000, 1 << 16);
+    let mut lab = Lab::small(Seed(1), 0).direction(direction).plan(plan);
+    for mbit in mbit {
+        lab = lab.link(*mbit);
+    }
+    lab.contents = Contents::parcels(vec![len / lab.scale as u32; count]);
+    lab.start();
+    let (took, ideal) = (lab.run(secs(60)), ideal(mbit, count as u64 * u64::from(len)));
+    lab.assert_delivered();
+    println!("{plan:?}, {direction:?}: {took:?}, ideal {ideal:?}");
+    (took, ideal)
+}
+
+#[test]
+fn parcels_of_who_waits_for_the_taker_take_the_sum_of_the_links() {
+    for direction in Direction::BOTH {
+        // What both links carry in 1.6 ms: were one path given each while the other idles, one link would be the bound.
+        let (took, ideal) = parcels_by(Plan { untold: Some(6), ..Plan::new(OfferKind::Parcels) }, direction, &[1000, 1000]);
+        assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
+    }
+}
+
+#[test]
+fn parcels_of_who_waits_for_the_taker_wait_little_for_a_slow_link() {
+    for direction in Direction::BOTH {
+        let plan = Plan { untold: Some(32), ..Plan::new(OfferKind::Parcels) };
+        let ((took, _), (alone, _)) = (parcels_by(plan, direction, &[100, 1000]), parcels_by(plan, direction, &[1000]));
+        assert!(took <= alone.mul_f64(1.1), "{took:?}, without the slow link {alone:?}");
+    }
+}
+
 #[test]
 fn parcels_of_odd_lengths_arrive_in_order_while_their_receiver_answers() {
     for direction in Direction::BOTH {

@@ -286,43 +286,50 @@ impl Driver {
         }
     }
 
+    /// Until no connection takes more: a path that left a chunk to another may be the one for the next.
     fn transmit(&mut self, now: Instant) {
-        let mut stuck = Vec::new();
         let rates = self.slots.keys().filter_map(|path| self.session.path_rate(*path));
         let measured = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
         // Where a limit lets less pass than the links carry, they are measured at what they do between two pauses, or not at all.
         let rate = measured.into_iter().chain(self.session.rate_limit()).min();
-        for (path, slot) in &mut self.slots {
-            while slot.has_room() {
-                match self.session.poll_transmit(*path, now) {
-                    Some(Transmit::Frame(frame)) => {
-                        if !slot.send_frame(frame) {
-                            stuck.push(*path);
-                            break;
-                        }
-                    }
-                    Some(Transmit::Chunk { transfer, chunk }) => {
-                        let Some((buffer, value)) = self.works.read(*path, transfer, chunk, rate) else { continue };
-                        let Some(header) = self.session.handle_chunk_read(*path, transfer, chunk, value, now) else { continue };
-                        self.waiters.on_wire(*path, &header);
-                        if !slot.send_chunk(header, buffer) {
-                            stuck.push(*path);
-                            break;
-                        }
-                    }
-                    Some(Transmit::Load(order)) => {
-                        if !slot.send_bench(Outgoing::Load(order)) {
-                            stuck.push(*path);
-                            break;
-                        }
-                    }
-                    None => break,
+        let mut paths: Vec<PathId> = self.slots.keys().copied().collect();
+        let mut goes_on = true;
+        while std::mem::take(&mut goes_on) {
+            paths.retain(|path| match self.transmit_on(*path, rate, now) {
+                Ok(chunks) => {
+                    goes_on |= chunks > 0;
+                    true
                 }
+                Err(Hung) => {
+                    self.lose(*path, PathLoss::Reset, now);
+                    false
+                }
+            });
+        }
+    }
+
+    /// Gives one connection what it may send, and returns how many chunks that was.
+    fn transmit_on(&mut self, path: PathId, rate: Option<BitRate>, now: Instant) -> Result<u32, Hung> {
+        let mut chunks = 0;
+        let Some(slot) = self.slots.get_mut(&path) else { return Ok(0) };
+        while slot.has_room() {
+            let is_taken = match self.session.poll_transmit(path, now) {
+                Some(Transmit::Frame(frame)) => slot.send_frame(frame),
+                Some(Transmit::Load(order)) => slot.send_bench(Outgoing::Load(order)),
+                Some(Transmit::Chunk { transfer, chunk }) => {
+                    chunks += 1;
+                    let Some((buffer, value)) = self.works.read(path, transfer, chunk, rate) else { continue };
+                    let Some(header) = self.session.handle_chunk_read(path, transfer, chunk, value, now) else { continue };
+                    self.waiters.on_wire(path, &header);
+                    slot.send_chunk(header, buffer)
+                }
+                None => break,
+            };
+            if !is_taken {
+                return Err(Hung);
             }
         }
-        for path in stuck {
-            self.lose(path, PathLoss::Reset, now);
-        }
+        Ok(chunks)
     }
 
     /// Says whether there was anything.
@@ -460,6 +467,9 @@ impl Driver {
         }
     }
 }
+
+/// A connection's task takes nothing any more.
+struct Hung;
 
 /// Has a session ended for all others whatever became of its task. One that panics takes no other along, and its place is free again.
 struct Ending(SessionHandle);
