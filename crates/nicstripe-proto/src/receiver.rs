@@ -16,7 +16,7 @@ use crate::{
     sender::{End, NO_DIGEST, range_bytes},
 };
 
-/// Chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s.
+/// Chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s. Parcels are acknowledged one by one.
 ///
 /// One for each chunk cost the sender a wake-up per 256 KiB.
 pub const ACK_EVERY: u64 = 4;
@@ -525,7 +525,8 @@ impl Receiver {
     }
 
     fn poll_ack_of(&mut self, key: Option<PathId>, now: Instant) -> Option<Vec<ChunkRange>> {
-        let urgent = self.is_whole();
+        // A source of parcels may wait for their places, and the next one goes where the least seems to be under way.
+        let urgent = self.is_whole() || matches!(self.shape, Shape::Parcels(_));
         let pending = self.acks.get_mut(&key)?;
         let due = pending.chunks.len() >= ACK_EVERY || urgent || now.saturating_duration_since(pending.since) >= ACK_DELAY;
         if !due {

@@ -181,6 +181,15 @@ fn parcels_of_who_waits_for_the_taker_take_the_sum_of_the_links() {
 }
 
 #[test]
+fn parcels_of_who_has_few_places_take_the_sum_of_the_links() {
+    for direction in Direction::BOTH {
+        // Acknowledgements that wait for company would keep most of the places.
+        let (took, ideal) = parcels_by(Plan { ahead: 8, ..Plan::new(OfferKind::Parcels) }, direction, &[1000, 1000]);
+        assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
+    }
+}
+
+#[test]
 fn parcels_of_who_waits_for_the_taker_wait_little_for_a_slow_link() {
     for direction in Direction::BOTH {
         let plan = Plan { untold: Some(32), ..Plan::new(OfferKind::Parcels) };
