@@ -32,7 +32,7 @@ impl Dial {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.road.keeper()?;
-        let runtime = runtime::threaded()?;
+        let runtime = runtime::local()?;
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
             let talk = async {
