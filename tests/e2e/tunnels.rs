@@ -230,7 +230,13 @@ fn a_service_that_is_reset_resets_the_connection_here() {
 fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_none() {
     raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let listener = runtime.block_on(tokio_net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let listener = {
+        let _here = runtime.enter();
+        let socket = tokio_net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        // All come at once, and none may be reset because this test is slow to take them.
+        socket.listen(2 * CONNECTIONS as u32).unwrap()
+    };
     let stage = Stage::new(listener.local_addr().unwrap());
     runtime.spawn(async move {
         loop {
@@ -268,6 +274,24 @@ fn a_thousand_connections_at_once_are_all_right_and_one_that_is_not_read_slows_n
     }
 }
 
+#[test]
+fn a_burst_of_connections_waits_for_a_forward_that_is_busy() {
+    raise_open_files();
+    let stage = Stage::new(service(answer_at_the_end));
+    let (forward, address) = stage.forward(&stage.target);
+    forward.signal(Signal::STOP);
+    let wait = Duration::from_secs(5);
+    let burst: Result<Vec<_>, _> = (0..BURST).map(|_| TcpStream::connect_timeout(&address, wait)).collect();
+    forward.signal(Signal::CONT);
+    for (number, mut tcp) in burst.expect("the kernel keeps all of them").into_iter().enumerate() {
+        tcp.write_all(&number.to_le_bytes()).unwrap();
+        tcp.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        tcp.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, number.to_le_bytes());
+    }
+}
+
 /// Sends bytes of its own and gets them back, in parts.
 async fn echo(address: SocketAddr, number: usize) {
     let mut tcp = tokio_net::TcpStream::connect(address).await.unwrap();
@@ -290,6 +314,9 @@ fn raise_open_files() {
 }
 
 const CONNECTIONS: usize = 1000;
+
+/// More connections than a listener keeps by default, 128, and its queue of those that begin with it.
+const BURST: usize = 300;
 
 /// Bytes that each connection sends.
 const EACH: usize = 40_000;

@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use nicstripe::Client;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
 };
 
@@ -89,7 +89,7 @@ impl Forward {
             };
             let mut listeners = JoinSet::new();
             for spec in &self.forwards {
-                let listener = listen(spec).await?;
+                let listener = listen(spec)?;
                 let port = listener.local_addr().map_or(spec.port, |address| address.port());
                 terminal.say(format_args!("forwarding {}:{port} to {} at {}", spec.bind, spec.target, self.peer));
                 listeners.spawn(serve(listener, client.clone(), spec.target.clone(), terminal.clone()));
@@ -107,9 +107,15 @@ impl Forward {
     }
 }
 
-async fn listen(spec: &Spec) -> Result<TcpListener, Failure> {
-    let failed = |source| Failure::Listen { address: SocketAddr::from((spec.bind, spec.port)).to_string(), source };
-    TcpListener::bind((spec.bind, spec.port)).await.map_err(failed)
+fn listen(spec: &Spec) -> Result<TcpListener, Failure> {
+    let address = SocketAddr::from((spec.bind, spec.port));
+    let listen = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|source| Failure::Listen { address: address.to_string(), source })
 }
 
 /// Takes connections, each of which has a task; with this they end.
@@ -146,6 +152,10 @@ async fn carry(tcp: TcpStream, client: Client, target: String, terminal: Termina
         }
     }
 }
+
+/// Connections that may wait to be taken: as many as a session carries. Of a burst beyond what a listener has by default, which is 128, the
+/// kernel resets some on a busy machine.
+const BACKLOG: u32 = 4096;
 
 /// Pause after a connection that could not be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
