@@ -2,7 +2,7 @@
 //!
 //! [`arguments`] is as typed. [`server`] speaks HTTP on [`stdio`] or TCP, [`repository`] answers: [`target`] reads paths, [`range`] a header,
 //! [`body`] what is sent and [`reply`] makes what is sent back. [`objects`] is what a repository needs of its storage, [`peer`] has that over
-//! a session.
+//! a session. [`starter`] tells when nobody is there any more who could want it.
 
 mod arguments;
 mod body;
@@ -15,6 +15,7 @@ mod range;
 mod reply;
 mod repository;
 mod server;
+mod starter;
 mod stdio;
 mod target;
 #[cfg(test)]
@@ -40,7 +41,7 @@ use crate::{
 };
 
 impl Restic {
-    /// Serves until the other end of standard input hangs up, or a signal comes.
+    /// Serves until the other end of standard input hangs up, or whoever reads standard error, or a signal comes.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let place = self.place()?;
@@ -72,7 +73,13 @@ impl Restic {
                     terminal.say(format_args!("Serving restic REST API on http://{address}/"));
                 }
                 let server = Arc::new(Server { repository, password });
-                until_stopped(server.accept(listener), &mut signals).await
+                let served = async {
+                    tokio::select! {
+                        () = server.accept(listener) => {}
+                        () = starter::gone() => {}
+                    }
+                };
+                until_stopped(served, &mut signals).await
             }
             None => {
                 let server = Arc::new(Server { repository, password: None });

@@ -2,10 +2,10 @@
 
 use std::{
     env, fs,
-    io::{Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -29,6 +29,7 @@ pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = &[
     ("a_peer_that_may_only_read_restores", a_peer_that_may_only_read_restores),
     ("a_backup_ends_well_although_the_daemon_was_killed_in_its_middle", a_backup_ends_well_although_the_daemon_was_killed_in_its_middle),
     ("an_address_serves_whoever_knows_the_password", an_address_serves_whoever_knows_the_password),
+    ("an_address_is_served_as_long_as_whoever_reads_its_line_is_there", an_address_is_served_as_long_as_whoever_reads_its_line_is_there),
 ];
 
 /// What does not.
@@ -36,6 +37,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("files_go_to_the_daemon_and_come_back_whole_and_in_parts", files_go_to_the_daemon_and_come_back_whole_and_in_parts),
     ("the_end_of_standard_input_is_the_end", the_end_of_standard_input_is_the_end),
     ("a_signal_ends_a_server_at_an_address", a_signal_ends_a_server_at_an_address),
+    ("an_address_is_served_as_long_as_whoever_reads_its_line_is_there", an_address_is_served_as_long_as_whoever_reads_its_line_is_there),
     ("without_a_daemon_nothing_is_served", without_a_daemon_nothing_is_served),
     ("what_other_machines_reach_needs_a_password", what_other_machines_reach_needs_a_password),
 ];
@@ -193,6 +195,28 @@ fn a_backup_ends_well_although_the_daemon_was_killed_in_its_middle() {
     check_restored(&Restic::of(&pair), "restored");
 }
 
+fn an_address_is_served_as_long_as_whoever_reads_its_line_is_there() {
+    let pair = Pair::new();
+    let mut command = serve_restic(&pair, &["--addr", "localhost:0"]);
+    let mut server = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(server.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("Serving restic REST API on ") {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended before");
+    }
+    thread::sleep(Duration::from_millis(300));
+    assert!(server.try_wait().unwrap().is_none());
+    // As rustic ends.
+    drop(stderr);
+    let mut status = None;
+    await_true("its end", || {
+        status = server.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+}
+
 fn an_address_serves_whoever_knows_the_password() {
     let pair = Pair::new();
     plant(&pair.client.path("source"), "file", content(2 * MIB));
@@ -318,7 +342,7 @@ fn what_other_machines_reach_needs_a_password() {
 }
 
 #[track_caller]
-fn await_true(what: &str, is_true: impl Fn() -> bool) {
+fn await_true(what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_true() {
         assert!(Instant::now() < deadline, "no {what}");
