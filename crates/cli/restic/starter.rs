@@ -23,7 +23,7 @@ pub(super) async fn gone() {
         Err(_) => false,
     };
     if !is_gone {
-        pending().await
+        pending::<()>().await;
     }
 }
 
