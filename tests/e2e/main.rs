@@ -19,6 +19,7 @@ mod links;
 mod logs;
 mod memory;
 mod metrics;
+mod mistakes;
 mod names;
 mod options;
 mod output;

@@ -1,0 +1,75 @@
+//! Mistakes of a new user: what is typed, all that is printed, and the exit code.
+//!
+//! Each `NAME.txt` in this folder is a transcript between two machines that trust each other, `laptop` and `nas`, with a daemon on `nas` that
+//! serves its folder on the loopback interface. A block is one command line, run by `sh` in the folder of that machine:
+//!
+//! ```text
+//! # a comment
+//! laptop$ nicstripe cp -P [PORT] missing 127.0.0.1:
+//! error: cannot open "missing": No such file or directory (os error 2)
+//! > a line of standard output
+//! [11]
+//! ```
+//!
+//! Placeholders stand for what differs from run to run, in what is typed and what is printed: `[PORT]` is the daemon's port, `[FREE]` one
+//! where nothing listens, `[LAPTOP]` and `[NAS]` the folders, `[LAPTOP-HOME]` and `[NAS-HOME]` those of keys, `[LAPTOP-KEY]` and `[NAS-KEY]`
+//! the public keys, `[LAPTOP-FINGERPRINT]` and `[NAS-FINGERPRINT]` theirs in short, `--name [HOSTNAME]` the option with this machine's name.
+//! `[..]` in an expected line stands for anything within it.
+//!
+//! A test runs all blocks of its transcript and then fails with the lines that differ. `NICSTRIPE_MISTAKES=write cargo test --test e2e
+//! mistakes` writes what is printed today into the transcripts: `git diff` shows it, and a new block needs only its command line and `[]`.
+
+mod block;
+mod world;
+
+use std::{env, fs, path::PathBuf};
+
+use self::{block::Block, world::World};
+
+#[test]
+fn ends_of_a_copy() {
+    check("ends", World::new(""));
+}
+
+#[test]
+fn options() {
+    check("options", World::new(""));
+}
+
+#[test]
+fn trust() {
+    check("trust", World::new(""));
+}
+
+#[test]
+fn there_are_enough() {
+    let folder = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let transcripts = folder.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    let failing = |path| Block::all(&fs::read_to_string(path).unwrap()).iter().filter(|block| block.is_mistake()).count();
+    let mistakes: usize = transcripts.map(failing).sum();
+    assert!(mistakes >= 20, "{mistakes} mistakes in tests/e2e/mistakes");
+}
+
+/// Runs a transcript, and fails with all that differs, or writes it anew.
+#[track_caller]
+fn check(name: &str, world: World) {
+    let path = folder().join(name).with_extension("txt");
+    let text = fs::read_to_string(&path).unwrap();
+    let blocks = Block::all(&text);
+    assert!(!blocks.is_empty(), "{} has no command line", path.display());
+    let ran: Vec<Block> = blocks.iter().map(|block| world.run(block)).collect();
+    if env::var_os("NICSTRIPE_MISTAKES").is_some_and(|value| value == "write") {
+        return fs::write(&path, ran.iter().map(Block::to_string).collect::<String>()).unwrap();
+    }
+    let differing: Vec<String> = blocks.iter().zip(&ran).filter_map(|(expected, ran)| expected.difference(ran)).collect();
+    assert!(
+        differing.is_empty(),
+        "{} differs (- expected, + printed):\n\n{}\nIf all of it is as it should be: NICSTRIPE_MISTAKES=write cargo test --test e2e mistakes",
+        path.display(),
+        differing.join("\n")
+    );
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/mistakes")
+}

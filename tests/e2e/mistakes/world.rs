@@ -1,0 +1,77 @@
+//! The two machines of a transcript.
+
+use std::{ffi::OsString, fs, net::TcpListener, path::Path};
+
+use nicstripe::trust::PublicKey;
+
+use super::block::Block;
+use crate::{
+    harness::{Daemon, Outcome, Process, Side},
+    pair::{LOOPBACK, Pair},
+};
+
+/// Two machines, and what stands for their names, keys and ports.
+pub(super) struct World {
+    pair: Pair,
+    placeholders: Vec<(&'static str, String)>,
+}
+
+impl World {
+    /// Starts the daemon. `trusting` are options of the line by which it trusts the laptop.
+    pub(super) fn new(trusting: &str) -> Self {
+        let (client, server) = (Side::here(), Side::here());
+        client.trust(&server, "nas", "");
+        server.trust(&client, "laptop", trusting);
+        let daemon = Daemon::start(&server, &LOOPBACK);
+        client.write("notes.txt", b"notes\n");
+        client.make_dir("photos");
+        client.write("photos/one.jpg", b"one\n");
+        server.write("report.pdf", b"report\n");
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+        let key = |side: &Side| side.key().split(' ').take(2).collect::<Vec<_>>().join(" ");
+        let fingerprint = |side: &Side| key(side).parse::<PublicKey>().unwrap().fingerprint().to_string();
+        // What contains another one is first.
+        let placeholders = vec![
+            ("[LAPTOP-KEY]", key(&client)),
+            ("[NAS-KEY]", key(&server)),
+            ("[LAPTOP-FINGERPRINT]", fingerprint(&client)),
+            ("[NAS-FINGERPRINT]", fingerprint(&server)),
+            ("[LAPTOP-HOME]", text(client.home())),
+            ("[NAS-HOME]", text(server.home())),
+            ("[LAPTOP]", text(client.files())),
+            ("[NAS]", text(server.files())),
+            ("[PORT]", daemon.port.to_string()),
+            ("[FREE]", free.to_string()),
+            // The name alone may be a word of a message.
+            ("--name [HOSTNAME]", format!("--name {}", rustix::system::uname().nodename().to_str().unwrap())),
+        ];
+        Self { pair: Pair { client, server, daemon }, placeholders }
+    }
+
+    /// Runs a block's command line.
+    pub(super) fn run(&self, block: &Block) -> Block {
+        let side = if block.machine == "nas" { &self.pair.server } else { &self.pair.client };
+        let mut command = side.command("/bin/sh");
+        command.env("PATH", search_path()).args(["-c", &self.filled(&block.typed)]);
+        let Outcome { status, stdout, stderr, .. } = Process::spawn(command).finish();
+        let stdout = stdout.lines().map(|line| format!("> {line}"));
+        let printed = stderr.lines().map(str::to_owned).chain(stdout).map(|line| self.emptied(line)).collect();
+        block.ran(printed, status.code())
+    }
+
+    fn filled(&self, line: &str) -> String {
+        self.placeholders.iter().fold(line.to_owned(), |line, (name, value)| line.replace(name, value))
+    }
+
+    fn emptied(&self, line: String) -> String {
+        self.placeholders.iter().fold(line, |line, (name, value)| line.replace(value.as_str(), name))
+    }
+}
+
+/// The folder of the program under test in front of the system's.
+fn search_path() -> OsString {
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_nicstripe")).unwrap();
+    let folders = [program.parent().unwrap(), Path::new("/usr/bin"), Path::new("/bin")];
+    std::env::join_paths(folders).unwrap()
+}
