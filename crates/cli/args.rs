@@ -1,6 +1,6 @@
 //! What may be typed.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{bench, completions, cp, demo, discover, failure::Failure, key, links, man, routes, serve, terminal::Terminal, trust, tunnel};
 
@@ -51,6 +51,14 @@ impl Command {
     }
 }
 
+/// Prints the short help of a subcommand.
+pub(crate) fn print_help(subcommand: &str) -> Result<(), Failure> {
+    let mut root = Args::command();
+    root.build();
+    let command = root.find_subcommand_mut(subcommand);
+    command.map_or(Ok(()), clap::Command::print_help).map_err(Failure::Output)
+}
+
 const FIRST_STEPS: &str = "\
 First steps:
   nicstripe demo                       on this machine alone, nothing to set up
@@ -71,8 +79,6 @@ Environment:
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -26,6 +26,11 @@ impl Invocation {
         Self { words: words.iter().map(OsString::from).collect() }
     }
 
+    /// Tells whether this is the subcommand.
+    pub(crate) fn is_of(&self, subcommand: &str) -> bool {
+        self.words.get(1).is_some_and(|word| word == subcommand)
+    }
+
     /// Returns the words as a shell takes them.
     pub(crate) fn typed(&self) -> String {
         join(&self.words)
@@ -38,6 +43,18 @@ impl Invocation {
         join(&words)
     }
 
+    /// Returns the same command without an option that takes no other word, such as `-P` (also among other letters) or `--info`; `None` where it
+    /// is not in it.
+    pub(crate) fn without(&self, option: &str) -> Option<String> {
+        let at = self.words.iter().position(|word| word.to_str().is_some_and(|word| has_option(word, option)))?;
+        let mut words = self.words.clone();
+        match option.strip_prefix('-').filter(|letter| letter.len() == 1) {
+            Some(letter) if words[at] != option => words[at] = words[at].to_str()?.replacen(letter, "", 1).into(),
+            _ => drop(words.remove(at)),
+        }
+        Some(join(&words))
+    }
+
     /// Whether `cp` was asked for directories, by a long name or by a letter among others.
     pub(crate) fn is_recursive(&self) -> bool {
         let letters = |word: &str| word.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && rest.contains(['r', 'a']));
@@ -48,6 +65,16 @@ impl Invocation {
     /// Returns the name of the program as it was called.
     pub(crate) fn program(&self) -> String {
         self.words.first().map_or_else(|| "nicstripe".to_owned(), quoted)
+    }
+}
+
+/// Whether a word is this option, has it as one of its letters, or gives it a value.
+fn has_option(word: &str, option: &str) -> bool {
+    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+    match (option.strip_prefix("--"), letters) {
+        (Some(_), _) => word == option || word.strip_prefix(option).is_some_and(|rest| rest.starts_with('=')),
+        (None, Some(letters)) => option.strip_prefix('-').is_some_and(|letter| letters.contains(letter)),
+        (None, None) => false,
     }
 }
 
@@ -110,6 +137,19 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_survive() {
         assert_eq!(quoted(OsStr::from_bytes(b"a\xff\\b")), r"$'a\xff\\b'");
+    }
+
+    #[test]
+    fn an_option_is_left_out_alone_or_among_letters() {
+        for (words, option, expected) in [
+            (&["cp", "-aPv", "a", "nas:"][..], "-P", Some("cp -av a nas:")),
+            (&["cp", "a", "-P", "nas:"], "-P", Some("cp a nas:")),
+            (&["cp", "--info=all", "a", "nas:"], "--info", Some("cp a nas:")),
+            (&["cp", "--information", "--Port", "nas:"], "--info", None),
+            (&["cp", "--Port", "nas:P"], "-P", None),
+        ] {
+            assert_eq!(Invocation::of(words).without(option).as_deref(), expected, "{words:?}");
+        }
     }
 
     #[test]

@@ -54,8 +54,11 @@ use crate::{args::Args, exit::Exit, failure::Failure, hint::hint, invocation::In
 /// To be called first thing in `main`, while the process has one thread: `demo` may have to enter a user namespace, which the kernel allows
 /// to no other. Usage errors, `--help` and `--version` end the process from here, as clap does.
 pub fn main() -> ExitCode {
-    let args = Args::parse();
     let terminal = Terminal::default();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error, &terminal),
+    };
     match args.command.run(&terminal) {
         Ok(()) => Exit::Done.into(),
         // Whoever read our output has had enough; that is no failure worth a word.
@@ -67,6 +70,17 @@ pub fn main() -> ExitCode {
             Exit::of(&failure).into()
         }
     }
+}
+
+/// Prints what clap says, and of an option that another program has what to type instead.
+fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
+    let invocation = Invocation::of_this_process();
+    let Some(hint) = cp::habit_hint(error, &invocation).filter(|_| invocation.is_of("cp")) else { error.exit() };
+    let text = error.to_string();
+    let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+    terminal.error(lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: "));
+    terminal.hint(&hint);
+    Exit::Usage.into()
 }
 
 /// Prints the `error:` line and, where there is something to do about it, the `hint:` line.

@@ -20,11 +20,12 @@ use crate::{
 /// kept: the same command goes on from there. Exit code 0 means verified and durable.
 #[derive(Debug, Args)]
 #[command(override_usage = "nicstripe cp [OPTIONS] <SRC>... <DST>", after_help = LOCATIONS, after_long_help = LONG_AFTER)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Cp {
     /// SRC… is what to copy: files and directories here, or HOST:PATH; - is standard input. A slash at its end means what is in the
     /// directory. DST, the last, is where to: a file or directory here, or HOST:PATH; HOST: and HOST:DIR/ keep names. - is standard output
     // One list, as clap would not let options stand between the words of two.
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required_unless_present = "human_readable")]
     pub(crate) paths: Vec<OsString>,
 
     /// Replace files that exist [default: refuse; in trees, what is the same is left and not sent]
@@ -51,11 +52,11 @@ pub(crate) struct Cp {
     #[arg(long)]
     pub(crate) inplace: bool,
 
-    /// Compress with zstd what gets smaller, for as long as that is faster than the cables
-    #[arg(short = 'z', long)]
+    /// Compress with zstd what gets smaller, for as long as that is faster than the cables; -C as in scp
+    #[arg(short = 'z', visible_short_alias = 'C', long)]
     pub(crate) compress: bool,
 
-    /// Neither send nor write holes: always so, accepted as a habit
+    /// No effect, accepted for rsync compatibility: holes are neither sent nor written anyway
     #[arg(short = 'S', long)]
     pub(crate) sparse: bool,
 
@@ -122,6 +123,14 @@ pub(crate) struct Cp {
     #[arg(long, conflicts_with = "json")]
     pub(crate) json_stream: bool,
 
+    /// No effect, accepted for rsync compatibility: sizes have units anyway. Without SRC and DST: print help
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+
+    /// Print help, with examples and exit codes
+    #[arg(long, action = ArgAction::HelpLong)]
+    pub(crate) help: Option<bool>,
+
     #[command(flatten, next_help_heading = "Options for trees")]
     pub(crate) tree: TreeArguments,
 }
@@ -130,6 +139,11 @@ impl Cp {
     /// Returns what is copied: all words but the last. Empty where there is only one.
     pub(crate) fn sources(&self) -> &[OsString] {
         self.paths.split_last().map_or(&[], |(_, sources)| sources)
+    }
+
+    /// Tells whether `-h` asks for help, as in rsync: nothing is there to be copied.
+    pub(crate) fn asks_for_help(&self) -> bool {
+        self.human_readable && self.paths.len() < 2
     }
 
     /// Returns where it is copied to: the last word.
@@ -173,7 +187,9 @@ pub(crate) enum Progress {
 /// Reads a port; says what `-P` means to those who know it from rsync.
 pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("not a port: expected 1 to 65535 (-P is the port, as in scp; progress and resume are always on)".into()),
+        Ok(0) | Err(_) => {
+            Err("not a port: expected 1 to 65535 (-P is the port, as in scp; parts are always kept, and a terminal shows progress)".into())
+        }
         Ok(port) => Ok(port),
     }
 }
@@ -292,6 +308,11 @@ mod tests {
 
     #[test]
     fn letters_are_those_of_scp_and_rsync() {
+        for words in [&["-avhz", "a", "nas:"][..], &["-Crp", "a", "nas:"], &["-av", "-h", "a", "nas:"], &["-hr", "a", "nas:"]] {
+            assert!(!parse(words).unwrap().asks_for_help(), "{words:?}");
+        }
+        assert!(parse(&["-h"]).unwrap().asks_for_help() && parse(&["-rh"]).unwrap().asks_for_help());
+        assert_eq!(parse(&["--help"]).unwrap_err().kind(), clap::error::ErrorKind::DisplayHelp);
         let cp = parse(&["-rpzuncxSXAHlf", "a", "nas:"]).unwrap();
         let tree = &cp.tree;
         assert!(tree.recursive && tree.update && tree.dry_run && tree.checksum && tree.one_file_system && tree.xattrs && tree.acls);
@@ -304,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_comes_later_is_not_offered() {
-        for words in [&["-C", "a", "nas:"][..], &["--remove-source-files", "a", "nas:"], &["--append", "a", "nas:"]] {
+        for words in [&["--remove-source-files", "a", "nas:"], &["--append", "a", "nas:"]] {
             assert!(parse(words).is_err(), "{words:?}");
         }
     }

@@ -7,6 +7,7 @@
 mod arguments;
 mod bars;
 mod filters;
+mod habits;
 mod listing;
 pub(crate) mod lists;
 pub(crate) mod location;
@@ -21,6 +22,7 @@ mod way;
 
 pub(crate) use self::{
     arguments::{Cp, Routes, parse_link, parse_port},
+    habits::hint as habit_hint,
     lists::ListError,
     location::LocationError,
     plan::PlanError,
@@ -65,6 +67,9 @@ use crate::{
 impl Cp {
     /// Copies, and prints what was asked for on both outputs.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
+        if self.asks_for_help() {
+            return crate::args::print_help("cp");
+        }
         let wishes = Wishes::of(&self);
         if wishes.json && self.target() == "-" {
             return Err(PlanError::JsonToPipe.into());

@@ -33,7 +33,7 @@ pub(crate) struct TreeArguments {
     #[arg(short = 'H', long)]
     pub(crate) hard_links: bool,
 
-    /// Copy symbolic links as links: always so, accepted as a habit
+    /// No effect, accepted for rsync compatibility: symbolic links are copied as links anyway
     #[arg(short = 'l', long)]
     pub(crate) links: bool,
 
