@@ -54,7 +54,7 @@ use crate::{
     here,
     path_routes::RouteKeeper,
     session::{Command, SessionHandle},
-    storage::{Served, Storage},
+    storage::{Served, Storage, Stored},
     tls::{KeyFilter, ServerTls},
     trust::{self, Identity, Peers, PublicKey},
 };
@@ -92,7 +92,7 @@ impl Place {
         Ok(match self {
             Self::Path(path) => Served::Files(Arc::new(Root::open(path)?)),
             Self::Handle(dir) => Served::Files(Arc::new(Root::of(dir)?)),
-            Self::Storage(storage) => Served::Other(storage.clone()),
+            Self::Storage(storage) => Served::Other(Stored::new(storage.clone())),
         })
     }
 }

@@ -11,7 +11,7 @@ use std::{
     fs::File,
     io,
     num::NonZero,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    os::fd::OwnedFd,
     path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -77,9 +77,9 @@ pub(crate) fn serve(root: &Root, peer_key: [u8; 32], order: &DiskOrder, stop: &A
             // As for a copy, a directory is a place to put a file into.
             let into = name.as_ref().filter(|name| root.is_directory(name));
             let named = name.as_ref().filter(|_| into.is_none());
-            let dir = named.map_or_else(|| root.open_directory(into), |name| root.open_parent(name));
-            let dir = dir.map_err(|error| FileError::new("open", "the directory to write in", error))?;
-            let name = named.map_or(OsStr::new(NO_NAME), |name| OsStr::from_bytes(name.file_name()));
+            let no_name = || Ok((root.open_directory(into)?, OsStr::new(NO_NAME)));
+            let place = named.map_or_else(no_name, |name| root.open_place_for(name));
+            let (dir, name) = place.map_err(|error| FileError::new("open", "the directory to write in", error))?;
             write_stage(WritePlace { dir, name, peer_key }, order.bytes.min(MOST_WRITTEN), stop)?
         }
     };

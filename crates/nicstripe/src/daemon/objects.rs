@@ -43,10 +43,9 @@ impl Service {
     pub(crate) fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<(Vec<ObjectEntry>, bool), FileError> {
         let shown = || dir.map_or_else(|| ".".to_owned(), ToString::to_string);
         let error = |cause: io::Error| FileError::new("list", shown(), cause);
-        dir.map_or(Ok(()), |dir| visible(dir, "list"))?;
         let root = match self.served() {
             Served::Files(root) => root,
-            Served::Other(storage) => return stored_page(&**storage, dir, after, most),
+            Served::Other(stored) => return stored_page(stored.to_find("list", dir)?, dir, after, most),
         };
         let opened = root.open_directory(dir).map_err(error)?;
         let mut listing = self.listings().take(dir, after);
@@ -70,28 +69,27 @@ impl Service {
 
     /// Says what has a name; a symbolic link is not followed at its last component.
     pub(crate) fn stat(&self, name: &Name) -> Result<ObjectStat, FileError> {
-        visible(name, "look at")?;
         match self.served() {
-            Served::Files(root) => find(root, name, "look at").map(|(_, stat)| stat),
-            Served::Other(storage) => storage.stat(name).map(ObjectStat::from),
+            Served::Files(root) => find(root, name, "look at").map(|(.., stat)| stat),
+            Served::Other(stored) => stored.to_find("look at", Some(name))?.stat(name).map(ObjectStat::from),
         }
     }
 
     /// Removes a file, or a directory that is empty, for good.
     pub(crate) fn remove(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
-        visible(name, "remove")?;
         let root = match self.served() {
             Served::Files(root) => root,
-            Served::Other(storage) => {
+            Served::Other(stored) => {
+                let storage = stored.to_find("remove", Some(name))?;
                 self.check_removable(name, &storage.stat(name)?.into())?;
                 return storage.remove(name);
             }
         };
-        let (parent, stat) = find(root, name, "remove")?;
+        let (parent, leaf, stat) = find(root, name, "remove")?;
         self.check_removable(name, &stat)?;
         let flags = if stat.kind == ObjectKind::Dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        let removed = unlinkat(&parent, OsStr::from_bytes(name.file_name()), flags).map_err(io::Error::from);
+        let removed = unlinkat(&parent, leaf, flags).map_err(io::Error::from);
         removed.map_err(|cause| failed("remove", name, cause))?;
         synced(&parent, name)
     }
@@ -99,23 +97,18 @@ impl Service {
     /// Gives what has one name another, for good.
     pub(crate) fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError> {
         self.check_writable(from)?;
-        visible(from, "rename")?;
-        if to.components().any(is_hidden_name) {
-            return Err(reserved("rename to", to));
-        }
         let may_rename = || if self.access() == Access::AppendOnly { Err(only_appends("rename", from)) } else { Ok(()) };
         let root = match self.served() {
             Served::Files(root) => root,
-            Served::Other(storage) => {
-                storage.stat(from)?;
+            Served::Other(stored) => {
+                stored.to_find("rename", Some(from))?.stat(from)?;
                 may_rename()?;
-                return storage.rename(from, to, replace);
+                return stored.to_name("rename to", to)?.rename(from, to, replace);
             }
         };
-        let (old, _) = find(root, from, "rename")?;
+        let (old, old_name, _) = find(root, from, "rename")?;
         may_rename()?;
-        let new = root.open_parent(to).map_err(|cause| failed("open the directory of", to, cause))?;
-        let (old_name, new_name) = (OsStr::from_bytes(from.file_name()), OsStr::from_bytes(to.file_name()));
+        let (new, new_name) = root.open_place_for(to).map_err(|cause| failed("open the directory of", to, cause))?;
         let renamed = match replace {
             true => renameat(&old, old_name, &new, new_name),
             false => renameat_with(&old, old_name, &new, new_name, RenameFlags::NOREPLACE),
@@ -128,12 +121,9 @@ impl Service {
     /// Makes a directory, and those that lead to it, for good; one that is there is fine.
     pub(crate) fn make_dir(&self, name: &Name) -> Result<(), FileError> {
         self.check_writable(name)?;
-        if name.components().any(is_hidden_name) {
-            return Err(reserved("make directory", name));
-        }
         match self.served() {
             Served::Files(root) => root.make_directory(name).map_err(|cause| failed("make directory", name, cause)),
-            Served::Other(storage) => storage.make_dir(name),
+            Served::Other(stored) => stored.to_name("make directory", name)?.make_dir(name),
         }
     }
 
@@ -148,7 +138,8 @@ impl Service {
         }
     }
 
-    /// Whether a peer that may only add files may remove this.
+    /// Whether a peer that may only add files may remove this. Its [`Root`] has followed no symbolic link to get there, so that the name is
+    /// that of the file, and the directory is called `locks`.
     fn check_removable(&self, name: &Name, stat: &ObjectStat) -> Result<(), FileError> {
         if self.access() == Access::AppendOnly && !(stat.kind == ObjectKind::File && is_lock(name)) {
             return Err(only_appends("remove", name));
@@ -158,10 +149,10 @@ impl Service {
 }
 
 /// Opens the directory of a name and says what has it.
-fn find(root: &Root, name: &Name, operation: &'static str) -> Result<(OwnedFd, ObjectStat), FileError> {
-    let found = root.open_parent(name).and_then(|parent| {
-        let stat = looked_up(&parent, OsStr::from_bytes(name.file_name()))?;
-        Ok((parent, stat.ok_or(io::ErrorKind::NotFound)?))
+fn find<'a>(root: &Root, name: &'a Name, operation: &'static str) -> Result<(OwnedFd, &'a OsStr, ObjectStat), FileError> {
+    let found = root.open_parent_of(name).and_then(|(parent, leaf)| {
+        let stat = looked_up(&parent, leaf)?;
+        Ok((parent, leaf, stat.ok_or(io::ErrorKind::NotFound)?))
     });
     found.map_err(|cause| failed(operation, name, cause))
 }
@@ -310,19 +301,6 @@ fn is_lock(name: &Name) -> bool {
     let mut components = name.components().rev();
     let is_id = |id: &[u8]| id.len() == 64 && id.iter().all(u8::is_ascii_hexdigit);
     components.next().is_some_and(is_id) && components.next() == Some(b"locks")
-}
-
-/// What unfinished copies are kept under is not there for anybody.
-fn visible(name: &Name, operation: &'static str) -> Result<(), FileError> {
-    match name.components().any(is_hidden_name) {
-        true => Err(FileError::new(operation, name, io::ErrorKind::NotFound.into())),
-        false => Ok(()),
-    }
-}
-
-fn reserved(operation: &'static str, name: &Name) -> FileError {
-    let why = "names like this are kept for copies that are not whole";
-    FileError::new(operation, name, io::Error::new(io::ErrorKind::PermissionDenied, why)).with_code(FailCode::Refused)
 }
 
 fn only_appends(operation: &'static str, name: &Name) -> FileError {

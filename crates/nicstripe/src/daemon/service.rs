@@ -63,11 +63,12 @@ impl Service {
             None => shared.served.clone(),
         };
         let interfaces = hello.interfaces.iter().flatten();
+        let access = shared.access.max(options.access);
         Ok(Self {
             shared: shared.clone(),
             key,
-            served,
-            access: shared.access.max(options.access),
+            served: served.within(access),
+            access,
             routes: shared.routes.as_ref().map(|routes| routes.another()),
             no_bench: options.no_bench,
             dial: options.dial,

@@ -5,6 +5,7 @@ mod attributes;
 mod buffer;
 mod compress;
 mod device;
+mod hidden;
 mod holes;
 mod journal;
 mod pool;
@@ -16,10 +17,11 @@ pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, mtime_of, umask},
     buffer::{BufferPool, ChunkBuffer},
+    hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     pool::IoPool,
     root::Root,
     source::{ReadOptions, Source},
-    target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, hidden_name, is_hidden_name, open_parent, remove_earlier},
+    target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, open_parent, remove_earlier},
 };
 
 #[cfg(any(test, fuzzing))]
@@ -51,6 +53,7 @@ impl FileError {
     /// failure of input or output.
     pub fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
         let code = match source.kind() {
+            _ if source.get_ref().is_some_and(|inner| inner.is::<Barred>()) => FailCode::Refused,
             io::ErrorKind::NotFound => FailCode::NotFound,
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailCode::NoSpace,
             io::ErrorKind::AlreadyExists => FailCode::Exists,
@@ -71,6 +74,25 @@ impl FileError {
     /// The failure and its cause in one line, for the peer.
     pub(crate) fn one_line(&self) -> String {
         format!("{self}: {}", self.source)
+    }
+}
+
+/// Why a name is barred from a peer, whatever the file system would allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Barred {
+    #[error("names like this are kept for copies that are not whole")]
+    Hidden,
+    #[error("leads out of the served directory")]
+    Outside,
+    #[error("a symbolic link is in the way")]
+    Link,
+    #[error("a symbolic link is in the way, and a peer that may only add files follows none")]
+    LinkOfAppender,
+}
+
+impl From<Barred> for io::Error {
+    fn from(barred: Barred) -> Self {
+        Self::new(io::ErrorKind::PermissionDenied, barred)
     }
 }
 

@@ -1,23 +1,41 @@
 //! The one directory that a daemon serves, and the only way into it.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    path::{Path, PathBuf},
+    os::{
+        fd::OwnedFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use nicstripe_proto::Name;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fsync, mkdirat, openat, openat2, statat};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fsync, mkdirat, openat, openat2, readlinkat, statat},
+    io::Errno,
+};
 
-use super::FileError;
+use super::{Barred, FileError, check_given, check_sought, is_hidden_name};
 
 /// A directory, held open; names are resolved beneath it by the kernel (`openat2`, Linux 5.6).
 ///
-/// Symbolic links are followed as long as they stay beneath it.
-#[derive(Debug)]
+/// Every name that a peer says comes in here, and is checked here: the names of unfinished copies are nobody's, by whatever link they are
+/// reached.
+#[derive(Debug, Clone)]
 pub(crate) struct Root {
-    dir: OwnedFd,
+    dir: Arc<OwnedFd>,
+    links: Links,
+}
+
+/// Symbolic links beneath a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Links {
+    /// Followed as long as they stay beneath it.
+    Followed,
+    /// Not followed anywhere in a path: whoever may make links, and may not change what they lead to, reaches nothing by them.
+    Refused,
 }
 
 impl Root {
@@ -25,50 +43,65 @@ impl Root {
         let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
         let dir =
             openat(CWD, path, flags, Mode::empty()).map_err(|error| FileError::new("open directory", path.display(), error.into()))?;
-        Ok(Self { dir })
+        Ok(Self { dir: Arc::new(dir), links: Links::Followed })
     }
 
     /// Takes an open directory.
     pub(crate) fn of(dir: &OwnedFd) -> Result<Self, FileError> {
         let error = |cause: io::Error| FileError::new("serve", "the directory that was handed over", cause);
-        let stat = rustix::fs::fstat(dir).map_err(|cause| error(cause.into()))?;
+        let stat = fstat(dir).map_err(|cause| error(cause.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(error(io::ErrorKind::NotADirectory.into()).with_code(nicstripe_proto::FailCode::NotAFile));
         }
-        Ok(Self { dir: dir.try_clone().map_err(error)? })
+        Ok(Self { dir: Arc::new(dir.try_clone().map_err(error)?), links: Links::Followed })
+    }
+
+    /// Returns this directory for a peer whose names lead through no symbolic link.
+    pub(crate) fn without_links(&self) -> Self {
+        Self { dir: self.dir.clone(), links: Links::Refused }
     }
 
     /// Opens a file beneath the root.
     pub(crate) fn open_file(&self, name: &Name, flags: OFlags) -> io::Result<OwnedFd> {
-        self.open_beneath(&path_of(name), flags)
+        self.open_sought(Some(name), flags)
     }
 
-    /// Opens the directory that contains `name`.
-    pub(crate) fn open_parent(&self, name: &Name) -> io::Result<OwnedFd> {
+    /// Opens the directory of something that is looked for, and returns its name there.
+    pub(crate) fn open_parent_of<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
+        check_sought(name)?;
+        self.open_parent(name)
+    }
+
+    /// Opens the directory of something that is to get this name, and returns its name there.
+    pub(crate) fn open_place_for<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
+        check_given(name)?;
+        self.open_parent(name)
+    }
+
+    fn open_parent<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         let path = path_of(name);
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        self.open_beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)
+        Ok((self.open_beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)?, OsStr::from_bytes(name.file_name())))
     }
 
     /// Opens a directory beneath the root, or the root itself, as a place for further names.
     pub(crate) fn locate_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
-        let path = name.map_or_else(|| PathBuf::from("."), path_of);
-        self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)
+        self.open_sought(name, OFlags::DIRECTORY | OFlags::PATH)
     }
 
     /// Whether `name` is a directory.
     pub(crate) fn is_directory(&self, name: &Name) -> bool {
-        self.open_beneath(&path_of(name), OFlags::DIRECTORY | OFlags::PATH).is_ok()
+        self.locate_directory(Some(name)).is_ok()
     }
 
     /// Opens a directory, the root itself for `None`, to read it, to work in it and to sync it.
     pub(crate) fn open_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
-        let path = name.map_or_else(|| PathBuf::from("."), path_of);
-        self.open_beneath(&path, OFlags::DIRECTORY | OFlags::RDONLY)
+        self.open_sought(name, OFlags::DIRECTORY | OFlags::RDONLY)
     }
 
     /// Makes a directory, and those that lead to it, where they are missing. What is made is durable, as far as its file system can tell.
     pub(crate) fn make_directory(&self, name: &Name) -> io::Result<()> {
+        check_given(name)?;
         let mut path = PathBuf::new();
         for component in name.components().map(OsStr::from_bytes) {
             let parent = if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.clone() };
@@ -77,7 +110,7 @@ impl Root {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let parent = self.open_beneath(&parent, OFlags::DIRECTORY | OFlags::RDONLY)?;
                     match mkdirat(&parent, component, Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(rustix::io::Errno::EXIST) => {
+                        Ok(()) | Err(Errno::EXIST) => {
                             drop(self.open_beneath(&path, OFlags::DIRECTORY | OFlags::PATH)?);
                             fsync(&parent)?;
                         }
@@ -90,20 +123,86 @@ impl Root {
         Ok(())
     }
 
+    fn open_sought(&self, name: Option<&Name>, flags: OFlags) -> io::Result<OwnedFd> {
+        let Some(name) = name else { return self.open_beneath(Path::new("."), flags) };
+        check_sought(name)?;
+        self.open_beneath(&path_of(name), flags)
+    }
+
     fn open_beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        openat2(&self.dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).map_err(|error| match error {
-            rustix::io::Errno::XDEV => io::Error::new(io::ErrorKind::PermissionDenied, "leads out of the served directory"),
-            error => error.into(),
-        })
+        match (self.open_without_links(path, flags), self.links) {
+            (Err(Errno::LOOP), Links::Refused) => Err(Barred::LinkOfAppender.into()),
+            (Err(Errno::LOOP), Links::Followed) => {
+                let path = self.resolved(path)?;
+                self.open_without_links(&path, flags).map_err(|error| match error {
+                    Errno::LOOP => Barred::Link.into(),
+                    error => error.into(),
+                })
+            }
+            (opened, _) => Ok(opened?),
+        }
+    }
+
+    fn open_without_links(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        openat2(&*self.dir, path, flags | OFlags::CLOEXEC, Mode::empty(), CONFINED)
+    }
+
+    /// Follows the links of a path, and returns one to the same place without any.
+    ///
+    /// The kernel would follow them as well, and not say where they lead: to an unfinished copy they must not.
+    fn resolved(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut ahead: Vec<OsString> = Vec::new();
+        push_components(&mut ahead, path)?;
+        let (mut path, mut steps) = (PathBuf::new(), 0);
+        while let Some(next) = ahead.pop() {
+            steps += 1;
+            if steps > MOST_STEPS {
+                return Err(Errno::LOOP.into());
+            }
+            if next == ".." {
+                if !path.pop() {
+                    return Err(Barred::Outside.into());
+                }
+                continue;
+            }
+            if is_hidden_name(next.as_bytes()) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            path.push(next);
+            let found = self.open_without_links(&path, OFlags::PATH | OFlags::NOFOLLOW)?;
+            if FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::Symlink {
+                path.pop();
+                let target = OsString::from_vec(readlinkat(&found, "", Vec::new())?.into_bytes());
+                push_components(&mut ahead, Path::new(&target))?;
+            }
+        }
+        Ok(if path.as_os_str().is_empty() { PathBuf::from(".") } else { path })
     }
 }
+
+/// Puts the components of a path before those that are ahead, the first last.
+fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
+    for component in path.components().rev() {
+        match component {
+            Component::Normal(_) | Component::ParentDir => ahead.push(component.as_os_str().to_owned()),
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return Err(Barred::Outside.into()),
+        }
+    }
+    Ok(())
+}
+
+/// No way out, and no symbolic link on the way.
+const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// Most components of a path with all its links followed: four times what a name may have.
+const MOST_STEPS: usize = 1024;
 
 /// Whether `dir` has an entry `name`, whatever it is.
 pub(super) fn exists(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<FileType>> {
     match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -132,6 +231,29 @@ mod tests {
         assert!(inside.join("real/a/b").is_dir());
         assert!(make("out/a").is_err() && make("dangling/a").is_err());
         assert_eq!(std::fs::read_dir(outer.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_lead_from_directory_to_directory_and_nowhere_when_they_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/b/file"), "").unwrap();
+        let links =
+            [("a/b/up", "../../a"), ("first", "second"), ("second", "./a//b/"), ("loop", "loop"), ("here", "."), ("a/out", "b/../../..")];
+        for (link, target) in links {
+            std::os::unix::fs::symlink(target, dir.path().join(link)).unwrap();
+        }
+        let root = Root::open(dir.path()).unwrap();
+        let without = root.without_links();
+        let open = |root: &Root, name: &str| root.open_file(&Name::parse(name.as_bytes()).unwrap(), OFlags::RDONLY).map(drop);
+        for name in ["a/b/up/b/file", "first/file", "first/up/b/up/b/file", "here/here/first/file"] {
+            open(&root, name).unwrap();
+            let error = open(&without, name).unwrap_err();
+            assert!(error.get_ref().is_some_and(|inner| inner.is::<Barred>()), "{name}: {error}");
+        }
+        open(&without, "a/b/file").unwrap();
+        assert_eq!(open(&root, "loop").unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        assert_eq!(open(&root, "a/out/file").unwrap_err().to_string(), "leads out of the served directory");
     }
 
     #[test]

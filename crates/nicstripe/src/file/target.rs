@@ -47,7 +47,7 @@ use self::{
     named::Named,
     spare::{Basis, Spared},
 };
-use super::{Arrived, Attributes, FileError, WriteError, device, journal::JournalFile, root::exists};
+use super::{Arrived, Attributes, FileError, WriteError, device, hidden_name, journal::JournalFile, root::exists};
 
 /// What a receiver knows when it opens a target.
 #[derive(Debug)]
@@ -526,27 +526,6 @@ fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: Place) -> Option
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     (!is_tmpfs).then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from)).flatten()
 }
-
-/// `.NAME.<8 hex digits>.nicstripe-KIND`; a name too long for that is replaced by its hash.
-pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let mut hidden = OsString::from(".");
-    if name.len() > nicstripe_proto::name::MAX_COMPONENT - ROOM_FOR_SUFFIX {
-        hidden.push(hex(&blake3::hash(name.as_bytes()).as_bytes()[..16]));
-    } else {
-        hidden.push(name);
-    }
-    hidden.push(format!(".{}.nicstripe-{kind}", hex(&blake3::hash(tag).as_bytes()[..4])));
-    hidden
-}
-
-/// Whether a name may be one of [`hidden_name`].
-pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
-    name.starts_with(b".") && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
-}
-
-/// Bytes that a name grows by: two dots, 8 digits, `.nicstripe-journal`.
-const ROOM_FOR_SUFFIX: usize = 32;
 
 /// Bytes that may be written while a sync is under way. As many may be in that sync: so a crash costs 64 MiB and what is in flight, also
 /// where a disk takes longer to sync than the cables to bring that much.

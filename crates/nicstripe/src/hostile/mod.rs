@@ -9,6 +9,7 @@ mod clients;
 mod middle;
 mod objects;
 mod proxy;
+mod reach;
 mod servers;
 mod strangers;
 mod tunnels;
@@ -23,7 +24,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    CancellationToken, Client, ClientBuilder, CopyOptions, Daemon, Digest, Error, Limits, Name, Report,
+    CancellationToken, Client, ClientBuilder, CopyOptions, Daemon, DaemonBuilder, Digest, Error, Limits, Name, Report,
     trust::{Identity, Peers, PublicLine},
 };
 
@@ -45,6 +46,11 @@ impl Stage {
     }
 
     async fn with(limits: Limits) -> Self {
+        Self::built(|builder| builder.limits(limits)).await
+    }
+
+    /// Serves with more settings than these.
+    async fn built(built: impl FnOnce(DaemonBuilder) -> DaemonBuilder) -> Self {
         let [daemon, client, other] = std::array::from_fn(|_| Identity::generate().unwrap());
         let (root, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(root.path().join("served")).unwrap();
@@ -53,9 +59,8 @@ impl Stage {
             .peers(trusting(&[&client, &other]))
             .root(root.path().join("served"))
             .port(0)
-            .listen(vec!["127.0.1.1:0".parse().unwrap()])
-            .limits(limits);
-        let bound = builder.bind().await.unwrap();
+            .listen(vec!["127.0.1.1:0".parse().unwrap()]);
+        let bound = built(builder).bind().await.unwrap();
         let port = bound.addresses()[0].address.port();
         let shutdown = CancellationToken::new();
         tokio::spawn(bound.run(shutdown.clone()));

@@ -16,7 +16,7 @@ mod tests;
 
 pub use self::memory::MemoryStorage;
 pub(crate) use self::{
-    served::Served,
+    served::{Served, Stored},
     target::{Target, TargetOpened},
 };
 pub use nicstripe_proto::{ChainingValue, ChunkId, Subtree};

@@ -1,13 +1,13 @@
 //! What a daemon serves: a directory of the file system, which has ways of its own, or whatever else is a [`Storage`].
 
-use std::{io, os::unix::ffi::OsStrExt, sync::Arc};
+use std::{io, sync::Arc};
 
 use nicstripe_proto::{FailCode, Name, Offer, message::PutOptions};
 
 use super::{Kind, Storage, Target, TargetOpened};
 use crate::{
-    file::{self, Attributes, FileError, ReadOptions, Root, Source, TargetRequest},
-    trust::PublicKey,
+    file::{self, Attributes, FileError, ReadOptions, Root, Source, TargetRequest, check_given, check_sought},
+    trust::{Access, PublicKey},
 };
 
 /// What a daemon serves.
@@ -16,10 +16,41 @@ pub(crate) enum Served {
     /// A directory, without another layer before its files.
     Files(Arc<Root>),
     /// Anything else.
-    Other(Arc<dyn Storage>),
+    Other(Stored),
+}
+
+/// Another storage than a directory, reached by names that were checked alone.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored(Arc<dyn Storage>);
+
+impl Stored {
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
+        Self(storage)
+    }
+
+    /// Returns the storage to look for a name, or to list its root.
+    pub(crate) fn to_find(&self, operation: &'static str, name: Option<&Name>) -> Result<&dyn Storage, FileError> {
+        let shown = || name.map_or_else(|| ".".to_owned(), ToString::to_string);
+        name.map_or(Ok(()), check_sought).map_err(|cause| FileError::new(operation, shown(), cause))?;
+        Ok(&*self.0)
+    }
+
+    /// Returns the storage to give something a name.
+    pub(crate) fn to_name(&self, operation: &'static str, name: &Name) -> Result<&dyn Storage, FileError> {
+        check_given(name).map_err(|cause| FileError::new(operation, name, cause))?;
+        Ok(&*self.0)
+    }
 }
 
 impl Served {
+    /// Returns what a peer of these rights is served: one that may make links and not follow them everywhere follows none.
+    pub(crate) fn within(self, access: Access) -> Self {
+        match self {
+            Self::Files(root) if access == Access::AppendOnly => Self::Files(Arc::new(root.without_links())),
+            served => served,
+        }
+    }
+
     /// The directory, for what takes one; `what` is tried with `name`.
     ///
     /// # Errors
@@ -35,7 +66,9 @@ impl Served {
     pub(crate) fn is_directory(&self, name: &Name) -> bool {
         match self {
             Self::Files(root) => root.is_directory(name),
-            Self::Other(storage) => storage.stat(name).is_ok_and(|found| found.kind == Kind::Dir),
+            Self::Other(stored) => {
+                stored.to_find("look at", Some(name)).and_then(|storage| storage.stat(name)).is_ok_and(|found| found.kind == Kind::Dir)
+            }
         }
     }
 
@@ -43,7 +76,7 @@ impl Served {
     pub(crate) fn open_source(&self, name: &Name, options: ReadOptions) -> Result<Source, FileError> {
         match self {
             Self::Files(root) => Source::open_beneath(root, name, options),
-            Self::Other(storage) => Source::of_stored(storage.open(name)?, name.to_string(), options),
+            Self::Other(stored) => Source::of_stored(stored.to_find("open", Some(name))?.open(name)?, name.to_string(), options),
         }
     }
 
@@ -51,10 +84,10 @@ impl Served {
     pub(crate) fn open_target(&self, name: &Name, offer: &Offer, options: PutOptions, peer: PublicKey) -> Result<TargetOpened, FileError> {
         match self {
             Self::Files(root) => {
-                let dir = root.open_parent(name).map_err(|error| FileError::new("open the directory of", name, error))?;
+                let (dir, name) = root.open_place_for(name).map_err(|error| FileError::new("open the directory of", name, error))?;
                 let request = TargetRequest {
                     dir,
-                    name: std::ffi::OsStr::from_bytes(name.file_name()),
+                    name,
                     offer,
                     options,
                     peer_key: *peer.as_bytes(),
@@ -65,7 +98,7 @@ impl Served {
                 file::Target::open(request).map(|(target, have)| (target.into(), have))
             }
             Self::Other(_) if options.trial => Err(no_directory("try to receive", name)),
-            Self::Other(storage) => Target::begin(&**storage, name, offer, options, peer),
+            Self::Other(stored) => Target::begin(stored.to_name("receive", name)?, name, offer, options, peer),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use nicstripe_proto::{Name, NameError, name::escaped};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 
-use crate::file::Root;
+use crate::file::{Root, is_hidden_name};
 
 /// The directory that a source is in, or that it is, where its content alone is meant.
 ///
@@ -52,6 +52,11 @@ impl Base {
             Self::Path(path) => Ok(openat(CWD, path, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
             Self::Beneath(root, name) => root.0.locate_directory(name.as_ref()),
         }
+    }
+
+    /// Whether a name in it is there for nobody who asks a daemon.
+    pub(super) fn hides(&self, leaf: &[u8]) -> bool {
+        matches!(self, Self::Beneath(..)) && is_hidden_name(leaf)
     }
 
     /// For people, escaped.

@@ -183,7 +183,12 @@ impl Walk {
             Ok(name) => name,
             Err(error) => return self.fail_in_level(&location, FailCode::Refused, io::Error::other(error)),
         };
+        let is_hidden = location.directory.anchor.base().hides(leaf);
+        if is_hidden && matches!(selection, Selection::All) {
+            return;
+        }
         let stat = match statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {
+            _ if is_hidden => return self.fail_in_level(&location, missing(&selection), io::ErrorKind::NotFound.into()),
             Ok(stat) => stat,
             Err(_) if self.is_excluded(&location, false) => return,
             Err(error) => return self.fail_in_level(&location, missing(&selection), error.into()),

@@ -29,6 +29,20 @@ async fn names_of_a_storage_are_listed_looked_at_changed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn names_of_unfinished_copies_are_nobodys_in_a_storage_either() {
+    let storage = MemoryStorage::new();
+    let hidden = name(".x.01234567.nicstripe-journal");
+    storage.insert(&hidden, b"kept").unwrap();
+    let served = served_from(storage.clone()).await;
+    let client = within(served.connect(1)).await.unwrap();
+    assert!(within(client.read(&hidden, None)).await.unwrap_err().is_not_found());
+    assert!(within(client.remove(&hidden)).await.unwrap_err().is_not_found());
+    let replace = CopyOptions { replace: true, ..CopyOptions::default() };
+    assert_eq!(within(client.write(&hidden, b"mine", replace)).await.unwrap_err().fail_code(), Some(FailCode::Refused));
+    assert_eq!(storage.contents(&hidden).unwrap(), b"kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_directory_of_ten_thousand_names_comes_page_by_page() {
     let storage = MemoryStorage::new();
     for number in 0..10_000 {

@@ -5,8 +5,8 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use nicstripe_proto::{Extent, Grid, HashTree, Subtree, hash_tree::chunk_value};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, unlinkat};
 
-use super::{JournalFile, TargetRequest, hidden_name, is_same};
-use crate::file::root::exists;
+use super::{JournalFile, TargetRequest, is_same};
+use crate::file::{hidden_name, root::exists};
 
 /// A file that has its name, and the journal that was left beside it.
 ///

@@ -18,7 +18,7 @@ use rustix::{
 
 use super::{Halt, Leaf, Receiver, files::look_at, part::rename_to_free};
 use crate::{
-    file::{Attributes, FileError, hidden_name, is_hidden_name},
+    file::{Attributes, FileError, check_sought, hidden_name},
     tree::EntryOutcome,
 };
 
@@ -197,10 +197,11 @@ impl Receiver {
 
     /// The directory of a regular file of the tree, its name there and what it is.
     fn find_file(&self, path: &Name) -> io::Result<(Arc<OwnedFd>, OsString, Stat)> {
+        check_sought(path)?;
         let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else { return Err(io::ErrorKind::NotFound.into()) };
         let dir = top.ground.open_directory(&parent)?;
         let stat = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || is_hidden_name(name.as_bytes()) {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(io::Error::other("what it names is not a regular file"));
         }
         Ok((Arc::new(dir), name, stat))

@@ -13,6 +13,8 @@ use std::{
 use nicstripe_proto::name::{MAX_COMPONENTS, MAX_NAME};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
 
+use crate::file::Barred;
+
 /// The directory that everything goes into; no name leads out of it.
 ///
 /// The user's path to it may have symbolic links; beneath it none is followed, whoever made it.
@@ -43,9 +45,7 @@ impl Ground {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = self.dir()?;
         openat2(&dir, path, flags, Mode::empty(), CONFINED).map_err(|error| match error {
-            rustix::io::Errno::LOOP | rustix::io::Errno::XDEV => {
-                io::Error::new(io::ErrorKind::PermissionDenied, "a symbolic link is in the way")
-            }
+            rustix::io::Errno::LOOP | rustix::io::Errno::XDEV => Barred::Link.into(),
             error => error.into(),
         })
     }

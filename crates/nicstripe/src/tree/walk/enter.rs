@@ -45,6 +45,9 @@ impl Walk {
     fn look_at_source(&mut self, anchor: Arc<Anchor>, leaf: &[u8]) -> Result<(), (FailCode, io::Error)> {
         let failed = |error: io::Error| (code_of_source(&error), error);
         let name = Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
+        if anchor.base().hides(leaf) {
+            return Err(failed(io::ErrorKind::NotFound.into()));
+        }
         let dir = anchor.dir().map_err(failed)?;
         let stat = statat(&*dir, leaf, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| failed(error.into()))?;
         let mut location = Location::beneath_anchor(anchor, leaf);

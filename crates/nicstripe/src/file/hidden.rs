@@ -1,0 +1,49 @@
+//! Names that unfinished copies are kept under. No peer gives one, and none finds what has one.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+};
+
+use nicstripe_proto::Name;
+
+use super::Barred;
+
+/// `.NAME.<8 hex digits>.nicstripe-KIND`; a name too long for that is replaced by its hash.
+pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut hidden = OsString::from(".");
+    if name.len() > nicstripe_proto::name::MAX_COMPONENT - ROOM_FOR_SUFFIX {
+        hidden.push(hex(&blake3::hash(name.as_encoded_bytes()).as_bytes()[..16]));
+    } else {
+        hidden.push(name);
+    }
+    hidden.push(format!(".{}.nicstripe-{kind}", hex(&blake3::hash(tag).as_bytes()[..4])));
+    hidden
+}
+
+/// Whether a name may be one of [`hidden_name`].
+pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
+    name.starts_with(b".") && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
+}
+
+/// Checks a name that a peer looks for: nothing has a hidden name, and nothing is in a directory that has one.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`].
+pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
+    if name.components().any(is_hidden_name) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
+}
+
+/// Checks a name that a peer gives to something.
+///
+/// # Errors
+///
+/// [`Barred::Hidden`].
+pub(crate) fn check_given(name: &Name) -> io::Result<()> {
+    if name.components().any(is_hidden_name) { Err(Barred::Hidden.into()) } else { Ok(()) }
+}
+
+/// Bytes that a name grows by: two dots, 8 digits, `.nicstripe-journal`.
+const ROOM_FOR_SUFFIX: usize = 32;
