@@ -62,6 +62,7 @@ impl Exit {
             Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => Self::Usage,
             Failure::Plan(error) => Self::of_plan(error),
             Failure::Source { .. } | Failure::Directory { .. } | Failure::NotADirectory { .. } | Failure::Root { .. } => Self::Files,
+            Failure::Fifo { .. } | Failure::Place(_) => Self::Files,
             Failure::List(ListError::Read { .. }) => Self::Files,
             Failure::List(_) => Self::Usage,
             Failure::Shortfall(shortfall) if shortfall.is_of_changed_sources() => Self::SourceChanged,

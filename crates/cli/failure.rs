@@ -9,7 +9,7 @@ use nicstripe::{
 
 use crate::{
     bench::BenchError,
-    cp::{ListError, LocationError, PlanError, Shortfall},
+    cp::{ListError, LocationError, PlaceError, PlanError, Shortfall},
     demo::DemoError,
     serve::ConfigError,
     signals::Stop,
@@ -78,6 +78,15 @@ pub(crate) enum Failure {
         /// The directory.
         path: PathBuf,
     },
+    /// The source of a copy is a FIFO, which has no size and may never have a writer.
+    #[error("{path:?} is a FIFO, which is not a file")]
+    Fifo {
+        /// The FIFO.
+        path: PathBuf,
+    },
+    /// Something stands against one file at its place.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// The target of a copy ends with a slash, and there is no such directory here.
     #[error("{path:?} is not a directory")]
     NotADirectory {

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use nicstripe::{DEFAULT_PORT, Error, FailCode, TargetRefusal, escaped, trust::PeersError};
 
 use crate::{
-    cp::{LocationError, PlanError, WayOut},
+    cp::{LocationError, Obstacle, PlanError, WayOut},
     failure::Failure,
     invocation::{Invocation, quoted},
 };
@@ -19,6 +19,12 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
         Failure::Location(LocationError::Ssh { host, .. }) => {
             Some(format!("start the daemon on {host}: nicstripe serve; then copy to or from {host}:PATH"))
         }
+        Failure::Location(LocationError::PortInPath { host, port, rest, .. }) => {
+            let (host, path) = (if host.contains(':') { format!("[{host}]") } else { host.clone() }, rest.trim_start_matches('/'));
+            Some(format!(
+                "give the port in a URL, nicstripe://{host}:{port}/{path}, or with -P {port}; a directory of that name is {host}:/{port}:/"
+            ))
+        }
         Failure::Plan(PlanError::BothLocal) => {
             Some("a path becomes remote by the host's name and a colon before it, as in nas:backup/".into())
         }
@@ -28,6 +34,13 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
         Failure::Plan(PlanError::IdleInclude { pattern }) => {
             Some(format!("to copy only what matches: --exclude '*' --include '*/' --include {}", quoted(pattern)))
         }
+        Failure::Fifo { path } => Some(format!("to copy what is written to it: {}", invocation.reading_standard_input(path))),
+        Failure::NotADirectory { .. } => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
+        Failure::Place(place) => match &place.obstacle {
+            Obstacle::Differs => Some(of_way_out(WayOut::Replace, invocation)),
+            Obstacle::NoParent(_) => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
+            Obstacle::Directory | Obstacle::NotADirectory(_) => None,
+        },
         Failure::Shortfall(shortfall) => shortfall.way_out().map(|way_out| of_way_out(way_out, invocation)),
         Failure::Peers(PeersError::Unknown { .. }) => Some(format!("see who is trusted: {program} trust list")),
         _ => None,

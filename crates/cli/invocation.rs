@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt as _,
+    path::Path,
 };
 
 use nicstripe::escaped;
@@ -53,6 +54,18 @@ impl Invocation {
             _ => drop(words.remove(at)),
         }
         Some(join(&words))
+    }
+
+    /// Returns the same `cp` with standard input in a source's place, which has no name to keep: the target gets the source's.
+    pub(crate) fn reading_standard_input(&self, source: &Path) -> String {
+        let mut words: Vec<OsString> = self.words.clone();
+        words.iter_mut().filter(|word| *word == source).for_each(|word| *word = "-".into());
+        if let (Some(target), Some(name)) = (words.last_mut(), source.file_name())
+            && matches!(target.as_bytes().last(), Some(b':' | b'/'))
+        {
+            target.push(name);
+        }
+        format!("{} < {}", join(&words), quoted(source))
     }
 
     /// Whether `cp` was asked for directories, by a long name or by a letter among others.

@@ -37,6 +37,7 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
             Process::spawn(command).finish()
         };
         copy([&Path::new("./").join(name), Path::new("127.0.0.1:")]).expect(0);
+        pair.client.write(name, content(999));
         copy([&Path::new("./").join(name), Path::new("127.0.0.1:")]).expect(11);
         pair.server.write("only-here", b"bytes");
     }

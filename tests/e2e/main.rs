@@ -28,6 +28,7 @@ mod pipes;
 mod reference;
 mod refusals;
 mod service;
+mod single;
 mod sources;
 mod trees;
 mod trees_changed;

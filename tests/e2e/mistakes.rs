@@ -32,6 +32,11 @@ fn ends_of_a_copy() {
 }
 
 #[test]
+fn files() {
+    check("files", World::new(""));
+}
+
+#[test]
 fn options() {
     check("options", World::new(""));
 }

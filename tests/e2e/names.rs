@@ -26,6 +26,7 @@ fn control_characters_in_names_arrive_in_files_and_never_on_a_terminal() {
     is_plain(&outcome);
     assert!(is_same(&pair.server.read(name), &content(MIB)));
 
+    pair.client.write(name, content(5));
     let exists = cp(&[name, "127.0.0.1:".as_ref()]).expect(11);
     is_plain(&exists);
     // Escaped once, by whoever has the name, and not again by whoever shows the sentence.

@@ -101,6 +101,9 @@ fn quiet_is_silent_unless_something_is_wrong() {
     pair.client.write("source", content(MIB));
     let outcome = pair.cp(&["-q", "source", "127.0.0.1:"]).expect(0);
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", ""));
+    let again = pair.cp(&["-q", "source", "127.0.0.1:"]).expect(0);
+    assert_eq!((again.stdout.as_str(), again.stderr.as_str()), ("", ""));
+    pair.client.write("source", content(5));
     pair.cp(&["-q", "source", "127.0.0.1:"]).expect(11).error(&["source"]);
 }
 
@@ -109,6 +112,7 @@ fn where_there_is_no_terminal_there_are_no_escapes() {
     let pair = Pair::new();
     pair.client.write("source", content(4 * MIB));
     let copy = pair.cp(&["-vv", "--progress", "always", "--bwlimit", "8M", "source", "127.0.0.1:"]).expect(0);
+    pair.client.write("source", content(5));
     let failed = pair.cp(&["source", "127.0.0.1:"]).expect(11);
     let usage = pair.client.run(["cp", "--no-such-option"]).expect(2);
     let help = pair.client.run(["cp", "--help"]).expect(0);

@@ -28,13 +28,17 @@ pub(crate) struct Cp {
     #[arg(value_name = "PATH", required_unless_present = "human_readable")]
     pub(crate) paths: Vec<OsString>,
 
-    /// Replace files that exist [default: refuse; in trees, what is the same is left and not sent]
+    /// Replace files that exist [default: leave what is the same, refuse what differs]
     #[arg(short, long)]
     pub(crate) force: bool,
 
     /// Start from nothing, also where an earlier copy left a part [default: go on from there]
     #[arg(long)]
     pub(crate) no_resume: bool,
+
+    /// Make the directories that lead to DST where they are missing; trees and several sources make them without it, too
+    #[arg(long)]
+    pub(crate) mkpath: bool,
 
     /// Keep the mode and times of the source; trees keep times without it, too
     #[arg(short, long)]

@@ -83,7 +83,9 @@ impl Location {
         }
         if let (Some(b'['), Some(end)) = (bytes.first(), bytes.windows(2).position(|pair| pair == b"]:")) {
             let (host, path) = (&bytes[1..end], &bytes[end + 2..]);
-            return Ok(Self::Remote(Remote { host: parse_host(host, bytes)?, port: None, path: RemotePath::parse(path)? }));
+            let host = parse_host(host, bytes)?;
+            check_port(&host, path, bytes)?;
+            return Ok(Self::Remote(Remote { host, port: None, path: RemotePath::parse(path)? }));
         }
         match first_colon(bytes) {
             Some(colon) => parse_host_and_path(&bytes[..colon], &bytes[colon + 1..], bytes).map(Self::Remote),
@@ -123,7 +125,20 @@ fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote,
     if host.is_empty() || path.first() == Some(&b':') || is_hex_group(host, path) {
         return Err(LocationError::Host { text: shown(whole) });
     }
-    Ok(Remote { host: parse_host(host, whole)?, port: None, path: RemotePath::parse(path)? })
+    let host = parse_host(host, whole)?;
+    check_port(&host, path, whole)?;
+    Ok(Remote { host, port: None, path: RemotePath::parse(path)? })
+}
+
+/// Refuses `host:7747:/x`: a port has its place elsewhere. Who means a directory of that name writes a slash before it.
+fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError> {
+    let Some(colon) = path.iter().position(|byte| *byte == b':') else { return Ok(()) };
+    let (digits, rest) = (&path[..colon], &path[colon + 1..]);
+    let port = str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u16>().ok());
+    match port.filter(|_| rest.first().is_none_or(|byte| *byte == b'/')) {
+        Some(port) => Err(LocationError::PortInPath { text: shown(whole), host: host.to_owned(), port, rest: shown(rest) }),
+        None => Ok(()),
+    }
 }
 
 /// Whether this is an IPv6 address without brackets, such as `fd00:1::2:file`.
@@ -234,6 +249,18 @@ pub(crate) enum LocationError {
         /// What stands there.
         text: String,
     },
+    /// A port stands where the path begins.
+    #[error("\"{text}\" has port {port} where the path begins")]
+    PortInPath {
+        /// The argument.
+        text: String,
+        /// The host in it.
+        host: String,
+        /// The port in it.
+        port: u16,
+        /// What follows: a path with its slash, or nothing.
+        rest: String,
+    },
     /// A percent sign in a URL's path stands for nothing.
     #[error("\"{text}\" holds a percent sign that no two hexadecimal digits follow: expected %25 for the sign itself")]
     Escape {
@@ -317,6 +344,17 @@ mod tests {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_port_behind_the_host_is_no_path() {
+        for text in ["nas:7747:/x", "nas:7747:", "[fd00::2]:7747:/x"] {
+            let Err(LocationError::PortInPath { port, .. }) = parse(text) else { panic!("{text}: {:?}", parse(text)) };
+            assert_eq!(port, 7747, "{text}");
+        }
+        assert_eq!(remote("nas:/7747:/x").2, file("7747:/x"));
+        assert_eq!(remote("nas:12:30.log").2, file("12:30.log"));
+        assert_eq!(remote("nas:99999:/x").2, file("99999:/x"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! [`arguments`] and [`tree_arguments`] are as typed, [`plan`] makes them one complete copy and [`way`] says what goes where in it, this
 //! module runs it, [`view`] keeps what is known of it, [`show`] decides what is drawn of that, [`summary`] and [`tree_summary`] are read when
-//! it is done, [`shortfall`] when a part of it failed.
+//! it is done, [`shortfall`] when a part of it failed. [`single`] looks at what has the name of one file at the target.
 
 mod arguments;
 mod bars;
@@ -14,6 +14,7 @@ pub(crate) mod location;
 mod plan;
 mod shortfall;
 mod show;
+mod single;
 mod summary;
 mod tree_arguments;
 mod tree_summary;
@@ -27,6 +28,7 @@ pub(crate) use self::{
     location::LocationError,
     plan::PlanError,
     shortfall::{Shortfall, WayOut},
+    single::{Obstacle, PlaceError},
     view::View,
 };
 #[cfg(test)]
@@ -35,7 +37,10 @@ pub(crate) use self::{shortfall::tests as shortfall_tests, summary::tests as sum
 use std::{
     fs::{self, File},
     io,
-    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
+    },
     path::Path,
     sync::Arc,
     time::Instant,
@@ -51,6 +56,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::{
     plan::Plan,
     show::{Show, TICK, Wishes},
+    single::Single,
     way::Way,
 };
 use crate::{
@@ -126,13 +132,13 @@ struct Shown {
 fn check_here(plan: &Plan) -> Result<(), Failure> {
     check_excluded(&plan.network.exclude)?;
     match &plan.way {
-        Way::Put { source, .. } => check_source(source, fs::metadata(source), false),
+        Way::Put { source, .. } => check_source(source, fs::metadata(source), false, false),
         Way::PutTree { sources, .. } => match &sources[..] {
             // A link is copied as one, wherever it points to.
-            [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories()),
+            [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories(), false),
             _ => Ok(()),
         },
-        Way::Get { target, .. } => match ends_with_slash(target) && !target.is_dir() {
+        Way::Get { target, .. } => match ends_with_slash(target) && !target.is_dir() && !plan.options.parents {
             true => Err(Failure::NotADirectory { path: target.clone() }),
             false => Ok(()),
         },
@@ -144,9 +150,11 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-fn check_source(path: &Path, found: io::Result<fs::Metadata>, takes_directories: bool) -> Result<(), Failure> {
+fn check_source(path: &Path, found: io::Result<fs::Metadata>, takes_directories: bool, takes_specials: bool) -> Result<(), Failure> {
     match found {
         Ok(metadata) if metadata.is_dir() && !takes_directories => Err(Failure::Directory { path: path.to_owned() }),
+        // Opening one waits for whoever writes to it.
+        Ok(metadata) if metadata.file_type().is_fifo() && !takes_specials => Err(Failure::Fifo { path: path.to_owned() }),
         Ok(_) => Ok(()),
         Err(source) => Err(Failure::Source { path: path.to_owned(), source }),
     }
@@ -177,16 +185,29 @@ async fn copy(
         client = connect(&plan, routes, home) => client?,
         stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
     };
-    let transfer = start(&client, &plan, tree)?;
     let stream = shown.stream.take().map(|stream| stream.sized(plan.way.is_one_file()));
     let mut show = Show::new(terminal, wishes, plan.way.file_name(), stream);
-    let result = watch(transfer, &mut show, &mut signals).await;
+    let result = carry_out(&client, &plan, tree, &mut show, &mut signals).await;
     (shown.view, shown.stream) = show.finish(result.as_ref().ok());
     tokio::select! {
         () = client.close() => {}
         stop = signals.stop() => stop.at_once(),
     }
     result
+}
+
+/// Copies, or tells what that would do.
+async fn carry_out(client: &Client, plan: &Plan, tree: TreeOptions, show: &mut Show, signals: &mut Signals) -> Result<Report, Failure> {
+    if !plan.way.is_one_file() {
+        return watch(start(client, plan, tree)?, show, signals).await;
+    }
+    if plan.dry_run {
+        return Single { client, plan, show, signals }.foretell().await;
+    }
+    match watch(start(client, plan, tree)?, show, signals).await {
+        Err(failure) => Single { client, plan, show, signals }.reconsider(failure).await,
+        done => done,
+    }
 }
 
 /// Asks the library for the copy.

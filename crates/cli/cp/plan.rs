@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) tree: TreePlan,
     /// Over what it goes.
     pub(crate) network: Network,
+    /// Whether nothing is to be changed.
+    pub(crate) dry_run: bool,
 }
 
 /// How a tree is copied, and the lists that are still to be read.
@@ -66,7 +68,8 @@ impl Plan {
             (option, url) => option.or(url).unwrap_or(DEFAULT_PORT),
         };
         let options = copy_options(cp);
-        Ok(Self { host: remote.host, port, way, options, tree: TreePlan::of(cp, options), network: Network::of(cp) })
+        let (tree, network) = (TreePlan::of(cp, options), Network::of(cp));
+        Ok(Self { host: remote.host, port, way, options, tree, network, dry_run: cp.tree.dry_run })
     }
 }
 
@@ -114,7 +117,7 @@ fn copy_options(cp: &Cp) -> CopyOptions {
         in_place: cp.inplace,
         compress: cp.compress,
         allow_changing: cp.allow_changing,
-        parents: false,
+        parents: cp.mkpath,
     }
 }
 

@@ -137,6 +137,13 @@ impl Show {
         self.terminal.say(self.view.status());
     }
 
+    /// Tells something on the way.
+    pub(super) fn tell(&self, text: impl std::fmt::Display) {
+        if !self.wishes.quiet {
+            self.terminal.say(text);
+        }
+    }
+
     /// Ends the drawing and returns what is known; `report` is there when the copy succeeded.
     pub(crate) fn finish(mut self, report: Option<&Report>) -> (View, Option<EventStream>) {
         if let Some(report) = report {

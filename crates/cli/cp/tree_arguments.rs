@@ -77,6 +77,10 @@ impl TreeArguments {
 
     /// Returns the first option that asks for more than copying a file; what is the default anyway asks for nothing.
     pub(crate) fn first_option(&self) -> Option<&'static str> {
+        self.options().find_map(|(is_given, name)| is_given.then_some(name))
+    }
+
+    fn options(&self) -> impl Iterator<Item = (bool, &'static str)> {
         let options = [
             (self.recursive, "-r"),
             (self.archive, "-a"),
@@ -86,12 +90,19 @@ impl TreeArguments {
             (self.hard_links, "-H"),
             (self.update, "-u"),
             (self.checksum, "-c"),
-            (self.dry_run, "-n"),
+            (self.dry_run, DRY_RUN),
             (self.one_file_system, "-x"),
             (self.delete, "--delete"),
             (!self.filters.0.is_empty(), "--exclude, --include or --exclude-from"),
             (self.files_from.is_some(), "--files-from"),
         ];
-        options.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
+        options.into_iter()
+    }
+
+    /// Whether even one file is compared as those of a tree are. A dry run tells what the same command does without it.
+    pub(crate) fn asks_for_tree(&self) -> bool {
+        self.options().any(|(is_given, name)| is_given && name != DRY_RUN)
     }
 }
+
+const DRY_RUN: &str = "-n";

@@ -73,7 +73,7 @@ impl Way {
         if sources.contains(&Location::Pipe) || target == Location::Pipe {
             return pipe(sources, target, cp);
         }
-        let is_tree = cp.tree.first_option().is_some() || sources.len() > 1;
+        let is_tree = cp.tree.asks_for_tree() || sources.len() > 1;
         match target {
             Location::Remote(target) if is_tree => put_tree(local_sources(sources)?, target, cp),
             Location::Remote(target) => put(local_sources(sources)?.remove(0), target),

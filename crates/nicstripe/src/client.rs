@@ -68,7 +68,7 @@ pub struct CopyOptions {
     pub compress: bool,
     /// Do not fail when the source changes while it is read: what is sent is what was read, up to the size that it had at first.
     pub allow_changing: bool,
-    /// Make the directories that lead to the name at the daemon, where they are missing.
+    /// Make the directories that lead to the target, where they are missing.
     pub parents: bool,
 }
 
@@ -130,7 +130,7 @@ impl Client {
         self.start(Job::Get { name, target: target.to_owned(), options: CopyOptions::default(), trial: true })
     }
 
-    /// Fetches the file `name` of the daemon's root. Where `target` is a directory, the file goes into it under its own name.
+    /// Fetches the file `name` of the daemon's root. Where `target` is a directory or ends in a slash, the file goes into it under its own name.
     ///
     /// Has to be called within a tokio runtime.
     ///

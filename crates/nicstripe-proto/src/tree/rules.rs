@@ -60,6 +60,9 @@ pub enum Verdict {
     /// It cannot be received, for a reason that the results tell.
     #[n(5)]
     Refused,
+    /// The directory that it is in cannot be received, which was told of that: it has no result, and counts for nothing.
+    #[n(6)]
+    Blocked,
 }
 
 impl Verdict {
@@ -231,7 +234,8 @@ mod tests {
 
     #[test]
     fn only_what_is_made_or_replaced_is_wanted() {
-        let wanted = [Verdict::Create, Verdict::Replace, Verdict::Same, Verdict::Newer, Verdict::Exists, Verdict::Refused];
-        assert_eq!(wanted.map(Verdict::is_wanted), [true, true, false, false, false, false]);
+        let wanted =
+            [Verdict::Create, Verdict::Replace, Verdict::Same, Verdict::Newer, Verdict::Exists, Verdict::Refused, Verdict::Blocked];
+        assert_eq!(wanted.map(Verdict::is_wanted), [true, true, false, false, false, false, false]);
     }
 }

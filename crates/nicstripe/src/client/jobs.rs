@@ -129,7 +129,8 @@ impl Job {
             }
             Self::Get { name, target, options, trial } => {
                 let own_name = std::ffi::OsStr::from_bytes(name.file_name());
-                let path = if target.is_dir() { target.join(own_name) } else { target.clone() };
+                let means_directory = target.as_os_str().as_bytes().ends_with(b"/");
+                let path = if means_directory || target.is_dir() { target.join(own_name) } else { target.clone() };
                 let target = LocalTarget { path, options: PutOptions { trial: *trial, ..with(*options) }, peer_key };
                 let CopyOptions { compress, allow_changing, .. } = *options;
                 let get = Box::new(Get { transfer, name: name.clone(), limit_bps, entry: None, compress, allow_changing, range: None });

@@ -21,7 +21,7 @@ pub(crate) use self::{
     pool::IoPool,
     root::Root,
     source::{ReadOptions, Source},
-    target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, open_parent, remove_earlier},
+    target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier},
 };
 
 #[cfg(any(test, fuzzing))]

@@ -548,5 +548,11 @@ pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
     Ok((dir.map_err(|cause| FileError::new("open directory", parent.display(), cause))?.into(), name))
 }
 
+/// Makes the directories that lead to a path of our user.
+pub(crate) fn make_parents(path: &Path) -> Result<(), FileError> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    std::fs::create_dir_all(parent).map_err(|cause| FileError::new("make directory", escaped(parent.as_os_str().as_bytes()), cause))
+}
+
 #[cfg(test)]
 mod tests;

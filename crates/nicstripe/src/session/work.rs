@@ -12,7 +12,10 @@ use super::{Command, Input, kept::Kept, live::Live};
 use crate::{
     daemon::Service,
     error::Error,
-    file::{self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, ReadOptions, Source, TargetRequest, WriteError, open_parent},
+    file::{
+        self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, ReadOptions, Source, TargetRequest, WriteError, make_parents,
+        open_parent,
+    },
     storage::Target,
     tree::TreeReport,
 };
@@ -335,7 +338,8 @@ impl Works {
             let is_device = std::fs::metadata(&wanted.path).is_ok_and(|found| found.file_type().is_block_device());
             let device = is_device.then(|| wanted.path.canonicalize().ok()).flatten();
             let path = device.as_ref().unwrap_or(&wanted.path);
-            let opened = open_parent(path).and_then(|(dir, name)| {
+            let made = if wanted.options.parents { make_parents(path) } else { Ok(()) };
+            let opened = made.and_then(|()| open_parent(path)).and_then(|(dir, name)| {
                 let LocalTarget { options, peer_key, .. } = wanted;
                 file::Target::open(TargetRequest { dir, name, offer: &offer, options, peer_key, journal_id, attributes: None })
             });

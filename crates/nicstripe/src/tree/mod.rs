@@ -15,5 +15,10 @@ pub(crate) mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
 
+/// Says that something which is no directory has a directory's name; `label` is escaped.
+fn cannot_make_directory(label: &str) -> String {
+    format!("cannot make directory \"{label}\": something else has its name, which no option replaces")
+}
+
 #[cfg(test)]
 mod tests;

@@ -240,8 +240,8 @@ fn what_is_in_the_way_fails_and_both_ends_say_so() {
     fs::create_dir_all(target.join("d2/e2")).unwrap();
     fs::write(target.join("d2/e2/few"), "something else").unwrap();
     let report = copy(&source, &target, &keeping());
-    // The directory d0 and all in it (14 directories with 5 entries each), a file, and a file's other name.
-    assert_eq!(report.failed, 1 + 14 * 6 + 1 + 1, "{report:?}");
+    // The directory d0, a file, and a file's other name.
+    assert_eq!(report.failed, 3, "{report:?}");
     assert_eq!(fs::read(target.join("d2/e2/few")).unwrap(), b"something else");
     assert_eq!(fs::read(source.join("d2/e5/many")).unwrap(), fs::read(target.join("d2/e5/many")).unwrap());
 }

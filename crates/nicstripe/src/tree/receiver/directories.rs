@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     file::{Attributes, FileError, is_hidden_name},
-    tree::EntryOutcome,
+    tree::{EntryOutcome, cannot_make_directory},
 };
 
 /// Where top-level entries go.
@@ -43,8 +43,6 @@ pub(super) struct Directory {
     parent: Option<EntryId>,
     /// `None` where nothing can be received into it.
     place: Option<Arc<Place>>,
-    /// Where it is in the tree, if nothing can be received into it.
-    blocked: Option<Arc<Name>>,
     verdict: Verdict,
     attributes: Attributes,
     /// Entries in it that are not done.
@@ -63,8 +61,8 @@ pub(super) enum Spot {
     Leaf(Leaf),
     /// It is the directory that everything goes into.
     Whole,
-    /// Nowhere: its directory cannot be received. The name is that of the outermost such directory.
-    Blocked(Name),
+    /// Nowhere: its directory cannot be received, which was told.
+    Blocked,
     /// Nowhere: its name is not allowed.
     Refused(Option<Name>, FileError),
 }
@@ -81,13 +79,12 @@ impl Receiver {
         if name.components().len() != 1 {
             return Err(Halt::protocol("peer sent an entry whose name has several components"));
         }
-        match (&directory.place, &directory.blocked) {
-            (Some(place), _) => {
+        match &directory.place {
+            Some(place) => {
                 let (place, told) = (place.clone(), name.file_name());
                 Ok(self.allow(Leaf { place, name: OsStr::from_bytes(told).to_owned(), told: Some(told.to_vec()), is_source: false }))
             }
-            (None, Some(blocked)) => Ok(Spot::Blocked((**blocked).clone())),
-            (None, None) => Err(Halt::protocol("peer sent an entry in a directory without a name")),
+            None => Ok(Spot::Blocked),
         }
     }
 
@@ -213,9 +210,8 @@ impl Receiver {
         let verdict = decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing));
         if verdict == Verdict::Exists {
             self.out.decide(entry.id, verdict);
-            self.block(&entry, shown.clone(), verdict);
-            let text = format!("cannot make directory \"{}\": something else has its name", leaf.text());
-            return self.out.note_failure(shown, FailCode::Exists, text);
+            self.block(&entry, verdict);
+            return self.out.note_failure(shown, FailCode::NotAFile, cannot_make_directory(&leaf.text()));
         }
         // A path that is too long was refused.
         let Some(place) = leaf.place.child(&leaf.name, leaf.told.as_deref(), leaf.is_source) else { return Ok(()) };
@@ -252,7 +248,7 @@ impl Receiver {
         }
         let attributes = self.directory_attributes(&entry, &place, verdict);
         let (parent, place) = (entry.parent, Some(place));
-        let directory = Directory { parent, place, blocked: None, verdict, attributes, pending: 0, ended: None, failed: false, is_shared };
+        let directory = Directory { parent, place, verdict, attributes, pending: 0, ended: None, failed: false, is_shared };
         self.insert(entry.id, directory)
     }
 
@@ -273,13 +269,10 @@ impl Receiver {
     }
 
     /// Keeps a directory that nothing can be received into.
-    pub(super) fn block(&mut self, entry: &Entry, shown: Option<Name>, verdict: Verdict) {
-        let above = entry.parent.and_then(|parent| self.directories.get(&parent)?.blocked.clone());
-        let blocked = above.or_else(|| shown.or_else(|| entry.name.clone()).map(Arc::new));
+    pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
         let attributes = Attributes::default();
         let parent = entry.parent;
-        let directory =
-            Directory { parent, place: None, blocked, verdict, attributes, pending: 0, ended: None, failed: true, is_shared: true };
+        let directory = Directory { parent, place: None, verdict, attributes, pending: 0, ended: None, failed: true, is_shared: true };
         self.open_directories += 1;
         self.directories.insert(entry.id, directory);
     }

@@ -357,10 +357,7 @@ impl Receiver {
             parent.pending += 1;
         }
         match spot {
-            Spot::Blocked(shown) => {
-                let error = FileError::new("receive", &shown, io::Error::other("its directory cannot be received"));
-                self.refuse(entry, Some(shown), error.with_code(FailCode::Refused))
-            }
+            Spot::Blocked => self.pass_over(entry),
             Spot::Refused(shown, error) => self.refuse(entry, shown, error),
             Spot::Whole => self.on_whole(entry),
             Spot::Leaf(leaf) if entry.content == Content::Directory => self.on_directory(entry, leaf),
@@ -385,12 +382,24 @@ impl Receiver {
     fn refuse(&mut self, entry: Entry, shown: Option<Name>, error: FileError) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::Refused);
         if entry.content == Content::Directory {
-            self.block(&entry, shown.clone(), Verdict::Refused);
+            self.block(&entry, Verdict::Refused);
         }
         self.note_skipped(&entry);
         self.note_failed(&entry);
         self.out.fail(Some(entry.id), shown, &error)?;
         if entry.content == Content::Directory { Ok(()) } else { self.settle(entry.parent, true) }
+    }
+
+    /// An entry is in a directory that cannot be received, which was told.
+    fn pass_over(&mut self, entry: Entry) -> Result<(), Halt> {
+        self.out.decide(entry.id, Verdict::Blocked);
+        self.note_skipped(&entry);
+        self.note_failed(&entry);
+        if entry.content == Content::Directory {
+            self.block(&entry, Verdict::Blocked);
+            return Ok(());
+        }
+        self.settle(entry.parent, true)
     }
 
     fn note_failed(&mut self, entry: &Entry) {

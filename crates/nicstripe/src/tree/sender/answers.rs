@@ -1,7 +1,7 @@
 //! What a sender does with what it is told.
 
 use super::*;
-use crate::file::ReadOptions;
+use crate::{file::ReadOptions, tree::cannot_make_directory};
 
 impl Sender {
     /// Does what follows from it.
@@ -65,8 +65,17 @@ impl Sender {
             Verdict::Exists => {
                 self.ledger.resolve(id, &told);
                 self.outlet.will_not_be_sent(&told);
-                let text = format!("\"{}\" exists and differs", told.location.label());
-                self.outlet.failed(Some(&told), FailCode::Exists, text)
+                let label = told.location.label();
+                let (code, text) = match told.kind {
+                    Kind::Directory => (FailCode::NotAFile, cannot_make_directory(&label)),
+                    _ => (FailCode::Exists, format!("\"{label}\" exists and differs")),
+                };
+                self.outlet.failed(Some(&told), code, text)
+            }
+            Verdict::Blocked => {
+                self.ledger.resolve(id, &told);
+                self.outlet.will_not_be_sent(&told);
+                Ok(())
             }
             Verdict::Refused => {
                 self.outlet.will_not_be_sent(&told);

@@ -1,0 +1,175 @@
+//! One file and what has its name at the target: reruns, dry runs, directories that are missing.
+
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
+
+use crate::{
+    harness::{Outcome, Side, content},
+    pair::Pair,
+};
+
+/// A copy of one file, to the daemon or from it.
+struct Way {
+    put: bool,
+}
+
+const BOTH: [Way; 2] = [Way { put: true }, Way { put: false }];
+
+impl Way {
+    fn ends<'a>(&self, pair: &'a Pair) -> (&'a Side, &'a Side) {
+        if self.put { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) }
+    }
+
+    fn cp(&self, pair: &Pair, options: &[&str], source: &str, target: &str) -> Outcome {
+        let remote = |name: &str| format!("127.0.0.1:{name}");
+        let (source, target) = if self.put { (source.to_owned(), remote(target)) } else { (remote(source), target.to_owned()) };
+        pair.cp(&[options, &[&source, &target]].concat())
+    }
+}
+
+/// Makes the copy's time another one than the source's, as it is without `-p`.
+fn age(side: &Side, name: &str) {
+    let file = fs::File::options().write(true).open(side.path(name)).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)).unwrap();
+}
+
+#[test]
+fn the_same_command_again_is_a_success_that_says_unchanged() {
+    for way in BOTH {
+        let pair = Pair::new();
+        let (from, to) = way.ends(&pair);
+        from.write("a", content(100_000));
+        age(from, "a");
+        for options in [&[][..], &["-p"]] {
+            let name = format!("copy{}", options.len());
+            way.cp(&pair, options, "a", &name).expect(0);
+            let written = fs::metadata(to.path(&name)).unwrap().modified().unwrap();
+            let again = way.cp(&pair, options, "a", &name).expect(0);
+            assert!(again.stderr.contains("1 unchanged"), "{again}");
+            let document = way.cp(&pair, &[options, &["--json"]].concat(), "a", &name).expect(0).document();
+            assert_eq!(document["tree"]["unchanged"], 1, "{document:#}");
+            assert_eq!(fs::metadata(to.path(&name)).unwrap().modified().unwrap(), written);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_differs_stays_and_its_copy_fails_as_the_dry_run_said() {
+    for way in BOTH {
+        for (there, why) in [(content(100_000), "of the same size"), (content(5), "of another size")] {
+            let pair = Pair::new();
+            let (from, to) = way.ends(&pair);
+            let mut other = there.clone();
+            other[0] ^= 1;
+            from.write("a", content(100_000));
+            to.write("a", &other);
+            // The clock of files ticks some hundred times a second.
+            age(to, "a");
+            let said: Vec<String> = [&["-n"][..], &[]]
+                .map(|options| {
+                    way.cp(&pair, options, "a", "a").expect(11).hint(&["-f"]).labelled("error: ", &["\"a\" exists and differs"]).to_owned()
+                })
+                .into();
+            assert_eq!(said[0], said[1], "{why}");
+            assert_eq!(to.read("a"), other);
+            let foretold = way.cp(&pair, &["-n", "-f"], "a", "a").expect(0);
+            assert_eq!(foretold.stdout, "would replace a\n");
+            assert_eq!(to.read("a"), other);
+            way.cp(&pair, &["-f"], "a", "a").expect(0);
+            assert_eq!(to.read("a"), content(100_000));
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_tells_what_the_same_command_does_without_it() {
+    for way in BOTH {
+        let pair = Pair::new();
+        let (from, to) = way.ends(&pair);
+        from.write("a", content(1000));
+        to.make_dir("dir");
+        for target in ["b", "dir"] {
+            let foretold = way.cp(&pair, &["-n"], "a", target).expect(0);
+            assert_eq!(foretold.stdout, "would copy a\n", "{foretold}");
+            assert!(
+                foretold.stderr.contains("would copy 1 file") && foretold.stderr.ends_with("dry run: nothing was changed\n"),
+                "{foretold}"
+            );
+        }
+        assert_eq!(to.names(), ["dir"]);
+        assert!(!to.has("dir/a"));
+        way.cp(&pair, &[], "a", "dir").expect(0);
+        age(to, "dir/a");
+        let foretold = way.cp(&pair, &["-n"], "a", "dir").expect(0);
+        assert!(foretold.stdout.is_empty() && foretold.stderr.contains("1 unchanged"), "{foretold}");
+        way.cp(&pair, &[], "a", "dir").expect(0);
+        // Both ends say so where the source is missing, too.
+        way.cp(&pair, &["-n"], "missing", "dir").expect(11).error(&["missing"]);
+    }
+}
+
+#[test]
+fn a_daemon_that_lets_nobody_write_says_so_to_a_dry_run() {
+    let pair = Pair::serving(&[], "read-only");
+    pair.client.write("a", b"bytes");
+    for options in [&["-n"][..], &[]] {
+        pair.cp(&[options, &["a", "127.0.0.1:"]].concat()).expect(5).error(&["may only read"]);
+    }
+}
+
+#[test]
+fn a_missing_directory_is_named_with_the_option_that_makes_it() {
+    for way in BOTH {
+        let pair = Pair::new();
+        let (from, to) = way.ends(&pair);
+        from.write("a", content(1000));
+        to.write("file", b"no directory");
+        for options in [&["-n"][..], &[]] {
+            let outcome = way.cp(&pair, options, "a", "new/er/b").expect(11);
+            outcome.error(&["cannot write \"new/er/b\": there is no directory \"new\""]).hint(&["to make it: ", "cp --mkpath "]);
+            way.cp(&pair, options, "a", "file/b").expect(11).error(&["\"file\" is not a directory"]);
+        }
+        assert_eq!(to.names(), ["file"]);
+        assert_eq!(way.cp(&pair, &["-n", "--mkpath"], "a", "new/er/b").expect(0).stdout, "would copy a\n");
+        assert_eq!(to.names(), ["file"]);
+        way.cp(&pair, &["--mkpath"], "a", "new/er/b").expect(0);
+        assert_eq!(to.read("new/er/b"), content(1000));
+        way.cp(&pair, &["--mkpath"], "a", "other/dir/").expect(0);
+        assert_eq!(to.read("other/dir/a"), content(1000));
+        way.cp(&pair, &["--mkpath"], "a", "file/b").expect(11).error(&["file"]);
+    }
+}
+
+#[test]
+fn a_file_where_a_directory_must_go_is_one_failure_whatever_is_in_the_directory() {
+    for way in BOTH {
+        let pair = Pair::new();
+        let (from, to) = way.ends(&pair);
+        from.make_dir("tree");
+        from.make_dir("tree/dir");
+        from.make_dir("tree/dir/deeper");
+        for name in ["tree/dir/a", "tree/dir/b", "tree/dir/deeper/c", "tree/other"] {
+            from.write(name, content(1000));
+        }
+        to.make_dir("tree");
+        to.write("tree/dir", b"no directory");
+        for options in [&["-rn"][..], &["-r"], &["-rf"]] {
+            let outcome = way.cp(&pair, options, "tree/", "tree").expect(23);
+            let told: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("  ")).collect();
+            let place = "cannot make directory \"dir\": something else has its name, which no option replaces";
+            assert_eq!(told, [format!("  {place}")], "{outcome}");
+            assert!(!outcome.stderr.contains("hint:"), "{outcome}");
+        }
+        assert_eq!((to.read("tree/dir"), to.read("tree/other")), (b"no directory".to_vec(), content(1000)));
+    }
+}
+
+#[test]
+fn a_fifo_is_refused_at_once_with_what_copies_its_bytes() {
+    let pair = Pair::new();
+    rustix::fs::mknodat(rustix::fs::CWD, pair.client.path("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let outcome = pair.cp(&["fifo", "127.0.0.1:dir/"]).expect(11).error(&["\"fifo\" is a FIFO"]);
+    outcome.hint(&["to copy what is written to it: ", "cp -P ", " - 127.0.0.1:dir/fifo < fifo"]);
+}
