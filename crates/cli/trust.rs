@@ -50,7 +50,7 @@ impl Trust {
                 let (line, options) = parse_line(&line.join(" "))?;
                 let (added, peer) = Peers::edit(&path, |peers| {
                     let added = peers.add(&line, name.as_deref())?;
-                    if options != PeerOptions::default() {
+                    if options != PeerOptions::unrestricted() {
                         peers.set_options(&line.key, options)?;
                     }
                     Ok((added, peers.find(&line.key).cloned()))
@@ -78,7 +78,7 @@ fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
     let text = text.trim();
     let has_options = !text.starts_with(PublicKey::KIND) && text.contains(PublicKey::KIND);
     if !has_options {
-        return Ok((text.parse()?, PeerOptions::default()));
+        return Ok((text.parse()?, PeerOptions::unrestricted()));
     }
     let peer: Peer = text.parse()?;
     let comment = peer.name.as_ref().map_or("", |name| name.as_str());
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_line_may_carry_a_comment_or_options() {
         let (line, options) = parse_line(&format!(" {KEY} me@laptop ")).unwrap();
-        assert_eq!((line.comment.as_deref(), options), (Some("me@laptop"), PeerOptions::default()));
+        assert_eq!((line.comment.as_deref(), options), (Some("me@laptop"), PeerOptions::unrestricted()));
         let (line, options) = parse_line(&format!("read-only,root=/srv {KEY} nas")).unwrap();
         assert_eq!((line.comment.as_deref(), options.access), (Some("nas"), Access::ReadOnly));
         let error = parse_line("ssh-ed25519 AAAA").unwrap_err().to_string();
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn rights_are_said_in_words() {
         let said = |options: &str| rights(&options.parse().unwrap());
-        assert_eq!(rights(&PeerOptions::default()), "may read, write and replace");
+        assert_eq!(rights(&PeerOptions::unrestricted()), "may read, write and replace");
         assert_eq!(said("read-only,root=/srv/a,rate=500M"), "may read in /srv/a at up to 500.0 Mbit/s");
         assert_eq!(said("append-only"), "may read and add new files");
         assert_eq!(said("read-only,dial=localhost:22,dial=web:80"), "may read, may connect to localhost:22 and web:80");

@@ -50,7 +50,7 @@ use crate::{
 ///
 /// Listens on each interface by itself, so that what comes over a cable is answered over the same. Speaks only to keys in the list of
 /// `nicstripe trust`, which may change while it runs. The first SIGINT or SIGTERM ends copies in order, so that they can go on later; the
-/// second ends at once. SIGHUP reads the configuration file again, SIGUSR1 prints a line that says what it does.
+/// second ends at once. SIGHUP reads the configuration file and the list of peers again, SIGUSR1 prints a line that says what it does.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Serve {
@@ -242,6 +242,7 @@ impl Service<'_> {
             Told::Status => self.terminal.say(status_line(&self.daemon.metrics())),
             Told::Reload => {
                 manager.reloading();
+                self.daemon.reload_peers();
                 match self.reload() {
                     Ok(()) => tracing::info!(file = self.settings.shown_file(), "configuration read again"),
                     Err(failure) => tracing::error!(error = %failure.one_line(), "configuration not read again; all stays as it was"),

@@ -11,6 +11,7 @@ mod listeners;
 mod metrics;
 mod objects;
 mod refusals;
+mod rights;
 mod service;
 mod trees;
 mod trusted;
@@ -36,6 +37,7 @@ use self::{
     limits::descriptors,
     listeners::{Listeners, Wanted},
     refusals::Refusals,
+    rights::Rights,
     trusted::{PeersFile, Trusted},
     watch::Watch,
 };
@@ -344,7 +346,7 @@ impl DaemonBuilder {
         };
         let addresses = listeners.addresses();
         let trusted = self.trusted.clone();
-        let accepts: KeyFilter = Arc::new(move |key| trusted.peers().find(key).is_some());
+        let accepts: KeyFilter = Arc::new(move |key| trusted.peers().is_some_and(|peers| peers.find(key).is_some()));
         let responder = addresses.first().filter(|_| !is_given).map(|first| {
             let (accepts, announce, port) = (accepts.clone(), self.announce, first.address.port());
             let only = chosen.then(|| on_any_address(&addresses));
@@ -452,6 +454,7 @@ impl Daemon {
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = watch.run() => {}
+            () = rights::watch(self.shared.clone()) => {}
         }
         self.shared.ending.cancel();
         let sessions: Vec<SessionHandle> = self.shared.sessions().drain().map(|(_, entry)| entry.handle).collect();
@@ -497,7 +500,7 @@ pub(crate) struct Shared {
 
 #[derive(Debug)]
 struct Entry {
-    key: PublicKey,
+    rights: Rights,
     handle: SessionHandle,
     service: Arc<Service>,
 }
@@ -519,7 +522,7 @@ impl Shared {
 
     /// Asks a peer's sessions that have no connection to end: their peer has come back with a new one.
     async fn give_way(&self, key: &PublicKey) -> Vec<SessionHandle> {
-        let idle = |entry: &&Entry| entry.key == *key && !entry.handle.connected.load(std::sync::atomic::Ordering::Acquire);
+        let idle = |entry: &&Entry| entry.rights.key() == *key && !entry.handle.connected.load(std::sync::atomic::Ordering::Acquire);
         let handles: Vec<SessionHandle> = self.sessions().values().filter(idle).map(|entry| entry.handle.clone()).collect();
         for handle in &handles {
             handle.command(Command::GiveWay).await;

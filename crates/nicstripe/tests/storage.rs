@@ -305,7 +305,7 @@ async fn a_peer_with_a_directory_of_its_own_gets_none_where_files_are_kept_elsew
     let (ours, theirs) = (Identity::generate().unwrap(), Identity::generate().unwrap());
     let mut peers = Peers::default();
     peers.add(&PublicLine::new(theirs.public_key(), "client"), Some("client")).unwrap();
-    peers.set_options(&theirs.public_key(), PeerOptions { root: Some("/tmp".into()), ..PeerOptions::default() }).unwrap();
+    peers.set_options(&theirs.public_key(), PeerOptions { root: Some("/tmp".into()), ..PeerOptions::unrestricted() }).unwrap();
     let builder = Daemon::builder().storage(MemoryStorage::new()).interfaces(vec!["lo".into()]).port(0);
     let bound = builder.identity(ours.clone()).peers(peers).bind().await.unwrap();
     let (port, shutdown) = (bound.addresses()[0].address.port(), CancellationToken::new());

@@ -103,6 +103,8 @@ pub enum CloseCode {
     Cancelled = 1,
     /// The process is shutting down.
     ShuttingDown = 2,
+    /// The daemon trusts the client's key no longer, or lets it do less than before.
+    RightsChanged = 3,
 }
 
 impl CloseCode {
@@ -111,6 +113,7 @@ impl CloseCode {
         match code {
             0 => Self::Done,
             2 => Self::ShuttingDown,
+            3 => Self::RightsChanged,
             _ => Self::Cancelled,
         }
     }

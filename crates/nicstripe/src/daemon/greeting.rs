@@ -16,13 +16,13 @@ use nicstripe_proto::{
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, Service, Shared, gate::Admission};
+use super::{Entry, Rights, Service, Shared, gate::Admission, rights::revoke};
 use crate::{
     connect::{encoded, shown_name, tune_stream},
     plan::described,
     session::{Access, Audience, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
     stream::{Greeted, StreamEnd},
-    tls::TlsStream,
+    tls::{TlsError, TlsStream},
     trust::PublicKey,
 };
 
@@ -50,13 +50,14 @@ pub(super) async fn greet(
     };
     let found = match permit {
         Some(permit) => session_of(shared, &hello, key).map(|found| (found, permit)),
-        None => Err(Some(RefusalCode::TooManySessions)),
+        None => Err(RefusalCode::TooManySessions.into()),
     };
     let ((handle, service), permit) = match found {
         Ok(found) => found,
-        // It is ending, and says so to nobody: a client that finds nobody tries again.
-        Err(None) => return Ok(()),
-        Err(Some(code)) => {
+        // Closed without an answer: a client that tries again finds nobody, or is refused in its handshake.
+        Err(NoSession::Ending) => return Ok(()),
+        Err(NoSession::Untrusted) => return Err(TlsError::UntrustedKey(key).into()),
+        Err(NoSession::Refused(code)) => {
             shared.meters.greeting_refused(refusal_word(code));
             tracing::info!(%remote, ?code, "session refused");
             greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION }))).await?;
@@ -90,46 +91,69 @@ pub(super) async fn greet(
     Ok(())
 }
 
-/// Returns the session that a hello means: a new one, or one of the same key. Errors: why there is none; without a word while the daemon
-/// ends.
-fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), Option<RefusalCode>> {
+/// Why a hello gets no session.
+#[derive(Debug, PartialEq, Eq)]
+enum NoSession {
+    Refused(RefusalCode),
+    /// The daemon ends.
+    Ending,
+    /// The key had a line in the list of peers when it was proved, and has none any more.
+    Untrusted,
+}
+
+impl From<RefusalCode> for NoSession {
+    fn from(code: RefusalCode) -> Self {
+        Self::Refused(code)
+    }
+}
+
+/// Returns the session that a hello means: a new one, or one of the same key.
+///
+/// The key's rights are looked up here, after the handshake and with the sessions locked: a line that was removed meanwhile grants nothing,
+/// and no session begins unseen by [`Shared::end_sessions_without_rights`].
+fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), NoSession> {
     if hello.version != VERSION {
-        return Err(Some(RefusalCode::Version));
+        return Err(RefusalCode::Version.into());
     }
     if PathId(hello.path) > LAST_PATH {
-        return Err(Some(RefusalCode::Path));
+        return Err(RefusalCode::Path.into());
     }
     let limits = shared.limits();
     let mut sessions = shared.sessions();
     if shared.ending.is_cancelled() {
-        return Err(None);
+        return Err(NoSession::Ending);
     }
+    let peers = shared.trusted.peers().ok_or(NoSession::Untrusted)?;
+    let rights = Rights::of(&peers, &key).ok_or(NoSession::Untrusted)?;
     match sessions.get(&hello.session) {
-        Some(entry) if entry.key == key => return Ok((entry.handle.clone(), entry.service.clone())),
-        Some(_) => return Err(Some(RefusalCode::UnknownSession)),
-        None if !hello.new => return Err(Some(RefusalCode::UnknownSession)),
-        None if sessions.len() >= limits.sessions => return Err(Some(RefusalCode::TooManySessions)),
+        Some(entry) if entry.rights.key() == key => match entry.rights.loss(&peers) {
+            None => return Ok((entry.handle.clone(), entry.service.clone())),
+            Some(loss) => {
+                revoke(entry, loss);
+                return Err(RefusalCode::UnknownSession.into());
+            }
+        },
+        Some(_) => return Err(RefusalCode::UnknownSession.into()),
+        None if !hello.new => return Err(RefusalCode::UnknownSession.into()),
+        None if sessions.len() >= limits.sessions => return Err(RefusalCode::TooManySessions.into()),
         None => {}
     }
-    let of_peer = sessions.values().filter(|entry| entry.key == key).count();
+    let of_peer = sessions.values().filter(|entry| entry.rights.key() == key).count();
     if of_peer >= limits.sessions_per_peer {
         // Of those that have no connection any more, one may be on its way to make this room.
         tokio::spawn(replace(handles_of(&sessions, &key)));
-        return Err(Some(RefusalCode::TooManySessions));
+        return Err(RefusalCode::TooManySessions.into());
     }
-    let service = Arc::new(Service::new(shared, key, hello).map_err(|error| {
+    let service = Arc::new(Service::new(shared, &rights, hello).map_err(|error| {
         tracing::error!(%key, error = %crate::logged::logged_error(&error), "cannot serve this peer");
-        Some(RefusalCode::Storage)
+        RefusalCode::Storage
     })?);
-    let peers = shared.trusted.peers();
-    let peer = peers.find(&key);
-    let host = peer.and_then(|peer| peer.name.as_ref()).map_or_else(|| key.fingerprint(), |name| name.as_str().to_owned());
     let handle = Driver::start(DriverConfig {
         role: Role::Daemon,
         access: Access::Daemon(service.clone()),
-        host,
+        host: rights.name(),
         session: SessionConfig {
-            rate_limit: peer.and_then(|peer| peer.options.rate).or(limits.session_rate),
+            rate_limit: rights.options().rate.or(limits.session_rate),
             patience: limits.session_patience,
             ..SessionConfig::default()
         },
@@ -144,7 +168,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
     if !earlier.is_empty() {
         tokio::spawn(replace(earlier));
     }
-    sessions.insert(hello.session, Entry { key, handle: handle.clone(), service: service.clone() });
+    sessions.insert(hello.session, Entry { rights, handle: handle.clone(), service: service.clone() });
     Ok((handle, service))
 }
 
@@ -161,7 +185,7 @@ fn refusal_word(code: RefusalCode) -> &'static str {
 }
 
 fn handles_of(sessions: &HashMap<SessionId, Entry>, key: &PublicKey) -> Vec<SessionHandle> {
-    sessions.values().filter(|entry| entry.key == *key).map(|entry| entry.handle.clone()).collect()
+    sessions.values().filter(|entry| entry.rights.key() == *key).map(|entry| entry.handle.clone()).collect()
 }
 
 /// Lets go of a session, and of its host routes, when it has ended.
@@ -192,13 +216,18 @@ const SILENCE_PAUSE: Duration = Duration::from_millis(250);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Daemon, trust::Identity};
+    use crate::{
+        Daemon,
+        trust::{Identity, Peers, PublicLine},
+    };
 
     #[tokio::test]
     async fn a_million_forged_joins_are_refused() {
         let root = tempfile::tempdir().unwrap();
         let [owner, other] = std::array::from_fn(|_| Identity::generate().unwrap().public_key());
-        let builder = Daemon::builder().root(root.path().to_owned()).port(0).listen(vec!["127.0.0.9:0".parse().unwrap()]);
+        let mut peers = Peers::default();
+        [owner, other].iter().for_each(|key| drop(peers.add(&PublicLine::new(*key, ""), None).unwrap()));
+        let builder = Daemon::builder().peers(peers).root(root.path().to_owned()).port(0).listen(vec!["127.0.0.9:0".parse().unwrap()]);
         let bound = builder.bind().await.unwrap();
         let hello = |id: &[u8], new| Hello {
             version: VERSION,
@@ -212,18 +241,19 @@ mod tests {
         };
         let real = [42; 16];
         session_of(&bound.shared, &hello(&real, true), owner).unwrap();
+        let unknown = || NoSession::Refused(RefusalCode::UnknownSession);
         // Whoever knows the number without the key gets no further, and neither does the key without the number.
-        let refused = |id: &[u8], key| session_of(&bound.shared, &hello(id, false), key).map(drop).unwrap_err().unwrap();
-        assert_eq!((refused(&real, other), refused(&[0; 16], owner)), (RefusalCode::UnknownSession, RefusalCode::UnknownSession));
+        let refused = |id: &[u8], key| session_of(&bound.shared, &hello(id, false), key).map(drop).unwrap_err();
+        assert_eq!((refused(&real, other), refused(&[0; 16], owner)), (unknown(), unknown()));
         let mut guesses = vec![0; 16 * 10_000];
         let mut numbers = blake3::Hasher::new().finalize_xof();
         for _ in 0..100 {
             numbers.fill(&mut guesses);
-            assert!(guesses.chunks(16).all(|guess| refused(guess, other) == RefusalCode::UnknownSession));
+            assert!(guesses.chunks(16).all(|guess| refused(guess, other) == unknown()));
         }
         assert!(session_of(&bound.shared, &hello(&real, false), owner).is_ok());
         // Nobody is let in, and nobody told anything that would end his tries, while the daemon ends.
         bound.shared.ending.cancel();
-        assert_eq!(session_of(&bound.shared, &hello(&[43; 16], true), owner).map(drop).unwrap_err(), None);
+        assert_eq!(session_of(&bound.shared, &hello(&[43; 16], true), owner).map(drop).unwrap_err(), NoSession::Ending);
     }
 }

@@ -53,6 +53,19 @@ impl DaemonHandle {
         self.shared.bench_limits()
     }
 
+    /// Reads the list of peers again, and ends sessions whose key is gone or whose line allows less than it did.
+    ///
+    /// The daemon does so by itself within 3 s of a change.
+    ///
+    /// ```no_run
+    /// # fn example(handle: nicstripe::DaemonHandle) {
+    /// handle.reload_peers();
+    /// # }
+    /// ```
+    pub fn reload_peers(&self) {
+        self.shared.end_sessions_without_rights();
+    }
+
     /// Changes what peers may have in benches. Those that wait follow it, and are refused where nobody may bench any more; one that runs keeps
     /// its time.
     ///

@@ -15,7 +15,7 @@ use nicstripe_proto::{
 use tokio::sync::Semaphore;
 
 use super::{
-    Meters, Shared,
+    Meters, Rights, Shared,
     objects::{KeptListings, Listings},
 };
 use crate::{
@@ -54,9 +54,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(super) fn new(shared: &Arc<Shared>, key: PublicKey, hello: &Hello) -> Result<Self, FileError> {
-        let peers = shared.trusted.peers();
-        let options = peers.find(&key).map(|peer| peer.options.clone()).unwrap_or_default();
+    pub(super) fn new(shared: &Arc<Shared>, rights: &Rights, hello: &Hello) -> Result<Self, FileError> {
+        let options = rights.options();
         let served = match &options.root {
             // Where the program keeps files elsewhere, its peers get no directory of this machine.
             Some(root) => shared.served.root("serve", &root.display()).and_then(|_| Root::open(root)).map(Arc::new).map(Served::Files)?,
@@ -66,12 +65,12 @@ impl Service {
         let access = shared.access.max(options.access);
         Ok(Self {
             shared: shared.clone(),
-            key,
+            key: rights.key(),
             served: served.within(access),
             access,
             routes: shared.routes.as_ref().map(|routes| routes.another()),
             no_bench: options.no_bench,
-            dial: options.dial,
+            dial: options.dial.clone(),
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),

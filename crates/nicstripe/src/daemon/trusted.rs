@@ -1,11 +1,14 @@
-//! Whose keys may connect.
+//! The list of peers as a daemon reads it.
 
 use std::{
+    io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use crate::trust::Peers;
+use crate::trust::{Peers, PeersError};
 
 /// The keys that may connect.
 #[derive(Debug, Clone)]
@@ -14,48 +17,172 @@ pub(super) enum Trusted {
     File(Arc<PeersFile>),
 }
 
-/// A peers file, and what it said when it was read last.
-#[derive(Debug)]
-pub(super) struct PeersFile {
-    path: PathBuf,
-    read: Mutex<Option<(Stamp, Arc<Peers>)>>,
-}
-
-/// Modification time and size: the file is replaced as a whole, so one of them changes.
-type Stamp = Option<(std::time::SystemTime, u64)>;
-
 impl Trusted {
-    pub(super) fn peers(&self) -> Arc<Peers> {
+    /// Returns the list as it is now; `None` if it cannot be read, which trusts nobody new.
+    pub(super) fn peers(&self) -> Option<Arc<Peers>> {
         match self {
-            Self::Fixed(peers) => peers.clone(),
+            Self::Fixed(peers) => Some(peers.clone()),
             Self::File(file) => file.peers(),
         }
     }
 }
 
+/// A peers file, with its content while that is unchanged.
+///
+/// A failed read is not kept: the next look reads again.
+#[derive(Debug)]
+pub(super) struct PeersFile {
+    path: PathBuf,
+    last: Mutex<LastRead>,
+}
+
+#[derive(Debug, Default)]
+struct LastRead {
+    content: Option<(Stamp, Arc<Peers>)>,
+    /// The failure that the log tells of, and since when.
+    failure: Option<(String, Instant)>,
+}
+
+/// Version of a file: device, inode, change time and size.
+///
+/// The change time follows each write, rename and change of mode, and no program can set it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    dev: u64,
+    ino: u64,
+    changed: (i64, i64),
+    size: u64,
+}
+
 impl PeersFile {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, read: Mutex::new(None) }
+        Self { path, last: Mutex::default() }
     }
 
-    fn peers(&self) -> Arc<Peers> {
-        let stamp = stamp(&self.path);
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*read {
-            Some((known, peers)) if *known == stamp => peers.clone(),
-            _ => {
-                let peers = Arc::new(Peers::load(&self.path).unwrap_or_else(|error| {
-                    tracing::error!(error = %crate::logged::logged_error(&error), "no peer is trusted until this is mended");
-                    Peers::default()
-                }));
-                *read = Some((stamp, peers.clone()));
-                peers
+    fn peers(&self) -> Option<Arc<Peers>> {
+        self.peers_by(Peers::load)
+    }
+
+    fn peers_by(&self, load: impl FnOnce(&Path) -> Result<Peers, PeersError>) -> Option<Arc<Peers>> {
+        let mut last = self.last();
+        // Taken before the file is read: a change in between leads to another read.
+        let stamp = Stamp::of(&self.path).ok();
+        if let (Some((known, peers)), Some(stamp)) = (&last.content, stamp)
+            && *known == stamp
+        {
+            return Some(peers.clone());
+        }
+        last.content = None;
+        match load(&self.path) {
+            Ok(peers) => {
+                let peers = Arc::new(peers);
+                last.content = stamp.filter(|stamp| stamp.is_settled(SystemTime::now())).map(|stamp| (stamp, peers.clone()));
+                if last.failure.take().is_some() {
+                    tracing::info!(file = %crate::logged::logged(self.path.display()), "the list of peers can be read again");
+                }
+                Some(peers)
             }
+            Err(error) => {
+                last.on_failure(crate::chain(&error), Instant::now());
+                None
+            }
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastRead> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LastRead {
+    /// Logs a failure if it is another than the last, and again once a minute.
+    fn on_failure(&mut self, text: String, now: Instant) {
+        let is_told = |(told, at): &(String, Instant)| *told == text && now.duration_since(*at) < FAILURE_PAUSE;
+        if !self.failure.as_ref().is_some_and(is_told) {
+            tracing::error!(error = %crate::logged::logged(&text), "no new connection is accepted until the list of peers can be read");
+            self.failure = Some((text, now));
         }
     }
 }
 
-fn stamp(path: &Path) -> Stamp {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+impl Stamp {
+    fn of(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::metadata(path)?;
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Ok(Self { dev: metadata.dev(), ino: metadata.ino(), changed, size: metadata.len() })
+    }
+
+    /// Tells whether a later change is certain to have another change time.
+    fn is_settled(&self, now: SystemTime) -> bool {
+        let changed = u64::try_from(self.changed.0).ok().map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
+        changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age > GRANULARITY)
+    }
+}
+
+/// Coarsest change time of a usual file system (FAT, 2 s), and the second that [`Stamp::is_settled`] cuts off.
+const GRANULARITY: Duration = Duration::from_secs(3);
+
+/// Pause between log lines about the same failure.
+const FAILURE_PAUSE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::{PublicKey, PublicLine};
+
+    const KEY: [u8; 32] = [7; 32];
+
+    fn file() -> (tempfile::TempDir, PeersFile) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peers");
+        let line = PublicLine::new(PublicKey::from_bytes(KEY), "nas");
+        Peers::edit(&path, |peers| peers.add(&line, None)).unwrap();
+        (folder, PeersFile::new(path))
+    }
+
+    fn trusts(peers: Option<Arc<Peers>>) -> bool {
+        peers.is_some_and(|peers| peers.find(&PublicKey::from_bytes(KEY)).is_some())
+    }
+
+    fn fails(path: &Path) -> Result<Peers, PeersError> {
+        Peers::load(&path.join("is no directory"))
+    }
+
+    #[test]
+    fn a_failed_read_trusts_nobody_and_is_tried_again_at_the_next_look() {
+        let (_folder, file) = file();
+        assert!(file.peers_by(fails).is_none());
+        assert!(trusts(file.peers()), "although the file has not changed");
+    }
+
+    #[test]
+    fn a_change_of_the_same_size_is_seen_at_once() {
+        let (_folder, file) = file();
+        assert!(trusts(file.peers()));
+        let text = std::fs::read_to_string(&file.path).unwrap();
+        std::fs::write(&file.path, format!("#{}", &text[1..])).unwrap();
+        assert!(!trusts(file.peers()));
+        std::fs::remove_file(&file.path).unwrap();
+        assert_eq!(file.peers().map(|peers| peers.iter().count()), Some(0), "no file is an empty list");
+    }
+
+    #[test]
+    fn a_file_that_changed_a_moment_ago_is_read_at_each_look() {
+        let changed = UNIX_EPOCH + Duration::from_secs(1_000);
+        let stamp = Stamp { dev: 1, ino: 2, changed: (1_000, 0), size: 3 };
+        let settled = |seconds| stamp.is_settled(changed + Duration::from_secs(seconds));
+        assert_eq!([0, 1, 3, 4].map(settled), [false, false, false, true]);
+        assert!(!stamp.is_settled(changed - Duration::from_secs(9)), "a clock that was set back");
+    }
+
+    #[test]
+    fn the_log_tells_each_failure_once_a_minute() {
+        let (mut last, start) = (LastRead::default(), Instant::now());
+        last.on_failure("a".into(), start);
+        let told = last.failure.clone();
+        last.on_failure("a".into(), start + FAILURE_PAUSE / 2);
+        assert_eq!(last.failure, told);
+        last.on_failure("a".into(), start + FAILURE_PAUSE);
+        assert_ne!(last.failure, told);
+    }
 }

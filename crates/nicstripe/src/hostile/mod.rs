@@ -10,6 +10,7 @@ mod middle;
 mod objects;
 mod proxy;
 mod reach;
+mod rights;
 mod servers;
 mod strangers;
 mod tunnels;

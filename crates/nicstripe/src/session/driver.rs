@@ -417,7 +417,7 @@ impl Driver {
                 }
             }
             Wanted::Closed(code) => {
-                let (host, why) = (&self.config.host, format!("{code:?}").to_lowercase());
+                let (host, why) = (&self.config.host, close_text(code));
                 Self::end_waiting(&mut self.waiters, &mut self.asks, || Error::Ended { host: host.clone(), why: why.clone() });
                 self.closing = Some(code);
             }
@@ -490,6 +490,17 @@ pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
+}
+
+/// Why the other end closed a session, in words.
+fn close_text(code: CloseCode) -> String {
+    match code {
+        CloseCode::Done => "it says that all is done",
+        CloseCode::Cancelled => "it was interrupted there",
+        CloseCode::ShuttingDown => "it is shutting down",
+        CloseCode::RightsChanged => "its list of peers allows this machine less than before",
+    }
+    .into()
 }
 
 #[cfg(test)]

@@ -21,8 +21,10 @@ pub struct Peer {
     pub options: PeerOptions,
 }
 
-/// What a peer may do here. The default: everything that the daemon itself may.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What a peer may do here.
+///
+/// Has no default: [`PeerOptions::unrestricted`] is what a line without options says, and only a line of the peers file grants that.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerOptions {
     /// `root=DIR`: the folder it sees as `/`, an absolute path; the daemon's own root when absent.
     pub root: Option<PathBuf>,
@@ -79,10 +81,9 @@ fn is_host(text: &str) -> bool {
 /// How far a peer may change files.
 ///
 /// Ordered from most to least.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
     /// It may read, write, replace and remove.
-    #[default]
     Full,
     /// It may make new files, and neither change nor remove those that exist.
     AppendOnly,
@@ -139,7 +140,7 @@ impl FromStr for Peer {
     fn from_str(line: &str) -> Result<Self, LineError> {
         let (first, rest) = split_word(line)?;
         let (options, kind, rest) = match first == PublicKey::KIND {
-            true => (PeerOptions::default(), first, rest),
+            true => (PeerOptions::unrestricted(), first, rest),
             false => {
                 let options = first.parse()?;
                 let (kind, rest) = split_word(rest)?;
@@ -179,7 +180,7 @@ impl FromStr for PeerOptions {
     type Err = LineError;
 
     fn from_str(text: &str) -> Result<Self, LineError> {
-        let mut options = Self::default();
+        let mut options = Self::unrestricted();
         let mut seen: Vec<&str> = Vec::new();
         for word in split_options(text) {
             let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
@@ -194,6 +195,27 @@ impl FromStr for PeerOptions {
 }
 
 impl PeerOptions {
+    /// Returns the rights of a line without options: all that the daemon itself may, but for [`dial`](Self::dial).
+    ///
+    /// ```
+    /// use nicstripe::trust::{Access, PeerOptions};
+    /// let reader = PeerOptions { access: Access::ReadOnly, ..PeerOptions::unrestricted() };
+    /// assert_eq!(reader.to_string(), "read-only");
+    /// ```
+    pub fn unrestricted() -> Self {
+        Self { root: None, access: Access::Full, rate: None, no_bench: false, dial: Vec::new() }
+    }
+
+    /// Tells whether these rights include all of the others. Another root includes nothing.
+    pub(crate) fn include(&self, others: &Self) -> bool {
+        let Self { root, access, rate, no_bench, dial } = self;
+        *root == others.root
+            && *access <= others.access
+            && rate.is_none_or(|rate| others.rate.is_some_and(|others| rate >= others))
+            && (!no_bench || others.no_bench)
+            && others.dial.iter().all(|target| dial.contains(target))
+    }
+
     fn set(&mut self, name: &str, value: Option<&str>, word: &str) -> Result<(), LineError> {
         match (name, value) {
             (ROOT, Some(value)) => self.root = Some(parse_root(value)?),
@@ -382,7 +404,35 @@ mod tests {
         line.parse()
     }
 
+    #[test]
+    fn rights_include_those_that_are_no_more_in_any_respect() {
+        let include = |line: &str, others: &str| options(line).include(&options(others));
+        let table = [
+            ("", "read-only,rate=1M,no-bench", true),
+            ("read-only", "", false),
+            ("append-only", "read-only", true),
+            ("append-only", "", false),
+            ("root=/a", "root=/a", true),
+            ("root=/a", "", false),
+            ("", "root=/a", false),
+            ("root=/a", "root=/b", false),
+            ("rate=1M", "", false),
+            ("rate=1M", "rate=2M", false),
+            ("rate=2M", "rate=1M", true),
+            ("no-bench", "", false),
+            ("no-bench", "no-bench", true),
+            ("dial=a:1", "dial=a:1,dial=b:2", false),
+            ("dial=a:1,dial=b:2", "dial=b:2", true),
+        ];
+        for (line, others, expected) in table {
+            assert_eq!(include(line, others), expected, "{line:?} includes {others:?}");
+        }
+    }
+
     fn options(text: &str) -> PeerOptions {
+        if text.is_empty() {
+            return PeerOptions::unrestricted();
+        }
         peer(&format!("{text} {KEY}")).unwrap().options
     }
 

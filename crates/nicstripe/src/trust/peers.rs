@@ -122,7 +122,8 @@ impl Peers {
         let name: Option<PeerName> = given.or_else(fallback);
         self.check_free(name.as_ref(), &line.key)?;
 
-        let peer = Peer { key: line.key, name, options: known.as_ref().map(|peer| peer.options.clone()).unwrap_or_default() };
+        let peer =
+            Peer { key: line.key, name, options: known.as_ref().map_or_else(PeerOptions::unrestricted, |peer| peer.options.clone()) };
         match (index, known) {
             (Some(_), Some(old)) if old == peer => Ok(Added::Unchanged),
             (Some(index), Some(old)) => {
@@ -145,14 +146,14 @@ impl Peers {
     /// let key = PublicKey::from_bytes([7; 32]);
     /// let mut peers = Peers::default();
     /// peers.add(&PublicLine::new(key, "laptop"), None)?;
-    /// peers.set_options(&key, PeerOptions { access: Access::AppendOnly, ..PeerOptions::default() })?;
+    /// peers.set_options(&key, PeerOptions { access: Access::AppendOnly, ..PeerOptions::unrestricted() })?;
     /// # Ok::<(), nicstripe::trust::PeersError>(())
     /// ```
     pub fn set_options(&mut self, key: &PublicKey, options: PeerOptions) -> Result<(), PeersError> {
         let unknown = || PeersError::Unknown { text: key.to_string() };
         // What was not made from text may not come back from text, and would then spoil the file.
         let text = options.to_string();
-        let read: PeerOptions = if text.is_empty() { PeerOptions::default() } else { text.parse().map_err(PeersError::Value)? };
+        let read: PeerOptions = if text.is_empty() { PeerOptions::unrestricted() } else { text.parse().map_err(PeersError::Value)? };
         if read != options {
             return Err(PeersError::Value(LineError::Root { text: shorten(&text) }));
         }

@@ -74,7 +74,7 @@ impl Served {
         let listener = listener.unwrap();
         self.port = listener.local_addr().unwrap().port();
         let mut peers = trusting(&self.client, "client");
-        let options = PeerOptions { access: self.access, ..PeerOptions::default() };
+        let options = PeerOptions { access: self.access, ..PeerOptions::unrestricted() };
         peers.set_options(&self.client.public_key(), options).unwrap();
         let builder = Daemon::builder().identity(self.daemon.clone()).peers(peers).listeners(vec![listener]);
         let builder = match &self.kept {

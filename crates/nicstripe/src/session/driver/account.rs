@@ -307,6 +307,7 @@ fn close_word(code: CloseCode) -> &'static str {
         CloseCode::Done => "done",
         CloseCode::Cancelled => "cancelled",
         CloseCode::ShuttingDown => "shutting_down",
+        CloseCode::RightsChanged => "rights_changed",
     }
 }
 

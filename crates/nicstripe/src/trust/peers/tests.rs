@@ -115,7 +115,7 @@ fn rights_are_changed_in_place() {
     assert_eq!(peers.to_text(), format!("root=/srv,append-only {} nas\n# end\n", line(1, "")));
     assert!(matches!(peers.set_options(&line(2, "").key, options), Err(PeersError::Unknown { .. })));
     for root in ["relative", "/line\nbreak"] {
-        let options = PeerOptions { root: Some(root.into()), ..PeerOptions::default() };
+        let options = PeerOptions { root: Some(root.into()), ..PeerOptions::unrestricted() };
         assert!(matches!(peers.set_options(&line(1, "").key, options), Err(PeersError::Value(LineError::Root { .. }))));
     }
 }

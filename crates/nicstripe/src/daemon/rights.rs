@@ -1,0 +1,121 @@
+//! Rights of a peer, and the end of sessions that have lost theirs.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use nicstripe_proto::{SessionId, message::CloseCode};
+use tokio::time::MissedTickBehavior;
+
+use super::{Entry, Shared};
+use crate::{
+    session::Command,
+    trust::{Peer, PeerOptions, Peers, PublicKey},
+};
+
+/// Rights of a trusted key: its line in the list of peers.
+///
+/// Made from such a line alone. There is no default: a key without a line has no rights, and no session.
+#[derive(Debug, Clone)]
+pub(crate) struct Rights(Peer);
+
+impl Rights {
+    pub(super) fn of(peers: &Peers, key: &PublicKey) -> Option<Self> {
+        peers.find(key).cloned().map(Self)
+    }
+
+    pub(super) fn key(&self) -> PublicKey {
+        self.0.key
+    }
+
+    /// Returns the peer's name, or its fingerprint.
+    pub(super) fn name(&self) -> String {
+        self.0.name.as_ref().map_or_else(|| self.0.key.fingerprint(), |name| name.as_str().to_owned())
+    }
+
+    pub(super) fn options(&self) -> &PeerOptions {
+        &self.0.options
+    }
+
+    /// Returns why a session with these rights must end under another list.
+    pub(super) fn loss(&self, peers: &Peers) -> Option<Loss> {
+        match peers.find(&self.0.key) {
+            None => Some(Loss::Removed),
+            Some(peer) if !peer.options.include(&self.0.options) => Some(Loss::Reduced),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Change of a peer's line that ends its sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    Removed,
+    Reduced,
+}
+
+impl Loss {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Removed => "its key is not in the list of peers any more",
+            Self::Reduced => "its line in the list of peers allows less",
+        }
+    }
+}
+
+impl Shared {
+    /// Ends the sessions that may not go on under the list as it is now. Without a list that can be read, all go on.
+    pub(super) fn end_sessions_without_rights(&self) {
+        if let Some(peers) = self.trusted.peers() {
+            self.end_sessions(&self.sessions_without_rights(&peers), &peers);
+        }
+    }
+
+    fn sessions_without_rights(&self, peers: &Peers) -> HashSet<SessionId> {
+        let sessions = self.sessions();
+        sessions.iter().filter(|(_, entry)| entry.rights.loss(peers).is_some()).map(|(id, _)| *id).collect()
+    }
+
+    fn end_sessions(&self, ids: &HashSet<SessionId>, peers: &Peers) {
+        for (_, entry) in self.sessions().iter().filter(|(id, _)| ids.contains(id)) {
+            if let Some(loss) = entry.rights.loss(peers) {
+                revoke(entry, loss);
+            }
+        }
+    }
+}
+
+/// Ends a session whose rights are gone. The peer may come back for those that it still has.
+pub(super) fn revoke(entry: &Entry, loss: Loss) {
+    let session = entry.handle.clone();
+    if session.ended.is_cancelled() {
+        return;
+    }
+    let (peer, key) = (crate::logged::logged(entry.rights.name()), entry.rights.key());
+    tracing::warn!(%peer, %key, reason = loss.word(), "ending a session");
+    tokio::spawn(async move { session.command(Command::Close(CloseCode::RightsChanged)).await });
+}
+
+/// Ends sessions whose rights are gone, as the list of peers changes. Runs for ever.
+///
+/// A session ends if two looks in a row agree: an editor may empty or remove the file for a moment while it writes.
+pub(super) async fn watch(shared: Arc<Shared>) {
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut seen, mut doubted): (Option<Arc<Peers>>, HashSet<SessionId>) = Default::default();
+    loop {
+        looks.tick().await;
+        let Some(peers) = shared.trusted.peers() else {
+            doubted.clear();
+            continue;
+        };
+        let is_same = seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &peers));
+        if !is_same || !doubted.is_empty() {
+            let lost = shared.sessions_without_rights(&peers);
+            shared.end_sessions(&lost.intersection(&doubted).copied().collect(), &peers);
+            doubted = lost;
+        }
+        seen = Some(peers);
+    }
+}
+
+/// Pause between looks at the list of peers. One costs a system call.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);

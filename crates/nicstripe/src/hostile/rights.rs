@@ -1,0 +1,191 @@
+//! Trusted clients whose line in the list of peers changes: between their handshake and their hello, and under a running session.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use nicstripe_proto::{
+    Frame, Message, SessionId,
+    message::{Answer, AnswerKind, Ask, AskKind, CloseCode},
+};
+use tempfile::TempDir;
+
+use super::{name, wire::Wire, within};
+use crate::{
+    CancellationToken, Daemon, DaemonHandle, FailCode,
+    trust::{Identity, PublicLine},
+};
+
+/// A daemon whose list of peers is a file, with one file in its root and none in the folder `jail` there.
+struct Guarded {
+    folder: TempDir,
+    port: u16,
+    client: Identity,
+    other: Identity,
+    daemon: DaemonHandle,
+    shutdown: CancellationToken,
+}
+
+impl Guarded {
+    /// Lets the client do this. The other client may do everything.
+    async fn new(options: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("served/jail")).unwrap();
+        fs::write(folder.path().join("served/file"), "content").unwrap();
+        let [client, other] = std::array::from_fn(|_| Identity::generate().unwrap());
+        let peers = folder.path().join("peers");
+        let builder = Daemon::builder().peers_file(peers).root(folder.path().join("served")).port(0);
+        let bound = builder.listen(vec!["127.0.1.1:0".parse().unwrap()]).bind().await.unwrap();
+        let (port, shutdown, daemon) = (bound.addresses()[0].address.port(), CancellationToken::new(), bound.handle());
+        tokio::spawn(bound.run(shutdown.clone()));
+        let guarded = Self { folder, port, client, other, daemon, shutdown };
+        guarded.allow(Some(options));
+        guarded
+    }
+
+    fn peers(&self) -> PathBuf {
+        self.folder.path().join("peers")
+    }
+
+    fn jailed(&self, options: &str) -> String {
+        format!("{options}root={}/served/jail", self.folder.path().display())
+    }
+
+    /// Gives the client these options, or no line.
+    fn allow(&self, options: Option<&str>) {
+        let line = |identity: &Identity, name: &str| PublicLine::new(identity.public_key(), name).to_string();
+        let client = options.map(|options| format!("{options} {}", line(&self.client, "client")).trim_start().to_owned());
+        self.write(&[client.unwrap_or_default(), line(&self.other, "other")].join("\n"));
+    }
+
+    /// Replaces the file as a whole, as `trust` does.
+    fn write(&self, text: &str) {
+        let new = self.folder.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        fs::rename(&new, self.peers()).unwrap();
+    }
+
+    async fn session(&self, identity: &Identity) -> Wire {
+        Wire::session([127, 0, 3, 1], ([127, 0, 1, 1], self.port).into(), identity).await
+    }
+
+    /// Connects, and waits until the daemon has judged the key.
+    async fn connect(&self) -> Wire {
+        let wire = Wire::connect([127, 0, 3, 1], ([127, 0, 1, 1], self.port).into(), &self.client).await.unwrap();
+        for _ in 0..200 {
+            if self.daemon.metrics().greetings == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        wire
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+/// What happens to the list of peers.
+type Change = fn(&Guarded);
+
+/// Asks what is called so, and returns what the daemon says to that.
+async fn asked(wire: &mut Wire, ask: AskKind) -> AnswerKind {
+    wire.say(&Message::Ask(Ask { id: 1, ask })).await.unwrap();
+    loop {
+        if let Message::Answer(Answer { id: 1, answer }) = within(wire.message()).await.unwrap() {
+            return answer;
+        }
+    }
+}
+
+async fn sees_file(wire: &mut Wire) -> bool {
+    matches!(asked(wire, AskKind::Stat { name: name("file") }).await, AnswerKind::Stat { .. })
+}
+
+/// Answers heartbeats until the daemon closes the session, and returns why it does.
+async fn closed(wire: &mut Wire) -> CloseCode {
+    loop {
+        match within(wire.next()).await.unwrap() {
+            Frame::Close { code } => return CloseCode::from_u32(code),
+            Frame::Heartbeat { sent_us, .. } => {
+                let _ = wire.send(&Frame::Heartbeat { sent_us: 1, echo_us: sent_us }).await;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hello_that_is_held_back_until_the_line_is_gone_gets_nothing() {
+    let changes: [(&str, Change); 4] = [
+        ("the line is removed", |guarded| guarded.allow(None)),
+        ("a line cannot be read", |guarded| guarded.write("read-olny nicstripe-ed25519 AAAA\n")),
+        ("the file is removed", |guarded| fs::remove_file(guarded.peers()).unwrap()),
+        ("the file is a folder", |guarded| {
+            fs::remove_file(guarded.peers()).unwrap();
+            fs::create_dir(guarded.peers()).unwrap();
+        }),
+    ];
+    for (change, make) in changes {
+        let guarded = Guarded::new("").await;
+        guarded.allow(Some(&guarded.jailed("read-only,")));
+        let mut late = guarded.connect().await;
+        make(&guarded);
+        let Ok(Ok(_)) = late.greet(SessionId([1; 16]), true).await else { continue };
+        let sees = sees_file(&mut late).await;
+        panic!("{change}: the hello was answered; sees the file outside of its jail: {sees}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hello_gets_the_rights_of_its_moment_and_not_those_of_the_handshake() {
+    let guarded = Guarded::new("").await;
+    let mut late = guarded.connect().await;
+    guarded.allow(Some(&guarded.jailed("read-only,")));
+    late.greet(SessionId([1; 16]), true).await.unwrap().unwrap();
+    assert!(!sees_file(&mut late).await);
+    let make = AskKind::MakeDir { name: name("a") };
+    assert!(matches!(asked(&mut late, make).await, AnswerKind::Failed { code: FailCode::Refused, .. }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_end_when_their_key_is_removed_or_its_rights_shrink_and_no_others() {
+    for options in [None, Some("read-only"), Some("no-bench"), Some("root=/")] {
+        let guarded = Guarded::new("").await;
+        let (mut client, mut other) = (guarded.session(&guarded.client).await, guarded.session(&guarded.other).await);
+        assert!(sees_file(&mut client).await);
+        let other = tokio::spawn(async move { other.end().await });
+        guarded.allow(options);
+        assert_eq!(closed(&mut client).await, CloseCode::RightsChanged, "{options:?}");
+        assert!(!other.is_finished(), "{options:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_go_on_while_the_list_cannot_be_read_or_allows_more() {
+    let guarded = Guarded::new("no-bench").await;
+    let mut client = guarded.session(&guarded.client).await;
+    guarded.allow(Some(""));
+    guarded.daemon.reload_peers();
+    assert!(sees_file(&mut client).await);
+    guarded.write("read-olny nicstripe-ed25519 AAAA\n");
+    guarded.daemon.reload_peers();
+    assert!(sees_file(&mut client).await);
+    assert!(guarded.connect().await.greet(SessionId([2; 16]), true).await.is_err(), "but no new one is let in");
+    guarded.allow(None);
+    guarded.daemon.reload_peers();
+    assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_cannot_join_a_session_with_more_rights_than_its_key_has() {
+    let guarded = Guarded::new("").await;
+    let mut client = guarded.connect().await;
+    client.greet(SessionId([1; 16]), true).await.unwrap().unwrap();
+    let mut second = guarded.connect().await;
+    guarded.allow(Some("read-only"));
+    assert!(second.greet(SessionId([1; 16]), false).await.unwrap().is_err());
+    assert_eq!(closed(&mut client).await, CloseCode::RightsChanged);
+}
