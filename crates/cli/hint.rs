@@ -2,7 +2,10 @@
 
 use std::io::ErrorKind;
 
-use nicstripe::{DEFAULT_PORT, Error, FailCode, TargetRefusal, escaped, trust::PeersError};
+use nicstripe::{
+    Cables, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreached, escaped,
+    trust::{PeersError, PublicKey},
+};
 
 use crate::{
     cp::{LocationError, Obstacle, PlanError, WayOut},
@@ -61,14 +64,12 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
             }
             _ => format!("check that the machine is on, the cable in, and TCP port {} open in its firewall", address.port()),
         }),
+        Error::Unreached(unreached) => Some(of_unreached(unreached)),
         Error::UntrustedPeer { host, key } => {
             let add = format!("{program} trust add {} --name {}", quoted(key.to_string()), quoted(host));
             Some(format!("compare it with what `nicstripe key` prints on {host}; if it is the same: {add}"))
         }
-        Error::Untrusted { host, ours } => {
-            let add = format!("nicstripe trust add {} --name {}", quoted(ours.to_string()), quoted(own_name()));
-            Some(format!("on {host}: {add}"))
-        }
+        Error::Untrusted { host, ours } => Some(format!("on {host}: {}", trust_us(ours))),
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
         }
@@ -87,6 +88,32 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
             error.fail_code().and_then(|code| of_fail_code(code, invocation)).or_else(|| error.is_resumable().then(|| again(invocation)))
         }
     }
+}
+
+/// What to check at a host that does not answer, the likeliest first.
+fn of_unreached(unreached: &Unreached) -> String {
+    let Unreached { host, port, ours, cables, tried, .. } = unreached;
+    let is_refused = tried.iter().any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
+    let checks = match cables {
+        Cables::Answered(_) => format!("is TCP port {port} open in the firewall of {host}?"),
+        _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}", serve_on(*port)),
+        Cables::NoPeer => format!("is {host} on, the cable in, and TCP port {port} open in its firewall?"),
+        // Who is not trusted there gets no answer on a cable.
+        _ => format!(
+            "on {host}: does it run: {}; does it trust this machine: {}; is port {port} open for TCP and UDP in its firewall?",
+            serve_on(*port),
+            trust_us(ours)
+        ),
+    };
+    match cables {
+        Cables::Ipv4Only => format!("without -4 the cables are asked for it as well; {checks}"),
+        _ => checks,
+    }
+}
+
+/// The command that makes another machine trust this one.
+fn trust_us(ours: &PublicKey) -> String {
+    format!("nicstripe trust add {} --name {}", quoted(ours.to_string()), quoted(own_name()))
 }
 
 /// `None` where the code alone calls for nothing; whether a rerun goes on is said by the caller then.

@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use clap::Args;
 use nicstripe::{
-    BitRate, Client, DEFAULT_PORT, LinkReason, LinkRequest, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface, escaped,
+    BitRate, DEFAULT_PORT, LinkReason, LinkRequest, LinkState, LinkSurvey, RoutePolicy, SurveyedLink, UnusedInterface, escaped,
     links::{LocalInterface, local_interfaces},
-    trust::{Identity, Peers},
 };
 use serde::Serialize;
 
@@ -69,9 +68,7 @@ impl Links {
 
     async fn look(&self, host: &str) -> Result<(Peer, LinkSurvey), Failure> {
         let home = places::home()?;
-        let builder = Client::builder()
-            .identity(Identity::load_or_create(&home.identity_file())?)
-            .peers(Peers::load(&home.peers_file())?)
+        let builder = places::client(&home)?
             .port(self.port)
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())

@@ -5,7 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nicstripe::{routes::SHARED_STATE_DIR, trust::Home};
+use nicstripe::{
+    Client, ClientBuilder,
+    routes::SHARED_STATE_DIR,
+    trust::{AddressBook, Home, Identity, Peers},
+};
 use rustix::process::geteuid;
 
 use crate::failure::Failure;
@@ -21,6 +25,14 @@ pub(crate) fn home() -> Result<Home, Failure> {
         Some(home) => Ok(home),
         None => Ok(Home::from_env()?),
     }
+}
+
+/// Sets up a client with this machine's key, the peers it trusts, and where they were met.
+pub(crate) fn client(home: &Home) -> Result<ClientBuilder, Failure> {
+    Ok(Client::builder()
+        .identity(Identity::load_or_create(&home.identity_file())?)
+        .peers(Peers::load(&home.peers_file())?)
+        .address_book(AddressBook::at(home.addresses_file())))
 }
 
 /// Finds where host routes are recorded: where all users of this machine do so, if there is such a place, else in the user's state.

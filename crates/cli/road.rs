@@ -3,11 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use clap::Args;
-use nicstripe::{
-    BitRate, Client, DEFAULT_PORT, LinkRequest,
-    routes::RouteKeeper,
-    trust::{Identity, Peers},
-};
+use nicstripe::{BitRate, Client, DEFAULT_PORT, LinkRequest, routes::RouteKeeper};
 
 use crate::{
     choice::{IpVersion, check_excluded},
@@ -64,9 +60,7 @@ impl Road {
     /// Connects to a host.
     pub(crate) async fn connect(&self, host: &str, port: u16, keeper: Arc<RouteKeeper>) -> Result<Client, Failure> {
         let home = places::home()?;
-        let builder = Client::builder()
-            .identity(Identity::load_or_create(&home.identity_file())?)
-            .peers(Peers::load(&home.peers_file())?)
+        let builder = places::client(&home)?
             .port(port)
             .links(self.link.clone())
             .exclude_links(self.exclude_link.clone())

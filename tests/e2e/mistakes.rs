@@ -37,6 +37,11 @@ fn files() {
 }
 
 #[test]
+fn names() {
+    check("names", World::new(""));
+}
+
+#[test]
 fn options() {
     check("options", World::new(""));
 }

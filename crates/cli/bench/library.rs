@@ -6,7 +6,7 @@ use nicstripe::{
     Client,
     bench::{self, BenchEvent, BenchPlan, BenchReport, DiskPlan},
     routes::RouteKeeper,
-    trust::{Home, Identity, Peers},
+    trust::Home,
 };
 
 use super::{
@@ -64,9 +64,7 @@ fn before_the_first_load(stop: Stop) -> Ended {
 }
 
 async fn connect(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: &Home) -> Result<Client, Failure> {
-    let builder = Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file())?)
-        .peers(Peers::load(&home.peers_file())?)
+    let builder = places::client(home)?
         .port(measure.port)
         .links(measure.link.clone())
         .exclude_links(measure.exclude_link.clone())

@@ -46,11 +46,7 @@ use std::{
     time::Instant,
 };
 
-use nicstripe::{
-    Client, Error, Report, Transfer, TreeOptions,
-    routes::RouteKeeper,
-    trust::{Home, Identity, Peers},
-};
+use nicstripe::{Client, Error, Report, Transfer, TreeOptions, routes::RouteKeeper, trust::Home};
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::{
@@ -231,9 +227,7 @@ fn unbuffered(stream: impl AsFd) -> io::Result<File> {
 
 async fn connect(plan: &Plan, routes: Arc<RouteKeeper>, home: &Home) -> Result<Client, Failure> {
     let network = plan.network.clone();
-    let builder = Client::builder()
-        .identity(Identity::load_or_create(&home.identity_file())?)
-        .peers(Peers::load(&home.peers_file())?)
+    let builder = places::client(home)?
         .port(plan.port)
         .links(network.links)
         .exclude_links(network.exclude)

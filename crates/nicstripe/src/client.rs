@@ -2,6 +2,7 @@
 
 mod builder;
 mod carried;
+mod contact;
 mod establish;
 mod feed;
 mod jobs;

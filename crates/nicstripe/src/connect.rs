@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Longest wait for TCP's handshake: three of its retransmissions, at 0.2, 0.6 and 1.4 s, are not waited for twice.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest wait for the first connection to a host, which may have to be woken or be far away.
 const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -302,15 +302,16 @@ async fn connect_tcp(plan: &PathPlan, timeout: Duration, segment: Option<u32>, b
     tokio::time::timeout(timeout, socket.connect(plan.remote)).await?
 }
 
-/// Whether somebody answers at a link-local address by this interface, which says that one cable joins the two. Nothing is sent but
-/// TCP's own packets.
+/// Whether somebody answers at a link-local address by this interface, which says that one cable joins the two.
 pub(crate) async fn answers(interface: &str, remote: SocketAddr, timeout: Duration) -> bool {
-    let connected = async {
-        let interface: InterfaceName = interface.parse().map_err(io::Error::other)?;
-        let socket = pinned_socket(Some(&interface), None, remote)?;
-        TcpSocket::from_std_stream(socket.into()).connect(remote).await
-    };
-    matches!(tokio::time::timeout(timeout, connected).await, Ok(Ok(_)))
+    touch(interface, remote, timeout).await.is_ok()
+}
+
+/// Connects by this interface and hangs up. Nothing is sent but TCP's own packets.
+pub(crate) async fn touch(interface: &str, remote: SocketAddr, timeout: Duration) -> io::Result<()> {
+    let interface: InterfaceName = interface.parse().map_err(io::Error::other)?;
+    let socket = pinned_socket(Some(&interface), None, remote)?;
+    tokio::time::timeout(timeout, TcpSocket::from_std_stream(socket.into()).connect(remote)).await?.map(drop)
 }
 
 /// How to find out whether packets of an interface's full size get through.

@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use nicstripe_proto::{Digest, FailCode, NameError, name::printable, tunnel::TargetRefusal};
 
-use crate::{file::FileError, trust::PublicKey};
+use crate::{file::FileError, trust::PublicKey, unreached::Unreached};
 
 /// Why a transfer, or setting it up, failed.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A host was looked for in several places, and nothing answered. Act: as [`Unreached`] says what was tried.
+    #[error(transparent)]
+    Unreached(Box<Unreached>),
     /// A client that had been connected cannot connect again for now. Act: as for what stands against it; later it may be gone.
     #[error("cannot connect to {host} again")]
     Reconnect {
@@ -196,7 +199,12 @@ impl Error {
     /// ```
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Reconnect { .. } | Self::Abandoned { .. } | Self::Ended { .. } | Self::Refused { .. } => true,
+            Self::Connect { .. }
+            | Self::Unreached(_)
+            | Self::Reconnect { .. }
+            | Self::Abandoned { .. }
+            | Self::Ended { .. }
+            | Self::Refused { .. } => true,
             Self::Digest { .. } => true,
             Self::Pipe(error) => error.is_retryable(),
             _ => matches!(self.fail_code(), Some(FailCode::Busy | FailCode::SourceChanged | FailCode::Digest)),

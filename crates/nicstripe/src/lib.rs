@@ -221,6 +221,7 @@ mod tls;
 mod tree;
 pub mod trust;
 mod tunnel;
+mod unreached;
 
 pub use self::{
     bench::{Bench, BenchEvent, BenchLimits, BenchPlan, BenchReport},
@@ -236,6 +237,7 @@ pub use self::{
     report::{KernelView, Limit, LinkReport, Report},
     tree::{EntryOutcome, FailedEntry, TreeOptions, TreeReport},
     tunnel::Tunnel,
+    unreached::{Cables, Tried, Unreached},
 };
 pub use nicstripe_proto::{
     BitRate, Digest, FailCode, Name, NameError,

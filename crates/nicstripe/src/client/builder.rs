@@ -10,7 +10,7 @@ use crate::{
     error::Error,
     link::{Family, LinkRequest, RoutePolicy},
     path_routes::RouteKeeper,
-    trust::{Identity, Peers},
+    trust::{AddressBook, Identity, Peers},
 };
 
 /// Sets up a [`Client`].
@@ -32,6 +32,7 @@ pub struct ClientBuilder {
     pub(super) state_dir: Option<PathBuf>,
     pub(super) route_keeper: Option<Arc<RouteKeeper>>,
     pub(super) socket_buffer: Option<u64>,
+    pub(super) address_book: Option<AddressBook>,
 }
 
 impl ClientBuilder {
@@ -50,6 +51,7 @@ impl ClientBuilder {
             state_dir: None,
             route_keeper: None,
             socket_buffer: None,
+            address_book: None,
         }
     }
 
@@ -120,6 +122,17 @@ impl ClientBuilder {
     /// ```
     pub fn streams(mut self, streams: u8) -> Self {
         self.streams = Some(streams.clamp(1, MOST_STREAMS));
+        self
+    }
+
+    /// Remembers in this file where peers were met, and tries these addresses where a peer's name is given. Without it nothing is remembered.
+    ///
+    /// ```
+    /// use nicstripe::trust::AddressBook;
+    /// let builder = nicstripe::Client::builder().address_book(AddressBook::at("/var/lib/backup-tool/addresses"));
+    /// ```
+    pub fn address_book(mut self, book: AddressBook) -> Self {
+        self.address_book = Some(book);
         self
     }
 

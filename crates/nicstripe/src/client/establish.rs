@@ -1,14 +1,11 @@
-//! How a client meets its daemon: the first contact, the plan of the other paths, the session.
+//! How a client sets up a session with its daemon: the plan of the paths after the first contact.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use nicstripe_link::{Interface, interfaces, route_to};
+use nicstripe_link::Interface;
 use nicstripe_proto::{
     Role, SessionConfig,
-    message::{CloseCode, PeerInterface},
+    message::CloseCode,
     pairing::{Candidate, Preference},
 };
 use tokio::{sync::mpsc, time::Instant};
@@ -20,13 +17,12 @@ use super::{
 };
 use crate::{
     connect::{Connector, FirstContact, arrived_rightly},
-    discovery::Lookup,
     error::Error,
     event::Event,
     here,
-    link::{Family, LinkRequest},
-    plan::{Facts, described, direct, is_meant, local_interface, socket_address},
-    session::{Access, Audience, Capacities, Command, Driver, DriverConfig, Input, PathPlan},
+    link::LinkRequest,
+    plan::{Facts, described, is_meant},
+    session::{Access, Audience, Command, Driver, DriverConfig, Input, PathPlan},
 };
 
 impl Inner {
@@ -37,6 +33,7 @@ impl Inner {
         let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host).with_socket_buffer(self.settings.socket_buffer));
 
         let (mut first, contact) = self.first_contact(&connector, &here, &local).await?;
+        self.remember(contact.key, &first);
         let FirstContact { mut established, remote_interfaces, key, arrival } = contact;
         let facts = Facts { local: &local, remote: &remote_interfaces, port: self.settings.port, family: self.settings.family };
         facts.complete(&mut first);
@@ -81,41 +78,6 @@ impl Inner {
         Ok(LiveSession { handle, key, audience, routes, survey, trunk: Arc::default() })
     }
 
-    /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go.
-    async fn first_contact(
-        &self,
-        connector: &Connector,
-        here: &[Interface],
-        local: &[PeerInterface],
-    ) -> Result<(PathPlan, FirstContact), Error> {
-        let mut plans = Vec::new();
-        if let Some(request) = self.settings.links.first() {
-            plans.extend(direct(request, here, self.settings.port)?);
-        }
-        for request in &self.settings.links {
-            local_interface(request, here)?;
-        }
-        if plans.is_empty() {
-            let contact_only = !self.settings.links.is_empty();
-            for address in self.resolve().await? {
-                plans.push(contact_plan(address, here, contact_only)?);
-            }
-        }
-        let mut failure = None;
-        for plan in plans {
-            match connector.first(FIRST_PATH, &plan, local.to_vec()).await {
-                Ok(contact) => return Ok((plan, contact)),
-                // Somebody is there: another address would not change what it said.
-                Err(error @ (Error::Untrusted { .. } | Error::UntrustedPeer { .. } | Error::Refused { .. })) => return Err(error),
-                Err(error) if plan.named => {
-                    return Err(Error::Link { link: plan.interface.clone(), why: crate::chain(&error) });
-                }
-                Err(error) => failure = Some(error),
-            }
-        }
-        Err(failure.unwrap_or_else(|| Error::Resolve { host: self.host.clone(), source: std::io::ErrorKind::NotFound.into() }))
-    }
-
     /// Plans the links that were asked for by name, beside the first contact where that was one of them.
     async fn named(&self, facts: &Facts<'_>, here: &[Interface], first: &PathPlan) -> Result<Vec<PathPlan>, Error> {
         let requests = self.settings.links.get(usize::from(first.named)..).unwrap_or_default();
@@ -158,65 +120,6 @@ impl Inner {
         first.no_data = left_out;
         Ok(())
     }
-
-    async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
-        let (host, port) = (&self.host, self.settings.port);
-        let error = |source| Error::Resolve { host: host.clone(), source };
-        if let Some((address, zone)) = host.split_once('%')
-            && let Ok(ip) = address.parse::<IpAddr>()
-        {
-            let here = interfaces().map_err(|cause| error(std::io::Error::other(cause)))?;
-            let interface = here.iter().find(|interface| interface.is_called(zone) || interface.index.0.to_string() == zone);
-            let interface = interface.ok_or_else(|| error(std::io::Error::other(format!("there is no interface {zone} here"))))?;
-            return Ok(vec![socket_address(ip, port, interface.index.0)]);
-        }
-        let resolver = async {
-            let found = tokio::net::lookup_host((host.as_str(), port)).await?;
-            let wanted = |address: &SocketAddr| self.settings.family.is_none_or(|family| family.has(address.ip()));
-            let addresses: Vec<SocketAddr> = found.filter(wanted).collect();
-            match addresses.is_empty() {
-                true => Err(std::io::Error::other("it has no address of the wanted IP version")),
-                false => Ok(addresses),
-            }
-        };
-        match self.on_cables() {
-            Some(lookup) => lookup.find(resolver).await,
-            None => resolver.await.map_err(error),
-        }
-    }
-
-    /// Returns how the host is looked for on the cables: by its key, so it has to be the name of a peer, and over IPv6.
-    fn on_cables(&self) -> Option<Lookup<'_>> {
-        let peer = self.peers.by_name(&self.host).filter(|_| self.host.parse::<IpAddr>().is_err())?;
-        let (port, excluded) = (self.settings.port, &self.settings.excluded[..]);
-        let lookup = Lookup { identity: &self.identity, peers: &self.peers, key: peer.key, host: &self.host, port, excluded };
-        self.settings.family.is_none_or(|family| family == Family::V6).then_some(lookup)
-    }
-}
-
-/// Plans the first contact: pinned to the interface that the kernel would take.
-fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> Result<PathPlan, Error> {
-    let scope = match remote {
-        SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(remote.scope_id()),
-        _ => None,
-    };
-    let index = match scope {
-        Some(index) => index,
-        None => route_to(remote.ip()).map_err(|source| Error::Connect { address: remote, source })?.interface.0,
-    };
-    let interface = here.iter().find(|interface| interface.index.0 == index);
-    let no_interface = || Error::Connect { address: remote, source: std::io::ErrorKind::NetworkUnreachable.into() };
-    Ok(PathPlan {
-        interface: interface.ok_or_else(no_interface)?.name.to_string(),
-        local: None,
-        remote,
-        peer_interface: None,
-        capacity: Capacities::default(),
-        cap: None,
-        named: false,
-        contact_only,
-        no_data: contact_only,
-    })
 }
 
 /// Whether the interfaces of the first contact have addresses that are preferred to those that it used: a name that was found on a cable is

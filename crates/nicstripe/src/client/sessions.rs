@@ -124,7 +124,7 @@ impl LiveSession {
 fn passes(error: &Error, lost_since: Instant) -> bool {
     match error {
         // Named links cannot connect while the daemon is away, and a name may be told by the machine that is.
-        Error::Link { .. } | Error::Resolve { .. } | Error::NoInterface { .. } => true,
+        Error::Link { .. } | Error::Resolve { .. } | Error::Unreached(_) | Error::NoInterface { .. } => true,
         // A daemon that dies in the middle of a handshake cannot be told from one that does not trust us any more.
         Error::Untrusted { .. } => lost_since.elapsed() < DYING,
         _ => false,

@@ -9,8 +9,8 @@ use std::{
 
 use super::search::{Search, SearchOptions};
 use crate::{
-    error::Error,
     trust::{Identity, Peers, PublicKey},
+    unreached::Cables,
 };
 
 /// Whom to look up, and where.
@@ -19,41 +19,28 @@ pub(crate) struct Lookup<'a> {
     pub(crate) peers: &'a Peers,
     /// The key that has to answer.
     pub(crate) key: PublicKey,
-    /// What was typed.
-    pub(crate) host: &'a str,
     pub(crate) port: u16,
     /// Interfaces that are not to be used.
     pub(crate) excluded: &'a [String],
 }
 
 impl Lookup<'_> {
-    /// Returns where the peer is: the addresses on the cables it answered on, then those that the resolver knows by then.
+    /// Returns where the peer is: the addresses on the cables it answered on, and those that are known otherwise by then.
     ///
-    /// An answer of the peer counts for more than the resolver's, as the peer has signed it; but where the resolver knows the name, the peer
-    /// has [`HEAD_START`] to answer and no more, since it may be far away.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Resolve`], when neither knows, and then it says so of both.
-    pub(crate) async fn find(&self, resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>) -> Result<Vec<SocketAddr>, Error> {
-        let resolver = async {
-            match tokio::time::timeout(RESOLVER_PATIENCE, resolver).await {
-                Ok(found) => found.map_err(|error| error.to_string()),
-                Err(_) => Err(format!("no answer in {} s", RESOLVER_PATIENCE.as_secs())),
-            }
-        };
-        let found = first_of(self.on_cables(), resolver).await;
-        found.map_err(|why| Error::Resolve { host: self.host.to_owned(), source: io::Error::new(io::ErrorKind::NotFound, why) })
+    /// An answer of the peer counts for more, as the peer has signed it; but where an address is known, the peer has [`HEAD_START`] to answer
+    /// and no more, since it may be far away. Errors: why neither is known.
+    pub(crate) async fn find<K>(&self, known: impl Future<Output = Result<Vec<SocketAddr>, K>>) -> Result<Found, (Cables, K)> {
+        first_of(self.on_cables(), known).await
     }
 
     /// Asks on every cable, and takes all that answer soon after the first.
-    async fn on_cables(&self) -> Result<Vec<SocketAddr>, String> {
+    pub(crate) async fn on_cables(&self) -> Result<Vec<SocketAddr>, Cables> {
         let options = SearchOptions { port: self.port, excluded: self.excluded.to_vec(), duration: PATIENCE, ..SearchOptions::default() };
         let search = Search::for_key(self.identity, self.peers, options, Some(self.key));
-        let mut search = search.map_err(|error| crate::chain(&error))?;
+        let mut search = search.map_err(|error| Cables::Unfit(crate::chain(&error)))?;
         let Some(first) = search.next().await else {
-            let silence = || format!("it does not answer on {}", search.interfaces().join(", "));
-            return Err(search.obstacle().map_or_else(silence, |error| crate::chain(&error)));
+            let silence = || Cables::Silent(search.interfaces());
+            return Err(search.obstacle().map_or_else(silence, |error| Cables::Unfit(crate::chain(&error))));
         };
         let mut heard = vec![first];
         let settled = Instant::now() + SETTLING;
@@ -66,27 +53,35 @@ impl Lookup<'_> {
     }
 }
 
-/// Returns what the cables say, followed by what the resolver has said by then; or what the resolver says alone.
-///
-/// Errors: what both said.
-async fn first_of(
-    cables: impl Future<Output = Result<Vec<SocketAddr>, String>>,
-    resolver: impl Future<Output = Result<Vec<SocketAddr>, String>>,
-) -> Result<Vec<SocketAddr>, String> {
-    let (mut cables, mut resolver) = (pin!(cables), pin!(resolver));
+/// Addresses on the cables, and those that are known otherwise.
+pub(crate) type Found = (Vec<SocketAddr>, Vec<SocketAddr>);
+
+/// Waits for the system's resolver, and not for ever. Errors: what it says.
+pub(crate) async fn resolved(resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>) -> Result<Vec<SocketAddr>, String> {
+    match tokio::time::timeout(RESOLVER_PATIENCE, resolver).await {
+        Ok(found) => found.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer in {} s", RESOLVER_PATIENCE.as_secs())),
+    }
+}
+
+/// Returns what the cables say and what is known otherwise by then, or what is known alone. Errors: those of both.
+async fn first_of<C, K>(
+    cables: impl Future<Output = Result<Vec<SocketAddr>, C>>,
+    known: impl Future<Output = Result<Vec<SocketAddr>, K>>,
+) -> Result<Found, (C, K)> {
+    let (mut cables, mut known) = (pin!(cables), pin!(known));
     let head_start = Instant::now() + HEAD_START;
-    let both = |on_cables: String, resolved: String| format!("{on_cables}, and the resolver says: {resolved}");
     tokio::select! {
         found = &mut cables => match found {
-            Ok(addresses) => Ok(addresses),
-            Err(silence) => resolver.await.map_err(|why| both(silence, why)),
+            Ok(addresses) => Ok((addresses, Vec::new())),
+            Err(silence) => known.await.map(|known| (Vec::new(), known)).map_err(|why| (silence, why)),
         },
-        known = &mut resolver => match known {
+        found = &mut known => match found {
             Ok(known) => Ok(match tokio::time::timeout_at(head_start.into(), cables).await {
-                Ok(Ok(addresses)) => [addresses, known].concat(),
-                _ => known,
+                Ok(Ok(addresses)) => (addresses, known),
+                _ => (Vec::new(), known),
             }),
-            Err(why) => cables.await.map_err(|silence| both(silence, why)),
+            Err(why) => cables.await.map(|addresses| (addresses, Vec::new())).map_err(|silence| (silence, why)),
         },
     }
 }
@@ -123,31 +118,40 @@ mod tests {
         value
     }
 
+    fn nothing() -> Vec<SocketAddr> {
+        Vec::new()
+    }
+
+    /// The two futures fail with texts.
+    async fn first(
+        cables: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,
+        known: impl Future<Output = Result<Vec<SocketAddr>, &'static str>>,
+    ) -> Result<Found, (&'static str, &'static str)> {
+        first_of(cables, known).await
+    }
+
     #[tokio::test]
     async fn a_signed_answer_comes_before_what_the_resolver_says() {
-        assert_eq!(first_of(ready(Ok(cable())), pending()).await, Ok(cable()));
-        assert_eq!(first_of(later(Ok(cable())), ready(Ok(resolved()))).await, Ok([cable(), resolved()].concat()));
+        assert_eq!(first(ready(Ok(cable())), pending()).await, Ok((cable(), nothing())));
+        assert_eq!(first(later(Ok(cable())), ready(Ok(resolved()))).await, Ok((cable(), resolved())));
     }
 
     #[tokio::test]
     async fn a_peer_that_is_far_away_is_found_by_the_resolver_soon() {
         let begun = Instant::now();
-        assert_eq!(first_of(pending(), ready(Ok(resolved()))).await, Ok(resolved()));
+        assert_eq!(first(pending(), ready(Ok(resolved()))).await, Ok((nothing(), resolved())));
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-        assert_eq!(first_of(ready(Err("silence".into())), later(Ok(resolved()))).await, Ok(resolved()));
+        assert_eq!(first(ready(Err("silence")), later(Ok(resolved()))).await, Ok((nothing(), resolved())));
     }
 
     #[tokio::test]
     async fn a_name_that_only_the_cables_know_is_waited_for() {
-        assert_eq!(first_of(later(Ok(cable())), ready(Err("unknown".into()))).await, Ok(cable()));
+        assert_eq!(first(later(Ok(cable())), ready(Err("unknown"))).await, Ok((cable(), nothing())));
     }
 
     #[tokio::test]
-    async fn when_neither_knows_the_error_says_so_of_both() {
-        let said = |first: Result<Vec<SocketAddr>, String>| first.unwrap_err();
-        let expected = "it does not answer on eth1, and the resolver says: unknown";
-        let (silence, unknown) = (|| Err("it does not answer on eth1".to_owned()), || Err("unknown".to_owned()));
-        assert_eq!(said(first_of(ready(silence()), later(unknown())).await), expected);
-        assert_eq!(said(first_of(later(silence()), ready(unknown())).await), expected);
+    async fn when_neither_knows_both_say_so() {
+        assert_eq!(first(ready(Err("silence")), later(Err("unknown"))).await, Err(("silence", "unknown")));
+        assert_eq!(first(later(Err("silence")), ready(Err("unknown"))).await, Err(("silence", "unknown")));
     }
 }

@@ -25,6 +25,6 @@ mod signature;
 
 pub use self::search::{Heard, Search, SearchOptions, discover};
 pub(crate) use self::{
-    lookup::Lookup,
+    lookup::{Lookup, resolved},
     responder::{Responder, ResponderConfig},
 };

@@ -109,6 +109,11 @@ impl Home {
         self.config.join("identity")
     }
 
+    /// Returns where peers were met last; for [`AddressBook`](super::AddressBook).
+    pub fn addresses_file(&self) -> PathBuf {
+        self.state.join("addresses")
+    }
+
     /// Returns where the settings of a daemon are, if there are any.
     pub fn config_file(&self) -> PathBuf {
         self.config.join("config.toml")

@@ -4,6 +4,7 @@
 //! ([`PublicLine`]). [`Peers`] is the file of the keys that are spoken to and what each may do; [`Home`] says where the files are.
 //! Nothing here has global state: the environment is read only by [`Home::from_env`].
 
+mod addresses;
 mod file;
 mod home;
 mod identity;
@@ -11,6 +12,8 @@ mod key;
 mod peer;
 mod peers;
 
+pub use addresses::AddressBook;
+pub(crate) use addresses::SeenAt;
 pub use file::{FileError, read_guarded};
 pub use home::{Home, HomeError};
 pub use identity::{Identity, IdentityError};

@@ -1,0 +1,283 @@
+//! The first connection of a session: where the host may be, and what came of trying.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::pin,
+};
+
+use nicstripe_link::{Interface, interfaces, route_to};
+use nicstripe_proto::message::PeerInterface;
+use tokio::task::JoinSet;
+
+use super::{Inner, linker::FIRST_PATH};
+use crate::{
+    connect::{CONNECT_TIMEOUT, Connector, FirstContact, touch},
+    discovery::{Lookup, resolved},
+    error::Error,
+    link::Family,
+    plan::{direct, local_interface, socket_address},
+    session::{Capacities, PathPlan},
+    trust::{PublicKey, SeenAt},
+    unreached::{Cables, Tried, Unreached},
+};
+
+impl Inner {
+    /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go.
+    pub(super) async fn first_contact(
+        &self,
+        connector: &Connector,
+        here: &[Interface],
+        local: &[PeerInterface],
+    ) -> Result<(PathPlan, FirstContact), Error> {
+        let direct = self.settings.links.first().map(|request| direct(request, here, self.settings.port)).transpose()?.flatten();
+        for request in &self.settings.links {
+            local_interface(request, here)?;
+        }
+        if let Some(plan) = direct {
+            let contact = connector.first(FIRST_PATH, &plan, local.to_vec()).await;
+            return match contact {
+                Ok(contact) => Ok((plan, contact)),
+                Err(error) if is_final(&error) => Err(error),
+                Err(error) => Err(Error::Link { link: plan.interface, why: crate::chain(&error) }),
+            };
+        }
+        let contact_only = !self.settings.links.is_empty();
+        let mut attempts = Attempts { connector, here, local, contact_only, tried: Vec::new(), failure: None };
+        let is_address = self.host.parse::<IpAddr>().is_ok();
+        match self.peers.by_name(&self.host).filter(|_| !is_address) {
+            Some(peer) => self.meet_peer(peer.key, attempts).await,
+            None => match attempts.each(&self.resolve().await?).await? {
+                Some(met) => Ok(met),
+                None => Err(attempts.error(self, Cables::NoPeer, None)),
+            },
+        }
+    }
+
+    /// Looks for a peer by its key on the cables, by its name with the resolver, and where it was met before.
+    async fn meet_peer(&self, key: PublicKey, mut attempts: Attempts<'_>) -> Result<(PathPlan, FirstContact), Error> {
+        let asks_cables = self.settings.family.is_none_or(|family| family == Family::V6);
+        let (port, excluded) = (self.settings.port, &self.settings.excluded[..]);
+        let lookup = asks_cables.then_some(Lookup { identity: &self.identity, peers: &self.peers, key, port, excluded });
+        let known = first_known(resolved(self.resolver()), self.met(&key, attempts.here));
+        let found = match &lookup {
+            Some(lookup) => lookup.find(known).await,
+            None => known.await.map(|known| (Vec::new(), known)).map_err(|why| (Cables::Ipv4Only, why)),
+        };
+        let (mut on_cables, known) = match found {
+            Ok(found) => found,
+            Err((cables, (resolver, tried))) => {
+                attempts.tried.extend(tried);
+                return Err(attempts.error(self, cables, Some(resolver)));
+            }
+        };
+        if let Some(met) = attempts.each(&[&on_cables[..], &known].concat()).await? {
+            return Ok(met);
+        }
+        // What is known may be out of date, and the cables had little time to answer.
+        let mut cables = Cables::Ipv4Only;
+        if let Some(lookup) = lookup.filter(|_| on_cables.is_empty()) {
+            match lookup.on_cables().await {
+                Ok(addresses) => on_cables = addresses,
+                Err(silence) => cables = silence,
+            }
+        }
+        match self.met(&key, attempts.here).await {
+            Ok(addresses) => on_cables.extend(addresses),
+            Err(tried) => attempts.add_tried(tried),
+        }
+        if let Some(met) = attempts.each(&on_cables).await? {
+            return Ok(met);
+        }
+        let answering = attempts.interfaces_of(&on_cables);
+        let cables = if answering.is_empty() { cables } else { Cables::Answered(answering) };
+        Err(attempts.error(self, cables, None))
+    }
+
+    /// Returns the addresses of a host that is in no list of peers.
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let error = |source| Error::Resolve { host: self.host.clone(), source };
+        if let Some((address, zone)) = self.host.split_once('%')
+            && let Ok(ip) = address.parse::<IpAddr>()
+        {
+            let here = interfaces().map_err(|cause| error(io::Error::other(cause)))?;
+            let interface = here.iter().find(|interface| interface.is_called(zone) || interface.index.0.to_string() == zone);
+            let interface = interface.ok_or_else(|| error(io::Error::other(format!("there is no interface {zone} here"))))?;
+            return Ok(vec![socket_address(ip, self.settings.port, interface.index.0)]);
+        }
+        self.resolver().await.map_err(error)
+    }
+
+    /// Asks the system's resolver.
+    async fn resolver(&self) -> io::Result<Vec<SocketAddr>> {
+        let found = tokio::net::lookup_host((self.host.as_str(), self.settings.port)).await?;
+        let addresses: Vec<SocketAddr> = found.filter(|address| self.is_wanted(address.ip())).collect();
+        match addresses.is_empty() {
+            true => Err(io::Error::other("it has no address of the wanted IP version")),
+            false => Ok(addresses),
+        }
+    }
+
+    /// Returns the first address that accepts connections, of those where the peer was met before; none of this proves who is there.
+    async fn met(&self, key: &PublicKey, here: &[Interface]) -> Result<Vec<SocketAddr>, Vec<Tried>> {
+        let seen = self.settings.address_book.as_ref().map_or_else(Vec::new, |book| book.of(key));
+        let wanted = seen.iter().filter(|seen| self.is_wanted(seen.address));
+        let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.settings.port));
+        let mut attempts = JoinSet::new();
+        for address in addresses {
+            // An address that no route leads to is one of another place.
+            let Ok(plan) = contact_plan(address, here, true) else { continue };
+            attempts.spawn(async move { (touch(&plan.interface, address, CONNECT_TIMEOUT).await, address, plan.interface) });
+        }
+        let mut tried = Vec::new();
+        while let Some(attempt) = attempts.join_next().await {
+            match attempt {
+                Ok((Ok(()), address, _)) => return Ok(vec![address]),
+                Ok((Err(source), address, interface)) => tried.push(Tried { address, interface: Some(interface), source }),
+                Err(_) => {}
+            }
+        }
+        Err(tried)
+    }
+
+    /// Remembers where a peer proved its key. Waits for nothing: where it cannot be written the next copy looks for the peer again.
+    pub(super) fn remember(&self, key: PublicKey, first: &PathPlan) {
+        let Some(book) = self.settings.address_book.clone() else { return };
+        let is_scoped = matches!(first.remote, SocketAddr::V6(remote) if remote.scope_id() != 0);
+        let seen = SeenAt { address: first.remote.ip(), interface: is_scoped.then(|| first.interface.clone()) };
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = book.note(&key, seen) {
+                tracing::debug!(error = %crate::chain(&error), "cannot remember where the peer is");
+            }
+        });
+    }
+
+    fn is_wanted(&self, address: IpAddr) -> bool {
+        self.settings.family.is_none_or(|family| family.has(address))
+    }
+}
+
+/// Attempts at the first connection, one after the other.
+struct Attempts<'a> {
+    connector: &'a Connector,
+    here: &'a [Interface],
+    local: &'a [PeerInterface],
+    contact_only: bool,
+    tried: Vec<Tried>,
+    /// What was wrong with somebody who answered.
+    failure: Option<Error>,
+}
+
+impl Attempts<'_> {
+    /// Connects to the first of these addresses that answers, of those that were not tried before. Errors: the host's own no.
+    async fn each(&mut self, addresses: &[SocketAddr]) -> Result<Option<(PathPlan, FirstContact)>, Error> {
+        for address in addresses {
+            if self.tried.iter().any(|tried| tried.address == *address) {
+                continue;
+            }
+            let plan = match contact_plan(*address, self.here, self.contact_only) {
+                Ok(plan) => plan,
+                Err(source) => {
+                    self.tried.push(Tried { address: *address, interface: None, source });
+                    continue;
+                }
+            };
+            match self.connector.first(FIRST_PATH, &plan, self.local.to_vec()).await {
+                Ok(contact) => return Ok(Some((plan, contact))),
+                // Somebody is there: another address would not change what it said.
+                Err(error) if is_final(&error) => return Err(error),
+                Err(Error::Connect { address, source }) => self.tried.push(Tried { address, interface: Some(plan.interface), source }),
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        Ok(None)
+    }
+
+    fn add_tried(&mut self, tried: Vec<Tried>) {
+        let is_known = |one: &Tried, known: &[Tried]| known.iter().any(|known| known.address == one.address);
+        let new: Vec<Tried> = tried.into_iter().filter(|one| !is_known(one, &self.tried)).collect();
+        self.tried.extend(new);
+    }
+
+    /// Returns the names of the interfaces that link-local addresses are on.
+    fn interfaces_of(&self, addresses: &[SocketAddr]) -> Vec<String> {
+        let scope = |address: &SocketAddr| match address {
+            SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),
+            SocketAddr::V4(_) => None,
+        };
+        let scopes = addresses.iter().filter_map(scope);
+        scopes.filter_map(|scope| self.here.iter().find(|one| one.index.0 == scope)).map(|one| one.name.to_string()).collect()
+    }
+
+    /// Returns why there is no connection.
+    fn error(self, inner: &Inner, cables: Cables, resolver: Option<String>) -> Error {
+        if let Some(failure) = self.failure {
+            return failure;
+        }
+        let mut tried = self.tried;
+        if cables == Cables::NoPeer && tried.len() < 2 {
+            return match tried.pop() {
+                Some(Tried { address, source, .. }) => Error::Connect { address, source },
+                None => Error::Resolve { host: inner.host.clone(), source: io::ErrorKind::NotFound.into() },
+            };
+        }
+        let (host, port, ours) = (inner.host.clone(), inner.settings.port, inner.identity.public_key());
+        Error::Unreached(Box::new(Unreached { host, port, ours, cables, resolver, tried }))
+    }
+}
+
+/// Returns what is known first: from the resolver, or where the peer was met. Errors: what came of both.
+async fn first_known(
+    resolver: impl Future<Output = Result<Vec<SocketAddr>, String>>,
+    met: impl Future<Output = Result<Vec<SocketAddr>, Vec<Tried>>>,
+) -> Result<Vec<SocketAddr>, (String, Vec<Tried>)> {
+    let (mut resolver, mut met) = (pin!(resolver), pin!(met));
+    tokio::select! {
+        found = &mut resolver => match found {
+            Ok(addresses) => Ok(addresses),
+            Err(why) => met.await.map_err(|tried| (why, tried)),
+        },
+        found = &mut met => match found {
+            Ok(addresses) => Ok(addresses),
+            Err(tried) => resolver.await.map_err(|why| (why, tried)),
+        },
+    }
+}
+
+/// Returns where a peer was met, if the interface it was met on is still there.
+fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAddr> {
+    let scope = match &seen.interface {
+        Some(name) => here.iter().find(|interface| interface.is_called(name))?.index.0,
+        None => 0,
+    };
+    Some(socket_address(seen.address, port, scope))
+}
+
+/// Tells whether the host has answered, and said no.
+fn is_final(error: &Error) -> bool {
+    matches!(error, Error::Untrusted { .. } | Error::UntrustedPeer { .. } | Error::Refused { .. })
+}
+
+/// Plans the first contact: pinned to the interface that the kernel would take.
+fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> io::Result<PathPlan> {
+    let scope = match remote {
+        SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(remote.scope_id()),
+        _ => None,
+    };
+    let index = match scope {
+        Some(index) => index,
+        None => route_to(remote.ip())?.interface.0,
+    };
+    let interface = here.iter().find(|interface| interface.index.0 == index);
+    Ok(PathPlan {
+        interface: interface.ok_or(io::ErrorKind::NetworkUnreachable)?.name.to_string(),
+        local: None,
+        remote,
+        peer_interface: None,
+        capacity: Capacities::default(),
+        cap: None,
+        named: false,
+        contact_only,
+        no_data: contact_only,
+    })
+}

@@ -1,0 +1,145 @@
+//! What was tried to reach a host.
+
+use std::{fmt, io, net::SocketAddr};
+
+use nicstripe_proto::name::printable;
+
+use crate::trust::PublicKey;
+
+/// A host that does not answer: where it was looked for, and with what result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Unreached {
+    /// The host, as it was asked for.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Our key, which the host has to trust.
+    pub ours: PublicKey,
+    /// How the cables were asked.
+    pub cables: Cables,
+    /// What the resolver said; `None` if it knew addresses or was not asked.
+    pub resolver: Option<String>,
+    /// Connections that failed.
+    pub tried: Vec<Tried>,
+}
+
+/// How the cables were asked for a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cables {
+    /// Asked on these interfaces, without an answer.
+    Silent(Vec<String>),
+    /// Answered on these interfaces, where no connection could be made.
+    Answered(Vec<String>),
+    /// Not asked, as that takes IPv6 and IPv4 was asked for.
+    Ipv4Only,
+    /// Not asked, as no interface is fit for it.
+    Unfit(String),
+    /// Not asked, as the host is in no list of peers.
+    NoPeer,
+}
+
+/// A connection that failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Tried {
+    /// Where to.
+    pub address: SocketAddr,
+    /// Our interface.
+    pub interface: Option<String>,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl Unreached {
+    /// Tells whether the host is in the list of peers.
+    pub fn is_peer(&self) -> bool {
+        self.cables != Cables::NoPeer
+    }
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, .. } = self;
+        let host = printable(host.as_bytes());
+        match &self.cables {
+            Cables::Silent(asked) => {
+                write!(f, "{host} is in the list of peers, but nothing answered on {} (port {port})", asked.join(", "))
+            }
+            Cables::Answered(on) => write!(f, "{host} answers on {}, but no connection can be made (TCP port {port})", on.join(", ")),
+            Cables::Ipv4Only => write!(f, "{host} is in the list of peers, but cannot be reached by IPv4 (port {port})"),
+            Cables::Unfit(why) => write!(f, "{host} is in the list of peers, but cannot be reached (port {port}): {why}"),
+            Cables::NoPeer => write!(f, "cannot connect to {host} (port {port})"),
+        }?;
+        self.tried.iter().try_for_each(|tried| write!(f, "; {tried}"))?;
+        match &self.resolver {
+            Some(why) => write!(f, "; the resolver says: {}", printable(why.as_bytes())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.address.ip())?;
+        if let Some(interface) = &self.interface {
+            write!(f, " over {interface}")?;
+        }
+        write!(f, ": {}", crate::chain(&self.source))
+    }
+}
+
+impl std::error::Error for Unreached {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_was_tried_is_told() {
+        let silent = || Cables::Silent(vec!["eth1".into(), "eth2".into()]);
+        let tried = |address: &str, interface: &str| Tried {
+            address: address.parse().unwrap(),
+            interface: Some(interface.into()),
+            source: io::ErrorKind::ConnectionRefused.into(),
+        };
+        let unreached = |cables, tried| Unreached {
+            host: "nas".into(),
+            port: 7747,
+            ours: PublicKey::from_bytes([7; 32]),
+            cables,
+            resolver: Some("unknown".into()),
+            tried,
+        };
+        for (cables, tried, expected) in [
+            (silent(), vec![], "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); the resolver says: unknown"),
+            (
+                silent(),
+                vec![tried("10.0.0.2:7747", "eth0")],
+                "nas is in the list of peers, but nothing answered on eth1, eth2 (port 7747); 10.0.0.2 over eth0: connection refused; \
+                 the resolver says: unknown",
+            ),
+            (
+                Cables::Ipv4Only,
+                vec![],
+                "nas is in the list of peers, but cannot be reached by IPv4 (port 7747); the resolver says: unknown",
+            ),
+            (
+                Cables::Unfit("no cable".into()),
+                vec![],
+                "nas is in the list of peers, but cannot be reached (port 7747): no cable; the resolver says: unknown",
+            ),
+        ] {
+            assert_eq!(unreached(cables, tried).to_string(), expected);
+        }
+        let other = Unreached {
+            resolver: None,
+            ..unreached(Cables::NoPeer, vec![tried("10.0.0.2:7747", "eth0"), tried("[fd00::2]:7747", "eth0")])
+        };
+        assert_eq!(
+            other.to_string(),
+            "cannot connect to nas (port 7747); 10.0.0.2 over eth0: connection refused; fd00::2 over eth0: connection refused"
+        );
+    }
+}
