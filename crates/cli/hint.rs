@@ -141,7 +141,7 @@ fn of_way_out(way_out: WayOut, invocation: &Invocation) -> String {
                            append-only allows neither -f, -u nor --delete"
                 .to_owned()
         }
-        WayOut::Room => format!("make room there; what has arrived is kept, the same command goes on: {}", invocation.typed()),
+        WayOut::Room => format!("make room there; what has arrived is kept, the same command goes on: {}", invocation.resuming()),
     }
 }
 
@@ -150,7 +150,7 @@ fn recurse(invocation: &Invocation) -> String {
 }
 
 fn again(invocation: &Invocation) -> String {
-    format!("run the same command again to go on: {}", invocation.typed())
+    format!("run the same command again to go on: {}", invocation.resuming())
 }
 
 fn serve_on(port: u16) -> String {
@@ -247,5 +247,9 @@ mod tests {
         let no_space = Error::Peer { host: host(), code: FailCode::NoSpace, text: "no".into(), resumable: true };
         assert!(hint_of(no_space).unwrap().ends_with("the same command goes on: nicstripe cp 'a b' nas:"));
         assert_eq!(hint_of(Failure::Interrupted { stop: Stop::Interrupt, resumable: false }), None);
+        // That would start over.
+        let started_over = Invocation::of(&["nicstripe", "cp", "--no-resume", "a b", "nas:"]);
+        let interrupted = Failure::Interrupted { stop: Stop::Interrupt, resumable: true };
+        assert_eq!(hint(&interrupted, &started_over).as_deref(), Some(again));
     }
 }

@@ -37,6 +37,11 @@ impl Invocation {
         join(&self.words)
     }
 
+    /// Returns the command that goes on where this one ended: without `--no-resume`, which starts over.
+    pub(crate) fn resuming(&self) -> String {
+        self.without("--no-resume").unwrap_or_else(|| self.typed())
+    }
+
     /// Returns the same command with a flag after the subcommand.
     pub(crate) fn with_flag(&self, flag: &str) -> String {
         let mut words = self.words.clone();
