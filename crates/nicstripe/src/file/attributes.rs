@@ -226,7 +226,7 @@ fn is_privileged_xattr(name: &[u8]) -> bool {
 const ALL_BITS: u32 = 0o7777;
 
 /// Set-user-ID and set-group-ID.
-const SET_ID_BITS: u32 = 0o6000;
+pub(crate) const SET_ID_BITS: u32 = 0o6000;
 
 /// Most bytes of the names of a file's extended attributes: XATTR_LIST_MAX of linux/limits.h.
 const MOST_LISTED: usize = 65_536;

@@ -4,7 +4,10 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read},
-    os::{fd::OwnedFd, unix::fs::FileExt},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::FileExt},
+    },
     sync::Mutex,
 };
 
@@ -12,8 +15,14 @@ use nicstripe_proto::{
     Grid, Subtree,
     hash_tree::merge_siblings,
     journal::{HEADER_LEN, Header, Record, Replay, Replayed},
+    name::escaped,
 };
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, statat};
+use rustix::{
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, openat, statat, unlinkat},
+    io::Errno,
+};
+
+use super::{ours::Others, root::exists};
 
 /// A locked journal, open for appending.
 #[derive(Debug)]
@@ -24,25 +33,35 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Opens or creates the journal `name` in `dir` and locks it against other transfers.
+    /// Opens or creates the journal `name` in `dir` and locks it against other transfers. What has the name and is not ours alone goes.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] when another transfer has it.
+    /// [`io::ErrorKind::WouldBlock`] when another transfer has it; what is not ours and cannot be removed.
     pub(super) fn lock(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
-        Self::lock_with(dir, name, OFlags::CREATE)
+        for _ in 0..MOST_FOREIGN {
+            match Self::lock_with(dir, name, OFlags::CREATE) {
+                Ok(file) if is_ours(&file)? => return Ok(file),
+                // Nobody writes it, or it is a symbolic link.
+                Ok(_) | Err(Errno::LOOP) => unlinkat(dir, name, AtFlags::empty()).map_err(|_| foreign(name))?,
+                Err(Errno::ACCESS) if exists(dir, name)?.is_some() => return Err(foreign(name)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(foreign(name))
     }
 
     /// Opens and locks a journal that is there.
     ///
     /// # Errors
     ///
-    /// As [`JournalFile::lock`], and [`io::ErrorKind::NotFound`].
+    /// [`io::ErrorKind::WouldBlock`] when another transfer has it, and [`io::ErrorKind::NotFound`], also where it is not ours alone.
     pub(super) fn lock_existing(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
-        Self::lock_with(dir, name, OFlags::empty())
+        let file = Self::lock_with(dir, name, OFlags::empty())?;
+        if is_ours(&file)? { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    fn lock_with(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
+    fn lock_with(dir: &OwnedFd, name: &OsStr, more: OFlags) -> rustix::io::Result<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
         loop {
             let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
@@ -99,6 +118,19 @@ impl JournalFile {
         Ok(())
     }
 }
+
+/// Whether nobody but this process's user can have written it.
+fn is_ours(file: &File) -> io::Result<bool> {
+    Others::default().are_all(file)
+}
+
+fn foreign(name: &OsStr) -> io::Error {
+    let name = escaped(name.as_bytes());
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("\"{name}\" is there and another user's: remove it"))
+}
+
+/// Files of others that are removed for one journal: whoever puts them there again and again is left to win.
+const MOST_FOREIGN: usize = 8;
 
 /// Bytes read at once: 1024 records.
 const READ_LEN: usize = 64 * 1024;

@@ -8,6 +8,7 @@ mod device;
 mod hidden;
 mod holes;
 mod journal;
+mod ours;
 mod pool;
 mod root;
 mod source;
@@ -15,7 +16,7 @@ mod target;
 
 pub(crate) use self::{
     arrived::{Arrived, WriteError},
-    attributes::{Attributes, mtime_of, umask},
+    attributes::{Attributes, SET_ID_BITS, mtime_of, umask},
     buffer::{BufferPool, ChunkBuffer},
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     pool::IoPool,

@@ -41,13 +41,17 @@ use nicstripe_proto::{
     message::{OfferKind, PutOptions},
     name::escaped,
 };
-use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, flock, fstatfs, fstatvfs, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, fchmod, flock, fstat, fstatfs, fstatvfs, openat, unlinkat,
+};
 
 use self::{
     named::Named,
     spare::{Basis, Spared},
 };
-use super::{Arrived, Attributes, FileError, WriteError, device, hidden_name, journal::JournalFile, root::exists};
+use super::{
+    Arrived, Attributes, FileError, SET_ID_BITS, WriteError, device, hidden_name, journal::JournalFile, ours::Others, root::exists, umask,
+};
 
 /// What a receiver knows when it opens a target.
 #[derive(Debug)]
@@ -66,6 +70,13 @@ pub(crate) struct TargetRequest<'a> {
     pub(crate) journal_id: [u8; 16],
     /// What else it gets, where it is part of a tree; otherwise the offer and the options say so.
     pub(crate) attributes: Option<Attributes>,
+}
+
+impl TargetRequest<'_> {
+    /// Permission bits that the finished file gets; `None` where they stay as they are.
+    fn final_mode(&self) -> Option<u32> {
+        final_mode(self.attributes.as_ref(), self.offer, self.options)
+    }
 }
 
 /// A target that is being received.
@@ -373,7 +384,7 @@ fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<
     let usable = earlier.filter(|replayed| !request.options.restart && !grid.is_open() && is_same(replayed, grid, request));
 
     let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
-        let part = reopen_part(&request.dir, &name).ok()?;
+        let part = reopen_part(request, &name).ok()??;
         (part.metadata().ok()?.len() == grid.size).then_some((replayed, name, part))
     });
     let is_new = resumed.is_none();
@@ -440,8 +451,16 @@ fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64)
     let part = open_part(&request.dir, request.name, OFlags::empty()).map_err(|cause| FileError::new("open", shown, cause))?;
     flock(&part, FlockOperation::NonBlockingLockExclusive).map_err(|_| written())?;
     remove_earlier(&request.dir, request.name, &request.peer_key).map_err(|_| written())?;
-    let size = part.metadata().map_err(|cause| FileError::new("stat", shown, cause))?.len();
-    Ok((part, size))
+    let stat = fstat(&part).map_err(|cause| FileError::new("stat", shown, cause.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(FileError::new("write", shown, io::Error::other("it is no regular file any more")).with_code(FailCode::NotAFile));
+    }
+    // The kernel lets root write to a file that runs with its owner's rights, and leaves it these.
+    if stat.st_mode & SET_ID_BITS != 0 {
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
+        fchmod(&part, mode).map_err(|cause| FileError::new("set the mode of", shown, cause.into()))?;
+    }
+    Ok((part, stat.st_size as u64))
 }
 
 fn busy(operation: &'static str, shown: &str, why: &'static str) -> FileError {
@@ -504,15 +523,20 @@ fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
     Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
-/// Opens the part file of an earlier attempt, which may have been cut short when the file had its final mode.
-fn reopen_part(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
-    match open_part(dir, name, OFlags::empty()) {
+/// Opens the part file of an earlier attempt, which may have been cut short when the file had its final owner and mode; `None` where somebody
+/// can write it who could not write the finished file.
+fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<File>> {
+    let owner = request.attributes.as_ref().and_then(|attributes| attributes.owner).map(|owner| owner.uid);
+    let others = Others { owner, bits: request.final_mode().unwrap_or_default() };
+    let ours = |file: File| Ok(others.are_all(&file)?.then_some(file));
+    match open_part(&request.dir, name, OFlags::empty()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            rustix::fs::fchmod(openat(dir, name, flags, Mode::empty())?, Mode::RUSR | Mode::WUSR)?;
-            open_part(dir, name, OFlags::empty())
+            let Some(file) = ours(openat(&request.dir, name, flags, Mode::empty())?.into())? else { return Ok(None) };
+            fchmod(file, Mode::RUSR | Mode::WUSR)?;
+            ours(open_part(&request.dir, name, OFlags::empty())?)
         }
-        opened => opened,
+        opened => ours(opened?),
     }
 }
 
@@ -524,7 +548,23 @@ fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: Place) -> Option
     // A tmpfs accepts O_DIRECT since Linux 6.6 and gains nothing by it. A device's node is on one, its bytes are not.
     let is_tmpfs = place != Place::Device && fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    (!is_tmpfs).then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from)).flatten()
+    let direct = (!is_tmpfs).then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from)).flatten();
+    // The name may have become another file's meanwhile.
+    direct.filter(|direct| is_same_file(direct, part).unwrap_or(false))
+}
+
+fn is_same_file(one: &File, other: &File) -> rustix::io::Result<bool> {
+    let (one, other) = (fstat(one)?, fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
+/// Permission bits that a finished file gets; `None` where they stay as they are.
+fn final_mode(attributes: Option<&Attributes>, offer: &Offer, options: PutOptions) -> Option<u32> {
+    match attributes {
+        Some(attributes) => attributes.mode,
+        None if options.preserve => Some(offer.mode & 0o777),
+        None => Some(offer.mode & 0o777 & !umask()),
+    }
 }
 
 /// Bytes that may be written while a sync is under way. As many may be in that sync: so a crash costs 64 MiB and what is in flight, also

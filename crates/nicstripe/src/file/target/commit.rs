@@ -13,8 +13,8 @@ use rustix::fs::{
     unlinkat,
 };
 
-use super::{Place, Syncs, Target};
-use crate::file::{FileError, attributes::umask};
+use super::{Place, Syncs, Target, final_mode};
+use crate::file::FileError;
 
 impl Target {
     /// Makes the data durable, then says so in the journal.
@@ -160,8 +160,9 @@ impl Target {
         if let Some(attributes) = &self.attributes {
             return attributes.apply(&self.part);
         }
-        let mode = if self.options.preserve { self.offer.mode & 0o777 } else { self.offer.mode & 0o777 & !umask() };
-        fchmod(&self.part, Mode::from_raw_mode(mode))?;
+        if let Some(mode) = final_mode(None, &self.offer, self.options) {
+            fchmod(&self.part, Mode::from_raw_mode(mode))?;
+        }
         if self.options.preserve {
             let mtime = self.offer.source.mtime;
             let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.min(999_999_999).into() };

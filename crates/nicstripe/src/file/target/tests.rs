@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::{os::unix::fs::PermissionsExt, path::Path};
 
 use nicstripe_proto::{ChunkId, hash_tree::chunk_value, journal::SourceIdentity};
 
@@ -9,8 +9,8 @@ fn offer(size: u64) -> Offer {
     Offer { transfer: nicstripe_proto::TransferId(1), source, chunk_log2: 18, mode: 0o600, kind: None, data: None }
 }
 
-fn open(dir: &Path, offer: &Offer) -> (Target, Vec<Subtree>) {
-    let request = TargetRequest {
+fn request<'a>(dir: &Path, offer: &'a Offer) -> TargetRequest<'a> {
+    TargetRequest {
         dir: File::open(dir).unwrap().into(),
         name: OsStr::new("target"),
         offer,
@@ -18,8 +18,11 @@ fn open(dir: &Path, offer: &Offer) -> (Target, Vec<Subtree>) {
         peer_key: [7; 32],
         journal_id: [9; 16],
         attributes: None,
-    };
-    Target::open(request).unwrap()
+    }
+}
+
+fn open(dir: &Path, offer: &Offer) -> (Target, Vec<Subtree>) {
+    Target::open(request(dir, offer)).unwrap()
 }
 
 fn names(dir: &Path) -> usize {
@@ -62,4 +65,72 @@ fn what_was_discarded_does_not_take_its_successor_along() {
     assert_eq!(names(dir.path()), 2);
     drop(second);
     assert_eq!(names(dir.path()), 0);
+}
+
+/// Receives the first chunk of a file, and lets go of it; returns the names of its journal and part file.
+fn interrupt(dir: &Path) -> [std::path::PathBuf; 2] {
+    let (target, _) = open(dir, &offer(1 << 20));
+    let value = chunk_value(target.grid, ChunkId(0), &[0; 1 << 18]).unwrap();
+    target.sync(vec![Subtree::of_chunk(ChunkId(0), value)]).unwrap();
+    [dir.join(&target.journal_name), dir.join(&target.part_name)]
+}
+
+#[test]
+fn journals_and_part_files_that_others_may_have_written_are_not_used() {
+    let has_rights = rustix::process::geteuid().is_root();
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let link = |path: &Path| std::fs::hard_link(path, path.with_file_name("another")).unwrap();
+    let give = |path: &Path| std::os::unix::fs::chown(path, Some(1234), None).unwrap();
+    let point = |path: &Path| {
+        std::fs::rename(path, path.with_file_name("another")).unwrap();
+        std::os::unix::fs::symlink("another", path).unwrap();
+    };
+    let meddle: [(&str, &dyn Fn(&Path), bool); 6] = [
+        ("nothing", &|_| {}, true),
+        ("it is of wider mode", &|path| mode(path, 0o660), false),
+        ("all may write it", &|path| mode(path, 0o606), false),
+        ("it has another name", &link, false),
+        ("it is another user's", &give, false),
+        ("it is a link to one", &point, false),
+    ];
+    for (what, meddle, is_used) in meddle.into_iter().filter(|(what, ..)| has_rights || !what.contains("user's")) {
+        for index in [0, 1] {
+            let dir = tempfile::tempdir().unwrap();
+            let paths = interrupt(dir.path());
+            meddle(&paths[index]);
+            let kept = std::fs::read(&paths[index]).unwrap();
+            let offer = offer(1 << 20);
+            let (target, have) = Target::open(TargetRequest { journal_id: [8; 16], ..request(dir.path(), &offer) }).unwrap();
+            assert_eq!(!have.is_empty(), is_used, "{what}: {}", paths[index].display());
+            target.part.write_all_at(b"new", 0).unwrap();
+            if let Ok(another) = std::fs::read(dir.path().join("another")) {
+                assert!(another == kept, "{what}: what the name led to was written");
+            }
+            drop(target);
+        }
+    }
+}
+
+#[test]
+fn a_part_file_that_was_cut_short_with_its_final_owner_and_mode_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let [_, part] = interrupt(dir.path());
+    std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o664)).unwrap();
+    let offer = Offer { mode: 0o664, ..offer(1 << 20) };
+    let mut request = request(dir.path(), &offer);
+    request.options.preserve = true;
+    assert_eq!(Target::open(request).unwrap().1.len(), 1);
+}
+
+#[test]
+fn a_file_that_runs_with_its_owners_rights_loses_them_when_it_is_written_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("target");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o6755)).unwrap();
+    let offer = offer(1 << 20);
+    let mut request = request(dir.path(), &offer);
+    request.options.in_place = true;
+    let (target, _) = Target::open(request).unwrap();
+    assert_eq!((target.place, std::fs::metadata(&path).unwrap().mode() & 0o7777), (Place::File, 0o755));
 }

@@ -1,0 +1,36 @@
+//! Checks of files that are opened by a hidden name: anybody who may write to the directory may have put them there.
+
+use std::{fs::File, io};
+
+use rustix::{
+    fs::{FileType, FsWord, Stat, fstat, fstatfs},
+    process::geteuid,
+};
+
+/// Rights to a file of a hidden name, beyond those of its owner.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Others {
+    /// Another user that may own it.
+    pub(super) owner: Option<u32>,
+    /// Permission bits that others may have.
+    pub(super) bits: u32,
+}
+
+impl Others {
+    /// Whether an open file is a regular one without another name, of this process's user, and without rights of more users than these.
+    ///
+    /// Looks at the open file and not at its name. On file systems without owners their mount says who may write, and only the rest counts.
+    pub(super) fn are_all(self, file: &File) -> io::Result<bool> {
+        let stat = fstat(file)?;
+        let is_alone = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1;
+        Ok(is_alone && (self.include(&stat) || WITHOUT_OWNERS.contains(&fstatfs(file)?.f_type)))
+    }
+
+    fn include(self, stat: &Stat) -> bool {
+        let is_owner = stat.st_uid == geteuid().as_raw() || Some(stat.st_uid) == self.owner;
+        is_owner && stat.st_mode & 0o077 & !self.bits == 0
+    }
+}
+
+/// File systems that have one owner and one mode for all files: FAT, exFAT, and those of SMB (linux/magic.h).
+const WITHOUT_OWNERS: [FsWord; 4] = [0x4d44, 0x2011_bab0, 0xff53_4d42_u32 as FsWord, 0xfe53_4d42_u32 as FsWord];
