@@ -20,7 +20,7 @@ enum Action {
     /// Trust a machine's key
     ///
     /// A daemon takes it up at once, without a restart. Options in front of the key, separated by commas, restrict what that machine may do
-    /// here: read-only, append-only, root=DIR, rate=RATE (bits a second, with K, M or G), no-bench; dial=HOST:PORT, which may be repeated, lets it connect to that
+    /// here: read-only, append-only, root=DIR, rate=RATE (bits a second, with K, M or G), no-bench, special-modes; dial=HOST:PORT, which may be repeated, lets it connect to that
     /// service from here (nicstripe dial).
     Add {
         /// The line that `nicstripe key` prints on the other machine, as one argument or several
@@ -126,6 +126,9 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
     if let Some(rate) = options.rate.filter(|rate| *rate > BitRate::ZERO) {
         text.push_str(&format!(" at up to {rate}"));
     }
+    if options.special_modes {
+        text.push_str(", with set-user-ID and the like");
+    }
     if !options.dial.is_empty() {
         let targets: Vec<&str> = options.dial.iter().map(DialTarget::as_str).collect();
         text.push_str(&format!(", may connect to {}", targets.join(" and ")));
@@ -161,6 +164,7 @@ mod tests {
         assert_eq!(rights(&PeerOptions::unrestricted()), "may read, write and replace");
         assert_eq!(said("read-only,root=/srv/a,rate=500M"), "may read in /srv/a at up to 500.0 Mbit/s");
         assert_eq!(said("append-only"), "may read and add new files");
+        assert_eq!(said("append-only,special-modes"), "may read and add new files, with set-user-ID and the like");
         assert_eq!(said("read-only,dial=localhost:22,dial=web:80"), "may read, may connect to localhost:22 and web:80");
     }
 

@@ -1,6 +1,9 @@
 //! Trees arrive as they are, in both directions.
 
-use std::{fs, os::unix::fs::MetadataExt};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+};
 
 use crate::{
     harness::{
@@ -121,6 +124,34 @@ fn both_links_carry_a_tree_and_large_files_in_it_are_striped() {
         assert_eq!(number(&report["tree"], "bytes"), 4 * 12 * MIB as u64 + 6 + 5, "{report:#}");
     }
     assert_same_tree(&pair.client.path("src"), &pair.client.path("back"), Aspects::NONE);
+}
+
+#[test]
+fn set_user_id_is_a_peers_to_give_only_with_special_modes() {
+    for (option, kept) in [("", false), ("special-modes", true)] {
+        let pair = Pair::serving(&[], option);
+        plant(&pair.client.path("src"), "program", b"bytes");
+        fs::create_dir(pair.client.path("src/shared")).unwrap();
+        let mode = |path: std::path::PathBuf, bits: u32| fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+        mode(pair.client.path("src/program"), 0o6755);
+        mode(pair.client.path("src/shared"), 0o2775);
+        // The second run finds them as they are.
+        for _ in 0..2 {
+            let outcome = pair.cp(&["-a", "--json", "src/", "127.0.0.1:copy"]).expect(0);
+            assert_eq!(number(&outcome.document()["tree"], "stripped"), if kept { 0 } else { 2 }, "{outcome}");
+            assert_ne!(outcome.stderr.contains("2 without their set-ID bits"), kept, "{outcome}");
+        }
+        let found = |path: &str| fs::metadata(pair.server.path(path)).unwrap().mode() & 0o7777;
+        let expected = if kept { (0o6755, 0o2775) } else { (0o755, 0o775) };
+        assert_eq!((found("copy/program"), found("copy/shared")), expected);
+        // Who gets asks for it himself.
+        mode(pair.server.path("copy/program"), 0o4755);
+        for (how, expected) in [("-a", 0o4755), ("-r", 0o755)] {
+            pair.cp(&[how, "127.0.0.1:copy", how.trim_matches('-')]).expect(0);
+            let found = fs::metadata(pair.client.path(how.trim_matches('-')).join("program")).unwrap().mode();
+            assert_eq!(found & 0o7700, expected & 0o7700, "{how}");
+        }
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
         (tree.newer, "newer at the target"),
         (tree.deleted, if dry_run { "would be deleted" } else { "deleted" }),
         (tree.special, "skipped as neither file, directory nor link"),
+        (tree.stripped, "without their set-ID bits or root's attributes (no special-modes there)"),
         (tree.failed, "failed"),
     ] {
         parts.extend((count > 0).then(|| format!("{} {after}", Grouped(count))));
@@ -55,6 +56,7 @@ pub(crate) fn stats(tree: &TreeReport) -> Vec<String> {
         ("Number of files newer at the target", tree.newer),
         ("Number of deleted files", tree.deleted),
         ("Number of special files skipped", tree.special),
+        ("Number of entries without their set-ID bits or root's attributes", tree.stripped),
         ("Number of failures", tree.failed),
     ];
     lines.iter().map(|(what, count)| format!("{what}: {}", Grouped(*count))).collect()

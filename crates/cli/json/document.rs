@@ -114,6 +114,7 @@ struct TreeDocument<'a> {
     newer: u64,
     deleted: u64,
     special: u64,
+    stripped: u64,
     failed: u64,
     failures: Vec<FailureDocument<'a>>,
 }
@@ -227,6 +228,7 @@ impl<'a> TreeDocument<'a> {
             newer: tree.newer,
             deleted: tree.deleted,
             special: tree.special,
+            stripped: tree.stripped,
             failed: tree.failed,
             failures: tree.failures.iter().map(FailureDocument::from).collect(),
         }

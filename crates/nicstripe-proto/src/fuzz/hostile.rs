@@ -299,7 +299,7 @@ impl Victim {
             7 => self.session.taken(transfer, tape.below(8)),
             8 => self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true)),
             9 => {
-                let message = TreeMessage::Results { done: Vec::new(), failed: Vec::new(), deleted: Vec::new() };
+                let message = TreeMessage::Results { done: Vec::new(), failed: Vec::new(), deleted: Vec::new(), stripped: None };
                 self.session.tell_tree(TreeBody { transfer, message });
             }
             10 => _ = self.session.take_unsynced(transfer),

@@ -198,7 +198,12 @@ impl Tape<'_> {
     fn tree_message(&mut self) -> TreeMessage {
         match self.is() {
             true => TreeMessage::Verdicts { first: EntryId(self.number()), verdicts: vec![Verdict::Create; self.below(4) as usize] },
-            false => TreeMessage::Results { done: vec![(EntryId(self.number()), self.number())], failed: Vec::new(), deleted: Vec::new() },
+            false => TreeMessage::Results {
+                done: vec![(EntryId(self.number()), self.number())],
+                failed: Vec::new(),
+                deleted: Vec::new(),
+                stripped: None,
+            },
         }
     }
 }

@@ -149,7 +149,7 @@ fn every_message() -> Vec<(&'static str, Message)> {
     let rules = TreeRules { update: true, filters: vec!["*.o".into(), "!keep.o".into()], ..TreeRules::default() };
     let walk = WalkRules { recursive: true, only: Some(vec![name("a/b")]), compress: true, ..WalkRules::default() };
     let failure = tree::EntryFailure { id: Some(EntryId(9)), code: FailCode::Io, text: "cannot".into() };
-    let results = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed: vec![failure], deleted: vec![name("x")] };
+    let results = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed: vec![failure], deleted: vec![name("x")], stripped: None };
     let verdicts = TreeMessage::Verdicts { first: EntryId(9), verdicts: vec![Verdict::Create, Verdict::Refused] };
     let stat = ObjectStat { kind: ObjectKind::Dir, size: u64::MAX, mtime: Timestamp { seconds: -1, nanoseconds: 5 } };
     let ask = |ask| Message::Ask(Ask { id: 7, ask });

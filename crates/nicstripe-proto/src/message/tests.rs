@@ -65,7 +65,7 @@ fn messages_of_trees_and_windows_are_pinned_byte_for_byte() {
     let walk = WalkRules { recursive: true, only: Some(vec![name()]), ..WalkRules::default() };
     let sources = vec![TreeSource { name: Some(name()), content: false }, TreeSource { name: None, content: true }];
     let verdicts = TreeMessage::Verdicts { first: EntryId(9), verdicts: vec![Verdict::Create, Verdict::Refused] };
-    let results = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed: Vec::new(), deleted: vec![name()] };
+    let results = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed: Vec::new(), deleted: vec![name()], stripped: None };
     let rules_hex = "a900f401f502f403f404f405f406f407f40880";
     let cases = [
         (

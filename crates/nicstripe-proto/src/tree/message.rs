@@ -30,6 +30,9 @@ pub enum TreeMessage {
         /// What was deleted as surplus, or would be, by its place beneath the target.
         #[n(2)]
         deleted: Vec<Name>,
+        /// How many more entries are told that do not get set-ID bits or attributes of root's, as their sender may not give these.
+        #[n(3)]
+        stripped: Option<u64>,
     },
 }
 

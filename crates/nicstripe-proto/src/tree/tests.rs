@@ -122,7 +122,7 @@ fn messages_are_pinned() {
         EntryFailure { id: Some(EntryId(4)), code: FailCode::Io, text: "no".into() },
         EntryFailure { id: None, code: FailCode::NoSpace, text: String::new() },
     ];
-    let message = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed, deleted: vec![name("a/b")] };
+    let message = TreeMessage::Results { done: vec![(EntryId(1), 3)], failed, deleted: vec![name("a/b")], stripped: None };
     let expected = "8201838182010382a30004010302626e6fa201040260818241614162";
     assert_eq!(hex(&minicbor::to_vec(&message).unwrap()), expected);
 }
@@ -278,11 +278,8 @@ fn any_message() -> impl Strategy<Value = TreeMessage> {
     let done = vec(any::<(u64, u64)>(), 0..4).prop_map(|done| done.into_iter().map(|(first, count)| (EntryId(first), count)).collect());
     prop_oneof![
         (any::<u64>(), vec(verdict, 0..20)).prop_map(|(first, verdicts)| TreeMessage::Verdicts { first: EntryId(first), verdicts }),
-        (done, vec(failure, 0..3), vec(any_name(), 0..3)).prop_map(|(done, failed, deleted)| TreeMessage::Results {
-            done,
-            failed,
-            deleted
-        }),
+        (done, vec(failure, 0..3), vec(any_name(), 0..3), option::of(any::<u64>()))
+            .prop_map(|(done, failed, deleted, stripped)| TreeMessage::Results { done, failed, deleted, stripped }),
     ]
 }
 

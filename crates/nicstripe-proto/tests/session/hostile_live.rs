@@ -328,7 +328,7 @@ fn the_longest_messages_of_trees_fit_in_a_control_message() {
     let sources = vec![TreeSource { name: Some(name()), content: true }; 200];
     assert!(sources.len() <= MOST_SOURCES);
     let failed = vec![EntryFailure { id: Some(EntryId(u64::MAX)), code: nicstripe_proto::FailCode::Io, text: "ä".repeat(512) }; 57];
-    let message = TreeMessage::Results { done: Vec::new(), failed, deleted: Vec::new() };
+    let message = TreeMessage::Results { done: Vec::new(), failed, deleted: Vec::new(), stripped: None };
     for message in [
         Message::GetTree(GetTree { transfer: T, sources, walk: WalkRules::default(), rules: TreeRules::default(), limit_bps: None }),
         Message::Tree(TreeBody { transfer: T, message }),

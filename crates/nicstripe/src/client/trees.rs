@@ -64,6 +64,8 @@ pub(super) fn get(
         rules: options.rules(),
         peer_key,
         append_only: false,
+        // As asked for by this end's user, with `rules`.
+        privileged: true,
         list: options.list,
         expected: Some(sources.iter().map(top_name).collect()),
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),

@@ -39,6 +39,8 @@ pub(crate) struct Service {
     routes: Option<RouteKeeper>,
     /// Whether it may not bench.
     no_bench: bool,
+    /// Whether it may give files set-user-ID and the like.
+    special_modes: bool,
     /// What it may connect to from here.
     dial: Vec<DialTarget>,
     /// Addresses that the peer says are its own.
@@ -70,6 +72,7 @@ impl Service {
             access,
             routes: shared.routes.as_ref().map(|routes| routes.another()),
             no_bench: options.no_bench,
+            special_modes: options.special_modes,
             dial: options.dial.clone(),
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
@@ -202,6 +205,11 @@ impl Service {
 
     pub(super) fn access(&self) -> trust::Access {
         self.access
+    }
+
+    /// Whether what the peer writes may get set-user-ID and the like.
+    pub(super) fn may_be_privileged(&self) -> bool {
+        self.special_modes
     }
 
     /// Whether the peer may write at all; `name` is what it wants to write.

@@ -43,6 +43,7 @@ impl Service {
             rules,
             peer_key: *self.key().as_bytes(),
             append_only: access == trust::Access::AppendOnly,
+            privileged: self.may_be_privileged(),
             list: false,
             expected: None,
             excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),

@@ -14,7 +14,7 @@ use std::{
 use nicstripe_proto::{
     journal::Timestamp,
     name::escaped,
-    tree::{Entry, Owner, TreeRules, Xattr, entry::weight_of},
+    tree::{Content, Entry, Owner, TreeRules, Xattr, entry::weight_of},
 };
 use rustix::{
     fs::{
@@ -27,8 +27,8 @@ use rustix::{
 /// What is to be set on something that was received; `None` leaves what is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    /// Permission bits (0o7777). Set-user-ID and set-group-ID are left out where they would lend the rights of another owner than the
-    /// sender's.
+    /// Permission bits (0o7777). Set-user-ID and set-group-ID stay as they are unless `privileged`, and where they would lend the rights of
+    /// another owner than the sender's.
     pub(crate) mode: Option<u32>,
     /// When the content changed last.
     pub(crate) mtime: Option<Timestamp>,
@@ -36,9 +36,24 @@ pub(crate) struct Attributes {
     pub(crate) owner: Option<Owner>,
     /// Extended attributes, where the file system has them. Others of the same kinds are removed.
     pub(crate) xattrs: Option<Vec<Xattr>>,
+    /// Whether the sender may give set-user-ID, set-group-ID, file capabilities and other attributes of root's.
+    pub(crate) privileged: bool,
 }
 
 impl Attributes {
+    /// Whether an entry, as `rules` keep it, gives what takes a privileged sender.
+    pub(crate) fn takes_privilege(entry: &Entry, rules: &TreeRules) -> bool {
+        let has_mode = matches!(entry.content, Content::File { .. } | Content::Directory);
+        let gives_bits = rules.modes && has_mode && entry.mode & SET_ID_BITS != 0;
+        let gives_xattrs = || entry.xattrs.iter().flatten().any(|xattr| is_privileged_xattr(&xattr.name));
+        gives_bits || (rules.xattrs && rules.owners && is_root() && gives_xattrs())
+    }
+
+    /// The same, from a sender that is privileged or not.
+    pub(crate) fn privileged(self, privileged: bool) -> Self {
+        Self { privileged, ..self }
+    }
+
     /// What `rules` keep of an entry that is new at the receiver, whose file creation mask is `umask`.
     pub(crate) fn of_new(entry: &Entry, rules: &TreeRules, umask: u32) -> Self {
         let mode = if rules.modes { entry.mode & ALL_BITS } else { entry.mode & 0o777 & !umask };
@@ -64,7 +79,7 @@ impl Attributes {
 
     /// Whether something other than extended attributes, which have to be read for that, differs from what is there.
     pub(crate) fn differ(&self, stat: &Stat) -> bool {
-        self.mode.is_some_and(|mode| mode != stat.st_mode & ALL_BITS)
+        self.mode.is_some_and(|mode| self.bits_of(mode, stat, true) != stat.st_mode & ALL_BITS)
             || self.mtime.is_some_and(|mtime| mtime != mtime_of(stat))
             || self.owner.is_some_and(|owner| owner != owner_of(stat))
     }
@@ -78,18 +93,25 @@ impl Attributes {
             owner => owner.is_some(),
         };
         if let Some(xattrs) = &self.xattrs {
-            set_xattrs(file, xattrs, owner_kept)?;
+            set_xattrs(file, xattrs, owner_kept && self.privileged)?;
         }
         if let Some(mode) = self.mode {
             // For a process that is not root a file of another owner cannot come to be.
             let is_harmless = owner_kept || !is_root();
-            let mode = if is_harmless { mode } else { mode & !SET_ID_BITS };
             // A change of owner clears bits, and an ACL sets some.
-            fchmod(file, Mode::from_raw_mode(mode))?;
+            fchmod(file, Mode::from_raw_mode(self.bits_of(mode, &fstat(file)?, is_harmless)))?;
         }
         match self.mtime {
             Some(mtime) if mtime != mtime_of(&stat) => Ok(futimens(file, &times_of(mtime))?),
             _ => Ok(()),
+        }
+    }
+
+    /// Bits that something gets instead of those that it has. A directory keeps the group of its parent's, if that is what its bit says.
+    fn bits_of(&self, mode: u32, found: &Stat, is_harmless: bool) -> u32 {
+        match self.privileged && is_harmless {
+            true => mode,
+            false => (mode & !SET_ID_BITS) | (found.st_mode & SET_ID_BITS),
         }
     }
 
@@ -98,7 +120,7 @@ impl Attributes {
     pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let change = |uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
         let owner_kept = self.owner.map(|owner| own(change, owner)).transpose()?;
-        if let (Some(xattrs), Some(true), true) = (&self.xattrs, owner_kept, is_root()) {
+        if let (Some(xattrs), Some(true), true) = (&self.xattrs, owner_kept, is_root() && self.privileged) {
             set_link_xattrs(dir, name, xattrs)?;
         }
         match self.mtime {
@@ -149,7 +171,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn set_xattrs(file: impl AsFd, wanted: &[Xattr], owner_kept: bool) -> io::Result<()> {
+fn set_xattrs(file: impl AsFd, wanted: &[Xattr], may_be_privileged: bool) -> io::Result<()> {
     let file = file.as_fd();
     let found = match list_xattrs(file) {
         Err(Errno::NOTSUP) => return Ok(()),
@@ -161,7 +183,7 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], owner_kept: bool) -> io::Result
     }
     for (name, value) in wanted {
         // Capabilities and the like are worth as much as the owner: only root keeps them, and only with owners.
-        let is_allowed = is_plain_xattr(name) || (owner_kept && is_root() && is_privileged_xattr(name));
+        let is_allowed = is_plain_xattr(name) || (may_be_privileged && is_root() && is_privileged_xattr(name));
         if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
             explain(fsetxattr(file, name, value, XattrFlags::empty()), name, value)?;
         }

@@ -99,6 +99,9 @@ pub struct TreeReport {
     pub deleted: u64,
     /// Sockets, FIFOs and devices of the source, which are not copied.
     pub special: u64,
+    /// Files, directories and links that the receiver took without their set-user-ID and set-group-ID bits or attributes of root's: its peer
+    /// may not give them ([`PeerOptions::special_modes`](crate::trust::PeerOptions::special_modes)).
+    pub stripped: u64,
     /// How many things failed.
     pub failed: u64,
     /// How many of them because a source changed or vanished while it was read.

@@ -137,7 +137,7 @@ impl Queued {
 fn weight_of(message: &TreeMessage) -> usize {
     let parts = match message {
         TreeMessage::Verdicts { verdicts, .. } => verdicts.len(),
-        TreeMessage::Results { done, failed, deleted } => {
+        TreeMessage::Results { done, failed, deleted, .. } => {
             let failed: usize = failed.iter().map(|failure| size_of::<EntryFailure>() + failure.text.len()).sum();
             let name = |name: &Name| size_of::<Name>() + name.components().map(|part| size_of::<Vec<u8>>() + part.len()).sum::<usize>();
             size_of_val(&done[..]) + failed + deleted.iter().map(name).sum::<usize>()
@@ -230,7 +230,7 @@ mod tests {
     fn what_a_peer_tells_without_end_is_refused_and_what_is_taken_in_makes_room() {
         let backlog = Backlog::default();
         let deleted = vec![Name::parse(b"dir/file").unwrap(); 256];
-        let message = TreeMessage::Results { done: vec![], failed: vec![], deleted };
+        let message = TreeMessage::Results { done: vec![], failed: vec![], deleted, stripped: None };
         let mut queued: Vec<Queued> = std::iter::from_fn(|| backlog.queue(message.clone())).take(1 << 20).collect();
         assert!((1000..10_000).contains(&queued.len()), "{} messages", queued.len());
         assert!(backlog.queue(message.clone()).is_none());
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn empty_messages_count_as_well() {
         let backlog = Backlog::default();
-        let message = || TreeMessage::Results { done: vec![], failed: vec![], deleted: vec![] };
+        let message = || TreeMessage::Results { done: vec![], failed: vec![], deleted: vec![], stripped: None };
         assert!(std::iter::from_fn(|| backlog.queue(message())).take(4 << 20).count() < 4 << 20);
     }
 }

@@ -118,6 +118,7 @@ fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
         rules: rules.clone(),
         peer_key: [7; 32],
         append_only: false,
+        privileged: true,
         list: false,
         expected: None,
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),

@@ -35,6 +35,9 @@ pub struct PeerOptions {
     pub rate: Option<BitRate>,
     /// `no-bench`: it may not [bench](crate::Client::bench).
     pub no_bench: bool,
+    /// `special-modes`: what it writes may have the set-user-ID and set-group-ID bits and, where the daemon is root, the file capabilities
+    /// and other attributes of root's that they have there.
+    pub special_modes: bool,
     /// `dial=HOST:PORT`, once for each: what it may [connect](crate::Client::dial) to from here; nothing when absent.
     pub dial: Vec<DialTarget>,
 }
@@ -170,8 +173,9 @@ impl fmt::Display for PeerOptions {
         };
         let rate = self.rate.map(|rate| format!("{RATE}={}", rate.bits_per_second()));
         let no_bench = self.no_bench.then(|| NO_BENCH.to_owned());
+        let special_modes = self.special_modes.then(|| SPECIAL_MODES.to_owned());
         let dial = self.dial.iter().map(|target| format!("{DIAL}={target}"));
-        let words: Vec<String> = [root, access, rate, no_bench].into_iter().flatten().chain(dial).collect();
+        let words: Vec<String> = [root, access, rate, no_bench, special_modes].into_iter().flatten().chain(dial).collect();
         f.write_str(&words.join(","))
     }
 }
@@ -195,7 +199,8 @@ impl FromStr for PeerOptions {
 }
 
 impl PeerOptions {
-    /// Returns the rights of a line without options: all that the daemon itself may, but for [`dial`](Self::dial).
+    /// Returns the rights of a line without options: all that the daemon itself may, but for [`special_modes`](Self::special_modes) and
+    /// [`dial`](Self::dial).
     ///
     /// ```
     /// use nicstripe::trust::{Access, PeerOptions};
@@ -203,16 +208,17 @@ impl PeerOptions {
     /// assert_eq!(reader.to_string(), "read-only");
     /// ```
     pub fn unrestricted() -> Self {
-        Self { root: None, access: Access::Full, rate: None, no_bench: false, dial: Vec::new() }
+        Self { root: None, access: Access::Full, rate: None, no_bench: false, special_modes: false, dial: Vec::new() }
     }
 
     /// Tells whether these rights include all of the others. Another root includes nothing.
     pub(crate) fn include(&self, others: &Self) -> bool {
-        let Self { root, access, rate, no_bench, dial } = self;
+        let Self { root, access, rate, no_bench, special_modes, dial } = self;
         *root == others.root
             && *access <= others.access
             && rate.is_none_or(|rate| others.rate.is_some_and(|others| rate >= others))
             && (!no_bench || others.no_bench)
+            && (*special_modes || !others.special_modes)
             && others.dial.iter().all(|target| dial.contains(target))
     }
 
@@ -223,6 +229,7 @@ impl PeerOptions {
             (READ_ONLY, None) => self.restrict(Access::ReadOnly)?,
             (APPEND_ONLY, None) => self.restrict(Access::AppendOnly)?,
             (NO_BENCH, None) => self.no_bench = true,
+            (SPECIAL_MODES, None) => self.special_modes = true,
             (DIAL, Some(value)) => self.allow_dial(unquote(value)?.parse()?)?,
             _ => return Err(LineError::Option { text: shorten(word) }),
         }
@@ -255,7 +262,7 @@ pub enum LineError {
     Key(#[from] KeyError),
     /// There is no such option.
     #[error(
-        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH} or {DIAL}=HOST:PORT, separated by commas"
+        "unknown option \"{text}\": expected {ROOT}=DIR, {READ_ONLY}, {APPEND_ONLY}, {RATE}=RATE, {NO_BENCH}, {SPECIAL_MODES} or {DIAL}=HOST:PORT, separated by commas"
     )]
     Option {
         /// The option as written, shortened and escaped.
@@ -388,6 +395,7 @@ const READ_ONLY: &str = "read-only";
 const APPEND_ONLY: &str = "append-only";
 const RATE: &str = "rate";
 const NO_BENCH: &str = "no-bench";
+const SPECIAL_MODES: &str = "special-modes";
 const DIAL: &str = "dial";
 /// Longest name in bytes: the longest host name fits (picked by eye).
 const MAX_NAME: usize = 255;
@@ -453,6 +461,8 @@ mod tests {
         assert_eq!(read.root.as_deref(), Some(r#"/a b,c"d\e"#.as_ref()));
         assert_eq!(options(&read.to_string()), read);
         assert_eq!(options(r#"rate="2G""#).rate, Some(BitRate::from_gbit(2)));
+        assert!(!PeerOptions::unrestricted().special_modes && options("special-modes,append-only").special_modes);
+        assert_eq!(options("special-modes,append-only").to_string(), "append-only,special-modes");
     }
 
     #[test]
@@ -460,7 +470,7 @@ mod tests {
         for (line, said) in [
             (
                 "read-olny KEY",
-                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench or dial=HOST:PORT",
+                "unknown option \"read-olny\": expected root=DIR, read-only, append-only, rate=RATE, no-bench, special-modes or dial=HOST:PORT",
             ),
             ("read-only, KEY", "unknown option \"\""),
             ("read-only=yes KEY", "unknown option \"read-only=yes\""),

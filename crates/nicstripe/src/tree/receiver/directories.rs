@@ -246,25 +246,22 @@ impl Receiver {
         if self.request.rules.delete {
             self.told.enter(&place);
         }
-        let attributes = self.directory_attributes(&entry, &place, verdict);
+        let attributes = self.directory_attributes(&entry, verdict);
         let (parent, place) = (entry.parent, Some(place));
         let directory = Directory { parent, place, verdict, attributes, pending: 0, ended: None, failed: false, is_shared };
         self.insert(entry.id, directory)
     }
 
     /// What a directory gets when it is done. One that exists keeps what was not asked for, and everything if its sender may only add.
-    fn directory_attributes(&self, entry: &Entry, place: &Arc<Place>, verdict: Verdict) -> Attributes {
+    fn directory_attributes(&self, entry: &Entry, verdict: Verdict) -> Attributes {
         let rules = &self.request.rules;
         if verdict == Verdict::Create {
-            let mut attributes = Attributes::of_new(entry, rules, self.umask);
-            // A directory of a shared group hands that down.
-            let inherited = place.open().and_then(|dir| Ok(fstat(&*dir)?.st_mode & 0o2000)).unwrap_or_default();
-            attributes.mode = attributes.mode.map(|mode| if rules.modes { mode } else { mode | inherited });
-            attributes
+            // A directory of a shared group hands that down, where the sender's bits are not asked for.
+            Attributes::of_new(entry, rules, self.umask).privileged(rules.modes && self.request.privileged)
         } else if self.request.append_only {
             Attributes::default()
         } else {
-            Attributes::of_same(entry, rules, true)
+            Attributes::of_same(entry, rules, true).privileged(self.request.privileged)
         }
     }
 

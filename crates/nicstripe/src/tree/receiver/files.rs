@@ -174,7 +174,7 @@ impl Receiver {
 
     /// Sets what differs of something that is the same in content.
     fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
-        let attributes = Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum);
+        let attributes = Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum).privileged(self.request.privileged);
         let is_asked = attributes.xattrs.is_some() || attributes.differ(stat);
         if !is_asked || self.request.append_only || self.request.rules.dry_run {
             return Ok(());
@@ -226,7 +226,7 @@ impl Receiver {
             self.note_copied(&leaf, verdict, size)?;
             return self.settle(entry.parent, false);
         }
-        let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask);
+        let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask).privileged(self.request.privileged);
         let weight = attributes.weight();
         self.add_weight(weight)?;
         self.busy_names.insert(leaf.key());

@@ -68,7 +68,7 @@ impl Receiver {
     fn link_symbolically(&self, entry: &Entry, leaf: &Leaf, target: &[u8], verdict: Verdict) -> io::Result<()> {
         let dir = leaf.place.open()?;
         let target = OsStr::from_bytes(target);
-        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
+        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask).privileged(self.request.privileged);
         let make = |hidden: &OsStr| symlinkat(target, &dir, hidden);
         // A new one too: with its name but without its time it would count as the same the next time.
         self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, |hidden| attributes.apply_to_link(&dir, hidden))

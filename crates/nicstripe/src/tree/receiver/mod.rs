@@ -54,7 +54,7 @@ use self::{
     writing::{Writing, Wrote},
 };
 use super::port::{ReceiverInput, ReceiverPort, ReceiverRun};
-use crate::file::{FileError, IoPool, Root, umask};
+use crate::file::{Attributes, FileError, IoPool, Root, umask};
 
 /// What a tree's receiver is to do.
 pub(crate) struct ReceiverRequest {
@@ -70,6 +70,8 @@ pub(crate) struct ReceiverRequest {
     pub(crate) peer_key: [u8; 32],
     /// Whether the sender may only add.
     pub(crate) append_only: bool,
+    /// Whether the sender may give set-user-ID and the like; see [`Attributes::privileged`](crate::file::Attributes).
+    pub(crate) privileged: bool,
     /// Whether the owner is told of each entry.
     pub(crate) list: bool,
     /// Names that top-level entries may have, where this end has asked for them; `None` for a directory whose content was asked for.
@@ -353,6 +355,12 @@ impl Receiver {
         }
         let spot = self.locate(&entry)?;
         self.out.expect_verdict();
+        if !self.request.privileged
+            && matches!(spot, Spot::Leaf(_) | Spot::Whole)
+            && Attributes::takes_privilege(&entry, &self.request.rules)
+        {
+            self.out.stripped();
+        }
         if let Some(parent) = entry.parent.and_then(|parent| self.directories.get_mut(&parent)) {
             parent.pending += 1;
         }

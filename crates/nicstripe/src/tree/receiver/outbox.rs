@@ -33,6 +33,8 @@ pub(super) struct Outbox {
     done: Vec<u64>,
     failed: Vec<EntryFailure>,
     deleted: Vec<Name>,
+    /// Counted in the report, and not told.
+    stripped: u64,
     progress_told: Option<Instant>,
     /// What became of the tree so far.
     pub(super) report: TreeReport,
@@ -50,6 +52,7 @@ impl Outbox {
             done: Vec::new(),
             failed: Vec::new(),
             deleted: Vec::new(),
+            stripped: 0,
             progress_told: None,
             specials: HashSet::new(),
             report: TreeReport::default(),
@@ -118,6 +121,12 @@ impl Outbox {
     /// Whether the sender has something of that name, which is not copied; said of all names where there are too many of these.
     pub(super) fn is_special(&self, name: &Name) -> bool {
         self.specials.len() > MOST_SPECIALS || self.specials.contains(name)
+    }
+
+    /// An entry does not get set-user-ID and the like from this sender.
+    pub(super) fn stripped(&mut self) {
+        self.report.stripped += 1;
+        self.stripped += 1;
     }
 
     /// Something was deleted, or would be.
@@ -194,6 +203,10 @@ impl Outbox {
             let len = name.components().map(|component| component.len() + COMPONENT_LEN).sum::<usize>() + COMPONENT_LEN;
             self.add(&mut message, len, |message| message.deleted.push(name))?;
         }
+        let stripped = std::mem::take(&mut self.stripped);
+        if stripped > 0 {
+            self.add(&mut message, NUMBER_LEN, |message| message.stripped = Some(stripped))?;
+        }
         self.send_results(&mut message)
     }
 
@@ -208,11 +221,11 @@ impl Outbox {
     }
 
     fn send_results(&mut self, message: &mut Results) -> Result<(), Halt> {
-        let Results { len, done, failed, deleted } = std::mem::take(message);
+        let Results { len, done, failed, deleted, stripped } = std::mem::take(message);
         if len == 0 {
             return Ok(());
         }
-        go_on(self.port.send(TreeMessage::Results { done, failed, deleted }))
+        go_on(self.port.send(TreeMessage::Results { done, failed, deleted, stripped }))
     }
 
     /// Tells the end, well or not.
@@ -230,6 +243,7 @@ struct Results {
     done: Vec<(EntryId, u64)>,
     failed: Vec<EntryFailure>,
     deleted: Vec<Name>,
+    stripped: Option<u64>,
 }
 
 fn go_on(is_open: bool) -> Result<(), Halt> {
@@ -262,6 +276,9 @@ const MOST_VERDICTS: usize = MOST_MESSAGE - MESSAGE_LEN;
 
 /// Bytes of CBOR around the lists of a message, generously.
 const MESSAGE_LEN: usize = 64;
+
+/// Most bytes of a number.
+const NUMBER_LEN: usize = 9;
 
 /// Most bytes of a range: two numbers of 9 bytes and the array's head.
 const RANGE_LEN: usize = 19;

@@ -24,7 +24,8 @@ impl Sender {
     fn take_message(&mut self, message: TreeMessage) -> Result<(), Ended> {
         match message {
             TreeMessage::Verdicts { first, verdicts } => self.take_verdicts(first, &verdicts),
-            TreeMessage::Results { done, failed, deleted } => {
+            TreeMessage::Results { done, failed, deleted, stripped } => {
+                self.outlet.stripped(stripped.unwrap_or_default());
                 done.into_iter().try_for_each(|(first, count)| self.take_done(first, count))?;
                 failed.iter().try_for_each(|failure| self.take_failure(failure))?;
                 deleted.iter().try_for_each(|name| self.outlet.deleted(name))

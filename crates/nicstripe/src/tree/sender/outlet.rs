@@ -100,6 +100,11 @@ impl Outlet {
     }
 
     /// Something that is not copied was found.
+    /// So many entries are there without their set-user-ID and the like.
+    pub(super) fn stripped(&mut self, count: u64) {
+        self.report.stripped = self.report.stripped.saturating_add(count);
+    }
+
     pub(super) fn special(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.special += 1;
         if self.list { still(self.port.tell(name, EntryOutcome::Special)) } else { Ok(()) }

@@ -117,7 +117,7 @@ impl Peer {
     }
 
     fn done(&self, first: u64, count: u64) {
-        self.say(TreeMessage::Results { done: vec![(EntryId(first), count)], failed: vec![], deleted: vec![] });
+        self.say(TreeMessage::Results { done: vec![(EntryId(first), count)], failed: vec![], deleted: vec![], stripped: None });
     }
 
     /// Says that all is in place.
@@ -127,7 +127,7 @@ impl Peer {
 
     fn fail(&self, id: Option<u64>, code: FailCode, text: &str) {
         let failure = EntryFailure { id: id.map(EntryId), code, text: text.into() };
-        self.say(TreeMessage::Results { done: vec![], failed: vec![failure], deleted: vec![] });
+        self.say(TreeMessage::Results { done: vec![], failed: vec![failure], deleted: vec![], stripped: None });
     }
 
     /// Takes in the next thing; says whether one came before `timeout`.
@@ -456,7 +456,7 @@ fn what_fails_or_differs_at_the_receiver_is_told_with_its_text_escaped() {
     peer.take_until(|peer| peer.is_last);
     peer.fail(Some(2), FailCode::NoSpace, &"x".repeat(5000));
     let deleted = vec![Name::parse(b"old/file").unwrap()];
-    peer.say(TreeMessage::Results { done: vec![(EntryId(0), 1)], failed: vec![], deleted });
+    peer.say(TreeMessage::Results { done: vec![(EntryId(0), 1)], failed: vec![], deleted, stripped: None });
     let report = peer.report();
     assert_eq!((report.failed, report.newer, report.deleted, report.files), (4, 1, 1, 0));
     let failures: Vec<_> = report.failures.iter().map(|failure| (&*failure.name, failure.code, &*failure.text)).collect();

@@ -1,13 +1,18 @@
 //! Modes, owners, times and extended attributes.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+};
 
 use nicstripe_proto::tree::{Content, Entry, EntryId, Owner, TreeRules, Verdict, Xattr};
 
 use super::{
-    harness::{Ground, MTIME, file, symlink},
+    harness::{Ground, MTIME, Sending, file, symlink},
     set_mtime,
 };
+use crate::tree::receiver::ReceiverRequest;
 
 #[test]
 fn modes_are_those_of_the_sender_or_less_the_mask() {
@@ -106,5 +111,79 @@ fn extended_attributes_are_kept_and_others_removed() {
         let mut list = [0; 256];
         let len = rustix::fs::listxattr(ground.at(own), &mut list[..]).unwrap();
         assert_eq!(&list[..len], b"user.kept\0", "{own}");
+    }
+}
+
+fn start_without_privilege(ground: &Ground, rules: TreeRules) -> Sending {
+    Sending::start(ReceiverRequest { privileged: false, ..ground.request(rules) })
+}
+
+#[test]
+fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_give_them() {
+    let is_root = rustix::process::geteuid().is_root();
+    for modes in [true, false] {
+        let ground = Ground::new();
+        let mode = |path: &str, mode| fs::set_permissions(ground.at(path), fs::Permissions::from_mode(mode)).unwrap();
+        for dir in ["plain", "shared"] {
+            fs::create_dir(ground.at(dir)).unwrap();
+        }
+        mode("shared", 0o2775);
+        fs::write(ground.at("plain/there"), "x").unwrap();
+        set_mtime(&ground.at("plain/there"), MTIME);
+        mode("plain/there", 0o4711);
+        let owner = is_root.then_some(Owner { uid: 0, gid: 0 });
+        let mut sending = start_without_privilege(&ground, TreeRules { modes, owners: is_root, ..TreeRules::default() });
+        for (dir, bits) in [("plain", 0o2755), ("shared", 0o755)] {
+            let entry = Entry { mode: bits, owner, ..sending.plain(None, dir, Content::Directory) };
+            let id = sending.tell(entry);
+            let entry = Entry { mode: 0o7755, owner, ..sending.plain(Some(id), "new", Content::Directory) };
+            let new = sending.tell(entry);
+            sending.end(new);
+            let entry = Entry { mode: 0o6755, owner, ..sending.plain(Some(id), "file", file(1)) };
+            let file = sending.tell(entry);
+            if dir == "plain" {
+                let entry = Entry { mode: 0o4755, owner, ..sending.plain(Some(id), "there", super::harness::file(1)) };
+                sending.tell(entry);
+            }
+            sending.end(id);
+            sending.content(file, b"x");
+        }
+        let report = sending.report();
+        // Both new directories and files, the directory and the file that were there.
+        assert_eq!((report.stripped, report.failed), (if modes { 6 } else { 0 }, 0));
+        let bits = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7000;
+        let sticky = if modes { 0o1000 } else { 0 };
+        assert_eq!((bits("plain"), bits("plain/new"), bits("plain/file")), (0, sticky, 0));
+        assert_eq!((bits("shared"), bits("shared/new"), bits("shared/file")), (0o2000, 0o2000 | sticky, 0), "handed down");
+        assert_eq!(bits("plain/there"), 0o4000, "it was there before");
+    }
+}
+
+#[test]
+fn attributes_of_root_are_not_taken_from_a_sender_who_may_not_give_them() {
+    let ground = Ground::new();
+    fs::write(ground.at("probe"), "x").unwrap();
+    if rustix::fs::setxattr(ground.at("probe"), "trusted.a", b"1", rustix::fs::XattrFlags::empty()).is_err() {
+        return eprintln!("skipped: no right, or no file system, for attributes of root");
+    }
+    let xattr = |name: &str, value: &[u8]| Xattr { name: name.as_bytes().to_vec().into(), value: value.to_vec().into() };
+    // Version 2, cap_net_raw, effective: see linux/capability.h.
+    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let xattrs = || Some(vec![xattr("security.capability", &capability), xattr("trusted.a", b"1"), xattr("user.b", b"2")]);
+    let owner = Some(Owner { uid: 0, gid: 0 });
+    for privileged in [true, false] {
+        let rules = TreeRules { owners: true, xattrs: true, modes: true, ..TreeRules::default() };
+        let mut sending = Sending::start(ReceiverRequest { privileged, ..ground.request(rules) });
+        let (name, link) = (format!("file-{privileged}"), format!("link-{privileged}"));
+        let entry = Entry { owner, xattrs: xattrs(), mode: 0o755, ..sending.plain(None, &name, file(1)) };
+        let id = sending.tell(entry);
+        let entry = Entry { owner, xattrs: xattrs(), ..sending.plain(None, &link, symlink("nowhere")) };
+        sending.tell(entry);
+        sending.content(id, b"x");
+        let report = sending.report();
+        assert_eq!((report.stripped, report.failed), (if privileged { 0 } else { 2 }, 0));
+        let has = |path: &str, xattr: &str| rustix::fs::lgetxattr(ground.at(path), xattr, &mut [0; 64][..]).is_ok();
+        assert_eq!((has(&name, "security.capability"), has(&name, "trusted.a"), has(&name, "user.b")), (privileged, privileged, true));
+        assert_eq!(has(&link, "trusted.a"), privileged);
     }
 }

@@ -143,6 +143,7 @@ impl Ground {
             rules,
             peer_key: [7; 32],
             append_only: false,
+            privileged: true,
             list: true,
             expected: None,
             excludes: Box::new(|_, _| false),
@@ -329,7 +330,7 @@ impl Sending {
                 assert_eq!(first.0, self.verdicts.len() as u64, "verdicts have a gap");
                 self.verdicts.extend((first.0..).zip(verdicts));
             }
-            Told::Message(TreeMessage::Results { done, failed, deleted }) => {
+            Told::Message(TreeMessage::Results { done, failed, deleted, .. }) => {
                 for (first, count) in done {
                     for id in first.0..first.0 + count {
                         assert!(self.verdicts[&id].is_wanted(), "entry {id} is not wanted and has a result");
