@@ -10,6 +10,7 @@ use std::{
 
 use nicstripe_proto::{
     DataHeader, Decoder, Frame, FrameError, Piece,
+    frame::{MAX_LOAD, MAX_PAYLOAD},
     load::{LoadError, LoadGate, LoadMeter, LoadOrder},
 };
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -86,6 +87,11 @@ const HIGH_WATER: usize = 256 * 1024;
 /// Below so many waiting bytes a load's next frame is encrypted: what is left of the one before is moved to the front of the buffer then, and
 /// both stay in the cache. The kernel has more to send meanwhile.
 const LOW_WATER: usize = 64 * 1024;
+
+/// From so many waiting bytes on, nothing is received. What an end says by itself is less than half of it ([`HIGH_WATER`] and the longest frame,
+/// and one message of a bench), so two ends that both send never wait for each other; the rest is answers that the peer does not read.
+const MOST_UNREAD: usize = 2 << 20;
+const _: () = assert!(MOST_UNREAD > 2 * (HIGH_WATER + MAX_PAYLOAD + MAX_LOAD));
 
 /// How often a connection that receives part of a chunk says that it lives.
 const HEARD_INTERVAL: Duration = Duration::from_millis(50);
@@ -240,7 +246,7 @@ impl<S: EventSink> Stream<S> {
                         self.drain().await?;
                     }
                 },
-                ready = self.tls.ready(true, pending > 0 || loads) => {
+                ready = self.tls.ready(pending < MOST_UNREAD, pending > 0 || loads) => {
                     if ready?.is_readable() {
                         self.receive().await?;
                     }
@@ -275,7 +281,7 @@ impl<S: EventSink> Stream<S> {
                     self.bench.ping(order, &mut self.tls)?;
                 }
             }
-            next = if self.tls.queued() < HIGH_WATER { self.outgoing.try_recv().ok() } else { None };
+            next = if self.tls.queued() + self.plain.len() < HIGH_WATER { self.outgoing.try_recv().ok() } else { None };
         }
         Ok(self.encrypt(&[])?)
     }

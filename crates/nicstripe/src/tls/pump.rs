@@ -40,6 +40,8 @@ struct Open {
     heard: bool,
     /// Records since the last that carried data. Bounds what an idle talker can cost us.
     fruitless: u32,
+    /// Where the last key update of ours ends, in bytes ever queued.
+    renewal_ends: u64,
     peer_closed: bool,
     closed: bool,
 }
@@ -166,6 +168,14 @@ impl Tls {
         }
     }
 
+    /// Renews the sending key and asks the peer to do the same, for tests.
+    #[cfg(test)]
+    pub(crate) fn ask_to_renew(&mut self, out: &mut SendBuffer) {
+        let State::Open(open) = &mut self.state else { panic!("handshake not complete") };
+        open.send_small(ContentType::Handshake, &[24, 0, 0, 1, 1], out).expect("a short record");
+        open.sealer = open.schedule.next_sealer().expect("another key");
+    }
+
     /// Sends a record as no well-behaved end would, for tests.
     #[cfg(test)]
     pub(super) fn send_record(&mut self, content: ContentType, body: &[u8], out: &mut SendBuffer) {
@@ -187,6 +197,7 @@ impl Tls {
             renew_after: RENEW_AFTER,
             heard: false,
             fruitless: 0,
+            renewal_ends: 0,
             peer_closed: false,
             closed: false,
         };
@@ -251,7 +262,10 @@ impl Open {
             (ContentType::Alert, [_, description]) => self.receive_alert((*description).into(), is_client)?,
             (ContentType::Handshake, [24, 0, 0, 1, request @ (0 | 1)]) => {
                 self.opener = self.schedule.next_opener()?;
-                if *request == 1 && !self.closed {
+                // One key update answers every request that came before it was sent (RFC 8446, section 4.6.3). An answer to each would let a
+                // peer that reads nothing fill our memory.
+                let is_answer_unsent = out.total_gone() < self.renewal_ends;
+                if *request == 1 && !self.closed && !is_answer_unsent {
                     self.renew(out)?;
                 }
             }
@@ -306,6 +320,7 @@ impl Open {
     /// Announces the next sending key under the old one, and changes to it (RFC 8446, section 4.6.3).
     fn renew(&mut self, out: &mut SendBuffer) -> Result<(), TlsError> {
         self.send_small(ContentType::Handshake, &KEY_UPDATE, out)?;
+        self.renewal_ends = out.total_gone() + out.len() as u64;
         self.sealer = self.schedule.next_sealer()?;
         Ok(())
     }

@@ -72,6 +72,26 @@ fn a_request_to_renew_keys_is_answered_at_once() {
 }
 
 #[test]
+fn requests_to_renew_keys_are_answered_once_while_the_answer_is_unsent() {
+    let mut pair = Pair::open();
+    let answer = 5 + RECORD_OVERHEAD;
+    for round in 0..1000 {
+        // Data between the requests, so that they do not end the connection as idle talk.
+        pair.client.ask_to_renew(&mut pair.to_server);
+        pair.client.send(&[b"x"], &mut pair.to_server).unwrap();
+        assert_eq!(pair.server_reads().unwrap(), b"x");
+        assert_eq!(pair.to_client.len(), answer, "round {round}");
+    }
+    // Once it has gone, the next request gets its own.
+    assert_eq!(pair.client_reads().unwrap(), b"");
+    pair.client.ask_to_renew(&mut pair.to_server);
+    pair.server_reads().unwrap();
+    assert_eq!(pair.to_client.len(), answer);
+    pair.server.send(&[b"after"], &mut pair.to_client).unwrap();
+    assert_eq!(pair.client_reads().unwrap(), b"after");
+}
+
+#[test]
 fn renewal_comes_long_before_a_key_wears_out() {
     for suite in &rustls::crypto::aws_lc_rs::default_provider().cipher_suites {
         let limit = suite.tls13().unwrap().common.confidentiality_limit;
