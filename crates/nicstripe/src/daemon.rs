@@ -52,7 +52,7 @@ use crate::{
     bench::{Admissions, BenchLimits},
     discovery::{Responder, ResponderConfig},
     error::Error,
-    file::{BufferPool, FileError, IoPool, Root},
+    file::{BufferPool, Descriptors, FileError, IoPool, Root},
     here,
     path_routes::RouteKeeper,
     session::{Command, SessionHandle},
@@ -79,6 +79,8 @@ pub struct DaemonBuilder {
     announce: bool,
     limits: Limits,
     bench: BenchLimits,
+    /// That the process may have.
+    descriptors: Option<u64>,
 }
 
 /// Where files are to be kept.
@@ -295,6 +297,13 @@ impl DaemonBuilder {
         self
     }
 
+    /// Shares out so many file descriptors instead of those that the process may have.
+    #[cfg(test)]
+    pub(crate) fn descriptors(mut self, descriptors: u64) -> Self {
+        self.descriptors = Some(descriptors);
+        self
+    }
+
     /// What peers may have of it in benches.
     ///
     /// ```
@@ -352,13 +361,15 @@ impl DaemonBuilder {
             let only = chosen.then(|| on_any_address(&addresses));
             Responder::new(ResponderConfig { identity: identity.clone(), accepts, announce, port, only })
         });
-        let limits = self.limits.usable().within(descriptors());
+        let limits = self.limits.usable().within(self.descriptors);
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
             trusted: self.trusted,
             served,
             access: self.access,
             pool: IoPool::start().map_err(system("start threads"))?,
+            files: Descriptors::new(limits::for_files(self.descriptors)),
+            trees: Descriptors::new(limits::for_files(self.descriptors)),
             buffers: BufferPool::default(),
             sessions: Mutex::default(),
             gate: Arc::new(Gate::new(&limits)),
@@ -405,6 +416,7 @@ impl Daemon {
             announce: false,
             limits: Limits::default(),
             bench: BenchLimits::default(),
+            descriptors: descriptors(),
         }
     }
 
@@ -481,6 +493,10 @@ pub(crate) struct Shared {
     served: Served,
     access: trust::Access,
     pool: IoPool,
+    /// For the files that peers have open, and what `dial=` connects.
+    files: Descriptors,
+    /// For the directories of trees.
+    trees: Descriptors,
     buffers: BufferPool,
     sessions: Mutex<HashMap<SessionId, Entry>>,
     /// Connections that have not proved yet who they are.

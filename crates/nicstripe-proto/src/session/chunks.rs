@@ -33,7 +33,12 @@ pub enum Incoming {
 
 impl Session {
     /// Returns a chunk to read and hash without sending it, as the receiver has it: then call [`Session::handle_chunk_hashed`].
+    ///
+    /// None while no path has a connection: a peer that is gone costs nothing.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
+        if !self.is_connected() {
+            return None;
+        }
         self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.sender_mut()?.next_to_hash()?)))
     }
 

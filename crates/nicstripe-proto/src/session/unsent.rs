@@ -40,7 +40,12 @@ impl Session {
     }
 
     /// Returns zeros to hash, of a transfer with this grid: then call [`Session::handle_zeros_hashed`].
+    ///
+    /// None while no path has a connection: a peer that is gone costs nothing.
     pub fn poll_zeros(&mut self) -> Option<(TransferId, Grid, Zeros)> {
+        if !self.is_connected() {
+            return None;
+        }
         self.transfers.iter_mut().find_map(|(id, transfer)| match transfer {
             Transfer::Sending { sender, .. } => Some((*id, sender.grid(), sender.next_zeros()?)),
             Transfer::Receiving(receiver) => Some((*id, receiver.grid(), receiver.next_zeros()?)),
@@ -72,7 +77,12 @@ impl Session {
     }
 
     /// Returns a chunk of the file that is there, to be read, and copied to where the new file has it: then call [`Session::handle_compared`].
+    ///
+    /// None while no path has a connection.
     pub fn poll_compare(&mut self) -> Option<(TransferId, ChunkId)> {
+        if !self.is_connected() {
+            return None;
+        }
         self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.next_to_compare()?)))
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nicstripe_proto::{
     Acceptance, ChainingValue, ChunkId, ChunkRange, DataHeader, Digest, Event, FailCode, Frame, Grid, Incoming, Message, Name, Offer,
-    PathError, PathId, PathState, Role, Session, SessionConfig, SourceIdentity, Subtree, TransferId, Transmit,
+    PathError, PathId, PathLoss, PathState, Role, Session, SessionConfig, SourceIdentity, Subtree, TransferId, Transmit,
     grid::MOST_SIZE,
     message::{Accept, Committed, Complete, Fail, Get, Holes, Keep, Put, PutOptions, Values},
 };
@@ -475,6 +475,24 @@ fn holes_that_make_no_sense_end_the_path() {
     assert!(matches!(victim.data(2, 1 << 18), Err(PathError::Arrival(_))));
     let zeros: Vec<u64> = std::iter::from_fn(|| Some(victim.session.poll_zeros()?.2.first.0)).collect();
     assert_eq!(zeros, [0, 2], "a chunk that came is none");
+}
+
+#[test]
+fn a_peer_that_is_gone_has_nothing_hashed() {
+    let mut victim = Victim::new(Role::Daemon);
+    victim.say(&Message::Put(put(T))).unwrap();
+    victim.session.accept_with(T, Vec::new(), Acceptance { holes: true, ..Acceptance::default() });
+    victim.say(&Message::Holes(Holes { transfer: T, extents: vec![(0, SIZE)], last: true })).unwrap();
+    victim.session.handle_holes_made(T);
+    victim.session.handle_path_lost(P, PathLoss::Reset, victim.now);
+    assert_eq!(victim.session.poll_zeros(), None, "nobody waits for them");
+    victim.session.handle_path_open(P, victim.now);
+    assert!(victim.session.poll_zeros().is_some(), "it is back");
+    let mut victim = Victim::new(Role::Daemon);
+    victim.say(&Message::Put(put(T))).unwrap();
+    victim.session.accept_with(T, Vec::new(), Acceptance { delta: Some(8), ..Acceptance::default() });
+    victim.session.handle_path_lost(P, PathLoss::Reset, victim.now);
+    assert_eq!(victim.session.poll_compare(), None);
 }
 
 #[test]

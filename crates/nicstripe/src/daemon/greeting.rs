@@ -157,7 +157,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
             patience: limits.session_patience,
             ..SessionConfig::default()
         },
-        pool: shared.pool.clone(),
+        pool: shared.pool.of(*key.as_bytes()),
         buffers: shared.buffers.clone(),
         connector: None,
         planner: None,

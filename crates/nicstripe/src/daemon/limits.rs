@@ -101,6 +101,14 @@ pub(super) fn descriptors() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
+/// How many of them are for single files, and as many for trees: a quarter, as connections have the other half ([`Limits::within`]).
+pub(super) fn for_files(descriptors: Option<u64>) -> usize {
+    descriptors.map_or(MOST_FOR_FILES, |all| usize::try_from(all / 4).unwrap_or(MOST_FOR_FILES).clamp(1, MOST_FOR_FILES))
+}
+
+/// Where there is no limit: as many as Linux lets a process have by default (`fs.nr_open`).
+const MOST_FOR_FILES: usize = 1 << 20;
+
 /// Below this, no client far away is ever greeted.
 const LEAST_GREETING_TIME: Duration = Duration::from_millis(100);
 

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     bench::{Desk, Ticket},
-    file::{FileError, ReadOptions, Root, Source},
+    file::{Descriptors, FileError, Lease, OF_TARGET, OF_TREE, ReadOptions, Root, Source},
     path_routes::RouteKeeper,
     plan::described,
     session::{Command, SessionHandle},
@@ -90,13 +90,30 @@ impl Service {
     /// Opens a file for the peer to write. Waits a while for an earlier session of the same peer to let go of it.
     pub(crate) async fn open_target(self: Arc<Self>, put: Put, session: &SessionHandle) -> Result<(Arc<Target>, Vec<Subtree>), FileError> {
         self.check_writable(&put.name)?;
+        let lease = self.lease_files(OF_TARGET, session).await?;
         let ended = || FileError::new("open", "the target", std::io::Error::other("the I/O threads have ended"));
+        let pool = self.shared.pool.of(*self.key.as_bytes());
         let attempt = || {
             let (service, put) = (self.clone(), put.clone());
-            let opened = self.shared.pool.call(move || service.open_target_now(&put));
+            let opened = pool.call(move || service.open_target_now(&put));
             async move { opened.await.unwrap_or_else(|| Err(ended())) }
         };
-        self.once_free(session, attempt).await.map(|(target, have)| (Arc::new(target), have))
+        self.once_free(session, attempt).await.map(|(target, have)| (Arc::new(target.keep(lease)), have))
+    }
+
+    /// The peer's share of file descriptors.
+    pub(crate) fn files(&self) -> Descriptors {
+        self.shared.files.of(*self.key.as_bytes())
+    }
+
+    /// Waits until the peer may have so many more file descriptors, for a minute, or until its session has ended.
+    pub(crate) async fn lease_files(&self, count: usize, session: &SessionHandle) -> Result<Lease, FileError> {
+        leased(self.files().lease(count), session, "file").await
+    }
+
+    /// The same for those of another tree.
+    pub(super) async fn lease_tree(&self, session: &SessionHandle) -> Result<Lease, FileError> {
+        leased(self.shared.trees.of(*self.key.as_bytes()).lease(OF_TREE), session, "tree").await
     }
 
     /// Makes attempts at a file until no earlier session of the same peer holds it any more, or 5 s have passed. A session that has ended
@@ -286,6 +303,17 @@ impl Service {
             tracing::warn!(error = %crate::logged::logged_error(&error), "host routes were not put back");
         }
     }
+}
+
+async fn leased(lease: impl Future<Output = Option<Lease>>, session: &SessionHandle, what: &str) -> Result<Lease, FileError> {
+    let lease = tokio::select! {
+        lease = lease => lease,
+        () = session.ended.cancelled() => None,
+    };
+    lease.ok_or_else(|| {
+        let why = "your key has as many open there as it may at once, and none was closed for a minute";
+        FileError::new("open", format!("another {what}"), std::io::Error::other(why)).with_code(FailCode::Busy)
+    })
 }
 
 /// Addresses of the peer that are remembered: of 64 interfaces, 8 each.

@@ -11,7 +11,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Service, service::MOST_TREES};
 use crate::{
-    file::FileError,
+    file::{FileError, Lease},
+    session::SessionHandle,
     tree::{
         filter::Filters,
         port::{ReceiverRun, SenderRun},
@@ -24,7 +25,7 @@ use crate::{
 
 impl Service {
     /// Gets ready to receive a tree.
-    pub(crate) fn receive_tree(&self, put: PutTree) -> Result<ReceiverRun, FileError> {
+    pub(crate) async fn receive_tree(&self, put: PutTree, session: &SessionHandle) -> Result<ReceiverRun, FileError> {
         let PutTree { target, as_name, rules, .. } = put;
         let name = target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
         let access = self.access();
@@ -34,7 +35,7 @@ impl Service {
             return Err(FileError::new("delete in", name, why).with_code(FailCode::Refused));
         }
         let root = self.served().root("receive a tree in", &name)?.clone();
-        let tree_place = self.tree_place()?;
+        let tree_place = self.tree_place(session).await?;
         let filters = Filters::new(&rules.filters)?;
         let request = ReceiverRequest {
             root,
@@ -52,14 +53,14 @@ impl Service {
     }
 
     /// Gets ready to send trees.
-    pub(crate) fn send_tree(&self, get: GetTree) -> Result<SenderRun, FileError> {
+    pub(crate) async fn send_tree(&self, get: GetTree, session: &SessionHandle) -> Result<SenderRun, FileError> {
         let GetTree { sources, walk, rules, .. } = get;
         if sources.is_empty() || sources.len() > MOST_SOURCES {
             let why = io::Error::other(format!("peer asked for {} sources, expected 1 to {MOST_SOURCES}", sources.len()));
             return Err(FileError::new("send", "trees", why).with_code(FailCode::Protocol));
         }
         let root = self.served().root("send", &"a tree")?;
-        let tree_place = self.tree_place()?;
+        let tree_place = self.tree_place(session).await?;
         let beneath = |name, contents| SendSource::Beneath { root: root.clone(), name, contents };
         let request = SenderRequest {
             sources: sources.into_iter().map(|source| beneath(source.name, source.content)).collect(),
@@ -77,10 +78,11 @@ impl Service {
 
     /// Takes a place for a tree of this session until it is dropped. Each tree has a thread, filters that a peer may make as large as a message
     /// (20 MiB of 60 KiB, measured), and 16 MiB of parcels that wait for their turn.
-    fn tree_place(&self) -> Result<OwnedSemaphorePermit, FileError> {
-        self.trees.clone().try_acquire_owned().map_err(|_| {
+    async fn tree_place(&self, session: &SessionHandle) -> Result<(OwnedSemaphorePermit, Lease), FileError> {
+        let place = self.trees.clone().try_acquire_owned().map_err(|_| {
             let why = io::Error::other(format!("a session has {MOST_TREES} at once"));
             FileError::new("begin", "another tree", why).with_code(FailCode::Refused)
-        })
+        })?;
+        Ok((place, self.lease_tree(session).await?))
     }
 }

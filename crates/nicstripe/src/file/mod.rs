@@ -4,6 +4,7 @@ mod arrived;
 mod attributes;
 mod buffer;
 mod compress;
+mod descriptors;
 mod device;
 mod hidden;
 mod holes;
@@ -18,8 +19,9 @@ pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, SET_ID_BITS, mtime_of, umask},
     buffer::{BufferPool, ChunkBuffer},
+    descriptors::{Descriptors, Lease, OF_SOURCE, OF_TARGET, OF_TREE},
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
-    pool::IoPool,
+    pool::{IoPool, Owner},
     root::Root,
     source::{ReadOptions, Source},
     target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier},

@@ -8,7 +8,7 @@ use nicstripe_proto::{
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, openat};
 
-use super::{BufferPool, ChunkBuffer, FileError, Root, compress::Packer, device, holes::find_holes, identity_of};
+use super::{BufferPool, ChunkBuffer, FileError, Lease, Root, compress::Packer, device, holes::find_holes, identity_of};
 use crate::storage::StoredFile;
 
 /// An open source and what it was when it was opened.
@@ -25,6 +25,8 @@ pub(crate) struct Source {
     mode: u32,
     offering: Offering,
     packer: Packer,
+    /// Goes after the file is closed.
+    lease: Option<Lease>,
 }
 
 /// Where a source's bytes are.
@@ -82,7 +84,7 @@ impl Source {
         let packer = Packer::new(options.compress);
         let identity = SourceIdentity { size, ..identity };
         let content = Content::File(file);
-        Ok(Self { content, name, identity, start, whole, mode: stat.st_mode & 0o7777, offering, packer })
+        Ok(Self { content, name, identity, start, whole, mode: stat.st_mode & 0o7777, offering, packer, lease: None })
     }
 
     /// Takes an open file of a storage; `name` is for people.
@@ -94,7 +96,13 @@ impl Source {
         let offering = Offering { may_change: options.allow_changing, ..Offering::default() };
         let (mode, packer) = (file.mode() & 0o7777, Packer::new(options.compress));
         let identity = SourceIdentity { size, ..identity };
-        Ok(Self { content: Content::Stored(file), name, identity, start, whole, mode, offering, packer })
+        Ok(Self { content: Content::Stored(file), name, identity, start, whole, mode, offering, packer, lease: None })
+    }
+
+    /// Keeps descriptors for as long as the file is open.
+    pub(crate) fn keep(mut self, lease: Lease) -> Self {
+        self.lease = Some(lease);
+        self
     }
 
     pub(crate) fn identity(&self) -> SourceIdentity {

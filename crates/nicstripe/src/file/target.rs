@@ -50,7 +50,8 @@ use self::{
     spare::{Basis, Spared},
 };
 use super::{
-    Arrived, Attributes, FileError, SET_ID_BITS, WriteError, device, hidden_name, journal::JournalFile, ours::Others, root::exists, umask,
+    Arrived, Attributes, FileError, Lease, SET_ID_BITS, WriteError, device, hidden_name, journal::JournalFile, ours::Others, root::exists,
+    umask,
 };
 
 /// What a receiver knows when it opens a target.
@@ -108,6 +109,8 @@ pub(crate) struct Target {
     is_void: AtomicBool,
     /// Chunks that wait for the thread that is writing; `None` when none is.
     writer: Mutex<Option<VecDeque<Arrived>>>,
+    /// Goes after the files are closed.
+    lease: Option<Lease>,
 }
 
 /// What is open of a target that is about to be one; see its fields. In place, the names are empty.
@@ -227,8 +230,14 @@ impl Target {
             unsynced: AtomicU64::new(0),
             is_void: AtomicBool::new(is_void),
             writer: Mutex::default(),
+            lease: None,
             shown,
         }
+    }
+
+    /// Keeps descriptors for as long as the files are open.
+    pub(crate) fn keep(&mut self, lease: Lease) {
+        self.lease = Some(lease);
     }
 
     /// Bytes that the whole file takes, but for what it shares with another.

@@ -53,7 +53,7 @@ pub(crate) enum Input {
     /// The thread of a tree says something.
     Tree { transfer: TransferId, said: TreeSaid },
     /// A daemon can receive the tree that its peer puts, or may not.
-    TreeReady { transfer: TransferId, result: Result<ReceiverRun, FileError> },
+    TreeReady { transfer: TransferId, result: Result<TreeRun, FileError> },
     /// A tree's sender has opened a file for a transfer of its own, or could not.
     AloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
     /// What the peer asked is done, or could not be; it may be the last of the changes under way.
@@ -148,6 +148,13 @@ impl GetInto {
             _ => None,
         }
     }
+}
+
+/// A tree that a daemon is ready for.
+#[derive(Debug)]
+pub(crate) enum TreeRun {
+    Sender(SenderRun),
+    Receiver(ReceiverRun),
 }
 
 /// Where the entries of a tree are told that become transfers of their own, with their sizes.

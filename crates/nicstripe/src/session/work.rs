@@ -8,13 +8,13 @@ use nicstripe_proto::{
 };
 use tokio::sync::mpsc;
 
-use super::{Command, Input, kept::Kept, live::Live};
+use super::{Command, Input, SessionHandle, kept::Kept, live::Live};
 use crate::{
     daemon::Service,
     error::Error,
     file::{
-        self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, ReadOptions, Source, TargetRequest, WriteError, make_parents,
-        open_parent,
+        self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, OF_SOURCE, ReadOptions, Source, TargetRequest, WriteError,
+        make_parents, open_parent,
     },
     storage::Target,
     tree::TreeReport,
@@ -248,13 +248,13 @@ impl Works {
         None
     }
 
-    /// Hashes zeros that are not sent.
+    /// Hashes zeros that are not sent. A peer's word is enough to make terabytes of them, so whatever is known to be data goes before.
     pub(super) fn hash_zeros(&self, transfer: TransferId, grid: Grid, zeros: Zeros) {
-        self.run(move || {
+        self.pool.run_in_background(self.reporting(move || {
             let result = zeros_subtree(grid, zeros);
             let result = result.map_err(|error| FileError::new("hash the holes of", transfer.0, std::io::Error::other(error)));
             WorkDone::ZerosHashed { transfer, result }
-        });
+        }));
     }
 
     /// Makes the holes that the sender told.
@@ -348,13 +348,26 @@ impl Works {
     }
 
     /// Opens a source beneath a daemon's root, for the peer.
-    pub(super) fn open_served(&self, service: Arc<Service>, transfer: TransferId, name: Name, options: ReadOptions) {
-        self.run(move || {
-            let result = service.open_source(&name, options).map(|source| {
+    pub(super) fn open_served(
+        &self,
+        service: Arc<Service>,
+        session: SessionHandle,
+        transfer: TransferId,
+        name: Name,
+        options: ReadOptions,
+    ) {
+        let pool = self.pool.clone();
+        tokio::spawn(async move {
+            let opened = async {
+                let lease = service.lease_files(OF_SOURCE, &session).await?;
+                let open = move || service.open_source(&name, options).map(|source| source.keep(lease));
+                pool.call(open).await.unwrap_or_else(|| Err(FileError::new("open", "a file", std::io::Error::other("a fault in this program"))))
+            };
+            let result = opened.await.map(|source| {
                 let offer = offer_of(transfer, &source);
                 (Arc::new(source), offer)
             });
-            WorkDone::SourceOpened { transfer, result }
+            let _ = session.inputs.send(Input::Work(WorkDone::SourceOpened { transfer, result })).await;
         });
     }
 
@@ -365,13 +378,18 @@ impl Works {
 
     /// Runs work that is not about an open file of this session.
     pub(super) fn run(&self, job: impl FnOnce() -> WorkDone + Send + 'static) {
+        self.pool.run(self.reporting(job));
+    }
+
+    /// The same job, which then tells its session what it did.
+    fn reporting(&self, job: impl FnOnce() -> WorkDone + Send + 'static) -> impl FnOnce() + Send + 'static {
         let done = self.done.clone();
         let fault = Fault::of(&done);
-        // Nobody listens any more when the session has ended: then what was done does not matter either.
-        self.pool.run(move || {
+        move || {
             let _fault = fault;
+            // Nobody listens any more when the session has ended: then what was done does not matter either.
             drop(done.blocking_send(Input::Work(job())));
-        });
+        }
     }
 }
 

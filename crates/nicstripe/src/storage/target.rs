@@ -15,7 +15,7 @@ use nicstripe_proto::{
 
 use super::{PartRequest, Storage, StoredPart, time_of};
 use crate::{
-    file::{self, Arrived, ChunkBuffer, FileError, WriteError, grid_of, umask},
+    file::{self, Arrived, ChunkBuffer, FileError, Lease, WriteError, grid_of, umask},
     trust::PublicKey,
 };
 
@@ -56,6 +56,8 @@ pub(crate) struct StoredTarget {
     poisoned: AtomicBool,
     /// Whether something of it is durable that another attempt can go on with.
     has_durable: AtomicBool,
+    /// Goes after the part.
+    lease: Option<Lease>,
 }
 
 /// What syncs may still do.
@@ -100,8 +102,18 @@ impl Target {
             syncs: Mutex::default(),
             poisoned: AtomicBool::new(false),
             has_durable: AtomicBool::new(!have.is_empty()),
+            lease: None,
         };
         Ok((Self::Stored(target), have))
+    }
+
+    /// Keeps descriptors for as long as it is open.
+    pub(crate) fn keep(mut self, lease: Lease) -> Self {
+        match &mut self {
+            Self::File(target) => target.keep(lease),
+            Self::Stored(target) => target.lease = Some(lease),
+        }
+        self
     }
 
     /// Its name as messages have it.

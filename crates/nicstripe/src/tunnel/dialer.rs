@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::Tunnel;
-use crate::{logged::logged, trust::DialTarget};
+use crate::{file::Descriptors, logged::logged, trust::DialTarget};
 
 /// Connects to the targets that a peer's line allows.
 #[derive(Debug)]
@@ -25,16 +25,21 @@ pub(crate) struct Dialer {
     /// One permit for each connection that is being made.
     attempts: Semaphore,
     records: Mutex<TokenBucket>,
+    /// One descriptor for each connection.
+    descriptors: Descriptors,
 }
 
 impl Dialer {
-    pub(crate) fn new(peer: String, allowed: Vec<DialTarget>) -> Self {
+    pub(crate) fn new(peer: String, allowed: Vec<DialTarget>, descriptors: Descriptors) -> Self {
         let records = Mutex::new(TokenBucket::new(MOST_RECORDS, RECORDS_PER_SECOND, Instant::now()));
-        Self { peer, allowed, attempts: Semaphore::new(MOST_ATTEMPTS), records }
+        Self { peer, allowed, attempts: Semaphore::new(MOST_ATTEMPTS), records, descriptors }
     }
 
     /// Connects a tunnel with its target, until one of them ends it.
     pub(crate) async fn serve(self: Arc<Self>, tunnel: Tunnel, target: String) {
+        let Some(_lease) = self.descriptors.try_lease(1) else {
+            return tunnel.refuse(TargetRefusal::TooMany, "this key has as many connections and open files there as it may at once");
+        };
         let connected = {
             let Ok(_permit) = self.attempts.try_acquire() else {
                 return tunnel.refuse(TargetRefusal::TooMany, "too many connections are being made at once");

@@ -24,15 +24,16 @@ use super::Driver;
 use crate::{
     daemon::Direction,
     error::Error,
-    file::{FileError, ReadOptions, Source, Target},
+    file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
     session::{
-        input::{Alone, GetInto, Input, PutFrom, TreeSaid},
+        input::{Alone, GetInto, Input, PutFrom, TreeRun, TreeSaid},
         kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, ToRead, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
         ports::{Owner, Port, Receiving},
         waiters::Waiter,
         work::{Access, Fault, LocalTarget, Outcome, WorkDone, offer_of},
     },
+    storage,
     tree::{
         TreeReport,
         port::{Backlog, EntryError, ReceiverInput, ReceiverRun, SenderInput, SenderRun},
@@ -201,20 +202,25 @@ impl Driver {
         self.account_mut(|account| account.asked(transfer, &get.name, Direction::Send, get.entry.is_some()));
         match (&self.config.access, get.entry) {
             (Access::Client, _) => self.refuse(transfer, "a client serves no files"),
-            (Access::Daemon(_), Some(entry)) => {
+            (Access::Daemon(service), Some(entry)) => {
+                let Some(TreeThread::Sender(sender, _)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
                 self.ends.entries.insert(transfer, entry);
-                let inputs = self.handle.inputs.clone();
-                self.open_entry_source(entry, move |result| {
-                    let result = result.map(|source| {
+                let (service, sender, session) = (service.clone(), sender.clone(), self.handle.clone());
+                tokio::spawn(async move {
+                    let opened = match service.lease_files(OF_SOURCE, &session).await {
+                        Ok(lease) => ask_for_source(&sender, entry.id).await.map(|source| source.keep(lease)),
+                        Err(error) => Err(error),
+                    };
+                    let result = opened.map(|source| {
                         let offer = offer_of(transfer, &source);
                         (Arc::new(source), offer)
                     });
-                    drop(inputs.blocking_send(Input::Work(WorkDone::SourceOpened { transfer, result })));
+                    let _ = session.inputs.send(Input::Work(WorkDone::SourceOpened { transfer, result })).await;
                 });
             }
             (Access::Daemon(service), None) => {
                 let options = ReadOptions { allow_changing: get.allow_changing, compress: get.compress, range: get.range };
-                self.works.open_served(service.clone(), transfer, get.name, options);
+                self.works.open_served(service.clone(), self.handle.clone(), transfer, get.name, options);
             }
         }
     }
@@ -279,10 +285,15 @@ impl Driver {
         // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
         tokio::spawn(async move {
             let opened = match service {
-                Some(service) => service.once_free(&session, attempt).await,
-                None => attempt().await,
+                Some(service) => async {
+                    let lease = service.lease_files(OF_TARGET, &session).await?;
+                    let (target, have) = service.once_free(&session, attempt).await?;
+                    Ok((storage::Target::from(target).keep(lease), have))
+                }
+                .await,
+                None => attempt().await.map(|(target, have)| (target.into(), have)),
             };
-            let result = opened.map(|(target, have)| (Arc::new(target.into()), have));
+            let result = opened.map(|(target, have)| (Arc::new(target), have));
             let _ = session.inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
         });
     }
@@ -296,21 +307,29 @@ impl Driver {
             Access::Client => self.refuse(transfer, "a client takes no files"),
             Access::Daemon(service) => {
                 let (service, inputs) = (service.clone(), self.handle.inputs.clone());
+                let session = self.handle.clone();
                 tokio::spawn(async move {
                     service.alone().await;
-                    let result = service.receive_tree(put);
+                    let result = service.receive_tree(put, &session).await.map(TreeRun::Receiver);
                     let _ = inputs.send(Input::TreeReady { transfer, result }).await;
                 });
             }
         }
     }
 
-    /// Daemon: nothing stands in the way of the tree that the peer wants to put here.
-    pub(super) fn on_tree_ready(&mut self, transfer: TransferId, result: Result<ReceiverRun, FileError>) {
+    /// Daemon: nothing stands in the way of the tree that the peer wants to put here, or to have.
+    pub(super) fn on_tree_ready(&mut self, transfer: TransferId, result: Result<TreeRun, FileError>) {
         match result {
             // Its peer may have given it up while it was waited for.
             Ok(_) if !self.session.is_under_way(transfer) => {}
-            Ok(run) => self.receive_tree(transfer, run, None),
+            Ok(TreeRun::Receiver(run)) => self.receive_tree(transfer, run, None),
+            Ok(TreeRun::Sender(run)) => {
+                self.ends.starting.insert(transfer, Start::Tree(run, None));
+                let (source, kind) = (SourceIdentity::default(), Some(OfferKind::Parcels));
+                let offer = Offer { transfer, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None };
+                let offered = self.session.offer(offer);
+                debug_assert!(offered.is_ok(), "{offered:?}");
+            }
             Err(error) => self.fail(transfer, error),
         }
     }
@@ -323,17 +342,13 @@ impl Driver {
         self.account_mut(|account| account.asked(transfer, names, Direction::Send, false));
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client serves no files"),
-            Access::Daemon(service) => match service.send_tree(get) {
-                Ok(run) => {
-                    self.ends.starting.insert(transfer, Start::Tree(run, None));
-                    let source = SourceIdentity::default();
-                    let kind = Some(OfferKind::Parcels);
-                    let offered =
-                        self.session.offer(Offer { transfer, source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0, kind, data: None });
-                    debug_assert!(offered.is_ok(), "{offered:?}");
-                }
-                Err(error) => self.fail(transfer, error),
-            },
+            Access::Daemon(service) => {
+                let (service, session) = (service.clone(), self.handle.clone());
+                tokio::spawn(async move {
+                    let result = service.send_tree(get, &session).await.map(TreeRun::Sender);
+                    let _ = session.inputs.send(Input::TreeReady { transfer, result }).await;
+                });
+            }
         }
     }
 
@@ -508,6 +523,15 @@ fn ask_for_target(
     let answer = Box::new(move |result| drop(reply.send(result)));
     // A thread that has ended drops the question, and with it the reply.
     let _ = receiver.send(ReceiverInput::OpenAlone { id, offer: Box::new(offer), options, answer });
+    async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
+}
+
+/// Asks a tree's thread for the source of an entry that is a transfer of its own.
+fn ask_for_source(sender: &threads::Sender<SenderInput>, id: EntryId) -> impl Future<Output = Result<Source, FileError>> + use<> {
+    let (reply, opened) = oneshot::channel();
+    let answer = Box::new(move |result| drop(reply.send(result)));
+    // A thread that has ended drops the question, and with it the reply.
+    let _ = sender.send(SenderInput::OpenAlone { id, answer });
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
 }
 

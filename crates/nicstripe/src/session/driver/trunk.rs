@@ -46,7 +46,7 @@ impl Driver {
         if self.trunk.is_some() {
             return [asked.up, asked.down].into_iter().for_each(|transfer| self.refuse(transfer, "there is a trunk already"));
         }
-        let trunk = Trunk::of_daemon(Arc::new(Dialer::new(self.config.host.clone(), service.dial_targets().to_vec())));
+        let trunk = Trunk::of_daemon(Arc::new(Dialer::new(self.config.host.clone(), service.dial_targets().to_vec(), service.files())));
         self.trunk = Some(TrunkEnds { transfers: [asked.up, asked.down], trunk: trunk.clone() });
         self.await_trunk(Some(asked.down), None, &trunk);
         self.receive_trunk(asked.up, trunk);

@@ -1,0 +1,199 @@
+//! File descriptors that the files of a daemon's peers may have, in fair shares.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::timeout};
+
+use super::pool::Owner;
+
+/// Descriptors of a file that is sent.
+pub(crate) const OF_SOURCE: usize = 1;
+
+/// Descriptors of a file that is received: its directory, the data twice (through the page cache and past it), the journal, what it replaces.
+pub(crate) const OF_TARGET: usize = 5;
+
+/// Descriptors of a tree, as most have them. One made to have many keeps some 250 directories and small files open: as many trees as one key
+/// can have then still fit in what nobody is given here.
+pub(crate) const OF_TREE: usize = 48;
+
+/// Longest wait for descriptors: files that have been open for so long may never be closed.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Least that is shared out is for so many at once, however few there are.
+const MOST_PART: usize = 4;
+
+/// File descriptors shared between owners, each a peer's key.
+///
+/// An owner never takes more than it leaves free, so that any number of owners finds some: the first may have half, the second half of
+/// the rest. What is not free yet is waited for; of those who wait, whoever has least comes first.
+#[derive(Debug, Clone)]
+pub(crate) struct Descriptors {
+    state: Arc<Mutex<State>>,
+    owner: Owner,
+}
+
+#[derive(Debug)]
+struct State {
+    all: usize,
+    free: usize,
+    owners: BTreeMap<Owner, Share>,
+}
+
+#[derive(Debug, Default)]
+struct Share {
+    held: usize,
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    count: usize,
+    granted: oneshot::Sender<Lease>,
+}
+
+/// Descriptors that an owner has until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    of: Descriptors,
+    count: usize,
+}
+
+impl Descriptors {
+    /// Shares out so many.
+    pub(crate) fn new(all: usize) -> Self {
+        let state = State { all, free: all, owners: BTreeMap::new() };
+        Self { state: Arc::new(Mutex::new(state)), owner: Owner::default() }
+    }
+
+    /// Returns the same descriptors for another owner.
+    pub(crate) fn of(&self, owner: Owner) -> Self {
+        Self { state: self.state.clone(), owner }
+    }
+
+    /// Waits for `count` descriptors, up to a minute; `None` where there were none in that time. Cancel safe.
+    pub(crate) async fn lease(&self, count: usize) -> Option<Lease> {
+        timeout(LONGEST_WAIT, self.ask(count)).await.ok()?.ok()
+    }
+
+    /// Returns `count` descriptors if they are free now.
+    pub(crate) fn try_lease(&self, count: usize) -> Option<Lease> {
+        self.ask(count).try_recv().ok()
+    }
+
+    fn ask(&self, count: usize) -> oneshot::Receiver<Lease> {
+        let (granted, lease) = oneshot::channel();
+        let mut state = self.lock();
+        // Few descriptors in all must not make anything impossible.
+        let count = count.min((state.all / MOST_PART).max(1));
+        state.owners.entry(self.owner).or_default().waiting.push_back(Waiting { count, granted });
+        drop(state);
+        self.grant();
+        lease
+    }
+
+    /// Gives free descriptors to those who wait.
+    fn grant(&self) {
+        while let Some((owner, Waiting { count, granted })) = self.lock().next() {
+            // One that nobody waits for any more comes back at once, when it is dropped here.
+            let _ = granted.send(Lease { of: self.of(owner), count });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes descriptors for whoever is next, if there are enough.
+    fn next(&mut self) -> Option<(Owner, Waiting)> {
+        for share in self.owners.values_mut() {
+            share.waiting.retain(|waiting| !waiting.granted.is_closed());
+        }
+        self.owners.retain(|_, share| share.held > 0 || !share.waiting.is_empty());
+        let free = self.free;
+        let within_its_share = |share: &Share, count: usize| share.held == 0 || share.held + 2 * count <= free;
+        let asking = self.owners.iter_mut().filter_map(|(owner, share)| Some((share.waiting.front()?.count, owner, share)));
+        let (count, owner, share) = asking.filter(|(count, _, share)| within_its_share(share, *count)).min_by_key(|(_, _, share)| share.held)?;
+        if count > free {
+            return None;
+        }
+        let waiting = share.waiting.pop_front()?;
+        share.held += count;
+        self.free -= count;
+        Some((*owner, waiting))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut state = self.of.lock();
+        state.free += self.count;
+        if let Some(share) = state.owners.get_mut(&self.of.owner) {
+            share.held -= self.count;
+        }
+        drop(state);
+        self.of.grant();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Owner = [1; 32];
+    const B: Owner = [2; 32];
+
+    fn all(descriptors: &Descriptors) -> Vec<Lease> {
+        std::iter::from_fn(|| descriptors.try_lease(1)).collect()
+    }
+
+    #[test]
+    fn the_first_owner_has_half_and_the_next_half_of_the_rest() {
+        let descriptors = Descriptors::new(2048);
+        let held: Vec<Vec<Lease>> = (0..8).map(|owner| all(&descriptors.of([owner; 32]))).collect();
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [1024, 512, 256, 128, 64, 32, 16, 8]);
+        drop(held);
+        assert_eq!(descriptors.lock().free, 2048);
+        assert!(descriptors.try_lease(OF_TARGET).is_some() && descriptors.lock().owners.len() <= 1);
+    }
+
+    #[test]
+    fn whoever_has_none_gets_some_as_long_as_there_are_any() {
+        let descriptors = Descriptors::new(16);
+        let (a, b) = (descriptors.of(A), descriptors.of(B));
+        let tree = a.try_lease(1000).expect("no more than a part of what there is");
+        assert_eq!(tree.count, 4);
+        let _another = a.try_lease(4).unwrap();
+        assert!(a.try_lease(1).is_none() && b.try_lease(4).is_some());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_free_is_waited_for_and_the_poorest_comes_first() {
+        let descriptors = Descriptors::new(8);
+        let (a, b) = (descriptors.of(A), descriptors.of(B));
+        let (mut of_a, of_b) = (all(&a), [b.try_lease(1), descriptors.of([3; 32]).try_lease(1)]);
+        assert_eq!((of_a.len(), descriptors.lock().free), (4, 2));
+        let another = |of: &Descriptors| {
+            let of = of.clone();
+            tokio::spawn(async move { of.lease(1).await })
+        };
+        let (mut for_a, for_b) = (another(&a), another(&b));
+        while [A, B].iter().any(|owner| descriptors.lock().owners[owner].waiting.is_empty()) {
+            tokio::task::yield_now().await;
+        }
+        of_a.truncate(3);
+        let for_b = for_b.await.unwrap().expect("B has less");
+        assert!(timeout(Duration::from_millis(50), &mut for_a).await.is_err());
+        drop((of_b, for_b));
+        assert!(for_a.await.unwrap().is_some());
+        // One that gave up waiting takes nothing.
+        drop(b.ask(2));
+        drop(of_a);
+        assert_eq!(descriptors.lock().free, 8);
+    }
+}

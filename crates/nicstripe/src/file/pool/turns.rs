@@ -1,0 +1,179 @@
+//! Whose job is next.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+/// Whose work a job is: a peer's key, or zeros for our own.
+pub(crate) type Owner = [u8; 32];
+
+/// What a running job counts for until its time is known.
+const ADVANCE: Duration = Duration::from_millis(1);
+
+/// Jobs of several owners, which all get the same time (start-time fair queueing, Goyal et al. 1996).
+///
+/// An owner that had no jobs for a while begins level with the others: it neither owes nor has saved up time.
+#[derive(Debug)]
+pub(super) struct Turns<T> {
+    owners: BTreeMap<Owner, Jobs<T>>,
+    /// Jobs of one owner that may run at once.
+    most_each: usize,
+    /// Time that the owner served last had had.
+    clock: Duration,
+}
+
+#[derive(Debug)]
+struct Jobs<T> {
+    waiting: VecDeque<T>,
+    running: usize,
+    had: Duration,
+}
+
+impl<T> Turns<T> {
+    pub(super) fn new(most_each: usize) -> Self {
+        Self { owners: BTreeMap::new(), most_each, clock: Duration::ZERO }
+    }
+
+    /// Queues a job behind those of its owner; returns whether the owner may have another one run.
+    pub(super) fn push(&mut self, owner: Owner, job: T) -> bool {
+        let (clock, most) = (self.clock, self.most_each);
+        let jobs = self.owners.entry(owner).or_insert_with(|| Jobs { waiting: VecDeque::new(), running: 0, had: clock });
+        if jobs.is_idle() {
+            jobs.had = jobs.had.max(clock);
+        }
+        jobs.waiting.push_back(job);
+        jobs.running < most
+    }
+
+    /// Takes the next job of the owner that had least time; call [`Turns::finish`] when it is done.
+    pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
+        let most = self.most_each;
+        let ready = self.owners.iter_mut().filter(|(_, jobs)| jobs.may_run(most));
+        let (owner, jobs) = ready.min_by_key(|(_, jobs)| jobs.had + ADVANCE * jobs.running as u32)?;
+        let job = jobs.waiting.pop_front()?;
+        jobs.running += 1;
+        self.clock = self.clock.max(jobs.had);
+        Some((*owner, job))
+    }
+
+    /// Whether there is a job to take.
+    pub(super) fn may_pop(&self) -> bool {
+        self.owners.values().any(|jobs| jobs.may_run(self.most_each))
+    }
+
+    /// A job of this owner took so long.
+    pub(super) fn finish(&mut self, owner: Owner, took: Duration) {
+        if let Some(jobs) = self.owners.get_mut(&owner) {
+            jobs.running -= 1;
+            jobs.had += took;
+        }
+        if self.owners.values().all(Jobs::is_idle) {
+            // Nobody waited for it: nothing is owed.
+            self.owners.clear();
+            self.clock = Duration::ZERO;
+        }
+        let clock = self.clock;
+        self.owners.retain(|_, jobs| !jobs.is_idle() || jobs.had > clock);
+    }
+
+    /// Jobs that wait.
+    pub(super) fn len(&self) -> usize {
+        self.owners.values().map(|jobs| jobs.waiting.len()).sum()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.owners.values().all(|jobs| jobs.waiting.is_empty())
+    }
+}
+
+impl<T> Jobs<T> {
+    fn is_idle(&self) -> bool {
+        self.running == 0 && self.waiting.is_empty()
+    }
+
+    fn may_run(&self, most: usize) -> bool {
+        self.running < most && !self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const A: Owner = [1; 32];
+    const B: Owner = [2; 32];
+
+    /// Runs jobs, each as long as it says, one after the other for so long; returns how much time each owner had.
+    fn run(turns: &mut Turns<Duration>, until: Duration) -> BTreeMap<Owner, Duration> {
+        let (mut now, mut had) = (Duration::ZERO, BTreeMap::new());
+        while now < until {
+            let Some((owner, took)) = turns.pop() else { break };
+            turns.finish(owner, took);
+            *had.entry(owner).or_default() += took;
+            now += took;
+        }
+        had
+    }
+
+    #[test]
+    fn owners_get_the_same_time_however_many_and_long_their_jobs_are() {
+        let mut turns = Turns::new(2);
+        (0..10_000).for_each(|_| _ = turns.push(A, MS));
+        (0..100).for_each(|_| _ = turns.push(B, 20 * MS));
+        let had = run(&mut turns, 1000 * MS);
+        assert!(had[&A] >= 480 * MS && had[&B] >= 480 * MS, "{had:?}");
+    }
+
+    #[test]
+    fn whoever_comes_later_waits_for_one_job_and_not_for_all_that_were_queued() {
+        let mut turns = Turns::new(2);
+        (0..10_000).for_each(|_| _ = turns.push(A, MS));
+        run(&mut turns, 500 * MS);
+        turns.push(B, MS);
+        let had = run(&mut turns, 3 * MS);
+        assert_eq!(had.get(&B), Some(&MS));
+    }
+
+    #[test]
+    fn time_is_not_saved_up_and_debts_are_not_forgotten_by_pausing() {
+        let mut turns = Turns::new(2);
+        (0..1500).for_each(|_| _ = turns.push(A, MS));
+        run(&mut turns, 500 * MS);
+        // B was idle while A worked: it has no 500 ms in advance.
+        (0..1000).for_each(|_| _ = turns.push(B, MS));
+        let had = run(&mut turns, 100 * MS);
+        assert!(had[&A] >= 45 * MS && had[&B] >= 45 * MS, "{had:?}");
+        // A had a job of half a second, and none behind it: B has its time before A's next.
+        let mut turns = Turns::new(2);
+        turns.push(A, 500 * MS);
+        (0..1000).for_each(|_| _ = turns.push(B, MS));
+        run(&mut turns, 501 * MS);
+        turns.push(A, MS);
+        let had = run(&mut turns, 400 * MS);
+        assert_eq!(had.get(&A), None);
+    }
+
+    #[test]
+    fn an_owner_has_no_more_than_its_share_of_the_threads() {
+        let mut turns = Turns::new(2);
+        (0..5).for_each(|_| _ = turns.push(A, MS));
+        assert!(turns.pop().is_some() && turns.pop().is_some());
+        assert!(turns.pop().is_none() && !turns.may_pop() && !turns.is_empty());
+        assert!(!turns.push(A, MS) && turns.push(B, MS));
+        assert_eq!(turns.pop().map(|(owner, _)| owner), Some(B));
+        turns.finish(A, MS);
+        assert!(turns.may_pop());
+    }
+
+    #[test]
+    fn owners_without_work_are_forgotten_once_they_owe_nothing() {
+        let mut turns = Turns::new(2);
+        for owner in 0..100 {
+            turns.push([owner; 32], MS);
+            run(&mut turns, MS);
+        }
+        assert!(turns.owners.len() <= 2, "{}", turns.owners.len());
+    }
+}
