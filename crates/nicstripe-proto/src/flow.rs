@@ -45,10 +45,10 @@ impl Flow {
         Self { held: self.held, ..Self::default() }
     }
 
-    /// Whether one more chunk may be handed out, for a path of `rate`.
-    pub(crate) fn may_hand_out(&self, rate: Option<BitRate>, chunk_bytes: u64) -> bool {
+    /// Whether one more chunk may be handed out, for a path of `rate` that may have `window` chunks in memory.
+    pub(crate) fn may_hand_out(&self, rate: Option<BitRate>, chunk_bytes: u64, window: u64) -> bool {
         let (fewest, most) = AHEAD_BOUNDS;
-        let ahead = rate.map_or(FIRST_AHEAD, |rate| (rate.bytes_in(AHEAD) / chunk_bytes.max(1)).clamp(fewest, most));
+        let ahead = rate.map_or(FIRST_AHEAD, |rate| (rate.bytes_in(AHEAD) / chunk_bytes.max(1)).clamp(fewest, most)).min(window);
         let reading = self.reading.len() as u64;
         reading + self.unflushed < ahead && self.sent + reading < self.credit
     }
@@ -120,6 +120,12 @@ impl Flow {
         self.held
     }
 
+    /// Chunks that take memory, or may at any moment: those that arrived and are held, those that the peer may send, those that are on
+    /// their way to the socket.
+    pub(crate) fn committed(&self) -> u64 {
+        self.held + self.granted.saturating_sub(self.arrived) + self.reading.len() as u64 + self.unflushed
+    }
+
     /// The credit to announce: what of `window` frames is not held, where a quarter of the window is gained by saying so.
     pub(crate) fn credit_due(&self, window: u64) -> Option<u64> {
         let fresh = self.arrived + window.saturating_sub(self.held);
@@ -142,11 +148,11 @@ mod tests {
     #[test]
     fn nothing_is_sent_without_credit() {
         let mut flow = Flow::default();
-        assert!(!flow.may_hand_out(None, CHUNK));
+        assert!(!flow.may_hand_out(None, CHUNK, 32));
         flow.on_credit(1);
-        assert!(flow.may_hand_out(None, CHUNK));
+        assert!(flow.may_hand_out(None, CHUNK, 32));
         flow.on_handed_out(T, ChunkId(0));
-        assert!(!flow.may_hand_out(None, CHUNK));
+        assert!(!flow.may_hand_out(None, CHUNK, 32));
     }
 
     #[test]
@@ -155,7 +161,7 @@ mod tests {
         flow.on_credit(1);
         flow.on_handed_out(T, ChunkId(0));
         assert!(flow.on_read(T, ChunkId(0)));
-        assert!(flow.may_hand_out(None, CHUNK));
+        assert!(flow.may_hand_out(None, CHUNK, 32));
     }
 
     #[test]
@@ -167,7 +173,7 @@ mod tests {
         flow.on_credit(1);
         flow.on_handed_out(T, ChunkId(1));
         assert!(!flow.on_read(T, ChunkId(0)));
-        assert!(!flow.may_hand_out(None, CHUNK));
+        assert!(!flow.may_hand_out(None, CHUNK, 32));
     }
 
     #[test]
@@ -177,7 +183,7 @@ mod tests {
             flow.on_credit(100);
             let rate = rate.map(BitRate::from_mbit);
             let handed = (0..100).take_while(|chunk| {
-                let may = flow.may_hand_out(rate, CHUNK);
+                let may = flow.may_hand_out(rate, CHUNK, 32);
                 flow.on_handed_out(T, ChunkId(*chunk));
                 may
             });
@@ -198,6 +204,32 @@ mod tests {
         assert_eq!(flow.credit_due(32), None);
         flow.on_released();
         assert_eq!(flow.credit_due(32), Some(40));
+    }
+
+    #[test]
+    fn a_window_that_shrinks_takes_no_credit_back_and_grants_none_until_it_fits() {
+        let mut flow = Flow::default();
+        flow.on_granted(32);
+        assert_eq!((flow.credit_due(4), flow.committed()), (None, 32));
+        (0..28).for_each(|_| assert!(flow.on_arrived()));
+        assert_eq!((flow.credit_due(4), flow.committed()), (None, 4));
+        flow.on_arrived();
+        assert_eq!(flow.credit_due(4), Some(33));
+        flow.on_granted(33);
+        assert_eq!(flow.committed(), 4);
+        // One chunk at a time, if there is no more.
+        (0..4).for_each(|_| _ = flow.on_arrived());
+        assert_eq!(flow.credit_due(1), Some(34));
+    }
+
+    #[test]
+    fn a_small_window_holds_back_what_is_read_ahead() {
+        let mut flow = Flow::default();
+        flow.on_credit(32);
+        assert!(flow.may_hand_out(None, CHUNK, 1));
+        flow.on_handed_out(T, ChunkId(0));
+        assert!(!flow.may_hand_out(None, CHUNK, 1) && flow.may_hand_out(None, CHUNK, 2));
+        assert_eq!(flow.committed(), 1);
     }
 
     #[test]

@@ -55,7 +55,7 @@ use crate::{
     file::{BufferPool, Descriptors, FileError, IoPool, Root},
     here,
     path_routes::RouteKeeper,
-    session::{Command, SessionHandle},
+    session::{ChunkShares, Command, SessionHandle},
     storage::{Served, Storage, Stored},
     tls::{KeyFilter, ServerTls},
     trust::{self, Identity, Peers, PublicKey},
@@ -371,6 +371,7 @@ impl DaemonBuilder {
             files: Descriptors::new(limits::for_files(self.descriptors)),
             trees: Descriptors::new(limits::for_files(self.descriptors)),
             buffers: BufferPool::default(),
+            chunks: ChunkShares::default(),
             sessions: Mutex::default(),
             gate: Arc::new(Gate::new(&limits)),
             refusals: Arc::new(Refusals::new(limits.refusals_logged)),
@@ -498,6 +499,8 @@ pub(crate) struct Shared {
     /// For the directories of trees.
     trees: Descriptors,
     buffers: BufferPool,
+    /// Memory that the sessions share.
+    chunks: ChunkShares,
     sessions: Mutex<HashMap<SessionId, Entry>>,
     /// Connections that have not proved yet who they are.
     gate: Arc<Gate>,

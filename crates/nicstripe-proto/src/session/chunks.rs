@@ -217,7 +217,7 @@ impl Session {
         let path = self.paths.get(&id).filter(|path| path.state() == PathState::Open && self.may_carry_data(id, now))?;
         let rate = path.rate.rate();
         let chunk_bytes = self.transfers.values().filter_map(Transfer::sender).map(|sender| sender.grid().chunk_size.bytes()).max()?;
-        if !path.flow.may_hand_out(rate, chunk_bytes) {
+        if !path.flow.may_hand_out(rate, chunk_bytes, self.window()) {
             return None;
         }
         let open = self.paths.values().filter(|path| path.state() == PathState::Open).count() as u64;
@@ -264,7 +264,7 @@ impl Session {
         };
         let can_take = |id: PathId, path: &Path| {
             let is_paced = path.pace.as_ref().is_some_and(|pace| pace.wait(now).is_some());
-            let has_room = path.flow.may_hand_out(path.rate.rate(), chunk_bytes);
+            let has_room = path.flow.may_hand_out(path.rate.rate(), chunk_bytes, self.window());
             path.state() == PathState::Open && has_room && !is_paced && self.may_carry_data(id, now)
         };
         let Some(own) = self.paths.get(&id).map(|path| arrival(id, path)) else { return false };

@@ -213,6 +213,8 @@ pub struct Session {
     reminded: Instant,
     bench: Bench,
     asks: Asks,
+    /// Chunks that may be in memory, on all paths together.
+    chunk_budget: u64,
 }
 
 impl Session {
@@ -239,6 +241,7 @@ impl Session {
             reminded: now,
             bench: Bench::default(),
             asks: Asks::default(),
+            chunk_budget: u64::MAX,
         }
     }
 
@@ -408,16 +411,47 @@ impl Session {
             return Some(Frame::Control { seq: due.seq, body: due.body });
         }
         let now_us = self.micros(now);
-        let may_carry_data = self.may_carry_data(id, now);
+        let (may_carry_data, window) = (self.may_carry_data(id, now), self.window_to_grant());
         let path = self.paths.get_mut(&id)?;
         if let Some((transfer, ranges)) = poll_acks(&mut self.transfers, id, now) {
             return Some(Frame::Ack { transfer, ranges });
         }
-        if may_carry_data && let Some(frames) = path.flow.credit_due(self.config.credit_window) {
+        if may_carry_data && let Some(frames) = path.flow.credit_due(window) {
             path.flow.on_granted(frames);
             return Some(Frame::Credit { frames });
         }
         path.heartbeat_is_due(now).then(|| Frame::Heartbeat { sent_us: now_us, echo_us: path.take_echo().unwrap_or(0) })
+    }
+
+    /// Chunks that each path may have in memory: its share of what the session may have, and one at least, so that none stands still.
+    fn window(&self) -> u64 {
+        let sharing = self.paths.values().filter(|path| path.state().is_connected() && path.carries_data).count() as u64;
+        (self.chunk_budget / sharing.max(1)).clamp(1, self.config.credit_window.max(1))
+    }
+
+    /// The same, of what the peer may send: of a limited budget nothing is kept for data that do not come.
+    fn window_to_grant(&self) -> u64 {
+        let receives = self.transfers.values().any(|transfer| transfer.receiver().is_some());
+        if receives || self.chunk_budget == u64::MAX { self.window() } else { 1 }
+    }
+
+    /// Changes how many chunks the session may have in memory, in each direction, on all paths together; one a path
+    /// at least.
+    ///
+    /// What it has beyond that stays, and what the peer was permitted to send it may send: no more is read or permitted until it fits.
+    pub fn set_chunk_budget(&mut self, chunks: u64) {
+        self.chunk_budget = chunks;
+    }
+
+    /// Chunks that take memory, or may at any moment as the peer was permitted to send them.
+    pub fn committed_chunks(&self) -> u64 {
+        let of_path = |path: &Path| if path.state().is_connected() { path.flow.committed() } else { path.held_chunks() };
+        self.paths.values().map(of_path).sum()
+    }
+
+    /// Whether any transfer is under way.
+    pub fn is_busy(&self) -> bool {
+        self.transfers.keys().any(|transfer| self.is_under_way(*transfer))
     }
 
     /// Whether no other path would deliver a control message sooner: behind two chunks on a link of 10 Mbit/s it is 0.4 s late.

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod asks;
+mod budgets;
 mod cancels;
 mod clock;
 mod delta;

@@ -52,6 +52,7 @@ impl Inner {
             session,
             pool: self.pool.clone(),
             buffers: self.buffers.clone(),
+            share: None,
             connector: Some(connector),
             planner: Some(planner),
             audience: audience.clone(),

@@ -159,6 +159,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         },
         pool: shared.pool.of(*key.as_bytes()),
         buffers: shared.buffers.clone(),
+        share: Some(shared.chunks.join(*key.as_bytes())),
         connector: None,
         planner: None,
         audience: Audience::default(),

@@ -28,6 +28,7 @@ use self::{account::Account, asks::Asks, bench::Bench, ends::Ends, trunk::TrunkE
 use super::{
     audience::Audience,
     input::{Command, Input, LinkNews, SessionHandle},
+    shares::ChunkShare,
     slot::Slot,
     waiters::Waiters,
     work::{Access, Works},
@@ -49,6 +50,8 @@ pub(crate) struct DriverConfig {
     pub(crate) session: SessionConfig,
     pub(crate) pool: IoPool,
     pub(crate) buffers: BufferPool,
+    /// Daemon: its share of the memory for chunks.
+    pub(crate) share: Option<ChunkShare>,
     /// Client: makes connections.
     pub(crate) connector: Option<Arc<Connector>>,
     /// Client: who plans the paths.
@@ -257,6 +260,7 @@ impl Driver {
 
     /// Does what the machine wants, then gives each connection what it may send.
     fn pump(&mut self, now: Instant) {
+        self.tend_share();
         loop {
             self.do_wanted(now);
             self.hash_ahead();
@@ -267,7 +271,15 @@ impl Driver {
                 break;
             }
         }
+        self.tend_share();
         self.handle.connected.store(self.session.is_connected(), Ordering::Release);
+    }
+
+    /// Tells how much memory the session takes, and goes by what it may take.
+    fn tend_share(&mut self) {
+        if let Some(share) = &mut self.config.share {
+            self.session.set_chunk_budget(share.update(self.session.committed_chunks(), self.session.is_busy()));
+        }
     }
 
     fn hash_ahead(&mut self) {
@@ -516,6 +528,7 @@ mod tests {
             session: SessionConfig::default(),
             pool: IoPool::start().unwrap(),
             buffers: BufferPool::default(),
+            share: None,
             connector: None,
             planner: None,
             audience: Audience::default(),

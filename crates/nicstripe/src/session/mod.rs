@@ -11,6 +11,7 @@ mod input;
 mod kept;
 mod live;
 mod ports;
+mod shares;
 mod slot;
 mod tally;
 mod waiters;
@@ -22,6 +23,7 @@ pub(crate) use self::{
     input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
     kept::ToRead,
     live::Giver,
+    shares::ChunkShares,
     slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},
     waiters::{SharedProgress, Waiter},

@@ -1,0 +1,174 @@
+//! Memory for chunks, which the sessions of a daemon share.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::file::Owner;
+
+/// Chunks of all sessions together: 64 MiB. One key alone has half, which is what a session over four links uses.
+const MOST_CHUNKS: u64 = 256;
+
+/// Chunks that the sessions of a daemon may have in memory, in fair shares.
+///
+/// A key never has more than it leaves to others, so that one that comes later finds something at once: the first may have half, the second
+/// half of the rest. As all of them are asked again whenever a chunk is done, keys that are busy end up with the same. Within a key, busy
+/// sessions have the same. What a session has beyond its share stays with it until it is done.
+#[derive(Debug, Clone)]
+pub(crate) struct ChunkShares(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    all: u64,
+    committed: u64,
+    keys: BTreeMap<Owner, Key>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Key {
+    sessions: u64,
+    busy: u64,
+    committed: u64,
+}
+
+/// One session's share.
+#[derive(Debug)]
+pub(crate) struct ChunkShare {
+    of: ChunkShares,
+    owner: Owner,
+    committed: u64,
+    is_busy: bool,
+}
+
+impl Default for ChunkShares {
+    fn default() -> Self {
+        Self::new(MOST_CHUNKS)
+    }
+}
+
+impl ChunkShares {
+    fn new(all: u64) -> Self {
+        Self(Arc::new(Mutex::new(State { all, committed: 0, keys: BTreeMap::new() })))
+    }
+
+    /// Returns the share of a new session of this key.
+    pub(crate) fn join(&self, owner: Owner) -> ChunkShare {
+        self.lock().keys.entry(owner).or_default().sessions += 1;
+        ChunkShare { of: self.clone(), owner, committed: 0, is_busy: false }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChunkShare {
+    /// Tells how many chunks the session has, and whether it moves anything. Returns how many it may have; one that is idle gets nothing,
+    /// which [`nicstripe_proto::Session`] takes for one chunk a path.
+    pub(crate) fn update(&mut self, committed: u64, is_busy: bool) -> u64 {
+        let mut state = self.of.lock();
+        let State { all, committed: total, keys } = &mut *state;
+        let Some(key) = keys.get_mut(&self.owner) else { return 0 };
+        *total = *total - self.committed + committed;
+        key.committed = key.committed - self.committed + committed;
+        key.busy = key.busy - u64::from(self.is_busy) + u64::from(is_busy);
+        let most_of_key = all.saturating_sub(*total - key.committed) / 2;
+        let fair = most_of_key / key.busy.max(1);
+        let more = (all.saturating_sub(*total) / 2).min(most_of_key.saturating_sub(key.committed));
+        drop(state);
+        (self.committed, self.is_busy) = (committed, is_busy);
+        if is_busy { fair.min(committed + more) } else { 0 }
+    }
+}
+
+impl Drop for ChunkShare {
+    fn drop(&mut self) {
+        self.update(0, false);
+        let mut state = self.of.lock();
+        if let Some(key) = state.keys.get_mut(&self.owner) {
+            key.sessions -= 1;
+        }
+        state.keys.retain(|_, key| key.sessions > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session that takes whatever it may have, up to what its links carry.
+    struct Busy {
+        share: ChunkShare,
+        has: u64,
+        wants: u64,
+    }
+
+    impl Busy {
+        fn new(shares: &ChunkShares, owner: u8, wants: u64) -> Self {
+            Self { share: shares.join([owner; 32]), has: 0, wants }
+        }
+
+        /// So many chunks are done, and others may come.
+        fn turn(&mut self, done: u64) {
+            self.has -= done.min(self.has);
+            let budget = self.share.update(self.has, true);
+            self.has = self.has.max(budget.min(self.wants));
+            self.share.update(self.has, true);
+        }
+    }
+
+    fn settle(sessions: &mut [Busy]) {
+        for round in 0..200 {
+            sessions.iter_mut().enumerate().for_each(|(index, session)| session.turn((index as u64 + round) % 5));
+        }
+    }
+
+    #[test]
+    fn one_session_over_four_links_has_all_their_credit() {
+        let shares = ChunkShares::default();
+        let mut alone = [Busy::new(&shares, 1, 4 * 32)];
+        alone[0].turn(0);
+        assert_eq!(alone[0].has, 128);
+        // Also beside others that do nothing.
+        let mut idle: Vec<ChunkShare> = (2..60).map(|owner| shares.join([owner; 32])).collect();
+        assert!(idle.iter_mut().all(|idle| idle.update(1, false) == 0));
+        settle(&mut alone);
+        assert!(alone[0].has >= 96, "{}", alone[0].has);
+    }
+
+    #[test]
+    fn busy_keys_end_up_with_the_same_whenever_they_came_and_however_many_sessions_they_have() {
+        let shares = ChunkShares::default();
+        let mut sessions: Vec<Busy> = (0..9).map(|_| Busy::new(&shares, 1, 128)).collect();
+        settle(&mut sessions);
+        sessions.push(Busy::new(&shares, 2, 128));
+        settle(&mut sessions);
+        let (of_one, of_two) = (sessions[..9].iter().map(|session| session.has).sum::<u64>(), sessions[9].has);
+        assert!((60..=90).contains(&of_one) && (75..=95).contains(&of_two), "{of_one} and {of_two}");
+    }
+
+    #[test]
+    fn whoever_keeps_all_it_gets_leaves_half_to_others() {
+        let shares = ChunkShares::default();
+        let mut hoarders: Vec<Busy> = (0..30).map(|_| Busy::new(&shares, 1, 2048)).collect();
+        (0..20).for_each(|_| hoarders.iter_mut().for_each(|hoarder| hoarder.turn(0)));
+        let mut honest = Busy::new(&shares, 2, 128);
+        honest.turn(0);
+        assert!(honest.has >= 60, "{}", honest.has);
+    }
+
+    #[test]
+    fn two_hundred_sessions_have_no_more_than_there_is_and_give_all_back() {
+        let shares = ChunkShares::default();
+        let mut sessions: Vec<Busy> = (0..200).map(|index| Busy::new(&shares, index % 40, 32)).collect();
+        for _ in 0..3 {
+            settle(&mut sessions);
+            let all: u64 = sessions.iter().map(|session| session.has).sum();
+            assert!(all <= MOST_CHUNKS, "{all}");
+            assert_eq!(all, shares.lock().committed);
+        }
+        drop(sessions);
+        assert!(shares.lock().committed == 0 && shares.lock().keys.is_empty());
+    }
+}
