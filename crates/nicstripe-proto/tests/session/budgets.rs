@@ -24,7 +24,10 @@ fn run(seed: u64, direction: Direction, links: u64, budgets: &'static [u64]) {
         for (index, peer) in lab.peers.iter().enumerate() {
             let (has, budget) = (peer.session.committed_chunks(), now_set.borrow()[index]);
             // What an end that only sends lets its peer send is one chunk a path, beside its budget.
-            assert!(has <= before[index].max(budget.max(links).saturating_add(links)), "seed {seed} {direction:?}: {has} chunks of {budget}");
+            assert!(
+                has <= before[index].max(budget.max(links).saturating_add(links)),
+                "seed {seed} {direction:?}: {has} chunks of {budget}"
+            );
             before[index] = has;
         }
         lab.peers.iter().any(|peer| !peer.outcomes.contains_key(&lab.transfer))

@@ -118,7 +118,8 @@ impl State {
         let free = self.free;
         let within_its_share = |share: &Share, count: usize| share.held == 0 || share.held + 2 * count <= free;
         let asking = self.owners.iter_mut().filter_map(|(owner, share)| Some((share.waiting.front()?.count, owner, share)));
-        let (count, owner, share) = asking.filter(|(count, _, share)| within_its_share(share, *count)).min_by_key(|(_, _, share)| share.held)?;
+        let (count, owner, share) =
+            asking.filter(|(count, _, share)| within_its_share(share, *count)).min_by_key(|(_, _, share)| share.held)?;
         if count > free {
             return None;
         }

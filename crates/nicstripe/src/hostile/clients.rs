@@ -3,23 +3,15 @@
 use std::time::Duration;
 
 use nicstripe_proto::{
-    ChainingValue, ChunkId, ChunkRange, DataHeader, FailCode, Frame, Message, Offer, SourceIdentity, TransferId,
+    ChainingValue, ChunkId, ChunkRange, DataHeader, Frame, Message, Offer, SourceIdentity, TransferId,
     frame::{EchoHeader, HEADER_LEN, LoadHeader, MAX_PAYLOAD},
-    message::{Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, Fail, Get, GetTree, Put, PutOptions, RunNumber, RunOrder},
+    message::{Answer, AnswerKind, Ask, AskKind, BenchAdmitted, BenchBody, Complete, Get, GetTree, Put, PutOptions, RunNumber, RunOrder},
 };
 
 use super::{Stage, content, name, wire::Wire, within};
 use crate::{Digest, stream::StreamEnd, tls::TlsError};
 
-fn put_of(transfer: u32, file: &str, size: u64) -> Message {
-    let mut message = put(file, size, 18);
-    if let Message::Put(put) = &mut message {
-        put.offer.transfer = TransferId(transfer);
-    }
-    message
-}
-
-fn put(file: &str, size: u64, chunk_log2: u8) -> Message {
+pub(super) fn put(file: &str, size: u64, chunk_log2: u8) -> Message {
     let source = SourceIdentity { size, ..SourceIdentity::default() };
     let offer = Offer { transfer: TransferId(1), source, chunk_log2, mode: 0o644, kind: None, data: None };
     Message::Put(Put { name: name(file), offer, options: PutOptions::default(), into: None, entry: None })
@@ -247,44 +239,6 @@ async fn more_requests_than_a_session_may_have_end_it_and_its_files_are_let_go()
         }
     };
     within(open).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_turn() {
-    const PUTS: u32 = 1000;
-    // Of which 256 are for files: half of them, 25 files, for the first key.
-    let stage = Stage::built(|builder| builder.descriptors(1024)).await;
-    let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
-    for transfer in 1..=PUTS {
-        evil.say(&put_of(transfer, &format!("f{transfer}"), 1000)).await.unwrap();
-    }
-    let mut begun = Vec::new();
-    while begun.len() < 25 {
-        if let Message::Accept(accept) = within(evil.message()).await.unwrap() {
-            begun.push(accept.transfer);
-        }
-    }
-    // Another key finds its own share, at once.
-    stage.still_serves("file").await;
-    let open = open_beneath(&stage.root.path().join("served"));
-    assert!(open <= 128, "{open} descriptors");
-    // What waited begins as others end.
-    let mut all = begun.len() as u32;
-    while all < PUTS {
-        if let Some(transfer) = begun.pop() {
-            let fail = Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: false };
-            evil.say(&Message::Fail(fail)).await.unwrap();
-        } else if let Message::Accept(accept) = within(evil.message()).await.unwrap() {
-            begun.push(accept.transfer);
-            all += 1;
-        }
-    }
-}
-
-/// How many descriptors of this process are of what is beneath that folder.
-fn open_beneath(folder: &std::path::Path) -> usize {
-    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    links.filter(|link| link.starts_with(folder) && link != folder).count()
 }
 
 /// How many descriptors of this process are of that file.

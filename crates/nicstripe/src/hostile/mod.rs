@@ -12,6 +12,7 @@ mod proxy;
 mod reach;
 mod rights;
 mod servers;
+mod shares;
 mod strangers;
 mod tunnels;
 mod wire;

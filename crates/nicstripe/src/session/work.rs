@@ -13,8 +13,8 @@ use crate::{
     daemon::Service,
     error::Error,
     file::{
-        self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, OF_SOURCE, ReadOptions, Source, TargetRequest, WriteError,
-        make_parents, open_parent,
+        self, Arrived, BufferPool, ChunkBuffer, FileError, IoPool, OF_SOURCE, ReadOptions, Source, TargetRequest, WriteError, make_parents,
+        open_parent,
     },
     storage::Target,
     tree::TreeReport,
@@ -361,7 +361,9 @@ impl Works {
             let opened = async {
                 let lease = service.lease_files(OF_SOURCE, &session).await?;
                 let open = move || service.open_source(&name, options).map(|source| source.keep(lease));
-                pool.call(open).await.unwrap_or_else(|| Err(FileError::new("open", "a file", std::io::Error::other("a fault in this program"))))
+                pool.call(open)
+                    .await
+                    .unwrap_or_else(|| Err(FileError::new("open", "a file", std::io::Error::other("a fault in this program"))))
             };
             let result = opened.await.map(|source| {
                 let offer = offer_of(transfer, &source);

@@ -285,12 +285,14 @@ impl Driver {
         // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
         tokio::spawn(async move {
             let opened = match service {
-                Some(service) => async {
-                    let lease = service.lease_files(OF_TARGET, &session).await?;
-                    let (target, have) = service.once_free(&session, attempt).await?;
-                    Ok((storage::Target::from(target).keep(lease), have))
+                Some(service) => {
+                    async {
+                        let lease = service.lease_files(OF_TARGET, &session).await?;
+                        let (target, have) = service.once_free(&session, attempt).await?;
+                        Ok((storage::Target::from(target).keep(lease), have))
+                    }
+                    .await
                 }
-                .await,
                 None => attempt().await.map(|(target, have)| (target.into(), have)),
             };
             let result = opened.map(|(target, have)| (Arc::new(target), have));

@@ -1,0 +1,92 @@
+//! A trusted client that takes all there is: others find their share.
+
+use nicstripe_proto::{FailCode, Frame, Message, TransferId, message::Fail};
+
+use super::{Stage, clients::put, wire::Wire, within};
+use crate::{stream::StreamEnd, trust::Identity};
+
+fn put_of(transfer: u32, file: &str, size: u64) -> Message {
+    let mut message = put(file, size, 18);
+    if let Message::Put(put) = &mut message {
+        put.offer.transfer = TransferId(transfer);
+    }
+    message
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_turn() {
+    const PUTS: u32 = 1000;
+    // Of which 256 are for files: half of them, 25 files, for the first key.
+    let stage = Stage::built(|builder| builder.descriptors(1024)).await;
+    let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
+    for transfer in 1..=PUTS {
+        evil.say(&put_of(transfer, &format!("f{transfer}"), 1000)).await.unwrap();
+    }
+    let mut begun = Vec::new();
+    while begun.len() < 25 {
+        if let Message::Accept(accept) = within(evil.message()).await.unwrap() {
+            begun.push(accept.transfer);
+        }
+    }
+    // Another key finds its own share, at once.
+    stage.still_serves("file").await;
+    let open = open_beneath(&stage.root.path().join("served"));
+    assert!(open <= 128, "{open} descriptors");
+    // What waited begins as others end.
+    let mut all = begun.len() as u32;
+    while all < PUTS {
+        if let Some(transfer) = begun.pop() {
+            let fail = Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: false };
+            evil.say(&Message::Fail(fail)).await.unwrap();
+        } else if let Message::Accept(accept) = within(evil.message()).await.unwrap() {
+            begun.push(accept.transfer);
+            all += 1;
+        }
+    }
+}
+
+/// How many descriptors of this process are of what is beneath that folder.
+fn open_beneath(folder: &std::path::Path) -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(folder) && link != folder).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_take_all_credit_and_send_nothing_have_half_of_the_memory() {
+    const SESSIONS: u8 = 12;
+    let stage = Stage::new().await;
+    let mut granted = 0;
+    for index in 1..=SESSIONS {
+        let (mut wire, credit) = hoarder(&stage, [127, 0, 3, index], &stage.other).await.unwrap();
+        granted += credit;
+        // Answers heartbeats, or it would not keep what it got.
+        tokio::spawn(async move { wire.end().await });
+    }
+    // Of 256 chunks half, and one for each session.
+    assert!((64..=128 + u64::from(SESSIONS)).contains(&granted), "{granted} chunks");
+    let (_honest, credit) = hoarder(&stage, [127, 0, 4, 1], &stage.client).await.unwrap();
+    assert_eq!(credit, 32, "another key has all that one link uses");
+}
+
+/// A session that begins to put a large file and sends nothing of it; how many chunks it may send.
+async fn hoarder(stage: &Stage, from: [u8; 4], identity: &Identity) -> Result<(Wire, u64), StreamEnd> {
+    let mut wire = Wire::session(from, stage.address(), identity).await;
+    wire.say(&put(&format!("from-{}-{}", from[2], from[3]), 16 << 20, 18)).await?;
+    let (mut credit, mut is_accepted, mut heartbeats) = (0, false, 0);
+    // What the session may have is looked at again with each: the last one is long after it has its share.
+    while heartbeats < 5 {
+        match within(wire.next()).await? {
+            Frame::Credit { frames } => credit = credit.max(frames),
+            Frame::Control { seq, body } => {
+                wire.send(&Frame::ControlAck { next: seq + 1 }).await?;
+                is_accepted |= matches!(minicbor::decode(&body), Ok(Message::Accept(_)));
+            }
+            Frame::Heartbeat { sent_us, .. } => {
+                heartbeats += u32::from(is_accepted);
+                wire.send(&Frame::Heartbeat { sent_us: 1, echo_us: sent_us }).await?;
+            }
+            _ => {}
+        }
+    }
+    Ok((wire, credit))
+}
