@@ -60,6 +60,8 @@ pub struct Receiver {
     acks: BTreeMap<Option<PathId>, PendingAck>,
     written_by: BTreeMap<PathId, u64>,
     expected: Option<Digest>,
+    /// Whether the source may change while it is read.
+    may_change: bool,
     /// Whether this end's digest stands although the sender's differs.
     is_changing: bool,
     closing: bool,
@@ -203,6 +205,7 @@ impl Receiver {
             acks: BTreeMap::new(),
             written_by: BTreeMap::new(),
             expected: None,
+            may_change: false,
             is_changing: false,
             closing: false,
             holes: Holes::None,
@@ -464,9 +467,14 @@ impl Receiver {
         news
     }
 
-    /// The source changed while it was read, as it may: this end's digest stands, of chunks each of which the sender has read so.
+    /// Sets whether the source may change while it is read; it may not by default.
+    pub fn allow_changing(&mut self, may_change: bool) {
+        self.may_change = may_change;
+    }
+
+    /// The sender says that the source changed while it was read. This end's digest stands if it may: each chunk is one that was read so.
     pub fn on_changing(&mut self) {
-        self.is_changing = true;
+        self.is_changing = self.may_change;
     }
 
     /// Once all is written, no sync is under way and the sender has told its digest: the receiver's digest and the sender's. Only once.

@@ -23,7 +23,7 @@ impl Session {
                 self.events.push_back(Event::GetRequested(get));
             }
             Message::PutTree(put) => {
-                self.fresh(put.transfer, "put tree", Transfer::Deciding(Shape::Parcels(ChunkSize::DEFAULT)))?;
+                self.fresh(put.transfer, "put tree", parcels())?;
                 self.events.push_back(Event::TreePutRequested(put));
             }
             Message::GetTree(get) => {
@@ -69,7 +69,7 @@ impl Session {
         if trunk.down <= trunk.up {
             return Err(PathError::Transfer { what: "trunk", transfer: trunk.down.0, expected: "new" });
         }
-        self.fresh(trunk.up, "trunk", Transfer::Deciding(Shape::Parcels(ChunkSize::DEFAULT)))?;
+        self.fresh(trunk.up, "trunk", parcels())?;
         self.fresh(trunk.down, "trunk", Transfer::Requested)?;
         self.events.push_back(Event::TrunkRequested(trunk));
         Ok(())
@@ -80,15 +80,19 @@ impl Session {
         if matches!(shape, Shape::Parcels(_)) {
             return Err(PathError::Transfer { what: "parcels", transfer: put.offer.transfer.0, expected: "a tree" });
         }
-        self.fresh(put.offer.transfer, "put", Transfer::Deciding(shape))?;
+        // Its user is the one who allowed the source to change.
+        self.fresh(put.offer.transfer, "put", Transfer::Deciding { shape, may_change: true })?;
         self.events.push_back(Event::PutRequested(put));
         Ok(())
     }
 
     fn handle_offer(&mut self, offer: Offer) -> Result<(), PathError> {
         let shape = shape_of(&offer)?;
-        if self.expect(offer.transfer, "an offer", "asked for", |transfer| matches!(transfer, Transfer::Asked))? {
-            self.insert(offer.transfer, Transfer::Deciding(shape));
+        let is_asked = |transfer: &Transfer| matches!(transfer, Transfer::Asked { .. });
+        if self.expect(offer.transfer, "an offer", "asked for", is_asked)?
+            && let Some(&Transfer::Asked { may_change }) = self.transfers.get(&offer.transfer)
+        {
+            self.insert(offer.transfer, Transfer::Deciding { shape, may_change });
             self.events.push_back(Event::Offered(offer));
         }
         Ok(())
@@ -195,4 +199,9 @@ impl Session {
             _ => Err(PathError::Transfer { what, transfer: id.0, expected }),
         }
     }
+}
+
+/// A transfer of parcels that the peer begins. Parcels have no digest that could differ.
+fn parcels() -> Transfer {
+    Transfer::Deciding { shape: Shape::Parcels(ChunkSize::DEFAULT), may_change: false }
 }

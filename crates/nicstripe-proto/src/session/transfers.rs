@@ -20,11 +20,18 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum Transfer {
     /// Get, at the receiver: asked for. To: `Deciding`.
-    Asked,
+    Asked {
+        /// As of `Deciding`.
+        may_change: bool,
+    },
     /// Get, at the sender: asked for, the driver opens the source. To: `Offered`, `Ended`.
     Requested,
     /// At the receiver: offered, the driver opens the target. To: `Receiving`, `Ended`.
-    Deciding(Shape),
+    Deciding {
+        shape: Shape,
+        /// Whether the receiver's digest may stand for the sender's: the user allowed a source that changes, or is the sender's user.
+        may_change: bool,
+    },
     /// At the sender: offered. To: `Sending`, `Ended`.
     Offered(Shape),
     /// To: `Ended`.
@@ -154,7 +161,7 @@ impl Session {
 
     /// Client: asks the daemon for a file.
     pub fn get(&mut self, get: Get) {
-        self.insert(get.transfer, Transfer::Asked);
+        self.insert(get.transfer, Transfer::Asked { may_change: get.allow_changing });
         self.send(&Message::Get(get));
     }
 
@@ -166,14 +173,14 @@ impl Session {
 
     /// Client: asks the daemon for trees.
     pub fn get_tree(&mut self, get: GetTree) {
-        self.insert(get.transfer, Transfer::Asked);
+        self.insert(get.transfer, Transfer::Asked { may_change: false });
         self.send(&Message::GetTree(get));
     }
 
     /// Client: asks the daemon for tunnels, whose parcels it [gives](Self::give) and gets.
     pub fn open_trunk(&mut self, trunk: Trunk) {
         self.insert(trunk.up, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
-        self.insert(trunk.down, Transfer::Asked);
+        self.insert(trunk.down, Transfer::Asked { may_change: false });
         self.send(&Message::Trunk(trunk));
     }
 
@@ -229,14 +236,15 @@ impl Session {
     /// The same, for a file that has holes, or of which something is there.
     pub fn accept_with(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
         let room = how.room;
-        let Some(Transfer::Deciding(shape)) = self.transfers.get(&transfer) else { return };
-        let mut receiver = Receiver::new(*shape, &have, room);
+        let Some(&Transfer::Deciding { shape, may_change }) = self.transfers.get(&transfer) else { return };
+        let mut receiver = Receiver::new(shape, &have, room);
         let mut have: Vec<Subtree> = receiver.subtrees().collect();
         if have.len() > MAX_HAVE {
             have.sort_by_key(|subtree| std::cmp::Reverse(subtree.level));
             have.truncate(MAX_HAVE);
-            receiver = Receiver::new(*shape, &have, room);
+            receiver = Receiver::new(shape, &have, room);
         }
+        receiver.allow_changing(may_change);
         let delta = how.delta.filter(|_| room.is_none());
         if how.holes && room.is_none() {
             receiver.announce_holes();

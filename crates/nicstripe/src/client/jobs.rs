@@ -187,6 +187,7 @@ impl Job {
         mut answer: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
     ) -> Result<Result<(Outcome, Tally), Error>, oneshot::error::RecvError> {
         let Self::Tree(job, options) = self else { return answer.await };
+        let allow_changing = options.files.allow_changing;
         let options = PutOptions { restart: options.files.restart || restart, ..options.files.into() };
         let mut waiting = VecDeque::new();
         let mut moving = JoinSet::new();
@@ -200,7 +201,7 @@ impl Job {
                 let (transfer, entry) = (numbers.next(), EntryRef { tree, id });
                 let command = match job {
                     TreeJob::Put { .. } => Command::Put { transfer, from: PutFrom::Entry { entry, options }, waiter },
-                    TreeJob::Get { .. } => Command::Get { transfer, into: GetInto::Entry { entry, options }, waiter },
+                    TreeJob::Get { .. } => Command::Get { transfer, into: GetInto::Entry { entry, options, allow_changing }, waiter },
                 };
                 session.handle.command(command).await;
                 drop(numbers);

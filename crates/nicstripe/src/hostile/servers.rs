@@ -80,6 +80,11 @@ fn complete(transfer: TransferId, digest: Digest) -> Message {
     Message::Complete(Complete { transfer, digest, streams: Vec::new(), end: None, changing: false })
 }
 
+/// The same from a daemon that says that the file changed while it read it, as it may.
+fn complete_of_changing(transfer: TransferId, digest: Digest) -> Message {
+    Message::Complete(Complete { transfer, digest, streams: Vec::new(), end: None, changing: true })
+}
+
 /// Offers, and waits until that is accepted.
 async fn offered(wire: &mut Wire, size: u64) -> Option<TransferId> {
     let transfer = asked(wire).await?.transfer;
@@ -151,6 +156,20 @@ async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch() {
         while let Some(transfer) = offered(wire, 1000).await {
             let _ = wire.send_bytes(&chunk(transfer, &bytes, value_of(&bytes))).await;
             let _ = wire.say(&complete(transfer, digest(b"other bytes"))).await;
+        }
+    })
+    .await;
+    assert!(matches!(error, Error::Digest { .. }), "{}", crate::chain(&error));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_digest_that_is_not_that_of_the_data_is_a_mismatch_also_if_it_says_that_the_file_changed() {
+    let (error, left) = get_from(plain_welcome(), async |wire: &mut Wire| {
+        let bytes = content(1000);
+        while let Some(transfer) = offered(wire, 1000).await {
+            let _ = wire.send_bytes(&chunk(transfer, &bytes, value_of(&bytes))).await;
+            let _ = wire.say(&complete_of_changing(transfer, digest(b"other bytes"))).await;
         }
     })
     .await;

@@ -127,7 +127,7 @@ pub(crate) enum GetInto {
     /// A tree; what becomes a transfer of its own is told.
     Tree { run: ReceiverRun, get: Box<GetTree>, alone: Alone },
     /// An entry of a tree that is being received.
-    Entry { entry: EntryRef, options: PutOptions },
+    Entry { entry: EntryRef, options: PutOptions, allow_changing: bool },
 }
 
 impl PutFrom {

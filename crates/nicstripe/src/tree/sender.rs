@@ -290,9 +290,16 @@ impl Sender {
         match content {
             Err(error) => self.abandon(id, error.code, error.one_line())?,
             Ok(_) if !self.ledger.is_pending(id) => self.push(&Record::Abandoned { id, reason: given_up() })?,
-            Ok(bytes) => self.push_pieces(id, &bytes)?,
+            Ok(bytes) => self.send_content(id, &bytes)?,
         }
         Ok(true)
+    }
+
+    /// Packs a file, whose result may follow then.
+    fn send_content(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
+        self.push_pieces(id, bytes)?;
+        self.ledger.gone(id);
+        Ok(())
     }
 
     /// Packs a file, in several pieces only if it is larger than a parcel.

@@ -162,7 +162,7 @@ impl Driver {
                 self.ends.awaited.insert(transfer, Await::Tree(run, alone));
                 self.session.get_tree(*get);
             }
-            GetInto::Entry { entry, options } => {
+            GetInto::Entry { entry, options, allow_changing } => {
                 self.ends.entries.insert(transfer, entry);
                 self.ends.awaited.insert(transfer, Await::Entry(entry, options));
                 self.session.get(Get {
@@ -171,7 +171,7 @@ impl Driver {
                     limit_bps: None,
                     entry: Some(entry),
                     compress: false,
-                    allow_changing: false,
+                    allow_changing,
                     range: None,
                 });
             }

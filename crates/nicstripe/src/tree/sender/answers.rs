@@ -59,6 +59,7 @@ impl Sender {
                 self.outlet.copied(&told, verdict)
             }
             Verdict::Create | Verdict::Replace => self.wanted(id, told, verdict),
+            Verdict::Newer if !self.rules.update => Err(protocol(LedgerError::NotAsked(id.0))),
             Verdict::Same | Verdict::Newer => {
                 self.ledger.resolve(id, &told);
                 self.outlet.skipped(&told, verdict)
@@ -98,7 +99,7 @@ impl Sender {
             }
             Kind::File { .. } if is_failed => self.push(&Record::Abandoned { id, reason: given_up() }),
             // As it was when the walk saw it: there is nothing to read.
-            Kind::File { size: 0, .. } => self.push_pieces(id, &[]),
+            Kind::File { size: 0, .. } => self.send_content(id, &[]),
             Kind::File { identity, .. } => {
                 self.reads.want(Wanted { id, location, identity });
                 Ok(())
@@ -153,7 +154,11 @@ impl Sender {
         self.ledger.ended_alone(id);
         match result {
             Err(failure) if self.ledger.is_pending(id) => self.abandon(id, failure.code, failure.text),
-            _ => Ok(()),
+            Err(_) => Ok(()),
+            Ok(()) => {
+                self.ledger.gone(id);
+                Ok(())
+            }
         }
     }
 }

@@ -66,6 +66,18 @@ impl Told {
 pub(super) struct Pending {
     pub(super) told: Told,
     pub(super) verdict: Verdict,
+    /// Whether all of it was sent, and of a file that is a transfer of its own, whether that ended well: before, it cannot be in place.
+    has_gone: bool,
+}
+
+impl Pending {
+    fn may_be_done(&self, id: EntryId) -> Result<(), LedgerError> {
+        match (self.verdict.is_wanted(), self.has_gone) {
+            (true, true) => Ok(()),
+            (true, false) => Err(LedgerError::Unfinished(id.0)),
+            (false, _) => Err(LedgerError::Refused(id.0)),
+        }
+    }
 }
 
 /// Entries from when they are found until they are settled.
@@ -166,7 +178,8 @@ impl Ledger {
         if told.is_failed {
             self.resolve(id, &told);
         } else {
-            self.pending.insert(id, Pending { told, verdict });
+            let has_gone = !told.kind.is_file();
+            self.pending.insert(id, Pending { told, verdict, has_gone });
         }
     }
 
@@ -215,6 +228,13 @@ impl Ledger {
         self.alone.remove(&id);
     }
 
+    /// All of a file is on its way, or there if it was a transfer of its own.
+    pub(super) fn gone(&mut self, id: EntryId) {
+        if let Some(pending) = self.pending.get_mut(&id) {
+            pending.has_gone = true;
+        }
+    }
+
     /// An entry that waits for its result, or for its verdict while it need not.
     pub(super) fn told(&self, id: EntryId) -> Option<&Told> {
         match self.pending.get(&id) {
@@ -235,10 +255,12 @@ impl Ledger {
         Some(pending)
     }
 
-    /// Ends the entries of a range, which the peer has decided on. Those that ended before, and those without a result, do not count.
+    /// Ends the entries of a range, which the peer has decided on and says are in place. Those that ended before, and those without a result,
+    /// do not count.
     pub(super) fn done(&mut self, first: EntryId, count: u64) -> Result<Vec<Pending>, LedgerError> {
         let end = first.0.checked_add(count).filter(|end| *end <= self.first_undecided).ok_or(LedgerError::Result(first.0))?;
-        let ids: Vec<EntryId> = self.pending.range(first..EntryId(end)).map(|(id, _)| *id).collect();
+        let of_range = self.pending.range(first..EntryId(end));
+        let ids: Vec<EntryId> = of_range.map(|(id, pending)| pending.may_be_done(*id).map(|()| *id)).collect::<Result<_, _>>()?;
         Ok(ids.into_iter().filter_map(|id| self.end(id)).collect())
     }
 
@@ -264,6 +286,12 @@ pub(super) enum LedgerError {
     Unsent(u64),
     #[error("peer gave a result for entry {0} or one behind it, on which it has not decided")]
     Result(u64),
+    #[error("peer says that entry {0} is in place, which was not sent whole")]
+    Unfinished(u64),
+    #[error("peer says that entry {0} is in place, which it refused")]
+    Refused(u64),
+    #[error("peer skips entry {0} for being older, which was not asked for")]
+    NotAsked(u64),
     #[error("peer has committed the tree without a result for entry {0}")]
     NoResult(u64),
     #[error("peer has committed the tree before its last parcel")]
@@ -312,5 +340,17 @@ mod tests {
         assert!(ledger.has_room());
         (0..200).rev().for_each(|id| ledger.end_directory(EntryId(id)));
         assert_eq!((ledger.weight, ledger.others, ledger.directories.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_small_file_is_done_only_when_it_was_sent() {
+        let mut ledger = Ledger::default();
+        ledger.tell(EntryId(0), told(0, Content::File { size: 1, alone: false, digest: None }, None));
+        ledger.sent(EntryId(0));
+        let told = ledger.decide(EntryId(0)).unwrap();
+        ledger.wait_for_result(EntryId(0), told, Verdict::Create);
+        assert_eq!(ledger.done(EntryId(0), 1).unwrap_err(), LedgerError::Unfinished(0));
+        ledger.gone(EntryId(0));
+        assert_eq!(ledger.done(EntryId(0), 1).unwrap().len(), 1);
     }
 }

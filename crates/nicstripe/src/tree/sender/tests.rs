@@ -447,7 +447,8 @@ fn what_fails_or_differs_at_the_receiver_is_told_with_its_text_escaped() {
     for name in ["differs", "failed", "newer", "refused"] {
         fs::write(dir.path().join(name), "1").unwrap();
     }
-    let mut peer = Peer::start(request(dir.path()));
+    let rules = TreeRules { update: true, ..TreeRules::default() };
+    let mut peer = Peer::start(SenderRequest { rules, ..request(dir.path()) });
     peer.take_until(|peer| peer.entries.len() == 5);
     // A reason may come before the verdict.
     peer.fail(Some(4), FailCode::Refused, "no\x1b[31m");
@@ -512,6 +513,32 @@ fn a_peer_that_speaks_of_what_it_cannot_know_breaks_the_protocol() {
         peer.take_until(|peer| peer.entries.len() == 2);
         case(&peer);
         assert_eq!(peer.end().unwrap_err().code, FailCode::Protocol, "case {index}");
+    }
+}
+
+/// Without the digests of both ends compared, or with nothing sent at all: no word of a peer makes a copy of that.
+#[test]
+fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a"), "1").unwrap();
+    fs::File::create(dir.path().join("b")).unwrap().set_len(5 << 20).unwrap();
+    let cases: [(&str, fn(&Peer)); 3] = [
+        ("which was not sent whole", |peer| {
+            peer.decide(0, vec![Verdict::Same, Verdict::Same, Verdict::Create]);
+            peer.done(2, 1);
+        }),
+        ("which it refused", |peer| {
+            peer.decide(0, vec![Verdict::Same, Verdict::Refused, Verdict::Same]);
+            peer.done(1, 1);
+        }),
+        ("not asked for", |peer| peer.decide(0, vec![Verdict::Same, Verdict::Newer, Verdict::Newer])),
+    ];
+    for (expected, case) in cases {
+        let mut peer = Peer::start(request(dir.path()));
+        peer.take_until(|peer| peer.entries.len() == 3);
+        case(&peer);
+        let error = peer.end().unwrap_err();
+        assert!(error.code == FailCode::Protocol && crate::chain(&error).contains(expected), "{}", crate::chain(&error));
     }
 }
 
