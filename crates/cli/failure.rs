@@ -184,7 +184,7 @@ pub(crate) enum Failure {
         source: io::Error,
     },
     /// The system gives no threads.
-    #[error("cannot start the runtime")]
+    #[error("cannot start threads")]
     Runtime(#[source] io::Error),
     /// The system gives no signal handlers.
     #[error("cannot take over signals")]

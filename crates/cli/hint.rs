@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use nicstripe::{
     Cables, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreached, escaped,
-    trust::{PeersError, PublicKey},
+    trust::{DialTarget, PeerOptions, PeersError, PublicKey},
 };
 
 use crate::{
@@ -45,10 +45,15 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
             Obstacle::Directory | Obstacle::NotADirectory(_) => None,
         },
         Failure::Shortfall(shortfall) => shortfall.way_out().map(|way_out| of_way_out(way_out, invocation)),
+        Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
         Failure::Peers(PeersError::Unknown { .. }) => Some(format!("see who is trusted: {program} trust list")),
         _ => None,
     }
 }
+
+/// The kernel gave no thread (EAGAIN).
+const MORE_THREADS: &str =
+    "this user or container has as many processes and threads as it may have: end some, or raise the limit (ulimit -u, pids.max)";
 
 fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
@@ -73,12 +78,17 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
         }
+        Error::System { source, .. } if source.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
         Error::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
             Some("another daemon may be running already; to run this one beside it, give it another port: --port PORT".into())
         }
-        Error::Target { target, code: TargetRefusal::NotAllowed, .. } => {
-            Some(format!("to allow it, the daemon's peers file needs dial={} in front of this machine's key", escaped(target.as_bytes())))
-        }
+        Error::Target { target, code: TargetRefusal::NotAllowed, .. } => Some(match target.parse::<DialTarget>() {
+            Ok(target) => {
+                let options = PeerOptions { dial: vec![target], ..PeerOptions::default() };
+                format!("to allow it, the daemon's peers file needs {options} in front of this machine's key")
+            }
+            Err(error) => error.to_string(),
+        }),
         Error::Digest { .. } => Some("suspect the memory or disk of either machine; nothing was put in place".into()),
         // What a failed sync is about is not kept.
         error if error.fail_code() == Some(FailCode::NoSpace) && !error.is_resumable() => {
@@ -198,6 +208,19 @@ mod tests {
         assert!(refused_at("10.0.0.2:7747", ErrorKind::ConnectionRefused).unwrap().ends_with(": nicstripe serve"));
         assert!(refused_at("10.0.0.2:99", ErrorKind::ConnectionRefused).unwrap().ends_with(": nicstripe serve --port 99"));
         assert!(refused_at("10.0.0.2:99", ErrorKind::TimedOut).unwrap().contains("TCP port 99"));
+    }
+
+    #[test]
+    fn what_the_peers_file_is_to_say_is_what_it_takes() {
+        for target in ["localhost:22", "[::1]:22", "[fe80::1%eth0]:22", "it's:22", "a=b:22", "a\\b:22", "localhost", "a:0", "a,b:1", "a b:1"] {
+            let refused = Error::Target { host: "nas".into(), target: target.into(), code: TargetRefusal::NotAllowed, why: "no".into() };
+            let text = hint_of(refused).unwrap();
+            let option = text.split_once(" needs ").and_then(|(_, rest)| rest.split_once(" in front of ")).map(|(option, _)| option);
+            match option {
+                Some(option) => assert_eq!(option.parse::<PeerOptions>().unwrap().dial[0].as_str(), target),
+                None => assert!(target.parse::<DialTarget>().is_err() && text.contains("expected HOST:PORT"), "{text}"),
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The command line of nicstripe: what is typed becomes settings, the library does the work, and everything that is drawn is drawn here.
 //!
 //! One file or folder a subcommand. What they share: `quantity` reads and writes sizes, rates and times; `choice` is what is typed about
-//! links, and `link_text` what is read about them; `failure` says what went wrong, `exit` which code that is and `hint` what to do about it;
+//! links, and `link_text` what is read about them; `failure` says what went wrong, `exit` which code that is `hint` what to do about it, and `fault` what happens to a
+//! panic;
 //! `terminal` is standard error, with or without bars; `table` lines up columns; `json` is what programs read. Nothing here decides how bytes
 //! move.
 
@@ -18,6 +19,7 @@ mod demo;
 mod discover;
 mod exit;
 mod failure;
+mod fault;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -29,6 +31,7 @@ mod link_text;
 mod links;
 mod logging;
 mod man;
+mod own_names;
 mod places;
 mod quantity;
 mod restic;
@@ -54,6 +57,7 @@ use crate::{args::Args, exit::Exit, failure::Failure, hint::hint, invocation::In
 /// To be called first thing in `main`, while the process has one thread: `demo` may have to enter a user namespace, which the kernel allows
 /// to no other. Usage errors, `--help` and `--version` end the process from here, as clap does.
 pub fn main() -> ExitCode {
+    fault::end_on_panic();
     let terminal = Terminal::default();
     let args = match Args::try_parse() {
         Ok(args) => args,

@@ -1,5 +1,8 @@
 //! The async runtime that the library's work runs on.
 
+use std::{num::NonZero, thread};
+
+use nicstripe_link::check_threads;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
@@ -7,6 +10,7 @@ use crate::failure::Failure;
 
 /// Makes a runtime with a thread a core.
 pub(crate) fn threaded() -> Result<Runtime, Failure> {
+    check_threads(cores() + others()).map_err(Failure::Runtime)?;
     Builder::new_multi_thread().enable_all().build().map_err(Failure::Runtime)
 }
 
@@ -15,7 +19,19 @@ pub(crate) fn threaded() -> Result<Runtime, Failure> {
 /// For `demo`: its children are killed when the thread that started them ends, and the main thread ends last. For `dial`: one connection is
 /// carried by one thread faster than ssh encrypts, and several would spend as much on waking each other.
 pub(crate) fn local() -> Result<Runtime, Failure> {
+    check_threads(others()).map_err(Failure::Runtime)?;
     Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Threads besides those of the runtime: the library's for files, one that looks up names, one for a tree, one for a pipe.
+///
+/// A runtime that gets none of its own panics, and is dropped by waiting for ever for those that it got.
+fn others() -> usize {
+    cores().clamp(2, 8) + 3
 }
 
 /// Lets the process have as many files open as it may: each connection of a program that is carried to the peer is one.

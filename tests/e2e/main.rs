@@ -30,6 +30,7 @@ mod refusals;
 mod service;
 mod single;
 mod sources;
+mod threads;
 mod trees;
 mod trees_changed;
 mod trees_chosen;

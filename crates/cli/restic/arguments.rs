@@ -27,9 +27,13 @@ pub(crate) struct Restic {
     pub(super) stdio: bool,
 
     /// Speak HTTP at this address; port 0 takes a free one. Requests have to know RCLONE_USER and RCLONE_PASS, where these are set in the
-    /// environment; without them the address has to be one of this machine alone
+    /// environment; otherwise a password made for this run, which is printed on standard output
     #[arg(long, value_name = "ADDR:PORT")]
     pub(super) addr: Option<String>,
+
+    /// Answer requests without a password, at an address of this machine alone: for every user of it
+    #[arg(long, conflicts_with = "stdio")]
+    pub(super) no_password: bool,
 
     /// Changes nothing: restic passes it, for rclone's sake
     #[arg(long)]
@@ -94,6 +98,7 @@ mod tests {
         assert!(place(&["--stdio", "backup"]).unwrap_err().contains("there is no machine in \"backup\""));
         assert!(place(&["--stdio", "-"]).is_err());
         assert!(place(&["nas:backup"]).is_err());
+        assert!(place(&["--stdio", "--no-password", "nas:backup"]).is_err());
         assert!(place(&["--stdio", "--addr", "localhost:0", "nas:backup"]).is_err());
     }
 }

@@ -21,7 +21,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use nicstripe::routes::RouteKeeper;
 
@@ -31,11 +31,13 @@ use self::{
     password::{PASSWORD, Password, USER},
     peer::Peer,
     repository::Repository,
-    server::Server,
+    server::{Guard, Server},
 };
 use crate::{
     failure::Failure,
-    logging, runtime,
+    logging,
+    own_names::OwnNames,
+    runtime,
     signals::{Signals, Stop},
     terminal::Terminal,
 };
@@ -45,20 +47,19 @@ impl Restic {
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let place = self.place()?;
-        let password = Password::from_env().map_err(|_| Failure::Setting { key: USER, why: format!("expected {PASSWORD} beside it") })?;
         let keeper = self.road.keeper()?;
         let runtime = runtime::threaded()?;
-        let result = runtime.block_on(self.serve(place, password, keeper, terminal));
+        let result = runtime.block_on(self.serve(place, keeper, terminal));
         // What the library still has to do after a close is not worth waiting for.
         runtime.shutdown_background();
         result
     }
 
-    async fn serve(&self, place: Place, password: Option<Password>, keeper: Arc<RouteKeeper>, terminal: &Terminal) -> Result<(), Failure> {
+    async fn serve(&self, place: Place, keeper: Arc<RouteKeeper>, terminal: &Terminal) -> Result<(), Failure> {
         let mut signals = Signals::take()?;
         // The port is taken before the daemon is asked for anything: whoever waits for the line below waits for both.
-        let listener = match &self.addr {
-            Some(address) => Some(self.listen(address, password.is_some()).await?),
+        let listening = match &self.addr {
+            Some(address) => Some(self.listen(address).await?),
             None => None,
         };
         let client = tokio::select! {
@@ -66,13 +67,15 @@ impl Restic {
             stop = signals.stop() => return Err(Failure::Stopped(stop)),
         };
         let repository = Repository::new(Arc::new(Peer::new(client.clone())), place.base);
-        let stopped = match listener {
-            Some(listener) => {
-                if let Ok(address) = listener.local_addr() {
-                    // rustic reads it.
-                    terminal.say(format_args!("Serving restic REST API on http://{address}/"));
+        let stopped = match listening {
+            Some(Listening { listener, address, guard, words }) => {
+                // rustic reads it.
+                terminal.say(format_args!("Serving restic REST API on http://{address}/"));
+                if let Some(words) = words {
+                    // As a variable: others see the words of restic's command line.
+                    terminal.result(format_args!("export RESTIC_REPOSITORY='rest:http://{words}@{address}/'"));
                 }
-                let server = Arc::new(Server { repository, password });
+                let server = Arc::new(Server { repository, guard: Some(guard) });
                 let served = async {
                     tokio::select! {
                         () = server.accept(listener) => {}
@@ -82,7 +85,7 @@ impl Restic {
                 until_stopped(served, &mut signals).await
             }
             None => {
-                let server = Arc::new(Server { repository, password: None });
+                let server = Arc::new(Server { repository, guard: None });
                 let stream = stdio::open().map_err(Failure::Output)?;
                 until_stopped(answer(server.serve(stream)), &mut signals).await
             }
@@ -94,9 +97,29 @@ impl Restic {
         stopped.map_or(Ok(()), |stop| Err(Failure::Stopped(stop)))
     }
 
-    async fn listen(&self, address: &str, has_password: bool) -> Result<tokio::net::TcpListener, Failure> {
-        server::listen(address, has_password).await.map_err(|source| Failure::Listen { address: address.to_owned(), source })
+    async fn listen(&self, typed: &str) -> Result<Listening, Failure> {
+        let failed = |source| Failure::Listen { address: typed.to_owned(), source };
+        let set = Password::from_env().map_err(|_| Failure::Setting { key: USER, why: format!("expected {PASSWORD} beside it") })?;
+        if self.no_password && set.is_some() {
+            return Err(Failure::Setting { key: USER, why: "set, and --no-password is given: expected one of the two".into() });
+        }
+        let (password, words) = match set {
+            None if self.no_password => (None, None),
+            None => Password::random().map(|(password, words)| (Some(password), Some(words))).map_err(failed)?,
+            set => (set, None),
+        };
+        let (listener, address) = server::listen(typed, password.is_some()).await.map_err(failed)?;
+        Ok(Listening { listener, address, guard: Guard { password, names: OwnNames::of(typed, address) }, words })
     }
+}
+
+/// An address where requests come.
+struct Listening {
+    listener: tokio::net::TcpListener,
+    address: SocketAddr,
+    guard: Guard,
+    /// User and password that were made for this run.
+    words: Option<String>,
 }
 
 /// Whoever hangs up in the middle of a request has ended it.

@@ -1,8 +1,12 @@
-//! The user and password that rclone takes from the environment, and rustic gives it there.
+//! What a request to an address has to know: the user and password that rclone takes from the environment, and rustic gives it there, or a
+//! password made for this run.
 
-use std::env;
+use std::{env, io};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use hyper::header::{AUTHORIZATION, HeaderMap};
 
 /// What a request has to know. Kept as its hash, whose comparison takes the same time whatever it is compared with.
@@ -28,6 +32,14 @@ impl Password {
         }
     }
 
+    /// Makes one that nobody knows yet, and returns it with the words for an URL, `user:password`.
+    pub(super) fn random() -> io::Result<(Self, String)> {
+        let mut bytes = [0; RANDOM_BYTES];
+        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        let password = URL_SAFE_NO_PAD.encode(bytes);
+        Ok((Self::of(RANDOM_USER, &password), format!("{RANDOM_USER}:{password}")))
+    }
+
     pub(super) fn of(user: &str, password: &str) -> Self {
         Self(blake3::hash(format!("{user}:{password}").as_bytes()))
     }
@@ -41,6 +53,11 @@ impl Password {
         given.is_some_and(|given| blake3::hash(&given) == self.0)
     }
 }
+
+/// As many as a key of AES-128 has.
+const RANDOM_BYTES: usize = 16;
+
+const RANDOM_USER: &str = "restic";
 
 pub(super) const USER: &str = "RCLONE_USER";
 pub(super) const PASSWORD: &str = "RCLONE_PASS";

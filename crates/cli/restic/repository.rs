@@ -6,7 +6,7 @@ use aws_lc_rs::digest::{Context as Digest, SHA256};
 use hyper::{
     Method, Request, StatusCode, Version,
     body::{Body, Bytes},
-    header::{ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, RANGE},
+    header::{ACCEPT, ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, RANGE},
     http::request::Parts,
 };
 use nicstripe::{Name, NameError};
@@ -47,8 +47,6 @@ enum Refusal {
     Content,
     #[error("the upload broke off: {0}")]
     BrokenOff(String),
-    #[error("a request of a browser")]
-    Browser,
     #[error("cannot write the list")]
     List(#[from] serde_json::Error),
 }
@@ -85,10 +83,6 @@ impl<O: Objects> Repository<O> {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::error::Error,
     {
-        // No backup tool sends it, and every browser does for a page that would reach what is on this machine.
-        if head.headers.contains_key(ORIGIN) {
-            return Err(Refusal::Browser);
-        }
         match (Target::parse(head.uri.path())?, &head.method) {
             (Target::Repository, &Method::POST) => self.make(head.uri.query()).await,
             (Target::Repository, &Method::DELETE) => Err(Refusal::RemoveAll),
@@ -237,7 +231,6 @@ impl Refusal {
             Self::Target(TargetError::Id) | Self::Name(_) | Self::Create | Self::Content | Self::BrokenOff(_) => StatusCode::BAD_REQUEST,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::RemoveAll => StatusCode::NOT_IMPLEMENTED,
-            Self::Browser => StatusCode::FORBIDDEN,
             Self::List(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Object(error) => match error.kind {
                 Obstacle::Missing => StatusCode::NOT_FOUND,

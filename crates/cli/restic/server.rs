@@ -2,7 +2,13 @@
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use hyper::{Request, StatusCode, body::Incoming, header::WWW_AUTHENTICATE, service::service_fn};
+use hyper::{
+    Request, StatusCode,
+    body::Incoming,
+    header::{HOST, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE},
+    http::request::Parts,
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto::Builder,
@@ -14,15 +20,45 @@ use tokio::{
 };
 
 use super::{objects::Objects, password::Password, reply, repository::Repository};
+use crate::own_names::OwnNames;
 
 /// Who answers on a connection, and whom.
 #[derive(Debug)]
 pub(super) struct Server<O> {
     /// Answers.
     pub(super) repository: Repository<O>,
-    /// What a request has to know; nothing where it comes from who started this process.
-    pub(super) password: Option<Password>,
+    /// Who is let in; everybody where it is who started this process.
+    pub(super) guard: Option<Guard>,
 }
+
+/// Who is let in at an address.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// What a request has to know.
+    pub(super) password: Option<Password>,
+    /// By which names it may call this server.
+    pub(super) names: Option<OwnNames>,
+}
+
+impl Guard {
+    /// Says why a request is not answered, if so, and how.
+    fn refusal(&self, head: &Parts) -> Option<(StatusCode, &'static str)> {
+        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let host = head.uri.authority().map(|authority| authority.as_str()).or(host).unwrap_or_default();
+        if self.names.as_ref().is_some_and(|names| !names.has(host)) {
+            return Some((StatusCode::MISDIRECTED_REQUEST, "request to a server of another name"));
+        }
+        // No backup tool sends them, and a browser does for each page; but for what its user has typed it says "none".
+        let site = head.headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "none");
+        if site || head.headers.contains_key(ORIGIN) {
+            return Some((StatusCode::FORBIDDEN, "request of a web page"));
+        }
+        let is_known = self.password.as_ref().is_none_or(|password| password.is_known_to(&head.headers));
+        (!is_known).then_some((StatusCode::UNAUTHORIZED, "request without the password"))
+    }
+}
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 impl<O: Objects> Server<O> {
     /// Answers on one connection until its end. The version of HTTP is the client's choice, HTTP/2 by prior knowledge (RFC 9113, section 3.3).
@@ -71,13 +107,17 @@ impl<O: Objects> Server<O> {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> reply::Reply {
-        match &self.password {
-            Some(password) if !password.is_known_to(request.headers()) => {
-                tracing::warn!(method = %request.method(), path = request.uri().path(), status = 401, "request without the password");
-                let challenge = hyper::header::HeaderValue::from_static("Basic realm=\"nicstripe\"");
-                reply::with(reply::status(StatusCode::UNAUTHORIZED), WWW_AUTHENTICATE, challenge)
+        let (head, body) = request.into_parts();
+        let Some((status, why)) = self.guard.as_ref().and_then(|guard| guard.refusal(&head)) else {
+            return self.repository.answer(Request::from_parts(head, body)).await;
+        };
+        tracing::warn!(method = %head.method, path = head.uri.path(), status = status.as_u16(), "{why}");
+        let refused = reply::status(status);
+        match status {
+            StatusCode::UNAUTHORIZED => {
+                reply::with(refused, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"nicstripe\""))
             }
-            _ => self.repository.answer(request).await,
+            _ => refused,
         }
     }
 }
@@ -92,16 +132,15 @@ fn log_end(end: Result<(), ConnectionError>, from: SocketAddr) {
     }
 }
 
-/// Listens where somebody may ask who does not know the password only if there is none to reach it.
+/// Listens at an address, and returns which it is. Without a password it has to be one that only this machine reaches.
 ///
 /// Errors: the address is none, or taken; or it can be reached from elsewhere and there is no password.
-pub(super) async fn listen(address: &str, has_password: bool) -> io::Result<TcpListener> {
+pub(super) async fn listen(address: &str, has_password: bool) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await?;
-    match listener.local_addr()?.ip().to_canonical().is_loopback() || has_password {
-        true => Ok(listener),
-        false => {
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, "other machines reach it, and RCLONE_USER and RCLONE_PASS are not set"))
-        }
+    let bound = listener.local_addr()?;
+    match bound.ip().to_canonical().is_loopback() || has_password {
+        true => Ok((listener, bound)),
+        false => Err(io::Error::new(io::ErrorKind::PermissionDenied, "other machines reach it: expected no --no-password there")),
     }
 }
 

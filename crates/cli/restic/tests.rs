@@ -11,12 +11,20 @@ use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Bytes, Frame, Incoming},
     client::conn::{http1, http2},
-    header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, RANGE},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, CONTENT_TYPE, HeaderName, ORIGIN, RANGE},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use super::{body::next_bytes, memory::Memory, objects::Obstacle, password::Password, repository::Repository, server::Server};
+use super::{
+    body::next_bytes,
+    memory::Memory,
+    objects::Obstacle,
+    password::Password,
+    repository::Repository,
+    server::{Guard, Server},
+};
+use crate::own_names::OwnNames;
 
 const V2: (HeaderName, &str) = (ACCEPT, "application/vnd.x.restic.rest.v2");
 const MIB: usize = 1 << 20;
@@ -29,13 +37,13 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        Self::with_password(None)
+        Self::with_guard(None)
     }
 
-    fn with_password(password: Option<Password>) -> Self {
+    fn with_guard(guard: Option<Guard>) -> Self {
         let memory = Memory::default();
         let repository = Repository::new(Arc::new(memory.clone()), Some(nicstripe::Name::parse(b"repo").unwrap()));
-        Self { memory, server: Arc::new(Server { repository, password }) }
+        Self { memory, server: Arc::new(Server { repository, guard }) }
     }
 
     /// The other end of a connection that is served.
@@ -259,8 +267,6 @@ async fn what_is_no_request_of_a_repository_is_refused() {
     ] {
         assert_eq!(rig.ask(method.clone(), path, &[]).await.status.as_u16(), status, "{method} {path}");
     }
-    let origin = (HeaderName::from_static("origin"), "http://evil.example");
-    assert_eq!(rig.ask(Method::GET, "/config", &[origin]).await.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
@@ -288,12 +294,41 @@ async fn what_stands_against_a_request_is_told_by_its_status() {
 
 #[tokio::test]
 async fn with_a_password_only_who_knows_it_is_answered() {
-    let rig = Rig::with_password(Some(Password::of("user", "pass")));
+    let rig = Rig::with_guard(Some(Guard { password: Some(Password::of("user", "pass")), names: None }));
     rig.memory.plant("repo/config", b"x");
     assert_eq!(rig.ask(Method::GET, "/config", &[]).await.status, StatusCode::UNAUTHORIZED);
     assert_eq!(rig.post("/config", b"y").await, StatusCode::UNAUTHORIZED);
     let known = (AUTHORIZATION, "Basic dXNlcjpwYXNz");
     assert_eq!(rig.ask(Method::GET, "/config", &[known]).await.body, b"x");
+}
+
+#[tokio::test]
+async fn a_web_page_is_not_answered_at_an_address_whatever_it_calls_it() {
+    let names = OwnNames::of("localhost:0", ([127, 0, 0, 1], 1).into());
+    let rig = Rig::with_guard(Some(Guard { password: None, names }));
+    rig.memory.plant("repo/config", b"x");
+    let site = |value| (HeaderName::from_static("sec-fetch-site"), value);
+    let cases = [
+        (None, 200),
+        (Some(site("none")), 200),
+        (Some(site("cross-site")), 403),
+        (Some(site("same-origin")), 403),
+        (Some((ORIGIN, "http://evil.example")), 403),
+        (Some((ORIGIN, "null")), 403),
+    ];
+    for (header, status) in cases {
+        let headers: Vec<_> = header.clone().into_iter().collect();
+        assert_eq!(rig.ask(Method::GET, "/config", &headers).await.status.as_u16(), status, "{header:?}");
+    }
+    // As a page whose name leads here by now (DNS rebinding).
+    for (host, status) in [("127.0.0.1:8000", 200), ("localhost", 200), ("evil.com", 421), ("evil.com:8000", 421), ("", 421)] {
+        let raw = format!("GET /config HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut stream = rig.connect();
+        stream.write_all(raw.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host:?}: {answer}");
+    }
 }
 
 #[tokio::test]

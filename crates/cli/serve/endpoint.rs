@@ -11,6 +11,7 @@ use tokio::{
 };
 
 use super::exposition::exposition;
+use crate::own_names::OwnNames;
 
 /// Connections at once; those beyond wait until one ends.
 const MOST_CONNECTIONS: usize = 4;
@@ -29,15 +30,16 @@ pub(super) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
 /// Answers requests for ever.
 pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
     let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let names = listener.local_addr().ok().and_then(|bound| OwnNames::of("", bound));
     loop {
         let permit = connections.clone().acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
-                let daemon = daemon.clone();
+                let (daemon, names) = (daemon.clone(), names.clone());
                 tokio::spawn(async move {
                     let _permit = permit;
                     // Who asks badly or leaves early is not worth a word.
-                    let _ = timeout(CONNECTION_TIME, answer(stream, &daemon)).await;
+                    let _ = timeout(CONNECTION_TIME, answer(stream, &daemon, names.as_ref())).await;
                 });
             }
             // Out of file descriptors, most likely.
@@ -49,9 +51,11 @@ pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
     }
 }
 
-async fn answer(mut stream: TcpStream, daemon: &DaemonHandle) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, daemon: &DaemonHandle, names: Option<&OwnNames>) -> io::Result<()> {
     let head = read_head(&mut stream).await?;
     let response = match wanted(&head) {
+        // Every browser says whom it asks.
+        _ if names.zip(host(&head)).is_some_and(|(names, host)| !names.has(host)) => response("421 Misdirected Request", PLAIN, "this is no site\n", true),
         Wanted::Metrics { body } => match exposition(daemon) {
             Ok(text) => response("200 OK", OPEN_METRICS, &text, body),
             Err(_) => response("500 Internal Server Error", PLAIN, "the metrics cannot be written\n", body),
@@ -98,6 +102,13 @@ fn wanted(head: &[u8]) -> Wanted {
     }
 }
 
+/// Returns what a request calls this server, if it says so.
+fn host(head: &[u8]) -> Option<&str> {
+    let lines = head.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    let mut fields = lines.filter_map(|line| line.split_once(':'));
+    fields.find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, host)| host.trim())
+}
+
 fn response(status: &str, kind: &str, text: &str, body: bool) -> String {
     let body = if body { text } else { "" };
     format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", text.len())
@@ -109,6 +120,17 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_is_what_the_request_says() {
+        for (head, expected) in [
+            ("GET /metrics HTTP/1.1\r\nAccept: a\r\nhOST:  evil.com:9 \r\n\r\n", Some("evil.com:9")),
+            ("GET /metrics HTTP/1.1\r\nHost: [::1]:9\r\n\r\n", Some("[::1]:9")),
+            ("GET /metrics HTTP/1.0\r\n\r\n", None),
+        ] {
+            assert_eq!(host(head.as_bytes()), expected, "{head:?}");
+        }
+    }
 
     #[test]
     fn only_the_metrics_are_to_be_had() {

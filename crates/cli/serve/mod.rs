@@ -37,6 +37,7 @@ use self::{
 use crate::{
     cp::Routes,
     failure::Failure,
+    fault,
     logging::{self, LogControl, LogFormat},
     places,
     restic::Restic,
@@ -217,6 +218,7 @@ impl Service<'_> {
         let shutdown = CancellationToken::new();
         let mut running = pin!(started.daemon.run(shutdown.clone()));
         manager.ready(&self.daemon.metrics());
+        fault::survive_panics();
         let stop = loop {
             tokio::select! {
                 ended = &mut running => return Ok(ended?),

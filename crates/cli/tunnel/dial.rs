@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::Args;
-use nicstripe::{Client, Tunnel};
+use nicstripe::{Client, Tunnel, trust::DialTarget};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 
 use super::standard::{BLOCK, Input, Output};
@@ -21,7 +21,7 @@ pub(crate) struct Dial {
 
     /// The service as PEER calls it, such as localhost:22
     #[arg(value_name = "HOST:PORT")]
-    target: String,
+    target: DialTarget,
 
     #[command(flatten)]
     road: Road,
@@ -53,7 +53,7 @@ impl Dial {
     }
 
     async fn talk(&self, client: &Client) -> Result<(), Failure> {
-        let (from_peer, to_peer) = split(client.dial(&self.target).await?);
+        let (from_peer, to_peer) = split(client.dial(self.target.as_str()).await?);
         let (sent, received) = (self.send(to_peer), self.receive(from_peer));
         tokio::try_join!(sent, received).map(|_| ())
     }
@@ -84,6 +84,6 @@ impl Dial {
     }
 
     fn broken(&self, source: io::Error) -> Failure {
-        Failure::Tunnel { target: self.target.clone(), source }
+        Failure::Tunnel { target: self.target.to_string(), source }
     }
 }

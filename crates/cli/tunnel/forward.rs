@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::Args;
-use nicstripe::Client;
+use nicstripe::{Client, trust::DialTarget};
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
@@ -39,7 +39,7 @@ pub(crate) struct Forward {
 struct Spec {
     bind: IpAddr,
     port: u16,
-    target: String,
+    target: DialTarget,
 }
 
 impl FromStr for Spec {
@@ -56,11 +56,8 @@ impl FromStr for Spec {
         let bind = if bind == "localhost" { "127.0.0.1" } else { bind.trim_start_matches('[').trim_end_matches(']') };
         let bind =
             bind.parse().map_err(|_| format!("not an address to listen on: {bind:?}, expected one of this machine, or localhost"))?;
-        let is_port = host_port.parse::<u16>().is_ok_and(|port| port > 0);
-        match port.parse() {
-            Ok(port) if is_port && !host.is_empty() => Ok(Self { bind, port, target: format!("{host}:{host_port}") }),
-            _ => Err(wrong()),
-        }
+        let target = format!("{host}:{host_port}").parse().map_err(|_| wrong())?;
+        Ok(Self { bind, port: port.parse().map_err(|_| wrong())?, target })
     }
 }
 
@@ -119,7 +116,7 @@ fn listen(spec: &Spec) -> Result<TcpListener, Failure> {
 }
 
 /// Takes connections, each of which has a task; with this they end.
-async fn serve(listener: TcpListener, client: Client, target: String, terminal: Terminal) {
+async fn serve(listener: TcpListener, client: Client, target: DialTarget, terminal: Terminal) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -136,10 +133,10 @@ async fn serve(listener: TcpListener, client: Client, target: String, terminal: 
     }
 }
 
-async fn carry(tcp: TcpStream, client: Client, target: String, terminal: Terminal) {
+async fn carry(tcp: TcpStream, client: Client, target: DialTarget, terminal: Terminal) {
     // A keystroke does not wait for the next one.
     let _ = tcp.set_nodelay(true);
-    match client.dial(&target).await {
+    match client.dial(target.as_str()).await {
         Ok(tunnel) => {
             if let Err(error) = tunnel.join(tcp).await {
                 tracing::debug!(%error, "a connection was reset");
@@ -166,7 +163,7 @@ mod tests {
 
     #[test]
     fn forwards_are_read_as_ssh_reads_them() {
-        let spec = |text: &str| text.parse::<Spec>().map(|spec| (spec.bind.to_string(), spec.port, spec.target));
+        let spec = |text: &str| text.parse::<Spec>().map(|spec| (spec.bind.to_string(), spec.port, spec.target.to_string()));
         let is = |bind: &str, port, target: &str| Ok((bind.to_owned(), port, target.to_owned()));
         assert_eq!(spec("8080:localhost:80"), is("127.0.0.1", 8080, "localhost:80"));
         assert_eq!(spec("0.0.0.0:8080:web:80"), is("0.0.0.0", 8080, "web:80"));

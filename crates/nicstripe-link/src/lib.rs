@@ -19,6 +19,7 @@
 //! | give this interface another MTU for a while | [`RouteHelper::set_mtu`], [`Mtus`] |
 //! | what machine is this, and what does it do meanwhile? | [`HostFacts`], [`CpuMeter`], [`interface_details`], [`file_system`] |
 //! | may this process do so? not any more | [`may_change_routes`], [`give_up_routes`] |
+//! | does it get that many threads? | [`check_threads`] |
 //!
 //! Everything but [`Changes`] is synchronous: the kernel answers netlink requests inside the system call, so there is
 //! nothing to wait for. Linux only so far; where a feature needs a kernel newer than 4.11, its item says so.
@@ -52,6 +53,7 @@ pub use crate::{
     socket::{arrival_interface, listen, pinned_socket},
     sysctls::{Setting, Sysctls},
     tcp_info::{TcpInfo, tcp_info},
+    threads::check_threads,
     tune::{
         BufferSizes, Keepalive, MIN_USER_TIMEOUT, NotTaken, StreamOption, StreamOptions, UserTimeout, UserTimeoutTooShort, buffers,
         change_congestion, set_buffers, tune,
@@ -91,4 +93,5 @@ mod sockopt;
 mod sysctls;
 mod sysfs;
 mod tcp_info;
+mod threads;
 mod tune;

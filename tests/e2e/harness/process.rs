@@ -66,6 +66,27 @@ impl Process {
     }
 
     /// Waits for a line of standard error, or a part of one, and returns it.
+    /// Waits for so many lines on standard error that contain this.
+    #[allow(dead_code, reason = "the tests of logs use it")]
+    pub(crate) fn await_lines(&self, part: &str, count: usize) {
+        let found = self.output.await_some(|captured| {
+            let text = String::from_utf8_lossy(&captured.stderr);
+            (text.lines().filter(|line| line.contains(part)).count() >= count).then_some(())
+        });
+        found.unwrap_or_else(|captured| self.fail(&format!("{count} lines with {part:?}"), &captured));
+    }
+
+    /// Waits for a line on standard output that contains this, and returns it.
+    #[allow(dead_code, reason = "the tests with restic use it")]
+    pub(crate) fn await_stdout(&self, part: &str) -> String {
+        self.await_line(
+            |captured| &captured.stdout,
+            &format!("{part:?} on standard output"),
+            |line| line.contains(part).then(|| line.to_owned()),
+        )
+    }
+
+    /// Waits for a line on standard error that contains this, and returns it.
     pub(crate) fn await_stderr(&self, part: &str) -> String {
         self.await_line(
             |captured| &captured.stderr,

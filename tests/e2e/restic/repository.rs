@@ -29,6 +29,7 @@ pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = &[
     ("a_peer_that_may_only_read_restores", a_peer_that_may_only_read_restores),
     ("a_backup_ends_well_although_the_daemon_was_killed_in_its_middle", a_backup_ends_well_although_the_daemon_was_killed_in_its_middle),
     ("an_address_serves_whoever_knows_the_password", an_address_serves_whoever_knows_the_password),
+    ("the_line_that_is_printed_is_all_that_restic_needs", the_line_that_is_printed_is_all_that_restic_needs),
     ("an_address_is_served_as_long_as_whoever_reads_its_line_is_there", an_address_is_served_as_long_as_whoever_reads_its_line_is_there),
 ];
 
@@ -40,6 +41,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("an_address_is_served_as_long_as_whoever_reads_its_line_is_there", an_address_is_served_as_long_as_whoever_reads_its_line_is_there),
     ("without_a_daemon_nothing_is_served", without_a_daemon_nothing_is_served),
     ("what_other_machines_reach_needs_a_password", what_other_machines_reach_needs_a_password),
+    ("who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in", who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in),
 ];
 
 /// What restic keeps of files; holes it makes or does not.
@@ -239,6 +241,49 @@ fn an_address_serves_whoever_knows_the_password() {
     server.finish().expect(143);
 }
 
+fn the_line_that_is_printed_is_all_that_restic_needs() {
+    let pair = Pair::new();
+    plant(&pair.client.path("source"), "file", content(2 * MIB));
+    let server = Process::spawn(serve_restic(&pair, &["--addr", "localhost:0"]));
+    let repository = repository_of(&server);
+    let run = |repository: &str, words: &[&str]| {
+        let mut command = restic(&pair.client, repository);
+        command.args(words);
+        Process::spawn(command).finish()
+    };
+    run(&repository, &["init"]).expect(0);
+    run(&repository, &["backup", "source"]).expect(0);
+    run(&repository, &["check", "--read-data"]).expect(0);
+    let (_, address) = repository.split_once('@').unwrap();
+    run(&format!("rest:http://{address}"), &["snapshots"]).expect(1);
+    run(&format!("rest:http://restic:wrong@{address}"), &["snapshots"]).expect(1);
+}
+
+/// What the line on standard output says, without the shell's quotes.
+fn repository_of(server: &Process) -> String {
+    let line = server.await_stdout("export RESTIC_REPOSITORY=");
+    line.split_once('=').unwrap().1.trim_matches('\'').to_owned()
+}
+
+fn who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in() {
+    let pair = Pair::new();
+    let server = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0"]));
+    let address = address_of(&server);
+    assert!(repository_of(&server).starts_with("rest:http://restic:"));
+    assert_eq!(ask(&address, "POST", "/?create=true", "", b"").0, 401);
+    assert_eq!(ask(&address, "GET", "/config", "Authorization: Basic cmVzdGljOg==\r\n", b"").0, 401);
+    assert!(!pair.server.has("backup"));
+    let open = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0", "--no-password"]));
+    let address = address_of(&open);
+    assert_eq!(ask(&address, "GET", "/config", "", b"").0, 404);
+    assert_eq!(ask(&address, "GET", "/config", "Sec-Fetch-Site: cross-site\r\n", b"").0, 403);
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(b"GET /config HTTP/1.1\r\nHost: evil.com\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+}
+
 /// `nicstripe serve restic` of the repository `backup/laptop`.
 fn serve_restic(pair: &Pair, words: &[&str]) -> Command {
     let mut command = pair.client.command(env!("CARGO_BIN_EXE_nicstripe"));
@@ -256,7 +301,7 @@ fn address_of(server: &Process) -> String {
 /// Asks once over HTTP/1.1, and returns status, headers and body.
 fn ask(address: &str, method: &str, path: &str, header: &str, body: &[u8]) -> (u16, String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}Content-Length: {}\r\n\r\n", body.len());
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}Content-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();
     // A refusal may come before all has been sent.
     let _ = stream.write_all(body);
@@ -269,7 +314,7 @@ fn ask(address: &str, method: &str, path: &str, header: &str, body: &[u8]) -> (u
 
 fn files_go_to_the_daemon_and_come_back_whole_and_in_parts() {
     let pair = Pair::new();
-    let server = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0"]));
+    let server = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0", "--no-password"]));
     let address = address_of(&server);
     let ask = |method: &str, path: &str, header: &str, body: &[u8]| ask(&address, method, path, header, body);
     assert_eq!(ask("POST", "/?create=true", "", b"").0, 200);
@@ -312,7 +357,7 @@ fn the_end_of_standard_input_is_the_end() {
 
 fn a_signal_ends_a_server_at_an_address() {
     let pair = Pair::new();
-    let server = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0"]));
+    let server = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0", "--no-password"]));
     let mut stream = TcpStream::connect(address_of(&server)).unwrap();
     stream.write_all(b"HEAD /config HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -332,7 +377,14 @@ fn without_a_daemon_nothing_is_served() {
 
 fn what_other_machines_reach_needs_a_password() {
     let pair = Pair::new();
-    Process::spawn(serve_restic(&pair, &["--addr", "0.0.0.0:0"])).finish().expect(1).error(&["0.0.0.0:0", "RCLONE_PASS"]);
+    let open = Process::spawn(serve_restic(&pair, &["--addr", "0.0.0.0:0", "--no-password"]));
+    open.finish().expect(1).error(&["0.0.0.0:0", "--no-password"]);
+    let made = Process::spawn(serve_restic(&pair, &["--addr", "0.0.0.0:0"]));
+    let port = address_of(&made).rsplit(':').next().unwrap().to_owned();
+    assert_eq!(ask(&format!("127.0.0.1:{port}"), "GET", "/config", "", b"").0, 401);
+    let mut both = serve_restic(&pair, &["--addr", "127.0.0.1:0", "--no-password"]);
+    both.env("RCLONE_USER", "me").env("RCLONE_PASS", "pass");
+    Process::spawn(both).finish().expect(2).error(&["RCLONE_USER", "--no-password"]);
     let mut half = serve_restic(&pair, &["--addr", "127.0.0.1:0"]);
     half.env("RCLONE_USER", "me");
     Process::spawn(half).finish().expect(2).error(&["RCLONE_USER", "RCLONE_PASS"]);

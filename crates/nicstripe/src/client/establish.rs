@@ -22,7 +22,7 @@ use crate::{
     here,
     link::LinkRequest,
     plan::{Facts, described, is_meant},
-    session::{Access, Audience, Command, Driver, DriverConfig, Input, PathPlan},
+    session::{Access, Audience, Command, Driver, DriverConfig, Fault, Input, PathPlan},
 };
 
 impl Inner {
@@ -75,7 +75,11 @@ impl Inner {
             return Err(error);
         }
         let (survey, requests) = mpsc::channel(1);
-        tokio::spawn(linker.run(news, requests));
+        let fault = Fault::of(&handle.inputs);
+        tokio::spawn(async move {
+            let _fault = fault;
+            linker.run(news, requests).await;
+        });
         Ok(LiveSession { handle, key, audience, routes, survey, trunk: Arc::default() })
     }
 

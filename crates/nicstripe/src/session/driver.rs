@@ -109,6 +109,8 @@ pub(crate) struct Driver {
     later: Vec<(PathId, DataHeader, ChunkBuffer)>,
     zeroing: u32,
     comparing: u32,
+    /// Whether the peer has said that the session ends: its connections end with it.
+    is_taking_leave: bool,
     /// Connections that ended because the peer broke the protocol, since the last right chunk.
     breaches: u32,
     closing: Option<CloseCode>,
@@ -141,6 +143,7 @@ impl Driver {
             zeroing: 0,
             comparing: 0,
             breaches: 0,
+            is_taking_leave: false,
             closing: None,
             next_generation: 0,
             started: now,
@@ -563,5 +566,17 @@ mod tests {
         });
         timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
         assert!(worker.join().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_session_whose_task_panics_ends() {
+        let handle = started();
+        let fault = Fault::of(&handle.inputs);
+        let task = tokio::spawn(async move {
+            let _fault = fault;
+            panic!("a fault, for a test");
+        });
+        timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
+        assert!(task.await.is_err());
     }
 }

@@ -27,5 +27,5 @@ pub(crate) use self::{
     slot::{Capacities, Capacity, Established, LinkRates, PathPlan},
     tally::{Tally, all_verified},
     waiters::{SharedProgress, Waiter},
-    work::{Access, LocalTarget, Outcome, WorkDone, offer_of},
+    work::{Access, Fault, LocalTarget, Outcome, WorkDone, offer_of},
 };

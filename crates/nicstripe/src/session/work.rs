@@ -405,11 +405,11 @@ pub(super) fn verified(path: PathId, grid: Grid, header: DataHeader, buffer: Chu
 /// Longest chunk that is verified in the session's own task, in bytes: some 10 µs, as long as it takes to have a thread do it.
 const AT_ONCE: u32 = 64 << 10;
 
-/// Tells a session of work for it that panicked, of which it would hear nothing: it ends, and no other.
-pub(super) struct Fault(mpsc::Sender<Input>);
+/// Tells a session of work for it, on a thread or in a task, that panicked and of which it would hear nothing: it ends, and no other.
+pub(crate) struct Fault(mpsc::Sender<Input>);
 
 impl Fault {
-    pub(super) fn of(session: &mpsc::Sender<Input>) -> Self {
+    pub(crate) fn of(session: &mpsc::Sender<Input>) -> Self {
         Self(session.clone())
     }
 }
@@ -419,7 +419,11 @@ impl Drop for Fault {
         if std::thread::panicking() {
             let source = std::io::Error::other("a fault in this program");
             let error = Error::System { what: "go on with the session", source };
-            drop(self.0.blocking_send(Input::Command(Command::GiveUp(Box::new(error)))));
+            let (session, told) = (self.0.clone(), Input::Command(Command::GiveUp(Box::new(error))));
+            match tokio::runtime::Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(async move { drop(session.send(told).await) })),
+                Err(_) => drop(session.blocking_send(told)),
+            }
         }
     }
 }

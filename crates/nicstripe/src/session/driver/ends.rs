@@ -276,7 +276,7 @@ impl Driver {
     pub(super) fn open_entry_target(&mut self, transfer: TransferId, entry: EntryRef, offer: Offer, options: PutOptions) {
         self.ends.entries.insert(transfer, entry);
         let Some(TreeThread::Receiver(receiver)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
-        let (receiver, session) = (receiver.clone(), self.handle.clone());
+        let (receiver, session, fault) = (receiver.clone(), self.handle.clone(), Fault::of(&self.handle.inputs));
         let attempt = move || ask_for_target(&receiver, entry.id, offer.clone(), options);
         let service = match &self.config.access {
             Access::Daemon(service) => Some(service.clone()),
@@ -284,6 +284,7 @@ impl Driver {
         };
         // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
         tokio::spawn(async move {
+            let _fault = fault;
             let opened = match service {
                 Some(service) => {
                     async {
@@ -308,9 +309,10 @@ impl Driver {
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client takes no files"),
             Access::Daemon(service) => {
-                let (service, inputs) = (service.clone(), self.handle.inputs.clone());
+                let (service, inputs, fault) = (service.clone(), self.handle.inputs.clone(), Fault::of(&self.handle.inputs));
                 let session = self.handle.clone();
                 tokio::spawn(async move {
+                    let _fault = fault;
                     service.alone().await;
                     let result = service.receive_tree(put, &session).await.map(TreeRun::Receiver);
                     let _ = inputs.send(Input::TreeReady { transfer, result }).await;

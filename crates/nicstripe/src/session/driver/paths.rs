@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use nicstripe_proto::{Frame, PathId, PathLoss, PathState};
 use tokio::sync::mpsc;
+use tracing::field::display;
 
 use super::{Driver, MOST_BREACHES};
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     session::{
         input::{Input, LinkNews},
         slot::{Established, PathPlan, Slot},
+        work::Fault,
     },
     stream::{EventSink, Loads, Stream, StreamEnd, StreamEvent},
 };
@@ -24,8 +26,9 @@ impl Driver {
             return;
         }
         let (connector, plan, inputs) = (connector.clone(), slot.plan.clone(), self.handle.inputs.clone());
-        let first = slot.generation == 0;
+        let (first, fault) = (slot.generation == 0, Fault::of(&inputs));
         tokio::spawn(async move {
+            let _fault = fault;
             let input = match connector.join(path, &plan, first).await {
                 Ok(established) => Input::Connected { path, plan: None, established: Box::new(established) },
                 Err((loss, error)) => Input::NotConnected { path, loss, error: Box::new(error) },
@@ -102,6 +105,7 @@ impl Driver {
             StreamEvent::Heard => self.session.handle_heard(path, now),
             StreamEvent::Frame(frame) => {
                 let is_message = matches!(frame, Frame::Control { .. });
+                self.is_taking_leave |= matches!(frame, Frame::Close { .. });
                 if let Err(error) = self.session.handle_frame(path, frame, now) {
                     if is_message && self.config.connector.is_some() {
                         // It was acknowledged and does not come again, so that a client would wait for ever for what it should have said.
@@ -132,7 +136,9 @@ impl Driver {
                     StreamEnd::Tls(error) if error.tells_of_damage() => PathLoss::Damaged,
                     _ => PathLoss::Reset,
                 };
-                tracing::info!(path = path.0, end = %logged_error(&end), "path lost its connection");
+                if !self.is_taking_leave {
+                    tracing::info!(path = path.0, end = %logged_error(&end), "path lost its connection");
+                }
                 self.lose(path, loss, now);
             }
         }
@@ -202,8 +208,10 @@ impl Driver {
             return;
         }
         slot.state = state.clone();
-        let (interface, remote) = (&slot.plan.interface, &slot.plan.remote);
-        tracing::info!(peer = self.config.host, %interface, %remote, state = %logged(format_args!("{state:?}")), "link");
+        // That connections end with their session is said by the record of its end.
+        if !self.is_taking_leave {
+            log_link(&self.config.host, slot, &state);
+        }
         let link = slot.plan.link();
         self.config.audience.tell(&Event::Link { link, state });
     }
@@ -238,6 +246,20 @@ fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
         Error::UntrustedPeer { .. } if is_connected => Some(None),
         _ => None,
     }
+}
+
+/// Records a state of a link, with what is said of it.
+fn log_link(peer: &str, slot: &Slot, state: &LinkState) {
+    let (interface, remote) = (&slot.plan.interface, &slot.plan.remote);
+    let (state, why) = match state {
+        LinkState::Connecting => ("connecting", None),
+        LinkState::Up => ("up", None),
+        LinkState::Suspect => ("suspect", None),
+        LinkState::Down(why) => ("down", Some(why)),
+        LinkState::LeftOut(why) => ("left_out", Some(why)),
+    };
+    let why = why.map(|why| display(logged(why).to_string()));
+    tracing::info!(peer, %interface, %remote, state, why, "link");
 }
 
 fn loss_text(loss: PathLoss) -> &'static str {

@@ -21,7 +21,7 @@ use crate::{
     logged::logged,
     session::{
         slot::Slot,
-        work::{Access, Outcome, WorkDone, verified},
+        work::{Access, Fault, Outcome, WorkDone, verified},
     },
     storage::Target,
 };
@@ -209,9 +209,10 @@ impl Driver {
         }
         match &self.config.access {
             Access::Daemon(service) => {
-                let (service, session) = (service.clone(), self.handle.clone());
+                let (service, session, fault) = (service.clone(), self.handle.clone(), Fault::of(&self.handle.inputs));
                 // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
                 tokio::spawn(async move {
+                    let _fault = fault;
                     let result = service.open_target(put, &session).await;
                     let _ = session.inputs.send(Input::Work(WorkDone::TargetOpened { transfer, result })).await;
                 });

@@ -1,0 +1,86 @@
+//! Faults in this program: a panic of any thread ends a command with an error, as what waits for that thread would wait for ever.
+
+use std::{
+    io::{self, Write as _},
+    panic::{self, PanicHookInfo},
+    process,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use crate::exit::Exit;
+
+/// Ends the process, from here on, when any thread panics.
+pub(crate) fn end_on_panic() {
+    panic::set_hook(Box::new(|fault| {
+        let text = described(fault);
+        if SURVIVED.load(Ordering::Relaxed) {
+            return tracing::error!("a fault in this program, {text}");
+        }
+        // Straight to the stream: the thread may hold the lock of the bars, and others wait for it.
+        let _ = writeln!(io::stderr(), "error: a fault in this program, {text}\nhint: {HINT}");
+        process::exit(Exit::Failed.code().into());
+    }));
+}
+
+/// Lets the process go on, from here on, when a thread panics: a daemon ends the one session, and serves the others.
+pub(crate) fn survive_panics() {
+    SURVIVED.store(true, Ordering::Relaxed);
+}
+
+fn described(fault: &PanicHookInfo<'_>) -> String {
+    let payload = fault.payload();
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let place = fault.location().map(|at| format!("at {}:{}", at.file(), at.line())).unwrap_or_default();
+    nicstripe::escaped(format!("{place}: {}", text.unwrap_or("no reason given")).as_bytes())
+}
+
+const HINT: &str = "please report these two lines with the command; what has arrived is kept, and the same command goes on there";
+
+static SURVIVED: AtomicBool = AtomicBool::new(false);
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        env,
+        process::{Command, Stdio},
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    /// Run by the other test, in a process of its own.
+    #[test]
+    #[ignore = "a part of another test: ends the process"]
+    fn child_whose_thread_panics_while_it_is_waited_for() {
+        end_on_panic();
+        let (given, taken) = std::sync::mpsc::channel::<()>();
+        let kept = given.clone();
+        thread::spawn(move || {
+            let _given = given;
+            panic!("a fault, \u{1b}for a test");
+        });
+        let _ = taken.recv();
+        drop(kept);
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_the_command_with_an_error() {
+        let name = "fault::tests::child_whose_thread_panics_while_it_is_waited_for";
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", name, "--ignored", "--nocapture"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+                panic!("it still waits for a thread that is gone");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let ended = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(Exit::Failed.code().into()), "{stderr}");
+        assert!(stderr.contains("error: a fault in this program, at ") && stderr.contains("a fault, \\u{1b}for a test"), "{stderr}");
+    }
+}

@@ -1,0 +1,58 @@
+//! Names by which a request may call a server on this machine.
+//!
+//! A page of another site can have its name lead to this machine (DNS rebinding), and a browser takes what is here for a part of that site
+//! then. What gives it away is the name in `Host`, which is the site's.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// The names of a server that only this machine reaches; one that others reach too may have any name.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnNames(Option<String>);
+
+impl OwnNames {
+    /// Returns those of a server at `bound`, for which `typed` was given as `HOST:PORT`; `None` where it may have any.
+    pub(crate) fn of(typed: &str, bound: SocketAddr) -> Option<Self> {
+        bound.ip().to_canonical().is_loopback().then(|| Self(Some(name_of(typed)).filter(|name| !name.is_empty())))
+    }
+
+    /// Whether a `Host`, or an authority of HTTP/2, is an address or one of these names.
+    pub(crate) fn has(&self, host: &str) -> bool {
+        let name = name_of(host);
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
+        let is_local = name == "localhost" || name.ends_with(".localhost");
+        is_local || bare.parse::<IpAddr>().is_ok() || self.0.as_ref() == Some(&name)
+    }
+}
+
+/// Returns the name in front of a port, as it is compared.
+fn name_of(host: &str) -> String {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) && (name.ends_with(']') || !name.contains(':')) => name,
+        _ => host,
+    };
+    name.trim_end_matches('.').to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_localhost_and_the_name_that_was_typed_are_its_own() {
+        let names = OwnNames::of("box.lan:8000", ([127, 0, 0, 1], 8000).into()).unwrap();
+        for own in ["localhost", "LOCALHOST.:8000", "a.localhost:1", "127.0.0.1:8000", "[::1]:8000", "[::1]", "10.0.0.1", "Box.lan:99"] {
+            assert!(names.has(own), "{own:?}");
+        }
+        for other in ["evil.com", "evil.com:8000", "localhost.evil.com", "127.0.0.1.evil.com", "127.0.0.1@evil.com", "", ":8000", "box", "x:y:1"] {
+            assert!(!names.has(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_others_reach_may_have_any_name() {
+        assert!(OwnNames::of("0.0.0.0:8000", ([0, 0, 0, 0], 8000).into()).is_none());
+        assert!(OwnNames::of("localhost:0", "[::1]:8000".parse().unwrap()).is_some());
+        assert!(OwnNames::of("localhost:0", "[::ffff:127.0.0.1]:8000".parse().unwrap()).is_some());
+    }
+}

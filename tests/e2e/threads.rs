@@ -1,0 +1,61 @@
+//! Limits on threads: a command that gets too few ends with an error that says so; none waits for ever for one that did not start.
+
+use std::{
+    fs,
+    os::unix::{fs::chown, process::CommandExt},
+    path::Path,
+};
+
+use crate::{harness::Process, pair::Pair};
+
+/// Nobody else runs anything as this user, so that its limit of processes is that of the command alone.
+const USER: u32 = 64_917;
+
+#[test]
+fn a_copy_that_gets_too_few_threads_ends_with_an_error() {
+    if !Path::new("/usr/bin/prlimit").exists() {
+        eprintln!("skipped: this machine has no prlimit");
+        return;
+    }
+    let pair = Pair::new();
+    pair.client.write("f", [7; 300_000]);
+    pair.client.make_dir("t");
+    pair.client.write("t/g", "small");
+    let is_root = rustix::process::geteuid().is_root();
+    let program = pair.client.path("nicstripe");
+    fs::copy(env!("CARGO_BIN_EXE_nicstripe"), &program).unwrap();
+    if is_root {
+        give(pair.client.files().parent().unwrap());
+    }
+    // Another user's processes count as well, so that one is the only limit that is surely too low.
+    let limits = if is_root { 1..=10 } else { 1..=1 };
+    let mut copied = 0;
+    for limit in limits {
+        for words in [["f", "127.0.1.2:f"], ["-r", "t"]] {
+            let target = format!("127.0.1.2:{limit}");
+            let words = if words[0] == "-r" { [words[0], words[1], &target] } else { ["-f", words[0], words[1]] };
+            let mut command = pair.client.command("/usr/bin/prlimit");
+            command.arg(format!("--nproc={limit}")).arg(&program).args(pair.cp_arguments(&words));
+            if is_root {
+                command.uid(USER).gid(USER);
+            }
+            // A command that hangs fails here, by the deadline of each wait.
+            let outcome = Process::spawn(command).finish();
+            if outcome.status.success() {
+                copied += 1;
+                continue;
+            }
+            let outcome = outcome.expect(1);
+            assert!(outcome.stderr.contains("cannot start threads") && outcome.stderr.contains("hint: "), "{limit}: {outcome}");
+        }
+    }
+    assert_eq!(copied > 0, is_root, "with enough of them it copies");
+}
+
+/// Makes a folder and all in it the user's.
+fn give(path: &Path) {
+    chown(path, Some(USER), Some(USER)).unwrap();
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path()));
+    }
+}
