@@ -61,13 +61,13 @@ pub(crate) fn print_help(subcommand: &str) -> Result<(), Failure> {
 
 const FIRST_STEPS: &str = "\
 First steps:
-  nicstripe demo                       on this machine alone, nothing to set up
-  nicstripe key                        on both machines: prints the line to exchange
-  nicstripe trust add LINE --name NAME on both machines: with the other's line
-  nicstripe serve --root DIR           on the one
-  nicstripe cp FILE HOST:              on the other
-  nicstripe links HOST                 which cables that uses, and why
-  nicstripe bench HOST                 what these cables carry, and what holds them back
+  nicstripe demo                        on this machine alone, nothing to set up
+  nicstripe key                         on both machines: prints the line to exchange
+  nicstripe trust add LINE --name NAME  on both machines: with the other's line
+  nicstripe serve --root DIR            on the one
+  nicstripe cp FILE HOST:               on the other
+  nicstripe links HOST                  which cables that uses, and why
+  nicstripe bench HOST                  what these cables carry, and what holds them back
 
 Environment:
   NICSTRIPE_HOME  folder for the key, the trusted peers and all state [default: nicstripe
@@ -96,5 +96,60 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Args::command());
+    }
+
+    /// What follows the program's name in a message of ours, up to what ends a command there.
+    fn commands_in(line: &str) -> impl Iterator<Item = Vec<&str>> {
+        let starts = ["nicstripe ", "{program} "].into_iter().flat_map(|name| line.match_indices(name).map(move |(at, _)| at + name.len()));
+        starts.map(|start| {
+            let rest = &line[start..];
+            let end = rest.find(['"', '`', ';', ')', '(', ',', '|']).into_iter().chain(rest.find("  ")).min();
+            rest[..end.unwrap_or(rest.len())].split_whitespace().collect()
+        })
+    }
+
+    /// Panics unless clap knows the subcommand's options; says whether it is one.
+    fn check(words: &[&str], of: &str) -> bool {
+        let mut root = Args::command();
+        root.build();
+        let (mut command, mut words) = (&root, words);
+        while let Some(sub) = words.first().and_then(|word| command.find_subcommand(word)) {
+            (command, words) = (sub, &words[1..]);
+        }
+        if command.get_name() == root.get_name() {
+            return false;
+        }
+        let knows_long = |name: &str| command.get_arguments().any(|argument| argument.get_long() == Some(name));
+        let knows_short = |letter: char| command.get_arguments().any(|argument| argument.get_short() == Some(letter));
+        for word in words {
+            let known = match (word.strip_prefix("--"), word.strip_prefix('-')) {
+                (Some(long), _) => long.is_empty() || long.starts_with('{') || knows_long(long.split('=').next().unwrap()),
+                (None, Some(short)) => short.chars().next().is_none_or(|letter| knows_short(letter)),
+                _ => true,
+            };
+            assert!(known, "{} has no {word}: {of}", command.get_name());
+        }
+        true
+    }
+
+    #[test]
+    fn every_command_that_a_message_names_can_be_typed() {
+        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/crates/cli"))];
+        let mut found = 0;
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    // Comments that are no help text are read by nobody who types.
+                    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//") || line.trim_start().starts_with("///"));
+                    for line in lines {
+                        found += commands_in(line).filter(|words| check(words, &format!("{}: {line}", path.display()))).count();
+                    }
+                }
+            }
+        }
+        assert!(found > 50, "{found} commands found: expected more");
     }
 }

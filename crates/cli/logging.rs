@@ -101,7 +101,10 @@ impl LogFilter {
     /// Reads it. Errors: it is none.
     pub(crate) fn parse(&self) -> Result<EnvFilter, Failure> {
         let Self { key, text } = self;
-        EnvFilter::try_new(text).map_err(|source| Failure::LogFilter { key, text: text.clone(), source })
+        // A level alone is for this program: what TLS says of each handshake has to be asked for by name.
+        let is_level = text.parse::<Level>().is_ok();
+        let filter = if is_level { format!("{text},rustls=warn") } else { text.clone() };
+        EnvFilter::try_new(filter).map_err(|source| Failure::LogFilter { key, text: text.clone(), source })
     }
 }
 
@@ -177,6 +180,8 @@ impl Values {
         let text = nicstripe::printable(text.as_bytes());
         match field.name() {
             "message" => self.message = text,
+            // Where in its code a library made a record: of no use to who reads it.
+            name if name.starts_with("log.") => {}
             name => {
                 let bare = !text.is_empty() && !text.contains([' ', '"', '=']);
                 let value = if bare { text } else { format!("\"{}\"", text.replace('"', "\\\"")) };
@@ -247,5 +252,38 @@ mod tests {
             tracing::debug!("four");
         };
         assert_eq!(written(Lines { time: false, journal: true }, log), "<3>one\n<4>two\n<6>three\n<7>four\n");
+    }
+
+    #[test]
+    fn a_level_is_of_this_program_and_what_tls_says_is_asked_for_by_name() {
+        let filter = |text: &str| LogFilter { key: LOG_VARIABLE, text: text.into() }.parse().unwrap().to_string();
+        assert!(filter("debug").contains("rustls=warn"));
+        assert_eq!(filter("rustls=debug"), "rustls=debug");
+        assert!(LogFilter { key: LOG_VARIABLE, text: "a=b=c".into() }.parse().is_err());
+    }
+
+    /// `?value` in a record is for those who wrote the program.
+    #[test]
+    fn no_record_has_a_value_as_rust_writes_it() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+        let mut folders: Vec<_> = ["cli", "nicstripe/src", "nicstripe-proto/src", "nicstripe-link/src"].map(|name| root.join(name)).into();
+        let mut records = 0;
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                let product = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+                for call in product.split("tracing::").skip(1).filter_map(|rest| rest.split_once("!(")).filter(|(level, _)| level.len() < 6) {
+                    let call = call.1.split(['\n', ';']).next().unwrap_or_default().split("),").next().unwrap_or_default();
+                    let is_odd = call.starts_with('?') || [" ?", ":?}"].iter().any(|odd| call.contains(odd));
+                    assert!(!is_odd, "{}: {call}", path.display());
+                    records += 1;
+                }
+            }
+        }
+        assert!(records > 50, "{records} records found: expected more");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::PathBuf};
 
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, Command, CommandFactory as _, builder::Resettable};
 use clap_mangen::Man as Page;
 
 use crate::{args, failure::Failure, stdout};
@@ -57,11 +57,158 @@ fn collect(command: Command, pages: &mut Vec<Command>) {
     pages.push(command);
 }
 
+/// Renders a page: what clap says, then sections of what follows the options in the help, and those that every page has.
 fn rendered(command: Command) -> io::Result<Vec<u8>> {
+    let help = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string).unwrap_or_default();
+    let mut sections = sections_of(&help);
+    for (title, text) in [(EXAMPLES, examples_of(command.get_name())), (EXIT_STATUS, exit_codes_of(&command))] {
+        if !sections.iter().any(|section| section.title == title) {
+            sections.extend(sections_of(&format!("{title}:\n{text}")));
+        }
+    }
+    let title = command.get_name().to_uppercase();
+    let command = command.after_help(Resettable::Reset).after_long_help(Resettable::Reset);
     let mut page = Vec::new();
-    Page::new(command).render(&mut page)?;
+    Page::new(command).title(title).render(&mut page)?;
+    sections.iter().for_each(|section| section.render(&mut page));
     Ok(page)
 }
+
+/// A part of a help text: lines below a heading.
+#[derive(Debug, PartialEq, Eq)]
+struct Section {
+    title: String,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    /// A row of a table: what is explained, and how.
+    Row(String, String),
+    /// A line as it is.
+    Plain(String),
+    /// A paragraph that may be filled.
+    Text(String),
+}
+
+/// Takes a help text apart: a heading begins at the margin and ends in a colon, and what is indented belongs to it.
+fn sections_of(help: &str) -> Vec<Section> {
+    let mut sections: Vec<Section> = Vec::new();
+    for line in help.lines().filter(|line| !line.trim().is_empty()) {
+        if let Some(heading) = line.strip_suffix(':').filter(|_| !line.starts_with(' ')) {
+            sections.push(Section { title: title_of(heading), lines: Vec::new() });
+            continue;
+        }
+        if sections.is_empty() {
+            sections.push(Section { title: "NOTES".into(), lines: Vec::new() });
+        }
+        let Some(Section { lines, .. }) = sections.last_mut() else { continue };
+        let text = line.trim_start();
+        match (line.len() - text.len(), lines.last_mut(), text.split_once("  ")) {
+            (0, ..) => lines.push(Line::Text(text.to_owned())),
+            // Of the row before.
+            (4.., Some(Line::Row(_, meaning)), _) => *meaning = format!("{meaning} {text}"),
+            (_, _, Some((term, meaning))) => lines.push(Line::Row(term.to_owned(), meaning.trim_start().to_owned())),
+            _ => lines.push(Line::Plain(text.to_owned())),
+        }
+    }
+    sections
+}
+
+/// The names that man(7) and readers know.
+fn title_of(heading: &str) -> String {
+    match heading {
+        "Example" | "Examples" => EXAMPLES.into(),
+        "Exit codes" => EXIT_STATUS.into(),
+        _ => heading.to_uppercase(),
+    }
+}
+
+impl Section {
+    fn render(&self, page: &mut Vec<u8>) {
+        let mut roff = format!(".SH \"{}\"\n", self.title);
+        for line in &self.lines {
+            roff += &match line {
+                Line::Row(term, meaning) => format!(".TP\n\\fB{}\\fR\n{}\n", escaped(term), escaped(meaning)),
+                Line::Plain(text) => format!(".PP\n.nf\n{}\n.fi\n", escaped(text)),
+                Line::Text(text) => format!(".PP\n{}\n", escaped(text)),
+            };
+        }
+        // Lines in a row that are as they are need no space between.
+        let first = format!(".SH \"{}\"\n", self.title);
+        let roff = roff.replace(".fi\n.PP\n.nf\n", "").replacen(&format!("{first}.PP\n"), &first, 1);
+        page.extend_from_slice(roff.as_bytes());
+    }
+}
+
+/// Escapes what roff would take for something else: a backslash, what is a control line, and hyphens that are to be copied.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga").replace('…', "...");
+    if text.starts_with(['.']) { format!("\\&{text}") } else { text }
+}
+
+/// Examples for commands whose help has none; the first word below `nicstripe` is the page's.
+fn examples_of(page: &str) -> String {
+    let commands = EXAMPLES_OF.iter().filter(|(of, _)| *of == page).map(|(_, row)| format!("  {row}"));
+    commands.collect::<Vec<_>>().join("\n")
+}
+
+/// What a command may exit with whose help does not say it.
+fn exit_codes_of(command: &Command) -> String {
+    let is_over_links = command.get_arguments().any(|argument| argument.get_long() == Some("port"));
+    let codes = EXIT_CODES.iter().filter(|(network, ..)| is_over_links || !network);
+    codes.map(|(_, code, meaning)| format!("  {code}  {meaning}")).collect::<Vec<_>>().join("\n")
+}
+
+const EXAMPLES: &str = "EXAMPLES";
+const EXIT_STATUS: &str = "EXIT STATUS";
+
+/// Whether only commands that connect have it, the code, and what it means.
+const EXIT_CODES: [(bool, u8, &str); 10] = [
+    (false, 0, "done"),
+    (false, 1, "other failure"),
+    (false, 2, "usage, or a line of the configuration"),
+    (true, 5, "refused: key, permission or policy"),
+    (true, 10, "no link could connect"),
+    (false, 11, "a file: missing, unreadable, disk full"),
+    (true, 12, "protocol or version"),
+    (true, 30, "all links were lost for too long"),
+    (false, 130, "SIGINT"),
+    (false, 143, "SIGTERM"),
+];
+
+const EXAMPLES_OF: [(&str, &str); 30] = [
+    ("nicstripe", "nicstripe key  on both machines: prints the line to exchange"),
+    ("nicstripe", "nicstripe serve --root /srv/files  on the one"),
+    ("nicstripe", "nicstripe cp disk.img nas:  on the other"),
+    ("nicstripe-demo", "nicstripe demo  copies over two cables that are made for it, and cuts one"),
+    ("nicstripe-key", "nicstripe key  prints this machine's line"),
+    ("nicstripe-trust", "nicstripe trust list  who is trusted, and what each may do"),
+    ("nicstripe-trust-add", "nicstripe trust add 'nicstripe-ed25519 AAAA... user@nas' --name nas"),
+    ("nicstripe-trust-add", "nicstripe trust add 'read-only nicstripe-ed25519 AAAA... user@pc' --name pc  it may read"),
+    ("nicstripe-trust-list", "nicstripe trust list"),
+    ("nicstripe-trust-remove", "nicstripe trust remove nas"),
+    ("nicstripe-serve", "nicstripe serve --root /srv/files  to whom is trusted, on every interface"),
+    ("nicstripe-serve", "nicstripe serve --root /srv/files --read-only --interface eth1 --interface eth2"),
+    ("nicstripe-serve-restic", "restic -o rclone.program=nicstripe -r rclone:nas:backup/laptop init"),
+    ("nicstripe-serve-restic", "nicstripe serve restic --addr localhost:8000 nas:backup/laptop  prints the variable for restic"),
+    ("nicstripe-dial", "ssh -o ProxyCommand='nicstripe dial nas %h:%p' localhost  a shell over every cable"),
+    ("nicstripe-forward", "nicstripe forward -L 8080:localhost:80 nas  its web server is at localhost:8080"),
+    ("nicstripe-forward", "nicstripe forward -L 0:localhost:5432 nas  at a port that is free"),
+    ("nicstripe-links", "nicstripe links  which interfaces are cables"),
+    ("nicstripe-links", "nicstripe links nas  which of them would carry a copy, and why"),
+    ("nicstripe-discover", "nicstripe discover  which machines are on the cables"),
+    ("nicstripe-routes", "nicstripe routes list  host routes that copies have installed"),
+    ("nicstripe-routes-list", "nicstripe routes list"),
+    ("nicstripe-routes-clean", "nicstripe routes clean  removes those whose copy is gone"),
+    ("nicstripe-completions", "nicstripe completions bash > ~/.local/share/bash-completion/completions/nicstripe"),
+    ("nicstripe-completions", "nicstripe completions zsh > ~/.zfunc/_nicstripe"),
+    ("nicstripe-completions", "nicstripe completions fish > ~/.config/fish/completions/nicstripe.fish"),
+    ("nicstripe-man", "nicstripe man cp | man -l -"),
+    ("nicstripe-man", "nicstripe man --dir /usr/local/share/man/man1"),
+    ("nicstripe-bench-list", "nicstripe bench list  the reports that are kept here"),
+    ("nicstripe-bench-compare", "nicstripe bench compare base.json later.json"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -76,6 +223,37 @@ mod tests {
         }
         let cp = pages.into_iter().find(|command| command.get_name() == "nicstripe-cp").unwrap();
         let page = String::from_utf8(rendered(cp).unwrap()).unwrap();
-        assert!(page.contains("bwlimit") && page.contains("Exit codes"), "{page}");
+        assert!(page.contains("bwlimit"), "{page}");
+    }
+
+    #[test]
+    fn every_page_has_examples_and_an_exit_status_and_tables_stay_tables() {
+        for command in pages() {
+            let name = command.get_name().to_owned();
+            let page = String::from_utf8(rendered(command).unwrap()).unwrap();
+            for title in [EXAMPLES, EXIT_STATUS] {
+                let (_, section) = page.split_once(&format!(".SH \"{title}\"\n")).unwrap_or_else(|| panic!("{name} has no {title}"));
+                assert!(section.starts_with(".TP\n") || section.starts_with(".nf\n"), "{name}: {section}");
+            }
+            assert!(!page.contains("EXTRA"), "{name}");
+            // A control line that is none of ours would have come from a text.
+            let controls = [".TH", ".SH", ".TP", ".PP", ".nf", ".fi", ".br", ".ie", ".el", ".RS", ".RE", ".IP"];
+            let odd = page.lines().find(|line| line.starts_with(['.', '\'']) && !controls.contains(&line.get(..3).unwrap_or(line)));
+            assert_eq!(odd, None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_help_text_becomes_sections() {
+        let found = sections_of("Some notes.\n\nExit codes:\n  0    done\n       and more\n  1    not\n\nOther things:\n  -x .y");
+        let row = |term: &str, meaning: &str| Line::Row(term.into(), meaning.into());
+        let section = |title: &str, lines| Section { title: title.into(), lines };
+        let expected = [
+            section("NOTES", vec![Line::Text("Some notes.".into())]),
+            section("EXIT STATUS", vec![row("0", "done and more"), row("1", "not")]),
+            section("OTHER THINGS", vec![Line::Plain("-x .y".into())]),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(escaped(".a\\b-'c'"), "\\&.a\\eb\\-\\(aqc\\(aq");
     }
 }

@@ -54,6 +54,42 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
     outcome
 }
 
+/// What nobody wants to see of a copy that went well, or as Rust writes it for those who wrote it.
+const ODD: [&str; 14] = [
+    "WARN", "ERROR", "lost its connection", "misbehaved", "refused", "UnknownSession", "Down", "LeftOut", "Up\n", "Some(", "Err(", "Ok(", " { ",
+    "panicked",
+];
+
+#[test]
+fn a_good_copy_leaves_nothing_in_the_log_that_looks_like_a_fault() {
+    for level in ["info", "debug"] {
+        let (client, server) = (Side::here(), Side::here());
+        client.trust(&server, "nas", "");
+        server.trust(&client, "laptop", "");
+        let mut command = server.command(env!("CARGO_BIN_EXE_nicstripe"));
+        command.env("NICSTRIPE_LOG", level).args([&["serve", "--port", "0"], &LOOPBACK[..]].concat());
+        let pair = Pair { client, server, daemon: Daemon::listening(Process::spawn(command)) };
+        pair.client.write("f", content(5 * MIB));
+        pair.client.make_dir("t");
+        pair.client.write("t/g", content(1000));
+        let copies: [&[&str]; 4] = [&["f", "127.0.1.2:"], &["127.0.1.2:f", "back"], &["-r", "t", "127.0.1.2:"], &["-r", "t", "127.0.1.2:"]];
+        for words in copies {
+            let mut command = pair.cp_command(words);
+            command.env("NICSTRIPE_LOG", level);
+            let client = Process::spawn(command).finish().expect(0);
+            let odd = ODD.iter().find(|odd| client.stderr.contains(**odd));
+            assert_eq!(odd, None, "{client}");
+        }
+        let Pair { daemon: Daemon { process, .. }, .. } = pair;
+        process.await_lines("session ends", copies.len());
+        process.signal(Signal::TERM);
+        let daemon = process.finish().expect(143);
+        assert!(daemon.stderr.contains("state=up"), "{daemon}");
+        let odd = ODD.iter().find(|odd| daemon.stderr.contains(**odd));
+        assert_eq!(odd, None, "{daemon}");
+    }
+}
+
 fn serve(side: &Side, options: &[&str]) -> Process {
     side.start([&["serve", "--port", "0"], &LOOPBACK[..], options].concat())
 }

@@ -232,15 +232,15 @@ Patterns:
   --exclude '*' --include '*/' --include '*.c'    all .c files, wherever they are
 
 Examples:
-  nicstripe cp disk.img nas:              keeps the name
-  nicstripe cp disk.img nas:backup/       into a directory of the daemon's root
-  nicstripe cp nas:backup/disk.img .      the other way
-  nicstripe cp -r photos nas:             makes nas:photos, or brings it up to date: what is the same is not sent
+  nicstripe cp disk.img nas:               keeps the name
+  nicstripe cp disk.img nas:backup/        into a directory of the daemon's root
+  nicstripe cp nas:backup/disk.img .       the other way
+  nicstripe cp -r photos nas:              makes nas:photos, or brings it up to date: what is the same is not sent
   nicstripe cp -an --delete photos/ nas:photos    what would make nas:photos a mirror
-  nicstripe cp a.iso b.iso nas:iso/       several files
-  tar -c dir | nicstripe cp - nas:dir.tar standard input, of whatever length
-  nicstripe cp nas:dir.tar - | tar -x     standard output
-  nicstripe cp --delta vm.img nas:vm.img  only the chunks that differ
+  nicstripe cp a.iso b.iso nas:iso/        several files
+  tar -c dir | nicstripe cp - nas:dir.tar  standard input, of whatever length
+  nicstripe cp nas:dir.tar - | tar -x      standard output
+  nicstripe cp --delta vm.img nas:vm.img   only the chunks that differ
   nicstripe cp --link eth1 --link eth2@500Mbit disk.img nas:
 
 Signals:

@@ -14,6 +14,8 @@
 //! byte in this module's tests. A [`Decoder`] turns plaintext of any fragmentation into [`Piece`]s; the payload of a data frame is never
 //! copied here.
 
+use std::fmt;
+
 use crate::{
     extent::{ChunkId, ChunkRange},
     hash_tree::ChainingValue,
@@ -77,6 +79,25 @@ pub enum FrameType {
     Load = 11,
     /// A question of a bench that is answered at once, or the answer.
     Echo = 12,
+}
+
+impl fmt::Display for FrameType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hello => "hello",
+            Self::Welcome => "welcome",
+            Self::Refuse => "refuse",
+            Self::Control => "control",
+            Self::ControlAck => "control ack",
+            Self::Data => "data",
+            Self::Ack => "ack",
+            Self::Credit => "credit",
+            Self::Heartbeat => "heartbeat",
+            Self::Close => "close",
+            Self::Load => "load",
+            Self::Echo => "echo",
+        })
+    }
 }
 
 impl FrameType {
@@ -399,7 +420,7 @@ pub enum FrameError {
     #[error("peer set reserved bits {0:#x} in a frame header, expected 0 in version 1")]
     Reserved(u32),
     /// A body longer than its type allows.
-    #[error("{kind:?} frame of {len} bytes exceeds the limit of {max}", max = kind.max_body())]
+    #[error("{kind} frame of {len} bytes exceeds the limit of {max}", max = kind.max_body())]
     TooLong {
         /// The frame's type.
         kind: FrameType,
@@ -415,7 +436,7 @@ pub enum FrameError {
         len: u32,
     },
     /// A body too short for its type, or with bytes left over.
-    #[error("{kind:?} frame has a malformed body")]
+    #[error("{kind} frame has a malformed body")]
     Truncated {
         /// The frame's type.
         kind: FrameType,

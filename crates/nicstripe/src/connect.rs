@@ -367,7 +367,7 @@ pub(crate) fn tune_stream(tcp: &impl AsFd, max_segment: Option<u32>) {
         ..StreamOptions::default()
     };
     for not_taken in tune(tcp, &options) {
-        tracing::debug!(option = ?not_taken.option, error = %not_taken.source, "socket option not taken");
+        tracing::debug!(option = %not_taken.option, error = %not_taken.source, "socket option not taken");
     }
 }
 

@@ -293,7 +293,7 @@ impl Runner {
             match self.load(talk, &planned).await? {
                 Some(total) => schedule.record(&planned, total),
                 None => {
-                    self.note(format!("nothing arrived in a load of links {:?}", planned.links));
+                    self.note(format!("nothing arrived in a load of {} links", planned.links.len()));
                     schedule.fail(&planned);
                 }
             }

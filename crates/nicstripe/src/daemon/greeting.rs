@@ -59,7 +59,11 @@ pub(super) async fn greet(
         Err(NoSession::Untrusted) => return Err(TlsError::UntrustedKey(key).into()),
         Err(NoSession::Refused(code)) => {
             shared.meters.greeting_refused(refusal_word(code));
-            tracing::info!(%remote, ?code, "session refused");
+            match code {
+                // A connection of a session that ended while it was made.
+                RefusalCode::UnknownSession => tracing::debug!(%remote, "a connection came for a session that is over"),
+                _ => tracing::info!(%remote, reason = refusal_word(code), "session refused"),
+            }
             greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION }))).await?;
             greeted.finish().await;
             return Ok(());

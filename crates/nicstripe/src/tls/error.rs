@@ -112,5 +112,11 @@ impl TlsError {
 }
 
 fn name(alert: AlertDescription) -> String {
-    format!("{alert:?}")
+    // Words as RFC 8446 has them, from the one name that it has in Rust.
+    let name = format!("{alert:?}");
+    let parts = name.chars().enumerate().flat_map(|(at, c)| {
+        let gap = (at > 0 && c.is_ascii_uppercase()).then_some('_');
+        gap.into_iter().chain([c.to_ascii_lowercase()])
+    });
+    parts.collect()
 }
