@@ -124,7 +124,7 @@ mod tests {
         for word in words {
             let known = match (word.strip_prefix("--"), word.strip_prefix('-')) {
                 (Some(long), _) => long.is_empty() || long.starts_with('{') || knows_long(long.split('=').next().unwrap()),
-                (None, Some(short)) => short.chars().next().is_none_or(|letter| knows_short(letter)),
+                (None, Some(short)) => short.chars().next().is_none_or(&knows_short),
                 _ => true,
             };
             assert!(known, "{} has no {word}: {of}", command.get_name());

@@ -84,7 +84,7 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
         }
         Error::Target { target, code: TargetRefusal::NotAllowed, .. } => Some(match target.parse::<DialTarget>() {
             Ok(target) => {
-                let options = PeerOptions { dial: vec![target], ..PeerOptions::default() };
+                let options = PeerOptions { dial: vec![target], ..PeerOptions::unrestricted() };
                 format!("to allow it, the daemon's peers file needs {options} in front of this machine's key")
             }
             Err(error) => error.to_string(),
@@ -212,7 +212,9 @@ mod tests {
 
     #[test]
     fn what_the_peers_file_is_to_say_is_what_it_takes() {
-        for target in ["localhost:22", "[::1]:22", "[fe80::1%eth0]:22", "it's:22", "a=b:22", "a\\b:22", "localhost", "a:0", "a,b:1", "a b:1"] {
+        for target in
+            ["localhost:22", "[::1]:22", "[fe80::1%eth0]:22", "it's:22", "a=b:22", "a\\b:22", "localhost", "a:0", "a,b:1", "a b:1"]
+        {
             let refused = Error::Target { host: "nas".into(), target: target.into(), code: TargetRefusal::NotAllowed, why: "no".into() };
             let text = hint_of(refused).unwrap();
             let option = text.split_once(" needs ").and_then(|(_, rest)| rest.split_once(" in front of ")).map(|(option, _)| option);

@@ -276,7 +276,8 @@ mod tests {
                 }
                 let text = std::fs::read_to_string(&path).unwrap_or_default();
                 let product = text.split("\n#[cfg(test)]").next().unwrap_or_default();
-                for call in product.split("tracing::").skip(1).filter_map(|rest| rest.split_once("!(")).filter(|(level, _)| level.len() < 6) {
+                for call in product.split("tracing::").skip(1).filter_map(|rest| rest.split_once("!(")).filter(|(level, _)| level.len() < 6)
+                {
                     let call = call.1.split(['\n', ';']).next().unwrap_or_default().split("),").next().unwrap_or_default();
                     let is_odd = call.starts_with('?') || [" ?", ":?}"].iter().any(|odd| call.contains(odd));
                     assert!(!is_odd, "{}: {call}", path.display());

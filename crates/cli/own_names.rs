@@ -44,7 +44,9 @@ mod tests {
         for own in ["localhost", "LOCALHOST.:8000", "a.localhost:1", "127.0.0.1:8000", "[::1]:8000", "[::1]", "10.0.0.1", "Box.lan:99"] {
             assert!(names.has(own), "{own:?}");
         }
-        for other in ["evil.com", "evil.com:8000", "localhost.evil.com", "127.0.0.1.evil.com", "127.0.0.1@evil.com", "", ":8000", "box", "x:y:1"] {
+        for other in
+            ["evil.com", "evil.com:8000", "localhost.evil.com", "127.0.0.1.evil.com", "127.0.0.1@evil.com", "", ":8000", "box", "x:y:1"]
+        {
             assert!(!names.has(other), "{other:?}");
         }
     }

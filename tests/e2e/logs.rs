@@ -56,7 +56,19 @@ fn log_of(prepare: impl FnOnce(&Side) -> Process) -> Outcome {
 
 /// What nobody wants to see of a copy that went well, or as Rust writes it for those who wrote it.
 const ODD: [&str; 14] = [
-    "WARN", "ERROR", "lost its connection", "misbehaved", "refused", "UnknownSession", "Down", "LeftOut", "Up\n", "Some(", "Err(", "Ok(", " { ",
+    "WARN",
+    "ERROR",
+    "lost its connection",
+    "misbehaved",
+    "refused",
+    "UnknownSession",
+    "Down",
+    "LeftOut",
+    "Up\n",
+    "Some(",
+    "Err(",
+    "Ok(",
+    " { ",
     "panicked",
 ];
 

@@ -114,9 +114,7 @@ impl<O: Objects> Server<O> {
         tracing::warn!(method = %head.method, path = head.uri.path(), status = status.as_u16(), "{why}");
         let refused = reply::status(status);
         match status {
-            StatusCode::UNAUTHORIZED => {
-                reply::with(refused, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"nicstripe\""))
-            }
+            StatusCode::UNAUTHORIZED => reply::with(refused, WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"nicstripe\"")),
             _ => refused,
         }
     }

@@ -55,7 +55,9 @@ async fn answer(mut stream: TcpStream, daemon: &DaemonHandle, names: Option<&Own
     let head = read_head(&mut stream).await?;
     let response = match wanted(&head) {
         // Every browser says whom it asks.
-        _ if names.zip(host(&head)).is_some_and(|(names, host)| !names.has(host)) => response("421 Misdirected Request", PLAIN, "this is no site\n", true),
+        _ if names.zip(host(&head)).is_some_and(|(names, host)| !names.has(host)) => {
+            response("421 Misdirected Request", PLAIN, "this is no site\n", true)
+        }
         Wanted::Metrics { body } => match exposition(daemon) {
             Ok(text) => response("200 OK", OPEN_METRICS, &text, body),
             Err(_) => response("500 Internal Server Error", PLAIN, "the metrics cannot be written\n", body),

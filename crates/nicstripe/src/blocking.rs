@@ -250,7 +250,8 @@ struct OwnRuntime(Option<Runtime>);
 impl OwnRuntime {
     fn start() -> Result<Self, Error> {
         let runtime = nicstripe_link::check_threads(WORKERS + 1);
-        let runtime = runtime.and_then(|()| Builder::new_multi_thread().worker_threads(WORKERS).thread_name("nicstripe").enable_all().build());
+        let runtime =
+            runtime.and_then(|()| Builder::new_multi_thread().worker_threads(WORKERS).thread_name("nicstripe").enable_all().build());
         runtime.map(|runtime| Self(Some(runtime))).map_err(|source| Error::System { what: "start threads", source })
     }
 

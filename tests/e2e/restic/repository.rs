@@ -41,7 +41,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("an_address_is_served_as_long_as_whoever_reads_its_line_is_there", an_address_is_served_as_long_as_whoever_reads_its_line_is_there),
     ("without_a_daemon_nothing_is_served", without_a_daemon_nothing_is_served),
     ("what_other_machines_reach_needs_a_password", what_other_machines_reach_needs_a_password),
-    ("who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in", who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in),
+    (
+        "who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in",
+        who_did_not_read_the_password_and_a_page_of_a_site_are_not_let_in,
+    ),
 ];
 
 /// What restic keeps of files; holes it makes or does not.
@@ -301,7 +304,8 @@ fn address_of(server: &Process) -> String {
 /// Asks once over HTTP/1.1, and returns status, headers and body.
 fn ask(address: &str, method: &str, path: &str, header: &str, body: &[u8]) -> (u16, String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}Content-Length: {}\r\n\r\n", body.len());
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}Content-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();
     // A refusal may come before all has been sent.
     let _ = stream.write_all(body);

@@ -302,7 +302,7 @@ impl Driver {
 }
 
 /// The word for why a session ended.
-pub(super) fn close_word(code: CloseCode) -> &'static str {
+fn close_word(code: CloseCode) -> &'static str {
     match code {
         CloseCode::Done => "done",
         CloseCode::Cancelled => "cancelled",

@@ -522,7 +522,8 @@ fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "1").unwrap();
     fs::File::create(dir.path().join("b")).unwrap().set_len(5 << 20).unwrap();
-    let cases: [(&str, fn(&Peer)); 3] = [
+    type Case = (&'static str, fn(&Peer));
+    let cases: [Case; 3] = [
         ("which was not sent whole", |peer| {
             peer.decide(0, vec![Verdict::Same, Verdict::Same, Verdict::Create]);
             peer.done(2, 1);
