@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use nicstripe::{
-    Cables, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreached, escaped,
+    Cables, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreached,
     trust::{DialTarget, PeerOptions, PeersError, PublicKey},
 };
 
