@@ -129,7 +129,7 @@ impl Exit {
 
     fn of_plan(error: &PlanError) -> Self {
         match error {
-            PlanError::RemoteDirectory { .. } => Self::Files,
+            PlanError::RemoteDirectory { .. } | PlanError::NoMatch { .. } => Self::Files,
             _ => Self::Usage,
         }
     }

@@ -44,6 +44,9 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
             Obstacle::NoParent(_) => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
             Obstacle::Directory | Obstacle::NotADirectory(_) => None,
         },
+        Failure::Plan(PlanError::ManyMatches { .. }) => {
+            Some("copy the directory with -r, and choose in it: --exclude '*' --include 'PATTERN'".into())
+        }
         Failure::Shortfall(shortfall) => shortfall.way_out().map(|way_out| of_way_out(way_out, invocation)),
         Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
         Failure::Peers(PeersError::Unknown { .. }) => Some(format!("see who is trusted: {program} trust list")),

@@ -173,3 +173,72 @@ fn a_fifo_is_refused_at_once_with_what_copies_its_bytes() {
     let outcome = pair.cp(&["fifo", "127.0.0.1:dir/"]).expect(11).error(&["\"fifo\" is a FIFO"]);
     outcome.hint(&["to copy what is written to it: ", "cp -P ", " - 127.0.0.1:dir/fifo < fifo"]);
 }
+
+#[test]
+fn patterns_in_remote_names_stand_for_what_matches_them() {
+    let all = ["a.img", "b.img", "c.iso", ".hidden.img", "x*y", "dir/a.raw", "dir/b.raw", "other/b.raw"];
+    for (sources, options, expected) in [
+        (&["*.img"][..], &[][..], &["a.img", "b.img"][..]),
+        (&["?.i[ms][go]"], &[], &["a.img", "b.img", "c.iso"]),
+        (&["{a,c}.*"], &[], &["a.img", "c.iso"]),
+        (&[".*.img"], &[], &[".hidden.img"]),
+        (&["d*/*.raw"], &[], &["a.raw", "b.raw"]),
+        (&["*/a.raw"], &[], &["a.raw"]),
+        (&["*.iso", "dir/a.raw"], &[], &["a.raw", "c.iso"]),
+        (&["x*y"], &[], &["x*y"]),
+        (&[r"x\*y"], &[], &["x*y"]),
+        (&["[do]*"], &["-r"], &["dir", "other"]),
+    ] {
+        let pair = Pair::new();
+        all.iter().for_each(|name| crate::harness::tree::plant(&pair.server.files(), name, name));
+        let sources: Vec<String> = sources.iter().map(|source| format!("127.0.0.1:{source}")).collect();
+        let words: Vec<&str> = options.iter().copied().chain(sources.iter().map(String::as_str)).chain(["."]).collect();
+        pair.cp(&words).expect(0);
+        assert_eq!(pair.client.names(), expected, "{sources:?}");
+    }
+}
+
+#[test]
+fn a_pattern_that_nothing_matches_or_that_means_too_much_is_said() {
+    let pair = Pair::new();
+    for name in ["one/a", "two/a", "b"] {
+        crate::harness::tree::plant(&pair.server.files(), name, name);
+    }
+    for (words, code, said) in [
+        (&["127.0.0.1:*.img", "."][..], 11, "nothing at the daemon matches \"*.img\""),
+        (&["127.0.0.1:b/*", "."], 11, ""),
+        (&["127.0.0.1:*/a", "."], 2, "two sources are called \"a\""),
+        (&["127.0.0.1:*/a", "-"], 2, "one of several"),
+    ] {
+        pair.cp(words).expect(code).error(&[said]);
+        assert!(pair.client.names().is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn a_file_whose_size_says_nothing_is_read_to_its_end() {
+    let pair = Pair::new();
+    let version = fs::read("/proc/version").unwrap();
+    assert!(fs::metadata("/proc/version").unwrap().len() == 0 && !version.is_empty());
+    for (options, target) in [(&[][..], ""), (&["-pz"], "copy"), (&["--mkpath", "--verify"], "new/dir/")] {
+        pair.cp(&[options, &["/proc/version", &format!("127.0.0.1:{target}")]].concat()).expect(0);
+    }
+    for name in ["version", "copy", "new/dir/version"] {
+        assert_eq!(pair.server.read(name), version, "{name}");
+    }
+    // Elsewhere it is not taken for an empty file.
+    let said = "its size is not known before it is read to its end";
+    let tree = pair.cp(&["-r", "/proc/version", "127.0.0.1:tree"]).expect(23);
+    assert!(tree.stderr.contains(said) && !pair.server.has("tree"), "{tree}");
+}
+
+#[test]
+fn a_daemon_sends_no_file_for_empty_whose_size_says_nothing() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", "");
+    let daemon = crate::harness::Daemon::start(&server, &[&crate::pair::LOOPBACK[..], &["--root", "/proc/sys/kernel"]].concat());
+    let pair = Pair { client, server, daemon };
+    pair.cp(&["127.0.0.1:ostype", "copy"]).expect(11).error(&["its size is not known before it is read to its end"]);
+    assert!(pair.client.names().is_empty());
+}

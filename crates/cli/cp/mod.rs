@@ -7,10 +7,12 @@
 mod arguments;
 mod bars;
 mod filters;
+mod globs;
 mod habits;
 mod listing;
 pub(crate) mod lists;
 pub(crate) mod location;
+mod pattern;
 mod plan;
 mod shortfall;
 mod show;
@@ -134,6 +136,13 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
             [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories(), false),
             _ => Ok(()),
         },
+        _ => check_target(plan),
+    }
+}
+
+/// Finds what is wrong with a target here.
+fn check_target(plan: &Plan) -> Result<(), Failure> {
+    match &plan.way {
         Way::Get { target, .. } => match ends_with_slash(target) && !target.is_dir() && !plan.options.parents {
             true => Err(Failure::NotADirectory { path: target.clone() }),
             false => Ok(()),
@@ -142,7 +151,7 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
             true => Err(Failure::NotADirectory { path: target.clone() }),
             false => Ok(()),
         },
-        Way::PutPipe { .. } | Way::GetPipe { .. } => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -168,7 +177,7 @@ fn is_no_directory(path: &Path) -> bool {
 
 /// Runs one copy from connecting to closing, obeying signals all the time.
 async fn copy(
-    plan: Plan,
+    mut plan: Plan,
     tree: TreeOptions,
     routes: Arc<RouteKeeper>,
     home: &Home,
@@ -181,10 +190,24 @@ async fn copy(
         client = connect(&plan, routes, home) => client?,
         stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
     };
-    let stream = shown.stream.take().map(|stream| stream.sized(plan.way.is_one_file()));
-    let mut show = Show::new(terminal, wishes, plan.way.file_name(), stream);
-    let result = carry_out(&client, &plan, tree, &mut show, &mut signals).await;
-    (shown.view, shown.stream) = show.finish(result.as_ref().ok());
+    let expanded = tokio::select! {
+        way = globs::expand(&client, plan.way.clone(), &tree) => way,
+        stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
+    };
+    let expanded = expanded.and_then(|way| {
+        plan.way = way;
+        check_target(&plan)
+    });
+    let result = match expanded {
+        Ok(()) => {
+            let stream = shown.stream.take().map(|stream| stream.sized(plan.way.is_one_file()));
+            let mut show = Show::new(terminal, wishes, plan.way.file_name(), stream);
+            let result = carry_out(&client, &plan, tree, &mut show, &mut signals).await;
+            (shown.view, shown.stream) = show.finish(result.as_ref().ok());
+            result
+        }
+        Err(failure) => Err(failure),
+    };
     tokio::select! {
         () = client.close() => {}
         stop = signals.stop() => stop.at_once(),

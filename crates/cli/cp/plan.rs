@@ -214,6 +214,18 @@ pub(crate) enum PlanError {
     /// `--delete` where one source would delete what another brought.
     #[error("--delete cannot be used with several SRC of which one ends in a slash: it would delete what the others bring")]
     DeleteContent,
+    /// A remote source with a pattern that nothing matches.
+    #[error("nothing at the daemon matches \"{pattern}\"")]
+    NoMatch {
+        /// As it was typed.
+        pattern: String,
+    },
+    /// A remote source with a pattern that more matches than can be asked for.
+    #[error("more than 1,024 names match \"{pattern}\"")]
+    ManyMatches {
+        /// As it was typed.
+        pattern: String,
+    },
     /// A pattern that says nothing.
     #[error("\"{}\" is no pattern to include or exclude", nicstripe::escaped(pattern.as_bytes()))]
     Pattern {

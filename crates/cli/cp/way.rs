@@ -157,7 +157,7 @@ fn get(source: Remote, target: PathBuf) -> Result<(Remote, Way), Failure> {
 fn put_tree(sources: Vec<PathBuf>, target: Remote, cp: &Cp) -> Result<(Remote, Way), Failure> {
     let content = |path: &Path| cp.tree.files_from.is_some() || means_content(path.as_os_str().as_bytes());
     let named = sources.iter().map(|source| if content(source) { None } else { source.file_name().map(OsStr::as_bytes) });
-    check_sources(named.collect(), cp)?;
+    check_sources(named.collect(), cp.tree.files_from.is_some(), cp.tree.delete)?;
     let as_name = matches!(target.path, RemotePath::File(_)) && sources.len() == 1 && !content(&sources[0]);
     let name = match &target.path {
         RemotePath::Root => None,
@@ -182,18 +182,18 @@ fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, W
     }
     let named = |(name, content): &(Option<Name>, bool)| name.as_ref().filter(|_| !content).map(|name| name.file_name().to_vec());
     let names: Vec<Option<Vec<u8>>> = parts.iter().map(named).collect();
-    check_sources(names.iter().map(Option::as_deref).collect(), cp)?;
+    check_sources(names.iter().map(Option::as_deref).collect(), cp.tree.files_from.is_some(), cp.tree.delete)?;
     let as_name = parts.len() == 1 && !parts[0].1 && !target.as_os_str().as_bytes().ends_with(b"/");
     let first = sources.into_iter().next().ok_or(PlanError::BothLocal)?;
     Ok((first, Way::GetTree { sources: parts, target, as_name }))
 }
 
 /// Refuses what would mix sources up: their own names in the target, `None` for one whose content is meant.
-fn check_sources(names: Vec<Option<&[u8]>>, cp: &Cp) -> Result<(), PlanError> {
-    if names.len() > 1 && cp.tree.files_from.is_some() {
+pub(super) fn check_sources(names: Vec<Option<&[u8]>>, is_listed: bool, delete: bool) -> Result<(), PlanError> {
+    if names.len() > 1 && is_listed {
         return Err(PlanError::FilesFromSources);
     }
-    if names.len() > 1 && cp.tree.delete && names.contains(&None) {
+    if names.len() > 1 && delete && names.contains(&None) {
         return Err(PlanError::DeleteContent);
     }
     let twice = names.iter().enumerate().find_map(|(index, name)| name.filter(|_| names[..index].contains(name)));

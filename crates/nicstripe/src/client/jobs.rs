@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    file::{ReadOptions, Source},
+    file::{Opened, ReadOptions},
     session::{Alone, Command, GetInto, LocalTarget, Outcome, PutFrom, SharedProgress, Tally, Waiter, offer_of},
     tree::TreeOptions,
 };
@@ -117,15 +117,26 @@ impl Job {
                 let own_name = Name::new(path.file_name().map(|name| name.as_bytes().to_vec()))?;
                 let opened = path.clone();
                 let reading = ReadOptions { allow_changing: options.allow_changing, compress: options.compress, range: None };
-                let source = Arc::new(inner.pool.call(move || Source::open(&opened, reading)).await.ok_or_else(io_threads_gone)??);
+                let opened = inner.pool.call(move || Opened::open(&opened, reading)).await.ok_or_else(io_threads_gone)??;
                 let put = Put {
                     into: name.is_some().then(|| own_name.clone()),
                     name: name.clone().unwrap_or(own_name),
-                    offer: offer_of(transfer, &source),
+                    offer: match &opened {
+                        Opened::Sized(source) => offer_of(transfer, source),
+                        Opened::Unsized(_) => open_ended(transfer),
+                    },
                     options: PutOptions { trial: *trial, ..with(*options) },
                     entry: None,
                 };
-                Command::Put { transfer, from: PutFrom::File { source, put: Box::new(put) }, waiter }
+                let from = match opened {
+                    Opened::Sized(source) => PutFrom::File { source: Arc::new(source), put: Box::new(put) },
+                    // Nothing tells its time and mode, either: the kernel made it when it was looked at.
+                    Opened::Unsized(file) => {
+                        let options = PutOptions { preserve: false, delta: false, in_place: false, ..put.options };
+                        PutFrom::Pipe { reader: Box::new(file), put: Box::new(Put { options, ..put }) }
+                    }
+                };
+                Command::Put { transfer, from, waiter }
             }
             Self::Get { name, target, options, trial } => {
                 let own_name = std::ffi::OsStr::from_bytes(name.file_name());

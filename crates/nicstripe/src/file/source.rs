@@ -1,12 +1,17 @@
 //! The file that is sent.
 
-use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsFd, unix::fs::FileExt},
+    path::Path,
+};
 
 use nicstripe_proto::{
     BitRate, ChainingValue, ChunkId, FailCode, Grid, HoleMap, Name, Offering, SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value,
     message::GetRange, name::escaped,
 };
-use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, openat};
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, openat};
 
 use super::{BufferPool, ChunkBuffer, FileError, Lease, Root, compress::Packer, device, holes::find_holes, identity_of};
 use crate::storage::StoredFile;
@@ -47,12 +52,28 @@ pub(crate) struct ReadOptions {
     pub(crate) range: Option<GetRange>,
 }
 
-impl Source {
+/// A file of our user that was opened to be sent.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// Its size is known.
+    Sized(Source),
+    /// It has to be read to its end, as those of proc(5): where that is tells its size.
+    Unsized(File),
+}
+
+impl Opened {
     /// Opens a file or block device of our user.
     pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
-        let name = escaped(path.as_os_str().as_encoded_bytes());
-        let file = openat(CWD, path, FLAGS, Mode::empty()).map_err(|error| FileError::new("open", &name, error.into()))?;
-        Self::of(file.into(), name, options)
+        let (file, name) = open_here(path)?;
+        if is_unsized(&file) { Ok(Self::Unsized(file)) } else { Source::of(file, name, options).map(Self::Sized) }
+    }
+}
+
+impl Source {
+    /// Opens a file or block device of our user, of a size that is known.
+    pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
+        let (file, name) = open_here(path)?;
+        Self::of(file, name, options)
     }
 
     /// Opens a file beneath a daemon's root.
@@ -74,6 +95,9 @@ impl Source {
             }
         };
         check_size(identity.size, &name)?;
+        if is_unsized(&file) {
+            return Err(FileError::new("send", &name, unknown_size()));
+        }
         // A hint only: assignments are read in order, so the kernel may read ahead further.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let whole = identity.size;
@@ -189,6 +213,36 @@ impl Content {
             Self::Stored(file) => file.identity().map(|identity| Some(identity.as_source())),
         }
     }
+}
+
+fn open_here(path: &Path) -> Result<(File, String), FileError> {
+    let name = escaped(path.as_os_str().as_encoded_bytes());
+    let file = openat(CWD, path, FLAGS, Mode::empty()).map_err(|error| FileError::new("open", &name, error.into()))?;
+    Ok((file.into(), name))
+}
+
+/// Whether a regular file's size says nothing of its content: it is made when it is read.
+fn is_unsized(file: &File) -> bool {
+    let is_regular = fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    is_regular && tells_no_sizes(file)
+}
+
+/// Whether the files of a file system are made when they are read, and have sizes that say nothing (statfs(2), linux/magic.h).
+pub(crate) fn tells_no_sizes(file: impl AsFd) -> bool {
+    const PROC: u32 = 0x9fa0;
+    const SYSFS: u32 = 0x6265_6572;
+    const DEBUGFS: u32 = 0x6462_6720;
+    const TRACEFS: u32 = 0x7472_6163;
+    const SECURITYFS: u32 = 0x7363_6673;
+    const CGROUP2: u32 = 0x6367_7270;
+    let kinds = [PROC, SYSFS, DEBUGFS, TRACEFS, SECURITYFS, CGROUP2];
+    // The field's type differs between architectures; the numbers have 32 bits.
+    fstatfs(file).is_ok_and(|stat| kinds.contains(&(stat.f_type as u32)))
+}
+
+/// Why a file of such a file system is not sent where its size has to be known.
+pub(crate) fn unknown_size() -> io::Error {
+    io::Error::other("its size is not known before it is read to its end")
 }
 
 /// Returns where what is wanted of a file begins and how many bytes of it there are.

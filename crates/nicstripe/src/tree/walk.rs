@@ -28,7 +28,7 @@ use super::{
     filter::Filters,
     metadata::{has_hole, may_have_holes, mode_of, owner_of, xattrs_of, xattrs_of_symlink},
 };
-use crate::file::{FileError, Root, identity_of};
+use crate::file::{FileError, Root, identity_of, tells_no_sizes, unknown_size};
 
 /// What is sent.
 #[derive(Debug, Clone)]
@@ -95,6 +95,8 @@ pub(super) struct Walk {
     /// Bytes of a path before what is beneath the source.
     skip: usize,
     device: u64,
+    /// The file system that was looked at last, and whether sizes there say nothing of files.
+    sizes: Option<(u64, bool)>,
     next_id: u64,
     stack: Vec<Level>,
     found: VecDeque<Found>,
@@ -152,6 +154,7 @@ impl Walk {
             top_names: HashSet::new(),
             skip: 0,
             device: 0,
+            sizes: None,
             next_id: 0,
             stack: Vec::new(),
             found: VecDeque::new(),
@@ -225,6 +228,9 @@ impl Walk {
             self.tell(looked, content, None);
             return;
         }
+        if self.tells_no_sizes(&stat, dir) {
+            return self.fail_in_level(&looked.location, FailCode::Io, unknown_size());
+        }
         // Opened here only where something can be learnt only so.
         let is_large = stat.st_size as u64 > nicstripe_proto::tree::PACKED_MOST;
         let is_asked = self.options.xattrs || (!is_large && may_have_holes(&stat));
@@ -237,6 +243,20 @@ impl Walk {
         let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
         if let (true, Some(path)) = (self.options.hard_links && names > 1, name) {
             self.names_of_files.insert((stat.st_dev, stat.st_ino), FirstName { id, path, left: names - 1 });
+        }
+    }
+
+    /// Whether the sizes of files beside this one say nothing.
+    fn tells_no_sizes(&mut self, stat: &Stat, dir: &OwnedFd) -> bool {
+        match self.sizes {
+            Some((device, tells_no_sizes)) if device == stat.st_dev => tells_no_sizes,
+            // A file that something is mounted on is on another file system than its directory: it is taken for a usual one.
+            _ => {
+                let is_beside = fstat(dir).is_ok_and(|found| found.st_dev == stat.st_dev);
+                let found = is_beside && tells_no_sizes(dir);
+                self.sizes = Some((stat.st_dev, found));
+                found
+            }
         }
     }
 

@@ -1,0 +1,152 @@
+//! Patterns in remote sources: what they stand for at the daemon.
+//!
+//! The client asks for what is in a directory and takes the names that match; the daemon sees no pattern. A name that is there as it was
+//! typed is that name, whatever is in it.
+
+use std::path::Path;
+
+use nicstripe::{Client, Error, FailCode, Kind, Name, TreeOptions};
+
+use super::{
+    location::LocationError,
+    pattern::{Pattern, is_special, without_braces},
+    plan::PlanError,
+    way::{Way, check_sources},
+};
+use crate::failure::Failure;
+
+/// Returns the way with each pattern replaced by what it stands for.
+pub(super) async fn expand(client: &Client, way: Way, tree: &TreeOptions) -> Result<Way, Failure> {
+    match way {
+        Way::Get { name, target } => match one_or_many(client, &name).await? {
+            Expanded::One(name) => Ok(Way::Get { name, target }),
+            Expanded::Many(names) => many(names.into_iter().map(|name| (Some(name), false)).collect(), &target, false, tree),
+        },
+        Way::GetPipe { name } => match one_or_many(client, &name).await? {
+            Expanded::One(name) => Ok(Way::GetPipe { name }),
+            Expanded::Many(_) => Err(PlanError::PipeAmongOthers.into()),
+        },
+        Way::GetTree { sources, target, as_name } => {
+            let mut expanded = Vec::new();
+            for (name, content) in sources {
+                match name {
+                    Some(name) => match one_or_many(client, &name).await? {
+                        Expanded::One(name) => expanded.push((Some(name), content)),
+                        Expanded::Many(names) => expanded.extend(names.into_iter().map(|name| (Some(name), content))),
+                    },
+                    None => expanded.push((None, content)),
+                }
+            }
+            many(expanded, &target, as_name, tree)
+        }
+        way => Ok(way),
+    }
+}
+
+/// What a name stands for.
+enum Expanded {
+    One(Name),
+    Many(Vec<Name>),
+}
+
+fn many(sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, tree: &TreeOptions) -> Result<Way, Failure> {
+    let named = |(name, content): &(Option<Name>, bool)| name.as_ref().filter(|_| !content).map(|name| name.file_name().to_vec());
+    let names: Vec<Option<Vec<u8>>> = sources.iter().map(named).collect();
+    check_sources(names.iter().map(Option::as_deref).collect(), tree.files_from.is_some(), tree.delete)?;
+    let as_name = as_name && sources.len() == 1;
+    Ok(Way::GetTree { sources, target: target.to_owned(), as_name })
+}
+
+async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> {
+    if !name.components().any(is_special) {
+        return Ok(Expanded::One(name.clone()));
+    }
+    match client.stat(name).await {
+        Ok(_) => return Ok(Expanded::One(name.clone())),
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        Err(_) => {}
+    }
+    let mut found: Vec<Name> = Vec::new();
+    for text in without_braces(&name.components().collect::<Vec<_>>().join(&b'/')) {
+        let components: Vec<Pattern> =
+            text.split(|byte| *byte == b'/').filter(|component| !component.is_empty()).map(Pattern::of).collect();
+        for name in matching(client, &components).await? {
+            if !found.contains(&name) {
+                found.push(name);
+            }
+        }
+        if found.len() > MOST_MATCHES {
+            return Err(PlanError::ManyMatches { pattern: name.to_string() }.into());
+        }
+    }
+    match found.len() {
+        0 => Err(PlanError::NoMatch { pattern: name.to_string() }.into()),
+        1 => Ok(Expanded::One(found.remove(0))),
+        _ => Ok(Expanded::Many(found)),
+    }
+}
+
+/// Names that a pattern matches, component by component; at most one more than may be asked for.
+async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, Failure> {
+    let mut found: Vec<Option<Name>> = vec![None];
+    // Of a directory that only a pattern matched nobody said that it can be read.
+    let mut is_guess = false;
+    for (index, pattern) in components.iter().enumerate() {
+        let is_last = index + 1 == components.len();
+        let mut next = Vec::new();
+        for dir in &found {
+            match pattern.plain() {
+                Some(leaf) => {
+                    let name = join(dir.as_ref(), &leaf)?;
+                    match client.stat(&name).await {
+                        Ok(_) => next.push(Some(name)),
+                        Err(error) if is_nothing(&error, is_guess) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                None => match listed(client, dir.as_ref(), pattern, is_last).await {
+                    Ok(names) => next.extend(names.into_iter().map(Some)),
+                    Err(Failure::Library(error)) if is_nothing(&error, is_guess) => {}
+                    Err(failure) => return Err(failure),
+                },
+            }
+            if next.len() > MOST_MATCHES {
+                break;
+            }
+        }
+        found = next;
+        is_guess |= !pattern.is_plain();
+    }
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Names in a directory that a pattern matches. Of those that are not the last component only what may be a directory.
+async fn listed(client: &Client, dir: Option<&Name>, pattern: &Pattern, is_last: bool) -> Result<Vec<Name>, Failure> {
+    let mut entries = client.entries(dir.cloned());
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next().await?
+        && found.len() <= MOST_MATCHES
+    {
+        let leaf = entry.name.file_name();
+        if pattern.matches(leaf) && (is_last || entry.stat.kind != Kind::File) {
+            found.push(join(dir, leaf)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether what was looked for is not there; of a guess also where it is no directory, or cannot be read.
+fn is_nothing(error: &Error, is_guess: bool) -> bool {
+    error.is_not_found() || is_guess && matches!(error.fail_code(), Some(FailCode::NotAFile | FailCode::Io))
+}
+
+fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {
+    let name = match dir {
+        Some(dir) => dir.join(leaf),
+        None => Name::new([leaf]),
+    };
+    Ok(name.map_err(LocationError::from)?)
+}
+
+/// Most names that a pattern may stand for: what a daemon is asked for at once.
+const MOST_MATCHES: usize = 1024;
