@@ -85,7 +85,8 @@ fn journals_and_part_files_that_others_may_have_written_are_not_used() {
         std::fs::rename(path, path.with_file_name("another")).unwrap();
         std::os::unix::fs::symlink("another", path).unwrap();
     };
-    let meddle: [(&str, &dyn Fn(&Path), bool); 6] = [
+    type Meddle<'a> = &'a dyn Fn(&Path);
+    let meddle: [(&str, Meddle<'_>, bool); 6] = [
         ("nothing", &|_| {}, true),
         ("it is of wider mode", &|path| mode(path, 0o660), false),
         ("all may write it", &|path| mode(path, 0o606), false),
