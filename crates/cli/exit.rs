@@ -95,7 +95,7 @@ impl Exit {
         match error {
             Error::Name(_) => Self::Usage,
             Error::Pipe(error) | Error::Reconnect { source: error, .. } => Self::of_error(error),
-            Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } => Self::Refused,
+            Error::UntrustedPeer { .. } | Error::Untrusted { .. } | Error::Refused { .. } | Error::Full { .. } => Self::Refused,
             Error::Resolve { .. } | Error::Connect { .. } | Error::Unreached(_) => Self::NoLink,
             Error::Link { .. } | Error::NoInterface { .. } | Error::Astray { .. } => Self::NoLink,
             Error::Target { code: TargetRefusal::NotAllowed, .. } => Self::Refused,
@@ -193,6 +193,7 @@ mod tests {
             (Error::Target { host: host(), target: why(), code: TargetRefusal::NotAllowed, why: why() }, 5),
             (Error::Target { host: host(), target: why(), code: TargetRefusal::Unreachable, why: why() }, 1),
             (Error::Refused { host: host(), why: why() }, 5),
+            (Error::Full { host: host(), most: Some(64) }, 5),
             (Error::Name(Name::parse(b"..").unwrap_err()), 2),
             (Error::Digest { sent: digest, received: digest }, 40),
             (Error::Cancelled { resumable: true }, 130),

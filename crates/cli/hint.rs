@@ -78,6 +78,9 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
             Some(format!("compare it with what `nicstripe key` prints on {host}; if it is the same: {add}"))
         }
         Error::Untrusted { host, ours } => Some(format!("on {host}: {}", trust_us(ours))),
+        Error::Full { .. } => {
+            Some("try again later, or wait longer: --timeout TIME; more at once: `sessions` in the daemon's config.toml".into())
+        }
         Error::Protocol { address, .. } => {
             Some(format!("check that a nicstripe daemon of this version listens on port {} there: nicstripe --version", address.port()))
         }

@@ -1,8 +1,8 @@
 //! The command line of nicstripe: what is typed becomes settings, the library does the work, and everything that is drawn is drawn here.
 //!
 //! One file or folder a subcommand. What they share: `quantity` reads and writes sizes, rates and times; `choice` is what is typed about
-//! links, and `link_text` what is read about them; `failure` says what went wrong, `exit` which code that is `hint` what to do about it, and `fault` what happens to a
-//! panic;
+//! links, and `link_text` what is read about them; `meeting` connects to a peer; `failure` says what went wrong, `exit` which code that is,
+//! `hint` what to do about it, and `fault` what happens to a panic;
 //! `terminal` is standard error, with or without bars; `table` lines up columns; `json` is what programs read. Nothing here decides how bytes
 //! move.
 
@@ -31,6 +31,7 @@ mod link_text;
 mod links;
 mod logging;
 mod man;
+mod meeting;
 mod own_names;
 mod places;
 mod quantity;

@@ -14,7 +14,7 @@ use crate::{
     cp::{parse_link, parse_port},
     failure::Failure,
     json::{self, LinkEnds, State},
-    link_text, logging, places,
+    link_text, logging, meeting, places,
     quantity::Speed,
     runtime, stdout,
     table::aligned,
@@ -74,7 +74,7 @@ impl Links {
             .exclude_links(self.exclude_link.clone())
             .family(self.ip_version.only())
             .routes(RoutePolicy::Never);
-        let client = builder.connect(host).await?;
+        let client = meeting::connect(builder, host).await?;
         let (key, name) = client.peer().await?;
         let survey = client.links().await?;
         client.close().await;

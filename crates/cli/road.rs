@@ -9,7 +9,7 @@ use crate::{
     choice::{IpVersion, check_excluded},
     cp::{Routes, parse_link, parse_port},
     failure::Failure,
-    places,
+    meeting, places,
     quantity::{parse_rate, parse_time},
 };
 
@@ -68,6 +68,6 @@ impl Road {
             .bandwidth(self.bwlimit.filter(|rate| *rate > BitRate::ZERO))
             .patience(self.timeout)
             .family(self.ip_version.only());
-        Ok(builder.connect(host).await?)
+        meeting::connect(builder, host).await
     }
 }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     choice::check_excluded,
     failure::Failure,
-    logging, places, runtime,
+    logging, meeting, places, runtime,
     signals::{Signals, Stop},
     terminal::Terminal,
 };
@@ -75,7 +75,7 @@ async fn connect(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: 
         Some(streams) => builder.streams(streams),
         None => builder,
     };
-    Ok(builder.connect(host).await?)
+    meeting::connect(builder, host).await
 }
 
 /// The library's bench, with the connections that it closes at its end.

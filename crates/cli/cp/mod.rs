@@ -48,7 +48,7 @@ use std::{
     time::Instant,
 };
 
-use nicstripe::{Client, Error, Report, Transfer, TreeOptions, routes::RouteKeeper, trust::Home};
+use nicstripe::{Client, Error, Event, Report, Transfer, TreeOptions, routes::RouteKeeper, trust::Home};
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::{
@@ -63,7 +63,9 @@ use crate::{
     hint::hint,
     invocation::Invocation,
     json::{self, Document, EventStream},
-    link_text, logging, places, runtime,
+    link_text, logging,
+    meeting::{connect_telling, queued},
+    places, runtime,
     signals::{Signals, Stop, Told},
     terminal::Terminal,
 };
@@ -187,7 +189,7 @@ async fn copy(
 ) -> Result<Report, Failure> {
     let mut signals = Signals::take()?;
     let client = tokio::select! {
-        client = connect(&plan, routes, home) => client?,
+        client = connect(&plan, routes, home, terminal, wishes, &mut shown.stream) => client?,
         stop = signals.stop() => return Err(Failure::Interrupted { stop, resumable: false }),
     };
     let expanded = tokio::select! {
@@ -248,7 +250,14 @@ fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
-async fn connect(plan: &Plan, routes: Arc<RouteKeeper>, home: &Home) -> Result<Client, Failure> {
+async fn connect(
+    plan: &Plan,
+    routes: Arc<RouteKeeper>,
+    home: &Home,
+    terminal: &Terminal,
+    wishes: Wishes,
+    stream: &mut Option<EventStream>,
+) -> Result<Client, Failure> {
     let network = plan.network.clone();
     let builder = places::client(home)?
         .port(plan.port)
@@ -262,7 +271,15 @@ async fn connect(plan: &Plan, routes: Arc<RouteKeeper>, home: &Home) -> Result<C
         Some(streams) => builder.streams(streams),
         None => builder,
     };
-    Ok(builder.connect(&plan.host).await?)
+    let tell = |event: &Event| {
+        if let Some(stream) = stream {
+            stream.write(event);
+        }
+        if let Some(text) = queued(event).filter(|_| !wishes.quiet) {
+            terminal.say(text);
+        }
+    };
+    connect_telling(builder, &plan.host, tell).await
 }
 
 /// Shows a transfer until it ends. The first signal cancels it, the second ends the process.

@@ -6,6 +6,7 @@ use nicstripe::{BitRate, Event, LinkName, LinkProgress, LinkState, Progress, Rep
 
 use crate::{
     link_text::counted,
+    meeting::queued,
     quantity::{Clock, Size, Speed},
 };
 
@@ -46,6 +47,7 @@ impl View {
                 self.waiting = Some(*since);
                 first.then(|| Notice::Warning("no link is connected: waiting for one to come back".to_owned()))
             }
+            Event::Queued { .. } => queued(event).map(Notice::Told),
             Event::Restarted => {
                 self.links.iter_mut().for_each(|link| link.bytes = 0);
                 Some(Notice::Warning("what arrived is not what was sent: starting again from nothing".to_owned()))
@@ -302,6 +304,15 @@ pub(crate) mod tests {
         assert_eq!(view.apply(&waiting(1)), None);
         view.apply(&state("eth1", LinkState::Up));
         assert_eq!(view.waiting, None);
+    }
+
+    #[test]
+    fn a_wait_for_a_place_says_how_many_there_are() {
+        let queued = |most| Event::Queued { host: "nas".into(), since: Duration::from_secs(2), most };
+        let told = |text: &str| Some(Notice::Told(text.into()));
+        assert_eq!(View::default().apply(&queued(Some(64))), told("waiting for a place at nas: 64 sessions at once"));
+        let no_number = told("waiting for a place at nas: it takes no more connections for the moment");
+        assert_eq!(View::default().apply(&queued(None)), no_number);
     }
 
     #[test]

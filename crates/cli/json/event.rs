@@ -131,6 +131,12 @@ enum Kind<'a> {
     Waiting {
         waited_s: f64,
     },
+    Queued {
+        host: &'a str,
+        waited_s: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sessions: Option<u32>,
+    },
     Entry(EntryLine),
     Restarted,
 }
@@ -210,6 +216,7 @@ impl<'a> Kind<'a> {
                 links: progress.links.iter().map(LinkLine::from).collect(),
             },
             Event::Waiting { since } => Self::Waiting { waited_s: seconds(*since) },
+            Event::Queued { host, since, most } => Self::Queued { host, waited_s: seconds(*since), sessions: *most },
             Event::Entry { name, outcome } => Self::Entry(EntryLine::of(name, outcome)),
             Event::Restarted => Self::Restarted,
             _ => return None,
@@ -266,6 +273,8 @@ mod tests {
             (entry(b"a", EntryOutcome::Special), "entry"),
             (entry(b"a", EntryOutcome::Failed { code: FailCode::Io, text: "because".into() }), "entry"),
             (Event::Waiting { since: Duration::from_millis(1500) }, "waiting"),
+            (Event::Queued { host: "nas".into(), since: Duration::from_secs(2), most: Some(64) }, "queued"),
+            (Event::Queued { host: "nas".into(), since: Duration::from_secs(2), most: None }, "queued"),
             (Event::Restarted, "restarted"),
         ] {
             let line = line(&event);

@@ -1,5 +1,7 @@
 //! Making a connection: pinned socket, TCP, TLS, greeting. The client's side; the daemon's mirror image is in [`crate::daemon`].
 
+mod retries;
+
 use std::{
     collections::HashSet,
     io,
@@ -20,6 +22,7 @@ use nicstripe_proto::{
 };
 use tokio::net::{TcpSocket, TcpStream};
 
+pub(crate) use self::retries::Retries;
 use crate::{
     error::Error,
     session::{Established, PathPlan},
@@ -33,12 +36,6 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest wait for the first connection to a host, which may have to be woken or be far away.
 const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Attempts at the first connection that are cut before the daemon has answered.
-const FIRST_ATTEMPTS: u32 = 4;
-
-/// Pause between them.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Longest time from the connection until it is authenticated and greeted; the same at both ends.
 pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -95,16 +92,19 @@ impl Connector {
         Self { socket_buffer, ..self }
     }
 
-    /// Makes the session.
-    pub(crate) async fn first(&self, path: PathId, plan: &PathPlan, interfaces: Vec<PeerInterface>) -> Result<FirstContact, Error> {
-        let mut attempts = 1;
+    /// Makes the session, as soon as the daemon has a place for it.
+    pub(crate) async fn first(
+        &self,
+        path: PathId,
+        plan: &PathPlan,
+        interfaces: Vec<PeerInterface>,
+        retries: &mut Retries,
+    ) -> Result<FirstContact, Error> {
         let (established, welcome) = loop {
             match self.greet(path, plan, Some(interfaces.clone()), FIRST_CONNECT_TIMEOUT).await {
-                // A daemon that is flooded may have taken us for one of those.
-                Err(error) if is_cut(&error) && attempts < FIRST_ATTEMPTS => attempts += 1,
-                greeted => break greeted?,
+                Ok(greeted) => break greeted,
+                Err(error) => retries.again(error).await?,
             }
-            tokio::time::sleep(FIRST_PAUSE).await;
         };
         let key = established.greeted.tls().peer_key().map_err(|error| self.tls_error(error, plan.remote))?;
         let _ = self.pinned.set(key);
@@ -227,6 +227,7 @@ impl Connector {
                     RefusalCode::TooManySessions if self.has_met() => {
                         Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS) }
                     }
+                    RefusalCode::TooManySessions => Error::Full { host: self.host.clone(), most: refusal.most },
                     code => Error::Refused { host: self.host.clone(), why: refusal_text(code) },
                 })
             }
@@ -237,7 +238,7 @@ impl Connector {
     fn stream_error(&self, end: StreamEnd, address: SocketAddr) -> Error {
         match end {
             StreamEnd::Tls(error) => self.tls_error(error, address),
-            StreamEnd::Closed => Error::Connect { address, source: io::ErrorKind::ConnectionReset.into() },
+            StreamEnd::Closed => cut(address),
             end => Error::Protocol { address, why: end.to_string() },
         }
     }
@@ -245,12 +246,11 @@ impl Connector {
     fn tls_error(&self, error: TlsError, address: SocketAddr) -> Error {
         match error {
             TlsError::UntrustedKey(key) => Error::UntrustedPeer { host: self.host.clone(), key },
-            // Who knows our key refuses it with a reason. Without one, anybody on the way can have cut this connection.
-            TlsError::ClosedAtKey(_) if self.has_met() => Error::Connect { address, source: io::ErrorKind::ConnectionReset.into() },
-            TlsError::KeyRefused(_) | TlsError::ClosedAtKey(_) => Error::Untrusted { host: self.host.clone(), ours: self.ours },
+            TlsError::KeyRefused(_) => Error::Untrusted { host: self.host.clone(), ours: self.ours },
             TlsError::Io { source, .. } => Error::Connect { address, source },
             TlsError::TimedOut => Error::Connect { address, source: io::ErrorKind::TimedOut.into() },
-            TlsError::Truncated => Error::Connect { address, source: io::ErrorKind::ConnectionReset.into() },
+            // No verdict: a daemon that does not trust us says so.
+            TlsError::ClosedAtKey(_) | TlsError::Truncated => cut(address),
             error => Error::Protocol { address, why: crate::chain(&error) },
         }
     }
@@ -274,10 +274,12 @@ pub(crate) fn shown_name(name: String) -> String {
 /// Characters of an interface's name that are shown. Linux has 15, others more.
 const MOST_NAME: usize = 64;
 
-/// Whether a connection that had been made was ended without a word.
-fn is_cut(error: &Error) -> bool {
-    matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionReset)
+/// A connection that had been made was ended before the daemon answered.
+fn cut(address: SocketAddr) -> Error {
+    Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionReset, CUT) }
 }
+
+const CUT: &str = "the connection was made and closed again before there was an answer";
 
 fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)
@@ -380,7 +382,7 @@ fn refusal_text(code: RefusalCode) -> String {
     let text = match code {
         RefusalCode::Version => "the versions differ",
         RefusalCode::UnknownSession => "it does not know the session, perhaps since it was restarted",
-        RefusalCode::TooManySessions => "it has as many sessions or connections as it may",
+        RefusalCode::TooManySessions => TOO_MANY_PATHS,
         RefusalCode::ShuttingDown => "it is shutting down",
         RefusalCode::Path => return format!("the path's number is above {}", LAST_PATH.0),
         RefusalCode::Storage => "the directory that it serves to us cannot be opened",

@@ -106,6 +106,14 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// The daemon has as many sessions as it may, and kept them for as long as was waited. Act: try again later, or raise its limits.
+    #[error("{host} has no place for another session{}", at_once(*.most))]
+    Full {
+        /// The host.
+        host: String,
+        /// Sessions that it has at once for us, where it said so.
+        most: Option<u32>,
+    },
     /// The transfer failed at the peer. Act: by the code.
     #[error("{host}: {}", printable(text.as_bytes()))]
     Peer {
@@ -204,7 +212,8 @@ impl Error {
             | Self::Reconnect { .. }
             | Self::Abandoned { .. }
             | Self::Ended { .. }
-            | Self::Refused { .. } => true,
+            | Self::Refused { .. }
+            | Self::Full { .. } => true,
             Self::Digest { .. } => true,
             Self::Pipe(error) => error.is_retryable(),
             _ => matches!(self.fail_code(), Some(FailCode::Busy | FailCode::SourceChanged | FailCode::Digest)),
@@ -238,6 +247,10 @@ impl Error {
             _ => None,
         }
     }
+}
+
+fn at_once(most: Option<u32>) -> String {
+    most.map(|most| format!(": it has {most} at once")).unwrap_or_default()
 }
 
 /// With the error in it, and of the kind of its [`fail_code`](Error::fail_code).

@@ -40,6 +40,15 @@ pub enum Event {
         /// Since when.
         since: Duration,
     },
+    /// The daemon has no place for another session yet; it is asked again and again. Told once, after 2 s.
+    Queued {
+        /// The host.
+        host: String,
+        /// Since when.
+        since: Duration,
+        /// Sessions that it has at once for us; `None` where it did not say so, or ended connections before it answered.
+        most: Option<u32>,
+    },
     /// What became of one thing in a tree, where [`TreeOptions::list`](crate::TreeOptions::list) asks for it.
     Entry {
         /// Its place beneath the target.

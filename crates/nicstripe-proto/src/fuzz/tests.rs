@@ -124,7 +124,7 @@ fn greetings_corpus() {
         ("hello-of-2-64-interfaces", with(&[0], &huge)),
         ("welcome", with(&[1], &cbor(&welcome))),
         ("welcome-bare", with(&[1], &cbor(&Welcome { version: 2, arrival: None, interfaces: None, padding: None }))),
-        ("refusal", with(&[2], &cbor(&Refusal { code: RefusalCode::Storage, version: 1 }))),
+        ("refusal", with(&[2], &cbor(&Refusal { code: RefusalCode::Storage, version: 1, most: None }))),
         ("refusal-unknown", with(&[2], &[0xa2, 0, 0x18, 99, 1, 1])),
         ("map-without-end", with(&[0], &[0xbf, 0, 1])),
         ("keys-unknown", with(&[2], &[0xa3, 0, 0, 1, 1, 0x18, 200, 0x82, 1, 0x9f, 0xff])),

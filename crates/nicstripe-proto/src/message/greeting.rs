@@ -67,6 +67,9 @@ pub struct Refusal {
     /// The daemon's version, for [`RefusalCode::Version`].
     #[n(1)]
     pub version: u32,
+    /// Sessions that the daemon has at once for this peer, for [`RefusalCode::TooManySessions`] of a session.
+    #[n(2)]
+    pub most: Option<u32>,
 }
 
 /// Why a daemon refuses a connection of a trusted peer.

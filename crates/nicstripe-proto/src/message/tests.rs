@@ -50,7 +50,7 @@ fn messages_are_pinned_byte_for_byte() {
     assert_eq!(hex(&minicbor::to_vec(welcome).unwrap()), "a2000103420000");
     let trunk = Message::Trunk(Trunk { up: TransferId(1), down: TransferId(2) });
     assert_eq!(hex(&minicbor::to_vec(trunk).unwrap()), "821381a200010102");
-    let refusal = Refusal { code: RefusalCode::UnknownSession, version: 1 };
+    let refusal = Refusal { code: RefusalCode::UnknownSession, version: 1, most: None };
     assert_eq!(hex(&minicbor::to_vec(refusal).unwrap()), "a200010101");
 }
 

@@ -3,11 +3,13 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use nicstripe_proto::{BitRate, SessionConfig};
+use tokio::sync::mpsc;
 
 use super::{Client, linker::MOST_STREAMS, sessions::Inner};
 use crate::{
     DEFAULT_PORT,
     error::Error,
+    event::Event,
     link::{Family, LinkRequest, RoutePolicy},
     path_routes::RouteKeeper,
     trust::{AddressBook, Identity, Peers},
@@ -33,6 +35,7 @@ pub struct ClientBuilder {
     pub(super) route_keeper: Option<Arc<RouteKeeper>>,
     pub(super) socket_buffer: Option<u64>,
     pub(super) address_book: Option<AddressBook>,
+    pub(super) events: Option<mpsc::Sender<Event>>,
 }
 
 impl ClientBuilder {
@@ -52,6 +55,7 @@ impl ClientBuilder {
             route_keeper: None,
             socket_buffer: None,
             address_book: None,
+            events: None,
         }
     }
 
@@ -159,7 +163,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a transfer waits while there is no link at all.
+    /// How long a transfer waits while there is no link at all, and a session for a place at a daemon that has as many as it may.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().patience(std::time::Duration::from_secs(60));
@@ -204,6 +208,18 @@ impl ClientBuilder {
     /// ```
     pub fn route_keeper(mut self, keeper: Arc<RouteKeeper>) -> Self {
         self.route_keeper = Some(keeper);
+        self
+    }
+
+    /// Where [`Event::Queued`] is told while there is no transfer that could tell it: [`connect`](Self::connect) may have to wait for its turn.
+    ///
+    /// ```
+    /// let (sender, mut events) = tokio::sync::mpsc::channel(4);
+    /// let builder = nicstripe::Client::builder().events(sender);
+    /// # let _ = events.try_recv();
+    /// ```
+    pub fn events(mut self, events: mpsc::Sender<Event>) -> Self {
+        self.events = Some(events);
         self
     }
 

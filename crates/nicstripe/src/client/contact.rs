@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{Inner, linker::FIRST_PATH};
 use crate::{
-    connect::{CONNECT_TIMEOUT, Connector, FirstContact, touch},
+    connect::{CONNECT_TIMEOUT, Connector, FirstContact, Retries, touch},
     discovery::{Lookup, resolved},
     error::Error,
     link::Family,
@@ -29,13 +29,14 @@ impl Inner {
         connector: &Connector,
         here: &[Interface],
         local: &[PeerInterface],
+        retries: &mut Retries,
     ) -> Result<(PathPlan, FirstContact), Error> {
         let direct = self.settings.links.first().map(|request| direct(request, here, self.settings.port)).transpose()?.flatten();
         for request in &self.settings.links {
             local_interface(request, here)?;
         }
         if let Some(plan) = direct {
-            let contact = connector.first(FIRST_PATH, &plan, local.to_vec()).await;
+            let contact = connector.first(FIRST_PATH, &plan, local.to_vec(), retries).await;
             return match contact {
                 Ok(contact) => Ok((plan, contact)),
                 Err(error) if is_final(&error) => Err(error),
@@ -43,7 +44,7 @@ impl Inner {
             };
         }
         let contact_only = !self.settings.links.is_empty();
-        let mut attempts = Attempts { connector, here, local, contact_only, tried: Vec::new(), failure: None };
+        let mut attempts = Attempts { connector, here, local, retries, contact_only, tried: Vec::new(), failure: None };
         let is_address = self.host.parse::<IpAddr>().is_ok();
         match self.peers.by_name(&self.host).filter(|_| !is_address) {
             Some(peer) => self.meet_peer(peer.key, attempts).await,
@@ -162,6 +163,7 @@ struct Attempts<'a> {
     connector: &'a Connector,
     here: &'a [Interface],
     local: &'a [PeerInterface],
+    retries: &'a mut Retries,
     contact_only: bool,
     tried: Vec<Tried>,
     /// What was wrong with somebody who answered.
@@ -182,7 +184,7 @@ impl Attempts<'_> {
                     continue;
                 }
             };
-            match self.connector.first(FIRST_PATH, &plan, self.local.to_vec()).await {
+            match self.connector.first(FIRST_PATH, &plan, self.local.to_vec(), self.retries).await {
                 Ok(contact) => return Ok(Some((plan, contact))),
                 // Somebody is there: another address would not change what it said.
                 Err(error) if is_final(&error) => return Err(error),
@@ -255,7 +257,7 @@ fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAd
 
 /// Tells whether the host has answered, and said no.
 fn is_final(error: &Error) -> bool {
-    matches!(error, Error::Untrusted { .. } | Error::UntrustedPeer { .. } | Error::Refused { .. })
+    matches!(error, Error::Untrusted { .. } | Error::UntrustedPeer { .. } | Error::Refused { .. } | Error::Full { .. })
 }
 
 /// Plans the first contact: pinned to the interface that the kernel would take.

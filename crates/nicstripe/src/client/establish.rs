@@ -16,7 +16,7 @@ use super::{
     probes::Probes,
 };
 use crate::{
-    connect::{Connector, FirstContact, arrived_rightly},
+    connect::{Connector, FirstContact, Retries, arrived_rightly},
     error::Error,
     event::Event,
     here,
@@ -32,7 +32,9 @@ impl Inner {
         let local = described(&here, &self.settings.excluded);
         let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host).with_socket_buffer(self.settings.socket_buffer));
 
-        let (mut first, contact) = self.first_contact(&connector, &here, &local).await?;
+        let events = wanted.or(self.settings.events.as_ref()).cloned();
+        let mut retries = Retries::new(&self.host, self.settings.patience, events);
+        let (mut first, contact) = self.first_contact(&connector, &here, &local, &mut retries).await?;
         self.remember(contact.key, &first);
         let FirstContact { mut established, remote_interfaces, key, arrival } = contact;
         let facts = Facts { local: &local, remote: &remote_interfaces, port: self.settings.port, family: self.settings.family };

@@ -1,10 +1,6 @@
 //! The session of a client, made anew where it has ended.
 
-use std::{
-    io,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc};
 
 use nicstripe_proto::message::CloseCode;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
@@ -35,12 +31,12 @@ pub(super) struct Inner {
     pub(super) slot: Mutex<Slot>,
 }
 
-/// The session, or since when there is none.
+/// The session, or that there was one.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) session: Option<LiveSession>,
-    /// When it was noticed that the last one had ended.
-    lost_since: Option<Instant>,
+    /// Whether the last one has ended.
+    was_lost: bool,
 }
 
 /// A session that runs, or did.
@@ -82,16 +78,16 @@ impl Inner {
             return Ok(session.clone());
         }
         if slot.session.take().is_some() {
-            slot.lost_since = Some(Instant::now());
+            slot.was_lost = true;
         }
-        let session = match (self.establish(events).await, slot.lost_since) {
+        let session = match (self.establish(events).await, slot.was_lost) {
             (Ok(session), _) => session,
-            (Err(error), Some(since)) if passes(&error, since) => {
+            (Err(error), true) if passes(&error) => {
                 return Err(Error::Reconnect { host: self.host.clone(), source: Box::new(error) });
             }
             (Err(error), _) => return Err(error),
         };
-        *slot = Slot { session: Some(session.clone()), lost_since: None };
+        *slot = Slot { session: Some(session.clone()), was_lost: false };
         Ok(session)
     }
 
@@ -106,7 +102,7 @@ impl Inner {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
         let mut slot = self.slot.lock().await;
         if slot.session.take_if(|current| current.handle.inputs.same_channel(&session.handle.inputs)).is_some() {
-            slot.lost_since = Some(Instant::now());
+            slot.was_lost = true;
         }
     }
 }
@@ -121,15 +117,7 @@ impl LiveSession {
 }
 
 /// Whether an error that stands against another session, where there was one, may be gone soon: links, name and key were right then.
-fn passes(error: &Error, lost_since: Instant) -> bool {
-    match error {
-        // Named links cannot connect while the daemon is away, and a name may be told by the machine that is.
-        Error::Link { .. } | Error::Resolve { .. } | Error::Unreached(_) | Error::NoInterface { .. } => true,
-        // A daemon that dies in the middle of a handshake cannot be told from one that does not trust us any more.
-        Error::Untrusted { .. } => lost_since.elapsed() < DYING,
-        _ => false,
-    }
+fn passes(error: &Error) -> bool {
+    // Named links cannot connect while the daemon is away, and a name may be told by the machine that is.
+    matches!(error, Error::Link { .. } | Error::Resolve { .. } | Error::Unreached(_) | Error::NoInterface { .. })
 }
-
-/// How long after the loss of a session it may be that the daemon is just going away.
-const DYING: Duration = Duration::from_secs(2);

@@ -217,7 +217,7 @@ impl Run {
     /// An error after the daemon was waited for in vain: that is what ended the transfer, and a rerun goes on.
     fn given_up(&self, error: Error, lost_since: Option<Instant>) -> Error {
         match (&error, lost_since) {
-            (Error::Connect { .. } | Error::Refused { .. } | Error::Reconnect { .. }, Some(since)) => {
+            (Error::Connect { .. } | Error::Refused { .. } | Error::Full { .. } | Error::Reconnect { .. }, Some(since)) => {
                 Error::Abandoned { host: self.inner.host.clone(), waited: since.elapsed() }
             }
             _ => error,
@@ -231,7 +231,7 @@ impl Run {
                 *lost_since = Some(Instant::now());
                 true
             }
-            Error::Connect { .. } | Error::Refused { .. } | Error::Reconnect { .. } => {
+            Error::Connect { .. } | Error::Refused { .. } | Error::Full { .. } | Error::Reconnect { .. } => {
                 lost_since.get_or_insert_with(Instant::now).elapsed() < self.inner.settings.patience
             }
             _ => false,

@@ -64,7 +64,7 @@ pub(super) async fn greet(
                 RefusalCode::UnknownSession => tracing::debug!(%remote, "a connection came for a session that is over"),
                 _ => tracing::info!(%remote, reason = refusal_word(code), "session refused"),
             }
-            greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION }))).await?;
+            greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION, most: None }))).await?;
             greeted.finish().await;
             return Ok(());
         }

@@ -126,6 +126,23 @@ async fn an_end_at_any_record_is_never_taken_for_success() {
     stage.still_serves("file").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_ends_before_the_daemon_answers_is_no_verdict_and_is_tried_again() {
+    let stage = Stage::new().await;
+    let ends_early = |At { connection, to_daemon, record }: At, bytes| {
+        // The first at the daemon's first record, the next at its second, and so on up to its welcome.
+        if !to_daemon && record >= connection && connection < 5 { Fate::End } else { Fate::Pass(bytes) }
+    };
+    let proxy = Proxy::start(([127, 0, 2, 31], stage.port).into(), stage.address(), ends_early);
+    within(stage.client(&[&link(31)]).connect("127.0.2.31")).await.unwrap();
+    assert!(proxy.connections.load(Ordering::SeqCst) >= 5);
+
+    let never_answers = |At { to_daemon, record, .. }: At, bytes| if !to_daemon && record >= 3 { Fate::End } else { Fate::Pass(bytes) };
+    let _proxy = Proxy::start(([127, 0, 2, 32], stage.port).into(), stage.address(), never_answers);
+    let error = within(stage.client(&[]).patience(Duration::from_secs(1)).connect("127.0.2.32")).await.unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{}", crate::chain(&error));
+}
+
 /// Returns whether the copy failed, as it must unless it was whole before.
 async fn cut_at(stage: Arc<Stage>, bytes: Arc<Vec<u8>>, number: u8, to_daemon: bool, record: usize) -> bool {
     let is_it = move |at: At| at.to_daemon == to_daemon && at.record == record;
@@ -151,10 +168,8 @@ async fn cut_at(stage: Arc<Stage>, bytes: Arc<Vec<u8>>, number: u8, to_daemon: b
             false
         }
         Err(error) => {
-            let is_expected = matches!(
-                error,
-                Error::Connect { .. } | Error::Link { .. } | Error::Abandoned { .. } | Error::Untrusted { .. } | Error::Ended { .. }
-            );
+            // And never that the daemon does not trust us: it has not said so.
+            let is_expected = matches!(error, Error::Connect { .. } | Error::Link { .. } | Error::Abandoned { .. } | Error::Ended { .. });
             assert!(is_expected, "{} after a cut at {record}", crate::chain(&error));
             true
         }

@@ -35,6 +35,8 @@ pub(super) enum Fate {
     Pass(Vec<u8>),
     /// The connection ends before it, in order as far as TCP is concerned, and there is never another.
     Cut,
+    /// The connection ends before it; the next one is passed on.
+    End,
 }
 
 type Tamper = dyn Fn(At, Vec<u8>) -> Fate + Send + Sync;
@@ -128,7 +130,7 @@ impl Way {
             match (self.tamper)(at, bytes) {
                 Fate::Pass(bytes) if to.write_all(&bytes).await.is_ok() => {}
                 Fate::Cut => return self.stop.cancel(),
-                Fate::Pass(_) => return,
+                Fate::Pass(_) | Fate::End => return,
             }
         }
     }

@@ -15,11 +15,11 @@ pub(crate) enum TlsError {
     /// The peer showed a key that we do not accept. That it owns the key is not proved, only that it names it.
     #[error("peer's key is not trusted: {0}")]
     UntrustedKey(PublicKey),
-    /// The peer does not accept our key.
+    /// The peer, which has proved its own key if it is the server, does not accept ours. Nothing else is told with this alert.
     #[error("peer refused our key (alert {})", name(*.0))]
     KeyRefused(AlertDescription),
-    /// The peer hung up at the moment at which it judges our key, without a reason: probably [`TlsError::KeyRefused`].
-    #[error("peer closed the connection when it saw our key, and gave no reason")]
+    /// The peer hung up before it said what it makes of our key. No verdict: a busy peer, or anybody on the way, ends connections so.
+    #[error("peer closed the connection before it said whether it trusts our key")]
     ClosedAtKey(#[source] Option<io::Error>),
     /// The peer showed no key, or one of another kind.
     #[error("peer showed no Ed25519 raw public key")]
@@ -84,14 +84,7 @@ impl TlsError {
     /// Sorts an alert that came before the peer's first word.
     pub(super) fn from_alert(alert: AlertDescription) -> Self {
         match alert {
-            AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA
-            | AlertDescription::AccessDenied
-            | AlertDescription::CertificateRequired => Self::KeyRefused(alert),
+            AlertDescription::CertificateUnknown => Self::KeyRefused(alert),
             AlertDescription::NoApplicationProtocol => Self::OtherProtocol,
             _ => Self::Alert(alert),
         }

@@ -132,7 +132,11 @@ impl Handshake {
                 break;
             }
         }
-        TlsError::from_handshake(error)
+        match TlsError::from_handshake(error) {
+            // The server has not seen our key yet, nor proved its own: whoever is on the way can say this.
+            TlsError::KeyRefused(alert) if !is_server => TlsError::Alert(alert),
+            error => error,
+        }
     }
 }
 

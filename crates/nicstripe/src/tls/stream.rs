@@ -62,8 +62,8 @@ pub(crate) struct Progress {
 impl TlsStream {
     /// Does the handshake as the connecting end.
     ///
-    /// Afterwards the server's key is proved, but the server may not have judged ours yet: until its first word, a failure
-    /// to receive may mean that it refuses us, and says so: [`TlsError::KeyRefused`], [`TlsError::ClosedAtKey`]. Not cancel safe: drop the connection.
+    /// Afterwards the server's key is proved, but the server may not have judged ours yet. It refuses us with [`TlsError::KeyRefused`] at the
+    /// first attempt to receive; [`TlsError::ClosedAtKey`] means that it did not judge. Not cancel safe: drop the connection.
     pub(crate) async fn connect(tcp: TcpStream, tls: &ClientTls, deadline: Instant) -> Result<Self, TlsError> {
         let mut sending = SendBuffer::with_capacity(SEND_BUFFER);
         let tls = Tls::client(tls, &mut sending)?;

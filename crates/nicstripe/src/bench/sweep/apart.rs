@@ -139,7 +139,7 @@ impl Runner {
         let patience = Instant::now() + if mtu.is_some() { LINKS_BACK } else { Duration::ZERO };
         loop {
             let entered = self.try_apart(key, buffer, mtu).await;
-            let is_final = matches!(entered, Ok(()) | Err(Error::Refused { .. })) || Instant::now() >= patience;
+            let is_final = matches!(entered, Ok(()) | Err(Error::Refused { .. } | Error::Full { .. })) || Instant::now() >= patience;
             if entered.is_err() {
                 self.end_apart().await;
             }

@@ -56,6 +56,17 @@ fn a_server_with_another_key_is_refused_and_told() {
 }
 
 #[test]
+fn an_alert_from_whoever_is_on_the_way_is_no_verdict_on_our_key() {
+    let cast = Cast::new();
+    for alert in [AlertDescription::CertificateUnknown, AlertDescription::AccessDenied] {
+        // In the clear, before the server has proved anything.
+        let mut pair = Pair::new(&cast.client_tls(), &cast.server_tls());
+        let error = pair.client_reads_instead(&[21, 3, 3, 0, 2, 2, alert.into()]).unwrap_err();
+        assert!(matches!(error, TlsError::Alert(told) if told == alert), "{error:?}");
+    }
+}
+
+#[test]
 fn a_client_without_a_key_is_refused() {
     let cast = Cast::new();
     let mut client = cast.client_tls();
@@ -66,7 +77,7 @@ fn a_client_without_a_key_is_refused() {
     let error = pair.server_reads().unwrap_err();
     assert!(matches!(error, TlsError::NoKey), "{error:?}");
     let told = pair.client_reads().unwrap_err();
-    assert!(matches!(told, TlsError::KeyRefused(AlertDescription::CertificateRequired)), "{told:?}");
+    assert!(matches!(told, TlsError::Alert(AlertDescription::CertificateRequired)), "{told:?}");
 }
 
 #[test]

@@ -61,7 +61,7 @@ async fn a_refused_client_learns_why_at_its_first_read() {
 }
 
 #[tokio::test]
-async fn a_server_that_vanishes_at_our_key_is_suspected_of_refusing_it() {
+async fn a_server_that_vanishes_at_our_key_has_not_judged_it() {
     for reset in [false, true] {
         let cast = Cast::new();
         let (tcp, raw) = tcp_pair().await;

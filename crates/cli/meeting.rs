@@ -1,0 +1,41 @@
+//! The first contact with a peer, which may have to be waited for.
+
+use std::pin::pin;
+
+use nicstripe::{Client, ClientBuilder, Event, escaped};
+use tokio::sync::mpsc;
+
+use crate::{failure::Failure, terminal::Terminal};
+
+/// Connects, and prints on standard error that it waits for a place.
+pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client, Failure> {
+    let terminal = Terminal::default();
+    connect_telling(builder, host, |event| {
+        if let Some(text) = queued(event) {
+            terminal.say(text);
+        }
+    })
+    .await
+}
+
+/// Connects, and hands over what happens meanwhile.
+pub(crate) async fn connect_telling(builder: ClientBuilder, host: &str, mut tell: impl FnMut(&Event)) -> Result<Client, Failure> {
+    let (sender, mut events) = mpsc::channel(1);
+    let mut connecting = pin!(builder.events(sender).connect(host));
+    loop {
+        tokio::select! {
+            connected = &mut connecting => return Ok(connected?),
+            Some(event) = events.recv() => tell(&event),
+        }
+    }
+}
+
+/// What is said of a wait for a place.
+pub(crate) fn queued(event: &Event) -> Option<String> {
+    let Event::Queued { host, most, .. } = event else { return None };
+    let host = escaped(host.as_bytes());
+    Some(match most {
+        Some(most) => format!("waiting for a place at {host}: {most} sessions at once"),
+        None => format!("waiting for a place at {host}: it takes no more connections for the moment"),
+    })
+}

@@ -1,0 +1,147 @@
+//! Attempts at the first connection of a session: which failure is followed by another one, when, and until when.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+
+use crate::{error::Error, event::Event};
+
+/// Attempts at the first connection of a session.
+///
+/// | failure | next attempt | until |
+/// | --- | --- | --- |
+/// | the connection ended before the daemon answered | after 0.1 s, then doubling up to 1 s | 10 s, or the patience if that is less |
+/// | the daemon has no place for another session | after 0.1 s, then doubling up to 2 s | the patience |
+/// | any other | none | |
+///
+/// Each pause is shortened by up to a half at random, so that a crowd that came at once does not come back at once.
+#[derive(Debug)]
+pub(crate) struct Retries {
+    host: String,
+    patience: Duration,
+    events: Option<mpsc::Sender<Event>>,
+    begun: Instant,
+    /// First of the attempts in a row that were cut.
+    cut_since: Option<Instant>,
+    failed: u32,
+    is_told: bool,
+}
+
+impl Retries {
+    pub(crate) fn new(host: &str, patience: Duration, events: Option<mpsc::Sender<Event>>) -> Self {
+        Self { host: host.to_owned(), patience, events, begun: Instant::now(), cut_since: None, failed: 0, is_told: false }
+    }
+
+    /// Waits until the next attempt. Errors: that of the last one, if there is to be no other.
+    pub(crate) async fn again(&mut self, error: Error) -> Result<(), Error> {
+        let Some(longest) = self.longest_pause(&error, Instant::now()) else { return Err(error) };
+        let most = if let Error::Full { most, .. } = error { most } else { None };
+        let mut pause = pause(self.failed, longest, crate::random_bytes());
+        self.failed += 1;
+        let told_in = SILENCE.saturating_sub(self.begun.elapsed());
+        if !self.is_told && told_in <= pause {
+            tokio::time::sleep(told_in).await;
+            pause -= told_in;
+            self.tell(most);
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// Returns the longest pause before another attempt; `None` where there is to be none.
+    fn longest_pause(&mut self, error: &Error, now: Instant) -> Option<Duration> {
+        let (since, longest, pause) = match error {
+            Error::Full { .. } => {
+                self.cut_since = None;
+                (self.begun, self.patience, MOST_FULL_PAUSE)
+            }
+            Error::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionReset => {
+                (*self.cut_since.get_or_insert(now), self.patience.min(CUT_PATIENCE), MOST_CUT_PAUSE)
+            }
+            _ => return None,
+        };
+        (now.duration_since(since) < longest).then_some(pause)
+    }
+
+    fn tell(&mut self, most: Option<u32>) {
+        self.is_told = true;
+        if let Some(events) = &self.events {
+            let _ = events.try_send(Event::Queued { host: self.host.clone(), since: self.begun.elapsed(), most });
+        }
+    }
+}
+
+/// Pause after so many failed attempts: between half of it and all.
+fn pause(failed: u32, longest: Duration, random: [u8; 2]) -> Duration {
+    let doubled = (FIRST_PAUSE * (1 << failed.min(10))).min(longest);
+    doubled.mul_f64(0.5 + f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX) / 2.0)
+}
+
+/// Pause after the first failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest pause after a connection that was cut: it has cost the daemon a place for strangers, and a key exchange at most.
+const MOST_CUT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest pause while there is no place: 200 that wait make 130 handshakes a second, 3 % of a core.
+const MOST_FULL_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long the daemon may cut connections in a row: a crowd of 1,000 at one address is through its gate in a few seconds.
+const CUT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long is waited without a word.
+const SILENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut() -> Error {
+        super::super::cut(([192, 0, 2, 1], 7747).into())
+    }
+
+    fn full() -> Error {
+        Error::Full { host: "nas".into(), most: Some(64) }
+    }
+
+    #[test]
+    fn what_is_cut_or_full_is_tried_again_for_a_while_and_nothing_else() {
+        let mut retries = Retries::new("nas", Duration::from_secs(60), None);
+        let refused = Error::Connect { address: ([192, 0, 2, 1], 7747).into(), source: io::ErrorKind::ConnectionRefused.into() };
+        let begun = retries.begun;
+        assert_eq!(retries.longest_pause(&refused, begun), None);
+        assert_eq!(retries.longest_pause(&full(), begun + Duration::from_secs(59)), Some(MOST_FULL_PAUSE));
+        assert_eq!(retries.longest_pause(&full(), begun + Duration::from_secs(60)), None);
+        // The 10 s are counted from the first that was cut, and anew after an answer.
+        let begun = begun + Duration::from_secs(20);
+        assert_eq!(retries.longest_pause(&cut(), begun), Some(MOST_CUT_PAUSE));
+        assert_eq!(retries.longest_pause(&cut(), begun + Duration::from_secs(9)), Some(MOST_CUT_PAUSE));
+        assert!(retries.longest_pause(&full(), begun + Duration::from_secs(9)).is_some());
+        assert_eq!(retries.longest_pause(&cut(), begun + Duration::from_secs(12)), Some(MOST_CUT_PAUSE));
+        assert_eq!(retries.longest_pause(&cut(), begun + Duration::from_secs(22)), None);
+    }
+
+    #[test]
+    fn pauses_double_up_to_their_longest_and_differ() {
+        let longest = |failed| pause(failed, MOST_FULL_PAUSE, [255; 2]);
+        assert_eq!([0, 1, 2, 40].map(longest), [100, 200, 400, 2000].map(Duration::from_millis));
+        assert_eq!(pause(1, MOST_FULL_PAUSE, [0; 2]), Duration::from_millis(100));
+    }
+
+    #[tokio::test]
+    async fn a_wait_is_told_after_two_seconds_and_once() {
+        let (events, mut told) = mpsc::channel(8);
+        let mut retries = Retries::new("nas", Duration::from_secs(60), Some(events));
+        retries.again(full()).await.unwrap();
+        assert!(told.try_recv().is_err());
+        retries.begun -= SILENCE;
+        for _ in 0..2 {
+            retries.again(full()).await.unwrap();
+        }
+        assert!(matches!(told.try_recv(), Ok(Event::Queued { most: Some(64), .. })));
+        assert!(told.try_recv().is_err());
+    }
+}
