@@ -104,12 +104,12 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
     pair.daemon.process.await_stderr("a change of this takes a restart key=announce");
     pair.daemon.process.await_stderr("configuration read again");
     // The session of the slow copy is the one that there may be.
-    pair.cp(&["small", "127.0.0.1:second"]).expect(5).error(&["session"]);
+    pair.cp(&["--timeout", "1s", "small", "127.0.0.1:second"]).expect(5).error(&["no place for another session: it has 1 at once"]);
 
     write(&pair.server, "port = \"none\"\n");
     pair.daemon.process.signal(Signal::HUP);
     pair.daemon.process.await_stderr("configuration not read again");
-    pair.cp(&["small", "127.0.0.1:third"]).expect(5);
+    pair.cp(&["--timeout", "1s", "small", "127.0.0.1:third"]).expect(5);
 
     write(&pair.server, &format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
     pair.daemon.process.signal(Signal::HUP);

@@ -9,6 +9,7 @@ mod bench;
 mod config;
 mod copies;
 mod crashes;
+mod crowds;
 mod deltas;
 mod example_backup;
 mod examples;

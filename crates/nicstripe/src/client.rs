@@ -286,10 +286,10 @@ impl Client {
         &self.inner.host
     }
 
-    /// Connects once more, with so many connections a link where that is said, and with these socket buffers.
+    /// Connects once more if there is a place, with so many connections a link where that is said, and with these socket buffers.
     pub(crate) async fn another(&self, streams: Option<u8>, socket_buffer: Option<u64>) -> Result<Self, Error> {
         let mut settings = self.inner.settings.clone();
-        settings.socket_buffer = socket_buffer;
+        (settings.socket_buffer, settings.queues) = (socket_buffer, false);
         settings.streams = streams.map(|streams| streams.clamp(1, MOST_STREAMS)).or(settings.streams);
         settings.identity = Some(self.inner.identity.clone());
         settings.connect(&self.inner.host).await

@@ -1,8 +1,10 @@
 //! The daemon: listens on each interface, greets, and lets sessions work on the directory it serves.
 //!
-//! [`listeners`] are its sockets, [`gate`] says which strangers may wait at them, [`greeting`] finds out who has connected, [`limits`] bound all, [`service`] is what one peer may have, and [`watch`] follows
+//! [`listeners`] are its sockets, [`gate`] says which strangers may wait at them, [`connections`] and
+//! [`shares`] which connections and sessions each key may have, [`greeting`] finds out who has connected, [`limits`] bound all, [`service`] is what one peer may have, and [`watch`] follows
 //! the interfaces.
 
+mod connections;
 mod gate;
 mod greeting;
 mod handle;
@@ -13,6 +15,7 @@ mod objects;
 mod refusals;
 mod rights;
 mod service;
+mod shares;
 mod trees;
 mod trusted;
 mod watch;
@@ -27,12 +30,14 @@ use std::{
 
 use nicstripe_link::InterfaceName;
 use nicstripe_proto::{SessionId, message::CloseCode};
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::connections::Place;
 pub(crate) use self::metrics::{JobCounts, Live, MeterId, Meters};
 pub(crate) use self::service::Service;
 use self::{
+    connections::Connections,
     gate::Gate,
     limits::descriptors,
     listeners::{Listeners, Wanted},
@@ -69,7 +74,7 @@ use crate::{
 pub struct DaemonBuilder {
     identity: Option<Identity>,
     trusted: Trusted,
-    root: Place,
+    root: Storing,
     given: Option<Arc<Vec<TcpListener>>>,
     port: u16,
     listen: Vec<SocketAddr>,
@@ -85,13 +90,13 @@ pub struct DaemonBuilder {
 
 /// Where files are to be kept.
 #[derive(Debug, Clone)]
-enum Place {
+enum Storing {
     Path(PathBuf),
     Handle(Arc<OwnedFd>),
     Storage(Arc<dyn Storage>),
 }
 
-impl Place {
+impl Storing {
     fn open(&self) -> Result<Served, FileError> {
         Ok(match self {
             Self::Path(path) => Served::Files(Arc::new(Root::open(path)?)),
@@ -146,7 +151,7 @@ impl DaemonBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn root(mut self, root: PathBuf) -> Self {
-        self.root = Place::Path(root);
+        self.root = Storing::Path(root);
         self
     }
 
@@ -161,7 +166,7 @@ impl DaemonBuilder {
     /// # }
     /// ```
     pub fn root_handle(mut self, dir: OwnedFd) -> Self {
-        self.root = Place::Handle(Arc::new(dir));
+        self.root = Storing::Handle(Arc::new(dir));
         self
     }
 
@@ -175,7 +180,7 @@ impl DaemonBuilder {
     /// let _builder = Daemon::builder().storage(files.clone());
     /// ```
     pub fn storage(mut self, storage: impl Storage) -> Self {
-        self.root = Place::Storage(Arc::new(storage));
+        self.root = Storing::Storage(Arc::new(storage));
         self
     }
 
@@ -375,7 +380,7 @@ impl DaemonBuilder {
             sessions: Mutex::default(),
             gate: Arc::new(Gate::new(&limits)),
             refusals: Arc::new(Refusals::new(limits.refusals_logged)),
-            paths: Arc::new(Semaphore::new(limits.paths)),
+            connections: Arc::new(Connections::new(limits.paths)),
             limits: RwLock::new(Arc::new(limits)),
             meters: Arc::default(),
             bench: RwLock::new(self.bench),
@@ -407,7 +412,7 @@ impl Daemon {
         DaemonBuilder {
             identity: None,
             trusted: Trusted::Fixed(Arc::default()),
-            root: Place::Path(PathBuf::from(".")),
+            root: Storing::Path(PathBuf::from(".")),
             given: None,
             port: DEFAULT_PORT,
             listen: Vec::new(),
@@ -505,8 +510,8 @@ pub(crate) struct Shared {
     /// Connections that have not proved yet who they are.
     gate: Arc<Gate>,
     refusals: Arc<Refusals>,
-    /// One permit for each connection that has.
-    paths: Arc<Semaphore>,
+    /// Those that have.
+    connections: Arc<Connections>,
     limits: RwLock<Arc<Limits>>,
     meters: Arc<Meters>,
     bench: RwLock<BenchLimits>,
@@ -522,6 +527,8 @@ struct Entry {
     rights: Rights,
     handle: SessionHandle,
     service: Arc<Service>,
+    /// Whether it is ending in favour of another key: it counts no more.
+    gives_way: bool,
 }
 
 impl Shared {
@@ -541,7 +548,7 @@ impl Shared {
 
     /// Asks a peer's sessions that have no connection to end: their peer has come back with a new one.
     async fn give_way(&self, key: &PublicKey) -> Vec<SessionHandle> {
-        let idle = |entry: &&Entry| entry.rights.key() == *key && !entry.handle.connected.load(std::sync::atomic::Ordering::Acquire);
+        let idle = |entry: &&Entry| entry.rights.key() == *key && entry.handle.is_idle();
         let handles: Vec<SessionHandle> = self.sessions().values().filter(idle).map(|entry| entry.handle.clone()).collect();
         for handle in &handles {
             handle.command(Command::GiveWay).await;

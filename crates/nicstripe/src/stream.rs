@@ -13,11 +13,12 @@ use nicstripe_proto::{
     frame::{MAX_LOAD, MAX_PAYLOAD},
     load::{LoadError, LoadGate, LoadMeter, LoadOrder},
 };
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use self::load::{Bench, BenchBreach, Came};
 pub(crate) use self::load::{LoadCounters, Loads, PingOrder, SharedGate};
 use crate::{
+    daemon::Place,
     file::{BufferPool, ChunkBuffer},
     session::sleep_until,
     tls::{TlsError, TlsStream},
@@ -70,6 +71,9 @@ pub(crate) enum StreamEnd {
     Load(#[from] LoadError),
     #[error("peer asks for more echoes than it takes")]
     Flood,
+    /// A daemon's: there are as many connections as may be, and this key has the most.
+    #[error("it gave way to a connection of another key")]
+    GaveWay,
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -105,8 +109,8 @@ pub(crate) struct Greeted {
     decoder: Decoder,
     /// Frames that came right behind the greeting.
     early: Vec<Frame>,
-    /// The daemon's leave to have this connection.
-    permit: Option<OwnedSemaphorePermit>,
+    /// The place that a daemon has for it.
+    place: Option<Place>,
 }
 
 impl std::fmt::Debug for Greeted {
@@ -116,6 +120,11 @@ impl std::fmt::Debug for Greeted {
 }
 
 impl Greeted {
+    /// A connection whose peer's first frame is not waited for: to refuse it.
+    pub(crate) fn unheard(tls: TlsStream) -> Self {
+        Self { tls, decoder: Decoder::new(), early: Vec::new(), place: None }
+    }
+
     /// Waits for the peer's first frame on a new connection. Not cancel safe: drop the connection.
     pub(crate) async fn first_frame(mut tls: TlsStream) -> Result<(Frame, Self), StreamEnd> {
         let mut decoder = Decoder::new();
@@ -137,16 +146,16 @@ impl Greeted {
             }
         }
         let first = frames.remove(0);
-        Ok((first, Self { tls, decoder, early: frames, permit: None }))
+        Ok((first, Self { tls, decoder, early: frames, place: None }))
     }
 
     pub(crate) fn tls(&self) -> &TlsStream {
         &self.tls
     }
 
-    /// Keeps a permit for as long as the connection lasts.
-    pub(crate) fn hold(&mut self, permit: OwnedSemaphorePermit) {
-        self.permit = Some(permit);
+    /// Keeps its place for as long as the connection lasts, which ends when another key gets the place.
+    pub(crate) fn hold(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     /// Sends one frame before the session takes over.
@@ -188,7 +197,7 @@ pub(crate) struct Stream<S> {
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
     bench: Bench,
-    _permit: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 impl<S: EventSink> Stream<S> {
@@ -205,13 +214,24 @@ impl<S: EventSink> Stream<S> {
             chunk_ends: VecDeque::new(),
             heard_at: Instant::now(),
             bench: Bench::new(loads),
-            _permit: greeted.permit,
+            place: greeted.place,
         }
     }
 
     /// Runs until the connection ends or its session lets go of it.
     pub(crate) async fn run(mut self) {
-        let end = match self.carry().await {
+        let place = self.place.take();
+        let gone = async {
+            match &place {
+                Some(place) => place.gone().await,
+                None => std::future::pending().await,
+            }
+        };
+        let carried = tokio::select! {
+            carried = self.carry() => carried,
+            () = gone => Err(StreamEnd::GaveWay),
+        };
+        let end = match carried {
             Ok(()) => {
                 let _ = self.tls.finish(Instant::now() + LINGER).await;
                 return;

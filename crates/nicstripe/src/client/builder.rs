@@ -36,6 +36,8 @@ pub struct ClientBuilder {
     pub(super) socket_buffer: Option<u64>,
     pub(super) address_book: Option<AddressBook>,
     pub(super) events: Option<mpsc::Sender<Event>>,
+    /// Whether a place at the daemon is waited for.
+    pub(super) queues: bool,
 }
 
 impl ClientBuilder {
@@ -56,6 +58,7 @@ impl ClientBuilder {
             socket_buffer: None,
             address_book: None,
             events: None,
+            queues: true,
         }
     }
 

@@ -33,7 +33,7 @@ impl Inner {
         let connector = Arc::new(Connector::new(&self.identity, &self.peers, &self.host).with_socket_buffer(self.settings.socket_buffer));
 
         let events = wanted.or(self.settings.events.as_ref()).cloned();
-        let mut retries = Retries::new(&self.host, self.settings.patience, events);
+        let mut retries = Retries::new(&self.host, self.settings.patience, events).queueing(self.settings.queues);
         let (mut first, contact) = self.first_contact(&connector, &here, &local, &mut retries).await?;
         self.remember(contact.key, &first);
         let FirstContact { mut established, remote_interfaces, key, arrival } = contact;

@@ -22,6 +22,8 @@ use crate::{error::Error, event::Event};
 pub(crate) struct Retries {
     host: String,
     patience: Duration,
+    /// Whether a place is waited for.
+    queues: bool,
     events: Option<mpsc::Sender<Event>>,
     begun: Instant,
     /// First of the attempts in a row that were cut.
@@ -32,7 +34,12 @@ pub(crate) struct Retries {
 
 impl Retries {
     pub(crate) fn new(host: &str, patience: Duration, events: Option<mpsc::Sender<Event>>) -> Self {
-        Self { host: host.to_owned(), patience, events, begun: Instant::now(), cut_since: None, failed: 0, is_told: false }
+        Self { host: host.to_owned(), patience, queues: true, events, begun: Instant::now(), cut_since: None, failed: 0, is_told: false }
+    }
+
+    /// The same, without a wait for a place.
+    pub(crate) fn queueing(self, queues: bool) -> Self {
+        Self { queues, ..self }
     }
 
     /// Waits until the next attempt. Errors: that of the last one, if there is to be no other.
@@ -54,7 +61,7 @@ impl Retries {
     /// Returns the longest pause before another attempt; `None` where there is to be none.
     fn longest_pause(&mut self, error: &Error, now: Instant) -> Option<Duration> {
         let (since, longest, pause) = match error {
-            Error::Full { .. } => {
+            Error::Full { .. } if self.queues => {
                 self.cut_since = None;
                 (self.begun, self.patience, MOST_FULL_PAUSE)
             }

@@ -4,19 +4,24 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     os::fd::AsFd,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use nicstripe_link::{arrival_interface, interfaces};
 use nicstripe_proto::{
     Frame, LAST_PATH, PathId, Role, SessionConfig, SessionId,
-    message::{Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome},
+    message::{CloseCode, Hello, MAX_PADDING, Refusal, RefusalCode, VERSION, Welcome},
 };
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, Rights, Service, Shared, gate::Admission, rights::revoke};
+use super::{
+    Entry, Rights, Service, Shared,
+    gate::Admission,
+    rights::revoke,
+    shares::{Share, Shares},
+};
 use crate::{
     connect::{encoded, shown_name, tune_stream},
     plan::described,
@@ -38,37 +43,31 @@ pub(super) async fn greet(
     tune_stream(&tcp, None);
     let tls = TlsStream::accept(tcp, &shared.tls, deadline, admission.turn()).await?;
     let key = tls.peer_key()?;
-    admission.proved();
-    let permit = shared.paths.clone().try_acquire_owned().ok();
+    admission.proved(key);
+    let Some(place) = shared.connections.take(key) else {
+        // It keeps its slot at the gate until it has been told.
+        return refuse(shared, remote, Greeted::unheard(tls), RefusalCode::TooManySessions.into()).await;
+    };
+    drop(admission);
     let arrival = arrival_interface(tls.tcp()).ok().flatten().map(|name| name.to_string()).unwrap_or(interface);
     let local = tls.tcp().local_addr().ok().map(|address| address.ip());
     let probe = tls.tcp().as_fd().try_clone_to_owned().ok();
-    let (frame, mut greeted) = Greeted::first_frame(tls).await?;
+    let (frame, mut greeted) = tokio::select! {
+        first = Greeted::first_frame(tls) => first?,
+        () = place.gone() => return Err(StreamEnd::GaveWay),
+    };
     let hello: Hello = match frame {
         Frame::Hello(body) => minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?,
         _ => return Err(StreamEnd::Greeting("its first frame is no hello".into())),
     };
-    let found = match permit {
-        Some(permit) => session_of(shared, &hello, key).map(|found| (found, permit)),
-        None => Err(RefusalCode::TooManySessions.into()),
-    };
-    let ((handle, service), permit) = match found {
+    let (handle, service) = match session_of(shared, &hello, key) {
         Ok(found) => found,
         // Closed without an answer: a client that tries again finds nobody, or is refused in its handshake.
         Err(NoSession::Ending) => return Ok(()),
         Err(NoSession::Untrusted) => return Err(TlsError::UntrustedKey(key).into()),
-        Err(NoSession::Refused(code)) => {
-            shared.meters.greeting_refused(refusal_word(code));
-            match code {
-                // A connection of a session that ended while it was made.
-                RefusalCode::UnknownSession => tracing::debug!(%remote, "a connection came for a session that is over"),
-                _ => tracing::info!(%remote, reason = refusal_word(code), "session refused"),
-            }
-            greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION, most: None }))).await?;
-            greeted.finish().await;
-            return Ok(());
-        }
+        Err(NoSession::Refused(refused)) => return refuse(shared, remote, greeted, refused).await,
     };
+    place.has_session();
     let here = if hello.new { interfaces().ok() } else { None };
     let welcome = Welcome {
         version: VERSION,
@@ -77,7 +76,7 @@ pub(super) async fn greet(
         padding: hello.padding.map(|padding| vec![0; padding.len().min(MAX_PADDING)]),
     };
     greeted.send(&Frame::Welcome(encoded(&welcome))).await?;
-    greeted.hold(permit);
+    greeted.hold(place);
     let plan = PathPlan {
         interface: arrival,
         local,
@@ -98,7 +97,7 @@ pub(super) async fn greet(
 /// Why a hello gets no session.
 #[derive(Debug, PartialEq, Eq)]
 enum NoSession {
-    Refused(RefusalCode),
+    Refused(Refused),
     /// The daemon ends.
     Ending,
     /// The key had a line in the list of peers when it was proved, and has none any more.
@@ -107,8 +106,35 @@ enum NoSession {
 
 impl From<RefusalCode> for NoSession {
     fn from(code: RefusalCode) -> Self {
-        Self::Refused(code)
+        Self::Refused(code.into())
     }
+}
+
+/// What is said of why there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Refused {
+    code: RefusalCode,
+    /// Sessions at once of this key, where that is why.
+    most: Option<u32>,
+}
+
+impl From<RefusalCode> for Refused {
+    fn from(code: RefusalCode) -> Self {
+        Self { code, most: None }
+    }
+}
+
+async fn refuse(shared: &Shared, remote: SocketAddr, mut greeted: Greeted, refused: Refused) -> Result<(), StreamEnd> {
+    let Refused { code, most } = refused;
+    shared.meters.greeting_refused(refusal_word(code));
+    match code {
+        // A connection of a session that ended while it was made.
+        RefusalCode::UnknownSession => tracing::debug!(%remote, "a connection came for a session that is over"),
+        _ => tracing::info!(%remote, reason = refusal_word(code), "session refused"),
+    }
+    greeted.send(&Frame::Refuse(encoded(&Refusal { code, version: VERSION, most }))).await?;
+    greeted.finish().await;
+    Ok(())
 }
 
 /// Returns the session that a hello means: a new one, or one of the same key.
@@ -139,14 +165,19 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
         },
         Some(_) => return Err(RefusalCode::UnknownSession.into()),
         None if !hello.new => return Err(RefusalCode::UnknownSession.into()),
-        None if sessions.len() >= limits.sessions => return Err(RefusalCode::TooManySessions.into()),
         None => {}
     }
-    let of_peer = sessions.values().filter(|entry| entry.rights.key() == key).count();
-    if of_peer >= limits.sessions_per_peer {
-        // Of those that have no connection any more, one may be on its way to make this room.
-        tokio::spawn(replace(handles_of(&sessions, &key)));
-        return Err(RefusalCode::TooManySessions.into());
+    let shares = Shares { all: limits.sessions, each: limits.sessions_per_peer };
+    let running = || sessions.values().filter(|entry| !entry.gives_way);
+    match shares.decide(&key, running().map(|entry| entry.rights.key())) {
+        Share::Free => {}
+        Share::Of(greatest) => take_from(&mut sessions, &greatest),
+        Share::None(most) => {
+            // One that has no connection any more makes room for the next attempt.
+            handles_of(&sessions, &key).iter().filter(|session| session.is_idle()).for_each(SessionHandle::give_way);
+            let most = u32::try_from(most).ok();
+            return Err(NoSession::Refused(Refused { code: RefusalCode::TooManySessions, most }));
+        }
     }
     let service = Arc::new(Service::new(shared, &rights, hello).map_err(|error| {
         tracing::error!(%key, error = %crate::logged::logged_error(&error), "cannot serve this peer");
@@ -173,8 +204,18 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
     if !earlier.is_empty() {
         tokio::spawn(replace(earlier));
     }
-    sessions.insert(hello.session, Entry { rights, handle: handle.clone(), service: service.clone() });
+    sessions.insert(hello.session, Entry { rights, handle: handle.clone(), service: service.clone(), gives_way: false });
     Ok((handle, service))
+}
+
+/// Ends a session of this key for one of another key: one without a connection if there is any.
+fn take_from(sessions: &mut HashMap<SessionId, Entry>, key: &PublicKey) {
+    let of_key = sessions.values_mut().filter(|entry| entry.rights.key() == *key && !entry.gives_way);
+    let Some(entry) = of_key.min_by_key(|entry| !entry.handle.is_idle()) else { return };
+    entry.gives_way = true;
+    let session = entry.handle.clone();
+    tracing::info!(%key, "a session gives way to another key's: this key has the most");
+    tokio::spawn(async move { session.command(Command::Close(CloseCode::Cancelled)).await });
 }
 
 /// The word for why a session was refused.
@@ -206,7 +247,7 @@ async fn replace(earlier: Vec<SessionHandle>) {
     while begun.elapsed() < SILENCE_TIMEOUT {
         // First of all, since a session that is as new as this one may not have its first connection yet.
         tokio::time::sleep(SILENCE_PAUSE).await;
-        for session in earlier.iter().filter(|session| !session.connected.load(Ordering::Acquire)) {
+        for session in earlier.iter().filter(|session| session.is_idle()) {
             session.command(Command::GiveWay).await;
         }
     }
@@ -246,7 +287,7 @@ mod tests {
         };
         let real = [42; 16];
         session_of(&bound.shared, &hello(&real, true), owner).unwrap();
-        let unknown = || NoSession::Refused(RefusalCode::UnknownSession);
+        let unknown = || NoSession::from(RefusalCode::UnknownSession);
         // Whoever knows the number without the key gets no further, and neither does the key without the number.
         let refused = |id: &[u8], key| session_of(&bound.shared, &hello(id, false), key).map(drop).unwrap_err();
         assert_eq!((refused(&real, other), refused(&[0; 16], owner)), (unknown(), unknown()));

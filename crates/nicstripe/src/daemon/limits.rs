@@ -9,7 +9,7 @@ use nicstripe_proto::BitRate;
 /// | limit | default |
 /// | --- | --- |
 /// | [`greetings`](Self::greetings) | 256 |
-/// | [`greetings_per_address`](Self::greetings_per_address) | 16 |
+/// | [`greetings_per_address`](Self::greetings_per_address) | 128 |
 /// | [`greeting_time`](Self::greeting_time) | 5 s |
 /// | [`handshakes_per_second`](Self::handshakes_per_second) | 500 |
 /// | [`sessions`](Self::sessions) | 64 |
@@ -29,7 +29,8 @@ pub struct Limits {
     /// When there are as many, the oldest gives way to the next, first of the address that has most. An honest client needs some
     /// milliseconds. Each costs about 25 KiB here and some 5 KiB in the kernel, and a file descriptor.
     pub greetings: usize,
-    /// How many of them may come from one IPv4 address or one IPv6 /64: 16. The oldest gives way.
+    /// How many of them may come from one IPv4 address or one IPv6 /64: 128. One that has said nothing for 0.2 s, or has not answered for 1 s,
+    /// gives way to the next; where there is none, the next is closed, and tries again.
     pub greetings_per_address: usize,
     /// From a connection's acceptance until its session has it: 5 s, whatever the peer sends meanwhile.
     pub greeting_time: Duration,
@@ -37,16 +38,18 @@ pub struct Limits {
     ///
     /// Addresses from which a peer has proved its key have as many of their own, all together.
     pub handshakes_per_second: u32,
-    /// Sessions at once, of all peers: 64.
+    /// Sessions at once, of all peers: 64. A client beyond them waits. Where several keys have all, one with less than half as many as the
+    /// greatest gets a place of that one, whose client waits and goes on.
     pub sessions: usize,
-    /// Sessions at once of one key: 32, so that no peer takes all.
+    /// Sessions at once of one key: 32, so that no peer takes all. Its further clients wait.
     pub sessions_per_peer: usize,
     /// How long a session without any connection is kept: 60 s.
     ///
     /// A client that comes back later makes a new one and goes on from what is durable, so this only saves it that; and a peer that comes
     /// and goes cannot fill [`sessions`](Self::sessions) for long.
     pub session_patience: Duration,
-    /// Connections of peers at once, of all sessions: 256. Each may have 8 MiB under way, and costs two file descriptors.
+    /// Connections of peers at once, from the proof of their key on: 256, half of them of one key at most. Each may have 8 MiB under way, and
+    /// costs two file descriptors. Where several keys have all, one with less than half as many as the greatest gets one of that one.
     pub paths: usize,
     /// Lines of the log a second, at most, about connections that were turned away: 10. The rest is counted in one line.
     pub refusals_logged: u32,
@@ -60,7 +63,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             greetings: 256,
-            greetings_per_address: 16,
+            greetings_per_address: 128,
             greeting_time: Duration::from_secs(5),
             handshakes_per_second: 500,
             sessions: 64,

@@ -300,12 +300,13 @@ fn reason_word(end: &StreamEnd) -> &'static str {
         StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
         StreamEnd::Tls(TlsError::NotTls(_)) => "not_tls",
         StreamEnd::Tls(_) => "handshake",
+        StreamEnd::GaveWay => "gave_way",
         _ => "greeting",
     }
 }
 
-/// Connections that the kernel holds until they are accepted.
-const BACKLOG: u32 = 1024;
+/// Connections that the kernel holds until they are accepted; it takes less where net.core.somaxconn is less.
+const BACKLOG: u32 = 4096;
 
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

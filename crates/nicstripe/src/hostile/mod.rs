@@ -6,6 +6,7 @@
 
 mod benches;
 mod clients;
+mod crowds;
 mod middle;
 mod objects;
 mod proxy;

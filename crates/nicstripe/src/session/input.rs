@@ -2,7 +2,10 @@
 
 use std::{
     fmt, io,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use nicstripe_proto::{
@@ -221,5 +224,15 @@ pub(crate) struct SessionHandle {
 impl SessionHandle {
     pub(crate) async fn command(&self, command: Command) -> bool {
         self.inputs.send(Input::Command(command)).await.is_ok()
+    }
+
+    /// Whether it has no connection.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.connected.load(Ordering::Acquire)
+    }
+
+    /// Asks it to end if it has no connection any more. One that is too busy to be asked has one.
+    pub(crate) fn give_way(&self) {
+        let _ = self.inputs.try_send(Input::Command(Command::GiveWay));
     }
 }

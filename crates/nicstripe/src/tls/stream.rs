@@ -250,8 +250,9 @@ impl TlsStream {
     /// words that its program has not read yet.
     async fn hear_out(&mut self) -> Result<(), TlsError> {
         loop {
+            // What came right behind the handshake is read already, and says nothing of the socket.
+            (self.filled, self.unprocessed) = (0, false);
             self.ready(true, false).await?;
-            self.filled = 0;
             self.recv()?;
         }
     }

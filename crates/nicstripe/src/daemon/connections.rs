@@ -1,0 +1,136 @@
+//! Connections whose key is proved. Each has a place, and each key its share of them, from the handshake until the connection ends.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use super::shares::{Share, Shares};
+use crate::trust::PublicKey;
+
+/// The places of connections.
+#[derive(Debug)]
+pub(super) struct Connections {
+    shares: Shares,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    next_id: u64,
+    /// The oldest first.
+    places: Vec<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    id: u64,
+    key: PublicKey,
+    /// Whether a session has it: it has said hello.
+    has_session: bool,
+    gone: CancellationToken,
+}
+
+/// A connection's place. Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    connections: Arc<Connections>,
+    id: u64,
+    gone: CancellationToken,
+}
+
+impl Connections {
+    /// With so many places; one key has half of them at most.
+    pub(super) fn new(all: usize) -> Self {
+        Self { shares: Shares { all, each: all.div_ceil(2) }, held: Mutex::default() }
+    }
+
+    /// Gives a connection of this key a place, if need be one of the key with most; `None` where its share is used up.
+    pub(super) fn take(self: &Arc<Self>, key: PublicKey) -> Option<Place> {
+        let mut held = self.held();
+        match self.shares.decide(&key, held.places.iter().map(|taken| taken.key)) {
+            Share::Free => {}
+            Share::Of(greatest) => held.take_from(&greatest),
+            Share::None(_) => return None,
+        }
+        let (id, gone) = (held.next_id, CancellationToken::new());
+        held.next_id += 1;
+        held.places.push(Taken { id, key, has_session: false, gone: gone.clone() });
+        Some(Place { connections: self.clone(), id, gone })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    /// Ends a connection of this key: the oldest of those that have said nothing, otherwise the youngest.
+    fn take_from(&mut self, key: &PublicKey) {
+        let is_of_key = |taken: &Taken| taken.key == *key;
+        let silent = self.places.iter().position(|taken| is_of_key(taken) && !taken.has_session);
+        if let Some(index) = silent.or_else(|| self.places.iter().rposition(is_of_key)) {
+            self.places.remove(index).gone.cancel();
+        }
+    }
+}
+
+impl Place {
+    /// A session takes the connection.
+    pub(super) fn has_session(&self) {
+        if let Some(taken) = self.connections.held().places.iter_mut().find(|taken| taken.id == self.id) {
+            taken.has_session = true;
+        }
+    }
+
+    /// Waits until the place was given to another key. Cancel safe.
+    pub(crate) async fn gone(&self) {
+        self.gone.cancelled().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.held().places.retain(|taken| taken.id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u8) -> PublicKey {
+        PublicKey::from_bytes([number; 32])
+    }
+
+    fn is_gone(place: &Place) -> bool {
+        place.gone.is_cancelled()
+    }
+
+    #[test]
+    fn one_key_takes_half_and_gives_back() {
+        let connections = Arc::new(Connections::new(4));
+        let greedy: Vec<Place> = std::iter::from_fn(|| connections.take(key(1))).collect();
+        assert_eq!(greedy.len(), 2);
+        assert!(connections.take(key(2)).is_some());
+        drop(greedy);
+        assert!(connections.held().places.is_empty());
+    }
+
+    #[test]
+    fn the_key_with_most_gives_way_with_what_has_no_session_first() {
+        let connections = Arc::new(Connections::new(8));
+        let take = |number| connections.take(key(number));
+        let first: Vec<Place> = std::iter::from_fn(|| take(1)).collect();
+        let _second: Vec<Place> = std::iter::from_fn(|| take(2)).collect();
+        first.iter().filter(|place| place.id != 1).for_each(Place::has_session);
+        connections.held().places.iter_mut().filter(|taken| taken.key == key(2)).for_each(|taken| taken.has_session = true);
+        // Of two keys with as many, either may give way.
+        let _third = [take(3).unwrap(), take(3).unwrap()];
+        let left = |number| connections.held().places.iter().filter(|taken| taken.key == key(number)).count();
+        assert_eq!((left(1) + left(2), left(3)), (6, 2));
+        if left(1) < 4 {
+            assert!(is_gone(&first[1]), "it had said nothing");
+        }
+        assert!(take(3).is_none(), "four are less than twice three");
+    }
+}
