@@ -32,7 +32,11 @@ enum Action {
         name: Option<String>,
     },
     /// Print the trusted machines, one a line: name, fingerprint, what it may do here, key
-    List,
+    List {
+        /// Print the names alone, and only those that a shell takes without quotes: for completions
+        #[arg(long)]
+        names: bool,
+    },
     /// Trust a machine no longer
     Remove {
         /// Its name, key or fingerprint
@@ -57,7 +61,10 @@ impl Trust {
                 })?;
                 terminal.say(describe(&added, &line.key, peer.as_ref()));
             }
-            Action::List => {
+            Action::List { names: true } => {
+                Peers::load(&path)?.iter().filter_map(plain_name).try_for_each(stdout::line)?;
+            }
+            Action::List { names: false } => {
                 let peers = Peers::load(&path)?;
                 table(&peers).into_iter().try_for_each(stdout::line)?;
                 if peers.iter().next().is_none() {
@@ -71,6 +78,13 @@ impl Trust {
         }
         Ok(())
     }
+}
+
+/// Returns a peer's name if a shell takes it as it is. A name may have come with the peer's line: nothing of it may be run.
+fn plain_name(peer: &Peer) -> Option<&str> {
+    let name = peer.name.as_ref()?.as_str();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (name.bytes().all(is_plain) && !name.starts_with('-')).then_some(name)
 }
 
 /// Takes what `nicstripe key` prints, or a line of the peers file with its options.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::harness::{Outcome, Side};
+use crate::harness::{Outcome, Process, Side};
 
 #[test]
 fn help_mentions_every_option_of_the_contract() {
@@ -21,10 +21,11 @@ fn help_and_manual_mention_every_option_that_is_completed() {
     let script = run(&["completions", "bash"]).expect(0).stdout;
     let options: BTreeSet<&str> = options_of(&script).collect();
     assert!(options.contains("--bwlimit") && options.contains("--read-only"), "{options:?}");
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 14] = [
         &["demo"],
         &["key"],
         &["trust", "add"],
+        &["trust", "list"],
         &["serve"],
         &["serve", "restic"],
         &["cp"],
@@ -56,6 +57,49 @@ fn completions_and_manual_pages_are_printed() {
     side.run(["man", "--dir", "man1"]).expect(0);
     assert!(side.has("man1/nicstripe.1") && side.has("man1/nicstripe-cp.1"));
     side.run(["man", "no-such-command"]).expect(2).error(&["no-such-command"]);
+}
+
+/// In each shell that is there: what the shell itself would offer.
+#[test]
+fn completions_offer_the_names_of_trusted_machines() {
+    let (side, other, third) = (Side::here(), Side::here(), Side::here());
+    side.trust(&other, "nas", "");
+    // A name that came with a line runs nothing.
+    side.trust(&third, "$(touch${IFS}owned)", "");
+    side.write("notes.txt", b"");
+    let path = format!("{}:/usr/bin:/bin", std::path::Path::new(env!("CARGO_BIN_EXE_nicstripe")).parent().unwrap().display());
+    let bash = |words: &str, cursor: usize| {
+        let run = format!("COMP_WORDS=({words}); COMP_CWORD={cursor}; _nicstripe_and_peers nicstripe \"${{COMP_WORDS[{cursor}]}}\"");
+        format!("source script.bash; {run}; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
+    };
+    let fish = |line: &str| format!("source script.fish; complete -C '{line}'");
+    let cases = [
+        ("bash", bash("nicstripe cp n", 2), &["nas:", "notes.txt"][..]),
+        ("bash", bash("nicstripe cp file ''", 3), &["nas:", "notes.txt"]),
+        ("bash", bash("nicstripe links n", 2), &["nas"]),
+        ("bash", bash("nicstripe serve restic n", 3), &["nas:"]),
+        ("bash", bash("nicstripe trust remove n", 3), &["nas"]),
+        ("fish", fish("nicstripe cp n"), &["nas:", "notes.txt"]),
+        ("fish", fish("nicstripe bench n"), &["nas"]),
+        ("fish", fish("nicstripe serve restic n"), &["nas:"]),
+    ];
+    for shell in ["bash", "fish", "zsh"] {
+        side.write(format!("script.{shell}"), side.run(["completions", shell]).expect(0).stdout);
+    }
+    let has = |shell: &str| ["/usr/bin", "/bin"].iter().any(|folder| std::path::Path::new(folder).join(shell).exists());
+    for (shell, script, expected) in cases.into_iter().filter(|(shell, ..)| has(shell)) {
+        let mut command = side.command(shell);
+        command.env("PATH", &path).args(["-c", &script]);
+        let outcome = Process::spawn(command).finish().expect(0);
+        let offered: BTreeSet<&str> = outcome.stdout.lines().filter_map(|line| line.split('\t').next()).collect();
+        assert!(expected.iter().all(|name| offered.contains(name)), "{shell}: {offered:?}");
+        assert!(!side.has("owned") && !offered.iter().any(|name| name.contains("touch")), "{offered:?}");
+    }
+    if has("zsh") {
+        let mut command = side.command("zsh");
+        command.env("PATH", &path).args(["-n", "script.zsh"]);
+        Process::spawn(command).finish().expect(0);
+    }
 }
 
 #[test]

@@ -206,7 +206,9 @@ impl Driver {
                 let Some(TreeThread::Sender(sender, _)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
                 self.ends.entries.insert(transfer, entry);
                 let (service, sender, session) = (service.clone(), sender.clone(), self.handle.clone());
+                let fault = Fault::of(&session.inputs);
                 tokio::spawn(async move {
+                    let _fault = fault;
                     let opened = match service.lease_files(OF_SOURCE, &session).await {
                         Ok(lease) => ask_for_source(&sender, entry.id).await.map(|source| source.keep(lease)),
                         Err(error) => Err(error),
@@ -347,8 +349,9 @@ impl Driver {
         match &self.config.access {
             Access::Client => self.refuse(transfer, "a client serves no files"),
             Access::Daemon(service) => {
-                let (service, session) = (service.clone(), self.handle.clone());
+                let (service, session, fault) = (service.clone(), self.handle.clone(), Fault::of(&self.handle.inputs));
                 tokio::spawn(async move {
+                    let _fault = fault;
                     let result = service.send_tree(get, &session).await.map(TreeRun::Sender);
                     let _ = session.inputs.send(Input::TreeReady { transfer, result }).await;
                 });
