@@ -47,6 +47,11 @@ fn options() {
 }
 
 #[test]
+fn reach() {
+    check("reach", World::new("append-only"));
+}
+
+#[test]
 fn trust() {
     check("trust", World::new(""));
 }

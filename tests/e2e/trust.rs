@@ -211,12 +211,12 @@ fn gives_and_does_not_take(pair: &Pair) {
 
 fn takes_new_files_and_replaces_none(pair: &Pair) {
     pair.client.write("source", b"new");
-    pair.server.write("old", b"old");
+    pair.server.write("old", b"older");
     pair.cp(&["source", "127.0.0.1:new"]).expect(0);
     pair.cp(&["-f", "source", "127.0.0.1:newer"]).expect(0);
     pair.cp(&["source", "127.0.0.1:old"]).expect(11).error(&["\"old\""]);
     pair.cp(&["-f", "source", "127.0.0.1:old"]).expect(5).error(&["\"old\""]).hint(&["peers file"]);
-    assert_eq!(["old", "new", "newer"].map(|name| pair.server.read(name)), [&b"old"[..], b"new", b"new"]);
+    assert_eq!(["old", "new", "newer"].map(|name| pair.server.read(name)), [&b"older"[..], b"new", b"new"]);
 }
 
 fn break_line(side: &Side) {

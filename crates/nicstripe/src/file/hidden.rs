@@ -6,6 +6,7 @@ use std::{
 };
 
 use nicstripe_proto::Name;
+use rustix::io::Errno;
 
 use super::Barred;
 
@@ -33,7 +34,7 @@ pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
 ///
 /// [`io::ErrorKind::NotFound`].
 pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
-    if name.components().any(is_hidden_name) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
+    if name.components().any(is_hidden_name) { Err(Errno::NOENT.into()) } else { Ok(()) }
 }
 
 /// Checks a name that a peer gives to something.

@@ -56,7 +56,7 @@ impl FileError {
     /// failure of input or output.
     pub fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
         let code = match source.kind() {
-            _ if source.get_ref().is_some_and(|inner| inner.is::<Barred>()) => FailCode::Refused,
+            _ if Barred::is_why(&source) => FailCode::Refused,
             io::ErrorKind::NotFound => FailCode::NotFound,
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailCode::NoSpace,
             io::ErrorKind::AlreadyExists => FailCode::Exists,
@@ -91,6 +91,13 @@ pub(crate) enum Barred {
     Link,
     #[error("a symbolic link is in the way, and a peer that may only add files follows none")]
     LinkOfAppender,
+}
+
+impl Barred {
+    /// Whether this is why something failed.
+    pub(crate) fn is_why(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
 }
 
 impl From<Barred> for io::Error {

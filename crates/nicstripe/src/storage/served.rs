@@ -6,7 +6,7 @@ use nicstripe_proto::{FailCode, Name, Offer, message::PutOptions};
 
 use super::{Kind, Storage, Target, TargetOpened};
 use crate::{
-    file::{self, Attributes, FileError, ReadOptions, Root, Source, TargetRequest, check_given, check_sought},
+    file::{self, Attributes, Barred, FileError, ReadOptions, Root, Source, TargetRequest, check_given, check_sought},
     trust::{Access, PublicKey},
 };
 
@@ -84,7 +84,11 @@ impl Served {
     pub(crate) fn open_target(&self, name: &Name, offer: &Offer, options: PutOptions, peer: PublicKey) -> Result<TargetOpened, FileError> {
         match self {
             Self::Files(root) => {
-                let (dir, name) = root.open_place_for(name).map_err(|error| FileError::new("open the directory of", name, error))?;
+                let error = |cause: io::Error| {
+                    let operation = if Barred::is_why(&cause) { "receive" } else { "open the directory of" };
+                    FileError::new(operation, name, cause)
+                };
+                let (dir, name) = root.open_place_for(name).map_err(error)?;
                 let request = TargetRequest {
                     dir,
                     name,

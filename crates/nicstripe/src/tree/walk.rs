@@ -191,7 +191,7 @@ impl Walk {
             return;
         }
         let stat = match statat(&dir, leaf, AtFlags::SYMLINK_NOFOLLOW) {
-            _ if is_hidden => return self.fail_in_level(&location, missing(&selection), io::ErrorKind::NotFound.into()),
+            _ if is_hidden => return self.fail_in_level(&location, missing(&selection), rustix::io::Errno::NOENT.into()),
             Ok(stat) => stat,
             Err(_) if self.is_excluded(&location, false) => return,
             Err(error) => return self.fail_in_level(&location, missing(&selection), error.into()),

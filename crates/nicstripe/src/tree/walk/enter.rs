@@ -46,7 +46,7 @@ impl Walk {
         let failed = |error: io::Error| (code_of_source(&error), error);
         let name = Name::new([leaf]).map_err(|error| (FailCode::Refused, io::Error::other(error)))?;
         if anchor.base().hides(leaf) {
-            return Err(failed(io::ErrorKind::NotFound.into()));
+            return Err(failed(rustix::io::Errno::NOENT.into()));
         }
         let dir = anchor.dir().map_err(failed)?;
         let stat = statat(&*dir, leaf, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| failed(error.into()))?;
