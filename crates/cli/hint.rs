@@ -62,6 +62,9 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match error {
         Error::Reconnect { source, .. } => of_error(source, invocation),
+        Error::Resolve { host, source } if source.kind() == ErrorKind::InvalidInput => {
+            Some(format!("the peer's name finds the interface by itself; or add it: {}", quoted(format!("[{host}%INTERFACE]:PATH"))))
+        }
         Error::Resolve { .. } => {
             Some(format!("check the spelling, or use an address, as in 10.0.1.2:PATH; who is on the cables: {program} discover"))
         }
@@ -113,6 +116,9 @@ fn of_unreached(unreached: &Unreached) -> String {
     let checks = match cables {
         Cables::Answered(_) => format!("is TCP port {port} open in the firewall of {host}?"),
         _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}", serve_on(*port)),
+        Cables::Unfit(_) => {
+            "plug in a cable, or leave out fewer interfaces; which there are, and why they are not used: nicstripe links".to_owned()
+        }
         Cables::NoPeer => format!("is {host} on, the cable in, and TCP port {port} open in its firewall?"),
         // Who is not trusted there gets no answer on a cable.
         _ => format!(

@@ -36,6 +36,17 @@ impl Terminal {
         io::stderr().is_terminal()
     }
 
+    /// Whether lines on it can be drawn anew: a terminal that is called dumb, or has no name, takes text only.
+    pub(crate) fn can_redraw(&self) -> bool {
+        self.is_interactive() && env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
+    }
+
+    /// Columns of the terminal, where it tells.
+    pub(crate) fn columns(&self) -> Option<u16> {
+        let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
+        Some(size.ws_col).filter(|columns| *columns > 0)
+    }
+
     /// Returns where bars are drawn; hidden until [`Terminal::show_bars`].
     pub(crate) fn bars(&self) -> &MultiProgress {
         &self.bars

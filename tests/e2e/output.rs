@@ -79,8 +79,8 @@ fn the_last_line_says_what_was_got_and_what_limited_it() {
     pair.client.write("source", content(96 * MIB));
     let outcome = pair.cp(&["source", "127.0.0.1:"]).expect(0);
     assert_eq!(outcome.stdout, "");
-    let last = outcome.stderr.lines().last().unwrap();
-    assert!(last.starts_with("2 links, ") && last.contains("MB/s, limited by "), "{outcome}");
+    let said = outcome.stderr.lines().find(|line| line.starts_with("source → 127.0.0.1:source  96.0 MiB in ")).unwrap();
+    assert!(said.ends_with(" MB/s over lo), verified and on disk"), "{outcome}");
 }
 
 #[test]

@@ -266,7 +266,7 @@ Exit codes:
 const _: () = assert!(DEFAULT_PORT == 7747);
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::Parser;
     use nicstripe::LinkEnd;
 
@@ -278,7 +278,7 @@ mod tests {
         cp: Cp,
     }
 
-    fn parse(words: &[&str]) -> Result<Cp, clap::Error> {
+    pub(crate) fn parse(words: &[&str]) -> Result<Cp, clap::Error> {
         let words = ["cp"].iter().chain(words);
         Line::try_parse_from(words).map(|line| line.cp)
     }

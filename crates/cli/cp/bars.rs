@@ -18,6 +18,7 @@ pub(crate) struct Bars {
     name: String,
     begun: Instant,
     shown: bool,
+    is_narrow: bool,
     total: ProgressBar,
     links: Vec<ProgressBar>,
 }
@@ -26,7 +27,7 @@ impl Bars {
     /// Prepares the bars of a file with this name.
     pub(crate) fn new(terminal: &Terminal, name: String) -> Self {
         let total = terminal.bars().add(ProgressBar::no_length().with_style(style(TOTAL)));
-        Self { terminal: terminal.clone(), name, begun: Instant::now(), shown: false, total, links: Vec::new() }
+        Self { terminal: terminal.clone(), name, begun: Instant::now(), shown: false, is_narrow: false, total, links: Vec::new() }
     }
 
     /// Shows what is known; to be called whenever that changes, and at least some times a second.
@@ -39,11 +40,13 @@ impl Bars {
             self.shown = true;
             self.terminal.show_bars();
         }
+        self.fit();
         let size = (!progress.open).then_some(progress.size);
         set_length(&self.total, size);
         self.total.set_position(progress.bytes);
-        self.total.set_prefix(shortened(&files(progress).unwrap_or_else(|| self.name.clone())));
-        self.total.set_message(total_message(view));
+        let width = if self.is_narrow { NARROW_NAME } else { NAME_WIDTH };
+        self.total.set_prefix(shortened(&files(progress).unwrap_or_else(|| self.name.clone()), width));
+        self.total.set_message(total_message(view, self.is_narrow));
         for (index, link) in view.links.iter().filter(|link| is_shown(link)).enumerate() {
             self.draw_link(index, &view.label(&link.link), link, size);
         }
@@ -57,16 +60,25 @@ impl Bars {
         self.terminal.bars().set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
 
+    /// Leaves out the bars where the terminal has no room for them: lines that wrap could not be drawn anew.
+    fn fit(&mut self) {
+        let is_narrow = self.terminal.columns().is_some_and(|columns| columns < LEAST_COLUMNS);
+        if std::mem::replace(&mut self.is_narrow, is_narrow) != is_narrow {
+            self.total.set_style(style(if is_narrow { NARROW } else { TOTAL }));
+            self.links.iter().for_each(|link| link.set_style(style(if is_narrow { NARROW_LINK } else { LINK })));
+        }
+    }
+
     fn draw_link(&mut self, index: usize, label: &str, link: &LinkProgress, size: Option<u64>) {
         if index == self.links.len() {
-            let bar = self.terminal.bars().add(ProgressBar::no_length().with_style(style(LINK)));
+            let bar = self.terminal.bars().add(ProgressBar::no_length().with_style(style(if self.is_narrow { NARROW_LINK } else { LINK })));
             self.links.push(bar);
         }
         let bar = &self.links[index];
         set_length(bar, size);
         bar.set_position(link.bytes);
-        bar.set_prefix(shortened(label));
-        bar.set_message(link_message(link));
+        bar.set_prefix(shortened(label, if self.is_narrow { NARROW_NAME } else { NAME_WIDTH }));
+        bar.set_message(link_message(link, self.is_narrow));
     }
 }
 
@@ -82,7 +94,7 @@ fn set_length(bar: &ProgressBar, size: Option<u64>) {
     }
 }
 
-fn total_message(view: &View) -> String {
+fn total_message(view: &View, is_narrow: bool) -> String {
     let Some(progress) = &view.progress else { return String::new() };
     let rest = match (view.done, view.waiting, view.time_left()) {
         (Some(elapsed), ..) => format!("{:>10}  in {:.1} s", Speed(progress.rate), elapsed.as_secs_f64()),
@@ -93,10 +105,13 @@ fn total_message(view: &View) -> String {
         (None, None, None) => String::new(),
     };
     let percent = percent(progress).map_or_else(|| "     ".to_owned(), |percent| format!("{percent:>3} %"));
-    format!("{percent}  {:>9}  {rest}", Size(progress.bytes))
+    match is_narrow {
+        true => format!("{percent} {}", rest.trim_start()),
+        false => format!("{percent}  {:>9}  {rest}", Size(progress.bytes)),
+    }
 }
 
-fn link_message(link: &LinkProgress) -> String {
+fn link_message(link: &LinkProgress, is_narrow: bool) -> String {
     let state = match &link.state {
         LinkState::Up => format!("{:>10}", Speed(link.rate)),
         LinkState::Connecting => "connecting".to_owned(),
@@ -105,15 +120,18 @@ fn link_message(link: &LinkProgress) -> String {
         LinkState::LeftOut(why) => format!("left out: {}", escaped(why.as_bytes())),
         _ => String::new(),
     };
-    format!("       {:>9}  {state}", Size(link.bytes))
+    match is_narrow {
+        true => format!("{:>9} {}", Size(link.bytes), state.trim_start()),
+        false => format!("       {:>9}  {state}", Size(link.bytes)),
+    }
 }
 
 /// Cuts a name to the width of its column, and keeps the end, which tells files of one kind apart.
-fn shortened(name: &str) -> String {
+fn shortened(name: &str, width: usize) -> String {
     let count = name.chars().count();
-    match count <= NAME_WIDTH {
+    match count <= width {
         true => name.to_owned(),
-        false => format!("…{}", name.chars().skip(count + 1 - NAME_WIDTH).collect::<String>()),
+        false => format!("…{}", name.chars().skip(count + 1 - width).collect::<String>()),
     }
 }
 
@@ -126,6 +144,14 @@ fn style(template: &str) -> ProgressStyle {
 const TOTAL: &str = "{prefix:16!} {wide_bar:.green/white.dim} {msg:42!}";
 const LINK: &str = "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:42!}";
 const NAME_WIDTH: usize = 16;
+
+/// The same for 40 columns, without bars.
+const NARROW: &str = "{prefix:10!} {msg:28!}";
+const NARROW_LINK: &str = "{prefix:>10!} {msg:28!}";
+const NARROW_NAME: usize = 10;
+
+/// Fewer leave a bar no room.
+const LEAST_COLUMNS: u16 = 66;
 
 /// A copy that is over before shows no bars: they would only flicker (jj waits as long).
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -141,12 +167,22 @@ mod tests {
     fn the_templates_are_well_formed() {
         style(TOTAL);
         style(LINK);
+        style(NARROW);
+        style(NARROW_LINK);
+    }
+
+    #[test]
+    fn lines_of_a_narrow_terminal_have_what_matters_first() {
+        let progress = Progress { bytes: 1 << 20, size: 4 << 20, rate: BitRate::from_mbit(8), ..Progress::default() };
+        assert_eq!(total_message(&View { progress: Some(progress), ..View::default() }, true), " 25 % 1.0 MB/s  ETA 0:03");
+        let up = LinkProgress { link: link("eth1"), bytes: 1024, rate: BitRate::from_mbit(8), state: LinkState::Up };
+        assert_eq!(link_message(&up, true), "  1.0 KiB 1.0 MB/s");
     }
 
     #[test]
     fn a_tree_that_is_still_walked_has_no_percentage_and_no_end() {
         let progress = Progress { bytes: 1 << 20, size: 4 << 20, open: true, rate: BitRate::from_mbit(8), ..Progress::default() };
-        let message = |progress: &Progress| total_message(&View { progress: Some(progress.clone()), ..View::default() });
+        let message = |progress: &Progress| total_message(&View { progress: Some(progress.clone()), ..View::default() }, false);
         assert_eq!(message(&progress), "         1.0 MiB    1.0 MB/s  ≥4.0 MiB");
         assert_eq!(message(&Progress { size: 0, ..progress.clone() }), "         1.0 MiB    1.0 MB/s");
         assert_eq!(message(&Progress { open: false, ..progress }), " 25 %    1.0 MiB    1.0 MB/s  ETA 0:03");
@@ -154,15 +190,15 @@ mod tests {
 
     #[test]
     fn long_names_keep_their_end() {
-        assert_eq!(shortened("sixteen-chars.gz"), "sixteen-chars.gz");
-        assert_eq!(shortened("backup-2024-11-20.tar"), "…-2024-11-20.tar");
-        assert_eq!(shortened("backup-2024-11-20.tar").chars().count(), NAME_WIDTH);
+        assert_eq!(shortened("sixteen-chars.gz", NAME_WIDTH), "sixteen-chars.gz");
+        assert_eq!(shortened("backup-2024-11-20.tar", NAME_WIDTH), "…-2024-11-20.tar");
+        assert_eq!(shortened("backup-2024-11-20.tar", NAME_WIDTH).chars().count(), NAME_WIDTH);
     }
 
     #[test]
     fn a_link_without_a_connection_says_why() {
         let state = LinkState::Down("no carrier".into());
         let link = LinkProgress { link: link("eth1"), bytes: 1024, rate: BitRate::ZERO, state };
-        assert_eq!(link_message(&link).trim(), "1.0 KiB  down: no carrier");
+        assert_eq!(link_message(&link, false).trim(), "1.0 KiB  down: no carrier");
     }
 }

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bars;
+mod closing;
 mod filters;
 mod globs;
 mod habits;
@@ -52,6 +53,7 @@ use nicstripe::{Client, Error, Event, Report, Transfer, TreeOptions, routes::Rou
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::{
+    closing::Ends,
     plan::Plan,
     show::{Show, TICK, Wishes},
     single::Single,
@@ -91,7 +93,7 @@ impl Cp {
             Err(failure) => (None, Some(failure)),
         };
         if let (Some(report), false) = (&report, wishes.quiet) {
-            print_summary(report, wishes, terminal);
+            print_summary(report, &Ends::of(&self), wishes, terminal);
         }
         let ended = |failure: Option<Failure>| failure.map_or(Ok(()), Err);
         if wishes.json {
@@ -320,8 +322,8 @@ async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
     if first.is_some() { stop } else { signals.stop().await }
 }
 
-/// Prints what was expected and got; the last line is the last.
-fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
+/// Prints what became of it; the closing lines are the last.
+fn print_summary(report: &Report, ends: &Ends, wishes: Wishes, terminal: &Terminal) {
     if wishes.verbose > 0 {
         summary::link_table(report).iter().for_each(|line| terminal.say(line));
         if let Some(digest) = report.digest {
@@ -338,6 +340,6 @@ fn print_summary(report: &Report, wishes: Wishes, terminal: &Terminal) {
     }
     match wishes.dry_run {
         true => terminal.say("dry run: nothing was changed"),
-        false => terminal.say(summary::last_line(report)),
+        false => closing::lines(report, ends).iter().for_each(|line| terminal.say(line)),
     }
 }

@@ -56,12 +56,33 @@ impl Wishes {
     }
 
     /// Decides how progress is drawn. What is asked for explicitly outranks `-q` and `--json`, which only silence what nobody asked for.
-    fn drawing(self, interactive: bool) -> Drawing {
-        match (self.progress, interactive) {
-            (Progress::Always, true) => Drawing::Bars,
-            (Progress::Auto, true) if !self.quiet && !self.json => Drawing::Bars,
-            (Progress::Always, false) => Drawing::Lines,
-            _ => Drawing::Nothing,
+    fn drawing(self, screen: Screen) -> Drawing {
+        match (self.progress, screen) {
+            (Progress::Never, _) => Drawing::Nothing,
+            (Progress::Auto, _) if self.quiet || self.json => Drawing::Nothing,
+            (_, Screen::Terminal) => Drawing::Bars,
+            (_, Screen::Dumb) => Drawing::Lines(BETWEEN_LINES_SEEN),
+            (Progress::Always, Screen::None) => Drawing::Lines(BETWEEN_LINES),
+            (Progress::Auto, Screen::None) => Drawing::Nothing,
+        }
+    }
+}
+
+/// What standard error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Screen {
+    Terminal,
+    /// A terminal on which nothing can be drawn anew.
+    Dumb,
+    None,
+}
+
+impl Screen {
+    fn of(terminal: &Terminal) -> Self {
+        match (terminal.is_interactive(), terminal.can_redraw()) {
+            (true, true) => Self::Terminal,
+            (true, false) => Self::Dumb,
+            (false, _) => Self::None,
         }
     }
 }
@@ -70,7 +91,8 @@ impl Wishes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drawing {
     Bars,
-    Lines,
+    /// A line each time so much time has passed.
+    Lines(Duration),
     Nothing,
 }
 
@@ -98,13 +120,16 @@ pub(crate) struct Show {
 impl Show {
     /// Begins to show the copy of a file with this name.
     pub(crate) fn new(terminal: &Terminal, wishes: Wishes, name: String, stream: Option<EventStream>) -> Self {
-        let drawing = wishes.drawing(terminal.is_interactive());
+        let drawing = wishes.drawing(Screen::of(terminal));
         Self {
             terminal: terminal.clone(),
             wishes,
             view: View::default(),
             bars: (drawing == Drawing::Bars).then(|| Bars::new(terminal, name)),
-            lines: (drawing == Drawing::Lines).then(Lines::default),
+            lines: match drawing {
+                Drawing::Lines(pause) => Some(Lines { last: Instant::now(), pause }),
+                Drawing::Bars | Drawing::Nothing => None,
+            },
             stream,
         }
     }
@@ -179,21 +204,16 @@ impl Show {
 /// How often [`Show::on_tick`] wants to be called: as often as the terminal is drawn.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Progress where there is no terminal: a line now and then.
+/// Progress where nothing can be drawn anew: a line now and then.
 #[derive(Debug)]
 struct Lines {
     last: Instant,
-}
-
-impl Default for Lines {
-    fn default() -> Self {
-        Self { last: Instant::now() }
-    }
+    pause: Duration,
 }
 
 impl Lines {
     fn is_due(&mut self) -> bool {
-        let due = self.last.elapsed() >= BETWEEN_LINES;
+        let due = self.last.elapsed() >= self.pause;
         if due {
             self.last = Instant::now();
         }
@@ -203,6 +223,9 @@ impl Lines {
 
 /// A log of an hour's copy stays readable.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
+
+/// A person who waits sees that it goes on.
+const BETWEEN_LINES_SEEN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {
@@ -225,16 +248,23 @@ mod tests {
 
     #[test]
     fn bars_are_drawn_on_a_terminal_unless_somebody_wants_less() {
-        assert_eq!(wishes(Progress::Auto, false, false).drawing(true), Drawing::Bars);
-        assert_eq!(wishes(Progress::Auto, true, false).drawing(true), Drawing::Nothing);
-        assert_eq!(wishes(Progress::Auto, false, true).drawing(true), Drawing::Nothing);
-        assert_eq!(wishes(Progress::Auto, false, false).drawing(false), Drawing::Nothing);
-        assert_eq!(wishes(Progress::Never, false, false).drawing(true), Drawing::Nothing);
+        assert_eq!(wishes(Progress::Auto, false, false).drawing(Screen::Terminal), Drawing::Bars);
+        assert_eq!(wishes(Progress::Auto, true, false).drawing(Screen::Terminal), Drawing::Nothing);
+        assert_eq!(wishes(Progress::Auto, false, true).drawing(Screen::Terminal), Drawing::Nothing);
+        assert_eq!(wishes(Progress::Auto, false, false).drawing(Screen::None), Drawing::Nothing);
+        assert_eq!(wishes(Progress::Never, false, false).drawing(Screen::Terminal), Drawing::Nothing);
     }
 
     #[test]
     fn always_is_obeyed_with_bars_or_lines() {
-        assert_eq!(wishes(Progress::Always, true, true).drawing(true), Drawing::Bars);
-        assert_eq!(wishes(Progress::Always, false, false).drawing(false), Drawing::Lines);
+        assert_eq!(wishes(Progress::Always, true, true).drawing(Screen::Terminal), Drawing::Bars);
+        assert_eq!(wishes(Progress::Always, false, false).drawing(Screen::None), Drawing::Lines(BETWEEN_LINES));
+    }
+
+    #[test]
+    fn a_dumb_terminal_has_lines_unless_somebody_wants_less() {
+        assert_eq!(wishes(Progress::Auto, false, false).drawing(Screen::Dumb), Drawing::Lines(BETWEEN_LINES_SEEN));
+        assert_eq!(wishes(Progress::Auto, true, false).drawing(Screen::Dumb), Drawing::Nothing);
+        assert_eq!(wishes(Progress::Never, false, false).drawing(Screen::Dumb), Drawing::Nothing);
     }
 }

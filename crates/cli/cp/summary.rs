@@ -1,8 +1,6 @@
 //! What a person reads when a copy is done.
 
-use std::fmt::Write as _;
-
-use nicstripe::{LinkReport, LinkState, Report, TreeReport, escaped};
+use nicstripe::{LinkReport, LinkState, Report, escaped};
 
 use super::tree_summary;
 use crate::{
@@ -10,55 +8,6 @@ use crate::{
     quantity::{Grouped, Size, Speed},
     table::aligned,
 };
-
-/// Returns the last line: what was expected and got, and what limited it.
-pub(crate) fn last_line(report: &Report) -> String {
-    let moved = report.size.saturating_sub(report.resumed_bytes);
-    let seconds = report.elapsed.as_secs_f64();
-    if moved == 0 && report.resumed_bytes > 0 {
-        return format!("all {} were there already, verified in {seconds:.1} s", Size(report.size));
-    }
-    if let (0, Some(tree)) = (moved, &report.tree) {
-        return without_bytes(report, tree, seconds);
-    }
-    let links = report.links.iter().filter(|link| link.bytes > 0).count().max(1);
-    let files = tree_summary::files_per_second(report).map_or_else(String::new, |rate| format!("{rate}, "));
-    let mut line = format!("{}, {files}{}, limited by {}", link_text::counted(links), rate(report), report.limited_by);
-    if report.resumed_bytes > 0 {
-        let _ = write!(line, "; {} of {} were there already", Size(report.resumed_bytes), Size(report.size));
-    }
-    if is_saving(report.wire_bytes, moved) {
-        let _ = write!(line, "; {} sent for {}", Size(report.wire_bytes), Size(moved));
-    }
-    line
-}
-
-/// Of a tree without bytes to move: nothing was copied, or nothing but names.
-fn without_bytes(report: &Report, tree: &TreeReport, seconds: f64) -> String {
-    match tree_summary::files_per_second(report) {
-        Some(rate) => format!("{rate}, all of them empty, limited by {}", report.limited_by),
-        None if tree.files > 0 => format!("all files are empty, in {seconds:.1} s"),
-        None if tree.failed > 0 => format!("no file was sent, in {seconds:.1} s"),
-        None => format!("no file had to be sent, in {seconds:.1} s"),
-    }
-}
-
-/// Whether holes, chunks that were the same, or compression saved at least a hundredth.
-fn is_saving(wire_bytes: u64, moved: u64) -> bool {
-    wire_bytes < moved - moved / 100
-}
-
-/// `235.1 of 235.4 MB/s (99.9 %)`, or without the expectation where nobody knows it.
-fn rate(report: &Report) -> String {
-    let got = Speed(report.goodput());
-    match (report.expected, report.efficiency()) {
-        (Some(expected), Some(efficiency)) => {
-            let expected = Speed(expected);
-            format!("{} of {expected} ({:.1} %)", got.in_unit_of(expected), efficiency * 100.0)
-        }
-        _ => got.to_string(),
-    }
-}
 
 /// Returns what each link carried, as a table, a line each.
 pub(crate) fn link_table(report: &Report) -> Vec<String> {
@@ -152,7 +101,7 @@ pub(crate) fn stats(report: &Report) -> Vec<String> {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use nicstripe::{BitRate, Digest, KernelView, Limit, UnusedInterface};
+    use nicstripe::{BitRate, Digest, KernelView, Limit, TreeReport, UnusedInterface};
 
     use super::*;
     use crate::cp::view::tests::link;
@@ -195,52 +144,6 @@ pub(crate) mod tests {
             failed: Vec::new(),
             remedies: Vec::new(),
         }
-    }
-
-    #[test]
-    fn the_last_line_says_expected_got_and_what_limited() {
-        assert_eq!(last_line(&report()), "2 links, 235.1 of 235.4 MB/s (99.9 %), limited by the cables");
-    }
-
-    #[test]
-    fn an_unknown_expectation_is_left_out() {
-        let report = Report { expected: None, ..report() };
-        assert_eq!(last_line(&report), "2 links, 235.1 MB/s, limited by the cables");
-    }
-
-    #[test]
-    fn what_was_there_already_is_said() {
-        let half = Report { resumed_bytes: 268_435_456, ..report() };
-        assert!(last_line(&half).ends_with("; 256.0 MiB of 512.0 MiB were there already"), "{}", last_line(&half));
-        let whole = Report { resumed_bytes: 536_870_912, ..report() };
-        assert_eq!(last_line(&whole), "all 512.0 MiB were there already, verified in 2.3 s");
-    }
-
-    #[test]
-    fn a_tree_of_small_files_has_files_a_second_and_one_that_is_the_same_has_no_rate() {
-        let tree = TreeReport { files: 2284, bytes: 536_870_912, ..TreeReport::default() };
-        let report = Report { tree: Some(tree), ..report() };
-        assert_eq!(last_line(&report), "2 links, 1,000 files/s, 235.1 of 235.4 MB/s (99.9 %), limited by the cables");
-        let same = Report { size: 0, tree: Some(TreeReport { unchanged: 5, ..TreeReport::default() }), ..report };
-        assert_eq!(last_line(&same), "no file had to be sent, in 2.3 s");
-    }
-
-    #[test]
-    fn empty_files_that_were_copied_are_not_nothing() {
-        let empty =
-            |files| Report { size: 0, tree: Some(TreeReport { files, ..TreeReport::default() }), limited_by: Limit::Files, ..report() };
-        assert_eq!(last_line(&empty(2284)), "1,000 files/s, all of them empty, limited by opening and closing files");
-        assert_eq!(last_line(&empty(3)), "all files are empty, in 2.3 s");
-        let failed = Report { tree: Some(TreeReport { failed: 2, ..TreeReport::default() }), ..empty(0) };
-        assert_eq!(last_line(&failed), "no file was sent, in 2.3 s");
-    }
-
-    #[test]
-    fn what_was_saved_on_the_wire_is_said() {
-        let saved = Report { wire_bytes: 1 << 20, ..report() };
-        assert!(last_line(&saved).ends_with(", limited by the cables; 1.0 MiB sent for 512.0 MiB"), "{}", last_line(&saved));
-        let holes = Report { wire_bytes: 0, ..report() };
-        assert!(last_line(&holes).ends_with("; 0 B sent for 512.0 MiB"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::{
     connect::{CONNECT_TIMEOUT, Connector, FirstContact, Retries, touch},
     discovery::{Lookup, resolved},
     error::Error,
+    here,
     link::Family,
     plan::{direct, local_interface, socket_address},
     session::{Capacities, PathPlan},
@@ -105,6 +106,14 @@ impl Inner {
             let interface = here.iter().find(|interface| interface.is_called(zone) || interface.index.0.to_string() == zone);
             let interface = interface.ok_or_else(|| error(io::Error::other(format!("there is no interface {zone} here"))))?;
             return Ok(vec![socket_address(ip, self.settings.port, interface.index.0)]);
+        }
+        if let Ok(IpAddr::V6(address)) = self.host.parse()
+            && address.is_unicast_link_local()
+        {
+            let here = here::listed()?;
+            let names: Vec<String> = here.iter().filter(|one| one.link_local().is_some()).map(|one| one.name.to_string()).collect();
+            let why = format!("such an address is on every cable: expected {address}%INTERFACE, with one of {}", names.join(", "));
+            return Err(error(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
         self.resolver().await.map_err(error)
     }

@@ -40,7 +40,11 @@ impl Lookup<'_> {
         let mut search = search.map_err(|error| Cables::Unfit(crate::chain(&error)))?;
         let Some(first) = search.next().await else {
             let silence = || Cables::Silent(search.interfaces());
-            return Err(search.obstacle().map_or_else(silence, |error| Cables::Unfit(crate::chain(&error))));
+            let left_out = match self.excluded {
+                [] => String::new(),
+                names => format!("; left out as asked: {}", names.join(", ")),
+            };
+            return Err(search.obstacle().map_or_else(silence, |error| Cables::Unfit(crate::chain(&error) + &left_out)));
         };
         let mut heard = vec![first];
         let settled = Instant::now() + SETTLING;
