@@ -97,8 +97,10 @@ impl Descriptors {
 
     /// Gives free descriptors to those who wait.
     fn grant(&self) {
-        while let Some((owner, Waiting { count, granted })) = self.lock().next() {
-            // One that nobody waits for any more comes back at once, when it is dropped here.
+        loop {
+            // Unlocked by the end of this line: a lease that nobody waits for any more comes back at once, when it is dropped below.
+            let next = self.lock().next();
+            let Some((owner, Waiting { count, granted })) = next else { return };
             let _ = granted.send(Lease { of: self.of(owner), count });
         }
     }
