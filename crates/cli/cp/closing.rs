@@ -1,6 +1,13 @@
 //! The lines that end a copy: what is where now, how fast that was, and what limited it.
 
-use std::{collections::BTreeSet, ffi::OsStr, fmt::Write as _, os::unix::ffi::OsStrExt as _, path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    fmt::{self, Write as _},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    time::Duration,
+};
 
 use nicstripe::{Limit, LinkReport, LinkState, Report, TreeReport, escaped};
 
@@ -63,14 +70,14 @@ pub(crate) fn lines(report: &Report, ends: &Ends) -> Vec<String> {
 
 /// `disk.img → nas:disk.img  300.0 MiB in 1.4 s (230.0 MB/s over eth1, eth2), verified and on disk`.
 fn outcome(report: &Report, ends: &Ends) -> String {
-    let seconds = report.elapsed.as_secs_f64();
+    let time = Took(report.elapsed);
     let moved = moved(report);
     if let (0, 0, Some(tree)) = (moved, report.resumed_bytes, &report.tree) {
-        return without_bytes(report, tree, seconds);
+        return without_bytes(report, tree);
     }
     let head = format!("{} → {}  ", ends.from, ends.to);
     if moved == 0 && report.resumed_bytes > 0 {
-        return format!("{head}all {} were there already, verified in {seconds:.1} s", Size(report.size));
+        return format!("{head}all {} were there already, verified in {time}", Size(report.size));
     }
     let over = match carriers(report) {
         names if names.is_empty() => String::new(),
@@ -82,7 +89,7 @@ fn outcome(report: &Report, ends: &Ends) -> String {
         false => over,
     };
     let kept = if ends.is_durable { "verified and on disk" } else { "verified" };
-    let mut line = format!("{head}{} in {seconds:.1} s{way}, {kept}", Size(report.size));
+    let mut line = format!("{head}{} in {time}{way}, {kept}", Size(report.size));
     if report.resumed_bytes > 0 {
         let _ = write!(line, "; {} of {} were there already", Size(report.resumed_bytes), Size(report.size));
     }
@@ -93,13 +100,26 @@ fn outcome(report: &Report, ends: &Ends) -> String {
     line
 }
 
+/// How long a copy took: `2.3 s`, or `12 ms`.
+struct Took(Duration);
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_millis() {
+            millis @ ..100 => write!(f, "{millis} ms"),
+            _ => write!(f, "{:.1} s", self.0.as_secs_f64()),
+        }
+    }
+}
+
 /// Of a tree without bytes to move: nothing was copied, or nothing but names.
-fn without_bytes(report: &Report, tree: &TreeReport, seconds: f64) -> String {
+fn without_bytes(report: &Report, tree: &TreeReport) -> String {
+    let time = Took(report.elapsed);
     match tree_summary::files_per_second(report) {
         Some(rate) => format!("{rate}, all of them empty"),
-        None if tree.files > 0 => format!("all files are empty, in {seconds:.1} s"),
-        None if tree.failed > 0 => format!("no file was sent, in {seconds:.1} s"),
-        None => format!("no file had to be sent, in {seconds:.1} s"),
+        None if tree.files > 0 => format!("all files are empty, in {time}"),
+        None if tree.failed > 0 => format!("no file was sent, in {time}"),
+        None => format!("no file had to be sent, in {time}"),
     }
 }
 
@@ -223,7 +243,7 @@ mod tests {
     #[test]
     fn of_small_and_short_copies_no_percentage_is_told() {
         let small = Report { size: 6, wire_bytes: 6, elapsed: Duration::from_millis(90), limited_by: Limit::Latency, ..report() };
-        assert_eq!(closing(&small), ["disk.img → nas:disk.img  6 B in 0.1 s over eth1, eth2, verified and on disk"]);
+        assert_eq!(closing(&small), ["disk.img → nas:disk.img  6 B in 90 ms over eth1, eth2, verified and on disk"]);
         let short = Report { moving: Duration::from_millis(900), limited_by: Limit::Source, ..report() };
         assert_eq!(closing(&short).len(), 1, "{:?}", closing(&short));
         let capped = Report { limited_by: Limit::Bandwidth, ..short };
