@@ -9,11 +9,17 @@
 //! nothing after that.
 //!
 //! Rates are those of whole commands. The daemon is a new one when the flood begins: no address is known to it.
+//!
+//! `cargo bench --bench flood -- --attack connections,unsaid,sessions,unread --crowd 200`
+//!
+//! measures something else: a **trusted** peer that takes what it can get of the daemon, in one process on the daemon's host, nice 10, and so
+//! many honest clients that copy a small file at once from one address.
 #![forbid(unsafe_code)]
 
 mod attack;
 #[path = "../bench_support/mod.rs"]
 mod bench_support;
+mod trusted;
 
 use std::{
     fs,
@@ -28,7 +34,9 @@ use bench_support::{
     Cables, Contender, Place, Process, Result, Sample, Scene, Spread, Table, circumstances, cp, parse_size, serve, start_daemon, time_limit,
 };
 use clap::Args;
+use nicstripe::trust::{Home, Identity, Peers, PublicLine};
 use nicstripe_lab::Host;
+use trusted::{Attacker, Greed};
 
 #[derive(Debug, Args)]
 struct Arguments {
@@ -55,11 +63,22 @@ struct Arguments {
     /// Seconds until a stranger that was turned away connects again
     #[arg(long, default_value_t = 5)]
     pause: u64,
+
+    /// Instead: what a trusted peer takes, one after the other: connections, unsaid, sessions, unread
+    #[arg(long, value_delimiter = ',')]
+    attack: Vec<Greed>,
+
+    /// Instead, or after that: honest clients at once
+    #[arg(long)]
+    crowd: Option<u32>,
 }
 
 fn main() -> ExitCode {
     if let Some(force) = Force::from_env() {
         return force.attack();
+    }
+    if let Some(attacker) = Attacker::from_env() {
+        return attacker.attack();
     }
     // Outside the lab, where the processes of the bench can still be reached.
     let hello = first_message();
@@ -74,6 +93,9 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     let scene = Scene::build(&arguments.links, &place, &mut sample, Host::A)?;
     let small = place.files(Host::A).join("small");
     fs::write(&small, [7; 1000])?;
+    if !arguments.attack.is_empty() || arguments.crowd.is_some() {
+        return trusted_peers(&arguments, &scene, &small);
+    }
 
     let quiet = {
         let daemon = start_daemon(serve(&scene), &place)?;
@@ -116,6 +138,90 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Copies beside a trusted peer that takes what it can get, then those of a crowd.
+fn trusted_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Result<()> {
+    let place = scene.place;
+    let mut table = Table::new(&["beside", "large, MB/s", "share, %", "small, s", "failed", "daemon, MiB"]);
+    if !arguments.attack.is_empty() {
+        let home = befriend(scene)?;
+        fs::write(place.files(Host::B).join(BAIT), vec![7; 64 << 20])?;
+        let alone = {
+            let daemon = start_daemon(serve(scene), place)?;
+            Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate)
+        };
+        table.row(["nobody".to_owned(), alone.print(1), "100".to_owned(), String::new(), String::new(), String::new()]);
+        for greed in &arguments.attack {
+            let daemon = start_daemon(serve(scene), place)?;
+            let _attacker = set_upon(scene, *greed, &home)?;
+            thread::sleep(SETTLING);
+            let rate = Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate);
+            let small = (0..arguments.clients).map(|number| small_copy(scene, small, number)).collect::<Vec<_>>();
+            let failed = small.iter().filter_map(|copied| copied.as_ref().err()).inspect(|error| eprintln!("{error}")).count();
+            let seconds = Spread::of(&small.iter().flatten().collect::<Vec<_>>(), |seconds| **seconds);
+            let share = format!("{:.1}", 100.0 * rate.median() / alone.median());
+            let memory = daemon.memory().map_or(0.0, |[peak, _]| peak as f64 / MIB);
+            table.row([greed.name().to_owned(), rate.print(1), share, seconds.print(3), failed.to_string(), format!("{memory:.1}")]);
+        }
+    }
+    if let Some(clients) = arguments.crowd {
+        let daemon = start_daemon(serve(scene), place)?;
+        let begun = Instant::now();
+        let failed = crowd(scene, small, clients)?;
+        let seconds = format!("{:.1} in all", begun.elapsed().as_secs_f64());
+        let memory = daemon.memory().map_or(0.0, |[peak, _]| peak as f64 / MIB);
+        let who = format!("{} others", clients.saturating_sub(1));
+        table.row([who, String::new(), String::new(), seconds, failed.to_string(), format!("{memory:.1}")]);
+    }
+    println!("\n{}", circumstances(&[Contender::Nicstripe]));
+    println!(
+        "{}, {} MiB; median (least–greatest). Bars: share ≥ 40, small ≤ 1 s, none failed.\n\n{table}",
+        arguments.links,
+        arguments.size >> 20
+    );
+    Ok(())
+}
+
+/// Has the daemon trust another peer, and returns where that has its key and the daemon's.
+fn befriend(scene: &Scene<'_>) -> Result<PathBuf> {
+    let folder = scene.place.base().join("attacker");
+    fs::create_dir_all(&folder)?;
+    let home = Home::at(&folder);
+    let key = Identity::load_or_create(&home.identity_file())?.public_key();
+    fs::copy(scene.place.home(Host::A).peers_file(), home.peers_file())?;
+    let daemon = scene.place.home(Host::B).peers_file();
+    Peers::edit(&daemon, |peers| peers.add(&PublicLine::new(key, ""), Some("attacker")).map(|_| ()))?;
+    Ok(folder)
+}
+
+fn set_upon(scene: &Scene<'_>, greed: Greed, home: &std::path::Path) -> Result<Process> {
+    let mut command: Command = scene.lab.command(Host::B, "nice");
+    command.args(["-n", "10"]).arg(std::env::current_exe()?);
+    let daemon = ([127, 0, 0, 1], nicstripe::DEFAULT_PORT).into();
+    Attacker { greed, daemon, home: home.to_owned(), file: BAIT.to_owned() }.to_env(&mut command);
+    Process::spawn(command, greed.name(), &scene.place.logs())
+}
+
+/// Starts so many small copies at once, and returns how many failed.
+fn crowd(scene: &Scene<'_>, small: &PathBuf, clients: u32) -> Result<usize> {
+    let mut running = Vec::new();
+    for number in 0..clients {
+        running.push(Process::spawn(small_cp(scene, small, &format!("crowd-{number}")), &format!("crowd-{number}"), &scene.place.logs())?);
+    }
+    let deadline = Instant::now() + Duration::from_secs(180);
+    let mut failed = 0;
+    for client in &mut running {
+        client.await_end(deadline)?;
+        if let Err(error) = client.succeeded() {
+            eprintln!("{error}");
+            failed += 1;
+        }
+    }
+    Ok(failed)
+}
+
+/// A file of the daemon's to ask for.
+const BAIT: &str = "bait";
+
 /// One copy of the large file.
 struct Copied {
     /// In MB/s.
@@ -143,15 +249,19 @@ fn copies(scene: &Scene<'_>, daemon: &Process, runs: u32) -> Result<Vec<Copied>>
 
 /// Copies a file of 1000 bytes under a name of its own; returns how many seconds the command took.
 fn small_copy(scene: &Scene<'_>, small: &PathBuf, number: u32) -> Result<f64> {
-    let mut command = scene.lab.command(Host::A, env!("CARGO_BIN_EXE_nicstripe"));
-    command.env("NICSTRIPE_HOME", scene.place.home(Host::A).config()).env_remove("RUST_LOG");
-    command.args(["cp", "--quiet"]).arg(small).arg(format!("{}:small-{number}", scene.peer));
     let begun = Instant::now();
-    let mut client = Process::spawn(command, "small", &scene.place.logs())?;
+    let mut client = Process::spawn(small_cp(scene, small, &format!("small-{number}")), "small", &scene.place.logs())?;
     client.await_end(begun + Duration::from_secs(60))?;
     let seconds = begun.elapsed().as_secs_f64();
     client.succeeded()?;
     Ok(seconds)
+}
+
+fn small_cp(scene: &Scene<'_>, small: &PathBuf, name: &str) -> Command {
+    let mut command = scene.lab.command(Host::A, env!("CARGO_BIN_EXE_nicstripe"));
+    command.env("NICSTRIPE_HOME", scene.place.home(Host::A).config()).env_remove("RUST_LOG");
+    command.args(["cp", "--quiet", "--force"]).arg(small).arg(format!("{}:{name}", scene.peer));
+    command
 }
 
 /// TCP connections that the daemon's host has taken so far (`PassiveOpens`, RFC 4022).
