@@ -14,13 +14,9 @@ fn pair_with(config: &str, options: &[&str]) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
-    write(&server, config);
+    server.configure(config);
     let daemon = Daemon::listening(server.start([&["serve"], options].concat()));
     Pair { client, server, daemon }
-}
-
-fn write(side: &Side, config: &str) {
-    fs::write(side.home().join("config.toml"), config).unwrap();
 }
 
 const ON_LOOPBACK: &str = "port = 0\ninterface = [\"lo\"]\n";
@@ -39,7 +35,7 @@ fn a_daemon_does_what_its_file_says() {
 #[test]
 fn a_file_can_be_named() {
     let side = Side::here();
-    side.write("other.toml", "port = 0\ninterface = [\"lo\"]\nroot = \"missing\"\n");
+    side.write_guarded("other.toml", "port = 0\ninterface = [\"lo\"]\nroot = \"missing\"\n");
     side.run(["serve", "--config", "other.toml"]).expect(11).error(&["missing"]);
     side.run(["serve", "--config", "none.toml"]).expect(11).error(&["none.toml"]);
 }
@@ -56,7 +52,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
         ("read-only = true\nappend-only = true\n", &["read-only and append-only"]),
         ("log.filter = \"=x=\"\n", &["log.filter", "=x="]),
     ] {
-        write(&side, config);
+        side.configure(config);
         side.run(["serve"]).expect(2).error(parts);
         side.run(["serve", "--check-config"]).expect(2).error(parts);
     }
@@ -65,16 +61,29 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
 #[test]
 fn a_file_that_others_may_change_is_refused() {
     let side = Side::here();
-    write(&side, ON_LOOPBACK);
+    side.configure(ON_LOOPBACK);
     fs::set_permissions(side.home().join("config.toml"), fs::Permissions::from_mode(0o666)).unwrap();
     side.run(["serve"]).expect(5).error(&["config.toml", "0666", "chmod go-w"]);
+}
+
+#[test]
+fn a_file_that_its_owners_private_group_may_change_is_read() {
+    let name = |option| std::process::Command::new("id").arg(option).output().unwrap().stdout;
+    if name("-un") != name("-gn") {
+        return eprintln!("skipped: this user has no private group");
+    }
+    let side = Side::here();
+    side.configure(ON_LOOPBACK);
+    fs::set_permissions(side.home(), fs::Permissions::from_mode(0o775)).unwrap();
+    fs::set_permissions(side.home().join("config.toml"), fs::Permissions::from_mode(0o664)).unwrap();
+    side.run(["serve", "--check-config"]).expect(0);
 }
 
 #[test]
 fn a_configuration_is_checked_without_making_anything() {
     let side = Side::here();
     side.run(["serve", "--check-config"]).expect(0);
-    write(&side, "[limits]\nsessions = 7\n");
+    side.configure("[limits]\nsessions = 7\n");
     let outcome = side.run(["serve", "--check-config"]).expect(0);
     assert!(outcome.stdout.contains("config.toml: no errors"), "{outcome}");
     side.run(["serve", "--check-config", "--root", "missing"]).expect(11).error(&["missing"]);
@@ -85,8 +94,8 @@ fn a_configuration_is_checked_without_making_anything() {
 #[test]
 fn the_committed_example_is_right() {
     let side = Side::here();
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/dist/config.toml");
-    let outcome = side.run(["serve", "--check-config", "--config", example]).expect(0);
+    side.write_guarded("example.toml", include_str!("../../dist/config.toml"));
+    let outcome = side.run(["serve", "--check-config", "--config", "example.toml"]).expect(0);
     assert!(outcome.stdout.contains("no errors"), "{outcome}");
 }
 
@@ -99,19 +108,19 @@ fn a_hangup_takes_over_new_limits_and_ends_nothing() {
     slow.await_bytes(1);
     pair.cp(&["small", "127.0.0.1:first"]).expect(0);
 
-    write(&pair.server, &format!("{ON_LOOPBACK}announce = true\n[limits]\nsessions = 1\n"));
+    pair.server.configure(&format!("{ON_LOOPBACK}announce = true\n[limits]\nsessions = 1\n"));
     pair.daemon.process.signal(Signal::HUP);
     pair.daemon.process.await_stderr("a change of this takes a restart key=announce");
     pair.daemon.process.await_stderr("configuration read again");
     // The session of the slow copy is the one that there may be.
     pair.cp(&["--timeout", "1s", "small", "127.0.0.1:second"]).expect(5).error(&["no place for another session: it has 1 at once"]);
 
-    write(&pair.server, "port = \"none\"\n");
+    pair.server.configure("port = \"none\"\n");
     pair.daemon.process.signal(Signal::HUP);
     pair.daemon.process.await_stderr("configuration not read again");
     pair.cp(&["--timeout", "1s", "small", "127.0.0.1:third"]).expect(5);
 
-    write(&pair.server, &format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
+    pair.server.configure(&format!("{ON_LOOPBACK}[log]\nfilter = \"warn\"\n"));
     pair.daemon.process.signal(Signal::HUP);
     slow.finish().expect(0);
     // Its session ends a moment after it: the client has no reason to wait for that.
@@ -128,7 +137,7 @@ fn a_hangup_takes_over_what_peers_may_have_in_benches() {
         pair.client.run([&["bench", "127.0.0.1"], &options[..]].concat())
     };
     bench().expect(5).error(&["takes part in no bench"]);
-    write(&pair.server, ON_LOOPBACK);
+    pair.server.configure(ON_LOOPBACK);
     pair.daemon.process.signal(Signal::HUP);
     pair.daemon.process.await_stderr("configuration read again");
     bench().expect(0);

@@ -211,7 +211,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
-    std::fs::write(server.home().join("config.toml"), "[limits]\nshutdown-time = \"800ms\"\n").unwrap();
+    server.configure("[limits]\nshutdown-time = \"800ms\"\n");
     let mut command = server.command("strace");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     // The daemon itself is our child, and strace looks on from aside.

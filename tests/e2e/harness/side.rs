@@ -2,7 +2,8 @@
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -26,8 +27,9 @@ impl Side {
 
     /// Makes a side with files in this folder, whose commands `start` makes.
     pub(crate) fn of(folder: TempDir, start: impl Fn(&OsStr) -> Command + 'static) -> Self {
-        for name in [FILES, HOME] {
+        for (name, mode) in [(FILES, 0o755), (HOME, 0o700)] {
             fs::create_dir(folder.path().join(name)).unwrap();
+            fs::set_permissions(folder.path().join(name), Permissions::from_mode(mode)).unwrap();
         }
         Self { folder, start: Box::new(start) }
     }
@@ -65,6 +67,18 @@ impl Side {
     /// The file that lists the trusted peers.
     pub(crate) fn peers_file(&self) -> PathBuf {
         self.home().join("peers")
+    }
+
+    /// Writes the configuration of `serve`.
+    pub(crate) fn configure(&self, text: &str) {
+        self.write_guarded(self.home().join("config.toml"), text);
+    }
+
+    /// Makes a file that nobody else may change, whatever the umask.
+    pub(crate) fn write_guarded(&self, name: impl AsRef<Path>, text: &str) {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     }
 
     /// Where a file is.

@@ -1,9 +1,11 @@
 //! Small files that must be whole, durable and safe from other users.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+use super::private_group::is_private_group;
 
 /// Why a file of ours cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,14 @@ pub enum FileError {
         /// Which bits are allowed, and the command that sets them.
         expected: &'static str,
     },
+    /// Another user owns what we trust.
+    #[error("{path:?} belongs to user {owner}, who could change it: expected this user or root (chown)")]
+    Owner {
+        /// The file or its folder.
+        path: PathBuf,
+        /// The number of the user.
+        owner: u32,
+    },
     /// The file is longer than anything we write.
     #[error("{path:?} exceeds the limit of {limit} bytes")]
     TooLong {
@@ -57,7 +67,7 @@ impl FileError {
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { source, .. } => Some(source),
-            Self::NotRegular { .. } | Self::Permissions { .. } | Self::TooLong { .. } => None,
+            Self::NotRegular { .. } | Self::Permissions { .. } | Self::Owner { .. } | Self::TooLong { .. } => None,
         }
     }
 
@@ -69,16 +79,19 @@ impl FileError {
 
 /// Reads a file that nobody but its owner may read or write, of at most `limit` bytes.
 pub(super) fn read_private(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
-    read(path, limit, &Danger { bits: 0o077, what: "read or change", expected: "0600 (chmod 600)" })
+    read(path, limit, &SECRET)
 }
 
 /// Reads a file that nobody but its owner may write, of at most `limit` bytes.
 ///
+/// A group may write if it is the owner's private one: the owner's primary group, of the owner's name, without another member.
+///
 /// # Errors
 ///
-/// It cannot be read, is no regular file, is longer, or others may write it.
+/// It cannot be read, is no regular file, is longer, others may write it or replace it in its folder, or it is neither this user's nor root's
+/// (root reads files of every user).
 pub fn read_guarded(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
-    read(path, limit, &Danger { bits: 0o022, what: "change", expected: "at most 0644 (chmod go-w)" })
+    read(path, limit, &TRUSTED)
 }
 
 /// Makes a file of mode 0600 that must not exist yet: whole and durable, or not at all. Missing folders are made with mode 0700.
@@ -113,6 +126,43 @@ struct Danger {
     expected: &'static str,
 }
 
+const SECRET: Danger = Danger { bits: 0o077, what: "read or change", expected: "0600 (chmod 600)" };
+const TRUSTED: Danger = Danger { bits: 0o022, what: "change", expected: "at most 0644 (chmod go-w)" };
+const FOLDER: Danger = Danger { bits: 0o022, what: "replace files in", expected: "at most 0755 (chmod go-w)" };
+
+impl Danger {
+    /// Checks an object that was opened or looked up under `path`.
+    fn check(&self, path: &Path, metadata: &Metadata) -> Result<(), FileError> {
+        let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
+        let user = rustix::process::geteuid();
+        if !user.is_root() && owner != user.as_raw() && owner != 0 {
+            return Err(FileError::Owner { path: path.to_owned(), owner });
+        }
+        // A secret has no group at all.
+        let is_harmless = |bits: u32| self.bits == 0o022 && bits == 0o020 && is_private_group(metadata.gid(), owner);
+        match mode & self.bits {
+            0 => Ok(()),
+            bits if is_harmless(bits) => Ok(()),
+            _ => Err(FileError::Permissions { path: path.to_owned(), mode, danger: self.what, expected: self.expected }),
+        }
+    }
+}
+
+/// Checks that others cannot put another file in the place of this one: in its folder, and in that of the file that a symbolic link leads to.
+fn check_folders(path: &Path) -> Result<(), FileError> {
+    let real = fs::canonicalize(path).map_err(failed("find", path))?;
+    for folder in [folder_of(path), folder_of(&real)] {
+        let metadata = fs::metadata(folder).map_err(failed("examine", folder))?;
+        // In a folder such as /tmp, users replace only what is theirs.
+        if metadata.mode() & STICKY == 0 {
+            FOLDER.check(folder, &metadata)?;
+        }
+    }
+    Ok(())
+}
+
+const STICKY: u32 = 0o1000;
+
 fn read(path: &Path, limit: usize, danger: &Danger) -> Result<Vec<u8>, FileError> {
     // Non-blocking, so that a pipe under this name is refused below and does not hang us here.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -121,10 +171,8 @@ fn read(path: &Path, limit: usize, danger: &Danger) -> Result<Vec<u8>, FileError
     if !metadata.is_file() {
         return Err(FileError::NotRegular { path: path.to_owned() });
     }
-    let mode = metadata.mode() & 0o7777;
-    if mode & danger.bits != 0 {
-        return Err(FileError::Permissions { path: path.to_owned(), mode, danger: danger.what, expected: danger.expected });
-    }
+    danger.check(path, &metadata)?;
+    check_folders(path)?;
     // One allocation of the final size: a secret leaves no copies behind in outgrown ones.
     let mut bytes = Vec::with_capacity(limit + 1);
     file.take(limit as u64 + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
@@ -146,6 +194,8 @@ impl Temporary {
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path).map_err(failed("create", &path))?;
         let temporary = Self { path };
+        // Whatever the umask takes.
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(failed("set the mode of", &temporary.path))?;
         file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("write", &temporary.path))?;
         Ok(temporary)
     }
@@ -164,11 +214,12 @@ fn unique_name() -> io::Result<String> {
     Ok(format!(".nicstripe-{:016x}.tmp", u64::from_be_bytes(random)))
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn make_folder(path: &Path) -> Result<PathBuf, FileError> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("create folder", folder))?;
     Ok(folder.to_owned())
 }

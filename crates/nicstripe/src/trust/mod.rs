@@ -11,6 +11,7 @@ mod identity;
 mod key;
 mod peer;
 mod peers;
+mod private_group;
 
 pub use addresses::AddressBook;
 pub(crate) use addresses::SeenAt;

@@ -31,6 +31,7 @@ fn comments_blank_lines_and_untouched_lines_survive_an_edit() {
     let (_folder, path) = folder();
     let first = format!("# ours\n\n  read-only   {}   nas\n#end\n", line(1, ""));
     fs::write(&path, &first).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(Peers::edit(&path, |peers| peers.add(&line(2, "me@box"), None)).unwrap(), Added::New);
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{first}{}\n", line(2, "me@box")));
     Peers::edit(&path, |peers| peers.remove("me@box")).unwrap();
@@ -136,10 +137,29 @@ fn one_bad_line_spoils_the_file_and_is_named() {
 #[test]
 fn a_file_that_others_can_change_is_refused() {
     let (_folder, path) = folder();
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     fs::write(&path, "").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+    set(&path, 0o666);
     let error = Peers::load(&path).unwrap_err().to_string();
-    assert!(error.ends_with("has mode 0664, others could change it: expected at most 0644 (chmod go-w)"), "{error}");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(error.ends_with("has mode 0666, others could change it: expected at most 0644 (chmod go-w)"), "{error}");
+    set(&path, 0o644);
     assert!(Peers::load(&path).is_ok());
+}
+
+#[test]
+fn a_file_that_others_can_replace_is_refused() {
+    let (_folder, path) = folder();
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    fs::write(&path, "").unwrap();
+    set(&path, 0o644);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let linked = elsewhere.path().join("linked");
+    std::os::unix::fs::symlink(&path, &linked).unwrap();
+    set(path.parent().unwrap(), 0o777);
+    for path in [&path, &linked] {
+        let error = Peers::load(path).unwrap_err().to_string();
+        assert!(error.ends_with("has mode 0777, others could replace files in it: expected at most 0755 (chmod go-w)"), "{error}");
+    }
+    set(path.parent().unwrap(), 0o1777);
+    assert!(Peers::load(&path).is_ok() && Peers::load(&linked).is_ok(), "as in /tmp");
 }
