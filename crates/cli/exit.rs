@@ -57,6 +57,7 @@ impl Exit {
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Location(_) | Failure::LogFilter { .. } | Failure::PeerLine(_) => Self::Usage,
+            Failure::OwnKey { .. } | Failure::RootOfKeys { .. } => Self::Usage,
             Failure::Config(ConfigError::File(error)) => Self::of_config(error.io().is_some()),
             Failure::Config(ConfigError::Line { .. }) | Failure::Setting { .. } => Self::Usage,
             Failure::NoInterface { .. } | Failure::Excluded { .. } | Failure::NoPage { .. } => Self::Usage,

@@ -64,6 +64,20 @@ pub(crate) enum Failure {
     /// The line given to `trust add` is none.
     #[error(transparent)]
     PeerLine(#[from] LineError),
+    /// The line given to `trust add` is that of this machine.
+    #[error("{fingerprint} is this machine's own key: expected that of the other machine")]
+    OwnKey {
+        /// The key in short.
+        fingerprint: String,
+    },
+    /// The daemon's root contains what decides who may do what.
+    #[error("cannot serve {path:?}: it contains {place:?}, where this machine's key and list of peers are")]
+    RootOfKeys {
+        /// The directory.
+        path: PathBuf,
+        /// What is in it.
+        place: PathBuf,
+    },
     /// The source of a copy cannot be opened.
     #[error("cannot open {path:?}")]
     Source {

@@ -47,6 +47,8 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
         Failure::Plan(PlanError::ManyMatches { .. }) => {
             Some("copy the directory with -r, and choose in it: --exclude '*' --include 'PATTERN'".into())
         }
+        Failure::OwnKey { .. } => Some("run `nicstripe key` on the other machine, and trust the line that it prints".into()),
+        Failure::RootOfKeys { .. } => Some(format!("serve another directory: {program} serve DIR")),
         Failure::Shortfall(shortfall) => shortfall.way_out().map(|way_out| of_way_out(way_out, invocation)),
         Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
         Failure::Peers(PeersError::Unknown { .. }) => Some(format!("see who is trusted: {program} trust list")),

@@ -1,9 +1,11 @@
 //! `nicstripe trust`: who is spoken to.
 
+mod reader;
+
 use clap::{Args, Subcommand};
 use nicstripe::{
     BitRate,
-    trust::{Access, Added, DialTarget, LineError, Peer, PeerOptions, Peers, PublicKey, PublicLine},
+    trust::{Access, Added, DialTarget, Identity, LineError, Peer, PeerOptions, Peers, PublicKey, PublicLine},
 };
 
 use crate::{failure::Failure, places, stdout, terminal::Terminal};
@@ -52,6 +54,7 @@ impl Trust {
         match self.action {
             Action::Add { line, name } => {
                 let (line, options) = parse_line(&line.join(" "))?;
+                refuse_own_key(&line.key)?;
                 let (added, peer) = Peers::edit(&path, |peers| {
                     let added = peers.add(&line, name.as_deref())?;
                     if options != PeerOptions::unrestricted() {
@@ -60,6 +63,7 @@ impl Trust {
                     Ok((added, peers.find(&line.key).cloned()))
                 })?;
                 terminal.say(describe(&added, &line.key, peer.as_ref()));
+                reader::tell(&path, terminal);
             }
             Action::List { names: true } => {
                 Peers::load(&path)?.iter().filter_map(plain_name).try_for_each(stdout::line)?;
@@ -74,6 +78,7 @@ impl Trust {
             Action::Remove { which } => {
                 let removed = Peers::edit(&path, |peers| peers.remove(&which.join(" ")))?;
                 terminal.say(format_args!("removed {} ({})", name_of(&removed), removed.key.fingerprint()));
+                reader::tell(&path, terminal);
             }
         }
         Ok(())
@@ -85,6 +90,14 @@ fn plain_name(peer: &Peer) -> Option<&str> {
     let name = peer.name.as_ref()?.as_str();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (name.bytes().all(is_plain) && !name.starts_with('-')).then_some(name)
+}
+
+/// Refuses the key of this machine: a line from the wrong terminal. A machine without a key has none to mistake.
+fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
+    match Identity::load(&places::home()?.identity_file()) {
+        Ok(own) if own.public_key() == *key => Err(Failure::OwnKey { fingerprint: key.fingerprint() }),
+        _ => Ok(()),
+    }
 }
 
 /// Takes what `nicstripe key` prints, or a line of the peers file with its options.

@@ -52,6 +52,11 @@ fn reach() {
 }
 
 #[test]
+fn what_is_served_and_who_is_trusted() {
+    check("serve", World::new(""));
+}
+
+#[test]
 fn trust() {
     check("trust", World::new(""));
 }

@@ -223,3 +223,47 @@ fn break_line(side: &Side) {
     let mut file = OpenOptions::new().append(true).open(side.peers_file()).unwrap();
     file.write_all(b"read-olny nicstripe-ed25519 AAAA\n").unwrap();
 }
+
+#[test]
+fn a_removed_key_loses_its_copies_that_run() {
+    let pair = Pair::new();
+    pair.client.write("source", content(24 * MIB));
+    let slow = pair.start_cp(&["--bwlimit", "4M", "--timeout", "3", "--json-stream", "source", "127.0.0.1:"]);
+    slow.await_bytes(1);
+    pair.server.run(["trust", "remove", "laptop"]).expect(0);
+    slow.finish().expect(5);
+    pair.daemon.process.await_stderr("is not in the list of peers any more");
+}
+
+#[test]
+fn an_unknown_key_is_logged_with_the_command_that_trusts_it() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    let daemon = Daemon::start(&server, &LOOPBACK);
+    client.write("source", b"bytes");
+    client.run(["cp", "-P", &daemon.port.to_string(), "source", "127.0.0.1:"]).expect(5);
+    let key = client.key();
+    let key = key.rsplit_once(' ').unwrap().0;
+    daemon.process.await_stderr(&format!("nicstripe trust add '{key}' --name 127.0.0.1"));
+}
+
+#[test]
+fn a_daemon_says_what_it_shares_and_takes_the_directory_as_a_word() {
+    let side = Side::here();
+    side.make_dir("shared");
+    let here = Daemon::start(&side, &LOOPBACK);
+    here.process.await_stderr(&format!("serving {}, the current directory, as ", side.files().display()));
+    let there = Daemon::start(&side, &[&LOOPBACK[..], &["shared"]].concat());
+    there.process.await_stderr(&format!("serving {} as ", side.path("shared").display()));
+}
+
+#[test]
+fn a_peer_whose_root_would_contain_the_key_gets_nothing() {
+    let (client, server) = (Side::here(), Side::here());
+    client.trust(&server, "nas", "");
+    server.trust(&client, "laptop", &format!("read-only,root={}", server.home().parent().unwrap().display()));
+    let daemon = Daemon::start(&server, &LOOPBACK);
+    client.run(["cp", "-P", &daemon.port.to_string(), "127.0.0.1:home/identity", "stolen"]).expect(5);
+    daemon.process.await_stderr("it contains ");
+    assert!(!client.has("stolen"));
+}

@@ -8,11 +8,11 @@ mod endpoint;
 mod exposition;
 mod limits;
 mod listen;
+mod root;
 mod service_manager;
 mod settings;
 
 use std::{
-    fs,
     io::{self, IsTerminal as _},
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
@@ -57,6 +57,10 @@ use crate::{
 pub(crate) struct Serve {
     #[command(subcommand)]
     instead: Option<Instead>,
+
+    /// The same as --root DIR; one called restic is ./restic
+    #[arg(value_name = "DIR", conflicts_with = "root")]
+    dir: Option<PathBuf>,
 
     /// Directory that peers see as / [default: the current directory]
     #[arg(long, value_name = "DIR")]
@@ -152,7 +156,7 @@ impl Serve {
 /// Says whether these settings can be served with, as far as that can be told without listening. Makes nothing.
 fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
     settings.log_filter.parse()?;
-    canonical(&settings.root)?;
+    root::find(&settings.root, home)?;
     settings.listen.iter().try_for_each(|listen| listen.resolve().map(drop))?;
     Peers::load(&home.peers_file())?;
     terminal.result(format_args!("{}: no errors", settings.shown_file()));
@@ -170,11 +174,12 @@ async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, termi
     let key = identity.public_key();
     // What is wrong with the list is said now; the daemon itself reads it again when it changes.
     let peers = Peers::load(&home.peers_file())?;
-    let root = canonical(&settings.root)?;
+    let root = root::find(&settings.root, home)?;
     let listen = settings.listen.iter().map(Listen::resolve).collect::<Result<Vec<_>, _>>()?;
     let daemon = Daemon::builder()
         .identity(identity)
         .peers_file(home.peers_file())
+        .keep_out_of(home.clone())
         .root(root.clone())
         .port(settings.port)
         .listen(listen)
@@ -191,8 +196,14 @@ async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, termi
         Some(address) => Some(endpoint::open(address).await.map_err(|source| Failure::Metrics { address, source })?),
         None => None,
     };
-    introduce_peers(&peers, settings.access, terminal);
-    terminal.say(format_args!("serving {} as {}", escaped(root.as_os_str().as_bytes()), key.fingerprint()));
+    let shown = escaped(root.as_os_str().as_bytes());
+    let unwritable = root::write_error(&root).filter(|_| settings.access != Access::ReadOnly);
+    introduce_peers(&peers, settings.access, unwritable.is_some(), terminal);
+    if let Some(error) = unwritable {
+        terminal.warning(&format!("peers can only read {shown}, as nothing can be written there: {error}"));
+    }
+    let place = if settings.root == Path::new(".") { ", the current directory," } else { "" };
+    terminal.say(format_args!("serving {shown}{place} as {}", key.fingerprint()));
     if let Some(address) = metrics.as_ref().and_then(|listener| listener.local_addr().ok()) {
         terminal.say(format_args!("metrics at http://{address}/metrics"));
     }
@@ -288,23 +299,15 @@ async fn end(
 }
 
 /// Says what each peer may do, after this command's own restrictions.
-fn introduce_peers(peers: &Peers, access: Access, terminal: &Terminal) {
+fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal: &Terminal) {
     for peer in peers.iter() {
-        let options = PeerOptions { access: peer.options.access.max(access), ..peer.options.clone() };
+        let most = if is_unwritable && peer.options.root.is_none() { Access::ReadOnly } else { access };
+        let options = PeerOptions { access: peer.options.access.max(most), ..peer.options.clone() };
         terminal.say(format_args!("peer {} ({}) {}", name_of(peer), peer.key.fingerprint(), rights(&options)));
     }
     if peers.iter().next().is_none() {
         terminal.warning("no machine is trusted yet, so nobody will be let in");
         terminal.hint("run `nicstripe key` on the other machine, and here: nicstripe trust add 'LINE' --name NAME");
-    }
-}
-
-fn canonical(root: &Path) -> Result<PathBuf, Failure> {
-    let failed = |source| Failure::Root { path: root.to_owned(), source };
-    let path = fs::canonicalize(root).map_err(failed)?;
-    match path.is_dir() {
-        true => Ok(path),
-        false => Err(failed(io::Error::from(io::ErrorKind::NotADirectory))),
     }
 }
 

@@ -65,7 +65,7 @@ impl Settings {
         let variable = env::var(LOG_VARIABLE).ok().filter(|text| !text.is_empty());
         let variable = variable.map(|text| LogFilter { key: LOG_VARIABLE, text });
         Ok(Self {
-            root: args.root.clone().unwrap_or(config.root),
+            root: args.root.clone().or_else(|| args.dir.clone()).unwrap_or(config.root),
             listen,
             interface,
             port: args.port.unwrap_or(config.port),

@@ -63,7 +63,7 @@ use crate::{
     session::{ChunkShares, Command, SessionHandle},
     storage::{Served, Storage, Stored},
     tls::{KeyFilter, ServerTls},
-    trust::{self, Identity, Peers, PublicKey},
+    trust::{self, Home, Identity, Peers, PublicKey},
 };
 
 /// Sets up a [`Daemon`].
@@ -74,6 +74,7 @@ use crate::{
 pub struct DaemonBuilder {
     identity: Option<Identity>,
     trusted: Trusted,
+    home: Option<Home>,
     root: Storing,
     given: Option<Arc<Vec<TcpListener>>>,
     port: u16,
@@ -97,10 +98,10 @@ enum Storing {
 }
 
 impl Storing {
-    fn open(&self) -> Result<Served, FileError> {
+    fn open(&self, home: Option<&Home>) -> Result<Served, FileError> {
         Ok(match self {
-            Self::Path(path) => Served::Files(Arc::new(Root::open(path)?)),
-            Self::Handle(dir) => Served::Files(Arc::new(Root::of(dir)?)),
+            Self::Path(path) => Served::Files(Arc::new(Root::open(path)?.outside_of(home, path)?)),
+            Self::Handle(dir) => Served::Files(Arc::new(Root::of(dir)?.outside_of(home, "the directory that was handed over".as_ref())?)),
             Self::Storage(storage) => Served::Other(Stored::new(storage.clone())),
         })
     }
@@ -141,6 +142,17 @@ impl DaemonBuilder {
     /// ```
     pub fn peers_file(mut self, path: PathBuf) -> Self {
         self.trusted = Trusted::File(Arc::new(PeersFile::new(path)));
+        self
+    }
+
+    /// Serves no directory that contains these folders, also none of a peer's `root=`: whoever could write there would be trusted.
+    ///
+    /// ```
+    /// use nicstripe::trust::Home;
+    /// let builder = nicstripe::Daemon::builder().keep_out_of(Home::at("/etc/backup-tool"));
+    /// ```
+    pub fn keep_out_of(mut self, home: Home) -> Self {
+        self.home = Some(home);
         self
     }
 
@@ -345,7 +357,7 @@ impl DaemonBuilder {
     /// The root cannot be opened, a named interface or address is not there, or none can be listened on.
     pub async fn bind(self) -> Result<Daemon, Error> {
         let system = |what| move |source| Error::System { what, source };
-        let served = self.root.open()?;
+        let served = self.root.open(self.home.as_ref())?;
         let here = here::listed()?;
         let identity = match self.identity {
             Some(identity) => identity,
@@ -370,6 +382,7 @@ impl DaemonBuilder {
         let shared = Shared {
             tls: ServerTls::new(&identity, accepts),
             trusted: self.trusted,
+            home: self.home,
             served,
             access: self.access,
             pool: IoPool::start().map_err(system("start threads"))?,
@@ -412,6 +425,7 @@ impl Daemon {
         DaemonBuilder {
             identity: None,
             trusted: Trusted::Fixed(Arc::default()),
+            home: None,
             root: Storing::Path(PathBuf::from(".")),
             given: None,
             port: DEFAULT_PORT,
@@ -496,6 +510,8 @@ async fn end(session: SessionHandle) {
 pub(crate) struct Shared {
     tls: ServerTls,
     trusted: Trusted,
+    /// What no directory that is served may contain.
+    home: Option<Home>,
     served: Served,
     access: trust::Access,
     pool: IoPool,

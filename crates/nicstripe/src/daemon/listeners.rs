@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{Shared, greeting::greet};
-use crate::{error::Error, here, logged::logged_error, stream::StreamEnd, tls::TlsError};
+use crate::{error::Error, here, logged::logged_error, stream::StreamEnd, tls::TlsError, trust::PublicKey};
 
 /// Where a daemon listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -279,6 +279,7 @@ fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &
             Ok(Ok(())) => {}
             // A client that only asks whether a cable leads here.
             Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
+            Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => shared.turn_away("untrusted_key", remote, &Unknown { key, remote }),
             Ok(Err(end)) => shared.turn_away(reason_word(&end), remote, &logged_error(&end)),
             Err(_) => shared.turn_away("timed_out", remote, &format_args!("it did not greet within {:?}", shared.limits().greeting_time)),
         }
@@ -293,10 +294,22 @@ impl Shared {
     }
 }
 
+/// A key that is not in the list of peers, and the command that adds it.
+struct Unknown {
+    key: PublicKey,
+    remote: SocketAddr,
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.remote.ip().to_canonical().to_string();
+        write!(f, "its key is not trusted; if the machine is yours: {}", self.key.trust_command(&name))
+    }
+}
+
 /// The word for why a connection was turned away.
 fn reason_word(end: &StreamEnd) -> &'static str {
     match end {
-        StreamEnd::Tls(TlsError::UntrustedKey(_)) => "untrusted_key",
         StreamEnd::Tls(TlsError::TimedOut) => "timed_out",
         StreamEnd::Tls(TlsError::NotTls(_)) => "not_tls",
         StreamEnd::Tls(_) => "handshake",

@@ -60,7 +60,12 @@ impl Service {
         let options = rights.options();
         let served = match &options.root {
             // Where the program keeps files elsewhere, its peers get no directory of this machine.
-            Some(root) => shared.served.root("serve", &root.display()).and_then(|_| Root::open(root)).map(Arc::new).map(Served::Files)?,
+            Some(root) => shared
+                .served
+                .root("serve", &root.display())
+                .and_then(|_| Root::open(root)?.outside_of(shared.home.as_ref(), root))
+                .map(Arc::new)
+                .map(Served::Files)?,
             None => shared.served.clone(),
         };
         let interfaces = hello.interfaces.iter().flatten();

@@ -18,6 +18,7 @@ use rustix::{
 };
 
 use super::{Barred, FileError, check_given, check_sought, is_hidden_name};
+use crate::trust::Home;
 
 /// A directory, held open; names are resolved beneath it by the kernel (`openat2`, Linux 5.6).
 ///
@@ -59,6 +60,20 @@ impl Root {
     /// Returns this directory for a peer whose names lead through no symbolic link.
     pub(crate) fn without_links(&self) -> Self {
         Self { dir: self.dir.clone(), links: Links::Refused }
+    }
+
+    /// Refuses a directory that contains the key, the list of peers or the state of this installation.
+    pub(crate) fn outside_of(self, home: Option<&Home>, shown: &Path) -> Result<Self, FileError> {
+        let error = |cause: io::Error| FileError::new("serve", shown.display(), cause);
+        let Some(home) = home else { return Ok(self) };
+        let stat = fstat(&self.dir).map_err(|cause| error(cause.into()))?;
+        match home.found_in_inode((stat.st_dev, stat.st_ino)).map_err(error)? {
+            None => Ok(self),
+            Some(place) => {
+                let why = format!("it contains {}, where this machine's key, list of peers or state are kept", place.display());
+                Err(error(io::Error::new(io::ErrorKind::PermissionDenied, why)).with_code(nicstripe_proto::FailCode::Refused))
+            }
+        }
     }
 
     /// Opens a file beneath the root.

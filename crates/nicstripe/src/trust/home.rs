@@ -2,6 +2,9 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// The two folders of one installation: configuration (identity, peers, settings) and state (journals, records of routes).
@@ -89,6 +92,32 @@ impl Home {
         config.is_dir().then(|| Self::new(config, Path::new("/var/lib").join(NAME)))
     }
 
+    /// Returns what a directory contains of this installation: a folder or file that no directory may contain that is served, as whoever
+    /// could write there would be trusted, and whoever could read there would have the key.
+    ///
+    /// Compared by device and inode, both on the way of each path as it is written and on that of where symbolic links lead.
+    ///
+    /// ```
+    /// let home = nicstripe::trust::Home::at("/etc/backup-tool");
+    /// assert_eq!(home.found_in("/etc".as_ref())?, Some("/etc/backup-tool".into()));
+    /// assert_eq!(home.found_in("/usr".as_ref())?, None);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn found_in(&self, directory: &Path) -> io::Result<Option<PathBuf>> {
+        let directory = fs::metadata(directory)?;
+        self.found_in_inode((directory.dev(), directory.ino()))
+    }
+
+    /// Like [`Home::found_in`], of a directory's device and inode.
+    pub(crate) fn found_in_inode(&self, directory: (u64, u64)) -> io::Result<Option<PathBuf>> {
+        for place in [self.config.clone(), self.state.clone(), self.identity_file(), self.peers_file(), self.config_file()] {
+            if leads_through(&std::path::absolute(&place)?, directory)? {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the folder of the configuration.
     pub fn config(&self) -> &Path {
         &self.config
@@ -125,6 +154,25 @@ impl Home {
     }
 }
 
+/// Whether a directory is on the way of a path, as it is written or where its symbolic links lead. What does not exist is on no way.
+fn leads_through(path: &Path, directory: (u64, u64)) -> io::Result<bool> {
+    let is_missing = |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    for ancestor in path.ancestors() {
+        let real = match fs::canonicalize(ancestor) {
+            Ok(real) => real,
+            Err(error) if is_missing(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        for ancestor in real.ancestors() {
+            let metadata = fs::metadata(ancestor)?;
+            if (metadata.dev(), metadata.ino()) == directory {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// Why the folders are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -147,6 +195,8 @@ const NAME: &str = "nicstripe";
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn home(variables: &[(&str, &str)]) -> Result<Home, HomeError> {
@@ -167,6 +217,26 @@ mod tests {
         assert_eq!(home(&[("HOME", "/home/me")]), usual);
         assert_eq!(home(&[("HOME", "/home/me"), ("XDG_CONFIG_HOME", "c"), ("XDG_STATE_HOME", ""), ("NICSTRIPE_HOME", "")]), usual);
         assert_eq!(home(&[("XDG_CONFIG_HOME", "/c"), ("XDG_STATE_HOME", "/s")]), Ok(Home::new("/c/nicstripe", "/s/nicstripe")));
+    }
+
+    #[test]
+    fn a_directory_that_leads_to_the_installation_is_found_whatever_its_name() {
+        let (outer, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let outer = outer.path();
+        fs::create_dir_all(outer.join("me/.config")).unwrap();
+        fs::create_dir_all(outer.join("me/shared")).unwrap();
+        let home = Home::new(outer.join("me/.config/nicstripe"), elsewhere.path().join("state"));
+        let found = |home: &Home, directory: &Path| home.found_in(directory).unwrap().is_some();
+        std::os::unix::fs::symlink(outer.join("me"), outer.join("alias")).unwrap();
+        for directory in ["", "me", "alias", "me/.config", "me/shared/.."] {
+            assert!(found(&home, &outer.join(directory)), "{directory}, where the folder does not exist yet");
+        }
+        assert!(found(&home, elsewhere.path()) && !found(&home, &outer.join("me/shared")));
+        // A folder that is somewhere else for real is as close.
+        std::os::unix::fs::symlink(elsewhere.path(), outer.join("me/link")).unwrap();
+        let linked = Home::at(outer.join("me/link/nicstripe"));
+        assert!(found(&linked, elsewhere.path()) && found(&linked, &outer.join("me")));
+        assert!(home.found_in(&outer.join("missing")).is_err());
     }
 
     #[test]

@@ -13,6 +13,19 @@ use base64::engine::general_purpose::STANDARD;
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
+    /// Returns the command that trusts this key on another machine, to paste into a shell there.
+    ///
+    /// ```
+    /// let key = nicstripe::trust::PublicKey::from_bytes([0; 32]);
+    /// let command = "nicstripe trust add 'nicstripe-ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=' --name nas";
+    /// assert_eq!(key.trust_command("nas"), command);
+    /// ```
+    pub fn trust_command(&self, name: &str) -> String {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:%@".contains(c);
+        let name = if name.is_empty() || !name.chars().all(is_plain) { "NAME" } else { name };
+        format!("nicstripe trust add '{self}' --name {name}")
+    }
+
     /// The first word of a key's text form.
     pub const KIND: &'static str = "nicstripe-ed25519";
 

@@ -1,0 +1,34 @@
+//! The directory that `serve` shares.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use nicstripe::trust::Home;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use crate::failure::Failure;
+
+/// Finds a directory that may be served: this user can read it, and it does not contain the folders with keys.
+pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Failure> {
+    let failed = |source| Failure::Root { path: root.to_owned(), source };
+    let path = fs::canonicalize(root).map_err(failed)?;
+    if !path.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    }
+    may(&path, Access::READ_OK | Access::EXEC_OK).map_err(failed)?;
+    match home.found_in(&path).map_err(failed)? {
+        None => Ok(path),
+        Some(place) => Err(Failure::RootOfKeys { path, place }),
+    }
+}
+
+/// Returns why nothing can be written into a directory.
+pub(super) fn write_error(root: &Path) -> Option<io::Error> {
+    may(root, Access::WRITE_OK).err()
+}
+
+fn may(path: &Path, access: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}
