@@ -56,7 +56,7 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let reading = Reading::of(report);
     let wide = columns.is_none_or(|columns| columns >= WIDE);
     let mut lines = vec![Line::plain(title(reading, wide))];
-    lines.extend(table(reading, wide));
+    lines.extend(table(reading, wide, columns.is_some_and(|columns| columns < ROUND_TRIPS_FROM)));
     lines.extend(in_bytes(reading).map(Line::plain));
     lines.extend(ratios(reading).map(Line::plain));
     lines.extend(processors(reading).map(Line::plain));
@@ -69,7 +69,28 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     }
     lines.extend(reading.compared().map(|text| Line { text, mood: verdict_mood(report) }));
     lines.extend(sentence(report));
-    lines
+    match columns {
+        Some(columns) => lines.into_iter().flat_map(|line| folded(line, columns)).collect(),
+        None => lines,
+    }
+}
+
+/// Breaks a line that is no row of a table where its parts, or its words, end.
+fn folded(line: Line, columns: usize) -> Vec<Line> {
+    let Line { text, mood } = line;
+    if text.chars().count() <= columns || text.starts_with("  ") {
+        return vec![Line { text, mood }];
+    }
+    let gap = if text.contains("   ") { "   " } else { " " };
+    let mut lines: Vec<String> = Vec::new();
+    for part in text.split(gap) {
+        match lines.last_mut() {
+            Some(last) if last.chars().count() + gap.len() + part.chars().count() <= columns => *last = format!("{last}{gap}{part}"),
+            Some(_) => lines.push(format!("  {part}")),
+            None => lines.push(part.to_owned()),
+        }
+    }
+    lines.into_iter().map(|text| Line { text, mood }).collect()
 }
 
 /// Returns the total in one line, for those who want nothing else.
@@ -102,7 +123,7 @@ fn mtu(link: &BenchLink) -> Option<u32> {
 }
 
 /// The rows of links, of all of them, and of the other ways of loading all.
-fn table(reading: Reading<'_>, wide: bool) -> Vec<Line> {
+fn table(reading: Reading<'_>, wide: bool, narrow: bool) -> Vec<Line> {
     let report = reading.report;
     if report.links.is_empty() {
         return Vec::new();
@@ -114,6 +135,9 @@ fn table(reading: Reading<'_>, wide: bool) -> Vec<Line> {
     let others = reading.whole_phases().map(|(other, _)| other).filter(|other| Some(*other) != phase);
     rows.extend(others.map(|other| (total_row(reading, other, phase_text(other), wide), Mood::Plain)));
     let (mut cells, moods): (Vec<Vec<String>>, Vec<_>) = rows.into_iter().unzip();
+    if narrow {
+        cells.iter_mut().for_each(|row| drop(row.remove(ROUND_TRIPS)));
+    }
     if report.links.iter().all(|link| reading.alone(link).is_none()) {
         cells.iter_mut().for_each(|row| drop(row.remove(ALONE)));
     }
@@ -218,7 +242,7 @@ fn processors(reading: Reading<'_>) -> Option<String> {
         seconds.map(|seconds| format!("{name} {seconds:.4} s{mhz}"))
     };
     let parts = join([of(&ours, client, &mhz.client), of(&theirs, daemon, &mhz.daemon)])?;
-    Some(format!("processor per Gbit: {parts}"))
+    Some(format!("processor per Gbit, whole machine: {parts}"))
 }
 
 /// Names what is swept.
@@ -291,6 +315,12 @@ fn unknown() -> String {
 /// Where the column is that is left out where no link was measured alone.
 const ALONE: usize = 1;
 
+/// Where the column is that is left out where there is no room for it.
+const ROUND_TRIPS: usize = 5;
+
+/// The table with round trips.
+const ROUND_TRIPS_FROM: usize = 90;
+
 /// The table with its ranges.
 const WIDE: usize = 120;
 
@@ -344,6 +374,15 @@ mod tests {
             assert!(!narrow.contains(".0]"), "{name}: {narrow}");
         }
         assert!(text(&samples::good(), Some(160)).lines().all(|line| line.chars().count() <= 160));
+    }
+
+    #[test]
+    fn nothing_is_wider_than_a_terminal_of_eighty_columns() {
+        for (name, report) in samples::all() {
+            for line in text(&report, Some(80)).lines() {
+                assert!(line.chars().count() <= 80, "{name}: {line}");
+            }
+        }
     }
 
     #[test]

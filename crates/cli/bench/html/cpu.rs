@@ -21,7 +21,7 @@ pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
         svg.line("rule", [scale.place(tick), TOP], [scale.place(tick), last]);
         svg.text("soft", [scale.place(tick), last + 14.0], if tick > 0.0 { Anchor::Middle } else { Anchor::Start }, tick_text(tick));
     }
-    svg.text("soft", [WIDTH, last + 30.0], Anchor::End, "ms of one core for a gigabit");
+    svg.text("soft", [WIDTH, last + 30.0], Anchor::End, "ms of one core for a gigabit; whatever the machine did meanwhile counts");
     for (index, bar) in bars.iter().enumerate() {
         bar.draw(&mut svg, TOP + index as f64 * (NAME + BAR), scale);
     }

@@ -238,11 +238,15 @@ fn machines(reading: Reading<'_>) -> String {
     let report = reading.report;
     let plan = &report.plan;
     let [fewest, most] = plan.repeats;
-    let times = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
+    let times = match (fewest, most) {
+        (1, 1) => "once".to_owned(),
+        (fewest, most) if fewest == most => format!("{most} times"),
+        (fewest, most) => format!("{fewest} to {most} times"),
+    };
     let buffer =
         plan.socket_buffer_bytes.map_or_else(|| "buffers as the kernel chooses".to_owned(), |bytes| format!("buffers of {}", size(bytes)));
     let measured = format!(
-        "Each load {times} times for up to {} s after a warm-up of {} s, {} a link, messages of {}, {buffer}. Bytes are those that arrived, by the \
+        "Each load {times} for up to {} s after a warm-up of {} s, {} a link, messages of {}, {buffer}. Bytes are those that arrived, by the \
          receiver's clock, in one window for all links. Began {}, took {:.0} s.",
         plan.load_ms as f64 / 1e3,
         plan.warm_up_ms as f64 / 1e3,

@@ -16,7 +16,8 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Way) -> Option<String> 
     let theory = theory(reading, &links);
     let highest = intervals.iter().map(|interval| rate(interval, interval.bytes.iter().sum())).max_by(f64::total_cmp)?;
     let unit = reading.unit;
-    let most = highest.max(theory.unwrap_or(0.0)) / unit.bits() * 1.04;
+    // One sample of what had waited in a buffer does not set the scale: it is drawn to the top.
+    let most = theory.map_or(highest, |theory| highest.clamp(theory, theory * MOST_OF_THEORY)) / unit.bits() * 1.04;
     let chart = Chart {
         x: Scale::linear([0.0, (last.t_us + last.dt_us) as f64 / 1e6], [LEFT, WIDTH - 4.0]),
         y: Scale::linear([0.0, most], [BOTTOM, TOP]),
@@ -172,6 +173,9 @@ fn middle_of(upper: &[[f64; 2]], lower: &[[f64; 2]]) -> (f64, f64) {
         _ => (0.0, 0.0),
     }
 }
+
+/// How far above theory the scale may reach.
+const MOST_OF_THEORY: f64 = 1.2;
 
 const LEFT: f64 = 52.0;
 const TOP: f64 = 18.0;

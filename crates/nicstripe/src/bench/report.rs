@@ -523,7 +523,7 @@ pub struct Summary {
     /// Both ways at once, the sum of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub both: Option<Spread>,
-    /// Mean of the best tenth of the intervals of `together`.
+    /// Mean of the best tenth of the intervals of `together`, each at most theory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_decile_bps: Option<u64>,
     /// Σ of the links' theory; absent where one is not known.

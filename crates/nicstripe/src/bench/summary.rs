@@ -66,7 +66,7 @@ impl<'a> Measured<'a> {
             together,
             reverse: self.spread(Phase::Reverse),
             both: self.spread(Phase::Both),
-            top_decile_bps: self.top_decile(),
+            top_decile_bps: self.top_decile(theory),
             theory_bps: theory.map(BitRate::bits_per_second),
             efficiency: of_theory(metrics::efficiency),
             scaling: self.scaling(total),
@@ -159,8 +159,10 @@ impl<'a> Measured<'a> {
         Ends { client: of(cpu.client, hosts.client.cpu_mhz), daemon: of(cpu.daemon, hosts.daemon.cpu_mhz) }
     }
 
-    fn top_decile(&self) -> Option<u64> {
-        let rates: Vec<f64> = self.of_phase(Phase::Together).flat_map(rates_in_window).collect();
+    /// A sample above theory is of what had waited in a buffer on the way: no cable carried that.
+    fn top_decile(&self, theory: Option<BitRate>) -> Option<u64> {
+        let most = theory.map_or(f64::INFINITY, |theory| theory.bits_per_second() as f64);
+        let rates: Vec<f64> = self.of_phase(Phase::Together).flat_map(rates_in_window).map(|rate| rate.min(most)).collect();
         statistics::top_decile(&rates).map(|rate| rate.round() as u64)
     }
 
