@@ -36,6 +36,10 @@ pub(crate) const TESTS_WITH_RESTIC: &[(&str, fn())] = &[
 /// What does not.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("files_go_to_the_daemon_and_come_back_whole_and_in_parts", files_go_to_the_daemon_and_come_back_whole_and_in_parts),
+    (
+        "a_peer_that_may_only_append_removes_nothing_through_a_link_called_locks",
+        a_peer_that_may_only_append_removes_nothing_through_a_link_called_locks,
+    ),
     ("the_end_of_standard_input_is_the_end", the_end_of_standard_input_is_the_end),
     ("a_signal_ends_a_server_at_an_address", a_signal_ends_a_server_at_an_address),
     ("an_address_is_served_as_long_as_whoever_reads_its_line_is_there", an_address_is_served_as_long_as_whoever_reads_its_line_is_there),
@@ -345,6 +349,20 @@ fn files_go_to_the_daemon_and_come_back_whole_and_in_parts() {
     assert_eq!(ask("DELETE", &path, "", b"").0, 200);
     assert!(!pair.server.has(&there));
     assert_eq!(ask("GET", &path, "", b"").0, 404);
+}
+
+fn a_peer_that_may_only_append_removes_nothing_through_a_link_called_locks() {
+    let pair = Pair::serving(&[], "append-only");
+    let id = "0123456789abcdef".repeat(4);
+    plant(&pair.server.path("repo/snapshots"), &id, b"snapshot");
+    fs::create_dir_all(pair.client.path("backup/laptop")).unwrap();
+    std::os::unix::fs::symlink("../../repo/snapshots", pair.client.path("backup/laptop/locks")).unwrap();
+    pair.cp(&["-r", "backup", "127.0.0.1:"]).expect(0);
+    assert!(pair.server.has(format!("backup/laptop/locks/{id}")), "the link is there");
+    let server = Process::spawn(serve_restic(&pair, &["--addr", "127.0.0.1:0", "--no-password"]));
+    let address = address_of(&server);
+    assert_eq!(ask(&address, "DELETE", &format!("/locks/{id}"), "", b"").0, 403);
+    assert_eq!(pair.server.read(format!("repo/snapshots/{id}")), b"snapshot");
 }
 
 fn the_end_of_standard_input_is_the_end() {
