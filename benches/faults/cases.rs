@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use nicstripe_lab::{BitRate, Direction, can_corrupt};
+use nicstripe_lab::{BitRate, Direction, Host, Lab, can_corrupt};
 use rustix::process::Signal;
 
 use crate::{
@@ -32,6 +32,8 @@ pub(crate) enum Case {
     Dark,
     Stall,
     Narrow,
+    Crossed,
+    Opposite,
 }
 
 /// A value beside the time.
@@ -67,7 +69,7 @@ pub(crate) struct Outcome {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::None,
         Self::Cut,
         Self::Silent,
@@ -85,6 +87,8 @@ impl Case {
         Self::Dark,
         Self::Stall,
         Self::Narrow,
+        Self::Crossed,
+        Self::Opposite,
     ];
 
     /// As one types it.
@@ -107,7 +111,7 @@ impl Case {
         match self {
             Self::Cut | Self::Flap | Self::Slow => Some(0.5),
             Self::Silent | Self::OnewayThere | Self::OnewayBack => Some(1.5),
-            Self::Dark => Some(2.0),
+            Self::Dark | Self::Crossed | Self::Opposite => Some(2.0),
             _ => None,
         }
     }
@@ -138,7 +142,7 @@ impl Case {
 
     /// Bytes of the file, where so many were asked for.
     fn size(self, size: u64) -> u64 {
-        if self == Self::Heal { 2 * size } else { size }
+        if matches!(self, Self::Heal | Self::Crossed) { 2 * size } else { size }
     }
 
     /// Does it to a copy, and sees to its end.
@@ -183,6 +187,16 @@ impl Case {
                 (0..2).try_for_each(|link| lab.heal(link))?;
                 play.rest_on(2.0);
             }
+            Self::Opposite => at_half(&mut play, lose_opposite_ends, 1.0)?,
+            Self::Crossed => {
+                play.until_share(0.1)?;
+                lose_opposite_ends(&play)?;
+                play.watch_for(PAIRING)?;
+                // What is plugged in again pairs with what is left.
+                OPPOSITE_ENDS.iter().try_for_each(|&(host, link)| lab.set_plugged_at(host, link, true))?;
+                play.watch_for(PAIRING)?;
+                at_half(&mut play, |play| Ok(play.scene.lab.cut(0)?), 1.0)?;
+            }
             Self::Stall => return stall(play, way, disk.ok_or("no disk")?),
         }
         let size = play.scene.sample.size;
@@ -221,7 +235,9 @@ pub(crate) fn run(case: Case, way: Way, size: u64, runs: u32, options: &[String]
 fn once(case: Case, way: Way, place: &Place, sample: &mut Sample, options: &[String]) -> Result<Outcome> {
     let cables = case.cables();
     let mut options = options.to_vec();
-    let scene = Scene::build(&cables, place, sample, way.from())?;
+    let lab = Lab::builder().links(cables.specs.iter().copied());
+    let lab = if matches!(case, Case::Crossed | Case::Opposite) { lab.one_subnet() } else { lab };
+    let scene = Scene::in_lab(lab, &cables, place, sample, way.from())?;
     // After the scene, which makes the folder anew.
     let disk = match case {
         Case::Stall => Some(Disk::over(&place.files(scene.to()), place, scene.sample.size)?),
@@ -257,6 +273,11 @@ fn at_half(play: &mut Play<'_>, action: impl FnOnce(&Play<'_>) -> Result<()>, ca
     action(play)?;
     play.rest_on(cables);
     Ok(())
+}
+
+/// Of two pairs that are straight, takes one end each.
+fn lose_opposite_ends(play: &Play<'_>) -> Result<()> {
+    Ok(OPPOSITE_ENDS.iter().try_for_each(|&(host, link)| play.scene.lab.set_plugged_at(host, link, false))?)
 }
 
 /// Cuts a cable for 2 s, and looks at it and at the other.
@@ -342,6 +363,12 @@ fn stall(mut play: Play<'_>, way: Way, disk: &Disk) -> Result<Outcome> {
 const CORRUPTIONS: u64 = 1000;
 /// Of the frames that are long: one in 50, a superpacket of up to 64 KiB each.
 const CORRUPTED: f64 = 0.02;
+
+/// The second interface of A and the first of B.
+const OPPOSITE_ENDS: [(Host, usize); 2] = [(Host::A, 1), (Host::B, 0)];
+
+/// Time for interfaces to be paired.
+const PAIRING: Duration = Duration::from_secs(2);
 
 const DARK: Duration = Duration::from_secs(60);
 const STOPPED: Duration = Duration::from_secs(5);

@@ -17,6 +17,8 @@
 //! | stop-daemon, stop-client | it gets no processor for 5 s (SIGSTOP) | s over ideal |
 //! | dark | both cables are cut for 60 s | ≤ 2 s over ideal |
 //! | stall | the receiver's disk takes nothing for 30 s (fsfreeze) | full rate again ≤ 1 s after; no cable is given up, memory stays |
+//! | opposite | two interfaces of each machine at one switch; one end each of the two links is cut at half | ≤ 2 s over ideal |
+//! | crossed | the same, and both plugged in again, so that the pairs cross; then a cable of each machine is cut; the file is twice `--size` | ≤ 2 s |
 //! | narrow | 4 cables, each end in a memory cgroup of 128 MiB, files on a disk | it ends right |
 //!
 //! Ideal is what the cables that are left carry at their theory from the last event to the end. All cables are gigabit ones. Fails when a

@@ -41,6 +41,8 @@ mod kills;
 #[cfg(target_os = "linux")]
 mod links;
 #[cfg(target_os = "linux")]
+mod losses;
+#[cfg(target_os = "linux")]
 mod mtu;
 #[cfg(target_os = "linux")]
 mod offers;
@@ -91,6 +93,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         start::TESTS,
         striping::TESTS,
         links::TESTS,
+        losses::TESTS,
         failures::TESTS,
         faults::TESTS,
         routes::TESTS,

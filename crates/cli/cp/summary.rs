@@ -16,9 +16,9 @@ pub(crate) fn link_table(report: &Report) -> Vec<String> {
     aligned(&rows)
 }
 
-/// Whether no other link is on the same interface.
+/// Whether no other link is between the same interfaces.
 fn is_alone(link: &LinkReport, report: &Report) -> bool {
-    report.links.iter().filter(|other| other.link.interface == link.link.interface).count() == 1
+    report.links.iter().filter(|other| link_text::ends(&other.link) == link_text::ends(&link.link)).count() == 1
 }
 
 fn row(link: &LinkReport, is_alone: bool) -> [String; 7] {

@@ -155,12 +155,16 @@ pub(crate) enum Notice {
     Detail(String),
 }
 
-/// Names a link among others: by its interface, and by its address as well where several are on that interface.
+/// Names a link among others: by its interface, and where several are on that interface by the peer's as well; by its address only if the
+/// peer's has no name.
 fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
     let interface = escaped(link.interface.as_bytes());
-    match all.filter(|other| other.interface == link.interface).count() {
-        0 | 1 => interface,
-        _ => format!("{interface} {}", link.local.unwrap_or(link.remote)),
+    let beside: Vec<&LinkName> = all.filter(|other| other.interface == link.interface).collect();
+    match &link.peer_interface {
+        _ if beside.len() < 2 => interface,
+        Some(peer) if beside.iter().all(|other| other.peer_interface.as_ref() == Some(peer)) => interface,
+        Some(peer) => format!("{interface}→{}", escaped(peer.as_bytes())),
+        None => format!("{interface} {}", link.local.unwrap_or(link.remote)),
     }
 }
 
@@ -287,6 +291,15 @@ pub(crate) mod tests {
         assert_eq!(label(&other, all.iter()), "lo 10.0.0.9");
         assert_eq!(label(&all[0], all.iter()), "lo 10.0.0.2");
         assert_eq!(label(&all[2], all.iter()), "eth1");
+    }
+
+    #[test]
+    fn links_on_one_interface_are_told_apart_by_the_peers() {
+        let to = |peer: &str, remote: &str| LinkName { peer_interface: Some(peer.into()), remote: remote.parse().unwrap(), ..link("eth1") };
+        let again = [to("eth1", "10.0.0.2"), to("eth1", "fe80::ebff:feeb:265d")];
+        assert_eq!(again.each_ref().map(|link| label(link, again.iter())), ["eth1", "eth1"]);
+        let elsewhere = [to("eth1", "fe80::1"), to("eth2", "fe80::2")];
+        assert_eq!(elsewhere.each_ref().map(|link| label(link, elsewhere.iter())), ["eth1→eth1", "eth1→eth2"]);
     }
 
     #[test]

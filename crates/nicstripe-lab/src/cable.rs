@@ -172,7 +172,12 @@ pub(crate) fn remove_bus(nets: &mut Nets, host: Host) -> Result<(), LabError> {
 
 /// Sets the cable's ends up or down.
 pub(crate) fn plug(cables: &mut Net, link: usize, spec: LinkSpec, up: bool) -> Result<(), LabError> {
-    spec.hosts().try_for_each(|host| cables.set_up(&cable_end(host, link), up))
+    spec.hosts().try_for_each(|host| plug_end(cables, host, link, up))
+}
+
+/// Sets the cable's end towards a host up or down.
+pub(crate) fn plug_end(cables: &mut Net, host: Host, link: usize, up: bool) -> Result<(), LabError> {
+    cables.set_up(&cable_end(host, link), up)
 }
 
 /// Whether the cable's end towards a host is plugged in.
@@ -212,8 +217,13 @@ pub(crate) fn link_local(net: &mut Net, host: Host, link: usize) -> Result<Optio
 /// The kernel tells interfaces of a new carrier from a work queue, within a millisecond on an idle machine. An interface that is
 /// administratively down sees neither and is not waited for.
 pub(crate) fn await_carrier(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result<(), LabError> {
+    spec.hosts().try_for_each(|host| await_end(nets, host, link, spec, healed))
+}
+
+/// Waits until a host sees that.
+pub(crate) fn await_end(nets: &mut Nets, host: Host, link: usize, spec: LinkSpec, healed: bool) -> Result<(), LabError> {
     let deadline = Instant::now() + CARRIER_TIMEOUT;
-    while !settled(nets, link, spec, healed)? {
+    while !settled(nets, host, link, spec, healed)? {
         if Instant::now() > deadline {
             return Err(LabError::Carrier { link, healed, timeout_ms: CARRIER_TIMEOUT.as_millis() });
         }
@@ -278,21 +288,16 @@ pub(crate) fn traffic(net: &mut Net, host: Host, link: usize) -> Result<Traffic,
     Traffic::of(&net.state(&end)?).ok_or_else(missing)
 }
 
-fn settled(nets: &mut Nets, link: usize, spec: LinkSpec, healed: bool) -> Result<bool, LabError> {
-    for host in spec.hosts() {
-        let (near, net) = (host_end(host, link), nets.host(host));
-        let state = net.state(&near)?;
-        if !message::is_up(&state) {
-            continue;
-        }
-        if message::is_running(&state) != healed || (healed && net.ipv6_addresses(&near)?.iter().any(message::is_tentative)) {
-            return Ok(false);
-        }
-        if healed && !spec.is_delayed() && !message::is_forwarding(&nets.cables.state(&cable_end(host, link))?) {
-            return Ok(false);
-        }
+fn settled(nets: &mut Nets, host: Host, link: usize, spec: LinkSpec, healed: bool) -> Result<bool, LabError> {
+    let (near, net) = (host_end(host, link), nets.host(host));
+    let state = net.state(&near)?;
+    if !message::is_up(&state) {
+        return Ok(true);
     }
-    Ok(true)
+    if message::is_running(&state) != healed || (healed && net.ipv6_addresses(&near)?.iter().any(message::is_tentative)) {
+        return Ok(false);
+    }
+    Ok(!healed || spec.is_delayed() || message::is_forwarding(&nets.cables.state(&cable_end(host, link))?))
 }
 
 fn unqueue(net: &mut Net, end: &End) -> Result<(), LabError> {

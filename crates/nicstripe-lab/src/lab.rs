@@ -286,6 +286,20 @@ impl Lab {
         self.set_plugged(link, false)
     }
 
+    /// Cuts one host's cable to the switch of [one subnet](LabBuilder::one_subnet), or plugs it in: the other host's cable of that link
+    /// stays as it was. With a cable of its own the other host keeps its carrier as well, as behind a media converter.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`], [`LabError::NotOnHost`], [`LabError::Kernel`], [`LabError::Carrier`].
+    pub fn set_plugged_at(&self, host: Host, link: usize, plugged: bool) -> Result<(), LabError> {
+        let mut nets = self.nets();
+        let spec = nets.check(link)?;
+        nets.check_end(host, link)?;
+        cable::plug_end(&mut nets.cables, host, link, plugged)?;
+        cable::await_end(&mut nets, host, link, spec, plugged)
+    }
+
     /// Whether a host sees a carrier on a link.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod establish;
 mod feed;
 mod jobs;
 mod linker;
+mod numbers;
 mod objects;
 mod probes;
 mod reader;

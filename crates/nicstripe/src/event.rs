@@ -37,7 +37,7 @@ pub enum Event {
     Progress(Progress),
     /// There is no connection; it is tried again.
     Waiting {
-        /// Since when.
+        /// Time since the last connection was lost.
         since: Duration,
     },
     /// The daemon has no place for another session yet; it is asked again and again. Told once, after 2 s.

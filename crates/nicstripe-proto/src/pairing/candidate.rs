@@ -73,6 +73,13 @@ pub struct CandidateId {
     remote: (u32, IpAddr),
 }
 
+impl CandidateId {
+    /// Returns the indices of our interface and of the peer's.
+    pub fn indices(self) -> [u32; 2] {
+        [self.local.0, self.remote.0]
+    }
+}
+
 /// Returns every pair of addresses in one subnet, and of link-local addresses, on interfaces that both sides would use; best first.
 ///
 /// Within a preference, the higher known rate comes first. An address that both sides have (a bridge of the same container system on each,

@@ -2,7 +2,7 @@
 
 use super::{
     Pairing,
-    candidate::Candidate,
+    candidate::{Candidate, Preference},
     matching::is_free,
     state::{Failure, State},
 };
@@ -96,8 +96,12 @@ impl Pairing {
     }
 
     fn next_best(&self, side: Side, chosen: &Candidate) -> Option<&Candidate> {
+        let may_work = |candidate: &Candidate| match self.state(candidate.id()) {
+            State::Untried => candidate.preference != Preference::LinkLocal,
+            state => state.failure().is_none(),
+        };
         let is_other = |candidate: &&Candidate| {
-            side.interface(candidate) == side.interface(chosen) && candidate.id() != chosen.id() && self.is_usable(candidate)
+            side.interface(candidate) == side.interface(chosen) && candidate.id() != chosen.id() && may_work(candidate)
         };
         // The last of equals is what `max_by_key` returns; the first is the better one.
         self.candidates().filter(is_other).rev().max_by_key(|candidate| self.offer(candidate).worth(0, 0))
@@ -118,7 +122,7 @@ impl Pairing {
         match permitted.len() {
             0 => LeftOut::NotPermitted,
             all if all == failed.len() => LeftOut::Failed(failed),
-            _ if self.unprobed(plan, taken).any(|candidate| is_of_it(&candidate)) => LeftOut::AwaitsProbe,
+            _ if self.unprobed(taken).iter().any(is_of_it) => LeftOut::AwaitsProbe,
             // What it has left would need an interface that carries a better link; these would not have.
             _ if failed.iter().any(|(candidate, _)| is_idle(candidate)) => LeftOut::Failed(failed),
             _ => LeftOut::PeerHasNoMore,

@@ -8,7 +8,6 @@ use std::{
 use super::{
     candidate::{Candidate, PathEnd, Preference},
     hungarian::{Weight, heaviest},
-    state::State,
 };
 
 /// Rate of a candidate neither of whose ends knows its own, in bit/s: the commonest cable's.
@@ -21,7 +20,9 @@ const MOST_RATE_BPS: u64 = 1 << 48;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<'a> {
     pub(super) candidate: &'a Candidate,
-    pub(super) state: &'a State,
+    pub(super) is_in_use: bool,
+    /// Whether a probe was answered or a connection made.
+    pub(super) was_reached: bool,
     /// What it would carry, in bit/s.
     pub(super) rate_bps: u64,
 }
@@ -33,16 +34,16 @@ impl Offer<'_> {
         preferences[self.candidate.preference as usize] = 1;
         let [own_subnet, link_local, own_prefix, shared_subnet] = preferences;
         let rate = self.rate_bps.min(MOST_RATE_BPS) as i64;
-        let (verified, reached) = (i64::from(*self.state == State::Verified), i64::from(*self.state == State::Reached));
+        let (in_use, reached) = (i64::from(self.is_in_use), i64::from(self.was_reached));
         let askew = ours.abs_diff(theirs) as i64;
-        Worth([rate, verified, own_subnet, link_local, own_prefix, shared_subnet, reached, -askew * askew])
+        Worth([rate, in_use, own_subnet, link_local, own_prefix, shared_subnet, reached, -askew * askew])
     }
 }
 
 /// What a choice is worth, its most important part first.
 ///
 /// 1. Bit/s in all.
-/// 2. How many of its candidates are verified: a link that works is not taken down for another of the same rate.
+/// 2. How many of its candidates are in use: a link that works is not taken down for another of the same rate.
 /// 3. How many are of each [`Preference`], the best first.
 /// 4. How many were reached by a probe.
 /// 5. How little it crosses over, so that equal interfaces pair in their order: minus the squares of how far apart the two ends' numbers
@@ -77,7 +78,7 @@ impl Weight for Worth {
 /// Returns them in the order given. Each interface is used at most once on either side; of equal choices, the one with more of the better
 /// preferences is taken, then the one that pairs interfaces in the order of their indices and names.
 pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candidate> {
-    let offer = |candidate| Offer { candidate, state: &State::Untried, rate_bps: rate(candidate) };
+    let offer = |candidate| Offer { candidate, is_in_use: false, was_reached: false, rate_bps: rate(candidate) };
     let offers: Vec<Offer<'_>> = candidates.iter().filter(|candidate| is_free(candidate, taken)).map(offer).collect();
     best(candidates, &offers).into_iter().map(|offer| offer.candidate.clone()).collect()
 }
@@ -113,6 +114,11 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
     let mut indices: Vec<usize> = cells.map(|(_, index)| index).collect();
     indices.sort_unstable();
     indices.into_iter().map(|index| offers[index]).collect()
+}
+
+/// Returns how much a choice would carry, in bit/s.
+pub(super) fn total_rate(choice: &[Offer<'_>]) -> u64 {
+    choice.iter().map(|offer| offer.rate_bps.min(MOST_RATE_BPS)).sum()
 }
 
 /// Numbers interfaces by their indices, then by their names.

@@ -4,12 +4,14 @@
 //! and arrived at the interface it was aimed at. A [`Pairing`] plans, is told what came of it, and plans again.
 //!
 //! Link-local addresses join any interface to any, as far as the addresses tell; so those pairs are [probed](Pairing::to_probe) first.
-//! How a candidate is probed and how often, and how long one that failed is left alone, is for the caller to decide.
+//! Pairs that would take the place of a link that works, or of one that was lost, are probed as well: what never answers closes no link.
+//! A [`Planner`] decides when to probe, which connections to make and which to end.
 
 mod candidate;
 mod explain;
 mod hungarian;
 mod matching;
+mod planner;
 mod state;
 
 #[cfg(test)]
@@ -20,11 +22,12 @@ use std::{
     net::IpAddr,
 };
 
-use self::matching::{Offer, best, is_free, rate};
+use self::matching::{Offer, best, is_free, rate, total_rate};
 pub use self::{
     candidate::{Candidate, CandidateId, PathEnd, Preference},
     explain::{Explanation, Fact, LeftOut, Side},
     matching::{UNKNOWN_RATE_BPS, choose},
+    planner::{Planner, Step},
     state::{Failure, State},
 };
 use crate::message::PeerInterface;
@@ -40,8 +43,8 @@ pub const MOST_PROBES: usize = 64;
 /// The interfaces of two peers, the ways between them, and what is known of each.
 ///
 /// Call [`plan`](Self::plan) for the links to use, and again after [`update`](Self::update) or any verdict: [`reached`](Self::reached) for
-/// a probe that was answered, [`verified`](Self::verified) and [`failed`](Self::failed) for a connection. Candidates of the plan before
-/// that are not in the new one are to be given up once their successors carry data. It ends: a verdict takes a candidate out or keeps it.
+/// a probe that was answered, [`verified`](Self::verified), [`lost`](Self::lost) and [`failed`](Self::failed) for a connection. Candidates
+/// of the plan before that are not in the new one are to be given up once they are no longer [in use](Self::is_in_use).
 #[derive(Debug, Clone)]
 pub struct Pairing {
     local: Vec<PeerInterface>,
@@ -50,6 +53,10 @@ pub struct Pairing {
     candidates: Vec<Candidate>,
     /// Those that something is known of. Invariant: each is among the candidates.
     states: BTreeMap<CandidateId, State>,
+    /// The best links of those that are verified. Invariant: they share no interface, and each is verified.
+    in_use: BTreeMap<CandidateId, Candidate>,
+    /// Links that were in use and lost their connection, or an address, while an interface of theirs is idle.
+    lost: BTreeMap<CandidateId, Candidate>,
     permits: fn(&IpAddr) -> bool,
     caps: BTreeMap<String, u64>,
 }
@@ -61,7 +68,16 @@ impl Pairing {
     pub fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidate::candidates(&local, &remote);
-        Self { local, remote, candidates, states: BTreeMap::new(), permits: |_| true, caps: BTreeMap::new() }
+        Self {
+            local,
+            remote,
+            candidates,
+            states: BTreeMap::new(),
+            in_use: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            permits: |_| true,
+            caps: BTreeMap::new(),
+        }
     }
 
     /// Uses only those of the peer's addresses that `permits` says, such as `IpAddr::is_ipv4`. Verdicts on others are kept.
@@ -95,7 +111,13 @@ impl Pairing {
                 states.insert(id, state);
             }
         }
-        *self = Self { local, remote, candidates, states, permits: self.permits, caps: std::mem::take(&mut self.caps) };
+        let is_gone = |id: &CandidateId| !candidates.iter().any(|candidate| candidate.id() == *id);
+        let gone: Vec<CandidateId> = self.in_use.keys().copied().filter(is_gone).collect();
+        self.lost.extend(gone.into_iter().filter_map(|id| self.in_use.remove_entry(&id)));
+        let has = |side: &[PeerInterface], end: &PathEnd| side.iter().any(|interface| interface.name == end.interface);
+        self.lost.retain(|_, lost| has(&local, &lost.local) || has(&remote, &lost.remote));
+        (self.local, self.remote, self.candidates, self.states) = (local, remote, candidates, states);
+        self.choose_in_use();
     }
 
     /// Returns the ways that are permitted, best first, whatever is known of them.
@@ -113,8 +135,9 @@ impl Pairing {
         self.states.get(&id).unwrap_or(&State::Untried)
     }
 
-    /// Returns link-local candidates to be probed before they can be planned: untried, between interfaces that are not `taken` and neither
-    /// of which has a verified link in the plan.
+    /// Returns the candidates to be probed before they can be planned: link-local ones, and those that may take the place of a link that was
+    /// lost, between interfaces without a link; when these have been told of, those that may take the place of a link in use for a greater
+    /// total.
     ///
     /// At most [`MOST_PROBES`], in an order in which each interface has its turn early; others when these have been told of.
     pub fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
@@ -124,8 +147,7 @@ impl Pairing {
             // In each turn every interface of ours meets another one of theirs: the diagonals of the table.
             ((MOST_INTERFACES + theirs - ours) % self.remote.len().max(1), ours)
         };
-        let plan = self.plan(taken);
-        let mut wanted: Vec<&Candidate> = self.unprobed(&plan, taken).collect();
+        let mut wanted = self.unprobed(taken);
         wanted.sort_by_cached_key(turn);
         wanted.into_iter().take(MOST_PROBES).cloned().collect()
     }
@@ -138,48 +160,93 @@ impl Pairing {
     }
 
     /// A connection arrived at the interface it was aimed at.
-    ///
-    /// Verified links that share an interface with it are no longer the ones to keep: each interface has one at most.
     pub fn verified(&mut self, id: CandidateId) {
-        let Some(candidate) = self.candidate(id).cloned() else { return };
-        let shared = self.candidates.iter().filter(|other| other.shares_an_end(&candidate));
-        for other in shared {
-            if let Some(state @ State::Verified) = self.states.get_mut(&other.id()) {
-                *state = State::Reached;
-            }
+        if self.candidate(id).is_none() {
+            return;
         }
+        self.lost.remove(&id);
         self.set(id, State::Verified);
+        self.choose_in_use();
+    }
+
+    /// A candidate that was verified has no connection any more.
+    ///
+    /// Its interfaces are paired anew, with each other or with others, after probes. Earlier failures to find a way between interfaces without
+    /// a link are forgotten: with a link gone, an address may be reached by another interface.
+    pub fn lost(&mut self, id: CandidateId) {
+        let Some(candidate) = self.candidate(id).cloned() else { return };
+        self.lost.insert(id, candidate);
+        self.set(id, State::Untried);
+        self.choose_in_use();
+        let is_idle = |candidate: &Candidate| !self.uses_an_end(candidate);
+        let idle: BTreeSet<CandidateId> = self.candidates.iter().filter(|candidate| is_idle(candidate)).map(Candidate::id).collect();
+        self.states.retain(|id, state| !idle.contains(id) || matches!(state.failure(), None | Some(Failure::Other)));
     }
 
     /// A probe or a connection came to nothing.
     pub fn failed(&mut self, id: CandidateId, why: Failure) {
+        let was_verified = *self.state(id) == State::Verified;
         self.set(id, State::Failed(why));
+        if was_verified {
+            self.choose_in_use();
+        }
     }
 
-    /// Forgets of link-local candidates that nothing answered, so that they are probed again: the two ends of a cable learn of it, give
-    /// themselves addresses, and begin to listen at their own pace.
+    /// Whether a candidate is one of the best links of those that are verified. A link in use gives way only to a greater total of verified
+    /// links.
+    pub fn is_in_use(&self, id: CandidateId) -> bool {
+        self.in_use.contains_key(&id)
+    }
+
+    /// Whether a link was lost and is not back.
+    pub fn misses_a_link(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Forgets of candidates that nothing answered if they were to be probed, so that they are probed again: the two ends of a cable learn of
+    /// it, give themselves addresses, and begin to listen at their own pace.
     pub fn forgive(&mut self) {
-        let candidates = &self.candidates;
-        let is_link_local =
-            |id: &CandidateId| candidates.iter().any(|candidate| candidate.id() == *id && candidate.preference == Preference::LinkLocal);
-        self.states.retain(|id, state| !(*state == State::Failed(Failure::Unreachable) && is_link_local(id)));
+        let is_link_local = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
+        let is_probed = |candidate: &&Candidate| is_link_local(candidate) || self.is_beside_a_loss(candidate);
+        let probed: BTreeSet<CandidateId> = self.candidates.iter().filter(is_probed).map(Candidate::id).collect();
+        self.states.retain(|id, state| !(*state == State::Failed(Failure::Unreachable) && probed.contains(id)));
     }
 
     /// Chooses the links to use beside those interfaces `taken` already, the best first.
     ///
-    /// From those that have not failed, link-local ones only if they were reached: the choice of the greatest total rate, in which each
-    /// interface is used at most once on either side. A verified link gives way only to a greater total. Of equal choices, the one with
-    /// more of the better preferences is taken, then the one with more that were reached, then the one that pairs interfaces in
-    /// their order.
+    /// From those that have not failed and do not wait for a probe: the choice of the greatest total rate, in which each interface is used at
+    /// most once on either side. A link in use gives way only to a greater total. Of equal choices, the one with more of the better
+    /// preferences is taken, then the one with more that were reached, then the one that pairs interfaces in their order.
     pub fn plan(&self, taken: &[(String, String)]) -> Vec<Candidate> {
-        let free = self.candidates().filter(|candidate| self.is_usable(candidate) && is_free(candidate, taken));
-        let offers: Vec<Offer<'_>> = free.map(|candidate| self.offer(candidate)).collect();
+        let offers = self.offers(taken, |candidate| self.is_usable(candidate));
         best(&self.candidates, &offers).into_iter().map(|offer| offer.candidate.clone()).collect()
+    }
+
+    /// Whether the packets of a connection may be dropped by a strict reverse path filter unless one end or both install a host route: no
+    /// probe can tell whether it works.
+    pub fn is_filtered(&self, candidate: &Candidate) -> bool {
+        let is_strict = |interface: &PeerInterface| interface.settings.is_some_and(|settings| settings.rp_filter == 1);
+        candidate.preference == Preference::SharedSubnet && self.local.iter().chain(&self.remote).any(is_strict)
+    }
+
+    fn offers<'a>(&'a self, taken: &[(String, String)], is_offered: impl Fn(&Candidate) -> bool) -> Vec<Offer<'a>> {
+        let offered = self.candidates().filter(|candidate| is_free(candidate, taken) && is_offered(candidate));
+        offered.map(|candidate| self.offer(candidate)).collect()
+    }
+
+    /// Chooses from the verified candidates as a plan does.
+    fn choose_in_use(&mut self) {
+        let offers = self.offers(&[], |candidate| *self.state(candidate.id()) == State::Verified);
+        self.in_use = best(&self.candidates, &offers).into_iter().map(|offer| (offer.candidate.id(), offer.candidate.clone())).collect();
+        let lost = std::mem::take(&mut self.lost);
+        self.lost = lost.into_iter().filter(|(_, lost)| self.has_an_idle_end(lost)).collect();
     }
 
     fn offer<'a>(&'a self, candidate: &'a Candidate) -> Offer<'a> {
         let rate_bps = rate(candidate).min(self.caps.get(&candidate.local.interface).copied().unwrap_or(u64::MAX));
-        Offer { candidate, state: self.state(candidate.id()), rate_bps }
+        let id = candidate.id();
+        let was_reached = matches!(self.state(id), State::Reached | State::Verified);
+        Offer { candidate, is_in_use: self.is_in_use(id), was_reached, rate_bps }
     }
 
     /// Whether it may be planned.
@@ -189,15 +256,42 @@ impl Pairing {
 
     /// Whether only a probe can tell if it may be planned.
     fn awaits_probe(&self, candidate: &Candidate) -> bool {
-        candidate.preference == Preference::LinkLocal && self.state(candidate.id()).is_untried()
+        let is_unsure = || candidate.preference == Preference::LinkLocal || self.uses_an_end(candidate) || self.follows_a_loss(candidate);
+        self.state(candidate.id()).is_untried() && is_unsure()
     }
 
-    /// Returns the candidates for probes, best first, beside what is planned.
-    fn unprobed<'a>(&'a self, plan: &'a [Candidate], taken: &'a [(String, String)]) -> impl Iterator<Item = &'a Candidate> {
-        let verified = |other: &&Candidate| *self.state(other.id()) == State::Verified;
-        let working: Vec<&Candidate> = plan.iter().filter(verified).collect();
-        let is_idle = move |candidate: &Candidate| working.iter().all(|other| !candidate.shares_an_end(other));
-        self.candidates().filter(move |candidate| self.awaits_probe(candidate) && is_free(candidate, taken) && is_idle(candidate))
+    /// Whether it shares an interface with a link in use.
+    fn uses_an_end(&self, candidate: &Candidate) -> bool {
+        self.in_use.values().any(|other| other.shares_an_end(candidate))
+    }
+
+    /// Whether it was lost, or may take the place of one that was. Not if a filter would drop the probe.
+    fn follows_a_loss(&self, candidate: &Candidate) -> bool {
+        self.is_beside_a_loss(candidate) && !self.is_filtered(candidate)
+    }
+
+    fn is_beside_a_loss(&self, candidate: &Candidate) -> bool {
+        self.lost.values().any(|other| other.shares_an_end(candidate))
+    }
+
+    /// Returns the candidates for probes, best first.
+    fn unprobed(&self, taken: &[(String, String)]) -> Vec<&Candidate> {
+        let awaiting = self.offers(taken, |candidate| self.awaits_probe(candidate));
+        let candidates = || awaiting.iter().map(|offer| offer.candidate);
+        let idle: Vec<&Candidate> = candidates().filter(|candidate| !self.uses_an_end(candidate)).collect();
+        if awaiting.is_empty() || !idle.is_empty() {
+            return idle;
+        }
+        let known = self.offers(taken, |candidate| self.is_usable(candidate));
+        let all: Vec<Offer<'_>> = known.iter().chain(&awaiting).copied().collect();
+        let may_gain = total_rate(&best(&self.candidates, &all)) > total_rate(&best(&self.candidates, &known));
+        candidates().filter(|candidate| may_gain && self.has_an_idle_end(candidate)).collect()
+    }
+
+    /// Whether an interface of it has no link in use.
+    fn has_an_idle_end(&self, candidate: &Candidate) -> bool {
+        let is_idle = |end: fn(&Candidate) -> &PathEnd| self.in_use.values().all(|other| end(other).interface != end(candidate).interface);
+        is_idle(|candidate| &candidate.local) || is_idle(|candidate| &candidate.remote)
     }
 
     /// Records a verdict, unless the candidate went while it was tried.

@@ -3,12 +3,11 @@
 /// What is known of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nothing. To: any other.
+    /// Nothing, or nothing since it was lost. From: `Verified`, `Failed`. To: any other.
     Untried,
     /// A probe was answered. From: any. To: `Verified`, `Failed`.
     Reached,
-    /// A connection arrived at the interface it was aimed at. From: any. To: `Failed`, or `Reached` when another candidate that uses one of
-    /// its interfaces was verified: each interface has one verified link at most.
+    /// A connection arrived at the interface it was aimed at, and is there. From: any. To: `Untried` when it is lost, `Failed`.
     Verified,
     /// It does not work. From: any. To: `Untried` when an interface of it came back or its subnet changed hands, `Reached`, `Verified`.
     Failed(Failure),

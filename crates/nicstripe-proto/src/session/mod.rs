@@ -255,9 +255,12 @@ impl Session {
         self.paths.get(&id)
     }
 
-    /// Adds a path to which a connection is being made. Does nothing if there is one of that number.
+    /// Adds a path to which a connection is being made, or makes one again that was [retired](Self::retire_path).
     pub fn add_path(&mut self, path: PathId, now: Instant) {
-        self.paths.entry(path).or_insert_with(|| Path::probing(now));
+        let path = self.paths.entry(path).or_insert_with(|| Path::probing(now));
+        if path.state() == (PathState::Failed { retry_at: None }) {
+            path.on_retry(now);
+        }
     }
 
     /// Limits what is sent over all paths together; the lower of two limits holds.
@@ -553,6 +556,11 @@ impl Session {
     fn on_paced(&mut self, path: PathId, bytes: u64, now: Instant) {
         let own = self.paths.get_mut(&path).and_then(|path| path.pace.as_mut());
         own.into_iter().chain(self.pace.as_mut()).for_each(|pace| pace.on_sent(bytes, now));
+    }
+
+    /// When the last connection was lost on which the peer was heard, if none was made since.
+    pub fn alone_since(&self) -> Option<Instant> {
+        self.alone_since
     }
 
     /// Whether some path has a connection.

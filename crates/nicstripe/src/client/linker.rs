@@ -1,6 +1,6 @@
 //! Which paths a session has: planned at its start, and again whenever an interface, or what is known of a path, changes.
 //!
-//! [`Pairing`] decides; this task asks the kernel and the peer what it wants to know, and has the paths made and ended.
+//! A [`Planner`] decides; this task asks the kernel and the peer what it wants to know, and has the paths made and ended.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::{
     LAST_PATH, PathId,
     message::{CloseCode, Expected, PeerInterface},
-    pairing::{Candidate, CandidateId, Failure, Pairing, Preference},
+    pairing::{Candidate, CandidateId, Failure, Pairing, Planner, Step},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use super::{
+    numbers::Numbers,
     probes::Probes,
     survey::{self, LinkSurvey},
 };
@@ -50,10 +51,9 @@ pub(super) struct Linker {
     here: Vec<Interface>,
     local: Vec<PeerInterface>,
     remote: Vec<PeerInterface>,
-    pairing: Pairing,
+    planner: Planner,
     paths: BTreeMap<PathId, Linked>,
-    /// Number of the next path.
-    next: u16,
+    numbers: Numbers,
     probes: Probes,
     /// What the peer has told of its interfaces and is not yet planned with, and when it will be.
     told: Option<Vec<PeerInterface>>,
@@ -62,9 +62,6 @@ pub(super) struct Linker {
     /// Announced to the peer, which answers when they may be made; and when they are made anyway.
     awaiting: Vec<(PathPlan, Option<Candidate>)>,
     answer_by: Option<Instant>,
-    /// When those that did not answer are asked again, and how often that was done since the last change.
-    again: Option<Instant>,
-    rounds: usize,
     /// Whether a path other than the first has had a connection.
     has_worked: bool,
 }
@@ -80,6 +77,12 @@ pub(super) struct Linked {
     pub(super) opened: bool,
     pub(super) verified: Option<bool>,
     pub(super) path_mtu: Option<u32>,
+}
+
+impl Linked {
+    fn is_up(&self) -> bool {
+        matches!(self.state, LinkState::Up | LinkState::Suspect)
+    }
 }
 
 /// What a session's owner may ask.
@@ -101,16 +104,14 @@ impl Linker {
             here,
             local,
             remote,
-            pairing,
+            planner: Planner::new(pairing),
             paths: BTreeMap::new(),
-            next: FIRST_PATH.0 + 1,
+            numbers: Numbers::default(),
             told: None,
             apply_told: None,
             last_applied: None,
             awaiting: Vec::new(),
             answer_by: None,
-            again: None,
-            rounds: 0,
             has_worked: false,
         }
     }
@@ -123,9 +124,9 @@ impl Linker {
         path_mtu: Option<u32>,
         named: Vec<PathPlan>,
     ) -> Result<(), Error> {
-        let candidate = self.pairing.candidates().find(|candidate| is_plan_of(candidate, first)).filter(|_| !first.contact_only).cloned();
+        let candidate = self.planner.pairing().candidates().find(|candidate| is_plan_of(candidate, first)).filter(|_| !first.contact_only).cloned();
         if let Some(candidate) = &candidate {
-            self.pairing.verified(candidate.id());
+            self.planner.adopt(candidate.clone());
         }
         let more = if first.contact_only { 0 } else { usize::from(self.streams_of(first)) - 1 };
         let mut plans: Vec<(PathPlan, Option<Candidate>)> = std::iter::repeat_n((first.clone(), candidate.clone()), more).collect();
@@ -135,7 +136,7 @@ impl Linker {
             let streams = usize::from(self.streams_of(&plan));
             plans.extend(std::iter::repeat_n((plan, None), streams));
         }
-        if let Some((beyond, _)) = plans.get(self.free_paths()) {
+        if let Some((beyond, _)) = plans.get(self.numbers.unused()) {
             let why = format!("a session has {} connections at most, and these would be {}", LAST_PATH.0 + 1, plans.len() + 1);
             return Err(Error::Link { link: beyond.interface.clone(), why });
         }
@@ -168,7 +169,7 @@ impl Linker {
                 }
                 change = next_change(&mut changes) => self.on_change(change).await,
                 Some((candidate, answered)) = self.probes.next() => self.on_probed(candidate, answered),
-                () = sleep_until(self.again) => self.probe_again(),
+                () = sleep_until(self.planner.poll_timeout().map(Into::into)) => self.probe_again(),
             }
             if self.config.automatic
                 && let Err(error) = self.replan().await
@@ -188,7 +189,7 @@ impl Linker {
         match news {
             LinkNews::Opened { path, verified, path_mtu } => self.on_opened(path, verified, path_mtu),
             LinkNews::Lost { path, why } => self.on_lost(path, why),
-            LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why),
+            LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why).await,
             LinkNews::PeerInterfaces(interfaces) => {
                 self.on_told(interfaces, Instant::now());
                 // It is also the answer to what was announced.
@@ -205,7 +206,7 @@ impl Linker {
         let Some(linked) = self.paths.get_mut(&path) else { return };
         (linked.state, linked.opened, linked.verified, linked.path_mtu) = (LinkState::Up, true, verified, path_mtu);
         if let Some(candidate) = &linked.candidate {
-            self.pairing.verified(candidate.id());
+            self.planner.handle_opened(candidate.id());
         }
     }
 
@@ -213,18 +214,19 @@ impl Linker {
         let Some(linked) = self.paths.get_mut(&path) else { return };
         linked.state = LinkState::Down(why);
         let candidate = linked.candidate.as_ref().map(Candidate::id);
-        // A link that has worked, be it by another of its connections, is tried again by the session for as long as it takes.
-        if let Some(candidate) = candidate.filter(|id| !self.streams_over(*id).any(|linked| linked.opened)) {
-            self.pairing.failed(candidate, Failure::Unreachable);
+        if let Some(candidate) = candidate.filter(|id| !self.streams_over(*id).any(Linked::is_up)) {
+            self.planner.handle_lost(candidate);
+            self.probe();
         }
     }
 
-    fn on_astray(&mut self, path: PathId, arrived: Option<String>, why: &str) {
-        let Some(linked) = self.paths.remove(&path) else { return };
+    async fn on_astray(&mut self, path: PathId, arrived: Option<String>, why: &str) {
+        let Some(linked) = self.remove(path) else { return };
         tracing::info!(interface = %linked.plan.interface, why = %crate::logged::logged(why), "not a link");
         let failure = arrived.map_or(Failure::Other, |arrived| Failure::WrongInterface { arrived });
         if let Some(candidate) = &linked.candidate {
-            self.pairing.failed(candidate.id(), failure);
+            self.planner.handle_astray(candidate.id(), failure);
+            self.retire_all(candidate.id()).await;
         }
     }
 
@@ -281,8 +283,7 @@ impl Linker {
 
     /// The interfaces of one end are others.
     fn changed(&mut self) {
-        self.pairing.update(self.local.clone(), self.remote.clone());
-        self.rounds = 0;
+        self.planner.update(self.local.clone(), self.remote.clone());
         self.probe();
     }
 
@@ -291,115 +292,66 @@ impl Linker {
         let is_gone = |linked: &Linked| !self.here.iter().any(|interface| interface.is_called(&linked.plan.interface));
         let gone: Vec<PathId> = self.paths.iter().filter(|(_, linked)| is_gone(linked)).map(|(path, _)| *path).collect();
         for path in gone {
-            self.paths.remove(&path);
+            if let Some(candidate) = self.remove(path).and_then(|linked| linked.candidate) {
+                self.planner.forget(candidate.id());
+            }
             self.session.command(Command::Gone(path)).await;
         }
     }
 
-    /// Asks at the link-local addresses that may be at the other end of one of our cables, as many as may be asked at once.
+    /// Asks at the addresses that may be at the other end of one of our cables, as many as may be asked at once.
     fn probe(&mut self) {
         if !self.config.automatic {
             return;
         }
-        let now = Instant::now();
-        let wanted = self.pairing.to_probe(&self.taken());
-        let asked = wanted.iter().filter(|candidate| self.probes.start(candidate, now)).count();
-        // Those that had to wait are asked when an answer is there, at the latest in a while.
-        let pause = if asked < wanted.len() { Some(&BUSY_PAUSE) } else { PROBE_PAUSES.get(self.rounds) };
-        self.again = pause.map(|pause| now + *pause);
+        let (taken, now) = (self.taken(), Instant::now());
+        self.planner.probe(&taken, now.into_std(), |candidate| self.probes.start(candidate, now));
     }
 
-    /// The two ends of a cable learn of it, give themselves addresses and begin to listen at their own pace.
     fn probe_again(&mut self) {
-        // A round ends when all were asked: with many interfaces that takes more than one look.
-        if self.pairing.to_probe(&self.taken()).is_empty() {
-            self.rounds += 1;
-            self.pairing.forgive();
-        }
+        self.planner.handle_timeout(&self.taken(), Instant::now().into_std());
         self.probe();
     }
 
     fn on_probed(&mut self, candidate: CandidateId, answered: bool) {
-        self.judge_probe(candidate, answered);
+        self.planner.handle_probed(candidate, answered);
         while let Some((candidate, answered)) = self.probes.next_now() {
-            self.judge_probe(candidate, answered);
+            self.planner.handle_probed(candidate, answered);
         }
-        self.probe_rest();
-    }
-
-    fn judge_probe(&mut self, candidate: CandidateId, answered: bool) {
-        if answered {
-            self.pairing.reached(candidate);
-        } else {
-            self.pairing.failed(candidate, Failure::Unreachable);
-        }
-    }
-
-    /// Asks those that had to wait.
-    fn probe_rest(&mut self) {
-        let now = Instant::now();
-        for candidate in self.pairing.to_probe(&self.taken()) {
-            self.probes.start(&candidate, now);
-        }
+        self.probe();
     }
 
     /// Makes the paths that are planned and not there, and ends those that are in the way of planned ones.
     async fn replan(&mut self) -> Result<(), Error> {
-        let wanted = self.pairing.plan(&self.taken());
-        let losers: Vec<PathId> = self.paths.iter().filter(|(_, linked)| self.loses(linked, &wanted)).map(|(path, _)| *path).collect();
-        for path in losers {
-            self.retire(path).await;
+        let taken = self.taken();
+        let mut plans: Vec<(PathPlan, Option<Candidate>)> = Vec::new();
+        while let Some(step) = self.planner.poll_step(&taken) {
+            match step {
+                Step::Retire(id) => self.retire_all(id).await,
+                Step::Connect(candidate) => {
+                    let plan = self.facts().plan_of(&candidate, false);
+                    let streams = usize::from(self.streams_of(&plan));
+                    plans.extend(std::iter::repeat_n((plan, Some(candidate)), streams));
+                }
+            }
         }
-        // What was announced for a plan that is no more is not made.
-        self.awaiting.retain(|(_, candidate)| candidate.as_ref().is_none_or(|candidate| has(&wanted, candidate)));
-        let made = self.paths.values().map(|linked| &linked.candidate);
-        let known: Vec<Candidate> = made.chain(self.awaiting.iter().map(|(_, candidate)| candidate)).flatten().cloned().collect();
-        // Over link-local addresses a shared subnet is no gamble: whether they answer is known in a moment.
-        let may_be_made = |candidate: &Candidate| candidate.preference != Preference::SharedSubnet || self.probes.is_empty();
-        let new: Vec<Candidate> = wanted.into_iter().filter(|candidate| !has(&known, candidate) && may_be_made(candidate)).collect();
-        let free = self.free_paths();
-        if new.is_empty() || free == 0 {
-            return Ok(());
+        let ids: Vec<CandidateId> = plans.iter().filter_map(|(_, candidate)| Some(candidate.as_ref()?.id())).collect();
+        let added = self.add(plans).await;
+        if added.is_err() {
+            ids.into_iter().for_each(|id| self.planner.forget(id));
         }
-        let facts = self.facts();
-        let mut plans: Vec<(PathPlan, Option<Candidate>)> = new
-            .into_iter()
-            .flat_map(|candidate| {
-                let plan = facts.plan_of(&candidate, false);
-                let streams = usize::from(self.streams_of(&plan));
-                std::iter::repeat_n((plan, Some(candidate)), streams)
-            })
-            .collect();
-        if plans.len() > free {
-            plans.truncate(free);
-            tracing::warn!("this session can have no more than these links: it has had {} connections", LAST_PATH.0 + 1);
-        }
-        self.add(plans).await
-    }
-
-    /// Path numbers that are left. A number is used once: what is on its way of the path that had it must not be taken for the new one's.
-    fn free_paths(&self) -> usize {
-        usize::from((LAST_PATH.0 + 1).saturating_sub(self.next)).saturating_sub(self.awaiting.len())
+        added
     }
 
     /// Returns what ends the session: the peer was met over an interface that is left out, and all else was tried in vain.
     fn given_up(&self) -> Option<Error> {
         let contact = self.paths.get(&FIRST_PATH).filter(|contact| contact.plan.no_data)?;
-        let is_trying = self.again.is_some() || !self.probes.is_empty() || !self.awaiting.is_empty();
-        if !self.config.automatic || self.has_worked || is_trying || !self.pairing.plan(&self.taken()).is_empty() {
+        let is_trying = self.planner.poll_timeout().is_some() || !self.probes.is_empty() || !self.awaiting.is_empty();
+        if !self.config.automatic || self.has_worked || is_trying || !self.planner.pairing().plan(&self.taken()).is_empty() {
             return None;
         }
         let why = "it is left out as asked, and no other link reaches the peer".into();
         Some(Error::Link { link: contact.plan.interface.clone(), why })
-    }
-
-    /// Whether a path that is not planned any more uses an interface of one that is, and does not work or is not needed for it to.
-    fn loses(&self, linked: &Linked, wanted: &[Candidate]) -> bool {
-        let Some(own) = linked.candidate.as_ref().filter(|own| !has(wanted, own)) else { return false };
-        let is_up = |linked: &Linked| matches!(linked.state, LinkState::Up | LinkState::Suspect);
-        let works = |candidate: &Candidate| self.streams_over(candidate.id()).any(is_up);
-        let shares = |other: &&Candidate| other.local.interface == own.local.interface || other.remote.interface == own.remote.interface;
-        wanted.iter().filter(shares).any(|other| !is_up(linked) || works(other))
     }
 
     /// Ends the path that only served to meet the peer when another is up. That is for the linker to do, which alone knows whether it keeps
@@ -443,15 +395,22 @@ impl Linker {
     /// The peer has let in what was announced, or does not answer.
     async fn connect_awaiting(&mut self) {
         self.answer_by = None;
-        let plans = std::mem::take(&mut self.awaiting);
+        let taken = self.taken();
+        // What was announced for a plan that is no more is not made.
+        let is_planned = |candidate: &Candidate| self.planner.is_planned(candidate.id(), &taken);
+        let (plans, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.awaiting).into_iter().partition(|(_, candidate)| candidate.as_ref().is_none_or(is_planned));
+        others.into_iter().filter_map(|(_, candidate)| candidate).for_each(|candidate| self.planner.forget(candidate.id()));
         self.connect(plans).await;
     }
 
     async fn connect(&mut self, plans: Vec<(PathPlan, Option<Candidate>)>) {
         let mut numbered = Vec::new();
         for (plan, candidate) in plans {
-            let path = PathId(self.next);
-            self.next += 1;
+            let Some(path) = self.numbers.take(&plan) else {
+                tracing::warn!(interface = %plan.interface, "no further link: the session has had {} connections", LAST_PATH.0 + 1);
+                continue;
+            };
             let linked =
                 Linked { plan: plan.clone(), candidate, state: LinkState::Connecting, opened: false, verified: None, path_mtu: None };
             self.paths.insert(path, linked);
@@ -465,14 +424,9 @@ impl Linker {
     /// What the peer has to know of a connection before it is made: its kernel would drop the packets, or take them by another interface, and
     /// has to be told to let them in.
     fn expected(&self, (plan, candidate): &(PathPlan, Option<Candidate>)) -> Option<Expected> {
-        let candidate = candidate.as_ref().filter(|candidate| candidate.preference == Preference::SharedSubnet)?;
         // Who may install no routes here, or shall not, asks for none there.
-        if !self.config.announces {
-            return None;
-        }
-        let is_strict = |interface: &PeerInterface| interface.settings.is_some_and(|settings| settings.rp_filter == 1);
-        let strict = self.local.iter().chain(&self.remote).any(is_strict);
-        strict.then_some(Expected { from: plan.local?, interface: candidate.remote.index })
+        let candidate = candidate.as_ref().filter(|candidate| self.config.announces && self.planner.pairing().is_filtered(candidate))?;
+        Some(Expected { from: plan.local?, interface: candidate.remote.index })
     }
 
     async fn restore_routes(&self, interface: u32) {
@@ -483,9 +437,25 @@ impl Linker {
     }
 
     async fn retire(&mut self, path: PathId) {
-        if self.paths.remove(&path).is_some() {
+        if self.remove(path).is_some() {
             self.session.command(Command::Retire(path)).await;
         }
+    }
+
+    /// Ends the paths that were made from a candidate, and makes none that waits for an answer.
+    async fn retire_all(&mut self, id: CandidateId) {
+        let is_of_it = |candidate: &Option<Candidate>| candidate.as_ref().is_some_and(|candidate| candidate.id() == id);
+        self.awaiting.retain(|(_, candidate)| !is_of_it(candidate));
+        let paths: Vec<PathId> = self.paths.iter().filter(|(_, linked)| is_of_it(&linked.candidate)).map(|(path, _)| *path).collect();
+        for path in paths {
+            self.retire(path).await;
+        }
+    }
+
+    fn remove(&mut self, path: PathId) -> Option<Linked> {
+        let linked = self.paths.remove(&path)?;
+        self.numbers.give_back(path, &linked.plan);
+        Some(linked)
     }
 
     /// Connections for a link: as many as the user said, else as many as the bonds at its ends need.
@@ -507,7 +477,7 @@ impl Linker {
             here: &self.here,
             local: &self.local,
             remote: &self.remote,
-            pairing: &self.pairing,
+            pairing: self.planner.pairing(),
             taken: &self.taken(),
             paths: &self.paths,
             config: &self.config,
@@ -518,11 +488,6 @@ impl Linker {
 
 fn is_plan_of(candidate: &Candidate, plan: &PathPlan) -> bool {
     candidate.local.interface == plan.interface && candidate.remote.address == plan.remote.ip()
-}
-
-/// Whether a candidate is in a list. What it would carry and how good it is may have changed: it is the same way all the same.
-fn has(list: &[Candidate], candidate: &Candidate) -> bool {
-    list.iter().any(|other| other.id() == candidate.id())
 }
 
 fn open_changes() -> Option<Changes> {
@@ -556,15 +521,8 @@ pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Least time between two plans for what the peer tells.
 const TOLD_PAUSE: Duration = Duration::from_millis(100);
 
-/// Pause until addresses are asked at which had to wait.
-const BUSY_PAUSE: Duration = Duration::from_secs(1);
-
 /// How long the peer may take to let in what was announced; it changes a route or two.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Pauses after which those that did not answer are asked again: duplicate address detection takes the kernel 1 to 2 s.
-const PROBE_PAUSES: [Duration; 4] =
-    [Duration::from_millis(700), Duration::from_millis(700), Duration::from_millis(1500), Duration::from_secs(5)];
 
 #[cfg(test)]
 mod tests;

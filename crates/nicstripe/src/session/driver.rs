@@ -115,7 +115,6 @@ pub(crate) struct Driver {
     breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
-    started: Instant,
     bench: Bench,
     asks: Asks,
     trunk: Option<TrunkEnds>,
@@ -146,7 +145,6 @@ impl Driver {
             is_taking_leave: false,
             closing: None,
             next_generation: 0,
-            started: now,
             bench: Bench::default(),
             asks: Asks::default(),
             trunk: None,
@@ -223,7 +221,7 @@ impl Driver {
                 for (path, plan) in paths {
                     self.session.add_path(path, now);
                     self.session.limit_path(path, plan.cap, now);
-                    self.slots.insert(path, Slot::new(plan));
+                    self.add_slot(path, plan);
                     self.connect(path);
                 }
             }
@@ -235,9 +233,14 @@ impl Driver {
             Command::Close(code) => self.closing = Some(code),
             Command::GiveUp(error) => self.give_up(*error),
             Command::Retire(path) => {
-                let contact_only = self.slots.get(&path).is_some_and(|slot| slot.plan.contact_only);
+                let slot = self.slots.get(&path);
+                let contact_only = slot.is_some_and(|slot| slot.plan.contact_only);
+                let is_down = slot.is_some_and(|slot| matches!(slot.state, LinkState::Down(_)));
                 let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };
-                self.tell_link(path, LinkState::LeftOut(why.into()));
+                // Why a link was lost says more.
+                if !is_down {
+                    self.tell_link(path, LinkState::LeftOut(why.into()));
+                }
                 self.retire(path, PathLoss::Reset, now);
             }
             Command::Gone(path) => {

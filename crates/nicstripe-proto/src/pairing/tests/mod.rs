@@ -2,6 +2,7 @@
 
 mod candidates;
 mod explanations;
+mod losses;
 mod plans;
 mod verdicts;
 

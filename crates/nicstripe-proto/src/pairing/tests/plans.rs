@@ -204,7 +204,7 @@ fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
     let cap = if candidate.local.interface == "a0" { pairing.caps.get("a0").copied() } else { None };
     let rate = candidate.rate_bps.unwrap_or(GIGABIT).min(cap.unwrap_or(u64::MAX));
     let mut score = [rate as i64, 0, 0, 0, 0, 0, 0, 0];
-    score[1] = i64::from(*pairing.state(candidate.id()) == State::Verified);
+    score[1] = i64::from(pairing.is_in_use(candidate.id()));
     let place = match candidate.preference {
         Preference::OwnSubnet => 2,
         Preference::LinkLocal => 3,
@@ -212,7 +212,7 @@ fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
         Preference::SharedSubnet => 5,
     };
     score[place] = 1;
-    score[6] = i64::from(*pairing.state(candidate.id()) == State::Reached);
+    score[6] = i64::from(matches!(pairing.state(candidate.id()), State::Reached | State::Verified));
     let (ours, theirs): (BTreeSet<u32>, BTreeSet<u32>) =
         pairing.candidates().map(|candidate| (candidate.local.index, candidate.remote.index)).unzip();
     let before = |indices: &BTreeSet<u32>, index| indices.range(..index).count() as i64;
@@ -228,7 +228,7 @@ fn sum(scores: &[Score]) -> Score {
 fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
     match pairing.state(candidate.id()) {
         State::Failed(_) => false,
-        State::Untried => candidate.preference != Preference::LinkLocal,
+        State::Untried => candidate.preference != Preference::LinkLocal && !pairing.uses_an_end(candidate),
         State::Reached | State::Verified => true,
     }
 }

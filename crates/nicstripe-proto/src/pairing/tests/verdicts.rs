@@ -74,12 +74,12 @@ fn where_arp_answers_on_the_wrong_interface_link_local_takes_over() {
         _ => Err(wrong("b1")),
     };
     let links = settle(&mut pairing, works);
-    assert_eq!(ends(&links), [("a0", "b1")]);
+    assert_eq!(ends(&links), [("a1", "b1")]);
     for candidate in pairing.to_probe(&[]) {
         pairing.reached(candidate.id());
     }
     let links = settle(&mut pairing, works);
-    assert_eq!(ends(&links), [("a1", "b0"), ("a0", "b1")]);
+    assert_eq!(ends(&links), [("a0", "b0"), ("a1", "b1")]);
     assert_eq!(links.iter().map(|link| link.preference).collect::<Vec<_>>(), [Preference::LinkLocal, Preference::SharedSubnet]);
 }
 
@@ -122,22 +122,26 @@ fn a_link_that_works_gives_way_to_a_greater_total_and_returns_if_that_fails() {
     pairing.verified(working);
     remote.push(rated("b1", 10 * GIGABIT, &["10.9.0.4/24"]));
     pairing.update(local, remote);
+    assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0"), ("a1", "b1")], "what has not answered takes no place");
+    let [faster, slower] = [("a0", "b1"), ("a1", "b0")].map(|(ours, theirs)| between(&pairing, ours, theirs, Preference::SharedSubnet));
+    pairing.reached(faster);
+    pairing.reached(slower);
     assert_eq!(ends(&pairing.plan(&[])), [("a0", "b1"), ("a1", "b0")]);
-    let faster = between(&pairing, "a0", "b1", Preference::SharedSubnet);
     pairing.failed(faster, wrong("b0"));
     assert_eq!(ends(&pairing.plan(&[])), [("a0", "b0"), ("a1", "b1")]);
+    assert!(pairing.is_in_use(working));
 }
 
 #[test]
-fn of_two_links_that_were_verified_the_newer_is_kept() {
+fn of_two_equal_links_that_were_verified_the_older_is_kept() {
     let (local, remote) = one_subnet();
     for (first, second) in [("a0", "a1"), ("a1", "a0")] {
         let mut pairing = Pairing::new(local.clone(), remote[..1].to_vec());
         let [older, newer] = [first, second].map(|ours| between(&pairing, ours, "b0", Preference::SharedSubnet));
         pairing.verified(older);
         pairing.verified(newer);
-        assert_eq!(ends(&pairing.plan(&[])), [(second, "b0")]);
-        assert_eq!(*pairing.state(older), State::Reached);
+        assert_eq!(ends(&pairing.plan(&[])), [(first, "b0")]);
+        assert!(pairing.is_in_use(older) && !pairing.is_in_use(newer));
     }
 }
 

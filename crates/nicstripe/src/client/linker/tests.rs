@@ -22,7 +22,7 @@ impl Bench {
         let config =
             LinkerConfig { port: 7747, family: None, excluded: Vec::new(), streams, automatic: true, announces: true, routes: None };
         let mut linker = Linker::new(config, session, Vec::new(), remote.clone());
-        linker.pairing = Pairing::new(local.clone(), remote);
+        linker.planner = Planner::new(Pairing::new(local.clone(), remote));
         linker.local = local;
         Self { linker, inputs }
     }
@@ -136,8 +136,23 @@ async fn a_link_whose_arrival_nobody_told_is_waited_for_like_any_other() {
     bench.opened(made[0], None);
     bench.lost(made[0]);
     bench.lost(made[0]);
-    let failed = bench.linker.pairing.candidates().filter(|candidate| bench.linker.pairing.state(candidate.id()).failure().is_some());
-    assert_eq!(failed.count(), 0);
+    bench.linker.replan().await.unwrap();
+    assert!(bench.commands().is_empty());
+}
+
+#[tokio::test]
+async fn a_link_that_is_made_again_and_again_takes_no_further_numbers() {
+    let (local, mut remote) = cable();
+    remote.push(interface("enp2", 2, &["10.0.1.3/24"]));
+    let mut bench = Bench::new(local, remote);
+    let mut made = bench.replan().await;
+    for _ in 0..200 {
+        bench.lost(made[0]);
+        bench.linker.retire(made[0]).await;
+        bench.linker.planner = Planner::new(Pairing::new(bench.linker.local.clone(), bench.linker.remote.clone()));
+        made = bench.replan().await;
+        assert_eq!(made, [PathId(1)]);
+    }
 }
 
 #[tokio::test]
@@ -174,7 +189,7 @@ async fn where_another_machine_answers_the_path_is_given_up_and_not_planned_agai
     let (local, remote) = cable();
     let mut bench = Bench::new(local, remote);
     let made = bench.replan().await;
-    bench.linker.on_astray(made[0], None, "another key");
+    bench.linker.on_astray(made[0], None, "another key").await;
     assert_eq!(bench.replan().await, []);
     assert!(bench.interfaces().is_empty());
 }
@@ -205,7 +220,8 @@ async fn all_pairs_of_many_bare_cables_are_asked_at_not_only_the_first_64() {
     while let Some((candidate, _)) = bench.linker.probes.next().await {
         bench.linker.on_probed(candidate, false);
     }
-    let states = bench.linker.pairing.candidates().map(|candidate| bench.linker.pairing.state(candidate.id()));
+    let pairing = bench.linker.planner.pairing();
+    let states = pairing.candidates().map(|candidate| pairing.state(candidate.id()));
     assert_eq!(states.filter(|state| state.failure().is_some()).count(), 81);
 }
 
@@ -228,11 +244,12 @@ async fn a_session_out_of_path_numbers_asks_nothing_of_its_peer() {
     let strict = nicstripe_proto::message::Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 1 };
     remote[0].settings = Some(strict);
     let mut bench = Bench::new(local, remote);
-    bench.linker.next = LAST_PATH.0 + 1;
-    bench.linker.replan().await.unwrap();
-    bench.linker.connect_awaiting().await;
-    bench.linker.replan().await.unwrap();
-    assert!(bench.commands().is_empty());
+    bench.linker.numbers.use_up();
+    for _ in 0..2 {
+        bench.linker.replan().await.unwrap();
+        bench.linker.connect_awaiting().await;
+    }
+    assert_eq!(bench.made(), []);
 }
 
 #[tokio::test]
@@ -297,14 +314,16 @@ async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
     let mut bench = Bench::new(local, remote);
     let first = PathPlan { contact_only: true, no_data: true, ..contact("wlan0", "198.51.100.7", None) };
     bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
-    // The cables were asked at often enough.
-    bench.linker.again = None;
     let made = bench.made();
     assert!(bench.linker.given_up().is_none(), "a path is being connected");
     bench.lost(made[0]);
-    assert!(matches!(bench.linker.given_up(), Some(Error::Link { link, .. }) if link == "wlan0"));
-    bench.linker.probe();
     assert!(bench.linker.given_up().is_none(), "cables are asked at again in a while");
+    while let Some(at) = bench.linker.planner.poll_timeout() {
+        bench.linker.planner.handle_timeout(&[], at);
+        bench.linker.planner.probe(&[], at, |_| true);
+        assert!(bench.linker.given_up().is_none() || bench.linker.planner.poll_timeout().is_none());
+    }
+    assert!(matches!(bench.linker.given_up(), Some(Error::Link { link, .. }) if link == "wlan0"));
 }
 
 #[tokio::test]
@@ -316,7 +335,7 @@ async fn a_session_that_has_had_a_link_waits_for_it() {
     let made = bench.made();
     bench.opened(made[0], Some(true));
     bench.linker.paths.remove(&made[0]);
-    bench.linker.pairing = Pairing::new(Vec::new(), Vec::new());
+    bench.linker.planner = Planner::new(Pairing::new(Vec::new(), Vec::new()));
     assert!(bench.linker.given_up().is_none());
 }
 

@@ -20,6 +20,21 @@ use crate::{
 };
 
 impl Driver {
+    /// A path is made; one that was retired has its number again, and keeps what it has carried.
+    pub(super) fn add_slot(&mut self, path: PathId, plan: PathPlan) {
+        let Some(slot) = self.slots.get_mut(&path).filter(|slot| slot.retired) else {
+            self.slots.insert(path, Slot::new(plan));
+            return;
+        };
+        // What the connection before still says is ignored.
+        self.next_generation += 1;
+        slot.generation = self.next_generation;
+        (slot.plan, slot.retired) = (plan, false);
+        if matches!(slot.state, LinkState::LeftOut(_)) {
+            slot.state = LinkState::Connecting;
+        }
+    }
+
     pub(super) fn connect(&mut self, path: PathId) {
         let (Some(connector), Some(slot)) = (&self.config.connector, self.slots.get_mut(&path)) else { return };
         if slot.retired || slot.is_open() || std::mem::replace(&mut slot.connecting, true) {
@@ -39,7 +54,10 @@ impl Driver {
 
     pub(super) fn on_connected(&mut self, path: PathId, plan: Option<PathPlan>, established: Established, now: Instant) {
         if let Some(plan) = plan {
-            self.slots.entry(path).or_insert_with(|| Slot::new(plan));
+            match self.slots.get_mut(&path) {
+                Some(slot) => slot.plan = plan,
+                None => _ = self.slots.insert(path, Slot::new(plan)),
+            }
         }
         let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
         slot.close();
@@ -82,7 +100,10 @@ impl Driver {
             self.give_up(Error::Ended { host, why: reason });
         } else {
             let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
-            self.tell_link(path, state);
+            // That nobody answers says nothing new of a link that was lost.
+            if first || !is_unanswered(&error) || !matches!(slot.state, LinkState::Down(_)) {
+                self.tell_link(path, state);
+            }
             self.session.handle_path_lost(path, loss, now);
             self.plan(LinkNews::Lost { path, why: reason });
         }
@@ -199,7 +220,11 @@ impl Driver {
             }
             _ => return,
         };
-        self.tell_link(path, state);
+        // That it cannot be reached again is not why it was lost.
+        let is_down = self.slots.get(&path).is_some_and(|slot| matches!(slot.state, LinkState::Down(_)));
+        if !(is_down && loss == Some(PathLoss::Unreachable)) {
+            self.tell_link(path, state);
+        }
     }
 
     pub(super) fn tell_link(&mut self, path: PathId, state: LinkState) {
@@ -260,6 +285,13 @@ fn log_link(peer: &str, slot: &Slot, state: &LinkState) {
     };
     let why = why.map(|why| display(logged(why).to_string()));
     tracing::info!(peer, %interface, %remote, state, why, "link");
+}
+
+/// Whether an attempt at a connection came to nothing without a word of the peer.
+fn is_unanswered(error: &Error) -> bool {
+    use std::io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    let kinds = [AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut];
+    matches!(error, Error::Connect { source, .. } if kinds.contains(&source.kind()))
 }
 
 fn loss_text(loss: PathLoss) -> &'static str {

@@ -322,8 +322,8 @@ impl Driver {
 
     pub(super) fn tell_progress(&mut self) {
         let now = Instant::now();
-        if !self.session.is_connected() && !self.waiters.is_empty() {
-            self.config.audience.tell(&Event::Waiting { since: now.duration_since(self.started) });
+        if let Some(since) = self.session.alone_since().filter(|_| !self.session.is_connected() && !self.waiters.is_empty()) {
+            self.config.audience.tell(&Event::Waiting { since: now.saturating_duration_since(since) });
         }
         self.waiters.tell_progress(now, &self.session, &self.slots);
     }

@@ -1,0 +1,217 @@
+//! The planner: which cables to probe, which connections to make and which to end, and when.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Pairing,
+    candidate::{Candidate, CandidateId, Preference},
+    state::{Failure, State},
+};
+use crate::message::PeerInterface;
+
+/// Follows the connections of a [`Pairing`], and pairs the interfaces anew when one is lost.
+///
+/// After each input call [`probe`](Self::probe), then [`poll_step`](Self::poll_step) until it returns `None`. At
+/// [`poll_timeout`](Self::poll_timeout) call [`handle_timeout`](Self::handle_timeout).
+///
+/// The caller tries a connection that was lost again until it is told to [retire](Step::Retire) it.
+#[derive(Debug, Clone)]
+pub struct Planner {
+    pairing: Pairing,
+    made: BTreeMap<CandidateId, Made>,
+    probing: BTreeSet<CandidateId>,
+    /// When candidates are probed again.
+    again: Option<Instant>,
+    /// Rounds of probes since the last change.
+    rounds: usize,
+}
+
+/// The connections of a candidate.
+#[derive(Debug, Clone)]
+struct Made {
+    candidate: Candidate,
+    is_up: bool,
+    was_up: bool,
+}
+
+/// An act of the caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Makes the connections of a link.
+    Connect(Candidate),
+    /// Ends the connections of a link, and does not try them again.
+    Retire(CandidateId),
+}
+
+impl Planner {
+    /// Returns the planner of a session without links.
+    pub fn new(pairing: Pairing) -> Self {
+        Self { pairing, made: BTreeMap::new(), probing: BTreeSet::new(), again: None, rounds: 0 }
+    }
+
+    /// Its view of the two machines.
+    pub fn pairing(&self) -> &Pairing {
+        &self.pairing
+    }
+
+    /// Takes the lists of interfaces as they are after a change on either side.
+    pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
+        self.pairing.update(local, remote);
+        // A candidate that was gone for a while is new to the pairing.
+        let up = self.made.iter().filter(|(_, made)| made.is_up).map(|(id, _)| *id);
+        up.for_each(|id| self.pairing.verified(id));
+        self.rounds = 0;
+    }
+
+    /// Takes in a connection that was not planned here.
+    pub fn adopt(&mut self, candidate: Candidate) {
+        let id = candidate.id();
+        self.made.insert(id, Made { candidate, is_up: false, was_up: false });
+        self.handle_opened(id);
+    }
+
+    /// A connection of a candidate was made and arrived where it was aimed at.
+    pub fn handle_opened(&mut self, id: CandidateId) {
+        if let Some(made) = self.made.get_mut(&id) {
+            (made.is_up, made.was_up) = (true, true);
+            self.pairing.verified(id);
+        }
+    }
+
+    /// A candidate has no connection any more, or an attempt at one has failed.
+    pub fn handle_lost(&mut self, id: CandidateId) {
+        let Some(made) = self.made.get_mut(&id) else { return };
+        let is_news = std::mem::take(&mut made.is_up);
+        if is_news {
+            self.rounds = 0;
+            self.pairing.lost(id);
+        } else {
+            self.pairing.failed(id, Failure::Unreachable);
+        }
+    }
+
+    /// A candidate does not lead where it should. Its connections are ended, and not tried again.
+    pub fn handle_astray(&mut self, id: CandidateId, why: Failure) {
+        self.made.remove(&id);
+        self.pairing.failed(id, why);
+    }
+
+    /// The connections of a candidate are ended, or could not be made.
+    pub fn forget(&mut self, id: CandidateId) {
+        self.made.remove(&id);
+    }
+
+    /// A probe was answered or has timed out.
+    pub fn handle_probed(&mut self, id: CandidateId, was_answered: bool) {
+        self.probing.remove(&id);
+        if was_answered {
+            self.pairing.reached(id);
+        } else if *self.pairing.state(id) != State::Verified {
+            self.pairing.failed(id, Failure::Unreachable);
+        }
+    }
+
+    /// Has probes made that are due: `start` says whether it could begin one, or that too many were made.
+    ///
+    /// Probes that had to wait are due with the next input, at the latest in a while.
+    pub fn probe(&mut self, taken: &[(String, String)], now: Instant, mut start: impl FnMut(&Candidate) -> bool) {
+        let wanted = self.pairing.to_probe(taken);
+        let mut all_begun = true;
+        for candidate in &wanted {
+            let id = candidate.id();
+            let is_begun = self.probing.contains(&id) || start(candidate);
+            if is_begun {
+                self.probing.insert(id);
+            }
+            all_begun &= is_begun;
+        }
+        let pause = if all_begun { self.pause() } else { Some(BUSY_PAUSE) };
+        self.again = self.again.into_iter().chain(pause.map(|pause| now + pause)).min();
+    }
+
+    /// Time from one round of probes to the next.
+    fn pause(&self) -> Option<Duration> {
+        match PAUSES.get(self.rounds) {
+            Some(pause) if self.has_links() || !self.pairing.misses_a_link() => Some(*pause),
+            Some(pause) => Some(PAUSE_WITHOUT_LINKS.min(*pause)),
+            None if !self.pairing.misses_a_link() => None,
+            None if self.has_links() => Some(PAUSES[PAUSES.len() - 1]),
+            None => Some(PAUSE_WITHOUT_LINKS),
+        }
+    }
+
+    fn has_links(&self) -> bool {
+        self.made.values().any(|made| made.is_up)
+    }
+
+    /// When candidates are probed again.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// The clock has reached [`poll_timeout`](Self::poll_timeout).
+    pub fn handle_timeout(&mut self, taken: &[(String, String)], now: Instant) {
+        if self.again.is_none_or(|at| now < at) {
+            return;
+        }
+        self.again = None;
+        // A round ends when all were probed: with many interfaces that takes more than one look.
+        if self.pairing.to_probe(taken).iter().all(|candidate| self.probing.contains(&candidate.id())) {
+            self.rounds += 1;
+            self.pairing.forgive();
+        }
+    }
+
+    /// Whether a probe is under way.
+    pub fn is_probing(&self) -> bool {
+        !self.probing.is_empty()
+    }
+
+    /// Whether a candidate is in the plan.
+    pub fn is_planned(&self, id: CandidateId, taken: &[(String, String)]) -> bool {
+        self.pairing.plan(taken).iter().any(|candidate| candidate.id() == id)
+    }
+
+    /// Returns what to do next.
+    pub fn poll_step(&mut self, taken: &[(String, String)]) -> Option<Step> {
+        let plan = self.pairing.plan(taken);
+        if let Some(id) = self.made.keys().copied().find(|id| self.loses(*id, &plan)) {
+            self.made.remove(&id);
+            return Some(Step::Retire(id));
+        }
+        let candidate = plan.into_iter().find(|candidate| !self.made.contains_key(&candidate.id()) && self.may_be_made(candidate))?;
+        self.made.insert(candidate.id(), Made { candidate: candidate.clone(), is_up: false, was_up: false });
+        Some(Step::Connect(candidate))
+    }
+
+    /// Over link-local addresses a shared subnet is no gamble: whether they answer is known in a moment.
+    fn may_be_made(&self, candidate: &Candidate) -> bool {
+        candidate.preference != Preference::SharedSubnet || *self.pairing.state(candidate.id()) != State::Untried || !self.is_probing()
+    }
+
+    /// Whether another link took the place of this one: another that works, or is planned if this one never worked.
+    fn loses(&self, id: CandidateId, plan: &[Candidate]) -> bool {
+        let is_planned = |id: CandidateId| plan.iter().any(|candidate| candidate.id() == id);
+        if is_planned(id) || self.pairing.is_in_use(id) {
+            return false;
+        }
+        let own = &self.made[&id];
+        let works = |other: CandidateId| self.made.get(&other).is_some_and(|made| made.is_up);
+        let wins = |other: &Candidate| other.shares_an_end(&own.candidate) && (!own.was_up || works(other.id()));
+        let in_use = self.made.values().map(|made| &made.candidate).filter(|candidate| self.pairing.is_in_use(candidate.id()));
+        plan.iter().chain(in_use).any(wins)
+    }
+}
+
+/// Pauses after which candidates that did not answer are probed again: duplicate address detection takes the kernel 1 to 2 s. The last one
+/// goes on while a link is missing.
+const PAUSES: [Duration; 4] = [Duration::from_millis(700), Duration::from_millis(700), Duration::from_millis(1500), Duration::from_secs(5)];
+
+/// Longest pause while every link is lost.
+const PAUSE_WITHOUT_LINKS: Duration = Duration::from_millis(1500);
+
+/// Pause until candidates are probed that had to wait.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);

@@ -1,0 +1,359 @@
+//! Every subset of ends that is lost, on every topology, in virtual time: data flow again if any pair of ends can carry them.
+
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    time::{Duration, Instant},
+};
+
+use super::*;
+use crate::path::{FAIL_AFTER, RETRY_LONGEST};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Time that a probe takes in vain, and an attempt at a connection.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
+
+/// Time that a connection takes: TCP, TLS and the greeting.
+const CONNECT_TIME: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Topology {
+    /// A cable and a subnet for each pair of interfaces.
+    OwnSubnets,
+    /// One switch and one IPv4 subnet.
+    OneSubnet,
+    /// One switch and no addresses but link-local ones.
+    LinkLocal,
+    /// The first pair has a cable and a subnet; the others are in one subnet on a switch. All have link-local addresses.
+    Mixed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Loss {
+    /// The machine sees that its interface lost the carrier.
+    Carrier,
+    /// Packets vanish.
+    Silent,
+}
+
+impl Topology {
+    fn side(self, letter: &str, host: u32, count: usize) -> Vec<PeerInterface> {
+        let addresses = |number: usize| match self {
+            Self::OwnSubnets => vec![format!("10.1.{number}.{host}/24")],
+            Self::OneSubnet => vec![format!("10.9.0.{host}{number}/24")],
+            Self::LinkLocal => vec![format!("fe80::{letter}:{number}/64")],
+            Self::Mixed if number == 0 => vec![format!("10.1.0.{host}/24"), format!("fe80::{letter}:{number}/64")],
+            Self::Mixed => vec![format!("10.9.0.{host}{number}/24"), format!("fe80::{letter}:{number}/64")],
+        };
+        let one = |number| interface(&format!("{letter}{number}"), &addresses(number).iter().map(String::as_str).collect::<Vec<_>>());
+        (0..count).map(one).collect()
+    }
+
+    fn joins(self, ours: usize, theirs: usize) -> bool {
+        match self {
+            Self::OwnSubnets => ours == theirs,
+            Self::OneSubnet | Self::LinkLocal => true,
+            Self::Mixed => (ours == 0) == (theirs == 0),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Probed(CandidateId, bool),
+    Connected(CandidateId),
+    Silent(CandidateId),
+    NotConnected(CandidateId),
+    Retry(CandidateId),
+    /// The peer's list of its interfaces has arrived.
+    Told,
+    Tick,
+}
+
+/// A client's planner, and the two machines around it.
+#[derive(Clone)]
+struct World {
+    topology: Topology,
+    local: Vec<PeerInterface>,
+    remote: Vec<PeerInterface>,
+    planner: Planner,
+    now: Instant,
+    events: BinaryHeap<Reverse<(Instant, u32, What)>>,
+    count: u32,
+    /// Paths that are made, and whether they have a connection.
+    paths: BTreeMap<CandidateId, bool>,
+    /// Ends that carry.
+    alive: [Vec<bool>; 2],
+    probes: usize,
+    /// Links that carried and were ended.
+    closed: usize,
+}
+
+impl World {
+    fn new(topology: Topology, counts: [usize; 2]) -> Self {
+        let (local, remote) = (topology.side("a", 1, counts[0]), topology.side("b", 2, counts[1]));
+        #[allow(clippy::disallowed_methods)]
+        let now = Instant::now();
+        Self {
+            topology,
+            planner: Planner::new(Pairing::new(local.clone(), remote.clone())),
+            local,
+            remote,
+            now,
+            events: BinaryHeap::new(),
+            count: 0,
+            paths: BTreeMap::new(),
+            alive: counts.map(|count| vec![true; count]),
+            probes: 0,
+            closed: 0,
+        }
+    }
+
+    fn after(&mut self, pause: Duration, what: What) {
+        self.count += 1;
+        self.events.push(Reverse((self.now + pause, self.count, what)));
+    }
+
+    fn carries(&self, id: CandidateId) -> bool {
+        let [ours, theirs] = id.indices().map(|index| index as usize);
+        self.topology.joins(ours, theirs) && self.alive[0][ours] && self.alive[1][theirs]
+    }
+
+    /// Does what the library does after each input.
+    fn follow(&mut self) {
+        let mut begun = Vec::new();
+        self.planner.probe(&[], self.now, |candidate| {
+            begun.push(candidate.id());
+            true
+        });
+        self.probes += begun.len();
+        for id in begun {
+            let answered = self.carries(id);
+            self.after(if answered { MS } else { PROBE_TIMEOUT }, What::Probed(id, answered));
+        }
+        while let Some(step) = self.planner.poll_step(&[]) {
+            match step {
+                Step::Connect(candidate) => {
+                    self.paths.insert(candidate.id(), false);
+                    self.connect(candidate.id());
+                }
+                Step::Retire(id) => {
+                    let was_up = self.paths.remove(&id);
+                    self.closed += usize::from(was_up == Some(true) && self.carries(id));
+                }
+            }
+        }
+        if let Some(at) = self.planner.poll_timeout() {
+            self.after(at.saturating_duration_since(self.now), What::Tick);
+        }
+    }
+
+    fn connect(&mut self, id: CandidateId) {
+        let (pause, what) = if self.carries(id) { (CONNECT_TIME, What::Connected(id)) } else { (CONNECT_TIMEOUT, What::NotConnected(id)) };
+        self.after(pause, what);
+    }
+
+    fn apply(&mut self, what: What) {
+        match what {
+            What::Probed(id, answered) => self.planner.handle_probed(id, answered),
+            What::Connected(id) if self.paths.contains_key(&id) && self.carries(id) => {
+                self.paths.insert(id, true);
+                self.planner.handle_opened(id);
+            }
+            What::Connected(id) => return self.apply(What::NotConnected(id)),
+            What::Silent(id) if self.paths.get(&id) == Some(&true) && !self.carries(id) => {
+                self.paths.insert(id, false);
+                self.planner.handle_lost(id);
+                self.after(RETRY_LONGEST, What::Retry(id));
+            }
+            What::NotConnected(id) if self.paths.get(&id) == Some(&false) => {
+                self.planner.handle_lost(id);
+                self.after(RETRY_LONGEST - CONNECT_TIMEOUT, What::Retry(id));
+            }
+            What::Retry(id) if self.paths.get(&id) == Some(&false) => self.connect(id),
+            What::Silent(_) | What::NotConnected(_) | What::Retry(_) => {}
+            What::Told => {
+                let local = self.planner.pairing().local.clone();
+                self.planner.update(local, self.remote.clone());
+            }
+            What::Tick => self.planner.handle_timeout(&[], self.now),
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        self.run_until(time, |_| false);
+    }
+
+    /// Runs for so long or until something is so, and returns the time that it took.
+    fn run_until(&mut self, time: Duration, is_so: impl Fn(&Self) -> bool) -> Option<Duration> {
+        let start = self.now;
+        self.follow();
+        while !is_so(self) {
+            let next = self.events.peek().map(|Reverse((at, ..))| *at).filter(|at| *at <= start + time);
+            let Some(next) = next else {
+                self.now = start + time;
+                return None;
+            };
+            self.now = self.now.max(next);
+            while let Some(Reverse((at, _, what))) = self.events.peek().copied() {
+                if at > self.now {
+                    break;
+                }
+                self.events.pop();
+                self.apply(what);
+            }
+            self.events.retain(|Reverse((_, _, what))| *what != What::Tick);
+            self.follow();
+        }
+        Some(self.now - start)
+    }
+
+    /// Takes the ends whose bits are set away.
+    fn lose(&mut self, ends: u32, loss: Loss) {
+        let [locals, _] = [0, 1].map(|side: usize| self.alive[side].len());
+        for side in [0, 1] {
+            for number in 0..self.alive[side].len() {
+                if ends >> (side * locals + number) & 1 == 1 {
+                    self.alive[side][number] = false;
+                    let list = if side == 0 { &mut self.local } else { &mut self.remote };
+                    list[number].candidate = loss == Loss::Silent;
+                }
+            }
+        }
+        let dead: Vec<CandidateId> = self.paths.iter().filter(|(id, up)| **up && !self.carries(**id)).map(|(id, _)| *id).collect();
+        for id in dead {
+            let ours = id.indices()[0] as usize;
+            let is_seen = !self.local[ours].candidate;
+            self.after(if is_seen { Duration::ZERO } else { FAIL_AFTER }, What::Silent(id));
+        }
+        if loss == Loss::Carrier {
+            self.planner.update(self.local.clone(), self.planner.pairing().remote.clone());
+            self.tell();
+        }
+    }
+
+    /// The peer tells its interfaces, if a link carries it.
+    fn tell(&mut self) {
+        if self.links() > 0 {
+            self.after(MS, What::Told);
+        }
+    }
+
+    fn heal(&mut self) {
+        self.alive.iter_mut().flatten().for_each(|alive| *alive = true);
+        self.local.iter_mut().chain(&mut self.remote).for_each(|interface| interface.candidate = true);
+        self.planner.update(self.local.clone(), self.planner.pairing().remote.clone());
+    }
+
+    /// Links that carry data.
+    fn links(&self) -> usize {
+        self.paths.iter().filter(|(id, up)| **up && self.carries(**id)).count()
+    }
+
+    /// The most links that the ends that are alive can have.
+    fn most_links(&self) -> usize {
+        let alive =
+            |side: usize, among: fn(usize) -> bool| (0..self.alive[side].len()).filter(|n| among(*n) && self.alive[side][*n]).count();
+        let either = |among| alive(0, among).min(alive(1, among));
+        match self.topology {
+            Topology::OwnSubnets => (0..4).filter(|n| [0, 1].iter().all(|side| self.alive[*side].get(*n) == Some(&true))).count(),
+            Topology::OneSubnet | Topology::LinkLocal => either(|_| true),
+            Topology::Mixed => either(|n| n == 0) + either(|n| n != 0),
+        }
+    }
+}
+
+/// Joins the interfaces in this order, as if the others had been plugged in later.
+fn joined(topology: Topology, counts: [usize; 2], crossing: usize) -> World {
+    let mut world = World::new(topology, counts);
+    let ways: Vec<Candidate> = world.planner.pairing().candidates().cloned().collect();
+    let is_wanted = |candidate: &&Candidate| {
+        let [ours, theirs] = candidate.id().indices().map(|index| index as usize);
+        let shifted = match topology {
+            Topology::Mixed if ours > 0 && counts[1] > 1 => 1 + (ours - 1 + crossing) % (counts[1] - 1),
+            Topology::OneSubnet | Topology::LinkLocal => (ours + crossing) % counts[1],
+            _ => ours,
+        };
+        theirs == shifted && topology.joins(ours, theirs)
+    };
+    let mut used: [BTreeSet<u32>; 2] = Default::default();
+    for way in ways.iter().filter(is_wanted) {
+        let [ours, theirs] = way.id().indices();
+        if !used[0].contains(&ours) && !used[1].contains(&theirs) {
+            used[0].insert(ours);
+            used[1].insert(theirs);
+            world.paths.insert(way.id(), true);
+            world.planner.adopt(way.clone());
+        }
+    }
+    world.run_for(Duration::from_secs(5));
+    world
+}
+
+#[test]
+fn whatever_ends_are_lost_data_flow_again_if_any_pair_can_carry_them() {
+    let topologies = [Topology::OwnSubnets, Topology::OneSubnet, Topology::LinkLocal, Topology::Mixed];
+    let all =
+        std::thread::scope(|scope| topologies.map(|topology| scope.spawn(move || all_subsets(topology))).map(|one| one.join().unwrap()));
+    let Tried { subsets, longest, probes } = all.into_iter().fold(Tried::default(), Tried::and);
+    println!("{subsets} subsets; data again after {longest:?} (carrier, silence) at most; {probes} probes at most");
+}
+
+/// What came of subsets.
+#[derive(Debug, Default)]
+struct Tried {
+    subsets: usize,
+    /// Longest time until data flowed again, after carriers were lost and after silence.
+    longest: [Duration; 2],
+    /// Most probes in a case.
+    probes: usize,
+}
+
+impl Tried {
+    fn and(self, other: Self) -> Self {
+        let longest = [0, 1].map(|loss: usize| self.longest[loss].max(other.longest[loss]));
+        Self { subsets: self.subsets + other.subsets, longest, probes: self.probes.max(other.probes) }
+    }
+}
+
+fn all_subsets(topology: Topology) -> Tried {
+    let mut tried = Tried::default();
+    for (ours, theirs) in (1..=4).flat_map(|ours| (1..=4).map(move |theirs| (ours, theirs))) {
+        for crossing in 0..if topology == Topology::OwnSubnets { 1 } else { theirs } {
+            let whole = joined(topology, [ours, theirs], crossing);
+            assert_eq!(whole.links(), whole.most_links(), "{topology:?} {ours}×{theirs}, crossed by {crossing}");
+            for (ends, loss) in (0..1 << (ours + theirs)).flat_map(|ends| [(ends, Loss::Carrier), (ends, Loss::Silent)]) {
+                let case = format!("{topology:?} {ours}×{theirs}, crossed by {crossing}, {loss:?} of {ends:08b}");
+                let mut world = whole.clone();
+                let mut longest = [Duration::ZERO; 2];
+                longest[usize::from(loss == Loss::Silent)] = lose_and_heal(&mut world, ends, loss, &case);
+                tried = tried.and(Tried { subsets: 1, longest, probes: world.probes - whole.probes });
+            }
+        }
+    }
+    tried
+}
+
+/// Returns how long it took until data flowed again.
+fn lose_and_heal(world: &mut World, ends: u32, loss: Loss, case: &str) -> Duration {
+    world.closed = 0;
+    world.lose(ends, loss);
+    let most = world.most_links();
+    let mut taken = Duration::ZERO;
+    if most > 0 {
+        let bound = Duration::from_secs(if loss == Loss::Carrier { 2 } else { 3 });
+        taken = world.run_until(bound, |world| world.links() > 0).unwrap_or_else(|| panic!("{case}: nothing after {bound:?}"));
+    }
+    world.tell();
+    world.run_for(Duration::from_secs(5));
+    assert_eq!((world.links(), world.closed), (most, 0), "{case}: links, and links closed though they carried");
+    world.heal();
+    // The peer tells of its interfaces once there is a link.
+    world.run_until(Duration::from_secs(2), |world| world.links() > 0).unwrap_or_else(|| panic!("{case}: not healed"));
+    world.tell();
+    world.run_for(Duration::from_secs(5));
+    assert_eq!((world.links(), world.closed), (world.most_links(), 0), "{case}: healed");
+    taken
+}

@@ -1,0 +1,163 @@
+//! Ends of links that are lost on one switch, until no link is left although one end of each is up: the ends that are left are paired anew.
+
+use std::time::{Duration, Instant};
+
+use nicstripe_lab::{Direction, Host, Lab, LinkSpec};
+
+use crate::{
+    harness::{Process, content, link, number, text},
+    hosts::{Hosts, MIB, Rights},
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    crossed_links_whose_first_cables_are_pulled_go_on_over_the_second,
+    crossed_links_whose_second_cables_are_pulled_go_on_over_the_first,
+    straight_links_that_lose_opposite_ends_go_on_over_the_other_two,
+    straight_links_that_lose_the_other_opposite_ends_go_on,
+    ends_that_fall_silent_are_paired_anew,
+    a_blocked_port_closes_no_link_that_works,
+    a_loss_is_told_with_its_reason_and_its_time,
+];
+
+const RATE: u64 = 100;
+
+/// Two interfaces of each host at one switch, in one subnet.
+fn switch() -> Lab {
+    Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet().build().unwrap()
+}
+
+/// Which of the peer's interfaces our two are paired with.
+#[derive(Clone, Copy, Debug)]
+enum Pairs {
+    Straight,
+    Crossed,
+}
+
+/// A copy of which each of two links has carried something, and the hosts.
+fn copying(pairs: Pairs) -> (Hosts, Process) {
+    let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
+    // The first link is between the only interfaces that are plugged in.
+    let first = match pairs {
+        Pairs::Straight => 0,
+        Pairs::Crossed => 1,
+    };
+    let late = [(Host::A, 1), (Host::B, 1 - first)];
+    for (host, link) in late {
+        hosts.lab.set_plugged_at(host, link, false).unwrap();
+    }
+    hosts.client.write("source", &content(96 * MIB));
+    let address = hosts.lab.address(Host::B, first);
+    let cp = hosts.start_cp(&["--json-stream", "source", &format!("{address}:target")]);
+    cp.await_event("progress", |event| carried(event, &["eth1"]));
+    for (host, link) in late {
+        hosts.lab.set_plugged_at(host, link, true).unwrap();
+    }
+    cp.await_event("progress", |event| carried(event, &["eth1", "eth2"]));
+    (hosts, cp)
+}
+
+/// Whether each of our interfaces has carried a chunk or more.
+fn carried(progress: &serde_json::Value, interfaces: &[&str]) -> bool {
+    let has_carried = |name: &&str| {
+        let links = progress["links"].as_array().unwrap();
+        links.iter().any(|link| link["interface"] == **name && link["bytes"].as_u64().unwrap() >= MIB as u64)
+    };
+    interfaces.iter().all(has_carried)
+}
+
+/// Loses ends of both links, and panics unless data flow again within `bound` and the copy ends right.
+fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
+    for _ in 0..runs() {
+        let (hosts, cp) = copying(pairs);
+        lose(&hosts.lab);
+        let lost = Instant::now();
+        let before = received(&hosts.lab);
+        while received(&hosts.lab) < before + MIB as u64 {
+            assert!(lost.elapsed() < Duration::from_secs(20), "{pairs:?}: no data for 20 s");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let taken = lost.elapsed();
+        println!("{pairs:?}: data again after {taken:.2?}");
+        // A MiB takes 0.1 s; the rest is for a busy machine.
+        assert!(taken < bound + Duration::from_secs(1), "{pairs:?}: {taken:?}");
+        let report = cp.finish().expect(0).document();
+        hosts.server.check("target", &content(96 * MIB), &report);
+    }
+}
+
+/// How often each case is tried; `NICSTRIPE_LOSSES` says otherwise.
+fn runs() -> u32 {
+    std::env::var("NICSTRIPE_LOSSES").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2)
+}
+
+/// Bytes that have arrived at B.
+fn received(lab: &Lab) -> u64 {
+    lab.counters().unwrap().iter().map(|link| link.at(Host::B).received_bytes).sum()
+}
+
+fn cut(ends: [(Host, usize); 2]) -> impl Fn(&Lab) {
+    move |lab| ends.iter().for_each(|&(host, link)| lab.set_plugged_at(host, link, false).unwrap())
+}
+
+fn crossed_links_whose_first_cables_are_pulled_go_on_over_the_second() {
+    loses(Pairs::Crossed, cut([(Host::A, 0), (Host::B, 0)]), Duration::from_secs(2));
+}
+
+fn crossed_links_whose_second_cables_are_pulled_go_on_over_the_first() {
+    loses(Pairs::Crossed, cut([(Host::A, 1), (Host::B, 1)]), Duration::from_secs(2));
+}
+
+fn straight_links_that_lose_opposite_ends_go_on_over_the_other_two() {
+    loses(Pairs::Straight, cut([(Host::A, 0), (Host::B, 1)]), Duration::from_secs(2));
+}
+
+fn straight_links_that_lose_the_other_opposite_ends_go_on() {
+    loses(Pairs::Straight, cut([(Host::A, 1), (Host::B, 0)]), Duration::from_secs(2));
+}
+
+fn ends_that_fall_silent_are_paired_anew() {
+    let silent = |lab: &Lab| {
+        lab.drop_silently(0, Direction::BToA).unwrap();
+        lab.drop_silently(1, Direction::AToB).unwrap();
+    };
+    loses(Pairs::Straight, silent, Duration::from_secs(3));
+}
+
+fn a_blocked_port_closes_no_link_that_works() {
+    for _ in 0..3 * runs() {
+        let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
+        // As a firewall that drops what comes to one port.
+        hosts.lab.drop_silently(1, Direction::AToB).unwrap();
+        hosts.client.write("source", &content(48 * MIB));
+        let outcome = hosts.cp(&["--json", "source", "10.9.0.21:target"]).expect(0);
+        let report = outcome.document();
+        let links = report["links"].as_array().unwrap();
+        let carrying: Vec<_> = links.iter().filter(|link| number(link, "bytes") > 0).collect();
+        // The first contact over IPv4 may have carried what fits into a few milliseconds.
+        let used = carrying.iter().filter(|link| number(link, "bytes") > 4 * MIB as u64).count();
+        assert_eq!((used, number(&report, "failovers")), (1, 0), "{report:#}");
+    }
+}
+
+fn a_loss_is_told_with_its_reason_and_its_time() {
+    let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE); 2]);
+    hosts.client.write("source", &content(64 * MIB));
+    let begun = Instant::now();
+    let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
+    cp.await_event("progress", |event| carried(event, &["eth1", "eth2"]));
+    std::thread::sleep(Duration::from_secs(2));
+    (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
+    let lost = Instant::now();
+    let before = begun.elapsed();
+    cp.await_event("waiting", |event| event["waited_s"].as_f64().unwrap() >= 3.0);
+    let waited = lost.elapsed();
+    assert!(waited >= Duration::from_secs(3) - before.min(Duration::from_secs(1)), "counted from the start: {waited:?}");
+    (0..2).for_each(|link| hosts.lab.heal(link).unwrap());
+    let outcome = cp.finish().expect(0);
+    let told: Vec<_> = outcome.events().into_iter().filter(|event| event["event"] == "link" && event["state"] == "down").collect();
+    assert!(told.len() >= 2 && told.iter().all(|event| text(event, "reason").starts_with("no carrier")), "{told:#?}");
+    let report = outcome.document();
+    for name in ["eth1", "eth2"] {
+        assert_eq!(text(link(&report, name), "peer_interface"), name, "{report:#}");
+    }
+}
