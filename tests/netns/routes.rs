@@ -7,13 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_lab::{Host, LinkSpec};
+use nicstripe_lab::{Host, Lab, LinkSpec};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::{
     harness::{Process, content, link, number},
-    hosts::{Hosts, MIB, Way},
-    kernel_routes::{self, KernelRoute},
+    hosts::{Hosts, MIB, Rights, Way},
+    kernel_routes::{self, KernelRoute, Watch},
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![
@@ -30,6 +31,8 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_route_that_is_not_ours_is_not_replaced,
     without_the_right_to_it_always_is_an_error,
     without_being_asked_no_route_is_installed,
+    no_route_takes_an_address_from_where_it_is_reached,
+    a_route_is_installed_to_an_address_that_is_the_peers_already,
 ];
 
 /// The number that marks routes of nicstripe.
@@ -269,5 +272,40 @@ fn without_being_asked_no_route_is_installed() {
         assert_eq!(present(&hosts), [decoy(&hosts)], "{policy}");
         let report = cp.finish().expect(0).document();
         assert_eq!(number(&report, "routes_installed"), 0, "{policy}");
+    }
+}
+
+/// What `holder` sends to 10.9.0.99 goes out by eth1; the other machine says that it has this address at eth2. Whether what arrives there by
+/// eth1 reaches it is for `is_its_own` to say: otherwise the address is a third party's, as far as anybody can tell.
+fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
+    let lab = Lab::builder().links([LinkSpec::mbit(200).bare(); 2]).without_ipv6();
+    let lab = lab.sysctl(holder, "net/ipv4/conf/all/rp_filter", "1");
+    let claimant = holder.peer();
+    let lab = if is_its_own { lab } else { lab.sysctl(claimant, "net/ipv4/conf/all/arp_ignore", "1") };
+    let lab = lab.build().unwrap();
+    for (host, link, address) in [(holder, 0, "10.9.0.21/24"), (holder, 1, "10.9.0.22/24"), (claimant, 0, "10.9.0.11/24")] {
+        lab.add_address(host, link, address).unwrap();
+    }
+    lab.add_address(claimant, 1, "10.9.0.99/24").unwrap();
+    let rights = |host| if host == holder { Rights::All } else { Rights::None };
+    let hosts = Hosts::in_lab(lab, rights(Host::A), rights(Host::B));
+    hosts.client.write("source", &content(48 * MIB));
+    let address = if holder == Host::B { "10.9.0.21" } else { "10.9.0.11" };
+    let watch = hosts.lab.on(holder, Watch::begin).unwrap();
+    let report = hosts.cp(&["--json", "source", &format!("{address}:target")]).expect(0).document();
+    (watch.added().into_iter().filter(|route| route.protocol == OURS).collect(), report)
+}
+
+fn no_route_takes_an_address_from_where_it_is_reached() {
+    for holder in Host::ALL {
+        let (routes, report) = claimed(holder, false);
+        assert!(routes.is_empty(), "{holder:?}: {routes:?}: {report:#}");
+    }
+}
+
+fn a_route_is_installed_to_an_address_that_is_the_peers_already() {
+    for holder in Host::ALL {
+        let (routes, report) = claimed(holder, true);
+        assert!(!routes.is_empty(), "{holder:?}: {report:#}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod carried;
+mod claims;
 mod contact;
 mod establish;
 mod feed;

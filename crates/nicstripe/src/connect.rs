@@ -40,6 +40,9 @@ const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time from the connection until it is authenticated and greeted; the same at both ends.
 pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Longest time for a proof that the peer has an address.
+const PROOF_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Makes the connections of one session.
 #[derive(Debug)]
 pub(crate) struct Connector {
@@ -111,6 +114,16 @@ impl Connector {
         self.met.store(true, Ordering::Release);
         let remote_interfaces = welcome.interfaces.unwrap_or_default();
         Ok(FirstContact { established, remote_interfaces, key, arrival: welcome.arrival })
+    }
+
+    /// Whether what the kernel sends to an address, by whichever interface, arrives at the peer: its key answers there.
+    pub(crate) async fn answers_at(&self, remote: SocketAddr) -> bool {
+        let deadline = Instant::now() + PROOF_TIMEOUT;
+        let proved = async {
+            let tcp = TcpStream::connect(remote).await.ok()?;
+            TlsStream::connect(tcp, &self.tls, deadline).await.ok()
+        };
+        matches!(tokio::time::timeout_at(deadline.into(), proved).await, Ok(Some(_)))
     }
 
     /// Makes a connection for a path of the session.

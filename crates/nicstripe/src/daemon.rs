@@ -4,6 +4,7 @@
 //! [`shares`] which connections and sessions each key may have, [`greeting`] finds out who has connected, [`limits`] bound all, [`service`] is what one peer may have, and [`watch`] follows
 //! the interfaces.
 
+mod claims;
 mod connections;
 mod gate;
 mod greeting;

@@ -88,13 +88,10 @@ impl RouteKeeper {
     ///
     /// The process and its helper may not, the address is not one to which routes of ours may go, or another route is in the way.
     pub async fn hold(&self, destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>) -> Result<(), RouteError> {
-        if self.policy == RoutePolicy::Never || !is_routable(destination) || self.find(destination, interface).is_some() {
+        if !self.wants(destination, interface) {
             return Ok(());
         }
         let interface = InterfaceIndex(interface);
-        if self.policy == RoutePolicy::Auto && !needs_route(&RouteFacts::read(destination, interface)) {
-            return Ok(());
-        }
         let route = HostRoute { destination, interface, prefer_source, metric: HostRoute::DEFAULT_METRIC };
         // Noted before it is asked for, so that the keeper's end removes it whatever becomes of this call.
         self.held().push(route);
@@ -104,6 +101,24 @@ impl RouteKeeper {
             Err(_) => self.held().retain(|held| *held != route),
         }
         added
+    }
+
+    /// Whether the policy wants a route that is not there.
+    fn wants(&self, destination: IpAddr, interface: u32) -> bool {
+        let is_wanted = match self.policy {
+            RoutePolicy::Never => false,
+            RoutePolicy::Always => true,
+            RoutePolicy::Auto => needs_route(&RouteFacts::read(destination, InterfaceIndex(interface))),
+        };
+        is_wanted && is_routable(destination) && self.find(destination, interface).is_none()
+    }
+
+    /// Whether a route that the policy wants would take what goes to `destination` away from the interface by which it goes now.
+    ///
+    /// Such a route needs a proof that what goes there now arrives at the peer.
+    pub(crate) fn diverts(&self, destination: IpAddr, interface: u32) -> bool {
+        let goes_there = || route_to(destination).is_ok_and(|way| way.interface.0 == interface && way.gateway.is_none());
+        self.wants(destination, interface) && !goes_there()
     }
 
     /// Gives up the route to `destination` by `interface`. Nothing happens if there is none.
@@ -178,7 +193,7 @@ impl RouteKeeper {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Holds a route for each of these plans.
+    /// Holds a route for each of these plans, of which the peer has proved the addresses that need it: see [`diverts`](Self::diverts).
     ///
     /// # Errors
     ///

@@ -89,7 +89,7 @@ impl Tape<'_> {
             6 => Message::Fail(Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: self.is() }),
             7 => Message::Interfaces(Interfaces { interfaces: vec![PeerInterface::new("eth0", 1); self.below(3) as usize] }),
             8 => {
-                let expected = Expected { from: [10, 0, 0, 1].into(), interface: 1 };
+                let expected = Expected { from: [10, 0, 0, 1].into(), interface: 1, port: None, token: None };
                 Message::Expect(Expect { connections: vec![expected; self.number().min(200) as usize] })
             }
             9 => Message::PutTree(PutTree { transfer, target: None, as_name: self.is(), rules: TreeRules::default() }),

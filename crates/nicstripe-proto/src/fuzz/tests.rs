@@ -185,7 +185,12 @@ fn every_message() -> Vec<(&'static str, Message)> {
         ("committed", Message::Committed(Committed { transfer, digest: Digest([3; 32]) })),
         ("fail", Message::Fail(Fail { transfer, code: FailCode::NotAFile, text: "no \u{1b}[31m".into(), resumable: true })),
         ("interfaces", Message::Interfaces(Interfaces { interfaces: vec![interface()] })),
-        ("expect", Message::Expect(Expect { connections: vec![Expected { from: [10, 9, 0, 12].into(), interface: 3 }] })),
+        (
+            "expect",
+            Message::Expect(Expect {
+                connections: vec![Expected { from: [10, 9, 0, 12].into(), interface: 3, port: Some(9), token: None }],
+            }),
+        ),
         ("put-tree", Message::PutTree(PutTree { transfer, target: Some(name("a")), as_name: true, rules: rules.clone() })),
         (
             "get-tree",

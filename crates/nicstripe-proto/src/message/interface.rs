@@ -124,4 +124,35 @@ pub struct Expected {
     /// Index of the daemon's interface that it is aimed at.
     #[n(1)]
     pub interface: u32,
+    /// UDP port at that address to which the daemon may send a [token](Token), to see whether the address is the client's.
+    #[n(2)]
+    pub port: Option<u16>,
+    /// The token that came there.
+    #[n(3)]
+    pub token: Option<u64>,
+}
+
+/// A number that only the owner of an address hears of: the datagram that a daemon sends there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token(pub u64);
+
+impl Token {
+    /// Bytes of a datagram.
+    pub const LEN: usize = 16;
+
+    const MAGIC: [u8; 8] = *b"nicstrip";
+
+    /// Returns the datagram.
+    pub fn encode(self) -> [u8; Self::LEN] {
+        let mut datagram = [0; Self::LEN];
+        datagram[..8].copy_from_slice(&Self::MAGIC);
+        datagram[8..].copy_from_slice(&self.0.to_be_bytes());
+        datagram
+    }
+
+    /// Reads a datagram; `None` for any other.
+    pub fn decode(datagram: &[u8]) -> Option<Self> {
+        let number = datagram.strip_prefix(&Self::MAGIC)?;
+        number.try_into().ok().map(|number| Self(u64::from_be_bytes(number)))
+    }
 }

@@ -41,9 +41,18 @@ fn messages_are_pinned_byte_for_byte() {
         padding: None,
     };
     assert_eq!(hex(&minicbor::to_vec(hello).unwrap()), format!("a400010150{}02f50300", "04".repeat(16)));
-    let expected = Expected { from: IpAddr::from([10, 9, 0, 12]), interface: 3 };
+    let expected = Expected { from: IpAddr::from([10, 9, 0, 12]), interface: 3, port: None, token: None };
     let expect = Message::Expect(Expect { connections: vec![expected] });
     assert_eq!(hex(&minicbor::to_vec(expect).unwrap()), "820881a10081a2008200440a09000c0103");
+    let asked = Message::Expect(Expect { connections: vec![Expected { port: Some(7), token: Some(9), ..expected }] });
+    assert_eq!(hex(&minicbor::to_vec(asked).unwrap()), "820881a10081a4008200440a09000c010302070309");
+    assert_eq!(hex(&Token(0x0102).encode()), "6e696373747269700000000000000102");
+    assert_eq!(Token::decode(&Token(7).encode()), Some(Token(7)));
+    assert!(
+        [&b""[..], &b"nicstrip"[..], &[0; 16], &[&Token(7).encode()[..], &b"x"[..]].concat()]
+            .iter()
+            .all(|other| Token::decode(other).is_none())
+    );
     let interfaces = Message::Interfaces(Interfaces { interfaces: Vec::new() });
     assert_eq!(hex(&minicbor::to_vec(interfaces).unwrap()), "820781a10080");
     let welcome = Welcome { version: 1, arrival: None, interfaces: None, padding: Some(vec![0; 2]) };
@@ -334,9 +343,9 @@ proptest! {
     #[test]
     fn what_is_told_of_interfaces_and_connections_comes_back_as_it_was(
         interfaces in vec(any_interface(), 0..4),
-        connections in vec((any::<IpAddr>(), any::<u32>()), 0..4),
+        connections in vec((any::<IpAddr>(), any::<u32>(), any::<Option<u16>>(), any::<Option<u64>>()), 0..4),
     ) {
-        let connections = connections.into_iter().map(|(from, interface)| Expected { from, interface }).collect();
+        let connections = connections.into_iter().map(|(from, interface, port, token)| Expected { from, interface, port, token }).collect();
         for message in [Message::Interfaces(Interfaces { interfaces }), Message::Expect(Expect { connections })] {
             let bytes = minicbor::to_vec(&message).unwrap();
             prop_assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), message);

@@ -55,7 +55,7 @@ impl Inner {
             pool: self.pool.clone(),
             buffers: self.buffers.clone(),
             share: None,
-            connector: Some(connector),
+            connector: Some(connector.clone()),
             planner: Some(planner),
             audience: audience.clone(),
         });
@@ -70,6 +70,7 @@ impl Inner {
             automatic: self.settings.links.is_empty(),
             announces: routes.is_some(),
             routes: routes.clone(),
+            connector: Some(connector.clone()),
         };
         let mut linker = Linker::new(config, handle.clone(), here, remote_interfaces);
         if let Err(error) = linker.begin(&first, verified, path_mtu, named).await {

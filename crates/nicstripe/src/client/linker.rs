@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::{
     LAST_PATH, PathId,
-    message::{CloseCode, Expected, PeerInterface},
+    message::{CloseCode, PeerInterface},
     pairing::{Candidate, CandidateId, Failure, Pairing, Planner, Step},
 };
 use tokio::{
@@ -16,14 +16,16 @@ use tokio::{
 };
 
 use super::{
+    claims,
     numbers::Numbers,
     probes::Probes,
     survey::{self, LinkSurvey},
 };
 use crate::{
+    connect::Connector,
     error::Error,
     event::LinkState,
-    link::Family,
+    link::{Family, RoutePolicy},
     path_routes::RouteKeeper,
     plan::{Facts, described},
     session::{Command, Input, LinkNews, PathPlan, SessionHandle, sleep_until},
@@ -42,6 +44,8 @@ pub(super) struct LinkerConfig {
     /// Whether the peer is told of connections that it may need routes for.
     pub(super) announces: bool,
     pub(super) routes: Option<Arc<RouteKeeper>>,
+    /// Proves the peer's addresses.
+    pub(super) connector: Option<Arc<Connector>>,
 }
 
 /// Plans the paths of one session.
@@ -124,7 +128,8 @@ impl Linker {
         path_mtu: Option<u32>,
         named: Vec<PathPlan>,
     ) -> Result<(), Error> {
-        let candidate = self.planner.pairing().candidates().find(|candidate| is_plan_of(candidate, first)).filter(|_| !first.contact_only).cloned();
+        let candidate =
+            self.planner.pairing().candidates().find(|candidate| is_plan_of(candidate, first)).filter(|_| !first.contact_only).cloned();
         if let Some(candidate) = &candidate {
             self.planner.adopt(candidate.clone());
         }
@@ -314,6 +319,7 @@ impl Linker {
     }
 
     fn on_probed(&mut self, candidate: CandidateId, answered: bool) {
+        tracing::debug!(?candidate, answered, "probed");
         self.planner.handle_probed(candidate, answered);
         while let Some((candidate, answered)) = self.probes.next_now() {
             self.planner.handle_probed(candidate, answered);
@@ -329,6 +335,8 @@ impl Linker {
             match step {
                 Step::Retire(id) => self.retire_all(id).await,
                 Step::Connect(candidate) => {
+                    let (interface, remote) = (&candidate.local.interface, candidate.remote.address);
+                    tracing::debug!(interface, peer_interface = candidate.remote.interface, %remote, "a link is planned");
                     let plan = self.facts().plan_of(&candidate, false);
                     let streams = usize::from(self.streams_of(&plan));
                     plans.extend(std::iter::repeat_n((plan, Some(candidate)), streams));
@@ -378,18 +386,43 @@ impl Linker {
     /// A route that the user wants cannot be had; nothing is made then.
     async fn add(&mut self, plans: Vec<(PathPlan, Option<Candidate>)>) -> Result<(), Error> {
         if let Some(routes) = &self.config.routes {
-            let plans: Vec<&PathPlan> = plans.iter().map(|(plan, _)| plan).collect();
-            routes.hold_all(&plans, &self.here).await?;
+            let mut proved = Vec::new();
+            for (plan, _) in &plans {
+                if self.is_the_peers(plan, routes).await {
+                    proved.push(plan);
+                } else {
+                    let why = "the peer does not answer at its address there, so that no host route is installed";
+                    if routes.policy() == RoutePolicy::Always {
+                        return Err(Error::Link { link: plan.interface.clone(), why: why.into() });
+                    }
+                    tracing::info!(interface = %plan.interface, address = %plan.remote.ip(), "{why}");
+                }
+            }
+            routes.hold_all(&proved, &self.here).await?;
         }
         let (announced, plain): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| self.expected(plan).is_some());
         if !announced.is_empty() {
             let expected = announced.iter().filter_map(|plan| self.expected(plan)).collect();
-            self.session.command(Command::Expect(expected)).await;
+            self.session.command(Command::Expect(claims::announced(expected, &self.session).await)).await;
             self.awaiting.extend(announced);
             self.answer_by = Some(Instant::now() + ANSWER_TIMEOUT);
         }
         self.connect(plain).await;
         Ok(())
+    }
+
+    /// Whether a route for this path takes nothing from anybody else: what goes to the address now goes the same way, or arrives at the peer.
+    /// Who typed the address answers for it.
+    async fn is_the_peers(&self, plan: &PathPlan, routes: &RouteKeeper) -> bool {
+        let is_typed = plan.named && plan.local.is_none();
+        let interface = self.here.iter().find(|interface| interface.is_called(&plan.interface));
+        if is_typed || !interface.is_some_and(|interface| routes.diverts(plan.remote.ip(), interface.index.0)) {
+            return true;
+        }
+        match &self.config.connector {
+            Some(connector) => connector.answers_at(plan.remote).await,
+            None => false,
+        }
     }
 
     /// The peer has let in what was announced, or does not answer.
@@ -423,10 +456,10 @@ impl Linker {
 
     /// What the peer has to know of a connection before it is made: its kernel would drop the packets, or take them by another interface, and
     /// has to be told to let them in.
-    fn expected(&self, (plan, candidate): &(PathPlan, Option<Candidate>)) -> Option<Expected> {
+    fn expected(&self, (plan, candidate): &(PathPlan, Option<Candidate>)) -> Option<(IpAddr, u32)> {
         // Who may install no routes here, or shall not, asks for none there.
         let candidate = candidate.as_ref().filter(|candidate| self.config.announces && self.planner.pairing().is_filtered(candidate))?;
-        Some(Expected { from: plan.local?, interface: candidate.remote.index })
+        Some((plan.local?, candidate.remote.index))
     }
 
     async fn restore_routes(&self, interface: u32) {

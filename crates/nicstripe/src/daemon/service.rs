@@ -2,12 +2,12 @@
 
 use std::{
     collections::HashSet,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{Interface, interfaces};
+use nicstripe_link::{Interface, interfaces, route_to};
 use nicstripe_proto::{
     FailCode, Name, Subtree,
     message::{BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected, Hello, Put, PutOptions},
@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     Meters, Rights, Shared,
+    claims::{self, Claims},
     objects::{KeptListings, Listings},
 };
 use crate::{
@@ -47,6 +48,8 @@ pub(crate) struct Service {
     claimed: Vec<IpAddr>,
     /// Where connections of this session came from, and by which interface.
     arrivals: Mutex<HashSet<(IpAddr, String)>>,
+    /// Proofs that the addresses are.
+    claims: Mutex<Claims>,
     /// One permit for each announcement whose connections are waited for.
     announcements: Arc<Semaphore>,
     /// One permit for each tree that may run.
@@ -81,6 +84,7 @@ impl Service {
             dial: options.dial.clone(),
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
+            claims: Mutex::new(Claims::new(Instant::now())),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: KeptListings::default(),
@@ -251,8 +255,9 @@ impl Service {
         self.arrivals().insert((from, interface.to_owned()));
     }
 
-    /// Installs the host routes without which the kernel would drop the first packets of connections that are announced.
-    /// The peer is answered when they may be made, unless it announces too much at once.
+    /// Installs the host routes without which the kernel would drop the first packets of connections that are announced, after a proof that
+    /// the address is the peer's. The peer is answered when they may be made, unless it has a token to return first or announces too much at
+    /// once.
     pub(crate) fn expect(self: &Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
         let Ok(permit) = self.announcements.clone().try_acquire_owned() else {
             tracing::debug!("an announcement is ignored: too many others are waited for");
@@ -261,7 +266,10 @@ impl Service {
         let service = Arc::downgrade(self);
         tokio::spawn(async move {
             let _permit = permit;
-            let Some(held) = async { Some(service.upgrade()?.let_in(connections).await) }.await else { return };
+            let Some((held, asked)) = async { Some(service.upgrade()?.let_in(connections).await) }.await else { return };
+            if asked {
+                return;
+            }
             let here = interfaces().unwrap_or_default();
             session.command(Command::TellInterfaces(described(&here, &[]))).await;
             tokio::time::sleep(ARRIVAL_TIMEOUT).await;
@@ -274,12 +282,17 @@ impl Service {
         });
     }
 
-    async fn let_in(&self, connections: Vec<Expected>) -> Vec<(IpAddr, Interface)> {
-        let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else { return Vec::new() };
-        let mut held = Vec::new();
-        for Expected { from, interface } in connections {
-            let Some(by) = here.iter().find(|known| known.index.0 == interface) else { continue };
+    /// Returns the routes that it has installed, and whether a token is under way for another.
+    async fn let_in(&self, connections: Vec<Expected>) -> (Vec<(IpAddr, Interface)>, bool) {
+        let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else { return (Vec::new(), false) };
+        let (mut held, mut asked) = (Vec::new(), false);
+        for Expected { from, interface, port, token } in connections {
+            let Some(by) = here.iter().find(|known| known.index.0 == interface && known.is_on_link(from)) else { continue };
             if !self.claimed.contains(&from) {
+                continue;
+            }
+            if routes.diverts(from, interface) && !token.is_some_and(|token| self.claims().is_proved(from, token, Instant::now())) {
+                asked |= token.is_none() && self.ask(from, port).await;
                 continue;
             }
             match routes.hold(from, interface, None).await {
@@ -287,7 +300,20 @@ impl Service {
                 Err(error) => tracing::warn!(%from, interface = %by.name, error = %crate::logged::logged_error(&error), "no host route"),
             }
         }
-        held
+        (held, asked)
+    }
+
+    /// Sends a token to an address that is on a cable of ours; says whether it did.
+    async fn ask(&self, address: IpAddr, port: Option<u16>) -> bool {
+        let is_near = route_to(address).is_ok_and(|way| way.gateway.is_none());
+        let Some(port) = port.filter(|_| is_near) else { return false };
+        let Some(token) = self.claims().begin(address, Instant::now()) else { return false };
+        let sent = claims::send(token, SocketAddr::new(address, port)).await;
+        sent.inspect_err(|error| tracing::debug!(%address, %error, "no token was sent")).is_ok()
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn arrivals(&self) -> MutexGuard<'_, HashSet<(IpAddr, String)>> {

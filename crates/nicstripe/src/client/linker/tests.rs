@@ -19,8 +19,16 @@ impl Bench {
     fn with_streams(local: Vec<PeerInterface>, remote: Vec<PeerInterface>, streams: Option<u8>) -> Self {
         let (sender, inputs) = mpsc::channel(1000);
         let session = SessionHandle { inputs: sender, connected: Arc::default(), ended: tokio_util::sync::CancellationToken::new() };
-        let config =
-            LinkerConfig { port: 7747, family: None, excluded: Vec::new(), streams, automatic: true, announces: true, routes: None };
+        let config = LinkerConfig {
+            port: 7747,
+            family: None,
+            excluded: Vec::new(),
+            streams,
+            automatic: true,
+            announces: true,
+            routes: None,
+            connector: None,
+        };
         let mut linker = Linker::new(config, session, Vec::new(), remote.clone());
         linker.planner = Planner::new(Pairing::new(local.clone(), remote));
         linker.local = local;

@@ -15,8 +15,16 @@ struct Scene {
 impl Scene {
     fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
         let pairing = Pairing::new(local.clone(), remote.clone());
-        let config =
-            LinkerConfig { port: 7747, family: None, excluded: Vec::new(), streams: None, automatic: true, announces: true, routes: None };
+        let config = LinkerConfig {
+            port: 7747,
+            family: None,
+            excluded: Vec::new(),
+            streams: None,
+            automatic: true,
+            announces: true,
+            routes: None,
+            connector: None,
+        };
         Self { local, remote, pairing, paths: BTreeMap::new(), config }
     }
 
