@@ -162,7 +162,7 @@ impl World {
                 self.paths.insert(id, true);
                 self.planner.handle_opened(id);
             }
-            What::Connected(id) => return self.apply(What::NotConnected(id)),
+            What::Connected(id) => self.apply(What::NotConnected(id)),
             What::Silent(id) if self.paths.get(&id) == Some(&true) && !self.carries(id) => {
                 self.paths.insert(id, false);
                 self.planner.handle_lost(id);
