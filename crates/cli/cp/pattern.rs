@@ -140,8 +140,11 @@ pub(super) fn without_braces(text: &[u8]) -> Vec<Vec<u8>> {
     done
 }
 
-/// What is before the first pair of braces with a comma in it, its choices, and what is behind.
-fn first_brace(text: &[u8]) -> Option<(&[u8], Vec<&[u8]>, &[u8])> {
+/// What is before a pair of braces, its choices, and what is behind.
+type Braced<'a> = (&'a [u8], Vec<&'a [u8]>, &'a [u8]);
+
+/// Finds the first pair of braces with a comma in it.
+fn first_brace(text: &[u8]) -> Option<Braced<'_>> {
     let starts = (0..text.len()).filter(|at| text[*at] == b'{' && !is_escaped(text, *at));
     starts.map(|start| (start, choices(text, start))).find_map(|(start, found)| {
         let (choices, end) = found.filter(|(choices, _)| choices.len() > 1)?;

@@ -129,7 +129,7 @@ impl Job {
                     entry: None,
                 };
                 let from = match opened {
-                    Opened::Sized(source) => PutFrom::File { source: Arc::new(source), put: Box::new(put) },
+                    Opened::Sized(source) => PutFrom::File { source: Arc::from(source), put: Box::new(put) },
                     // Nothing tells its time and mode, either: the kernel made it when it was looked at.
                     Opened::Unsized(file) => {
                         let options = PutOptions { preserve: false, delta: false, in_place: false, ..put.options };

@@ -56,7 +56,7 @@ pub(crate) struct ReadOptions {
 #[derive(Debug)]
 pub(crate) enum Opened {
     /// Its size is known.
-    Sized(Source),
+    Sized(Box<Source>),
     /// It has to be read to its end, as those of proc(5): where that is tells its size.
     Unsized(File),
 }
@@ -65,7 +65,11 @@ impl Opened {
     /// Opens a file or block device of our user.
     pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
         let (file, name) = open_here(path)?;
-        if is_unsized(&file) { Ok(Self::Unsized(file)) } else { Source::of(file, name, options).map(Self::Sized) }
+        if is_unsized(&file) {
+            Ok(Self::Unsized(file))
+        } else {
+            Source::of(file, name, options).map(|source| Self::Sized(Box::new(source)))
+        }
     }
 }
 
