@@ -35,5 +35,6 @@ mod threads;
 mod trees;
 mod trees_changed;
 mod trees_chosen;
+mod trees_real;
 mod trust;
 mod tunnels;

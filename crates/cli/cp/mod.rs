@@ -137,7 +137,7 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
         Way::Put { source, .. } => check_source(source, fs::metadata(source), false, false),
         Way::PutTree { sources, .. } => match &sources[..] {
             // A link is copied as one, wherever it points to.
-            [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories(), false),
+            [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories(), plan.tree.takes_nodes()),
             _ => Ok(()),
         },
         _ => check_target(plan),
@@ -159,11 +159,11 @@ fn check_target(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-fn check_source(path: &Path, found: io::Result<fs::Metadata>, takes_directories: bool, takes_specials: bool) -> Result<(), Failure> {
+fn check_source(path: &Path, found: io::Result<fs::Metadata>, takes_directories: bool, takes_nodes: bool) -> Result<(), Failure> {
     match found {
         Ok(metadata) if metadata.is_dir() && !takes_directories => Err(Failure::Directory { path: path.to_owned() }),
         // Opening one waits for whoever writes to it.
-        Ok(metadata) if metadata.file_type().is_fifo() && !takes_specials => Err(Failure::Fifo { path: path.to_owned() }),
+        Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => Err(Failure::Fifo { path: path.to_owned() }),
         Ok(_) => Ok(()),
         Err(source) => Err(Failure::Source { path: path.to_owned(), source }),
     }

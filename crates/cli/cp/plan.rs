@@ -82,6 +82,7 @@ impl TreePlan {
             checksum: tree.checksum,
             owners: tree.archive || tree.owner,
             xattrs: tree.archive || tree.xattrs || tree.acls,
+            nodes: tree.archive || tree.nodes,
             hard_links: tree.archive || tree.hard_links,
             delete: tree.delete,
             dry_run: tree.dry_run,
@@ -97,6 +98,11 @@ impl TreePlan {
     /// Whether a source may be a directory: all of it is copied, or what a list names in it.
     pub(crate) fn takes_directories(&self) -> bool {
         self.options.recursive || self.files_from.is_some()
+    }
+
+    /// Whether a FIFO is copied as one.
+    pub(crate) fn takes_nodes(&self) -> bool {
+        self.options.nodes
     }
 
     /// Reads the lists that the command line names.
@@ -296,7 +302,7 @@ pub(crate) mod tests {
     #[test]
     fn archive_is_all_that_is_known_of_a_file() {
         let all = tree(&["-a"]);
-        assert!(all.recursive && all.owners && all.xattrs && all.hard_links && all.files.preserve);
+        assert!(all.recursive && all.owners && all.xattrs && all.nodes && all.hard_links && all.files.preserve);
         assert!(!all.delete && !all.dry_run && !all.update && !all.files.replace && !all.list);
         let plain = tree(&["-r"]);
         let files = CopyOptions::default();

@@ -51,7 +51,7 @@ impl Shortfall {
         let shown = if cp.verbose > 0 { usize::MAX } else { SHOWN };
         Some(Self {
             failed: tree.failed,
-            found: tree.files + tree.symlinks + tree.hard_links + tree.unchanged + tree.newer + tree.failed,
+            found: tree.files + tree.symlinks + tree.nodes + tree.hard_links + tree.unchanged + tree.newer + tree.failed,
             code: first.filter(|code| tree.failures.iter().all(|failure| failure.code == *code)),
             only_sources_changed: tree.only_sources_changed(),
             lines: lines(tree, shown),

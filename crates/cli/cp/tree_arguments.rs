@@ -13,13 +13,17 @@ pub(crate) struct TreeArguments {
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
-    /// -r -p -X -H --owner: all that is known of each file (rsync's -a has neither -X, -A nor -H)
+    /// -r -p -D -X -H --owner: all that is known of each file (rsync's -a has neither -X, -A nor -H)
     #[arg(short, long)]
     pub(crate) archive: bool,
 
     /// Keep owner and group by number, where the receiver may
     #[arg(long)]
     pub(crate) owner: bool,
+
+    /// Keep FIFOs, sockets' names and devices, as rsync's -D; devices only where the receiver is root and lets this peer
+    #[arg(short = 'D', long = "specials", visible_alias = "devices")]
+    pub(crate) nodes: bool,
 
     /// Keep extended attributes, and ACLs, which are some of them
     #[arg(short = 'X', long)]
@@ -85,6 +89,7 @@ impl TreeArguments {
             (self.recursive, "-r"),
             (self.archive, "-a"),
             (self.owner, "--owner"),
+            (self.nodes, "-D"),
             (self.xattrs, "-X"),
             (self.acls, "-A"),
             (self.hard_links, "-H"),

@@ -13,6 +13,7 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
     for (count, one, many) in [
         (tree.directories, "directory", "directories"),
         (tree.symlinks, "symbolic link", "symbolic links"),
+        (tree.nodes, "special file", "special files"),
         (tree.hard_links, "hard link", "hard links"),
     ] {
         copied.extend((count > 0).then(|| several(count, one, many)));
@@ -51,6 +52,7 @@ pub(crate) fn stats(tree: &TreeReport) -> Vec<String> {
         ("Number of files transferred", tree.files),
         ("Number of directories made", tree.directories),
         ("Number of symbolic links made", tree.symlinks),
+        ("Number of special files made", tree.nodes),
         ("Number of hard links", tree.hard_links),
         ("Number of files unchanged", tree.unchanged),
         ("Number of files newer at the target", tree.newer),

@@ -98,7 +98,7 @@ pub enum Message {
 }
 
 /// Whether an option is left out of a message.
-fn is_unset(option: &bool) -> bool {
+pub(crate) fn is_unset(option: &bool) -> bool {
     !option
 }
 

@@ -241,7 +241,7 @@ pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
 
 /// Whether what was copied is small on average, names without bytes included.
 fn is_of_small_files(tree: &TreeReport) -> bool {
-    let copied = tree.files + tree.directories + tree.symlinks;
+    let copied = tree.files + tree.directories + tree.symlinks + tree.nodes;
     copied > 0 && tree.bytes / copied < SMALL_FILE
 }
 

@@ -93,6 +93,48 @@ pub enum Content {
         #[n(1)]
         path: Name,
     },
+    /// A FIFO, the name of a socket, or a device, where these are kept.
+    #[n(4)]
+    Node(#[n(0)] Node),
+}
+
+/// Something that has a name and no content of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct Node {
+    /// What it is.
+    #[n(0)]
+    pub kind: NodeKind,
+    /// Number of a device's driver; 0 for others.
+    #[n(1)]
+    pub major: u32,
+    /// Number of a device at its driver; 0 for others.
+    #[n(2)]
+    pub minor: u32,
+}
+
+/// What a [`Node`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum NodeKind {
+    /// A FIFO.
+    #[n(0)]
+    Fifo,
+    /// The name of a socket.
+    #[n(1)]
+    Socket,
+    /// A device of characters.
+    #[n(2)]
+    CharDevice,
+    /// A device of blocks.
+    #[n(3)]
+    BlockDevice,
+}
+
+impl NodeKind {
+    /// Whether it is a device, which root alone may make.
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::CharDevice | Self::BlockDevice)
+    }
 }
 
 /// Numbers of a file's user and group.
@@ -115,4 +157,17 @@ pub struct Xattr {
     /// Its value.
     #[n(1)]
     pub value: ByteVec,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_its_kind_and_its_numbers() {
+        let device = Content::Node(Node { kind: NodeKind::CharDevice, major: 1, minor: 3 });
+        let bytes = [0x82, 4, 0x81, 0x83, 2, 1, 3];
+        assert_eq!(minicbor::to_vec(&device).unwrap(), bytes);
+        assert_eq!(minicbor::decode::<Content>(&bytes).unwrap(), device);
+    }
 }

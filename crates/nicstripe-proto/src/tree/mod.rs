@@ -14,7 +14,7 @@ pub mod parcel;
 pub mod rules;
 
 pub use self::{
-    entry::{Content, Entry, EntryId, Owner, Xattr},
+    entry::{Content, Entry, EntryId, Node, NodeKind, Owner, Xattr},
     message::{EntryFailure, TreeMessage},
     parcel::{ParcelError, ParcelReader, ParcelWriter, Reason, Record, Special, Trouble},
     rules::{Existing, TreeRules, Verdict, decide},

@@ -2,8 +2,8 @@
 
 use minicbor::{Decode, Encode};
 
-use super::{Content, Entry};
-use crate::{hash_tree::Digest, journal::Timestamp};
+use super::{Content, Entry, Node};
+use crate::{hash_tree::Digest, journal::Timestamp, message::is_unset};
 
 /// What a tree's receiver is asked to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -36,6 +36,10 @@ pub struct TreeRules {
     /// Patterns as the user gave them, in order; a leading `!` takes back. What they leave out is neither expected from the sender nor deleted.
     #[n(8)]
     pub filters: Vec<String>,
+    /// Keep FIFOs, names of sockets, and devices.
+    #[n(9)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub nodes: bool,
 }
 
 /// What is to become of an entry.
@@ -63,6 +67,9 @@ pub enum Verdict {
     /// The directory that it is in cannot be received, which was told of that: it has no result, and counts for nothing.
     #[n(6)]
     Blocked,
+    /// A device, which the receiver does not make: it has no result, and is counted as left out.
+    #[n(7)]
+    LeftOut,
 }
 
 impl Verdict {
@@ -88,6 +95,8 @@ pub enum Existing {
     Directory,
     /// A symbolic link, and what it says.
     Symlink(Vec<u8>),
+    /// A FIFO, the name of a socket, or a device.
+    Node(Node),
     /// Something else.
     Other,
 }
@@ -101,6 +110,7 @@ pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> 
     match (&entry.content, existing) {
         (Content::Directory, Existing::Directory) => Verdict::Same,
         (Content::Symlink { target }, Existing::Symlink(found)) if target == found => Verdict::Same,
+        (Content::Node(node), Existing::Node(found)) if node == found => Verdict::Same,
         (Content::File { size, digest, .. }, Existing::File { size: found, mtime, digest: found_digest }) => {
             let same = size == found
                 && match rules.checksum {
@@ -127,7 +137,10 @@ fn is_same_time(sent: Timestamp, found: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{name::Name, tree::EntryId};
+    use crate::{
+        name::Name,
+        tree::{EntryId, NodeKind},
+    };
 
     const AT: Timestamp = Timestamp { seconds: 100, nanoseconds: 7 };
     const EARLIER: Timestamp = Timestamp { seconds: 99, nanoseconds: 8 };
@@ -149,6 +162,10 @@ mod tests {
 
     fn found(size: u64, mtime: Timestamp, digest: Option<u8>) -> Existing {
         Existing::File { size, mtime, digest: digest.map(digest_of) }
+    }
+
+    fn node(kind: NodeKind, minor: u32) -> Node {
+        Node { kind, major: 1, minor }
     }
 
     fn digest_of(byte: u8) -> Digest {
@@ -230,6 +247,17 @@ mod tests {
         for existing in [Existing::Symlink(b"a".to_vec()), Existing::Other] {
             assert_eq!(plain(&file(None), &existing), ONLY_REPLACED, "{existing:?}");
         }
+    }
+
+    #[test]
+    fn a_node_is_the_same_by_its_kind_and_numbers() {
+        let device = entry(Content::Node(node(NodeKind::CharDevice, 3)));
+        assert_eq!(plain(&device, &Existing::Node(node(NodeKind::CharDevice, 3))), SAME);
+        for other in [node(NodeKind::CharDevice, 4), node(NodeKind::BlockDevice, 3), node(NodeKind::Fifo, 3)] {
+            assert_eq!(plain(&device, &Existing::Node(other)), ONLY_REPLACED, "{other:?}");
+        }
+        assert_eq!(plain(&device, &Existing::Directory), NEVER);
+        assert_eq!(plain(&device, &found(5, AT, None)), ONLY_REPLACED);
     }
 
     #[test]

@@ -18,8 +18,8 @@ use nicstripe_proto::{
 };
 use rustix::{
     fs::{
-        AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr,
-        fsetxattr, fstat, futimens, lsetxattr, utimensat,
+        AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, fchmod, fchown, fgetxattr, flistxattr,
+        fremovexattr, fsetxattr, fstat, futimens, lsetxattr, utimensat,
     },
     io::Errno,
 };
@@ -112,6 +112,27 @@ impl Attributes {
         match self.privileged && is_harmless {
             true => mode,
             false => (mode & !SET_ID_BITS) | (found.st_mode & SET_ID_BITS),
+        }
+    }
+
+    /// Sets owner, bits and time of a node that is open as a name only. Set-ID bits mean nothing there. Without `/proc` the bits stay.
+    pub(crate) fn apply_to_node(&self, node: &OwnedFd) -> io::Result<()> {
+        if let Some(owner) = self.owner {
+            own(|uid, gid| chownat(node, "", uid, gid, AtFlags::EMPTY_PATH), owner)?;
+        }
+        let path = Path::new("/proc/self/fd").join(node.as_raw_fd().to_string());
+        if let Some(mode) = self.mode {
+            match chmod(&path, Mode::from_raw_mode(mode & !SET_ID_BITS)) {
+                Err(Errno::NOENT) => {}
+                set => set?,
+            }
+        }
+        match self.mtime {
+            Some(mtime) => match utimensat(rustix::fs::CWD, &path, &times_of(mtime), AtFlags::empty()) {
+                Err(Errno::NOENT) => Ok(()),
+                set => Ok(set?),
+            },
+            None => Ok(()),
         }
     }
 

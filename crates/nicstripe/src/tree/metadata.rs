@@ -6,11 +6,11 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-use nicstripe_proto::tree::{Owner, Xattr, entry::MOST_XATTR_BYTES};
+use nicstripe_proto::tree::{Node, NodeKind, Owner, Xattr, entry::MOST_XATTR_BYTES};
 use rustix::{
     fs::{
-        SeekFrom, Stat, fgetxattr, fgetxattr_query, flistxattr, flistxattr_query, lgetxattr, lgetxattr_query, llistxattr, llistxattr_query,
-        seek,
+        FileType, SeekFrom, Stat, fgetxattr, fgetxattr_query, flistxattr, flistxattr_query, lgetxattr, lgetxattr_query, llistxattr,
+        llistxattr_query, major, minor, seek,
     },
     io::Errno,
 };
@@ -23,6 +23,19 @@ const FEWEST_SPARSE: u64 = 64 * 1024;
 /// Permission bits, special ones among them.
 pub(super) fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
+}
+
+/// What something is that has no content; `None` for all else.
+pub(super) fn node_of(kind: FileType, stat: &Stat) -> Option<Node> {
+    let kind = match kind {
+        FileType::Fifo => NodeKind::Fifo,
+        FileType::Socket => NodeKind::Socket,
+        FileType::CharacterDevice => NodeKind::CharDevice,
+        FileType::BlockDevice => NodeKind::BlockDevice,
+        _ => return None,
+    };
+    let (major, minor) = if kind.is_device() { (major(stat.st_rdev), minor(stat.st_rdev)) } else { (0, 0) };
+    Some(Node { kind, major, minor })
 }
 
 /// Numbers of user and group.

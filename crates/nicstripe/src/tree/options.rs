@@ -22,6 +22,8 @@ pub struct TreeOptions {
     pub owners: bool,
     /// Keep extended attributes and ACLs.
     pub xattrs: bool,
+    /// Keep FIFOs, names of sockets, and devices; devices where the receiver is root, and this peer may give set-user-ID there.
+    pub nodes: bool,
     /// Keep names of one file as names of one file. Memory grows with the number of files that have several names.
     pub hard_links: bool,
     /// Delete at the target what the source does not have, in directories that it has. Only where a directory could be read completely, and
@@ -54,7 +56,7 @@ pub enum EntryOutcome {
     },
     /// It was there already, or what is there is newer.
     Skipped(Verdict),
-    /// It is a socket, a FIFO or a device, and is not copied.
+    /// It is a socket, a FIFO or a device, and is left out.
     Special,
     /// It was deleted at the target. In a dry run: would be.
     Deleted,
@@ -89,6 +91,8 @@ pub struct TreeReport {
     pub directories: u64,
     /// Symbolic links that were made.
     pub symlinks: u64,
+    /// FIFOs, names of sockets, and devices that were made.
+    pub nodes: u64,
     /// Names of files that were copied or there before.
     pub hard_links: u64,
     /// Files and links that were the same at the target.
@@ -97,7 +101,7 @@ pub struct TreeReport {
     pub newer: u64,
     /// What was deleted at the target.
     pub deleted: u64,
-    /// Sockets, FIFOs and devices of the source, which are not copied.
+    /// Sockets, FIFOs and devices of the source that are left out.
     pub special: u64,
     /// Files, directories and links that the receiver took without their set-user-ID and set-group-ID bits or attributes of root's: its peer
     /// may not give them ([`PeerOptions::special_modes`](crate::trust::PeerOptions::special_modes)).
@@ -124,6 +128,7 @@ impl TreeOptions {
             modes: self.files.preserve,
             owners: self.owners,
             xattrs: self.xattrs,
+            nodes: self.nodes,
             delete: self.delete,
             dry_run: self.dry_run,
             filters: self.filters.clone(),

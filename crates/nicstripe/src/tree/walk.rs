@@ -26,7 +26,7 @@ use super::{
     FailedEntry,
     anchor::{Anchor, Directory, Location, path_of_bytes},
     filter::Filters,
-    metadata::{has_hole, may_have_holes, mode_of, owner_of, xattrs_of, xattrs_of_symlink},
+    metadata::{has_hole, may_have_holes, mode_of, node_of, owner_of, xattrs_of, xattrs_of_symlink},
 };
 use crate::file::{FileError, Root, identity_of, tells_no_sizes, unknown_size};
 
@@ -54,6 +54,7 @@ pub(super) struct WalkOptions {
     pub(super) xattrs: bool,
     pub(super) hard_links: bool,
     pub(super) one_file_system: bool,
+    pub(super) nodes: bool,
 }
 
 /// What a walk comes upon.
@@ -213,6 +214,7 @@ impl Walk {
             FileType::Directory => self.enter(looked, dir, selection),
             FileType::RegularFile => self.find_file(looked, dir),
             FileType::Symlink => self.find_symlink(looked, dir),
+            kind if self.options.nodes => self.find_node(looked, kind),
             _ if looked.parent.is_none() => {
                 let error = io::Error::other("it is neither a file nor a directory nor a symbolic link");
                 self.fail_in_level(&looked.location, FailCode::NotAFile, error);
@@ -237,13 +239,8 @@ impl Walk {
         let file = is_asked.then(|| self.open_leaf(&looked, dir, FILE)).and_then(Result::ok);
         let xattrs = file.as_ref().map(xattrs_of);
         let alone = is_large || (may_have_holes(&stat) && file.is_some_and(|file| has_hole(file, &stat)));
-        let name = looked.name.clone();
-        let id = self.tell(looked, Content::File { size: stat.st_size as u64, alone, digest: None }, xattrs);
-        // The field's type differs between architectures.
-        let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
-        if let (true, Some(path)) = (self.options.hard_links && names > 1, name) {
-            self.names_of_files.insert((stat.st_dev, stat.st_ino), FirstName { id, path, left: names - 1 });
-        }
+        self.note_names(&stat, looked.name.clone());
+        self.tell(looked, Content::File { size: stat.st_size as u64, alone, digest: None }, xattrs);
     }
 
     /// Whether the sizes of files beside this one say nothing.
@@ -257,6 +254,29 @@ impl Walk {
                 self.sizes = Some((stat.st_dev, found));
                 found
             }
+        }
+    }
+
+    fn find_node(&mut self, looked: Looked, kind: FileType) {
+        let stat = looked.stat;
+        let content = match (self.other_name_of(&stat), node_of(kind, &stat)) {
+            (Some(content), _) => content,
+            (None, Some(node)) => {
+                self.note_names(&stat, looked.name.clone());
+                Content::Node(node)
+            }
+            (None, None) => return self.found.extend(looked.name.map(|name| Found::Special { name })),
+        };
+        self.tell(looked, content, None);
+    }
+
+    /// Remembers something that has several names, which is told next.
+    fn note_names(&mut self, stat: &Stat, path: Option<Name>) {
+        // The field's type differs between architectures.
+        let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
+        if let (true, Some(path)) = (self.options.hard_links && names > 1, path) {
+            let id = EntryId(self.next_id);
+            self.names_of_files.insert((stat.st_dev, stat.st_ino), FirstName { id, path, left: names - 1 });
         }
     }
 

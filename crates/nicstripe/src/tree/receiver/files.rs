@@ -34,6 +34,7 @@ use crate::{
     file::{Attributes, FileError, Target, TargetRequest, hidden_name, mtime_of, remove_earlier},
     tree::{
         EntryOutcome,
+        metadata::node_of,
         port::{Answer, EntryError},
     },
 };
@@ -448,7 +449,7 @@ pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existin
         FileType::RegularFile => Existing::File { size: stat.st_size as u64, mtime: mtime_of(&stat), digest: None },
         FileType::Directory => Existing::Directory,
         FileType::Symlink => Existing::Symlink(readlinkat(dir, name, Vec::new())?.into_bytes()),
-        _ => Existing::Other,
+        kind => node_of(kind, &stat).map_or(Existing::Other, Existing::Node),
     };
     Ok(Some((existing, stat)))
 }

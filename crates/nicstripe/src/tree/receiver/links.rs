@@ -19,7 +19,7 @@ use rustix::{
 use super::{Halt, Leaf, Receiver, files::look_at, part::rename_to_free};
 use crate::{
     file::{Attributes, FileError, check_sought, hidden_name},
-    tree::EntryOutcome,
+    tree::{EntryOutcome, metadata::node_of},
 };
 
 /// A hard link that waits for its file.
@@ -75,7 +75,7 @@ impl Receiver {
     }
 
     /// Makes something under a hidden name, and gives it its own; where it may replace, in the place of what has that.
-    fn put_in_place(
+    pub(super) fn put_in_place(
         &self,
         dir: &OwnedFd,
         name: &OsStr,
@@ -201,7 +201,9 @@ impl Receiver {
         let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else { return Err(io::ErrorKind::NotFound.into()) };
         let dir = top.ground.open_directory(&parent)?;
         let stat = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_node = node_of(kind, &stat).is_some_and(|node| self.request.rules.nodes && self.may_have(node.kind));
+        if kind != FileType::RegularFile && !is_node {
             return Err(io::Error::other("what it names is not a regular file"));
         }
         Ok((Arc::new(dir), name, stat))

@@ -16,6 +16,7 @@ mod batch;
 mod directories;
 mod files;
 mod links;
+mod nodes;
 mod outbox;
 mod part;
 mod place;
@@ -381,6 +382,7 @@ impl Receiver {
         }
         match entry.content.clone() {
             Content::Symlink { target } => self.on_symlink(entry, leaf, &target),
+            Content::Node(node) => self.on_node(entry, leaf, node),
             Content::HardLink { to, path } => self.on_hard_link(entry, leaf, to, path),
             _ => self.on_file(entry, leaf),
         }
@@ -411,7 +413,7 @@ impl Receiver {
     }
 
     fn note_failed(&mut self, entry: &Entry) {
-        if matches!(entry.content, Content::File { .. }) {
+        if matches!(entry.content, Content::File { .. } | Content::Node(_)) {
             self.failed.insert(entry.id);
         }
     }

@@ -74,6 +74,10 @@ impl Sender {
                 };
                 self.outlet.failed(Some(&told), code, text)
             }
+            Verdict::LeftOut => {
+                self.ledger.resolve(id, &told);
+                self.outlet.left_out(&told)
+            }
             Verdict::Blocked => {
                 self.ledger.resolve(id, &told);
                 self.outlet.will_not_be_sent(&told);
@@ -104,7 +108,7 @@ impl Sender {
                 self.reads.want(Wanted { id, location, identity });
                 Ok(())
             }
-            Kind::Directory | Kind::Symlink | Kind::HardLink => Ok(()),
+            Kind::Directory | Kind::Symlink | Kind::HardLink | Kind::Node => Ok(()),
         }
     }
 

@@ -28,6 +28,7 @@ pub(super) enum Kind {
     Directory,
     Symlink,
     HardLink,
+    Node,
 }
 
 impl Kind {
@@ -51,6 +52,7 @@ impl Told {
             Content::Directory => Kind::Directory,
             Content::Symlink { .. } => Kind::Symlink,
             Content::HardLink { .. } => Kind::HardLink,
+            Content::Node(_) => Kind::Node,
         };
         Self { kind, location: found.location.clone(), parent: found.entry.parent, weight: found.entry.weight(), is_failed: false }
     }

@@ -110,6 +110,12 @@ impl Outlet {
         if self.list { still(self.port.tell(name, EntryOutcome::Special)) } else { Ok(()) }
     }
 
+    /// The receiver makes no such device.
+    pub(super) fn left_out(&mut self, told: &Told) -> Result<(), Ended> {
+        self.report.special += 1;
+        self.tell(told, EntryOutcome::Special)
+    }
+
     /// Everything was found.
     pub(super) fn complete(&mut self) {
         self.progress.complete = true;
@@ -123,6 +129,7 @@ impl Outlet {
             Kind::Directory => &mut self.report.directories,
             Kind::Symlink => &mut self.report.symlinks,
             Kind::HardLink => &mut self.report.hard_links,
+            Kind::Node => &mut self.report.nodes,
         };
         *counter += 1;
         let bytes = told.kind.size();

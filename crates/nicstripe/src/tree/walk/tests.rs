@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 
-const RECURSIVE: WalkOptions = WalkOptions { recursive: true, owners: false, xattrs: false, hard_links: false, one_file_system: false };
+const RECURSIVE: WalkOptions =
+    WalkOptions { recursive: true, owners: false, xattrs: false, hard_links: false, one_file_system: false, nodes: false };
 
 /// What a walk comes upon, a line each.
 fn lines(walk: Walk) -> Vec<String> {
@@ -22,6 +23,7 @@ fn lines(walk: Walk) -> Vec<String> {
                 Content::Directory => format!("d {path}"),
                 Content::File { size, alone, .. } => format!("f {path} {size}{}", if alone { " alone" } else { "" }),
                 Content::Symlink { target } => format!("l {path} {}", escape(&target)),
+                Content::Node(node) => format!("n {path} {:?}", node.kind),
                 Content::HardLink { to, path: first } => format!("h {path} {} {first}", paths[&to]),
             }
         }

@@ -4,11 +4,11 @@ use std::{fs, os::unix::fs::symlink as link_to, path::Path};
 
 use nicstripe_proto::{
     FailCode,
-    tree::{Content, Entry, EntryId, Owner, PACKED_MOST, TreeRules, Verdict, Xattr},
+    tree::{Content, Entry, EntryId, Node, NodeKind, Owner, PACKED_MOST, TreeRules, Verdict, Xattr},
 };
 
-use super::abandoned;
 use super::harness::{Ground, RawContent, RawName, Sending, file, name, symlink};
+use super::{ReceiverRequest, abandoned};
 
 /// Replaces and deletes as much as a sender can ask for.
 fn eager() -> TreeRules {
@@ -411,3 +411,26 @@ fn odd_owners_and_times_end_nothing() {
 
 /// The number of an entry that breaks the protocol is of no use.
 fn told(_: EntryId) {}
+
+#[test]
+fn devices_are_made_for_nobody_who_may_not_have_them_and_nodes_only_where_they_were_asked_for() {
+    let null = Content::Node(Node { kind: NodeKind::CharDevice, major: 1, minor: 3 });
+    let disk = Content::Node(Node { kind: NodeKind::BlockDevice, major: 8, minor: 0 });
+    let fifo = Content::Node(Node { kind: NodeKind::Fifo, major: 0, minor: 0 });
+    let ground = Ground::quick();
+    let rules = TreeRules { nodes: true, modes: true, ..TreeRules::default() };
+    let mut sending = Sending::start(ReceiverRequest { privileged: false, ..ground.request(rules) });
+    let devices = [sending.entry(None, "null", null), sending.entry(None, "disk", disk)];
+    let link = sending.entry(None, "other", Content::HardLink { to: devices[0], path: name("null") });
+    let made = sending.entry(None, "fifo", fifo.clone());
+    let report = sending.report();
+    assert_eq!(devices.map(|id| sending.verdict(id)), [Verdict::LeftOut; 2]);
+    assert_eq!((sending.verdict(made), sending.verdict(link)), (Verdict::Create, Verdict::Refused));
+    assert_eq!((report.nodes, report.special, report.failed), (1, 2, 1));
+    assert_eq!(ground.names(), ["fifo"]);
+
+    let mut sending = ground.start(TreeRules::default());
+    sending.entry(None, "unasked", fifo);
+    assert!(sending.breach().contains("not asked for"));
+    assert_eq!(ground.names(), ["fifo"]);
+}

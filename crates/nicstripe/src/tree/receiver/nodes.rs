@@ -1,0 +1,106 @@
+//! FIFOs, names of sockets, and devices.
+
+use std::{ffi::OsStr, io, os::fd::OwnedFd};
+
+use nicstripe_proto::tree::{Entry, Node, NodeKind, Verdict, decide};
+use rustix::fs::{FileType, Mode, OFlags, Stat, makedev, mknodat, openat};
+
+use super::{Halt, Leaf, Receiver};
+use crate::{file::Attributes, tree::EntryOutcome};
+
+impl Receiver {
+    /// Makes a node, where its sender may have that.
+    pub(super) fn on_node(&mut self, entry: Entry, leaf: Leaf, node: Node) -> Result<(), Halt> {
+        if !self.request.rules.nodes {
+            return Err(Halt::protocol("peer sent a FIFO, a socket or a device, which were not asked for"));
+        }
+        let existing = match self.look(&leaf) {
+            Ok(existing) => existing,
+            Err(error) => return self.refuse(entry, leaf.shown(), leaf.error("look for", error)),
+        };
+        if !self.may_have(node.kind) {
+            return self.leave_out(&entry, &leaf);
+        }
+        let verdict = match decide(&self.request.rules, &entry, existing.as_ref().map(|(existing, _)| existing)) {
+            Verdict::Exists => return self.leave(entry, &leaf),
+            Verdict::Same => {
+                if let Some((_, stat)) = existing
+                    && let Err(error) = self.keep_node(&entry, &leaf, &stat)
+                {
+                    return self.refuse(entry, leaf.shown(), leaf.error("set the attributes of", error));
+                }
+                self.out.report.unchanged += 1;
+                return self.skip(entry, &leaf, Verdict::Same);
+            }
+            verdict => verdict,
+        };
+        let error = match self.objection(&entry, &leaf, verdict) {
+            None if self.request.rules.dry_run => None,
+            None => self.make_node(&entry, &leaf, node, verdict).err().map(|error| leaf.error("make", error)),
+            objection => objection,
+        };
+        if let Some(error) = error {
+            return self.refuse(entry, leaf.shown(), error);
+        }
+        self.out.decide(entry.id, verdict);
+        self.out.report.nodes += 1;
+        if !self.request.rules.dry_run {
+            self.out.done(entry.id);
+        }
+        self.out.tell(leaf.shown(), EntryOutcome::Copied { verdict, bytes: 0 })?;
+        self.settle(entry.parent, false)
+    }
+
+    /// Whether the sender may have a node of this kind: a device is worth as much as root.
+    pub(super) fn may_have(&self, kind: NodeKind) -> bool {
+        !kind.is_device() || (self.request.privileged && rustix::process::geteuid().is_root())
+    }
+
+    /// A device is not made for this sender; what is there stays.
+    fn leave_out(&mut self, entry: &Entry, leaf: &Leaf) -> Result<(), Halt> {
+        self.out.decide(entry.id, Verdict::LeftOut);
+        self.out.report.special += 1;
+        self.failed.insert(entry.id);
+        self.out.tell(leaf.shown(), EntryOutcome::Special)?;
+        self.settle(entry.parent, false)
+    }
+
+    fn make_node(&self, entry: &Entry, leaf: &Leaf, node: Node, verdict: Verdict) -> io::Result<()> {
+        let dir = leaf.place.open()?;
+        let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
+        let device = if node.kind.is_device() { makedev(node.major, node.minor) } else { 0 };
+        // Nobody else may open it before it has its owner.
+        let make = |hidden: &OsStr| mknodat(&dir, hidden, file_type_of(node.kind), Mode::RUSR | Mode::WUSR, device);
+        let prepare = |hidden: &OsStr| attributes.apply_to_node(&open_node(&dir, hidden)?);
+        self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, prepare)
+    }
+
+    /// Sets what differs of a node that is there.
+    fn keep_node(&self, entry: &Entry, leaf: &Leaf, found: &Stat) -> io::Result<()> {
+        let attributes = Attributes { xattrs: None, ..Attributes::of_same(entry, &self.request.rules, true) };
+        if !attributes.differ(found) || self.request.append_only || self.request.rules.dry_run {
+            return Ok(());
+        }
+        let node = open_node(&*leaf.place.open()?, &leaf.name)?;
+        let stat = rustix::fs::fstat(&node)?;
+        if (stat.st_dev, stat.st_ino) != (found.st_dev, found.st_ino) {
+            return Err(io::Error::other("something else took its place meanwhile"));
+        }
+        attributes.apply_to_node(&node)
+    }
+}
+
+/// Opens a node as a name only: nothing waits for a writer, and no driver hears of it.
+fn open_node(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let node = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(node)
+}
+
+fn file_type_of(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::Fifo => FileType::Fifo,
+        NodeKind::Socket => FileType::Socket,
+        NodeKind::CharDevice => FileType::CharacterDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
+    }
+}

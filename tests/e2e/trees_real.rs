@@ -1,0 +1,147 @@
+//! Trees as they are found on machines, and rsync as the judge of their copies: it has nothing to change in either direction.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::FileTypeExt},
+    path::Path,
+    process::Command,
+};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+use crate::{
+    harness::{
+        number,
+        tree::{age, plant, plant_everything},
+    },
+    pair::Pair,
+};
+
+/// Has rsync compare two directories; `None` where this machine has none.
+fn differences(one: &Path, other: &Path) -> Option<String> {
+    let slash = |path: &Path| format!("{}/", path.display());
+    let mut said = String::new();
+    for (from, to) in [(one, other), (other, one)] {
+        let mut rsync = Command::new("rsync");
+        let output = match rsync.args(["-aHAXn", "--itemize-changes", "--delete"]).args([slash(from), slash(to)]).output() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            output => output.unwrap(),
+        };
+        assert!(output.status.success(), "{output:?}");
+        said.push_str(&String::from_utf8_lossy(&output.stdout));
+    }
+    Some(said)
+}
+
+/// Copies what is in `src` both ways, and lets rsync judge.
+#[track_caller]
+fn check(pair: &Pair) {
+    let source = pair.client.path("src");
+    for (words, copy) in
+        [(["-a", "src/", "127.0.0.1:copy"], pair.server.path("copy")), (["-a", "127.0.0.1:copy/", "back"], pair.client.path("back"))]
+    {
+        let outcome = pair.cp(&words).expect(0);
+        match differences(&source, &copy) {
+            Some(said) => assert!(said.is_empty(), "rsync would change:\n{said}\n{outcome}"),
+            None => return eprintln!("skipped: this machine has no rsync"),
+        }
+    }
+}
+
+fn node(path: &Path, kind: FileType, mode: u32, device: u64) -> bool {
+    mknodat(CWD, path, kind, Mode::from_raw_mode(mode), device).is_ok()
+}
+
+#[test]
+fn a_tree_of_everything_is_what_rsync_would_have_made_of_it() {
+    let pair = Pair::serving(&[], "special-modes");
+    let src = pair.client.path("src");
+    for lacking in plant_everything(&src) {
+        eprintln!("not tried: no {lacking} here");
+    }
+    plant(&src, "odd/-rf", b"dash");
+    plant(&src, "odd/ \\ '\"$x", b"quotes");
+    fs::write(src.join("odd").join(OsStr::from_bytes(b"\xff\xfe\n")), b"bytes").unwrap();
+    for (name, seconds) in [("odd/of-1970", 1), ("odd/of-2200", 7_258_118_400)] {
+        plant(&src, name, name);
+        age(&src.join(name), seconds);
+    }
+    assert!(node(&src.join("odd/fifo"), FileType::Fifo, 0o640, 0) && node(&src.join("odd/socket"), FileType::Socket, 0o755, 0));
+    fs::hard_link(src.join("odd/fifo"), src.join("odd/other fifo")).unwrap();
+    let devices = [("odd/null", FileType::CharacterDevice, makedev(1, 3)), ("odd/disk", FileType::BlockDevice, makedev(250, 7))];
+    if !devices.iter().all(|(name, kind, device)| node(&src.join(name), *kind, 0o660, *device)) {
+        eprintln!("not tried: devices cannot be made here");
+    }
+    age(&src.join("odd/fifo"), 1_000_000_000);
+    check(&pair);
+}
+
+#[test]
+fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() {
+    let pair = Pair::serving(&[], "special-modes");
+    let src = pair.client.path("src");
+    fs::create_dir(&src).unwrap();
+    // Some thousand entries, links and modes as packages have them.
+    for (from, to) in [
+        ("/etc", "etc"),
+        ("/usr/share/zoneinfo", "zoneinfo"),
+        ("/usr/share/perl5", "perl5"),
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/.git"), "git"),
+    ] {
+        let copied = Path::new(from).is_dir() && Command::new("cp").args(["-a", from]).arg(src.join(to)).output().is_ok();
+        if !copied {
+            eprintln!("not tried: no {from} here");
+        }
+    }
+    // What this user may not read was not copied there; the rest is what counts.
+    check(&pair);
+}
+
+#[test]
+fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others() {
+    let pair = Pair::new();
+    let src = pair.client.path("src");
+    plant(&src, "file", b"bytes");
+    assert!(node(&src.join("fifo"), FileType::Fifo, 0o600, 0) && node(&src.join("socket"), FileType::Socket, 0o600, 0));
+    let dry = pair.cp(&["-rDn", "src/", "127.0.0.1:copy"]).expect(0);
+    assert!(dry.stdout.contains("would copy fifo\n") && !pair.server.has("copy"), "{dry}");
+    let copy = pair.cp(&["-rD", "--json", "src/", "127.0.0.1:copy"]).expect(0);
+    assert_eq!((number(&copy.document()["tree"], "nodes"), number(&copy.document()["tree"], "special")), (2, 0), "{copy}");
+    let kind = |name: &str| fs::symlink_metadata(pair.server.path(name)).unwrap().file_type();
+    assert!(kind("copy/fifo").is_fifo() && kind("copy/socket").is_socket());
+    let again = pair.cp(&["-rD", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
+    assert_eq!((number(&again["tree"], "nodes"), number(&again["tree"], "unchanged")), (0, 3), "{again:#}");
+    // Without -D they are neither copied nor surplus.
+    let plain = pair.cp(&["-r", "--delete", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
+    assert_eq!((number(&plain["tree"], "special"), number(&plain["tree"], "deleted")), (2, 0), "{plain:#}");
+    fs::remove_file(src.join("fifo")).unwrap();
+    plant(&src, "fifo", b"a file now");
+    pair.cp(&["-rD", "src/", "127.0.0.1:copy"]).expect(23);
+    pair.cp(&["-rDf", "--delete", "src/", "127.0.0.1:copy"]).expect(0);
+    assert_eq!(pair.server.read("copy/fifo"), b"a file now");
+    fs::remove_file(src.join("socket")).unwrap();
+    let deleted = pair.cp(&["-rD", "--delete", "--json", "src/", "127.0.0.1:copy"]).expect(0).document();
+    assert_eq!(number(&deleted["tree"], "deleted"), 1, "{deleted:#}");
+    // One that is typed is copied as what it is, too.
+    pair.cp(&["-a", "127.0.0.1:copy", "back"]).expect(0);
+    assert!(node(&pair.client.path("one"), FileType::Fifo, 0o600, 0));
+    pair.cp(&["-a", "one", "127.0.0.1:"]).expect(0);
+    assert!(kind("one").is_fifo());
+}
+
+#[test]
+fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() {
+    for (option, made) in [("", 0), ("special-modes", 1)] {
+        let pair = Pair::serving(&[], option);
+        let src = pair.client.path("src");
+        fs::create_dir(&src).unwrap();
+        if !node(&src.join("null"), FileType::CharacterDevice, 0o666, makedev(1, 3)) {
+            return eprintln!("skipped: devices cannot be made here");
+        }
+        let outcome = pair.cp(&["-a", "--json", "src/", "127.0.0.1:copy"]).expect(0);
+        let document = outcome.document();
+        assert_eq!((number(&document["tree"], "nodes"), number(&document["tree"], "special")), (made, 1 - made), "{outcome}");
+        assert_eq!(pair.server.has("copy/null"), made == 1);
+    }
+}
