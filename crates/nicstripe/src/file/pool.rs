@@ -62,7 +62,18 @@ struct Queue {
 struct State {
     turns: Turns<Job>,
     idle: usize,
+    /// Whether one of those that are idle was woken and has not looked yet: it wakes the next one, if there is more.
+    is_woken: bool,
     is_closed: bool,
+}
+
+impl State {
+    /// Whether a thread is to be woken: there is an idle one, and none is on its way.
+    fn wakes_another(&mut self) -> bool {
+        let wakes = self.idle > 0 && !self.is_woken;
+        self.is_woken |= wakes;
+        wakes
+    }
 }
 
 impl IoPool {
@@ -101,7 +112,7 @@ impl IoPool {
 impl Crew {
     /// Starts `threads`, of which one owner has at most `most_each`; each calls `prepare` first.
     fn start(name: &str, threads: usize, most_each: usize, prepare: fn()) -> std::io::Result<Self> {
-        let state = State { turns: Turns::new(most_each), idle: 0, is_closed: false };
+        let state = State { turns: Turns::new(most_each), idle: 0, is_woken: false, is_closed: false };
         let crew = Self(Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() }));
         for index in 0..threads {
             let queue = crew.0.clone();
@@ -125,9 +136,9 @@ impl Queue {
     fn push(&self, owner: Owner, job: Job) {
         let mut state = self.lock();
         let may_run = state.turns.push(owner, job);
-        let is_anyone_idle = may_run && state.idle > 0;
+        let wakes = may_run && state.wakes_another();
         drop(state);
-        if is_anyone_idle {
+        if wakes {
             self.changed.notify_one();
         }
     }
@@ -154,7 +165,9 @@ impl Queue {
         loop {
             if let Some(next) = state.turns.pop() {
                 // An owner that had all the threads it may have may have another one.
-                if state.idle > 0 && state.turns.may_pop() {
+                let wakes = state.turns.may_pop() && state.wakes_another();
+                drop(state);
+                if wakes {
                     self.changed.notify_one();
                 }
                 return Some(next);
@@ -167,6 +180,7 @@ impl Queue {
             state.idle += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
+            state.is_woken = false;
         }
     }
 
