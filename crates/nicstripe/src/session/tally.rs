@@ -135,7 +135,9 @@ impl Tally {
 
     /// Returns the final numbers.
     pub(super) fn closed(mut self, slots: &BTreeMap<PathId, Slot>, session: &Session) -> Self {
-        for (path, slot) in slots {
+        // A path that was given up belongs to the link that took its place between the same interfaces.
+        let (retired, others): (Vec<_>, Vec<_>) = slots.iter().partition(|(_, slot)| slot.retired);
+        for (path, slot) in others.into_iter().chain(retired) {
             let bytes = self.stats.by_path.get(path).copied().unwrap_or(0);
             if slot.retired && bytes == 0 {
                 continue;
@@ -154,7 +156,12 @@ impl Tally {
         let receiving = !self.peer_streams.is_empty();
         let theory = slot.plan.capacity.through(slot.path_mtu);
         let theory = if receiving { theory.incoming } else { theory.outgoing };
-        match self.links.iter_mut().find(|other| is_one_link(&other.link, &link)) {
+        let is_same_pair = |other: &LinkName| {
+            slot.retired
+                && link.peer_interface.is_some()
+                && (&other.interface, &other.peer_interface) == (&link.interface, &link.peer_interface)
+        };
+        match self.links.iter_mut().find(|other| is_one_link(&other.link, &link) || is_same_pair(&other.link)) {
             Some(other) => {
                 other.bytes += bytes;
                 other.wire_bytes += wire_bytes;
