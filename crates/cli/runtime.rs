@@ -27,11 +27,12 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Threads besides those of the runtime: the library's for files, one that looks up names, one for a tree, one for a pipe.
+/// Threads besides those of the runtime: the library's for files and its one for work that can wait, one that looks up names, one that
+/// remembers where the peer is, one for a tree, one for a pipe.
 ///
 /// A runtime that gets none of its own panics, and is dropped by waiting for ever for those that it got.
 fn others() -> usize {
-    cores().clamp(2, 8) + 3
+    cores().clamp(2, 8) + 5
 }
 
 /// Lets the process have as many files open as it may: each connection of a program that is carried to the peer is one.

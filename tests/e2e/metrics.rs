@@ -129,6 +129,7 @@ fn a_copy_shows_in_the_metrics() {
     pair.client.write("file", content(8 * MIB));
     pair.cp(&["file", "127.0.0.1:"]).expect(0);
     pair.cp(&["127.0.0.1:file", "copy"]).expect(0);
+    pair.client.write("file", content(MIB));
     pair.cp(&["file", "127.0.0.1:"]).expect(11);
     let ended = |page: &Page| page.sum("nicstripe_transfers_total") == 3.0 && page.value("nicstripe_sessions") == 0.0;
     let page = await_page(&address, ended);
