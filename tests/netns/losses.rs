@@ -45,7 +45,7 @@ fn copying(pairs: Pairs) -> (Hosts, Process) {
     for (host, link) in late {
         hosts.lab.set_plugged_at(host, link, false).unwrap();
     }
-    hosts.client.write("source", &content(96 * MIB));
+    hosts.client.write("source", content(96 * MIB));
     let address = hosts.lab.address(Host::B, first);
     let cp = hosts.start_cp(&["--json-stream", "source", &format!("{address}:target")]);
     cp.await_event("progress", |event| carried(event, &["eth1"]));
@@ -128,7 +128,7 @@ fn a_blocked_port_closes_no_link_that_works() {
         let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
         // As a firewall that drops what comes to one port.
         hosts.lab.drop_silently(1, Direction::AToB).unwrap();
-        hosts.client.write("source", &content(48 * MIB));
+        hosts.client.write("source", content(48 * MIB));
         let outcome = hosts.cp(&["--json", "source", "10.9.0.21:target"]).expect(0);
         let report = outcome.document();
         let links = report["links"].as_array().unwrap();
@@ -141,7 +141,7 @@ fn a_blocked_port_closes_no_link_that_works() {
 
 fn a_loss_is_told_with_its_reason_and_its_time() {
     let hosts = Hosts::joined_by(&[LinkSpec::mbit(RATE); 2]);
-    hosts.client.write("source", &content(64 * MIB));
+    hosts.client.write("source", content(64 * MIB));
     let begun = Instant::now();
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
     cp.await_event("progress", |event| carried(event, &["eth1", "eth2"]));

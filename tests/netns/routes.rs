@@ -289,7 +289,7 @@ fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
     lab.add_address(claimant, 1, "10.9.0.99/24").unwrap();
     let rights = |host| if host == holder { Rights::All } else { Rights::None };
     let hosts = Hosts::in_lab(lab, rights(Host::A), rights(Host::B));
-    hosts.client.write("source", &content(48 * MIB));
+    hosts.client.write("source", content(48 * MIB));
     let address = if holder == Host::B { "10.9.0.21" } else { "10.9.0.11" };
     let watch = hosts.lab.on(holder, Watch::begin).unwrap();
     let report = hosts.cp(&["--json", "source", &format!("{address}:target")]).expect(0).document();
