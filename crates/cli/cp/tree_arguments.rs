@@ -21,7 +21,7 @@ pub(crate) struct TreeArguments {
     #[arg(long)]
     pub(crate) owner: bool,
 
-    /// Keep FIFOs, sockets' names and devices, as rsync's -D; devices only where the receiver is root and lets this peer
+    /// Keep FIFOs, sockets' names and devices, as rsync's -D (--specials --devices); devices only where the receiver is root and lets this peer
     #[arg(short = 'D', long = "specials", visible_alias = "devices")]
     pub(crate) nodes: bool,
 

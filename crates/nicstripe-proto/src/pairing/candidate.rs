@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::BTreeSet,
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -77,6 +78,14 @@ impl CandidateId {
     /// Returns the indices of our interface and of the peer's.
     pub fn indices(self) -> [u32; 2] {
         [self.local.0, self.remote.0]
+    }
+}
+
+/// Address and interface index of both ends: `fe80::1%3 → fe80::2%5`.
+impl fmt::Display for CandidateId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { local, remote } = self;
+        write!(f, "{}%{} → {}%{}", local.1, local.0, remote.1, remote.0)
     }
 }
 

@@ -319,7 +319,7 @@ impl Linker {
     }
 
     fn on_probed(&mut self, candidate: CandidateId, answered: bool) {
-        tracing::debug!(?candidate, answered, "probed");
+        tracing::debug!(%candidate, answered, "probed");
         self.planner.handle_probed(candidate, answered);
         while let Some((candidate, answered)) = self.probes.next_now() {
             self.planner.handle_probed(candidate, answered);
