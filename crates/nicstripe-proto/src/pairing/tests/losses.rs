@@ -288,7 +288,7 @@ fn joined(topology: Topology, counts: [usize; 2], crossing: usize) -> World {
             world.planner.adopt(way.clone());
         }
     }
-    world.run_for(Duration::from_secs(5));
+    world.run_for(Duration::from_secs(10));
     world
 }
 
@@ -347,13 +347,13 @@ fn lose_and_heal(world: &mut World, ends: u32, loss: Loss, case: &str) -> Durati
         taken = world.run_until(bound, |world| world.links() > 0).unwrap_or_else(|| panic!("{case}: nothing after {bound:?}"));
     }
     world.tell();
-    world.run_for(Duration::from_secs(5));
+    world.run_for(Duration::from_secs(10));
     assert_eq!((world.links(), world.closed), (most, 0), "{case}: links, and links closed though they carried");
     world.heal();
     // The peer tells of its interfaces once there is a link.
     world.run_until(Duration::from_secs(2), |world| world.links() > 0).unwrap_or_else(|| panic!("{case}: not healed"));
     world.tell();
-    world.run_for(Duration::from_secs(5));
+    world.run_for(Duration::from_secs(10));
     assert_eq!((world.links(), world.closed), (world.most_links(), 0), "{case}: healed");
     taken
 }
