@@ -3,7 +3,10 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::{ffi::OsStrExt, fs::FileTypeExt},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileTypeExt, MetadataExt, lchown},
+    },
     path::Path,
     process::Command,
 };
@@ -12,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::{
     harness::{
-        number,
+        Process, number,
         tree::{age, plant, plant_everything},
     },
     pair::Pair,
@@ -143,5 +146,33 @@ fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() {
         let document = outcome.document();
         assert_eq!((number(&document["tree"], "nodes"), number(&document["tree"], "special")), (made, 1 - made), "{outcome}");
         assert_eq!(pair.server.has("copy/null"), made == 1);
+    }
+}
+
+/// The client's machine has a list of users of its own, in a mount namespace: `nobody` is 1234 there.
+#[test]
+fn owners_go_by_name_and_with_numeric_ids_by_number() {
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let Some(nobody) = users.lines().find_map(|line| line.strip_prefix("nobody:x:")?.split(':').next()?.parse::<u32>().ok()) else {
+        return eprintln!("skipped: this machine has no user `nobody`");
+    };
+    for (options, there, back) in [("-a", nobody, 1234), ("-a --numeric-ids", 1234, 1234)] {
+        let pair = Pair::new();
+        plant(&pair.client.path("src"), "file", b"owned");
+        if lchown(pair.client.path("src/file"), Some(1234), Some(4_000_000_123)).is_err() {
+            return eprintln!("skipped: owners are root's to give");
+        }
+        pair.client.write("passwd", "root:x:0:0::/root:/bin/sh\nnobody:x:1234:1234::/:/bin/sh\n");
+        let copies = format!("$cp {options} src/ 127.0.0.1:copy && $cp {options} 127.0.0.1:copy/ back");
+        let script = format!("exec unshare -m sh -c 'mount --bind passwd /etc/passwd || exit 77; {copies}'");
+        let Some(command) = pair.shell(&script, &["unshare", "mount"]) else { return };
+        let outcome = Process::spawn(command).finish();
+        if outcome.status.code() == Some(77) {
+            return eprintln!("skipped: nothing can be mounted here");
+        }
+        outcome.expect(0);
+        let owner = |path: &Path| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
+        assert_eq!(owner(&pair.server.path("copy/file")), (there, 4_000_000_123), "{options}");
+        assert_eq!(owner(&pair.client.path("back/file")), (back, 4_000_000_123), "{options}");
     }
 }

@@ -81,6 +81,7 @@ impl TreePlan {
             update: tree.update,
             checksum: tree.checksum,
             owners: tree.archive || tree.owner,
+            numeric_ids: tree.numeric_ids,
             xattrs: tree.archive || tree.xattrs || tree.acls,
             nodes: tree.archive || tree.nodes,
             hard_links: tree.archive || tree.hard_links,
@@ -314,6 +315,7 @@ pub(crate) mod tests {
     fn every_option_arrives_at_the_library() {
         let one = tree(&["-rucnxH", "--delete", "--owner", "--exclude", "a", "--include", "b"]);
         assert!(one.update && one.checksum && one.dry_run && one.one_file_system && one.hard_links && one.delete && one.owners);
+        assert!(!one.numeric_ids && tree(&["-a", "--numeric-ids"]).numeric_ids);
         assert_eq!(one.filters, ["a", "!b"]);
         let files = tree(&["-rz", "-f", "--inplace", "--allow-changing", "--no-resume", "--verify"]).files;
         assert!(files.compress && files.replace && files.delta && files.in_place && files.allow_changing && files.restart && files.verify);

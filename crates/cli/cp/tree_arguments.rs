@@ -17,9 +17,13 @@ pub(crate) struct TreeArguments {
     #[arg(short, long)]
     pub(crate) archive: bool,
 
-    /// Keep owner and group by number, where the receiver may
+    /// Keep owner and group, where the receiver may: by name, and by number where the receiver has no such name
     #[arg(long)]
     pub(crate) owner: bool,
+
+    /// Keep owner and group by number whatever the names, with --owner or -a
+    #[arg(long)]
+    pub(crate) numeric_ids: bool,
 
     /// Keep FIFOs, sockets' names and devices, as rsync's -D (--specials --devices); devices only where the receiver is root and lets this peer
     #[arg(short = 'D', long = "specials", visible_alias = "devices")]

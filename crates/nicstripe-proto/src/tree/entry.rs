@@ -2,6 +2,7 @@
 
 use minicbor::{Decode, Encode, bytes::ByteVec};
 
+use super::{Owner, OwnerNames};
 use crate::{hash_tree::Digest, journal::Timestamp, name::Name};
 
 /// Number of an entry in its transfer, from 0 in the order of the walk: a directory before what is in it.
@@ -37,6 +38,9 @@ pub struct Entry {
     /// Its extended attributes, ACLs among them, where these are kept; at most [`MOST_XATTR_BYTES`] in all.
     #[n(7)]
     pub xattrs: Option<Vec<Xattr>>,
+    /// Names of its owner, where owners are kept by name.
+    #[n(8)]
+    pub owner_names: Option<OwnerNames>,
 }
 
 impl Entry {
@@ -135,17 +139,6 @@ impl NodeKind {
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }
-}
-
-/// Numbers of a file's user and group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
-pub struct Owner {
-    /// The user.
-    #[n(0)]
-    pub uid: u32,
-    /// The group.
-    #[n(1)]
-    pub gid: u32,
 }
 
 /// One extended attribute.

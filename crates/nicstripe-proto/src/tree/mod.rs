@@ -10,12 +10,14 @@
 
 pub mod entry;
 pub mod message;
+mod owner;
 pub mod parcel;
 pub mod rules;
 
 pub use self::{
-    entry::{Content, Entry, EntryId, Node, NodeKind, Owner, Xattr},
+    entry::{Content, Entry, EntryId, Node, NodeKind, Xattr},
     message::{EntryFailure, TreeMessage},
+    owner::{Owner, OwnerName, OwnerNames},
     parcel::{ParcelError, ParcelReader, ParcelWriter, Reason, Record, Special, Trouble},
     rules::{Existing, TreeRules, Verdict, decide},
 };

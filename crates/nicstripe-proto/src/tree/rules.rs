@@ -40,6 +40,10 @@ pub struct TreeRules {
     #[n(9)]
     #[cbor(default, skip_if = "is_unset")]
     pub nodes: bool,
+    /// Keep owners by number: their names are neither sent nor looked at.
+    #[n(10)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub numeric_ids: bool,
 }
 
 /// What is to become of an entry.
@@ -149,7 +153,7 @@ mod tests {
 
     fn entry(content: Content) -> Entry {
         let name = Name::parse(b"n").ok();
-        Entry { id: EntryId(0), parent: None, name, content, mode: 0o644, mtime: AT, owner: None, xattrs: None }
+        Entry { id: EntryId(0), parent: None, name, content, mode: 0o644, mtime: AT, owner: None, xattrs: None, owner_names: None }
     }
 
     fn file(digest: Option<u8>) -> Entry {

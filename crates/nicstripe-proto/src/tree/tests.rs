@@ -21,6 +21,7 @@ pub(crate) fn entry(content: Content) -> Entry {
         mtime: Timestamp { seconds: -1, nanoseconds: 5 },
         owner: None,
         xattrs: None,
+        owner_names: None,
     }
 }
 
@@ -109,6 +110,15 @@ fn an_entry_with_everything_is_pinned() {
     // The map, then 3 a directory, 4 and 5, 6 the owner, 7 the attributes: one of a name and a value.
     let expected = ["a80007010202814261620382", "0180", "041901a405822005", "06821903e800", "07818246757365722e614101"].concat();
     assert_eq!(hex(&minicbor::to_vec(&full).unwrap()), expected);
+    let named = |user, group| {
+        let name = |name: Option<&str>| name.and_then(OwnerName::new);
+        Entry { owner, owner_names: Some(OwnerNames { user: name(user), group: name(group) }), ..entry(Content::Directory) }
+    };
+    // A map of what has a name: 0 the user, 1 the group.
+    for (user, group, names) in [(Some("al"), Some("ß"), "08a20062616c0162c39f"), (None, Some("g"), "08a1016167"), (None, None, "08a0")] {
+        let expected = ["a80007010202814261620382", "0180", "041901a405822005", "06821903e800", names].concat();
+        assert_eq!(hex(&minicbor::to_vec(named(user, group)).unwrap()), expected);
+    }
     let nameless = Entry { parent: None, name: None, ..entry(Content::Directory) };
     assert_eq!(hex(&minicbor::to_vec(&nameless).unwrap()), "a4000703820180041901a405822005");
 }
@@ -132,6 +142,9 @@ fn rules_are_pinned() {
     let rules = TreeRules { replace: true, delete: true, filters: vec!["*.o".into()], ..TreeRules::default() };
     let expected = "a900f501f402f403f404f405f406f507f40881632a2e6f";
     assert_eq!(hex(&minicbor::to_vec(&rules).unwrap()), expected);
+    assert_eq!(minicbor::decode::<TreeRules>(&minicbor::to_vec(&rules).unwrap()).unwrap(), rules);
+    let rules = TreeRules { owners: true, numeric_ids: true, ..TreeRules::default() };
+    assert_eq!(hex(&minicbor::to_vec(&rules).unwrap()), "aa00f401f402f403f404f505f406f407f408800af5");
     assert_eq!(minicbor::decode::<TreeRules>(&minicbor::to_vec(&rules).unwrap()).unwrap(), rules);
 }
 
@@ -190,7 +203,9 @@ fn an_entry_with_as_much_as_it_may_have_fits_into_a_parcel() {
     let xattr = |_| Xattr { name: b"user.a".to_vec().into(), value: Vec::new().into() };
     let path = Name::new(vec![vec![b'x'; 15]; 255]).unwrap();
     let content = Content::HardLink { to: EntryId(u64::MAX), path };
-    let full = Entry { xattrs: Some((0..entry::MOST_XATTR_BYTES / 6).map(xattr).collect()), ..entry(content) };
+    let name = OwnerName::new(&"x".repeat(OwnerName::MOST));
+    let owner_names = Some(OwnerNames { user: name.clone(), group: name });
+    let full = Entry { xattrs: Some((0..entry::MOST_XATTR_BYTES / 6).map(xattr).collect()), owner_names, ..entry(content) };
     let mut buffer = vec![0; crate::frame::MAX_PAYLOAD];
     assert!(ParcelWriter::new(&mut buffer, 0).push(&Record::Entry(Box::new(full))));
 }
@@ -216,7 +231,9 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let place = (any::<u64>(), option::of(any::<u64>()), option::of(any_name()));
     let attributes = (any::<(u32, i64, u32)>(), option::of(any::<(u32, u32)>()));
     let xattrs = option::of(vec((vec(any::<u8>(), 0..20), vec(any::<u8>(), 0..20)), 0..3));
-    (place, any_content(), attributes, xattrs).prop_map(|((id, parent, name), content, attributes, xattrs)| {
+    let account = || option::of("[^\\p{Cc}:]{1,60}").prop_map(|name| name.and_then(|name| OwnerName::new(&name)));
+    let owner_names = option::of((account(), account()).prop_map(|(user, group)| OwnerNames { user, group }));
+    (place, any_content(), attributes, xattrs, owner_names).prop_map(|((id, parent, name), content, attributes, xattrs, owner_names)| {
         let ((mode, seconds, nanoseconds), owner) = attributes;
         let xattrs = xattrs.map(|all| all.into_iter().map(|(name, value)| Xattr { name: name.into(), value: value.into() }).collect());
         Entry {
@@ -228,6 +245,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             mtime: Timestamp { seconds, nanoseconds },
             owner: owner.map(|(uid, gid)| Owner { uid, gid }),
             xattrs,
+            owner_names,
         }
     })
 }

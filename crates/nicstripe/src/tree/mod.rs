@@ -8,6 +8,7 @@ pub(crate) mod anchor;
 pub(crate) mod filter;
 mod metadata;
 mod options;
+mod owners;
 pub(crate) mod port;
 pub(crate) mod receiver;
 pub(crate) mod sender;

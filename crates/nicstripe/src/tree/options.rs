@@ -18,8 +18,10 @@ pub struct TreeOptions {
     pub update: bool,
     /// Files of one size are the same if their BLAKE3 is, whatever their times: both ends read all of them.
     pub checksum: bool,
-    /// Keep owners and groups, by number, where the receiver may set them.
+    /// Keep owners and groups, by name or by `numeric_ids`, where the receiver may set them.
     pub owners: bool,
+    /// Keep owners and groups by number. Without it, a name that the receiver knows decides, and the number where it knows none; root is root.
+    pub numeric_ids: bool,
     /// Keep extended attributes and ACLs.
     pub xattrs: bool,
     /// Keep FIFOs, names of sockets, and devices; devices where the receiver is root, and this peer may give set-user-ID there.
@@ -127,6 +129,7 @@ impl TreeOptions {
             checksum: self.checksum,
             modes: self.files.preserve,
             owners: self.owners,
+            numeric_ids: self.numeric_ids,
             xattrs: self.xattrs,
             nodes: self.nodes,
             delete: self.delete,

@@ -138,8 +138,8 @@ struct Sender {
 impl Sender {
     fn new(request: SenderRequest, filters: Filters, inputs: Receiver<SenderInput>, reads: Reads, outlet: Outlet) -> Self {
         let SenderRequest { sources, rules, recursive, hard_links, one_file_system, files_from, allow_changing, compress, .. } = request;
-        let options =
-            WalkOptions { recursive, owners: rules.owners, xattrs: rules.xattrs, nodes: rules.nodes, hard_links, one_file_system };
+        let TreeRules { owners, numeric_ids, xattrs, nodes, .. } = rules;
+        let options = WalkOptions { recursive, owners, numeric_ids, xattrs, nodes, hard_links, one_file_system };
         Self {
             walk: Some(Walk::new(options, filters, sources, files_from.as_deref())),
             rules,

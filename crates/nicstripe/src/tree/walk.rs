@@ -27,6 +27,7 @@ use super::{
     anchor::{Anchor, Directory, Location, path_of_bytes},
     filter::Filters,
     metadata::{has_hole, may_have_holes, mode_of, node_of, owner_of, xattrs_of, xattrs_of_symlink},
+    owners::Owners,
 };
 use crate::file::{FileError, Root, identity_of, tells_no_sizes, unknown_size};
 
@@ -51,6 +52,7 @@ pub(crate) enum SendSource {
 pub(super) struct WalkOptions {
     pub(super) recursive: bool,
     pub(super) owners: bool,
+    pub(super) numeric_ids: bool,
     pub(super) xattrs: bool,
     pub(super) hard_links: bool,
     pub(super) one_file_system: bool,
@@ -102,6 +104,7 @@ pub(super) struct Walk {
     stack: Vec<Level>,
     found: VecDeque<Found>,
     names_of_files: HashMap<(u64, u64), FirstName>,
+    owners: Owners,
     last_anchor: Option<Arc<Anchor>>,
     open_anchors: VecDeque<Weak<Anchor>>,
 }
@@ -160,6 +163,7 @@ impl Walk {
             stack: Vec::new(),
             found: VecDeque::new(),
             names_of_files: HashMap::new(),
+            owners: Owners::default(),
             last_anchor: None,
             open_anchors: VecDeque::new(),
         }
@@ -313,7 +317,9 @@ impl Walk {
             Err(error) => (None, Some(failure("read the attributes of", &location, FailCode::Io, error))),
         };
         let owner = self.options.owners.then(|| owner_of(&stat));
-        let entry = Entry { id, parent, name: leaf, content, mode: mode_of(&stat), mtime: identity.mtime, owner, xattrs };
+        let owner_names = owner.filter(|_| !self.options.numeric_ids).and_then(|owner| self.owners.names_of(owner));
+        let (mode, mtime) = (mode_of(&stat), identity.mtime);
+        let entry = Entry { id, parent, name: leaf, content, mode, mtime, owner, xattrs, owner_names };
         self.found.push_back(Found::Entry(Box::new(FoundEntry { entry, location, identity })));
         self.found.extend(failure.map(|failure| Found::Failed { name, failure }));
         id

@@ -54,7 +54,10 @@ use self::{
     surplus::ToldNames,
     writing::{Writing, Wrote},
 };
-use super::port::{ReceiverInput, ReceiverPort, ReceiverRun};
+use super::{
+    owners::Owners,
+    port::{ReceiverInput, ReceiverPort, ReceiverRun},
+};
 use crate::file::{Attributes, FileError, IoPool, Root, umask};
 
 /// What a tree's receiver is to do.
@@ -154,6 +157,7 @@ struct Receiver {
     request: ReceiverRequest,
     /// File creation mask.
     umask: u32,
+    owners: Owners,
     jobs: mpsc::Sender<ReceiverInput>,
     pool: IoPool,
     out: Outbox,
@@ -208,6 +212,7 @@ impl Receiver {
         Self {
             request,
             umask: umask(),
+            owners: Owners::default(),
             jobs,
             pool,
             out,
@@ -340,7 +345,7 @@ impl Receiver {
         self.turn(false)
     }
 
-    fn on_entry(&mut self, entry: Entry) -> Result<(), Halt> {
+    fn on_entry(&mut self, mut entry: Entry) -> Result<(), Halt> {
         if entry.id.0 != self.next {
             return Err(Halt::protocol(format!("peer sent entry {}, expected {}", entry.id.0, self.next)));
         }
@@ -354,6 +359,7 @@ impl Receiver {
             self.out.progress.files += 1;
             self.out.progress.bytes = self.out.progress.bytes.saturating_add(size);
         }
+        self.own_by_name(&mut entry);
         let spot = self.locate(&entry)?;
         self.out.expect_verdict();
         if !self.request.privileged
@@ -371,6 +377,14 @@ impl Receiver {
             Spot::Whole => self.on_whole(entry),
             Spot::Leaf(leaf) if entry.content == Content::Directory => self.on_directory(entry, leaf),
             Spot::Leaf(leaf) => self.on_leaf(entry, leaf),
+        }
+    }
+
+    /// Makes the owner's numbers this machine's, and drops the names: they do not weigh while the entry waits.
+    fn own_by_name(&mut self, entry: &mut Entry) {
+        let (names, rules) = (entry.owner_names.take(), &self.request.rules);
+        if let (Some(owner), Some(names), true, false) = (entry.owner, names, rules.owners, rules.numeric_ids) {
+            entry.owner = Some(self.owners.local(owner, names));
         }
     }
 

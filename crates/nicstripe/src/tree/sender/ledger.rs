@@ -313,7 +313,8 @@ mod tests {
         let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
         let xattr = Xattr { name: b"user.x".to_vec().into(), value: vec![0; 128 << 10].into() };
         let (id, parent, identity) = (EntryId(id), parent.map(EntryId), SourceIdentity::default());
-        let entry = Entry { id, parent, name: None, content, mode: 0, mtime: identity.mtime, owner: None, xattrs: Some(vec![xattr]) };
+        let (mtime, xattrs) = (identity.mtime, Some(vec![xattr]));
+        let entry = Entry { id, parent, name: None, content, mode: 0, mtime, owner: None, xattrs, owner_names: None };
         Told::of(&FoundEntry { entry, location: Location::of_anchor(anchor), identity })
     }
 

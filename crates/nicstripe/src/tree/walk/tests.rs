@@ -9,8 +9,15 @@ use tempfile::TempDir;
 
 use super::*;
 
-const RECURSIVE: WalkOptions =
-    WalkOptions { recursive: true, owners: false, xattrs: false, hard_links: false, one_file_system: false, nodes: false };
+const RECURSIVE: WalkOptions = WalkOptions {
+    recursive: true,
+    owners: false,
+    numeric_ids: false,
+    xattrs: false,
+    hard_links: false,
+    one_file_system: false,
+    nodes: false,
+};
 
 /// What a walk comes upon, a line each.
 fn lines(walk: Walk) -> Vec<String> {
@@ -319,4 +326,22 @@ fn extended_attributes_come_with_their_entries() {
     assert_eq!(xattrs.len(), 7);
     let of_a = xattrs.iter().find(|(path, _)| path == "t/a").unwrap();
     assert!(of_a.1.iter().any(|xattr| xattr.name[..] == *b"user.n" && xattr.value[..] == *b"v"));
+}
+
+#[test]
+fn owners_have_names_unless_numbers_are_kept() {
+    let dir = tree();
+    let path = dir.path().join("t/a");
+    let uid = nix::unistd::User::from_name("nobody").ok().flatten().map(|user| user.uid.as_raw());
+    if uid.is_none() || std::os::unix::fs::lchown(&path, uid, Some(4_000_000_123)).is_err() {
+        return eprintln!("skipped: no user `nobody`, or no right to give files away");
+    }
+    for (owners, numeric_ids, expected) in [(true, false, Some("nobody")), (true, true, None), (false, false, None)] {
+        let options = WalkOptions { owners, numeric_ids, ..RECURSIVE };
+        let walk = Walk::new(options, Filters::new(&[]).unwrap(), vec![SendSource::Path(path.clone())], None);
+        let entry = walk.into_iter().find_map(|found| if let Found::Entry(found) = found { Some(found.entry) } else { None }).unwrap();
+        assert_eq!(entry.owner.map(|owner| owner.uid), uid.filter(|_| owners));
+        let (user, group) = entry.owner_names.map(|names| (names.user, names.group)).unwrap_or_default();
+        assert_eq!((user.as_ref().map(nicstripe_proto::tree::OwnerName::as_str), group), (expected, None), "{numeric_ids}");
+    }
 }

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use nicstripe_proto::tree::{Content, Entry, EntryId, Owner, TreeRules, Verdict, Xattr};
+use nicstripe_proto::tree::{Content, Entry, EntryId, Owner, OwnerName, OwnerNames, TreeRules, Verdict, Xattr};
 
 use super::{
     harness::{Ground, MTIME, Sending, file, symlink},
@@ -86,6 +86,37 @@ fn set_user_id_is_kept_with_its_owner_alone() {
         let meta = fs::metadata(ground.at("f")).unwrap();
         let expected = if owners { (1234, 2345, 0o4755) } else { (0, 0, 0o755) };
         assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), expected);
+    }
+}
+
+#[test]
+fn an_owner_is_whom_the_name_says_here_unless_numbers_are_kept() {
+    let Ok(Some(nobody)) = nix::unistd::User::from_name("nobody") else { return eprintln!("skipped: no user `nobody` here") };
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: owners are root's to give");
+    }
+    let nobody = nobody.uid.as_raw();
+    let names = |user: &str, group: &str| Some(OwnerNames { user: OwnerName::new(user), group: OwnerName::new(group) });
+    for (numeric_ids, expected) in [(false, nobody), (true, 1234)] {
+        let ground = Ground::new();
+        fs::write(ground.at("same"), "x").unwrap();
+        set_mtime(&ground.at("same"), MTIME);
+        let mut sending = ground.start(TreeRules { owners: true, numeric_ids, ..TreeRules::default() });
+        let owner = Some(Owner { uid: 1234, gid: 2345 });
+        for (name, content) in [("dir", Content::Directory), ("link", symlink("x")), ("same", file(1)), ("new", file(1))] {
+            let entry = Entry { owner, owner_names: names("nobody", "nobody-has-this"), ..sending.plain(None, name, content.clone()) };
+            let id = sending.tell(entry);
+            match name {
+                "dir" => sending.end(id),
+                "new" => sending.content(id, b"x"),
+                _ => {}
+            }
+        }
+        assert_eq!(sending.report().failed, 0);
+        for name in ["dir", "link", "same", "new"] {
+            let meta = fs::symlink_metadata(ground.at(name)).unwrap();
+            assert_eq!((meta.uid(), meta.gid()), (expected, 2345), "{name} {numeric_ids}");
+        }
     }
 }
 

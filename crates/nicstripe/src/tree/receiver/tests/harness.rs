@@ -225,7 +225,7 @@ impl Sending {
     /// An entry as a test wants it by default.
     pub(super) fn plain(&self, parent: Option<EntryId>, own: &str, content: Content) -> Entry {
         let name = (!own.is_empty()).then(|| name(own));
-        Entry { id: EntryId(self.next), parent, name, content, mode: 0o644, mtime: MTIME, owner: None, xattrs: None }
+        Entry { id: EntryId(self.next), parent, name, content, mode: 0o644, mtime: MTIME, owner: None, xattrs: None, owner_names: None }
     }
 
     /// Tells an entry; an empty name is none.

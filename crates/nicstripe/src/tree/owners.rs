@@ -1,0 +1,202 @@
+//! Names of users and groups: the sender's for its numbers, and this machine's numbers for those names.
+//!
+//! The lists of users may be at a directory service, so that a lookup blocks: the thread of a tree makes each once, as far as memory goes.
+
+use std::{collections::HashMap, hash::Hash};
+
+use nicstripe_proto::tree::{Owner, OwnerName, OwnerNames};
+use nix::unistd::{Gid, Group, Uid, User};
+
+/// Numbers and names of one kind whose lookups are remembered; at more all are forgotten.
+const MOST_KNOWN: usize = 4096;
+
+/// How users or groups are looked up. What is not known has none, and so has what cannot be looked up.
+#[derive(Clone, Copy)]
+struct Lookup {
+    name_of: fn(u32) -> Option<String>,
+    id_of: fn(&str) -> Option<u32>,
+}
+
+const USERS: Lookup = Lookup {
+    name_of: |uid| User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name),
+    id_of: |name| User::from_name(name).ok().flatten().map(|user| user.uid.as_raw()),
+};
+
+const GROUPS: Lookup = Lookup {
+    name_of: |gid| Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name),
+    id_of: |name| Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw()),
+};
+
+/// Users and groups as one tree has come upon them.
+pub(super) struct Owners {
+    users: Kind,
+    groups: Kind,
+}
+
+impl Default for Owners {
+    fn default() -> Self {
+        Self { users: Kind::of(USERS), groups: Kind::of(GROUPS) }
+    }
+}
+
+impl Owners {
+    /// Returns the names that are sent of an owner; `None` if it has none.
+    pub(super) fn names_of(&mut self, owner: Owner) -> Option<OwnerNames> {
+        let names = OwnerNames { user: self.users.name_of(owner.uid), group: self.groups.name_of(owner.gid) };
+        (names != OwnerNames::default()).then_some(names)
+    }
+
+    /// Returns this machine's numbers of those whom the sender calls `names`, and the sender's where a name says nothing here.
+    pub(super) fn local(&mut self, owner: Owner, names: OwnerNames) -> Owner {
+        Owner { uid: self.users.local(owner.uid, names.user), gid: self.groups.local(owner.gid, names.group) }
+    }
+}
+
+/// Users, or groups.
+struct Kind {
+    lookup: Lookup,
+    names: HashMap<u32, Option<OwnerName>>,
+    ids: HashMap<OwnerName, Option<u32>>,
+}
+
+impl Kind {
+    fn of(lookup: Lookup) -> Self {
+        Self { lookup, names: HashMap::new(), ids: HashMap::new() }
+    }
+
+    fn name_of(&mut self, id: u32) -> Option<OwnerName> {
+        if id == ROOT {
+            return None;
+        }
+        // A name with bytes that are no text came with signs for them, and is none.
+        let look_up =
+            |id: &u32| (self.lookup.name_of)(*id).filter(|name| !name.contains('\u{fffd}')).and_then(|name| OwnerName::new(&name));
+        remembered(&mut self.names, id, look_up)
+    }
+
+    /// Root is root by its number alone: neither does a name take it away, nor give it to another.
+    fn local(&mut self, id: u32, name: Option<OwnerName>) -> u32 {
+        let Some(name) = name.filter(|_| id != ROOT) else { return id };
+        let found = remembered(&mut self.ids, name, |name| (self.lookup.id_of)(name.as_str()));
+        found.filter(|found| *found != ROOT).unwrap_or(id)
+    }
+}
+
+/// Number of root, and of its group.
+const ROOT: u32 = 0;
+
+fn remembered<K: Hash + Eq, V: Clone>(known: &mut HashMap<K, V>, key: K, look_up: impl FnOnce(&K) -> V) -> V {
+    if let Some(value) = known.get(&key) {
+        return value.clone();
+    }
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    let value = look_up(&key);
+    known.insert(key, value.clone());
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! { static LOOKUPS: Cell<usize> = const { Cell::new(0) }; }
+
+    /// The sender's machine.
+    const THERE: Lookup = Lookup {
+        name_of: |id| {
+            LOOKUPS.set(LOOKUPS.get() + 1);
+            match id {
+                0 => Some("root".into()),
+                1000 => Some("alice".into()),
+                1001 => Some("b\u{fffd}b".into()),
+                1002 => Some("a:b".into()),
+                1003 => Some(String::new()),
+                1004 => Some("x".repeat(256)),
+                _ => None,
+            }
+        },
+        id_of: |_| None,
+    };
+
+    /// The receiver's.
+    const HERE: Lookup = Lookup {
+        name_of: |_| None,
+        id_of: |name| {
+            LOOKUPS.set(LOOKUPS.get() + 1);
+            match name {
+                "root" | "toor" => Some(0),
+                "alice" => Some(2000),
+                "staff" => Some(50),
+                _ => None,
+            }
+        },
+    };
+
+    fn name(text: &str) -> Option<OwnerName> {
+        OwnerName::new(text)
+    }
+
+    #[test]
+    fn a_sender_names_whom_it_knows_but_root() {
+        let mut owners = Owners { users: Kind::of(THERE), groups: Kind::of(THERE) };
+        let mut names_of = |uid, gid| owners.names_of(Owner { uid, gid });
+        assert_eq!(names_of(1000, 7), Some(OwnerNames { user: name("alice"), group: None }));
+        assert_eq!(names_of(0, 1000), Some(OwnerNames { user: None, group: name("alice") }));
+        assert_eq!(names_of(0, 0), None);
+        for unsendable in 1001..=1005 {
+            assert_eq!(names_of(unsendable, unsendable), None, "{unsendable}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_known_here_gives_the_number_and_all_else_leaves_it() {
+        let mut owners = Owners { users: Kind::of(HERE), groups: Kind::of(HERE) };
+        for (why, id, user, expected) in [
+            ("known", 1000, "alice", 2000),
+            ("unknown", 1000, "nobody-here", 1000),
+            ("root stays root", 0, "alice", 0),
+            ("nobody becomes root", 1000, "root", 1000),
+            ("nor by another name of root's", 1000, "toor", 1000),
+            ("as it is, to the kernel", u32::MAX, "nobody-here", u32::MAX),
+        ] {
+            let names = OwnerNames { user: name(user), group: name("staff") };
+            assert_eq!(owners.local(Owner { uid: id, gid: 5 }, names), Owner { uid: expected, gid: 50 }, "{why}");
+        }
+        assert_eq!(owners.local(Owner { uid: 1000, gid: 5 }, OwnerNames::default()), Owner { uid: 1000, gid: 5 });
+    }
+
+    #[test]
+    fn each_is_looked_up_once_and_memory_is_bounded() {
+        let (mut there, mut here) = (Kind::of(THERE), Kind::of(HERE));
+        LOOKUPS.set(0);
+        for _ in 0..3 {
+            there.name_of(1000);
+            there.name_of(7);
+            here.local(1000, name("alice"));
+            here.local(1000, name("nobody-here"));
+        }
+        assert_eq!(LOOKUPS.get(), 4);
+        for id in 1..=3 * MOST_KNOWN as u32 {
+            there.name_of(id);
+            here.local(id, name(&id.to_string()));
+            assert!(there.names.len() <= MOST_KNOWN && here.ids.len() <= MOST_KNOWN);
+        }
+        assert_eq!((there.name_of(1000), here.local(1000, name("alice"))), (name("alice"), 2000), "forgotten, and found again");
+    }
+
+    #[test]
+    fn this_machine_knows_its_own() {
+        let owner = Owner { uid: u32::MAX - 17, gid: u32::MAX - 17 };
+        assert_eq!(Owners::default().names_of(owner), None);
+        // The user `nobody` is on all machines but those without any list of users.
+        if let Some(nobody) = (USERS.id_of)("nobody") {
+            let names = OwnerNames { user: name("nobody"), group: None };
+            assert_eq!(Owners::default().local(owner, names), Owner { uid: nobody, ..owner });
+            assert_eq!((USERS.name_of)(nobody).as_deref(), Some("nobody"));
+        }
+    }
+}
