@@ -19,7 +19,13 @@ use crate::{
     error::Error,
     file::{FileError, Root},
     session::{Command, GetInto, PutFrom},
-    tree::{TreeOptions, filter::Filters, receiver::ReceiverRequest, sender::SenderRequest, walk::SendSource},
+    tree::{
+        TreeOptions,
+        filter::Filters,
+        receiver::{Promised, ReceiverRequest},
+        sender::SenderRequest,
+        walk::SendSource,
+    },
 };
 
 /// Sends trees.
@@ -57,6 +63,14 @@ pub(super) fn get(
     let filters = Filters::new(&options.filters)?;
     let (root, name) = local_target(target)?;
     let Asked { transfer, peer_key, limit_bps, alone, waiter } = asked;
+    let walk = WalkRules {
+        recursive: options.recursive,
+        hard_links: options.hard_links,
+        one_file_system: options.one_file_system,
+        only: options.files_from.clone(),
+        allow_changing: options.files.allow_changing,
+        compress: options.files.compress,
+    };
     let request = ReceiverRequest {
         root: Arc::new(root),
         target: name,
@@ -67,24 +81,11 @@ pub(super) fn get(
         // As asked for by this end's user, with `rules`.
         privileged: true,
         list: options.list,
-        expected: Some(sources.iter().map(top_name).collect()),
+        promised: Some(Promised::new(&sources, &walk)),
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
-    };
-    let walk = WalkRules {
-        recursive: options.recursive,
-        hard_links: options.hard_links,
-        one_file_system: options.one_file_system,
-        only: options.files_from.clone(),
-        allow_changing: options.files.allow_changing,
-        compress: options.files.compress,
     };
     let get = Box::new(GetTree { transfer, sources, walk, rules: options.rules(), limit_bps });
     Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, alone }, waiter })
-}
-
-/// How the entry of a source is called; nothing where its content is meant.
-fn top_name(source: &TreeSource) -> Option<Vec<u8>> {
-    source.name.as_ref().filter(|_| !source.content).map(|name| name.file_name().to_vec())
 }
 
 /// The nearest directory above a user's path that exists, or the path itself, and the names that lead on from there.

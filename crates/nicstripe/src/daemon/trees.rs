@@ -46,7 +46,7 @@ impl Service {
             append_only: access == trust::Access::AppendOnly,
             privileged: self.may_be_privileged(),
             list: false,
-            expected: None,
+            promised: None,
             excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
         };
         Ok(request.into_run(tree_place))

@@ -120,7 +120,7 @@ fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
         append_only: false,
         privileged: true,
         list: false,
-        expected: None,
+        promised: None,
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
     };
     let receiver = request.into_run(()).start(pool.clone(), Box::new(Back { sender: sender.clone(), done })).unwrap();

@@ -4,7 +4,7 @@
 //! [`MOST_OPEN_ANCHORS`]. Nothing beneath a source is reached through a symbolic link.
 
 mod enter;
-mod selection;
+pub(super) mod selection;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -210,9 +210,12 @@ impl Walk {
 
     fn classify(&mut self, looked: Looked, dir: &OwnedFd, selection: Selection) {
         let kind = FileType::from_raw_mode(looked.stat.st_mode);
-        if kind != FileType::Directory && !selection.is_meant() {
+        if kind != FileType::Directory && selection.needs_directory() {
             let error = io::Error::other("it is no directory, but something in it was asked for");
-            return self.fail_in_level(&looked.location, FailCode::NotFound, error);
+            self.fail_in_level(&looked.location, FailCode::NotFound, error);
+            if !selection.is_meant() {
+                return;
+            }
         }
         match kind {
             FileType::Directory => self.enter(looked, dir, selection),

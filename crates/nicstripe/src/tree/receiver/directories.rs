@@ -93,9 +93,6 @@ impl Receiver {
             return Err(Halt::protocol("peer sent a top-level entry without a proper name"));
         }
         let told = entry.name.as_ref().map(|name| name.file_name().to_vec());
-        if self.request.expected.as_ref().is_some_and(|expected| !expected.contains(&told)) {
-            return Err(Halt::protocol("peer sent a top-level entry that was not asked for"));
-        }
         let top = match self.top.take() {
             Some(top) => top,
             None => self.prepare()?,

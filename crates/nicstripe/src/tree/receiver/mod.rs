@@ -20,6 +20,7 @@ mod nodes;
 mod outbox;
 mod part;
 mod place;
+mod promised;
 mod surplus;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use nicstripe_proto::{
     tree::{Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Verdict},
 };
 
+pub(crate) use self::promised::Promised;
 use self::{
     batch::{Batch, Committed},
     directories::{Directory, Spot, Top},
@@ -78,8 +80,8 @@ pub(crate) struct ReceiverRequest {
     pub(crate) privileged: bool,
     /// Whether the owner is told of each entry.
     pub(crate) list: bool,
-    /// Names that top-level entries may have, where this end has asked for them; `None` for a directory whose content was asked for.
-    pub(crate) expected: Option<Vec<Option<Vec<u8>>>>,
+    /// Entries that the sender has to announce, where this end has asked for them.
+    pub(crate) promised: Option<Promised>,
     /// What the filters of the rules leave out.
     pub(crate) excludes: Excludes,
 }
@@ -261,6 +263,7 @@ impl Receiver {
             }
             self.turn(is_quiet)?;
             if self.is_done()? {
+                self.check_promised()?;
                 return self.sync_all();
             }
         }
@@ -331,7 +334,12 @@ impl Receiver {
         for record in ParcelReader::new(parcel.bytes()) {
             match record.map_err(|error| Halt::protocol(error.to_string()))? {
                 Record::Entry(entry) => self.on_entry(*entry)?,
-                Record::EndDirectory { id, complete } => self.on_end_directory(id, complete)?,
+                Record::EndDirectory { id, complete } => {
+                    if let Some(promised) = &mut self.request.promised {
+                        promised.ended(id, &self.request.excludes);
+                    }
+                    self.on_end_directory(id, complete)?;
+                }
                 Record::Piece { id, offset, last, bytes } => {
                     let start = bytes.as_ptr() as usize - parcel.bytes().as_ptr() as usize;
                     self.on_piece(id, offset, last, &parcel, start..start + bytes.len())?;
@@ -360,6 +368,9 @@ impl Receiver {
             self.out.progress.bytes = self.out.progress.bytes.saturating_add(size);
         }
         self.own_by_name(&mut entry);
+        if self.request.promised.as_mut().is_some_and(|promised| !promised.announced(&entry, &self.request.excludes)) {
+            return Err(Halt::protocol("peer sent a top-level entry that was not asked for"));
+        }
         let spot = self.locate(&entry)?;
         self.out.expect_verdict();
         if !self.request.privileged
@@ -459,6 +470,16 @@ impl Receiver {
             return Err(Halt::protocol(what));
         }
         Ok(self.files.is_empty() && self.directories.is_empty() && self.waiting_links == 0)
+    }
+
+    /// Fails if the sender left out something that was asked for and told of no failure: the user would learn nothing of it.
+    fn check_promised(&self) -> Result<(), Halt> {
+        match self.request.promised.as_ref().and_then(Promised::missing) {
+            Some(missing) if self.out.report.failed == 0 => {
+                Err(Halt::protocol(format!("peer ended the tree without \"{missing}\", which was asked for")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes names durable, and with them all that was there and needed no copy: whoever wrote that, an attempt that was killed or

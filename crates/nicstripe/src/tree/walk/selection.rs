@@ -6,7 +6,7 @@ use nicstripe_proto::Name;
 
 /// What is walked of a directory.
 #[derive(Debug, Clone)]
-pub(super) enum Selection {
+pub(in crate::tree) enum Selection {
     /// All that is in it.
     All,
     /// What is listed, and what leads there.
@@ -15,7 +15,7 @@ pub(super) enum Selection {
 
 /// What is listed in a directory, by name.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(in crate::tree) struct Listed {
     /// Whether the directory itself is listed.
     is_meant: bool,
     children: BTreeMap<Box<[u8]>, Arc<Listed>>,
@@ -23,7 +23,7 @@ pub(super) struct Listed {
 
 impl Selection {
     /// Selects `names` with the directories that lead there.
-    pub(super) fn of(names: Option<&[Name]>) -> Self {
+    pub(in crate::tree) fn of(names: Option<&[Name]>) -> Self {
         let Some(names) = names else { return Self::All };
         let mut root = Building::default();
         for name in names {
@@ -34,7 +34,7 @@ impl Selection {
     }
 
     /// What is walked of a directory that was chosen by this: all if it is listed itself, and directories are entered.
-    pub(super) fn within(self, recursive: bool) -> Self {
+    pub(in crate::tree) fn within(self, recursive: bool) -> Self {
         match self {
             Self::Listed(listed) if listed.is_meant && recursive => Self::All,
             selection => selection,
@@ -48,11 +48,24 @@ impl Selection {
             Self::Listed(listed) => listed.is_meant,
         }
     }
+
+    /// Returns true if only a directory can have all that was asked for.
+    pub(super) fn needs_directory(&self) -> bool {
+        match self {
+            Self::All => false,
+            Self::Listed(listed) => !listed.is_meant || !listed.children.is_empty(),
+        }
+    }
 }
 
 impl Listed {
+    /// Selection of one name in the directory; `None` for a name that leads to nothing listed.
+    pub(in crate::tree) fn child(&self, name: &[u8]) -> Option<Selection> {
+        self.children.get(name).cloned().map(Selection::Listed)
+    }
+
     /// Names in the directory, sorted, and what is selected of each.
-    pub(super) fn children(&self) -> impl Iterator<Item = (Box<[u8]>, Selection)> {
+    pub(in crate::tree) fn children(&self) -> impl Iterator<Item = (Box<[u8]>, Selection)> {
         self.children.iter().map(|(name, listed)| (name.clone(), Selection::Listed(listed.clone())))
     }
 }

@@ -148,7 +148,18 @@ fn of_a_list_only_what_is_on_it_is_walked_and_what_leads_there() {
     let listed = walk_of(&[&t], WalkOptions::default(), &[], Some(&["d/e/y", "a", "a/b", "d/missing"]));
     assert_eq!(
         listed,
-        ["d ", "f a 3", "d d", "d d/e", "f d/e/y 0", "e d/e incomplete", "! d/missing NotFound", "e d incomplete", "e  incomplete"]
+        [
+            "d ",
+            "! a NotFound",
+            "f a 3",
+            "d d",
+            "d d/e",
+            "f d/e/y 0",
+            "e d/e incomplete",
+            "! d/missing NotFound",
+            "e d incomplete",
+            "e  incomplete"
+        ]
     );
     let whole = walk_of(&[&t], RECURSIVE, &[], Some(&["d/e"]));
     assert_eq!(whole, ["d ", "d d", "d d/e", "f d/e/y 0", "e d/e", "e d incomplete", "e  incomplete"]);

@@ -145,7 +145,7 @@ impl Ground {
             append_only: false,
             privileged: true,
             list: true,
-            expected: None,
+            promised: None,
             excludes: Box::new(|_, _| false),
         }
     }

@@ -1,6 +1,7 @@
 mod attributes;
 mod harness;
 mod hostile;
+mod promised;
 mod racer;
 mod surplus;
 
@@ -426,17 +427,6 @@ fn what_is_in_the_way_of_a_directory_is_one_failure_whatever_was_to_go_into_it()
     assert_eq!([directory, sub, inner].map(|id| sending.verdict(id)), [Verdict::Exists, Verdict::Blocked, Verdict::Blocked]);
     assert_eq!((report.failed, report.files), (1, 1));
     assert_eq!(ground.names(), ["beside", "d"]);
-}
-
-#[test]
-fn a_client_gets_only_what_it_asked_for() {
-    let ground = Ground::new();
-    let expected = Some(vec![Some(b"asked".to_vec())]);
-    let mut sending = Sending::start(ReceiverRequest { expected, ..ground.request(TreeRules::default()) });
-    sending.entry(None, "asked", symlink("x"));
-    sending.entry(None, ".bashrc", file(1));
-    assert!(sending.breach().contains("not asked for"));
-    assert_eq!(ground.names(), ["asked"]);
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! Sources and listed names that this end has asked for, until the sender announces them.
+//!
+//! Mirrors the sender's walk: a directory that leads to listed names is followed from its announcement to its end. Memory goes with the
+//! listed names that were announced in directories that have not ended.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use nicstripe_proto::{
+    Name,
+    message::{TreeSource, WalkRules},
+    name::escaped,
+    tree::{Content, Entry, EntryId},
+};
+
+use super::Excludes;
+use crate::tree::walk::selection::{Listed, Selection};
+
+/// Entries that the sender owes to this end.
+pub(crate) struct Promised {
+    /// Sources that were not announced.
+    sources: Vec<Source>,
+    /// What was asked for of each.
+    selection: Selection,
+    recursive: bool,
+    one_file_system: bool,
+    /// Directories that lead to listed names and have not ended.
+    directories: HashMap<EntryId, Entered>,
+    /// The first listed name that its directory's end left out.
+    missing: Option<String>,
+}
+
+struct Source {
+    /// Name of its top-level entry; `None` where its content was asked for.
+    top: Option<Vec<u8>>,
+    /// Text for people.
+    label: String,
+}
+
+/// A directory that leads to listed names.
+struct Entered {
+    /// Path beneath the source; empty for the source itself.
+    path: PathBuf,
+    listed: Arc<Listed>,
+    /// Listed names that were announced.
+    seen: HashSet<Box<[u8]>>,
+}
+
+impl Promised {
+    /// Takes what a request asks for.
+    pub(crate) fn new(sources: &[TreeSource], walk: &WalkRules) -> Self {
+        let source = |source: &TreeSource| {
+            let top = source.name.as_ref().filter(|_| !source.content).map(|name| name.file_name().to_vec());
+            Source { top, label: source.name.as_ref().map_or_else(|| ".".to_owned(), Name::to_string) }
+        };
+        Self {
+            sources: sources.iter().map(source).collect(),
+            selection: Selection::of(walk.only.as_deref()),
+            recursive: walk.recursive,
+            one_file_system: walk.one_file_system,
+            directories: HashMap::new(),
+            missing: None,
+        }
+    }
+
+    /// Notes an entry. Returns false for a top-level entry that was not asked for, or that comes more often than asked.
+    pub(super) fn announced(&mut self, entry: &Entry, excludes: &Excludes) -> bool {
+        let own = entry.name.as_ref().map(Name::file_name);
+        let (path, selection) = match entry.parent {
+            None => {
+                let Some(index) = self.sources.iter().position(|source| source.top.as_deref() == own) else { return false };
+                self.sources.remove(index);
+                (PathBuf::new(), self.selection.clone())
+            }
+            Some(parent) => {
+                let (Some(directory), Some(own)) = (self.directories.get_mut(&parent), own) else { return true };
+                let Some(selection) = directory.listed.child(own) else { return true };
+                directory.seen.insert(own.into());
+                (directory.path.join(OsStr::from_bytes(own)), selection)
+            }
+        };
+        let is_directory = entry.content == Content::Directory;
+        if let Selection::Listed(listed) = if is_directory { selection.within(self.recursive) } else { selection } {
+            let entered = Entered { path, listed, seen: HashSet::new() };
+            if is_directory {
+                self.directories.insert(entry.id, entered);
+            } else {
+                self.check(&entered, excludes);
+            }
+        }
+        true
+    }
+
+    /// Notes the end of a directory.
+    pub(super) fn ended(&mut self, id: EntryId, excludes: &Excludes) {
+        let Some(directory) = self.directories.remove(&id) else { return };
+        // The sender does not enter another file system, and only it knows where one begins.
+        let is_left_out = self.one_file_system && !directory.path.as_os_str().is_empty() && directory.seen.is_empty();
+        if !is_left_out {
+            self.check(&directory, excludes);
+        }
+    }
+
+    /// Looks for a listed name that was neither announced nor left out by the filters of this end.
+    fn check(&mut self, directory: &Entered, excludes: &Excludes) {
+        let is_excluded = |path: &Path| [false, true].into_iter().any(|is_directory| excludes(path, is_directory));
+        if self.missing.is_none() {
+            let unseen = directory.listed.children().filter(|(own, _)| !directory.seen.contains(own));
+            let mut paths = unseen.map(|(own, _)| directory.path.join(OsStr::from_bytes(&own)));
+            self.missing = paths.find(|path| !is_excluded(path)).map(|path| escaped(path.as_os_str().as_bytes()));
+        }
+    }
+
+    /// Returns the first source, or else the first listed name, that the sender has not announced.
+    pub(super) fn missing(&self) -> Option<&str> {
+        self.sources.first().map(|source| source.label.as_str()).or(self.missing.as_deref())
+    }
+}

@@ -1,0 +1,136 @@
+//! Senders that leave out what was asked for: the user learns of it.
+
+use nicstripe_proto::{
+    FailCode,
+    message::{TreeSource, WalkRules},
+    tree::{EntryId, Reason, Record, TreeRules, Trouble},
+};
+
+use super::harness::{Ground, Sending, file, name, symlink};
+use super::{super::Promised, ReceiverRequest};
+use crate::tree::filter::Filters;
+
+/// What a client asks for: sources, the content of those that end with a slash; listed names; filters; `one_file_system`.
+#[derive(Default)]
+struct Asked {
+    sources: &'static [&'static str],
+    listed: Option<&'static [&'static str]>,
+    filters: &'static [&'static str],
+    recursive: bool,
+    one_file_system: bool,
+}
+
+impl Asked {
+    fn start(&self, ground: &Ground) -> Sending {
+        let source = |text: &&str| TreeSource { name: Some(name(text.trim_end_matches('/'))), content: text.ends_with('/') };
+        let sources: Vec<TreeSource> = self.sources.iter().map(source).collect();
+        let walk = WalkRules {
+            recursive: self.recursive,
+            one_file_system: self.one_file_system,
+            only: self.listed.map(|listed| listed.iter().map(|text| name(text)).collect()),
+            ..WalkRules::default()
+        };
+        let filters = Filters::new(&self.filters.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
+        Sending::start(ReceiverRequest {
+            promised: Some(Promised::new(&sources, &walk)),
+            excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+            ..ground.request(TreeRules::default())
+        })
+    }
+}
+
+/// Announces symbolic links, which need no content, and the directories around them; a path with a slash at its end is a directory.
+fn announce(sending: &mut Sending, paths: &[&str]) {
+    let mut open: Vec<(&str, EntryId)> = Vec::new();
+    for path in paths {
+        let mut names: Vec<&str> = path.split('/').collect();
+        let own = names.pop().unwrap();
+        let shared = open.iter().zip(&names).take_while(|((known, _), name)| known == *name).count();
+        open.drain(shared..).rev().for_each(|(_, id)| sending.end(id));
+        for &name in &names[shared..] {
+            let id = sending.directory(open.last().map(|(_, id)| *id), name);
+            open.push((name, id));
+        }
+        if !own.is_empty() {
+            sending.entry(open.last().map(|(_, id)| *id), own, symlink("x"));
+        }
+    }
+    open.drain(..).rev().for_each(|(_, id)| sending.end(id));
+    sending.flush();
+}
+
+/// A request, what its sender announces, and what the error names; `None` for a good end.
+type Case = (Asked, &'static [&'static str], Option<&'static str>);
+
+fn cases() -> Vec<Case> {
+    let sources = |sources| Asked { sources, recursive: true, ..Asked::default() };
+    let listed = |listed| Asked { sources: &["s"], listed: Some(listed), ..Asked::default() };
+    vec![
+        (sources(&["top/a", "top/b"]), &["a", "b"], None),
+        (sources(&["top/a", "top/b"]), &["b", "a"], None),
+        (sources(&["top/a", "top/b"]), &["a"], Some("top/b")),
+        (sources(&["top/a"]), &[], Some("top/a")),
+        (sources(&["top/a/"]), &[], Some("top/a")),
+        (sources(&["top/a/"]), &["/f"], None),
+        (sources(&["top/a/", "top/b/"]), &["/f"], Some("top/b")),
+        (listed(&["a", "d/b", "d/e/c"]), &["s/a", "s/d/b", "s/d/e/c"], None),
+        (listed(&["a", "d/b", "d/e/c"]), &["s/d/b", "s/d/e/c"], Some("a")),
+        (listed(&["a", "d/b", "d/e/c"]), &["s/a", "s/d/b", "s/d/e/"], Some("d/e/c")),
+        (listed(&["a", "d/b", "d/e/c"]), &["s/a"], Some("d")),
+        (listed(&["a", "d/b"]), &["s/a", "s/d"], Some("d/b")),
+        (listed(&["a"]), &["s"], Some("a")),
+        (listed(&["d", "d/b"]), &["s/d/"], Some("d/b")),
+        (listed(&[]), &["s/"], None),
+        // All that is in a listed directory comes with it, and this end does not know what that is.
+        (Asked { recursive: true, ..listed(&["d", "d/b"]) }, &["s/d/x"], None),
+        // Two sources, each with all that is listed.
+        (Asked { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/a"], None),
+        (Asked { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/"], Some("a")),
+        // Filters of the client's own.
+        (Asked { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/b"], None),
+        (Asked { filters: &["d/"], ..listed(&["d/a", "b"]) }, &["s/b"], None),
+        (Asked { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/"], Some("b")),
+        // A directory that is on another file system is not entered.
+        (Asked { one_file_system: true, ..listed(&["d/b"]) }, &["s/d/"], None),
+        (Asked { one_file_system: true, ..listed(&["b"]) }, &["s/"], Some("b")),
+        (Asked { one_file_system: true, ..listed(&["d/b", "d/c"]) }, &["s/d/b"], Some("d/c")),
+    ]
+}
+
+#[test]
+fn a_sender_that_leaves_out_what_was_asked_for_is_found_out() {
+    for (index, (asked, announced, missing)) in cases().into_iter().enumerate() {
+        let ground = Ground::quick();
+        let mut sending = asked.start(&ground);
+        announce(&mut sending, announced);
+        match missing {
+            None => assert_eq!(sending.report().failed, 0, "case {index}"),
+            Some(missing) => {
+                let text = sending.breach();
+                assert!(text.contains(&format!("without \"{missing}\", which was asked for")), "case {index}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_that_the_sender_cannot_read_is_told_once() {
+    let ground = Ground::quick();
+    let mut sending = Asked { sources: &["a", "b"], ..Asked::default() }.start(&ground);
+    announce(&mut sending, &["a"]);
+    let reason = Reason { code: FailCode::NotFound, text: "no such file".into() };
+    sending.push(&Record::Trouble(Box::new(Trouble { name: None, reason, label: Some("b".into()) })));
+    assert_eq!(sending.report().failed, 1);
+}
+
+#[test]
+fn a_client_gets_only_what_it_asked_for_and_only_once() {
+    for second in [".bashrc", "asked"] {
+        let ground = Ground::new();
+        let mut sending = Asked { sources: &["asked"], ..Asked::default() }.start(&ground);
+        sending.entry(None, "asked", symlink("x"));
+        sending.entry(None, second, file(1));
+        assert!(sending.breach().contains("not asked for"));
+        assert_eq!(ground.names(), ["asked"]);
+    }
+}
