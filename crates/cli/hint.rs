@@ -275,6 +275,13 @@ mod tests {
     }
 
     #[test]
+    fn a_transfer_without_a_thread_says_which_limit_to_raise() {
+        let error = Error::System { what: "start a thread", source: io::Error::from(ErrorKind::WouldBlock) };
+        assert_eq!(error.to_string(), "cannot start a thread");
+        assert_eq!(hint_of(error).as_deref(), Some(MORE_THREADS));
+    }
+
+    #[test]
     fn whatever_can_be_resumed_says_so_with_the_command() {
         let again = "run the same command again to go on: nicstripe cp 'a b' nas:";
         let host = || "nas".to_owned();

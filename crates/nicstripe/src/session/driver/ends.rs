@@ -255,7 +255,7 @@ impl Driver {
                     self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
                     self.on_started(transfer, 0, Instant::now());
                 }
-                Err(error) => self.fail(transfer, FileError::new("write", "standard output", error)),
+                Err(error) => self.fail_to_start(transfer, error),
             },
             Some(Await::Reader(reader)) if !is_tree => {
                 // One that is gone has cancelled the transfer.
@@ -368,7 +368,7 @@ impl Driver {
                 self.session.accept(transfer, Vec::new(), Some(KEPT_PARCELS));
                 self.on_started(transfer, 0, Instant::now());
             }
-            Err(error) => self.fail(transfer, FileError::new("receive", "the tree", error)),
+            Err(error) => self.fail_to_start(transfer, error),
         }
     }
 
@@ -396,7 +396,7 @@ impl Driver {
             }
         };
         if let Err(error) = started {
-            self.fail(transfer, FileError::new("send", "the source", error));
+            self.fail_to_start(transfer, error);
         }
     }
 

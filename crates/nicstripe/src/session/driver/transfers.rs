@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -253,11 +254,19 @@ impl Driver {
 
     /// A transfer failed at this end: tells the peer and the owner.
     pub(super) fn fail(&mut self, transfer: TransferId, error: FileError) {
+        self.fail_by(transfer, Error::File(error));
+    }
+
+    /// Ends a transfer for which the system gives no thread.
+    pub(super) fn fail_to_start(&mut self, transfer: TransferId, source: io::Error) {
+        self.fail_by(transfer, Error::System { what: "start a thread", source });
+    }
+
+    fn fail_by(&mut self, transfer: TransferId, error: Error) {
         // One that has ended has said so; what else goes wrong with it then is no news.
         if self.session.is_under_way(transfer) && self.account.is_none() {
-            tracing::info!(transfer = transfer.0, error = %logged(error.one_line()), "transfer failed");
+            tracing::info!(transfer = transfer.0, error = %logged(crate::chain(&error)), "transfer failed");
         }
-        let error = Error::File(error);
         let code = error.fail_code().unwrap_or(FailCode::Io);
         self.session.fail(failure(transfer, code, crate::chain(&error), error.is_resumable()));
         self.end_transfer(transfer, Err(error));
