@@ -48,8 +48,10 @@ pub struct Limits {
     /// A client that comes back later makes a new one and goes on from what is durable, so this only saves it that; and a peer that comes
     /// and goes cannot fill [`sessions`](Self::sessions) for long.
     pub session_patience: Duration,
-    /// Connections of peers at once, from the proof of their key on: 256, half of them of one key at most. Each may have 8 MiB under way, and
-    /// costs two file descriptors. Where several keys have all, one with less than half as many as the greatest gets one of that one.
+    /// Connections of peers at once, from the proof of their key on: 256, half of them of one key at most. Each costs one chunk of 256 KiB,
+    /// the buffers of TLS and two file descriptors. All other chunks come out of one pool of 64 MiB for all sessions.
+    ///
+    /// Where several keys have all, one with less than half as many as the greatest gets one of that one.
     pub paths: usize,
     /// Lines of the log a second, at most, about connections that were turned away: 10. The rest is counted in one line.
     pub refusals_logged: u32,
