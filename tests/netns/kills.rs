@@ -37,7 +37,7 @@ fn after_kills_at_random_the_routes_are_as_before_the_first_start() {
         stage.round(plan, &mut figures);
     }
     eprintln!("{kills} kills in {:.1?}, seed {seed}: {figures:?}", begun.elapsed());
-    assert!(figures.late * 10 <= kills, "routes come in time: {figures:?}, NICSTRIPE_SEED={seed}");
+    assert!(figures.late * 25 <= kills, "routes come in time: {figures:?}, NICSTRIPE_SEED={seed}");
     assert!(figures.with_routes * 2 >= kills, "most kills are to hit routes: {figures:?}, NICSTRIPE_SEED={seed}");
 }
 
