@@ -7,7 +7,10 @@ use crate::{
     journal::{Header, JournalId, Record, SourceIdentity, Timestamp},
     message::{self, *},
     session::SessionId,
-    tree::{self, Content, Entry, EntryId, Owner, ParcelWriter, Reason, Special, TreeMessage, TreeRules, Trouble, Verdict, Xattr},
+    tree::{
+        self, Content, Entry, EntryId, Owner, OwnerName, OwnerNames, ParcelWriter, Reason, Special, TreeMessage, TreeRules, Trouble,
+        Verdict, Xattr,
+    },
 };
 
 type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -315,6 +318,16 @@ fn parcels_corpus() {
         tree::Record::Trouble(Box::new(Trouble { name: Some(name("x")), reason: reason(), label: Some("x\n".into()) })),
         tree::Record::Special(Box::new(Special { name: name("fifo") })),
     ];
+    let owned = |user, group| {
+        let [user, group] = [user, group].map(|name: Option<&str>| name.map(|name| OwnerName::new(name).unwrap()));
+        let entry = Entry { owner_names: Some(OwnerNames { user, group }), ..entry(Content::Directory, None) };
+        tree::Record::Entry(Box::new(entry))
+    };
+    let longest = "x".repeat(OwnerName::MOST);
+    let owners = parcel(&[owned(Some("alice"), Some("DOM\\staff")), owned(None, Some(&longest)), owned(None, None)]);
+    let mut colon = owners.clone();
+    let at = colon.windows(5).position(|window| window == b"alice").unwrap();
+    colon[at] = b':';
     let mut numbers = parcel(&entries[..1]);
     numbers[8] = 8;
     let mut long = parcel(&[piece]);
@@ -322,6 +335,8 @@ fn parcels_corpus() {
     let seeds: Seeds = vec![
         ("entries", parcel(&entries)),
         ("others", parcel(&others)),
+        ("owners-by-name", owners),
+        ("owner-with-a-colon", colon),
         ("entry-with-two-numbers", numbers),
         ("piece-of-4-gib", long),
         ("piece-without-offset", with(&[3, 0, 0, 0, 7, 0, 0, 0], &[0; 15])),
