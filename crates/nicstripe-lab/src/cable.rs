@@ -17,7 +17,7 @@ use crate::{
     bpf::Corruptor,
     counters::Traffic,
     error::LabError,
-    filter::{self, Share, Slot},
+    filter::{self, Share, Slot, Transport},
     lab::{Host, Nets},
     message::{self, End},
     namespace::Namespace,
@@ -248,7 +248,7 @@ pub(crate) fn pass(nets: &mut Nets, destination: Host, link: usize) -> Result<()
     let end = cable_end(destination, link);
     unqueue(&mut nets.cables, &end)?;
     // The hooks stay: a bus may be there too.
-    [Slot::Loss, Slot::Corruption].into_iter().try_for_each(|slot| nets.cables.unfilter(&end, slot))
+    [Slot::Loss, Slot::Corruption, Slot::Tcp, Slot::Udp].into_iter().try_for_each(|slot| nets.cables.unfilter(&end, slot))
 }
 
 /// Loses a share of what the cable would hand to a host.
@@ -258,6 +258,12 @@ pub(crate) fn lose_share(nets: &mut Nets, destination: Host, link: usize, share:
         return nets.cables.unfilter(&end, Slot::Loss);
     }
     nets.cables.filter(&end, filter::lose(end.index, share))
+}
+
+/// Loses what the cable would hand to a host for a port.
+pub(crate) fn block(cables: &mut Net, destination: Host, link: usize, transport: Transport, port: u16) -> Result<(), LabError> {
+    let end = cable_end(destination, link);
+    cables.filter(&end, filter::block(end.index, transport, port))
 }
 
 /// Has a program change what the cable would hand to a host.

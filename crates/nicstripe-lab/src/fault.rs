@@ -6,7 +6,7 @@ use crate::{
     bpf::Corruptor,
     cable,
     error::LabError,
-    filter::Share,
+    filter::{Share, Transport},
     lab::{Direction, Host, Lab},
     offload,
     wiring::host_end,
@@ -42,6 +42,18 @@ impl Lab {
             cable::lose_share(nets, host, link, share)?;
             if nets.check_end(host.peer(), link).is_ok() { self.set_segmentation(host.peer(), link, share.is_none()) } else { Ok(()) }
         })
+    }
+
+    /// Makes a cable lose what goes to a port, by IPv4 and IPv6, as a firewall does that says nothing. A direction has one port of each
+    /// transport: another one replaces it. [`Lab::pass`] ends it.
+    ///
+    /// On [one subnet](crate::LabBuilder::one_subnet) a direction is named by where frames arrive, as for [`Lab::drop_silently`].
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchLink`]; [`LabError::Kernel`] also where the kernel has no clsact or cls_bpf.
+    pub fn block(&self, link: usize, direction: Direction, transport: Transport, port: u16) -> Result<(), LabError> {
+        self.at_destinations(link, direction, |nets, host| cable::block(&mut nets.cables, host, link, transport, port))
     }
 
     /// Whether a host leaves it to the cable to cut superpackets into frames, which it never does.

@@ -1,4 +1,4 @@
-//! The classifiers that lose and corrupt frames, as netlink messages: cls_bpf at the egress hook of clsact. Pure.
+//! The classifiers that lose, block and corrupt frames, as netlink messages: cls_bpf at the egress hook of clsact. Pure.
 //!
 //! They act directly (`TCA_BPF_FLAG_ACT_DIRECT`), so that no tc action is needed, which small kernels leave out. Two filters do not
 //! disturb each other: what neither loses goes on to the other.
@@ -18,8 +18,37 @@ use rtnetlink::{
 pub(crate) enum Slot {
     Loss = 1,
     Corruption = 2,
+    Tcp = 3,
+    Udp = 4,
     /// Last: what it takes is not offered to the others again.
-    Bus = 3,
+    Bus = 5,
+}
+
+/// What a port is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Transport {
+    /// Its filter's place.
+    pub(crate) fn slot(self) -> Slot {
+        match self {
+            Self::Tcp => Slot::Tcp,
+            Self::Udp => Slot::Udp,
+        }
+    }
+
+    /// Its number in the headers of IPv4 and IPv6.
+    fn number(self) -> u32 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
 }
 
 /// A share of all frames, in 2⁻³² of them: what a random number of 32 bits is compared with.
@@ -61,6 +90,30 @@ pub(crate) fn lose(index: u32, share: Share) -> RouteNetlinkMessage {
         (RETURN, 0, 0, TC_ACT_UNSPEC),
     ];
     RouteNetlinkMessage::NewTrafficFilter(directly(index, Slot::Loss, operations(&program)))
+}
+
+/// Loses what leaves through an interface for a port, by IPv4 and IPv6. To be sent with `NLM_F_CREATE` alone.
+///
+/// A jump says how many instructions it skips if it is true, and if not. IPv6 headers between the first and the transport's are not looked for.
+pub(crate) fn block(index: u32, transport: Transport, port: u16) -> RouteNetlinkMessage {
+    let (number, port) = (transport.number(), u32::from(port));
+    let program = [
+        (LOAD_HALF, 0, 0, 12),
+        (JUMP_IF_EQUAL, 0, 5, ETH_P_IP),
+        (LOAD_BYTE, 0, 0, 14 + 9),
+        (JUMP_IF_EQUAL, 0, 9, number),
+        (LOAD_HEADER_LEN, 0, 0, 14),
+        (LOAD_HALF_BEHIND_HEADER, 0, 0, 14 + 2),
+        (JUMP_IF_EQUAL, 5, 6, port),
+        (JUMP_IF_EQUAL, 0, 5, ETH_P_IPV6),
+        (LOAD_BYTE, 0, 0, 14 + 6),
+        (JUMP_IF_EQUAL, 0, 3, number),
+        (LOAD_HALF, 0, 0, 14 + 40 + 2),
+        (JUMP_IF_EQUAL, 0, 1, port),
+        (RETURN, 0, 0, TC_ACT_SHOT),
+        (RETURN, 0, 0, TC_ACT_UNSPEC),
+    ];
+    RouteNetlinkMessage::NewTrafficFilter(directly(index, transport.slot(), operations(&program)))
 }
 
 /// Sends what leaves through an interface to an ifb, which hands it back behind its queue. To be sent with `NLM_F_CREATE` alone.
@@ -180,6 +233,18 @@ const ACT_DIRECT: u32 = 1;
 
 /// `BPF_LD | BPF_W | BPF_ABS`.
 const LOAD_WORD: u16 = 0x20;
+/// `BPF_LD | BPF_H | BPF_ABS`.
+const LOAD_HALF: u16 = 0x28;
+/// `BPF_LD | BPF_B | BPF_ABS`.
+const LOAD_BYTE: u16 = 0x30;
+/// `BPF_LDX | BPF_B | BPF_MSH`: four times the low half of the byte, which is the length of an IPv4 header.
+const LOAD_HEADER_LEN: u16 = 0xb1;
+/// `BPF_LD | BPF_H | BPF_IND`.
+const LOAD_HALF_BEHIND_HEADER: u16 = 0x48;
+/// `BPF_JMP | BPF_JEQ | BPF_K`.
+const JUMP_IF_EQUAL: u16 = 0x15;
+const ETH_P_IP: u32 = 0x0800;
+const ETH_P_IPV6: u32 = 0x86dd;
 /// `BPF_JMP | BPF_JGE | BPF_K`.
 const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
 /// `BPF_RET | BPF_K`.

@@ -324,7 +324,7 @@ impl Lab {
         self.at_destinations(link, direction, |nets, host| cable::lose(&mut nets.cables, host, link))
     }
 
-    /// Ends what [`Lab::drop_silently`], [`Lab::lose`] and [`Lab::corrupt`] began, in both directions.
+    /// Ends what [`Lab::drop_silently`], [`Lab::lose`], [`Lab::block`] and [`Lab::corrupt`] began, in both directions.
     ///
     /// # Errors
     ///

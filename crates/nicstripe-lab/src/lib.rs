@@ -46,6 +46,7 @@
 //! | a cable that is plugged in later | [`LinkSpec::unplugged`], [`Lab::plug`] |
 //! | addresses and interfaces that come and go | [`Lab::add_address`], [`Lab::remove_address`], [`Lab::set_up`] |
 //! | a cable that loses one frame in a hundred | [`Lab::lose`] |
+//! | a firewall that drops what comes to a port | [`Lab::block`] |
 //! | a cable that changes bits, and TCP does not notice | [`Lab::corrupt`], [`Lab::corrupted`] |
 //! | a cable that takes its time | [`LinkSpec::with_delay`] |
 //! | cables that share a bus | [`Lab::share_bus`] |
@@ -62,7 +63,7 @@
 //! ```
 //!
 //! Everything is done by netlink and `/proc/sys`; no `ip`, `tc` or `sysctl` program is needed. The kernel must offer veth, bridge
-//! and tbf, which [`access()`] tries out; for loss also clsact and cls_bpf, for a bus these and ifb and act_mirred, for corruption bpf(2), which is
+//! and tbf, which [`access()`] tries out; for loss and firewalls also clsact and cls_bpf, for a bus these and ifb and act_mirred, for corruption bpf(2), which is
 //! real root's alone. A cable with a delay has a relay of packet sockets instead of a bridge (netem is left out of small kernels).
 //!
 //! # What stays outside
@@ -116,6 +117,7 @@ pub use crate::{
     counters::{LinkCounters, Traffic},
     error::LabError,
     fault::can_corrupt,
+    filter::Transport,
     lab::{Direction, Host, Lab},
     quota::CpuQuota,
     spec::{BitRate, LinkSpec, MAX_LINKS, MAX_LINKS_IN_ONE_SUBNET},

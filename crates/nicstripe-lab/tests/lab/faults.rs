@@ -1,8 +1,11 @@
 //! Cables that lose some frames, and cables that change some.
 
-use std::time::Duration;
+use std::{
+    net::{IpAddr, Ipv6Addr, TcpListener, TcpStream},
+    time::Duration,
+};
 
-use nicstripe_lab::{Direction, Host, Lab, LabError, LinkSpec, can_corrupt};
+use nicstripe_lab::{Direction, Host, Lab, LabError, LinkSpec, Transport, can_corrupt};
 
 use crate::{
     Test,
@@ -14,6 +17,7 @@ pub(crate) const TESTS: &[(&str, Test)] = tests![
     a_cable_loses_a_share_of_one_direction,
     tcp_gets_over_a_loss,
     what_is_corrupted_is_taken_by_tcp_and_counted,
+    a_firewall_drops_what_goes_to_its_port,
     a_share_that_is_none_is_refused,
 ];
 
@@ -66,6 +70,32 @@ fn what_is_corrupted_is_taken_by_tcp_and_counted() {
     let counted = lab.corrupted(1).unwrap();
     assert_eq!(carry(&lab, 1, Host::A, BYTES, PATTERN), vec![PATTERN; BYTES]);
     assert_eq!(lab.corrupted(1).unwrap(), counted);
+}
+
+fn a_firewall_drops_what_goes_to_its_port() {
+    let lab = two_links();
+    let ipv6 = [1u16, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host));
+    Host::ALL.into_iter().zip(ipv6).for_each(|(host, address)| lab.add_address(host, 0, &format!("{address}/64")).unwrap());
+    let addresses: [[IpAddr; 2]; 2] = [Host::ALL.map(|host| lab.address(host, 0).into()), ipv6.map(IpAddr::from)];
+    for [a, b] in addresses {
+        let mut pair = Pair::between(&lab, a, b);
+        let port = pair.sockets()[1].local_addr().unwrap().port();
+        let listener = lab.on(Host::B, || TcpListener::bind((b, port))).unwrap().unwrap();
+        let connects = || lab.on(Host::A, || TcpStream::connect_timeout(&(b, port).into(), Duration::from_millis(300)).is_ok()).unwrap();
+        lab.block(0, Direction::AToB, Transport::Udp, port).unwrap();
+        pair.expect([false, true]);
+        assert!(connects(), "TCP is another port");
+        lab.block(0, Direction::AToB, Transport::Udp, port ^ 1).unwrap();
+        pair.expect([true, true]);
+        lab.block(0, Direction::AToB, Transport::Tcp, port).unwrap();
+        assert!(!connects());
+        lab.block(0, Direction::AToB, Transport::Udp, port).unwrap();
+        pair.expect([false, true]);
+        lab.pass(0).unwrap();
+        pair.expect([true, true]);
+        assert!(connects());
+        drop(listener);
+    }
 }
 
 fn a_share_that_is_none_is_refused() {
