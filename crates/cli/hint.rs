@@ -73,7 +73,7 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
         Error::NoInterface { .. } => Some("plug in a cable, and see what `ip -6 address show scope link` says of its interface".into()),
         Error::Connect { address, source } => Some(match source.kind() {
             ErrorKind::ConnectionRefused => {
-                format!("nothing listens there; start the daemon on that machine: {}", serve_on(address.port()))
+                format!("nothing listens there; start the daemon on that machine: {}; {ANOTHER_PORT}", serve_on(address.port()))
             }
             _ => format!("check that the machine is on, the cable in, and TCP port {} open in its firewall", address.port()),
         }),
@@ -117,14 +117,14 @@ fn of_unreached(unreached: &Unreached) -> String {
     let is_refused = tried.iter().any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
     let checks = match cables {
         Cables::Answered(_) => format!("is TCP port {port} open in the firewall of {host}?"),
-        _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}", serve_on(*port)),
+        _ if is_refused => format!("nothing listens on port {port} there; on {host}: {}; {ANOTHER_PORT}", serve_on(*port)),
         Cables::Unfit(_) => {
             "plug in a cable, or leave out fewer interfaces; which there are, and why they are not used: nicstripe links".to_owned()
         }
         Cables::NoPeer => format!("is {host} on, the cable in, and TCP port {port} open in its firewall?"),
         // Who is not trusted there gets no answer on a cable.
         _ => format!(
-            "on {host}: does it run: {}; does it trust this machine: {}; is port {port} open for TCP and UDP in its firewall?",
+            "on {host}: is serve running: {}; does it trust this key: {}; is port {port} open for TCP and UDP in its firewall? {ANOTHER_PORT}",
             serve_on(*port),
             trust_us(ours)
         ),
@@ -134,6 +134,8 @@ fn of_unreached(unreached: &Unreached) -> String {
         _ => checks,
     }
 }
+
+const ANOTHER_PORT: &str = "if it listens on another port: --port PORT";
 
 /// The command that makes another machine trust this one.
 fn trust_us(ours: &PublicKey) -> String {
@@ -219,8 +221,8 @@ mod tests {
 
     #[test]
     fn a_refused_connection_names_the_daemon_and_its_port() {
-        assert!(refused_at("10.0.0.2:7747", ErrorKind::ConnectionRefused).unwrap().ends_with(": nicstripe serve"));
-        assert!(refused_at("10.0.0.2:99", ErrorKind::ConnectionRefused).unwrap().ends_with(": nicstripe serve --port 99"));
+        assert!(refused_at("10.0.0.2:7747", ErrorKind::ConnectionRefused).unwrap().contains(": nicstripe serve; if"));
+        assert!(refused_at("10.0.0.2:99", ErrorKind::ConnectionRefused).unwrap().contains(": nicstripe serve --port 99; if"));
         assert!(refused_at("10.0.0.2:99", ErrorKind::TimedOut).unwrap().contains("TCP port 99"));
     }
 

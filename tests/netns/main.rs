@@ -62,6 +62,8 @@ mod striping;
 mod trees;
 #[cfg(target_os = "linux")]
 mod tunnels;
+#[cfg(target_os = "linux")]
+mod unreached;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
@@ -107,6 +109,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         discovery::TESTS,
         trees::TESTS,
         tunnels::TESTS,
+        unreached::TESTS,
     ];
     let mut trials: Vec<Trial> = modules.into_iter().flat_map(|tests| trials_of(tests, &obstacle)).collect();
     trials.extend(trials_of(disks::TESTS, &no_mounts));

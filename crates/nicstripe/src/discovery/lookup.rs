@@ -63,10 +63,13 @@ pub(crate) type Found = (Vec<SocketAddr>, Vec<SocketAddr>);
 /// Waits for the system's resolver, and not for ever. Errors: what it says.
 pub(crate) async fn resolved(resolver: impl Future<Output = io::Result<Vec<SocketAddr>>>) -> Result<Vec<SocketAddr>, String> {
     match tokio::time::timeout(RESOLVER_PATIENCE, resolver).await {
-        Ok(found) => found.map_err(|error| error.to_string()),
+        Ok(found) => found.map_err(|error| error.to_string().trim_start_matches(STD_PREFIX).to_owned()),
         Err(_) => Err(format!("no answer in {} s", RESOLVER_PATIENCE.as_secs())),
     }
 }
+
+/// What the standard library says before the resolver's own words.
+const STD_PREFIX: &str = "failed to lookup address information: ";
 
 /// Returns what the cables say and what is known otherwise by then, or what is known alone. Errors: those of both.
 async fn first_of<C, K>(
