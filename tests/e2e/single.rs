@@ -226,19 +226,36 @@ fn a_file_whose_size_says_nothing_is_read_to_its_end() {
     for name in ["version", "copy", "new/dir/version"] {
         assert_eq!(pair.server.read(name), version, "{name}");
     }
-    // Elsewhere it is not taken for an empty file.
-    let said = "its size is not known before it is read to its end";
-    let tree = pair.cp(&["-r", "/proc/version", "127.0.0.1:tree"]).expect(23);
-    assert!(tree.stderr.contains(said) && !pair.server.has("tree"), "{tree}");
+}
+
+#[test]
+fn files_whose_sizes_say_nothing_are_read_to_their_ends_in_trees_both_ways() {
+    let pair = serving("/proc/sys/kernel");
+    let expected = |name: &str| fs::read(format!("/proc/sys/kernel/{name}")).unwrap();
+    // The second run replaces nothing: what it reads is what is there.
+    for (source, options) in [("127.0.0.1:keys", ["-r", "-q"]), ("127.0.0.1:keys", ["-rc", "-q"])] {
+        pair.cp(&[&options[..], &[source, "127.0.0.1:ostype", "."]].concat()).expect(0);
+        assert_eq!((pair.client.read("keys/maxkeys"), pair.client.read("ostype")), (expected("keys/maxkeys"), expected("ostype")));
+    }
+    let pair = Pair::new();
+    // The size of a file in /sys is that of a page.
+    pair.cp(&["-r", "/proc/sys/kernel/keys", "/sys/class/net/lo/mtu", "/proc/sys/kernel/ostype", "127.0.0.1:"]).expect(0);
+    assert_eq!(pair.server.read("mtu"), fs::read("/sys/class/net/lo/mtu").unwrap());
+    assert_eq!((pair.server.read("keys/maxkeys"), pair.server.read("ostype")), (expected("keys/maxkeys"), expected("ostype")));
 }
 
 #[test]
 fn a_daemon_sends_no_file_for_empty_whose_size_says_nothing() {
+    let pair = serving("/proc/sys/kernel");
+    pair.cp(&["127.0.0.1:ostype", "copy"]).expect(11).error(&["its size is not known before it is read to its end"]);
+    assert!(pair.client.names().is_empty());
+}
+
+/// A pair whose daemon serves this directory.
+fn serving(root: &str) -> Pair {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
-    let daemon = crate::harness::Daemon::start(&server, &[&crate::pair::LOOPBACK[..], &["--root", "/proc/sys/kernel"]].concat());
-    let pair = Pair { client, server, daemon };
-    pair.cp(&["127.0.0.1:ostype", "copy"]).expect(11).error(&["its size is not known before it is read to its end"]);
-    assert!(pair.client.names().is_empty());
+    let daemon = crate::harness::Daemon::start(&server, &[&crate::pair::LOOPBACK[..], &["--root", root]].concat());
+    Pair { client, server, daemon }
 }

@@ -23,7 +23,7 @@ pub(crate) use self::{
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     pool::{IoPool, Owner},
     root::Root,
-    source::{Opened, ReadOptions, Source, tells_no_sizes, unknown_size},
+    source::{Opened, ReadOptions, Source, tells_no_sizes},
     target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier},
 };
 

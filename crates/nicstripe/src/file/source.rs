@@ -245,7 +245,7 @@ pub(crate) fn tells_no_sizes(file: impl AsFd) -> bool {
 }
 
 /// Why a file of such a file system is not sent where its size has to be known.
-pub(crate) fn unknown_size() -> io::Error {
+fn unknown_size() -> io::Error {
     io::Error::other("its size is not known before it is read to its end")
 }
 

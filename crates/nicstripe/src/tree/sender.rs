@@ -247,13 +247,16 @@ impl Sender {
         Ok(true)
     }
 
-    fn found(&mut self, found: Box<FoundEntry>) {
-        let told = Told::of(&found);
+    fn found(&mut self, mut found: Box<FoundEntry>) {
+        let told = Told::of(&mut found);
         self.outlet.found(told.kind);
-        let needs_digest = self.rules.checksum && told.kind.is_file();
+        if let (Content::File { digest, .. }, Some(bytes), true) = (&mut found.entry.content, &told.content, self.rules.checksum) {
+            *digest = Some(Digest(*blake3::hash(bytes).as_bytes()));
+        }
+        let needs_digest = self.rules.checksum && told.kind.is_file() && told.content.is_none();
         self.ledger.tell(found.entry.id, told);
         if needs_digest {
-            let FoundEntry { entry, location, identity } = &*found;
+            let FoundEntry { entry, location, identity, .. } = &*found;
             self.reads.digest(Wanted { id: entry.id, location: location.clone(), identity: *identity });
         }
         self.outgoing.push_back(if needs_digest { Outgoing::Undigested(found) } else { Outgoing::Entry(found) });

@@ -8,7 +8,8 @@ pub(super) mod selection;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    io,
+    fs::File,
+    io::{self, Read},
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::PathBuf,
     sync::{Arc, Weak},
@@ -17,7 +18,7 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name, SourceIdentity,
-    tree::{Content, Entry, EntryId},
+    tree::{Content, Entry, EntryId, PACKED_MOST, Xattr},
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 
@@ -29,7 +30,7 @@ use super::{
     metadata::{has_hole, may_have_holes, mode_of, node_of, owner_of, xattrs_of, xattrs_of_symlink},
     owners::Owners,
 };
-use crate::file::{FileError, Root, identity_of, tells_no_sizes, unknown_size};
+use crate::file::{FileError, Root, identity_of, tells_no_sizes};
 
 /// What is sent.
 #[derive(Debug, Clone)]
@@ -78,6 +79,8 @@ pub(super) struct FoundEntry {
     pub(super) entry: Entry,
     pub(super) location: Location,
     pub(super) identity: SourceIdentity,
+    /// Content of a file whose size says nothing: the walk has read it to its end.
+    pub(super) content: Option<Vec<u8>>,
 }
 
 /// Most levels of a tree whose directories are held open; those above are opened again on the way back.
@@ -238,16 +241,29 @@ impl Walk {
             return;
         }
         if self.tells_no_sizes(&stat, dir) {
-            return self.fail_in_level(&looked.location, FailCode::Io, unknown_size());
+            return self.find_made_file(looked, dir);
         }
         // Opened here only where something can be learnt only so.
-        let is_large = stat.st_size as u64 > nicstripe_proto::tree::PACKED_MOST;
+        let is_large = stat.st_size as u64 > PACKED_MOST;
         let is_asked = self.options.xattrs || (!is_large && may_have_holes(&stat));
         let file = is_asked.then(|| self.open_leaf(&looked, dir, FILE)).and_then(Result::ok);
         let xattrs = file.as_ref().map(xattrs_of);
         let alone = is_large || (may_have_holes(&stat) && file.is_some_and(|file| has_hole(file, &stat)));
         self.note_names(&stat, looked.name.clone());
         self.tell(looked, Content::File { size: stat.st_size as u64, alone, digest: None }, xattrs);
+    }
+
+    /// Reads a file that the kernel makes as it is read: only then is its size known.
+    fn find_made_file(&mut self, looked: Looked, dir: &OwnedFd) {
+        let opened = self.open_leaf(&looked, dir, FILE).map_err(|error| (code_of(&error), error));
+        match opened.and_then(|file| read_to_end(file).map_err(|error| (FailCode::Io, error))) {
+            Ok(bytes) => {
+                self.note_names(&looked.stat, looked.name.clone());
+                let content = Content::File { size: bytes.len() as u64, alone: false, digest: None };
+                self.tell_with(looked, content, None, Some(bytes));
+            }
+            Err((code, error)) => self.fail_in_level(&looked.location, code, error),
+        }
     }
 
     /// Whether the sizes of files beside this one say nothing.
@@ -310,7 +326,12 @@ impl Walk {
     }
 
     /// Gives it a number and tells it; what is wrong with its attributes is told after it.
-    fn tell(&mut self, looked: Looked, content: Content, xattrs: Option<io::Result<Vec<nicstripe_proto::tree::Xattr>>>) -> EntryId {
+    fn tell(&mut self, looked: Looked, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>) -> EntryId {
+        self.tell_with(looked, content, xattrs, None)
+    }
+
+    /// The same with the content of a file, where the walk has read it.
+    fn tell_with(&mut self, looked: Looked, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>, bytes: Option<Vec<u8>>) -> EntryId {
         let Looked { parent, leaf, name, location, stat } = looked;
         let id = EntryId(self.next_id);
         self.next_id += 1;
@@ -323,7 +344,7 @@ impl Walk {
         let owner_names = owner.filter(|_| !self.options.numeric_ids).and_then(|owner| self.owners.names_of(owner));
         let (mode, mtime) = (mode_of(&stat), identity.mtime);
         let entry = Entry { id, parent, name: leaf, content, mode, mtime, owner, xattrs, owner_names };
-        self.found.push_back(Found::Entry(Box::new(FoundEntry { entry, location, identity })));
+        self.found.push_back(Found::Entry(Box::new(FoundEntry { entry, location, identity, content: bytes })));
         self.found.extend(failure.map(|failure| Found::Failed { name, failure }));
         id
     }
@@ -396,6 +417,22 @@ impl Iterator for Walk {
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Reads a file whose size says nothing, and that is one still.
+fn read_to_end(file: OwnedFd) -> io::Result<Vec<u8>> {
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("it is no regular file any more"));
+    }
+    let mut bytes = Vec::new();
+    // A whole page more: some files in /proc take no other lengths.
+    File::from(file).take(PACKED_MOST + 4096).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > PACKED_MOST {
+        true => {
+            Err(io::Error::other(format!("its size is not known before it is read to its end, and it has more than {PACKED_MOST} bytes")))
+        }
+        false => Ok(bytes),
+    }
+}
 
 fn reopen(directory: &Directory, identity: (u64, u64)) -> io::Result<OwnedFd> {
     let dir = directory.anchor.open_at(&directory.path, DIRECTORY)?;

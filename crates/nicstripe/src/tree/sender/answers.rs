@@ -92,8 +92,8 @@ impl Sender {
     }
 
     /// Does what is to be done for an entry that is wanted: for all but files, wait.
-    fn wanted(&mut self, id: EntryId, told: Told, verdict: Verdict) -> Result<(), Ended> {
-        let (kind, location, is_failed) = (told.kind, told.location.clone(), told.is_failed());
+    fn wanted(&mut self, id: EntryId, mut told: Told, verdict: Verdict) -> Result<(), Ended> {
+        let (kind, location, content, is_failed) = (told.kind, told.location.clone(), told.content.take(), told.is_failed());
         self.ledger.wait_for_result(id, told, verdict);
         match kind {
             Kind::File { alone: true, .. } if is_failed => Ok(()),
@@ -104,10 +104,13 @@ impl Sender {
             Kind::File { .. } if is_failed => self.push(&Record::Abandoned { id, reason: given_up() }),
             // As it was when the walk saw it: there is nothing to read.
             Kind::File { size: 0, .. } => self.send_content(id, &[]),
-            Kind::File { identity, .. } => {
-                self.reads.want(Wanted { id, location, identity });
-                Ok(())
-            }
+            Kind::File { identity, .. } => match content {
+                Some(bytes) => self.send_content(id, &bytes),
+                None => {
+                    self.reads.want(Wanted { id, location, identity });
+                    Ok(())
+                }
+            },
             Kind::Directory | Kind::Symlink | Kind::HardLink | Kind::Node => Ok(()),
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Told {
     parent: Option<EntryId>,
     /// What the receiver keeps of its extended attributes weighs as much.
     weight: usize,
+    /// Content that the walk has read.
+    pub(super) content: Option<Vec<u8>>,
     /// The receiver gave it up before it decided.
     is_failed: bool,
 }
@@ -46,7 +48,8 @@ impl Kind {
 }
 
 impl Told {
-    pub(super) fn of(found: &FoundEntry) -> Self {
+    /// Takes the content that the walk has read.
+    pub(super) fn of(found: &mut FoundEntry) -> Self {
         let kind = match found.entry.content {
             Content::File { size, alone, .. } => Kind::File { size, alone, identity: found.identity },
             Content::Directory => Kind::Directory,
@@ -54,7 +57,13 @@ impl Told {
             Content::HardLink { .. } => Kind::HardLink,
             Content::Node(_) => Kind::Node,
         };
-        Self { kind, location: found.location.clone(), parent: found.entry.parent, weight: found.entry.weight(), is_failed: false }
+        let (location, content, weight) = (found.location.clone(), found.content.take(), found.entry.weight());
+        Self { kind, location, parent: found.entry.parent, weight, content, is_failed: false }
+    }
+
+    /// Bytes of content that are kept.
+    fn kept(&self) -> usize {
+        self.content.as_ref().map_or(0, Vec::len)
     }
 
     /// Whether the receiver gave it up before it decided.
@@ -62,6 +71,9 @@ impl Told {
         self.is_failed
     }
 }
+
+/// Bytes of content that undecided entries keep, and one file's more.
+const MOST_KEPT: usize = 1 << 20;
 
 /// An entry that waits for its result.
 #[derive(Debug)]
@@ -100,6 +112,8 @@ pub(super) struct Ledger {
     /// What the extended attributes of both weigh, but for directories that have not ended: those wait for the walk, which must not wait for
     /// them.
     weight: usize,
+    /// Bytes of content that undecided entries keep.
+    kept: usize,
     /// Files whose transfer of their own has not ended here.
     alone: BTreeSet<EntryId>,
 }
@@ -120,7 +134,8 @@ struct Unsettled {
 impl Ledger {
     /// Whether another entry may be told.
     pub(super) fn has_room(&self) -> bool {
-        self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING && self.weight < MOST_PENDING_WEIGHT
+        let is_heavy = self.weight >= MOST_PENDING_WEIGHT || self.kept >= MOST_KEPT;
+        self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING && !is_heavy
     }
 
     /// An entry without its result, if there is one.
@@ -145,6 +160,7 @@ impl Ledger {
             self.others += 1;
             self.weight += told.weight;
         }
+        self.kept += told.kept();
         self.undecided.push_back(told);
     }
 
@@ -172,6 +188,7 @@ impl Ledger {
         }
         let told = self.undecided.pop_front().ok_or(LedgerError::Unsent(id.0))?;
         self.first_undecided += 1;
+        self.kept -= told.kept();
         Ok(told)
     }
 
@@ -181,7 +198,7 @@ impl Ledger {
             self.resolve(id, &told);
         } else {
             let has_gone = !told.kind.is_file();
-            self.pending.insert(id, Pending { told, verdict, has_gone });
+            self.pending.insert(id, Pending { told: Told { content: None, ..told }, verdict, has_gone });
         }
     }
 
@@ -315,7 +332,7 @@ mod tests {
         let (id, parent, identity) = (EntryId(id), parent.map(EntryId), SourceIdentity::default());
         let (mtime, xattrs) = (identity.mtime, Some(vec![xattr]));
         let entry = Entry { id, parent, name: None, content, mode: 0, mtime, owner: None, xattrs, owner_names: None };
-        Told::of(&FoundEntry { entry, location: Location::of_anchor(anchor), identity })
+        Told::of(&mut FoundEntry { entry, location: Location::of_anchor(anchor), identity, content: None })
     }
 
     #[test]

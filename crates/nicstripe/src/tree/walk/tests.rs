@@ -277,14 +277,25 @@ fn a_directory_that_cannot_be_read_is_told_and_not_complete() {
 #[test]
 fn large_files_and_files_with_holes_go_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let most = nicstripe_proto::tree::PACKED_MOST;
+    let most = PACKED_MOST;
     fs::write(dir.path().join("large"), vec![1; most as usize + 1]).unwrap();
     fs::write(dir.path().join("most"), vec![1; most as usize]).unwrap();
     fs::write(dir.path().join("small"), "s").unwrap();
-    fs::File::create(dir.path().join("sparse")).unwrap().set_len(1 << 20).unwrap();
-    fs::File::create(dir.path().join("tiny")).unwrap().set_len(4096).unwrap();
+    File::create(dir.path().join("sparse")).unwrap().set_len(1 << 20).unwrap();
+    File::create(dir.path().join("tiny")).unwrap().set_len(4096).unwrap();
     let found = walk_of(&[&contents(dir.path())], RECURSIVE, &[], None);
     assert_eq!(found, ["d ", "f large 4194305 alone", "f most 4194304", "f small 1", "f sparse 1048576 alone", "f tiny 4096", "e "]);
+}
+
+#[test]
+fn files_whose_sizes_say_nothing_are_read_by_the_walk() {
+    let sources = vec![SendSource::Path("/proc/sys/kernel/ostype".into())];
+    let found: Vec<Found> = Walk::new(RECURSIVE, Filters::new(&[]).unwrap(), sources, None).collect();
+    let [Found::Entry(found)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (&found.entry.content, found.content.as_deref()),
+        (&Content::File { size: 6, alone: false, digest: None }, Some(&b"Linux\n"[..]))
+    );
 }
 
 #[test]
@@ -321,7 +332,7 @@ fn of_a_daemons_root_what_is_asked_for_is_walked_and_links_out_of_it_are_refused
 fn extended_attributes_come_with_their_entries() {
     let dir = tree();
     let path = dir.path().join("t/a");
-    let file = fs::File::open(&path).unwrap();
+    let file = File::open(&path).unwrap();
     if rustix::fs::fsetxattr(&file, "user.n", b"v", rustix::fs::XattrFlags::empty()).is_err() {
         eprintln!("skipped: the file system has no extended attributes");
         return;
