@@ -3,10 +3,16 @@
 use std::{
     io::Read,
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
+use nicstripe::{
+    BitRate, Client, CopyOptions, Name, TreeOptions,
+    trust::{Home, Identity, Peers},
+};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use tokio::task::JoinSet;
 
 use crate::{
     harness::{Daemon, Process, Side, content},
@@ -22,15 +28,21 @@ fn idle(stranger: u16, port: u16) -> TcpStream {
     tcp.into()
 }
 
+/// A daemon that may have no more file descriptors than these.
+fn daemon_with_descriptors(server: &Side, count: usize) -> Daemon {
+    let mut command = server.command("/bin/sh");
+    let script = format!("ulimit -n {count} && exec \"$0\" serve --port 0 --interface lo");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_nicstripe")]);
+    Daemon::listening(Process::spawn(command))
+}
+
 #[test]
 fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers() {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
-    let mut command = server.command("/bin/sh");
-    let script = "ulimit -n 64 && exec \"$0\" serve --port 0 --interface lo";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_nicstripe")]);
-    let pair = Pair { client, server, daemon: Daemon::listening(Process::spawn(command)) };
+    let daemon = daemon_with_descriptors(&server, 64);
+    let pair = Pair { client, server, daemon };
     let bytes = content(16 * MIB);
     pair.client.write("source", &bytes);
     let cp = pair.start_cp(&["--bwlimit", "16M", "--json-stream", "source", "127.0.0.1:target"]);
@@ -46,3 +58,61 @@ fn a_daemon_with_few_file_descriptors_and_many_strangers_goes_on_with_its_peers(
     first.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert!(matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)));
 }
+
+/// A peer that has as many connections, files and trees open at the daemon as it gets, and lets none of them end.
+fn take_descriptors(greedy: &Side, port: u16) -> tokio::runtime::Runtime {
+    for dir in 0..300 {
+        std::fs::create_dir_all(greedy.path(format!("tree/d{dir}"))).unwrap();
+        greedy.write(format!("tree/d{dir}/file"), [7; 10]);
+    }
+    greedy.write("tree/last", content(3 * MIB));
+    greedy.write("large", content(MIB));
+    let home = Home::at(greedy.home());
+    let (identity, peers) = (Identity::load_or_create(&home.identity_file()).unwrap(), Peers::load(&home.peers_file()).unwrap());
+    let builder = Client::builder().identity(identity).peers(peers).port(port).streams(4).bandwidth(Some(BitRate(100_000)));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (large, tree) = (greedy.path("large"), greedy.path("tree"));
+    for session in 0..8 {
+        let (builder, large, tree) = (builder.clone(), large.clone(), tree.clone());
+        runtime.spawn(async move {
+            let client = builder.connect("127.0.0.1").await.expect("it waits for a place");
+            let mut transfers = JoinSet::new();
+            let name = |text: String| Some(Name::parse(text.as_bytes()).unwrap());
+            for index in 0..4 {
+                let options = TreeOptions { recursive: true, ..TreeOptions::default() };
+                let put = client.put_tree(vec![tree.clone()], name(format!("tree-{session}-{index}")), true, options);
+                transfers.spawn(async move { put.finish().await.is_ok() });
+            }
+            for index in 0..100 {
+                let put = client.put(&large, name(format!("large-{session}-{index}")), CopyOptions::default());
+                transfers.spawn(async move { put.finish().await.is_ok() });
+            }
+            transfers.join_all().await;
+        });
+    }
+    runtime
+}
+
+#[test]
+fn a_peer_that_takes_all_descriptors_it_can_get_keeps_nobody_from_being_accepted() {
+    let (client, greedy, server) = (Side::here(), Side::here(), Side::here());
+    for (name, side) in [("laptop", &client), ("greedy", &greedy)] {
+        side.trust(&server, "nas", "");
+        server.trust(side, name, "");
+    }
+    let daemon = daemon_with_descriptors(&server, DESCRIPTORS);
+    let port = daemon.port;
+    client.write("source", content(300_000));
+    let _attack = take_descriptors(&greedy, port);
+    for round in 0..10 {
+        thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        client.run(["cp", "-P", &port.to_string(), "source", &format!("127.0.0.1:copy{round}")]).expect(0);
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    }
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.process.id())).unwrap().count();
+    assert!(open > DESCRIPTORS / 3, "{open}: the attack takes too little to show anything");
+}
+
+/// Few enough that a tree's directories alone could use up all.
+const DESCRIPTORS: usize = 64;

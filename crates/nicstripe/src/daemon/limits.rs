@@ -21,7 +21,7 @@ use nicstripe_proto::BitRate;
 /// | [`shutdown_time`](Self::shutdown_time) | 10 s |
 ///
 /// Where the process may not have file descriptors for so many, [`greetings`](Self::greetings) and [`paths`](Self::paths) are a quarter and an
-/// eighth of what it may have: half is for files. A count of 0 counts as 1, and [`greeting_time`](Self::greeting_time) is 100 ms at least: a daemon that lets nobody in is not meant.
+/// eighth of what it may have, less a reserve: half is for files. A count of 0 counts as 1, and [`greeting_time`](Self::greeting_time) is 100 ms at least: a daemon that lets nobody in is not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once that have not proved who they are: 256.
@@ -101,15 +101,23 @@ impl Limits {
     }
 }
 
-/// How many file descriptors this process may have; `None` where there is no limit.
+/// How many file descriptors of this process are shared out; `None` where there is no limit.
 pub(super) fn descriptors() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.map(|all| all - reserve(all))
+}
+
+/// Descriptors that no peer gets: for the daemon's own sockets, and for connections that are accepted while all shares are used up.
+fn reserve(all: u64) -> u64 {
+    (all / 4).min(MOST_RESERVED)
 }
 
 /// How many of them are for single files, and as many for trees: a quarter, as connections have the other half ([`Limits::within`]).
 pub(super) fn for_files(descriptors: Option<u64>) -> usize {
     descriptors.map_or(MOST_FOR_FILES, |all| usize::try_from(all / 4).unwrap_or(MOST_FOR_FILES).clamp(1, MOST_FOR_FILES))
 }
+
+/// A daemon has 16 of its own, and two for each interface.
+const MOST_RESERVED: u64 = 64;
 
 /// Where there is no limit: as many as Linux lets a process have by default (`fs.nr_open`).
 const MOST_FOR_FILES: usize = 1 << 20;
@@ -151,5 +159,6 @@ mod tests {
         assert_eq!((limits.greetings, limits.paths), (64, 32));
         assert_eq!(Limits::default().within(None), Limits::default());
         assert_eq!(Limits::default().within(Some(1)).greetings, 1);
+        assert_eq!([0, 1, 64, 1024, 1 << 20].map(reserve), [0, 0, 16, 64, 64]);
     }
 }

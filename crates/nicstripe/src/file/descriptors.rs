@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -16,8 +16,7 @@ pub(crate) const OF_SOURCE: usize = 1;
 /// Descriptors of a file that is received: its directory, the data twice (through the page cache and past it), the journal, what it replaces.
 pub(crate) const OF_TARGET: usize = 5;
 
-/// Descriptors of a tree, as most have them. One made to have many keeps some 250 directories and small files open: as many trees as one key
-/// can have then still fit in what nobody is given here.
+/// Descriptors of a tree, as most have them. One made to have many keeps more open: [`most_directories`], and some for what is read or written.
 pub(crate) const OF_TREE: usize = 48;
 
 /// Longest wait for descriptors: files that have been open for so long may never be closed.
@@ -25,6 +24,20 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Least that is shared out is for so many at once, however few there are.
 const MOST_PART: usize = 4;
+
+/// Returns how many directories of one kind a tree keeps open: `most`, and no more than a sixteenth of the process's descriptors.
+///
+/// A daemon with few descriptors must be able to accept connections while a peer has as many trees as it gets.
+pub(crate) fn most_directories(most: usize) -> usize {
+    static SIXTEENTH: LazyLock<usize> = LazyLock::new(|| {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        limit.map_or(usize::MAX, |all| usize::try_from(all / 16).unwrap_or(usize::MAX)).max(LEAST_DIRECTORIES)
+    });
+    most.min(*SIXTEENTH)
+}
+
+/// A directory, its parent, and one for each I/O thread: fewer would be opened again and again.
+const LEAST_DIRECTORIES: usize = 4;
 
 /// File descriptors shared between owners, each a peer's key.
 ///

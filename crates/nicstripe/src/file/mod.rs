@@ -19,7 +19,7 @@ pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, SET_ID_BITS, mtime_of, umask},
     buffer::{BufferPool, ChunkBuffer},
-    descriptors::{Descriptors, Lease, OF_SOURCE, OF_TARGET, OF_TREE},
+    descriptors::{Descriptors, Lease, OF_SOURCE, OF_TARGET, OF_TREE, most_directories},
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     pool::{IoPool, Owner},
     root::Root,

@@ -83,7 +83,7 @@ pub(super) struct FoundEntry {
     pub(super) content: Option<Vec<u8>>,
 }
 
-/// Most levels of a tree whose directories are held open; those above are opened again on the way back.
+/// Most levels of a tree whose directories are held open, with 1024 descriptors or more; those above are opened again on the way back.
 const MOST_OPEN_LEVELS: usize = 64;
 
 /// Most sources' directories that are held open while entries beneath them wait; others are opened again when they are needed.

@@ -13,7 +13,7 @@ use std::{
 use nicstripe_proto::name::{MAX_COMPONENTS, MAX_NAME};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
 
-use crate::file::Barred;
+use crate::file::{Barred, most_directories};
 
 /// The directory that everything goes into; no name leads out of it.
 ///
@@ -55,7 +55,7 @@ impl Ground {
         let mut kept = lock(&self.open);
         let Some(open) = &mut *kept else { return };
         open.push_back(place.clone());
-        let oldest = if open.len() > MOST_OPEN { open.pop_front() } else { None };
+        let oldest = if open.len() > most_directories(MOST_OPEN) { open.pop_front() } else { None };
         drop(kept);
         // Not under the queue's lock: whoever opens a place holds that place's lock first.
         if let Some(oldest) = oldest {
@@ -211,6 +211,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// No way out, and no symbolic link on the way.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Most directories that are kept open. With those in use by the I/O threads, the parents of deep surplus directories, and files, well
-/// below the 1024 descriptors that a process usually has.
+/// Most directories that are kept open, where the process may have 2048 descriptors or more.
 const MOST_OPEN: usize = 128;

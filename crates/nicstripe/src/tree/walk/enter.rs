@@ -3,7 +3,10 @@
 use rustix::fs::Dir;
 
 use super::*;
-use crate::tree::anchor::{Base, BeneathRoot};
+use crate::{
+    file::most_directories,
+    tree::anchor::{Base, BeneathRoot},
+};
 
 impl Walk {
     /// Begins with a source.
@@ -89,7 +92,7 @@ impl Walk {
         let anchor = Arc::new(Anchor::open(base, follows)?);
         self.last_anchor = Some(anchor.clone());
         self.open_anchors.push_back(Arc::downgrade(&anchor));
-        if self.open_anchors.len() > MOST_OPEN_ANCHORS
+        if self.open_anchors.len() > most_directories(MOST_OPEN_ANCHORS)
             && let Some(oldest) = self.open_anchors.pop_front().and_then(|oldest| oldest.upgrade())
         {
             oldest.release();
@@ -143,7 +146,7 @@ impl Walk {
         }
         let (identity, directory) = ((stat.st_dev, stat.st_ino), location.as_directory());
         self.stack.push(Level { id, directory, dir: Some(Arc::new(dir)), identity, children: children.into_iter(), complete });
-        if let Some(above) = self.stack.len().checked_sub(MOST_OPEN_LEVELS + 1) {
+        if let Some(above) = self.stack.len().checked_sub(most_directories(MOST_OPEN_LEVELS) + 1) {
             self.stack[above].dir = None;
         }
     }
