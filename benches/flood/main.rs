@@ -10,15 +10,21 @@
 //!
 //! Rates are those of whole commands. The daemon is a new one when the flood begins: no address is known to it.
 //!
-//! `cargo bench --bench flood -- --attack connections,unsaid,sessions,unread --crowd 200`
+//! `cargo bench --bench flood -- --size 300M --attack connections,unsaid,sessions,unread,puts,holes,trees`
 //!
-//! measures something else: a **trusted** peer that takes what it can get of the daemon, in one process on the daemon's host, nice 10, and so
-//! many honest clients that copy a small file at once from one address.
+//! measures a **trusted** peer instead that takes what it can get of the daemon, in one process on the daemon's host, nice 10.
+//!
+//! `cargo bench --bench flood -- --size 1M --crowd 40,200 --crowd-size 50M`
+//!
+//! measures honest clients that copy at once, over loopback from one address; `--crowd-keys` and `--crowd-sessions` say how many keys they
+//! have, and how many sessions the daemon allows.
 #![forbid(unsafe_code)]
 
-mod attack;
 #[path = "../bench_support/mod.rs"]
 mod bench_support;
+mod crowd;
+mod part;
+mod strangers;
 mod trusted;
 
 use std::{
@@ -29,13 +35,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attack::Force;
 use bench_support::{
     Cables, Contender, Place, Process, Result, Sample, Scene, Spread, Table, circumstances, cp, parse_size, serve, start_daemon, time_limit,
 };
 use clap::Args;
+use crowd::Crowd;
 use nicstripe::trust::{Home, Identity, Peers, PublicLine};
 use nicstripe_lab::Host;
+use part::Part;
+use strangers::Strangers;
 use trusted::{Attacker, Greed};
 
 #[derive(Debug, Args)]
@@ -64,21 +72,30 @@ struct Arguments {
     #[arg(long, default_value_t = 5)]
     pause: u64,
 
-    /// Instead: what a trusted peer takes, one after the other: connections, unsaid, sessions, unread
-    #[arg(long, value_delimiter = ',')]
+    /// Instead: what a trusted peer takes, one after the other
+    #[arg(long, value_enum, value_delimiter = ',')]
     attack: Vec<Greed>,
 
-    /// Instead, or after that: honest clients at once
+    /// Instead, or after that: honest clients at once, one crowd after the other
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    crowd: Vec<u32>,
+
+    /// Bytes that each of them copies
+    #[arg(long, default_value = "1000", value_parser = parse_size)]
+    crowd_size: u64,
+
+    /// Keys that they have together
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    crowd_keys: u32,
+
+    /// Sessions at once that the daemon allows them [default: its own limits]
     #[arg(long)]
-    crowd: Option<u32>,
+    crowd_sessions: Option<u32>,
 }
 
 fn main() -> ExitCode {
-    if let Some(force) = Force::from_env() {
-        return force.attack();
-    }
-    if let Some(attacker) = Attacker::from_env() {
-        return attacker.attack();
+    if let Some(part) = Part::of_this_process() {
+        return part.play();
     }
     // Outside the lab, where the processes of the bench can still be reached.
     let hello = first_message();
@@ -86,15 +103,22 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
-    let place = Place::in_memory(2 * arguments.size)?;
+    let crowd = u64::from(arguments.crowd.iter().copied().max().unwrap_or(0)) * arguments.crowd_size;
+    let place = Place::in_memory(2 * arguments.size + crowd)?;
     let mut sample = Sample::incompressible(place.files(Host::A).join("sample.bin"), arguments.size)?;
     let hello_file = place.logs().join("hello");
     fs::write(&hello_file, hello)?;
     let scene = Scene::build(&arguments.links, &place, &mut sample, Host::A)?;
     let small = place.files(Host::A).join("small");
     fs::write(&small, [7; 1000])?;
-    if !arguments.attack.is_empty() || arguments.crowd.is_some() {
-        return trusted_peers(&arguments, &scene, &small);
+    if !arguments.attack.is_empty() {
+        greedy_peers(&arguments, &scene, &small)?;
+    }
+    if !arguments.crowd.is_empty() {
+        crowds(&arguments, &scene)?;
+    }
+    if !arguments.attack.is_empty() || !arguments.crowd.is_empty() {
+        return Ok(());
     }
 
     let quiet = {
@@ -138,39 +162,32 @@ fn bench(arguments: Arguments, hello: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies beside a trusted peer that takes what it can get, then those of a crowd.
-fn trusted_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Result<()> {
+/// Copies beside a trusted peer that takes what it can get.
+fn greedy_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> Result<()> {
     let place = scene.place;
-    let mut table = Table::new(&["beside", "large, MB/s", "share, %", "small, s", "failed", "daemon, MiB"]);
-    if !arguments.attack.is_empty() {
-        let home = befriend(scene)?;
-        fs::write(place.files(Host::B).join(BAIT), vec![7; 64 << 20])?;
-        let alone = {
-            let daemon = start_daemon(serve(scene), place)?;
-            Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate)
-        };
-        table.row(["nobody".to_owned(), alone.print(1), "100".to_owned(), String::new(), String::new(), String::new()]);
-        for greed in &arguments.attack {
-            let daemon = start_daemon(serve(scene), place)?;
-            let _attacker = set_upon(scene, *greed, &home)?;
-            thread::sleep(SETTLING);
-            let rate = Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate);
-            let small = (0..arguments.clients).map(|number| small_copy(scene, small, number)).collect::<Vec<_>>();
-            let failed = small.iter().filter_map(|copied| copied.as_ref().err()).inspect(|error| eprintln!("{error}")).count();
-            let seconds = Spread::of(&small.iter().flatten().collect::<Vec<_>>(), |seconds| **seconds);
-            let share = format!("{:.1}", 100.0 * rate.median() / alone.median());
-            let memory = daemon.memory().map_or(0.0, |[peak, _]| peak as f64 / MIB);
-            table.row([greed.name().to_owned(), rate.print(1), share, seconds.print(3), failed.to_string(), format!("{memory:.1}")]);
-        }
-    }
-    if let Some(clients) = arguments.crowd {
+    let mut table = Table::new(&["beside", "large, MB/s", "share, %", "small, s", "failed", "daemon, MiB", "its CPU, s", "attacker's"]);
+    let home = befriend(scene, "attacker")?;
+    let alone = {
         let daemon = start_daemon(serve(scene), place)?;
-        let begun = Instant::now();
-        let failed = crowd(scene, small, clients)?;
-        let seconds = format!("{:.1} in all", begun.elapsed().as_secs_f64());
+        Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate)
+    };
+    table.row(["nobody".to_owned(), alone.print(1), "100".to_owned()]);
+    for greed in &arguments.attack {
+        Attacker::prepare(*greed, &home, &place.files(Host::B))?;
+        let daemon = start_daemon(serve(scene), place)?;
+        let daemon_address = ([127, 0, 0, 1], nicstripe::DEFAULT_PORT).into();
+        let attacker = Part::Attacker(Attacker { greed: *greed, daemon: daemon_address, home: home.clone() });
+        let name = format!("{greed:?}").to_lowercase();
+        let attacker = Process::spawn(attacker.command(&scene.lab)?, &name, &place.logs())?;
+        thread::sleep(SETTLING);
+        let rate = Spread::of(&copies(scene, &daemon, arguments.runs)?, |run| run.rate);
+        let small = (0..arguments.clients).map(|number| small_copy(scene, small, number)).collect::<Vec<_>>();
+        let failed = small.iter().filter_map(|copied| copied.as_ref().err()).inspect(|error| eprintln!("{error}")).count();
+        let seconds = Spread::of(&small.iter().flatten().collect::<Vec<_>>(), |seconds| **seconds);
+        let share = format!("{:.1}", 100.0 * rate.median() / alone.median());
         let memory = daemon.memory().map_or(0.0, |[peak, _]| peak as f64 / MIB);
-        let who = format!("{} others", clients.saturating_sub(1));
-        table.row([who, String::new(), String::new(), seconds, failed.to_string(), format!("{memory:.1}")]);
+        let [daemon_cpu, own_cpu] = [daemon.cpu()?, attacker.cpu()?].map(|cpu| format!("{:.1}", cpu.as_secs_f64()));
+        table.row([name, rate.print(1), share, seconds.print(3), failed.to_string(), format!("{memory:.1}"), daemon_cpu, own_cpu]);
     }
     println!("\n{}", circumstances(&[Contender::Nicstripe]));
     println!(
@@ -181,46 +198,35 @@ fn trusted_peers(arguments: &Arguments, scene: &Scene<'_>, small: &PathBuf) -> R
     Ok(())
 }
 
-/// Has the daemon trust another peer, and returns where that has its key and the daemon's.
-fn befriend(scene: &Scene<'_>) -> Result<PathBuf> {
-    let folder = scene.place.base().join("attacker");
+/// Copies of honest clients at once.
+fn crowds(arguments: &Arguments, scene: &Scene<'_>) -> Result<()> {
+    let (size, keys, sessions) = (arguments.crowd_size, arguments.crowd_keys, arguments.crowd_sessions);
+    let sample = Sample::incompressible(scene.place.base().join("crowd"), size)?;
+    let homes = (0..keys).map(|key| befriend(scene, &format!("client-{key}"))).collect::<Result<Vec<_>>>()?;
+    let mut table = Table::new(&["clients", "keys", "seconds", "failed", "waited > 2 s", "silently", "sessions", "daemon, MiB", "bar"]);
+    for clients in arguments.crowd.iter().copied() {
+        let served = Crowd { clients, homes: &homes, sessions }.measure(scene, &sample)?;
+        let seconds = format!("{:.1}", served.seconds);
+        let counts = [served.failed, served.late, served.silent, served.sessions].map(|count| count.to_string());
+        let memory = [served.memory as f64 / MIB, 96.0 + served.sessions as f64 / 2.0].map(|mib| format!("{mib:.1}"));
+        table.row([clients.to_string(), keys.to_string(), seconds].into_iter().chain(counts).chain(memory));
+    }
+    println!("\n{}", circumstances(&[Contender::Nicstripe]));
+    println!("{size} bytes each, over loopback. Bars: none failed, none waited silently, the daemon's memory.\n\n{table}");
+    Ok(())
+}
+
+/// Has the daemon trust another peer, and returns the folder with that peer's key and the daemon's.
+fn befriend(scene: &Scene<'_>, name: &str) -> Result<PathBuf> {
+    let folder = scene.place.base().join(name);
     fs::create_dir_all(&folder)?;
     let home = Home::at(&folder);
     let key = Identity::load_or_create(&home.identity_file())?.public_key();
     fs::copy(scene.place.home(Host::A).peers_file(), home.peers_file())?;
     let daemon = scene.place.home(Host::B).peers_file();
-    Peers::edit(&daemon, |peers| peers.add(&PublicLine::new(key, ""), Some("attacker")).map(|_| ()))?;
+    Peers::edit(&daemon, |peers| peers.add(&PublicLine::new(key, ""), Some(name)).map(|_| ()))?;
     Ok(folder)
 }
-
-fn set_upon(scene: &Scene<'_>, greed: Greed, home: &std::path::Path) -> Result<Process> {
-    let mut command: Command = scene.lab.command(Host::B, "nice");
-    command.args(["-n", "10"]).arg(std::env::current_exe()?);
-    let daemon = ([127, 0, 0, 1], nicstripe::DEFAULT_PORT).into();
-    Attacker { greed, daemon, home: home.to_owned(), file: BAIT.to_owned() }.to_env(&mut command);
-    Process::spawn(command, greed.name(), &scene.place.logs())
-}
-
-/// Starts so many small copies at once, and returns how many failed.
-fn crowd(scene: &Scene<'_>, small: &PathBuf, clients: u32) -> Result<usize> {
-    let mut running = Vec::new();
-    for number in 0..clients {
-        running.push(Process::spawn(small_cp(scene, small, &format!("crowd-{number}")), &format!("crowd-{number}"), &scene.place.logs())?);
-    }
-    let deadline = Instant::now() + Duration::from_secs(180);
-    let mut failed = 0;
-    for client in &mut running {
-        client.await_end(deadline)?;
-        if let Err(error) = client.succeeded() {
-            eprintln!("{error}");
-            failed += 1;
-        }
-    }
-    Ok(failed)
-}
-
-/// A file of the daemon's to ask for.
-const BAIT: &str = "bait";
 
 /// One copy of the large file.
 struct Copied {
@@ -283,17 +289,14 @@ fn resident(daemon: &Process) -> Result<u64> {
 /// Starts the strangers, in two processes: one may not have file descriptors for all.
 fn flood(scene: &Scene<'_>, arguments: &Arguments, hello: &std::path::Path) -> Result<Vec<Process>> {
     let spawn = |number: u8| {
-        let mut command: Command = scene.lab.command(Host::B, "nice");
-        command.args(["-n", "10"]).arg(std::env::current_exe()?);
-        let force = Force {
+        let strangers = Part::Strangers(Strangers {
             daemon: ([127, 0, 0, 1], nicstripe::DEFAULT_PORT).into(),
             network: 100 + number,
             count: arguments.strangers / 2,
             pause: Duration::from_secs(arguments.pause),
             hello: hello.to_owned(),
-        };
-        force.to_env(&mut command);
-        Process::spawn(command, &format!("strangers-{number}"), &scene.place.logs())
+        });
+        Process::spawn(strangers.command(&scene.lab)?, &format!("strangers-{number}"), &scene.place.logs())
     };
     Ok(vec![spawn(0)?, spawn(1)?])
 }

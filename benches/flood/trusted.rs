@@ -1,28 +1,29 @@
 //! One trusted peer that takes what it can get.
 
 use std::{
-    io,
+    fs, io,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    process::{Command, ExitCode},
-    str::FromStr,
+    path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use nicstripe::{
-    Client, ClientBuilder, Name,
+    Client, CopyOptions, Name, TreeOptions,
     trust::{Home, Identity, Peers},
 };
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
+    task::JoinSet,
 };
 
 /// What it takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Greed {
     /// Sessions with 16 connections each, which do nothing.
     Connections,
@@ -32,27 +33,15 @@ pub(crate) enum Greed {
     Sessions,
     /// Connections by which it asks for a large file, and that it does not read.
     Unread,
-}
-
-/// How each is called.
-const NAMES: [(&str, Greed); 4] =
-    [("connections", Greed::Connections), ("unsaid", Greed::Unsaid), ("sessions", Greed::Sessions), ("unread", Greed::Unread)];
-
-impl FromStr for Greed {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = NAMES.map(|(name, _)| name).join(", ");
-        let found = NAMES.iter().find(|(name, _)| *name == text).map(|(_, greed)| *greed);
-        found.ok_or_else(|| format!("no such attack; there are {all}"))
-    }
+    /// Sessions with 1,000 puts of small files under way each.
+    Puts,
+    /// 32 puts of files of 15 TiB that are holes only.
+    Holes,
+    /// Trees of 10,000 small files: listed, fetched, and sent.
+    Trees,
 }
 
 impl Greed {
-    pub(crate) fn name(self) -> &'static str {
-        NAMES.iter().find(|(_, greed)| *greed == self).map_or("", |(name, _)| name)
-    }
-
     /// How many clients try at once.
     fn clients(self) -> u32 {
         match self {
@@ -60,91 +49,130 @@ impl Greed {
             Self::Unsaid => 300,
             Self::Sessions => 100,
             Self::Unread => 60,
+            Self::Puts => 8,
+            Self::Holes => 4,
+            Self::Trees => 12,
         }
     }
 }
 
-/// What one process of the peer does.
+/// The peer's process.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Attacker {
     pub(crate) greed: Greed,
     pub(crate) daemon: SocketAddr,
-    /// Its key and its peers.
+    /// Folder with its key, its list of peers, and its files.
     pub(crate) home: PathBuf,
-    /// A large file that the daemon serves.
-    pub(crate) file: String,
 }
 
-/// In the environment of its process: the words of an [`Attacker`].
-const ATTACKER: &str = "NICSTRIPE_BENCH_ATTACKER";
-
 impl Attacker {
-    pub(crate) fn to_env(&self, command: &mut Command) {
-        let Self { greed, daemon, home, file } = self;
-        command.env(ATTACKER, format!("{} {daemon} {file} {}", greed.name(), home.display()));
-    }
-
-    pub(crate) fn from_env() -> Option<Self> {
-        let text = std::env::var(ATTACKER).ok()?;
-        let mut words = text.splitn(4, ' ');
-        Some(Self {
-            greed: words.next()?.parse().ok()?,
-            daemon: words.next()?.parse().ok()?,
-            file: words.next()?.into(),
-            home: words.next()?.into(),
-        })
-    }
-
-    /// Runs until it is killed.
-    pub(crate) fn attack(self) -> ExitCode {
-        match self.run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::FAILURE
-            }
+    /// Makes the files that the attack needs: the peer's own beneath its home, and those that the daemon serves.
+    pub(crate) fn prepare(greed: Greed, home: &Path, served: &Path) -> io::Result<()> {
+        match greed {
+            Greed::Connections | Greed::Unsaid | Greed::Sessions => Ok(()),
+            Greed::Unread => fs::write(served.join(BAIT), vec![7; 64 << 20]),
+            Greed::Puts => fs::write(home.join(SMALL), [7; 1000]),
+            Greed::Holes => fs::File::create(home.join(HOLES))?.set_len(15 << 40),
+            Greed::Trees => [served.join(TREES[0]), home.join(TREES[0]), home.join(TREES[1])].iter().try_for_each(|tree| make_tree(tree)),
         }
     }
 
-    fn run(self) -> crate::bench_support::Result<()> {
+    /// Takes what it can get.
+    pub(crate) fn run(self) -> crate::bench_support::Result<()> {
         let home = Home::at(&self.home);
         let identity = Identity::load_or_create(&home.identity_file())?;
         let peers = Peers::load(&home.peers_file())?;
-        let name = Name::parse(self.file.as_bytes())?;
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?.block_on(async {
             let fault = match self.greed {
                 Greed::Unsaid => Some(Fault::KeepsTheLastRecord),
                 Greed::Unread => Some(Fault::StopsReading),
-                Greed::Connections | Greed::Sessions => None,
+                _ => None,
             };
             let (host, port) = match fault {
                 Some(fault) => Relay::start(self.daemon, fault).await?,
                 None => (self.daemon.ip().to_string(), self.daemon.port()),
             };
-            for _ in 0..self.greed.clients() {
-                let streams = if self.greed == Greed::Connections { 16 } else { 1 };
-                let builder = Client::builder().identity(identity.clone()).peers(peers.clone()).port(port).streams(streams);
-                tokio::spawn(take(self.greed, builder, host.clone(), name.clone()));
+            let streams = if self.greed == Greed::Connections { 16 } else { 1 };
+            let builder = Client::builder().identity(identity).peers(peers).port(port).streams(streams);
+            for number in 0..self.greed.clients() {
+                let (builder, host, home) = (builder.clone(), host.clone(), self.home.clone());
+                tokio::spawn(async move {
+                    loop {
+                        if let Ok(client) = builder.clone().connect(&host).await {
+                            take(self.greed, number, &Arc::new(client), &home).await;
+                        }
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                });
             }
             std::future::pending::<crate::bench_support::Result<()>>().await
         })
     }
 }
 
-/// Takes again and again what one client can get.
-async fn take(greed: Greed, builder: ClientBuilder, host: String, name: Name) {
-    loop {
-        if let Ok(client) = builder.clone().connect(&host).await {
-            if greed == Greed::Unread {
-                let _ = client.get_pipe(name.clone(), io::sink(), nicstripe::CopyOptions::default()).finish().await;
-            } else {
-                // As long as its session lasts.
-                while client.links().await.is_ok() {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
+/// Takes what one client can get, as long as its session lasts.
+async fn take(greed: Greed, number: u32, client: &Arc<Client>, home: &Path) {
+    match greed {
+        Greed::Unread => drop(client.get_pipe(name(BAIT), io::sink(), CopyOptions::default()).finish().await),
+        Greed::Connections | Greed::Unsaid | Greed::Sessions => {
+            while client.links().await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        Greed::Puts => put(client, &home.join(SMALL), 1000, |index| format!("put-{number}-{index}")).await,
+        Greed::Holes => put(client, &home.join(HOLES), 8, |index| format!("holes-{number}-{index}")).await,
+        Greed::Trees => trees(client, number, home).await,
     }
+}
+
+/// Puts a file under so many names at once, again and again.
+async fn put(client: &Arc<Client>, file: &Path, names: u32, name_of: impl Fn(u32) -> String) {
+    let mut puts = JoinSet::new();
+    for index in 0..names {
+        let (client, file, to) = (client.clone(), file.to_owned(), name(&name_of(index)));
+        puts.spawn(async move { while client.put(&file, Some(to.clone()), replacing()).finish().await.is_ok() {} });
+    }
+    puts.join_all().await;
+}
+
+/// Lists the daemon's tree, fetches it, or sends two that differ in turn.
+async fn trees(client: &Client, number: u32, home: &Path) {
+    let own = format!("trees-{number}");
+    let listing = TreeOptions { recursive: true, dry_run: true, ..TreeOptions::default() };
+    let copying = TreeOptions { recursive: true, files: replacing(), ..TreeOptions::default() };
+    for round in 0.. {
+        let copy = match number % 3 {
+            0 => client.get_tree(vec![(Some(name(TREES[0])), false)], &home.join(&own), true, listing.clone()),
+            1 => client.get_tree(vec![(Some(name(TREES[0])), false)], &home.join(format!("{own}-{round}")), true, copying.clone()),
+            _ => client.put_tree(vec![home.join(TREES[round % 2])], Some(name(&own)), true, copying.clone()),
+        };
+        let copied = copy.finish().await;
+        if number % 3 == 1 {
+            let fetched = home.join(format!("{own}-{round}"));
+            let _ = tokio::task::spawn_blocking(move || fs::remove_dir_all(fetched)).await;
+        }
+        if copied.is_err() {
+            return;
+        }
+    }
+}
+
+/// Makes 100 directories of 100 small files.
+fn make_tree(tree: &Path) -> io::Result<()> {
+    for dir in 0..100 {
+        let dir = tree.join(format!("dir{dir}"));
+        fs::create_dir_all(&dir)?;
+        (0..100).try_for_each(|file| fs::write(dir.join(format!("file{file}")), [7; 1000]))?;
+    }
+    Ok(())
+}
+
+fn replacing() -> CopyOptions {
+    CopyOptions { replace: true, ..CopyOptions::default() }
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text.as_bytes()).expect("a relative name")
 }
 
 /// What is wrong with a peer's connections.
@@ -223,6 +251,18 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, most: u64) -> io:
     }
     std::future::pending().await
 }
+
+/// A large file that the daemon serves.
+const BAIT: &str = "bait";
+
+/// A file of 1,000 bytes.
+const SMALL: &str = "small";
+
+/// A file without data.
+const HOLES: &str = "holes";
+
+/// Two trees whose files differ in their times; the daemon serves the first.
+const TREES: [&str; 2] = ["tree", "other-tree"];
 
 /// Until it takes what it has lost again.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -4,60 +4,33 @@ use std::{
     fs, io,
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
-    process::{Command, ExitCode},
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
 };
 
-/// What one process of them does.
-pub(crate) struct Force {
+use crate::bench_support::Result;
+
+/// The strangers of one process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Strangers {
     pub(crate) daemon: SocketAddr,
     /// They come from 127.N.x.y, four of each address.
     pub(crate) network: u8,
     pub(crate) count: usize,
-    /// Until one that was turned away comes again.
+    /// Pause after a connection, until the next one.
     pub(crate) pause: Duration,
-    /// The first message of a real client.
+    /// File with the first message of a real client.
     pub(crate) hello: PathBuf,
 }
 
-/// In the environment of a process of strangers: the words of a [`Force`].
-const FORCE: &str = "NICSTRIPE_BENCH_FLOOD";
-
-impl Force {
-    pub(crate) fn to_env(&self, command: &mut Command) {
-        let Self { daemon, network, count, pause, hello } = self;
-        command.env(FORCE, format!("{daemon} {network} {count} {} {}", pause.as_millis(), hello.display()));
-    }
-
-    pub(crate) fn from_env() -> Option<Self> {
-        let text = std::env::var(FORCE).ok()?;
-        let mut words = text.splitn(5, ' ');
-        Some(Self {
-            daemon: words.next()?.parse().ok()?,
-            network: words.next()?.parse().ok()?,
-            count: words.next()?.parse().ok()?,
-            pause: Duration::from_millis(words.next()?.parse().ok()?),
-            hello: words.next()?.into(),
-        })
-    }
-
-    /// Runs until it is killed.
-    pub(crate) fn attack(self) -> ExitCode {
-        match self.run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::FAILURE
-            }
-        }
-    }
-
-    fn run(self) -> io::Result<()> {
+impl Strangers {
+    /// Connects again and again.
+    pub(crate) fn run(self) -> Result<()> {
         let hello: &'static [u8] = fs::read(&self.hello)?.leak();
         tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
             for number in 0..self.count {
@@ -74,7 +47,7 @@ impl Force {
                     }
                 });
             }
-            std::future::pending::<io::Result<()>>().await
+            std::future::pending::<Result<()>>().await
         })
     }
 }

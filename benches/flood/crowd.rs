@@ -1,0 +1,147 @@
+//! Many honest clients at once from one address, by the loopback interface of the daemon's host.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nicstripe::Limits;
+use nicstripe_lab::Host;
+use serde::Deserialize;
+
+use crate::bench_support::{NICSTRIPE, Process, Result, Sample, Scene, serve, start_daemon};
+
+/// A crowd to measure.
+pub(crate) struct Crowd<'a> {
+    pub(crate) clients: u32,
+    /// Folders with keys that they have, in turns.
+    pub(crate) homes: &'a [PathBuf],
+    /// Sessions that the daemon allows instead of its own limits.
+    pub(crate) sessions: Option<u32>,
+}
+
+/// What became of a crowd.
+pub(crate) struct Served {
+    pub(crate) seconds: f64,
+    pub(crate) failed: usize,
+    /// Clients that were connected later than 2 s after their start.
+    pub(crate) late: usize,
+    /// Those of them that did not say so.
+    pub(crate) silent: usize,
+    /// Most sessions at once.
+    pub(crate) sessions: usize,
+    /// The daemon's memory at most (VmHWM), in bytes.
+    pub(crate) memory: u64,
+}
+
+/// One client's copy.
+struct Client {
+    process: Process,
+    begun: Instant,
+    ended: Option<Instant>,
+}
+
+impl Crowd<'_> {
+    /// Has all copy `sample` at once, each under a name of its own, and checks what arrived.
+    pub(crate) fn measure(&self, scene: &Scene<'_>, sample: &Sample) -> Result<Served> {
+        let settings = scene.place.home(Host::B).config_file();
+        if let Some(sessions) = self.sessions {
+            // Half of the connections are one key's at most.
+            fs::write(&settings, format!("[limits]\nsessions = {sessions}\nsessions-per-peer = {sessions}\npaths = {}\n", 2 * sessions))?;
+        }
+        let daemon = start_daemon(serve(scene), scene.place)?;
+        let begun = Instant::now();
+        let start = |number: u32| start(scene, sample, &self.homes[number as usize % self.homes.len()], number);
+        let mut clients = (0..self.clients).map(start).collect::<Result<Vec<_>>>()?;
+        await_all(&mut clients)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let memory = daemon.memory().ok_or("the daemon has ended")?[0];
+        let mut served = Served { seconds, failed: 0, late: 0, silent: 0, sessions: 0, memory };
+        let mut changes = BTreeMap::new();
+        for (number, client) in clients.iter_mut().enumerate() {
+            let copy = scene.place.files(Host::B).join(format!("crowd-{number}"));
+            match client.process.succeeded().and_then(|()| sample.check(&copy)) {
+                Ok(()) => fs::remove_file(copy)?,
+                Err(error) => {
+                    eprintln!("{error}");
+                    served.failed += 1;
+                    continue;
+                }
+            }
+            let story = Story::read(&client.process.output()?);
+            let is_late = story.connected > PATIENCE;
+            served.late += usize::from(is_late);
+            served.silent += usize::from(is_late && !story.is_told);
+            *changes.entry(client.begun + story.connected).or_insert(0) += 1;
+            *changes.entry(client.ended.unwrap_or(client.begun)).or_insert(0) -= 1;
+        }
+        let running = changes.values().scan(0_i32, |running, change| {
+            *running += change;
+            Some(*running)
+        });
+        // A client ends after its session.
+        served.sessions = (running.max().unwrap_or(0).unsigned_abs() as usize).min(self.allowed());
+        let _ = fs::remove_file(settings);
+        Ok(served)
+    }
+
+    /// Sessions at once that the daemon allows.
+    fn allowed(&self) -> usize {
+        let limits = Limits::default();
+        self.sessions.map_or(limits.sessions.min(limits.sessions_per_peer * self.homes.len()), |sessions| sessions as usize)
+    }
+}
+
+fn start(scene: &Scene<'_>, sample: &Sample, home: &PathBuf, number: u32) -> Result<Client> {
+    let mut command = scene.lab.command(Host::B, NICSTRIPE);
+    command.env("NICSTRIPE_HOME", home).env_remove("RUST_LOG");
+    command.args(["cp", "--json-stream"]).arg(&sample.path).arg(format!("127.0.0.1:crowd-{number}"));
+    let process = Process::spawn(command, &format!("crowd-{number}"), &scene.place.logs())?;
+    Ok(Client { process, begun: Instant::now(), ended: None })
+}
+
+fn await_all(clients: &mut [Client]) -> Result<()> {
+    let deadline = Instant::now() + LONGEST;
+    while clients.iter().any(|client| client.ended.is_none()) {
+        if Instant::now() > deadline {
+            return Err(format!("the crowd is not served within {LONGEST:?}").into());
+        }
+        for client in clients.iter_mut().filter(|client| client.ended.is_none()) {
+            client.ended = client.process.has_ended_within(Duration::ZERO)?.then(Instant::now);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// What a client says of its connection.
+struct Story {
+    /// After its start.
+    connected: Duration,
+    /// Whether it said that it waits.
+    is_told: bool,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    time_s: f64,
+    event: String,
+}
+
+impl Story {
+    fn read(stream: &str) -> Self {
+        // The last line is a document, without a time.
+        let lines: Vec<Line> = stream.lines().flat_map(serde_json::from_str).collect();
+        let first = |event: &str| lines.iter().find(|line| line.event == event);
+        Self { connected: Duration::from_secs_f64(first("connected").map_or(0.0, |line| line.time_s)), is_told: first("queued").is_some() }
+    }
+}
+
+/// A client that waits longer says so; it does after 2 s.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// Longest that a crowd may take.
+const LONGEST: Duration = Duration::from_secs(300);

@@ -1,0 +1,44 @@
+//! The bench's own processes: the environment of each says which part it plays.
+
+use std::process::{Command, ExitCode};
+
+use nicstripe_lab::{Host, Lab};
+use serde::{Deserialize, Serialize};
+
+use crate::{bench_support::Result, strangers::Strangers, trusted::Attacker};
+
+/// A process's part.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Part {
+    Strangers(Strangers),
+    Attacker(Attacker),
+}
+
+/// Environment variable with a [`Part`] as JSON.
+const PART: &str = "NICSTRIPE_BENCH_PART";
+
+impl Part {
+    /// Returns the part of this process; `None` in the bench itself.
+    pub(crate) fn of_this_process() -> Option<Self> {
+        serde_json::from_str(&std::env::var(PART).ok()?).ok()
+    }
+
+    /// Returns the command that plays this part on the daemon's host, nice 10.
+    pub(crate) fn command(&self, lab: &Lab) -> Result<Command> {
+        let mut command = lab.command(Host::B, "nice");
+        command.args(["-n", "10"]).arg(std::env::current_exe()?).env(PART, serde_json::to_string(self)?);
+        Ok(command)
+    }
+
+    /// Runs until it is killed.
+    pub(crate) fn play(self) -> ExitCode {
+        let played = match self {
+            Self::Strangers(strangers) => strangers.run(),
+            Self::Attacker(attacker) => attacker.run(),
+        };
+        if let Err(error) = played {
+            eprintln!("error: {error}");
+        }
+        ExitCode::FAILURE
+    }
+}
