@@ -28,7 +28,7 @@ fn a_client_beyond_the_daemons_sessions_says_that_it_waits_and_is_served() {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
-    std::fs::write(server.home().join("config.toml"), "[limits]\nsessions = 1\n").unwrap();
+    server.configure("[limits]\nsessions = 1\n");
     let daemon = Daemon::start(&server, &LOOPBACK);
     let pair = Pair { client, server, daemon };
     pair.client.write("source", content(4_000_000));

@@ -54,7 +54,8 @@ fn times_are_always_kept_and_modes_attributes_and_hard_links_when_asked_for() {
 
     for (option, aspects) in [
         ("-p", Aspects { modes: true, ..Aspects::NONE }),
-        ("-X", Aspects { xattrs: true, ..Aspects::NONE }),
+        // The mask of an ACL is the mode's bits of the group: the umask would take from it.
+        ("-Xp", Aspects { xattrs: true, modes: true, ..Aspects::NONE }),
         ("-H", Aspects { hard_links: true, ..Aspects::NONE }),
     ] {
         let target = format!("127.0.0.1:with{option}");

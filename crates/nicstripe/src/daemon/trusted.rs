@@ -128,12 +128,12 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::{PublicKey, PublicLine};
+    use crate::trust::{PublicKey, PublicLine, private_folder};
 
     const KEY: [u8; 32] = [7; 32];
 
     fn file() -> (tempfile::TempDir, PeersFile) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         let path = folder.path().join("peers");
         let line = PublicLine::new(PublicKey::from_bytes(KEY), "nas");
         Peers::edit(&path, |peers| peers.add(&line, None)).unwrap();

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{name, wire::Wire, within};
 use crate::{
     CancellationToken, Daemon, DaemonHandle, FailCode,
-    trust::{Identity, PublicLine},
+    trust::{Identity, PublicLine, private_folder},
 };
 
 /// A daemon whose list of peers is a file, with one file in its root and none in the folder `jail` there.
@@ -27,7 +27,7 @@ struct Guarded {
 impl Guarded {
     /// Lets the client do this. The other client may do everything.
     async fn new(options: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         fs::create_dir_all(folder.path().join("served/jail")).unwrap();
         fs::write(folder.path().join("served/file"), "content").unwrap();
         let [client, other] = std::array::from_fn(|_| Identity::generate().unwrap());

@@ -119,6 +119,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
+    use crate::trust::private_folder;
 
     fn key(number: u16) -> PublicKey {
         let mut bytes = [0; 32];
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_last_address_of_each_peer_is_first_and_few_are_kept() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         let book = AddressBook::at(folder.path().join("state/addresses"));
         assert!(book.of(&key(1)).is_empty());
         for last in 1..=6 {
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_file_is_bounded_and_keeps_who_was_met_last() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         let book = AddressBook::at(folder.path().join("addresses"));
         let full: String = (0..MOST_PEERS).map(|number| format!("{} 10.0.0.1\n", key(u16::try_from(number).unwrap()))).collect();
         fs::write(&book.path, &full).unwrap();
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_others_could_write_or_nobody_can_read_counts_as_empty() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         let book = AddressBook::at(folder.path().join("addresses"));
         fs::write(&book.path, format!("garbage\n{} nowhere 10.0.0.1\n\u{fffd}\n", key(1))).unwrap();
         fs::set_permissions(&book.path, fs::Permissions::from_mode(0o600)).unwrap();

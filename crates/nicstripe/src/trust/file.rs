@@ -232,3 +232,9 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileEr
     let path = path.to_owned();
     move |source| FileError::Io { action, path, source }
 }
+
+/// Returns a folder as the product makes its own, for tests: with mode 0700 whatever the umask.
+#[cfg(test)]
+pub(crate) fn private_folder() -> tempfile::TempDir {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().expect("tests have room for a temporary folder")
+}

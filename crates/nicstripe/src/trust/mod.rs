@@ -15,6 +15,8 @@ mod private_group;
 
 pub use addresses::AddressBook;
 pub(crate) use addresses::SeenAt;
+#[cfg(test)]
+pub(crate) use file::private_folder;
 pub use file::{FileError, read_guarded};
 pub use home::{Home, HomeError};
 pub use identity::{Identity, IdentityError};

@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::trust::Access;
+use crate::trust::{Access, private_folder};
 
 fn line(seed: u8, comment: &str) -> PublicLine {
     PublicLine::new(PublicKey::from_bytes([seed; 32]), comment)
 }
 
 fn folder() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = private_folder();
     let path = folder.path().join("peers");
     (folder, path)
 }
@@ -152,7 +152,7 @@ fn a_file_that_others_can_replace_is_refused() {
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     fs::write(&path, "").unwrap();
     set(&path, 0o644);
-    let elsewhere = tempfile::tempdir().unwrap();
+    let elsewhere = private_folder();
     let linked = elsewhere.path().join("linked");
     std::os::unix::fs::symlink(&path, &linked).unwrap();
     set(path.parent().unwrap(), 0o777);
