@@ -17,6 +17,8 @@ mod backups;
 #[cfg(target_os = "linux")]
 mod choices;
 #[cfg(target_os = "linux")]
+mod claims;
+#[cfg(target_os = "linux")]
 mod discovery;
 #[cfg(target_os = "linux")]
 mod disks;
@@ -64,6 +66,8 @@ mod trees;
 mod tunnels;
 #[cfg(target_os = "linux")]
 mod unreached;
+#[cfg(target_os = "linux")]
+mod wire;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
@@ -102,6 +106,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         mtu::TESTS,
         kills::TESTS,
         offers::TESTS,
+        claims::TESTS,
         hotplug::TESTS,
         backups::TESTS,
         choices::TESTS,

@@ -38,6 +38,7 @@ pub(crate) use self::connections::Place;
 pub(crate) use self::metrics::{JobCounts, Live, MeterId, Meters};
 pub(crate) use self::service::Service;
 use self::{
+    claims::Budgets,
     connections::Connections,
     gate::Gate,
     limits::descriptors,
@@ -396,6 +397,7 @@ impl DaemonBuilder {
             refusals: Arc::new(Refusals::new(limits.refusals_logged)),
             connections: Arc::new(Connections::new(limits.paths)),
             limits: RwLock::new(Arc::new(limits)),
+            tokens: Budgets::default(),
             meters: Arc::default(),
             bench: RwLock::new(self.bench),
             benches: Arc::default(),
@@ -530,6 +532,8 @@ pub(crate) struct Shared {
     /// Those that have.
     connections: Arc<Connections>,
     limits: RwLock<Arc<Limits>>,
+    /// For proofs that addresses are a peer's.
+    tokens: Budgets,
     meters: Arc<Meters>,
     bench: RwLock<BenchLimits>,
     /// Who benches, and who waits for that.

@@ -84,7 +84,7 @@ impl Service {
             dial: options.dial.clone(),
             claimed: interfaces.flat_map(|interface| &interface.addresses).map(|address| address.ip).take(MOST_CLAIMED).collect(),
             arrivals: Mutex::default(),
-            claims: Mutex::new(Claims::new(Instant::now())),
+            claims: Mutex::default(),
             announcements: Arc::new(Semaphore::new(MOST_ANNOUNCEMENTS)),
             trees: Arc::new(Semaphore::new(MOST_TREES)),
             listings: KeptListings::default(),
@@ -307,7 +307,10 @@ impl Service {
     async fn ask(&self, address: IpAddr, port: Option<u16>) -> bool {
         let is_near = route_to(address).is_ok_and(|way| way.gateway.is_none());
         let Some(port) = port.filter(|_| is_near) else { return false };
-        let Some(token) = self.claims().begin(address, Instant::now()) else { return false };
+        if !self.shared.tokens.take(self.key, Instant::now()) {
+            return false;
+        }
+        let token = self.claims().begin(address, Instant::now());
         let sent = claims::send(token, SocketAddr::new(address, port)).await;
         sent.inspect_err(|error| tracing::debug!(%address, %error, "no token was sent")).is_ok()
     }
