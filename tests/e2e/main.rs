@@ -1,6 +1,7 @@
 //! End to end: real client and daemon processes, with addresses of the loopback interface as links.
 //!
-//! Run by `cargo test --test e2e`; needs no rights and no second network card. One module a subject. What takes cables is in `tests/netns`.
+//! Run by `cargo test --test e2e`; needs no rights and no second network card. One module a subject. What takes cables is in `tests/netns`,
+//! what takes a program or a right that not every machine has in `machine.rs`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
@@ -8,7 +9,6 @@
 mod bench;
 mod config;
 mod copies;
-mod crashes;
 mod crowds;
 mod deltas;
 mod example_backup;
@@ -28,13 +28,10 @@ mod pair;
 mod pipes;
 mod reference;
 mod refusals;
-mod service;
 mod single;
 mod sources;
-mod threads;
 mod trees;
 mod trees_changed;
 mod trees_chosen;
-mod trees_real;
 mod trust;
 mod tunnels;

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use libtest_mimic::Completion;
 use rustix::process::Signal;
 
 use crate::{
@@ -14,8 +15,21 @@ use crate::{
         Daemon, Process, Side, content,
         tree::{Aspects, Tree},
     },
+    lacks,
     pair::{LINKS, LOOPBACK, MIB, Pair},
 };
+
+pub(crate) const TESTS: &[crate::Test] = tests![
+    the_service_manager_hears_of_start_reload_life_and_end,
+    a_daemon_that_hangs_is_not_said_to_live,
+    the_status_tells_of_sessions_and_transfers,
+    without_a_service_manager_nothing_is_said_and_nothing_fails,
+    the_units_commands_have_the_options_that_it_gives,
+    systemd_finds_no_fault_with_the_unit_and_little_exposure,
+    a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back,
+    a_tree_that_is_fetched_goes_on_by_itself_when_a_daemon_that_ended_is_back,
+    a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending,
+];
 
 /// What a service manager listens on.
 struct Manager {
@@ -71,7 +85,6 @@ impl Manager {
     }
 }
 
-#[test]
 fn the_service_manager_hears_of_start_reload_life_and_end() {
     let side = Side::here();
     let (mut manager, process) = Manager::start(&side, Some(Duration::from_secs(1)));
@@ -90,7 +103,6 @@ fn the_service_manager_hears_of_start_reload_life_and_end() {
     process.finish().expect(143);
 }
 
-#[test]
 fn a_daemon_that_hangs_is_not_said_to_live() {
     let side = Side::here();
     let (mut manager, process) = Manager::start(&side, Some(Duration::from_millis(400)));
@@ -103,7 +115,6 @@ fn a_daemon_that_hangs_is_not_said_to_live() {
     manager.await_line("WATCHDOG=1");
 }
 
-#[test]
 fn the_status_tells_of_sessions_and_transfers() {
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
@@ -116,7 +127,6 @@ fn the_status_tells_of_sessions_and_transfers() {
     manager.await_line("STATUS=0 sessions, 0 transfers running, 1 done, 0 failed");
 }
 
-#[test]
 fn without_a_service_manager_nothing_is_said_and_nothing_fails() {
     let side = Side::here();
     let mut command = side.command(env!("CARGO_BIN_EXE_nicstripe"));
@@ -128,7 +138,6 @@ fn without_a_service_manager_nothing_is_said_and_nothing_fails() {
 
 const UNIT: &str = include_str!("../../dist/systemd/nicstripe.service");
 
-#[test]
 fn the_units_commands_have_the_options_that_it_gives() {
     let help = Side::here().run(["serve", "--help"]).expect(0).stdout;
     let commands: Vec<&str> = UNIT.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once('=')).map(|(_, words)| words).collect();
@@ -144,8 +153,10 @@ fn the_units_commands_have_the_options_that_it_gives() {
 /// Most that `systemd-analyze security` may say, in tenths of the exposure: below 2.0 it says OK.
 const MOST_EXPOSURE: &str = "20";
 
-#[test]
-fn systemd_finds_no_fault_with_the_unit_and_little_exposure() {
+fn systemd_finds_no_fault_with_the_unit_and_little_exposure() -> Completion {
+    if let Some(lack) = lacks(&["systemd-analyze"]) {
+        return lack;
+    }
     let side = Side::here();
     // The programs are where the build has put them.
     let bin = env!("CARGO_BIN_EXE_nicstripe");
@@ -154,14 +165,12 @@ fn systemd_finds_no_fault_with_the_unit_and_little_exposure() {
     for words in [&["verify", "--man=no"][..], &["security", "--offline=yes", "--no-pager", &format!("--threshold={MOST_EXPOSURE}")]] {
         let mut command = Command::new("systemd-analyze");
         command.args(words).arg(side.path("nicstripe.service"));
-        let Ok(output) = command.output() else {
-            eprintln!("skipped: this machine has no systemd-analyze");
-            return;
-        };
+        let output = command.output().unwrap();
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         assert!(output.status.success(), "{words:?}\n{text}");
         assert!(words[0] != "verify" || !text.contains("nicstripe.service"), "{text}");
     }
+    Completion::Completed
 }
 
 /// Makes a tree of small files and of some that are transfers of their own.
@@ -196,18 +205,18 @@ fn a_tree_goes_on(arguments: [&str; 2], source: fn(&Pair) -> &Side, target: fn(&
     assert!(left.is_empty(), "{left:?}");
 }
 
-#[test]
 fn a_tree_that_is_sent_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
     a_tree_goes_on(["tree", "127.0.0.1:"], |pair| &pair.client, |pair| &pair.server);
 }
 
-#[test]
 fn a_tree_that_is_fetched_goes_on_by_itself_when_a_daemon_that_ended_is_back() {
     a_tree_goes_on(["127.0.0.1:tree", "."], |pair| &pair.server, |pair| &pair.client);
 }
 
-#[test]
-fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() {
+fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() -> Completion {
+    if !can_trace() {
+        return Completion::ignored_with("this machine has no strace, or lets nobody be traced");
+    }
     let (client, server) = (Side::here(), Side::here());
     client.trust(&server, "nas", "");
     server.trust(&client, "laptop", "");
@@ -219,10 +228,6 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() {
     command
         .args(["-e", "inject=fsync,fdatasync:delay_enter=10000000", env!("CARGO_BIN_EXE_nicstripe"), "serve", "--port", "0"])
         .args(LOOPBACK);
-    if !can_trace() {
-        eprintln!("skipped: this machine has no strace, or lets nobody be traced");
-        return;
-    }
     let (mut manager, process) = Manager::start_by(&server, command, Some(Duration::from_millis(400)));
     let daemon = Daemon::listening(process);
     let pair = Pair { client, server, daemon };
@@ -249,6 +254,7 @@ fn a_disk_that_syncs_nothing_does_not_keep_a_daemon_from_ending() {
     process.finish().expect(143);
     assert!(!server.has("file"));
     cp.kill();
+    Completion::Completed
 }
 
 fn can_trace() -> bool {

@@ -6,16 +6,18 @@ use std::{
     path::Path,
 };
 
+use libtest_mimic::Completion;
+
 use crate::{harness::Process, pair::Pair};
+
+pub(crate) const TESTS: &[crate::Test] = tests![a_copy_that_gets_too_few_threads_ends_with_an_error,];
 
 /// Nobody else runs anything as this user, so that its limit of processes is that of the command alone.
 const USER: u32 = 64_917;
 
-#[test]
-fn a_copy_that_gets_too_few_threads_ends_with_an_error() {
+fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     if !Path::new("/usr/bin/prlimit").exists() {
-        eprintln!("skipped: this machine has no prlimit");
-        return;
+        return Completion::ignored_with("this machine has no /usr/bin/prlimit");
     }
     let pair = Pair::new();
     pair.client.write("f", [7; 300_000]);
@@ -50,6 +52,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() {
         }
     }
     assert_eq!(copied > 0, is_root, "with enough of them it copies");
+    Completion::Completed
 }
 
 /// Makes a folder and all in it the user's.

@@ -1,9 +1,8 @@
 //! Trees of which a part fails, changes meanwhile, or is interrupted: the rest is copied, and what failed is told.
 
 use std::{
-    fs::{self, OpenOptions, Permissions},
+    fs::{self, OpenOptions},
     io::Write,
-    os::unix::fs::PermissionsExt,
     path::Path,
 };
 
@@ -93,28 +92,6 @@ fn a_directory_among_several_sources_fails_unless_r_is_given() {
     for side in [&pair.client, &pair.server] {
         assert_eq!(Tree::read(&side.path("dst"), Aspects::NONE).paths(), ["g"]);
     }
-}
-
-#[test]
-fn what_cannot_be_read_fails_and_the_rest_is_copied() {
-    let pair = Pair::new();
-    for name in ["a", "closed/x", "secret"] {
-        plant(&pair.client.path("src"), name, "bytes");
-    }
-    for name in ["src/secret", "src/closed"] {
-        fs::set_permissions(pair.client.path(name), Permissions::from_mode(0o000)).unwrap();
-    }
-    if fs::File::open(pair.client.path("src/secret")).is_ok() {
-        eprintln!("skipped: root may read everything");
-        return;
-    }
-    plant(&pair.server.path("src"), "closed/keep", "bytes");
-    let outcome = pair.cp(&["-r", "--delete", "src", "127.0.0.1:"]).expect(23).error(&["failed"]);
-    assert!(outcome.stderr.contains("Permission denied"), "{outcome}");
-    assert_eq!(pair.server.read("src/a"), b"bytes");
-    // Nobody knows what the source has there.
-    assert_eq!(pair.server.read("src/closed/keep"), b"bytes");
-    fs::set_permissions(pair.client.path("src/closed"), Permissions::from_mode(0o700)).unwrap();
 }
 
 /// A tree of large files that takes some seconds at [`PACE`].

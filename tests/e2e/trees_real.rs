@@ -11,6 +11,7 @@ use std::{
     process::Command,
 };
 
+use libtest_mimic::Completion;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::{
@@ -18,23 +19,29 @@ use crate::{
         Process, number,
         tree::{age, plant, plant_everything},
     },
+    lacks,
     pair::Pair,
 };
 
-/// Has rsync compare two directories; `None` where this machine has none.
-fn differences(one: &Path, other: &Path) -> Option<String> {
+pub(crate) const TESTS: &[crate::Test] = tests![
+    a_tree_of_everything_is_what_rsync_would_have_made_of_it,
+    trees_of_this_machine_are_what_rsync_would_have_made_of_them,
+    fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others,
+    a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes,
+    owners_go_by_name_and_with_numeric_ids_by_number,
+];
+
+/// Has rsync compare two directories.
+fn differences(one: &Path, other: &Path) -> String {
     let slash = |path: &Path| format!("{}/", path.display());
     let mut said = String::new();
     for (from, to) in [(one, other), (other, one)] {
         let mut rsync = Command::new("rsync");
-        let output = match rsync.args(["-aHAXn", "--itemize-changes", "--delete"]).args([slash(from), slash(to)]).output() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-            output => output.unwrap(),
-        };
+        let output = rsync.args(["-aHAXn", "--itemize-changes", "--delete"]).args([slash(from), slash(to)]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         said.push_str(&String::from_utf8_lossy(&output.stdout));
     }
-    Some(said)
+    said
 }
 
 /// Copies what is in `src` both ways, and lets rsync judge.
@@ -45,10 +52,8 @@ fn check(pair: &Pair) {
         [(["-a", "src/", "127.0.0.1:copy"], pair.server.path("copy")), (["-a", "127.0.0.1:copy/", "back"], pair.client.path("back"))]
     {
         let outcome = pair.cp(&words).expect(0);
-        match differences(&source, &copy) {
-            Some(said) => assert!(said.is_empty(), "rsync would change:\n{said}\n{outcome}"),
-            None => return eprintln!("skipped: this machine has no rsync"),
-        }
+        let said = differences(&source, &copy);
+        assert!(said.is_empty(), "rsync would change:\n{said}\n{outcome}");
     }
 }
 
@@ -56,8 +61,10 @@ fn node(path: &Path, kind: FileType, mode: u32, device: u64) -> bool {
     mknodat(CWD, path, kind, Mode::from_raw_mode(mode), device).is_ok()
 }
 
-#[test]
-fn a_tree_of_everything_is_what_rsync_would_have_made_of_it() {
+fn a_tree_of_everything_is_what_rsync_would_have_made_of_it() -> Completion {
+    if let Some(lack) = lacks(&["rsync"]) {
+        return lack;
+    }
     let pair = Pair::serving(&[], "special-modes");
     let src = pair.client.path("src");
     for lacking in plant_everything(&src) {
@@ -78,10 +85,13 @@ fn a_tree_of_everything_is_what_rsync_would_have_made_of_it() {
     }
     age(&src.join("odd/fifo"), 1_000_000_000);
     check(&pair);
+    Completion::Completed
 }
 
-#[test]
-fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() {
+fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() -> Completion {
+    if let Some(lack) = lacks(&["rsync"]) {
+        return lack;
+    }
     let pair = Pair::serving(&[], "special-modes");
     let src = pair.client.path("src");
     fs::create_dir(&src).unwrap();
@@ -99,9 +109,9 @@ fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() {
     }
     // What this user may not read was not copied there; the rest is what counts.
     check(&pair);
+    Completion::Completed
 }
 
-#[test]
 fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others() {
     let pair = Pair::new();
     let src = pair.client.path("src");
@@ -133,46 +143,48 @@ fn fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others()
     assert!(kind("one").is_fifo());
 }
 
-#[test]
-fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() {
+fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() -> Completion {
     for (option, made) in [("", 0), ("special-modes", 1)] {
         let pair = Pair::serving(&[], option);
         let src = pair.client.path("src");
         fs::create_dir(&src).unwrap();
         if !node(&src.join("null"), FileType::CharacterDevice, 0o666, makedev(1, 3)) {
-            return eprintln!("skipped: devices cannot be made here");
+            return Completion::ignored_with("devices cannot be made here");
         }
         let outcome = pair.cp(&["-a", "--json", "src/", "127.0.0.1:copy"]).expect(0);
         let document = outcome.document();
         assert_eq!((number(&document["tree"], "nodes"), number(&document["tree"], "special")), (made, 1 - made), "{outcome}");
         assert_eq!(pair.server.has("copy/null"), made == 1);
     }
+    Completion::Completed
 }
 
 /// The client's machine has a list of users of its own, in a mount namespace: `nobody` is 1234 there.
-#[test]
-fn owners_go_by_name_and_with_numeric_ids_by_number() {
+fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
+    if let Some(lack) = lacks(&["unshare", "mount"]) {
+        return lack;
+    }
     let users = fs::read_to_string("/etc/passwd").unwrap();
     let Some(nobody) = users.lines().find_map(|line| line.strip_prefix("nobody:x:")?.split(':').next()?.parse::<u32>().ok()) else {
-        return eprintln!("skipped: this machine has no user `nobody`");
+        return Completion::ignored_with("this machine has no user `nobody`");
     };
     for (options, there, back) in [("-a", nobody, 1234), ("-a --numeric-ids", 1234, 1234)] {
         let pair = Pair::new();
         plant(&pair.client.path("src"), "file", b"owned");
         if lchown(pair.client.path("src/file"), Some(1234), Some(4_000_000_123)).is_err() {
-            return eprintln!("skipped: owners are root's to give");
+            return Completion::ignored_with("owners are root's to give");
         }
         pair.client.write("passwd", "root:x:0:0::/root:/bin/sh\nnobody:x:1234:1234::/:/bin/sh\n");
         let copies = format!("$cp {options} src/ 127.0.0.1:copy && $cp {options} 127.0.0.1:copy/ back");
         let script = format!("exec unshare -m sh -c 'mount --bind passwd /etc/passwd || exit 77; {copies}'");
-        let Some(command) = pair.shell(&script, &["unshare", "mount"]) else { return };
-        let outcome = Process::spawn(command).finish();
+        let outcome = Process::spawn(pair.shell(&script)).finish();
         if outcome.status.code() == Some(77) {
-            return eprintln!("skipped: nothing can be mounted here");
+            return Completion::ignored_with("nothing can be mounted here");
         }
         outcome.expect(0);
         let owner = |path: &Path| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
         assert_eq!(owner(&pair.server.path("copy/file")), (there, 4_000_000_123), "{options}");
         assert_eq!(owner(&pair.client.path("back/file")), (back, 4_000_000_123), "{options}");
     }
+    Completion::Completed
 }

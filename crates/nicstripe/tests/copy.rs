@@ -8,8 +8,6 @@ mod changing;
 mod compress;
 #[path = "copy/delta.rs"]
 mod delta;
-#[path = "copy/device.rs"]
-mod device;
 mod harness;
 #[path = "copy/remains.rs"]
 mod remains;

@@ -1,7 +1,8 @@
 //! Crashes at random moments and at chosen system calls, and calls that fail: nothing wrong or partial ever has a final name, and a rerun
 //! ends right and leaves nothing behind.
 //!
-//! System calls are watched on x86-64 alone, where ptrace(2) is allowed: elsewhere those tests say that they were skipped. Here are few of each; `cargo bench --bench crashes` has as many as one wants.
+//! System calls are watched on x86-64 alone, where ptrace(2) is allowed: elsewhere those tests are ignored. Here are few of each; `cargo
+//! bench --bench crashes` has as many as one wants.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod calls;
@@ -11,8 +12,3 @@ pub(crate) mod kills;
 pub(crate) mod random;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tracer;
-
-#[cfg(test)]
-mod tests;
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests_of_calls;

@@ -2,16 +2,19 @@
 
 use std::{thread, time::Duration};
 
+use libtest_mimic::Completion;
 use rustix::process::Signal;
 
-use super::{
+use crate::crashes::{
     case::Case,
     field::Field,
     kills::{MOST_LOST, Round, Runner, most},
     random::Random,
 };
 
-#[test]
+pub(crate) const TESTS: &[crate::Test] =
+    tests![kills_at_random_moments_leave_what_a_rerun_finishes, a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose,];
+
 fn kills_at_random_moments_leave_what_a_rerun_finishes() {
     let first = Random::seed();
     let mut runner = Runner::new();
@@ -23,11 +26,12 @@ fn kills_at_random_moments_leave_what_a_rerun_finishes() {
     eprintln!("{} kills: {:?}", runner.figures.kills(), runner.figures);
 }
 
-#[test]
-fn a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose() {
+fn a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose() -> Completion {
     let (case, mut field) = (Case::named("put-vast").unwrap(), Field::new());
     case.prepare(&field);
-    let Some(daemon) = field.start_slow_to_sync(Duration::from_secs(2)) else { return eprintln!("skipped: this machine has no strace") };
+    let Some(daemon) = field.start_slow_to_sync(Duration::from_secs(2)) else {
+        return Completion::ignored_with("this machine has no strace");
+    };
     let cp = field.start_cp(&case, &["--json-stream"]);
     cp.await_bytes(1);
     // The first sync begins with 16 MiB and is still under way.
@@ -36,6 +40,7 @@ fn a_disk_that_is_slow_to_sync_holds_back_what_a_crash_would_lose() {
     let arrived = most(&cp.finish(), "progress", "bytes").unwrap();
     assert!(arrived <= MOST_LOST, "{arrived} bytes had arrived, and nothing of it was durable");
     daemon.kill();
+    Completion::Completed
 }
 
 /// Some twenty kills.

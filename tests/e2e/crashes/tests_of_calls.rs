@@ -1,57 +1,63 @@
 //! A kill, an error or a short write at few of the calls, as many as a test may take.
 
+use libtest_mimic::Completion;
 use nix::errno::Errno;
 
-use super::{
+use crate::crashes::{
     calls::{Sweep, Swept},
     case::Case,
     field::Field,
-    tracer::{Fault, Plan, Seen, Which, obstacle},
+    tracer::{Fault, Plan, Seen, Which},
 };
 use crate::harness::{Outcome, number};
 
-#[test]
+pub(crate) const TESTS: &[crate::Test] = tests![
+    a_kill_at_each_change_of_a_short_copy_leaves_what_a_rerun_finishes,
+    a_kill_at_changes_of_a_tree_leaves_what_a_rerun_finishes,
+    a_sync_that_fails_is_never_taken_for_one_that_did_not,
+    a_call_that_fails_is_told_and_a_rerun_ends_right,
+    a_disk_that_takes_nothing_any_more_is_told_and_a_rerun_ends_right,
+    a_write_that_takes_only_a_half_is_gone_on_with,
+    a_file_that_has_its_name_needs_no_second_copy,
+    a_part_file_that_has_its_final_mode_is_gone_on_with,
+    names_that_a_killed_tree_got_are_made_durable_by_the_rerun,
+];
+
 fn a_kill_at_each_change_of_a_short_copy_leaves_what_a_rerun_finishes() {
     sweep("put-short", Which::Changes, Fault::Kill, 1);
     sweep("get-short", Which::Changes, Fault::Kill, 1);
 }
 
-#[test]
 fn a_kill_at_changes_of_a_tree_leaves_what_a_rerun_finishes() {
     sweep("put-tree", Which::Changes, Fault::Kill, 29);
     // A link that has its name has its time.
     sweep("get-tree", Which::Shown("utimensat source/.link*part"), Fault::Kill, 1);
 }
 
-#[test]
 fn a_sync_that_fails_is_never_taken_for_one_that_did_not() {
     for case in ["put", "get-over", "put-in-place", "put-tree"] {
         let swept = sweep(case, Which::Syncs, Fault::Fail(Errno::EIO), 1);
-        assert!(swept.is_none_or(|swept| swept.failed == swept.hits), "{case}");
+        assert_eq!(swept.failed, swept.hits, "{case}");
     }
 }
 
-#[test]
 fn a_call_that_fails_is_told_and_a_rerun_ends_right() {
     sweep("put-short", Which::All, Fault::Fail(Errno::EIO), 3);
     sweep("get-short", Which::Changes, Fault::Fail(Errno::ENOSPC), 3);
     sweep("put-tree", Which::All, Fault::Fail(Errno::EIO), 29);
 }
 
-#[test]
 fn a_disk_that_takes_nothing_any_more_is_told_and_a_rerun_ends_right() {
     sweep("put", Which::Changes, Fault::FailFrom(Errno::ENOSPC), 23);
 }
 
-#[test]
 fn a_write_that_takes_only_a_half_is_gone_on_with() {
     for case in ["put-short", "put-tree"] {
         let swept = sweep(case, Which::Changes, Fault::Short, 7);
-        assert!(swept.is_none_or(|swept| swept.failed == 0), "{case}");
+        assert_eq!(swept.failed, 0, "{case}");
     }
 }
 
-#[test]
 fn a_file_that_has_its_name_needs_no_second_copy() {
     for case in ["put", "get-over", "put-delta"] {
         // Behind the rename: the journal is still there.
@@ -60,14 +66,10 @@ fn a_file_that_has_its_name_needs_no_second_copy() {
     }
 }
 
-#[test]
 fn a_part_file_that_has_its_final_mode_is_gone_on_with() {
     let (case, mut field) = (Case::named("put-read-only").unwrap(), Field::without_privilege());
     case.prepare(&field);
     let plan = Plan { which: Which::Shown("fsync .source*part"), at: 1, fault: Fault::Kill };
-    if let Some(obstacle) = obstacle() {
-        return eprintln!("skipped: {obstacle}");
-    }
     let (daemon, client) = field.start_traced(&case, plan, &["--timeout", "300ms"]);
     client.unwrap().finish();
     assert!(daemon.finish().1.hit.is_some());
@@ -77,16 +79,12 @@ fn a_part_file_that_has_its_final_mode_is_gone_on_with() {
     case.check_end(&field, "read-only");
 }
 
-#[test]
-fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() {
-    if let Some(obstacle) = obstacle() {
-        return eprintln!("skipped: {obstacle}");
-    }
+fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() -> Completion {
     let (case, mut field) = (Case::named("put-tree").unwrap(), Field::new());
     case.prepare(&field);
     let (outcome, syncs) = watched(&mut field, &case, 0);
     outcome.expect(0);
-    let Some(last) = syncs.calls.len().checked_sub(1) else { return eprintln!("skipped: a tmpfs has nothing to sync") };
+    let Some(last) = syncs.calls.len().checked_sub(1) else { return Completion::ignored_with("a tmpfs has nothing to sync") };
     case.prepare(&field);
     // By then all has its name.
     let (_, syncs) = watched(&mut field, &case, last + 1);
@@ -97,6 +95,7 @@ fn names_that_a_killed_tree_got_are_made_durable_by_the_rerun() {
     }
     field.start_daemon();
     case.check_end(&field, "put-tree");
+    Completion::Completed
 }
 
 /// Runs a copy whose receiver is killed at a sync of a file system.
@@ -107,15 +106,11 @@ fn watched(field: &mut Field, case: &Case, at: usize) -> (Outcome, Seen) {
     (outcome, daemon.end())
 }
 
-/// Tries every `step`th call of a case; nothing, and says so, where programs cannot be watched.
-fn sweep(case: &str, which: Which, fault: Fault, step: usize) -> Option<Swept> {
-    if let Some(obstacle) = obstacle() {
-        eprintln!("skipped: {obstacle}");
-        return None;
-    }
+/// Tries every `step`th call of a case.
+fn sweep(case: &str, which: Which, fault: Fault, step: usize) -> Swept {
     let case = Case::named(case).unwrap();
     let swept = Sweep { case, which, fault, field: &mut Field::new(), is_told: true }.run(step);
     eprintln!("{}: {} of {} calls hit, {} copies failed", case.name, swept.hits, swept.calls, swept.failed);
     assert!(swept.hits > 0);
-    Some(swept)
+    swept
 }

@@ -1,27 +1,62 @@
-//! Block devices as sources and targets. Needs root and loop devices; skipped, and said so, without.
+//! Block devices as sources and targets. Run by `cargo test --test devices`, as root with loop devices; elsewhere its tests are listed as
+//! ignored, with the reason.
+
+#![allow(clippy::unwrap_used)]
+
+mod harness;
 
 use std::{
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use harness::{Served, content, digest, name, within};
+use libtest_mimic::{Arguments, Completion, Trial};
 use nicstripe::{CopyOptions, FailCode};
 
-use super::{Served, content, digest, name, sparse::sparse, within};
+macro_rules! trials {
+    ($obstacle:expr, $($name:ident),* $(,)?) => { vec![$({
+        let obstacle: Option<String> = $obstacle.clone();
+        let run = || {
+            tokio::runtime::Runtime::new().unwrap().block_on($name());
+            Completion::Completed
+        };
+        Trial::ignorable_test(stringify!($name), move || Ok(obstacle.map_or_else(run, Completion::ignored_with)))
+    }),*] };
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let obstacle = if arguments.list { None } else { obstacle() };
+    let trials = trials![
+        obstacle,
+        a_device_is_read_and_written_over,
+        holes_are_zeros_on_a_device,
+        a_device_that_is_too_small_or_in_use_is_refused,
+        a_tree_replaces_the_name_of_a_device_and_not_its_content,
+    ];
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn obstacle() -> Option<String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4096).unwrap();
+    Loop::over(file.path()).err()
+}
 
 /// A loop device over a file, let go of at the end.
 struct Loop(PathBuf);
 
 impl Loop {
-    /// Nothing where this machine or user has no loop devices.
-    fn over(file: &Path) -> Option<Self> {
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok();
-        let output = output.filter(|output| output.status.success());
-        let Some(output) = output else {
-            eprintln!("skipped: no loop device (losetup, as root)");
-            return None;
-        };
-        Some(Self(String::from_utf8(output.stdout).unwrap().trim().into()))
+    /// Fails where this machine or user has no loop devices.
+    fn over(file: &Path) -> Result<Self, String> {
+        let output =
+            Command::new("losetup").args(["--find", "--show"]).arg(file).output().map_err(|error| format!("no losetup: {error}"))?;
+        match output.status.success() {
+            true => Ok(Self(String::from_utf8(output.stdout).unwrap().trim().into())),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
     }
 }
 
@@ -37,13 +72,12 @@ fn replace() -> CopyOptions {
 
 const SIZE: usize = (8 << 20) + 4096;
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_device_is_read_and_written_over() {
     let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
     let (image, target) = (here.path().join("image"), here.path().join("target"));
     std::fs::write(&image, content(SIZE)).unwrap();
     std::fs::write(&target, vec![7; SIZE + 8192]).unwrap();
-    let (Some(source), Some(device)) = (Loop::over(&image), Loop::over(&target)) else { return };
+    let (source, device) = (Loop::over(&image).unwrap(), Loop::over(&target).unwrap());
     let client = within(served.connect(2)).await.unwrap();
 
     let report = within(client.put(&source.0, Some(name("copy")), CopyOptions::default()).finish()).await.unwrap();
@@ -62,24 +96,24 @@ async fn a_device_is_read_and_written_over() {
     assert_eq!((report.wire_bytes, report.digest), (0, Some(digest(&content(SIZE)))));
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn holes_are_zeros_on_a_device() {
     let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
     let target = here.path().join("target");
     std::fs::write(&target, vec![7; 16 << 20]).unwrap();
-    let Some(device) = Loop::over(&target) else { return };
-    sparse(&served.path("source"), 16 << 20, &[(4096, 4096), (10 << 20, 1 << 20)]);
+    let device = Loop::over(&target).unwrap();
+    let source = std::fs::File::create(served.path("source")).unwrap();
+    source.set_len(16 << 20).unwrap();
+    [(4096, 4096), (10 << 20, 1 << 20)].iter().for_each(|&(offset, len)| source.write_all_at(&content(len), offset).unwrap());
     let client = within(served.connect(1)).await.unwrap();
     within(client.get(name("source"), &device.0, replace()).finish()).await.unwrap();
     assert!(std::fs::read(&device.0).unwrap() == std::fs::read(served.path("source")).unwrap());
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_is_too_small_or_in_use_is_refused() {
     let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
     let target = here.path().join("target");
     std::fs::write(&target, vec![7; 4 << 20]).unwrap();
-    let Some(device) = Loop::over(&target) else { return };
+    let device = Loop::over(&target).unwrap();
     std::fs::write(served.path("large"), content(SIZE)).unwrap();
     std::fs::write(served.path("small"), content(5)).unwrap();
     let client = within(served.connect(1)).await.unwrap();
@@ -93,12 +127,11 @@ async fn a_device_that_is_too_small_or_in_use_is_refused() {
     assert!(std::fs::read(&device.0).unwrap() == vec![7; 4 << 20]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_tree_replaces_the_name_of_a_device_and_not_its_content() {
     let (served, here) = (Served::start().await, tempfile::tempdir().unwrap());
     let disk = here.path().join("disk");
     std::fs::write(&disk, vec![7; SIZE + (8 << 20)]).unwrap();
-    let Some(device) = Loop::over(&disk) else { return };
+    let device = Loop::over(&disk).unwrap();
     // Larger than what is packed: written as a file of its own, which a device by itself takes in place.
     let (tree, bytes) = (here.path().join("tree"), content(6 << 20));
     std::fs::create_dir(&tree).unwrap();
