@@ -323,7 +323,7 @@ pub enum MtuError {
         source: io::Error,
     },
     /// Another process holds the records locked, and is stopped or hangs.
-    #[error("cannot lock the record of MTUs {} within {waited:?}: another process holds it", path.display())]
+    #[error("cannot lock the record of MTUs {} within {} s: another process holds it", path.display(), waited.as_secs_f64())]
     Locked {
         /// The lock file.
         path: PathBuf,

@@ -48,7 +48,7 @@ pub(crate) enum LedgerError {
         source: io::Error,
     },
     /// Another process holds the lock.
-    #[error("cannot lock {} within {waited:?}", path.display())]
+    #[error("cannot lock {} within {} s", path.display(), waited.as_secs_f64())]
     Locked {
         /// The lock file.
         path: PathBuf,

@@ -66,7 +66,7 @@ impl UserTimeout {
 
 /// A user timeout that would kill healthy connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("TCP user timeout of {timeout:?} is under the minimum of {MIN_USER_TIMEOUT:?}")]
+#[error("TCP user timeout of {} s is under the minimum of {} s", timeout.as_secs_f64(), MIN_USER_TIMEOUT.as_secs_f64())]
 pub struct UserTimeoutTooShort {
     /// What was given.
     pub timeout: Duration,
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_short_user_timeout_cannot_be_made() {
         let error = UserTimeout::new(Duration::from_secs(2)).unwrap_err();
-        assert_eq!(error.to_string(), "TCP user timeout of 2s is under the minimum of 30s");
+        assert_eq!(error.to_string(), "TCP user timeout of 2 s is under the minimum of 30 s");
         assert!(UserTimeout::new(MIN_USER_TIMEOUT).is_ok());
     }
 }

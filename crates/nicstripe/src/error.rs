@@ -63,7 +63,7 @@ pub enum Error {
         source: Box<Error>,
     },
     /// Every link was lost and none came back. Act: as for [`Error::Connect`]; a rerun resumes.
-    #[error("no link to {host} for {waited:?}")]
+    #[error("no link to {host} for {} s", seconds(*waited))]
     Abandoned {
         /// The host.
         host: String,
@@ -247,6 +247,11 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// Seconds as people write them, to a thousandth.
+pub(crate) fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
 }
 
 fn at_once(most: Option<u32>) -> String {

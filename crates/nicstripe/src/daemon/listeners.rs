@@ -11,7 +11,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{Shared, greeting::greet};
-use crate::{error::Error, here, logged::logged_error, stream::StreamEnd, tls::TlsError, trust::PublicKey};
+use crate::{
+    error::{Error, seconds},
+    here,
+    logged::logged_error,
+    stream::StreamEnd,
+    tls::TlsError,
+    trust::PublicKey,
+};
 
 /// Where a daemon listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -281,7 +288,13 @@ fn let_in(shared: &Arc<Shared>, tcp: TcpStream, remote: SocketAddr, interface: &
             Ok(Err(StreamEnd::Tls(TlsError::Truncated))) => tracing::debug!(%remote, "connection closed before its greeting"),
             Ok(Err(StreamEnd::Tls(TlsError::UntrustedKey(key)))) => shared.turn_away("untrusted_key", remote, &Unknown { key, remote }),
             Ok(Err(end)) => shared.turn_away(reason_word(&end), remote, &logged_error(&end)),
-            Err(_) => shared.turn_away("timed_out", remote, &format_args!("it did not greet within {:?}", shared.limits().greeting_time)),
+            Err(_) => {
+                shared.turn_away(
+                    "timed_out",
+                    remote,
+                    &format_args!("it did not greet within {} s", seconds(shared.limits().greeting_time)),
+                );
+            }
         }
     });
 }
