@@ -62,9 +62,9 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// The upright line is theory. The prefix and message leave a terminal of 80 columns a bar of 20.
-const TOTAL: &str = "{prefix:14!} {wide_bar:.green/white.dim}┃ {msg:43!}";
-const LINK: &str = "{prefix:>14!} {wide_bar:.cyan/white.dim}┃ {msg:43!}";
+/// The upright line is theory. The prefix and message leave a terminal of 80 columns a bar of 17.
+const TOTAL: &str = "{prefix:14!} {wide_bar:.green/white.dim}┃ {msg:46!}";
+const LINK: &str = "{prefix:>14!} {wide_bar:.cyan/white.dim}┃ {msg:46!}";
 
 /// Steps of a bar: finer than any terminal.
 const FULL: u64 = 1000;
@@ -94,7 +94,7 @@ mod tests {
         let mut live = Live::default();
         for event in events(&samples::jumbo()) {
             live.apply(&event);
-            assert!(live.rows().iter().all(|row| row.text.chars().count() <= 43), "{:?}", live.rows());
+            assert!(live.rows().iter().all(|row| row.text.chars().count() <= 46), "{:?}", live.rows());
         }
     }
 }

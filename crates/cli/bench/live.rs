@@ -1,6 +1,6 @@
 //! What is known of a bench while it runs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nicstripe::bench::{BenchEvent, BenchLink, Phase, RoundTrips, Run, SweepKind, SweepPoint, Way};
 
@@ -20,6 +20,14 @@ pub(crate) struct Live {
     idle: Option<String>,
     point: Option<String>,
     waiting: Option<String>,
+    left: Option<Left>,
+}
+
+/// How long it was said to take from a moment on.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    time: Duration,
+    at: Instant,
 }
 
 /// One link, and what it does in the load that is under way.
@@ -58,6 +66,7 @@ impl Live {
             BenchEvent::Waiting { ahead, wait } => return self.wait(*ahead, *wait),
             BenchEvent::Connected { links } => self.connect(links),
             BenchEvent::Idle { link, round_trips } => self.know_idle(*link, round_trips),
+            BenchEvent::Left(time) => return self.know_left(*time),
             BenchEvent::Began { phase, repeat, links } => self.begin(*phase, *repeat, links),
             BenchEvent::Sample { way, interval, links, .. } => self.sample(*way, links, interval.dt_us, &interval.bytes),
             BenchEvent::RunDone(run) => self.end(run),
@@ -75,8 +84,11 @@ impl Live {
         let rate: u64 = loaded.iter().map(|link| link.rate()).sum();
         let theory: Option<u64> = loaded.iter().map(|link| link.facts.theory_bps).sum();
         let end = theory.filter(|theory| *theory > 0).unwrap_or_else(|| loaded.iter().map(|link| link.most).sum()) * ways;
-        let mut rows =
-            vec![Row { name: self.title(), part: part(rate, end), text: self.numbers(rate, theory.map(|theory| theory * ways)) }];
+        let mut rows = vec![Row {
+            name: self.title(),
+            part: part(rate, end),
+            text: self.numbers(rate, theory.map(|theory| theory * ways)) + &self.left(),
+        }];
         rows.extend(loaded.iter().map(|link| {
             let theory = link.facts.theory_bps.map(|theory| theory * ways);
             let end = theory.unwrap_or(link.most * ways);
@@ -95,7 +107,19 @@ impl Live {
             return text.clone();
         }
         let rate: u64 = self.links.iter().filter(|link| link.is_loaded).map(Link::rate).sum();
-        format!("{}: {}", self.title(), self.numbers(rate, None))
+        format!("{}: {}{}", self.title(), self.numbers(rate, None), self.left())
+    }
+
+    /// Says it once; from then on it is shown with the rate.
+    fn know_left(&mut self, time: Duration) -> Option<String> {
+        let is_first = self.left.is_none();
+        self.left = Some(Left { time, at: Instant::now() });
+        is_first.then(|| format!("takes about {}", Clock(time)))
+    }
+
+    /// The time that is left, to follow a number; nothing where it is not known.
+    fn left(&self) -> String {
+        self.left.map_or_else(String::new, |left| format!("  {} left", Clock(left.time.saturating_sub(left.at.elapsed()))))
     }
 
     fn wait(&mut self, ahead: u32, wait: Duration) -> Option<String> {
@@ -220,6 +244,7 @@ pub(crate) mod tests {
         let idle = |link: &BenchLink| Some(BenchEvent::Idle { link: link.id, round_trips: link.rtt_idle? });
         events.extend(report.links.iter().filter_map(idle));
         for run in &report.runs {
+            events.push(BenchEvent::Left(Duration::from_secs(754)));
             let (phase, repeat) = (run.phase, run.repeat);
             let mut links: Vec<u32> = run.flows.iter().map(|flow| flow.link).collect();
             links.dedup();
@@ -255,7 +280,7 @@ pub(crate) mod tests {
     #[test]
     fn alone_shows_one_link_and_both_ways_count_twice() {
         let report = samples::good();
-        let rows = live(&report, 4 + report.links.len()).rows();
+        let rows = live(&report, 5 + report.links.len()).rows();
         assert_eq!(rows.len(), 2, "{rows:?}");
         let both = events(&report).iter().position(|event| matches!(event, BenchEvent::RunDone(run) if run.phase == Phase::Both));
         let rows = live(&report, both.unwrap() + 1).rows();
@@ -266,7 +291,7 @@ pub(crate) mod tests {
     fn round_trips_are_told_until_the_first_load() {
         let report = samples::good();
         assert_eq!(live(&report, 3).status(), "round trips of 1 eth1: 0.040 ms");
-        assert!(live(&report, 3 + report.links.len()).status().starts_with("alone 1"));
+        assert!(live(&report, 4 + report.links.len()).status().starts_with("alone 1"));
     }
 
     #[test]
@@ -286,6 +311,18 @@ pub(crate) mod tests {
         assert!(live.status().starts_with("waiting for another bench"));
         live.apply(&BenchEvent::Connected { links: samples::good().links });
         assert!(live.status().starts_with("connecting"));
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_said_once_and_shown_while_it_runs() {
+        let report = samples::good();
+        let mut live = Live::default();
+        let said: Vec<String> = events(&report).iter().filter_map(|event| live.apply(event)).filter(|text| text.contains("12:3")).collect();
+        assert_eq!(said, ["takes about 12:34"]);
+        assert!(live.rows()[0].text.ends_with(" left") && !live.rows()[1].text.contains("left"), "{:?}", live.rows());
+        assert!(live.status().contains(" left"), "{}", live.status());
+        live.apply(&BenchEvent::Left(Duration::ZERO));
+        assert!(live.rows()[0].text.ends_with("  0:00 left"), "it takes longer than was thought: {:?}", live.rows());
     }
 
     #[test]

@@ -71,6 +71,9 @@ enum Kind<'a> {
         link: u32,
         round_trips: RoundTrips,
     },
+    Left {
+        left_s: f64,
+    },
     Began {
         phase: Phase,
         repeat: u32,
@@ -107,6 +110,7 @@ impl<'a> Kind<'a> {
             BenchEvent::Waiting { ahead, wait } => Self::Waiting { ahead: *ahead, wait_s: seconds(*wait) },
             BenchEvent::Connected { links } => Self::Connected { links },
             BenchEvent::Idle { link, round_trips } => Self::Idle { link: *link, round_trips: *round_trips },
+            BenchEvent::Left(left) => Self::Left { left_s: seconds(*left) },
             BenchEvent::Began { phase, repeat, links } => Self::Began { phase: *phase, repeat: *repeat, links },
             BenchEvent::Sample { phase, repeat, way, interval, links } => {
                 Self::Sample { phase: *phase, repeat: *repeat, way: *way, interval, links }

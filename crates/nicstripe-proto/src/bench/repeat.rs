@@ -130,6 +130,12 @@ impl Schedule {
         Some(Planned { phase: series.phase, repeat: series.rates.len() as u32 + 1, links: series.links.clone() })
     }
 
+    /// Returns how many loads are left at least, round trips aside: the fewest that the rule asks for, and one of each that scatters.
+    pub fn loads_left(&self) -> u32 {
+        let open = self.series.iter().filter(|series| series.phase != Phase::Idle && !series.is_done());
+        open.map(|series| series.rule.least.saturating_sub(series.turns() as u32).max(1)).sum()
+    }
+
     /// Takes what was measured: the total of all links of the load and both directions; of [`Phase::Idle`] any rate.
     pub fn record(&mut self, planned: &Planned, rate: BitRate) {
         if let Some(series) = self.series_of(planned) {
@@ -318,6 +324,21 @@ mod tests {
         assert_eq!(order.len(), 31, "no pairs of two links that scale");
         assert_eq!(schedule.scaling(), Some(1.0));
         assert_eq!(schedule.sharing(), Vec::<Vec<u32>>::new());
+    }
+
+    #[test]
+    fn the_loads_that_are_left_become_fewer_with_each_and_are_none_at_the_end() {
+        let mut schedule = Schedule::new(&ALL, &[1, 2], RepeatRule { least: 6, most: 12 });
+        let mut before = schedule.loads_left();
+        assert_eq!(before, 5 * 6, "two alone, together, reverse and both ways");
+        while let Some(planned) = schedule.next() {
+            // What scatters is measured again and again.
+            let scatters = planned.phase == Phase::Both;
+            schedule.record(&planned, BitRate::from_mbit(if scatters { 100 * u64::from(planned.repeat) } else { 900 }));
+            let left = schedule.loads_left();
+            assert!(left <= before && (left == 0) == schedule.next().is_none(), "{before} were left, then {left}");
+            before = left;
+        }
     }
 
     #[test]

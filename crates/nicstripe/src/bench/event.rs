@@ -27,6 +27,8 @@ pub enum BenchEvent {
         /// What they were.
         round_trips: RoundTrips,
     },
+    /// The time that it will take from now on, about; it is told before each load, and less of what turns out to be needless.
+    Left(Duration),
     /// A load begins.
     Began {
         /// Which kind.

@@ -129,6 +129,9 @@ const PINGING: Duration = Duration::from_secs(5);
 /// Bytes of their messages.
 const PING_BYTES: u64 = 64;
 
+/// How long a load takes that settles, at the least; see [`BenchPlan::settle`].
+const SETTLING: Duration = Duration::from_secs(3);
+
 /// Part of the daemon's time that is left for the end.
 const TIME_LEFT: Duration = Duration::from_secs(2);
 
@@ -143,6 +146,8 @@ pub(super) struct Runner {
     /// Number of the bench, the same in all of its sessions.
     pub(super) id: [u8; 16],
     pub(super) links: Links,
+    /// How long all loads took that have ended.
+    loading: Duration,
     /// The load under way.
     under_way: Option<(LoadOrder, Instant, Arc<Mutex<Loaded>>)>,
     /// Nothing new begins from then on.
@@ -182,6 +187,7 @@ impl Runner {
             report,
             id,
             links: Links::default(),
+            loading: Duration::ZERO,
             under_way: None,
             deadline,
             is_short: false,
@@ -290,6 +296,7 @@ impl Runner {
                 schedule.record(&planned, BitRate::ZERO);
                 continue;
             }
+            self.tell_time_left(schedule.loads_left(), sweep::longest(&self.plan));
             match self.load(talk, &planned).await? {
                 Some(total) => schedule.record(&planned, total),
                 None => {
@@ -302,11 +309,23 @@ impl Runner {
         Ok(())
     }
 
+    /// Tells how long this many loads and what follows take: a load as those so far, the first as one that settles at once.
+    pub(super) fn tell_time_left(&self, loads: u32, after: Duration) {
+        let settled = if self.plan.settle { self.plan.load.min(SETTLING) } else { self.plan.load };
+        let done = u32::try_from(self.report.runs.len()).unwrap_or(u32::MAX);
+        let each = self.loading.checked_div(done).unwrap_or(self.plan.warm_up + settled);
+        let left = each.saturating_mul(loads).saturating_add(after);
+        let most = self.deadline.map_or(left, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let _ = self.events.try_send(BenchEvent::Left(left.min(most)));
+    }
+
     /// Loads what is planned. Returns what all of it carried, unless that is nothing.
     async fn load(&mut self, talk: &mut Talk, planned: &Planned) -> Result<Option<BitRate>, Error> {
         let order = self.order(planned.phase.into(), planned.repeat, &planned.links);
+        let begun = Instant::now();
         self.run_load(talk, order).await?;
         let Some(run) = self.take_run() else { return Ok(None) };
+        self.loading += begun.elapsed();
         if let Some(transfers @ 1..) = run.other_transfers {
             let count = if transfers == 1 { "a transfer".to_owned() } else { format!("{transfers} transfers") };
             self.note(format!("{count} ran at the daemon during a load, and took part of what the links carry"));

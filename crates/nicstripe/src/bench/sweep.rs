@@ -26,7 +26,9 @@ use crate::error::Error;
 
 /// Sweeps what the plan says. A point that cannot be measured is left out, and its sweep goes on.
 pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
-    for kind in runner.plan.sweeps.clone() {
+    let kinds = runner.plan.sweeps.clone();
+    for (index, kind) in kinds.iter().copied().enumerate() {
+        runner.tell_time_left(0, kinds[index..].iter().map(|kind| longest_of(*kind, &runner.plan)).sum());
         let swept = runner.sweep(kind, talk).await;
         runner.end_sweep().await;
         swept?;
@@ -182,14 +184,17 @@ impl Runner {
 
 /// How long the sweeps of a plan may take, for those who wait.
 pub(super) fn longest(plan: &BenchPlan) -> Duration {
+    plan.sweeps.iter().map(|kind| longest_of(*kind, plan)).sum()
+}
+
+fn longest_of(kind: SweepKind, plan: &BenchPlan) -> Duration {
     let each = plan.warm_up + plan.load.min(Duration::from_secs(2)) + plan.interval;
-    let of = |kind: &SweepKind| match kind {
+    match kind {
         SweepKind::Message => MESSAGES_TIME,
         SweepKind::Buffer => each * 60,
         SweepKind::Streams | SweepKind::Mtu => each * 12,
         SweepKind::Grid => each * 72,
-    };
-    plan.sweeps.iter().map(of).sum()
+    }
 }
 
 /// Says in words which point it is.
