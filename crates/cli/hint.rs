@@ -4,13 +4,15 @@ use std::io::ErrorKind;
 
 use nicstripe::{
     Cables, DEFAULT_PORT, Error, FailCode, TargetRefusal, Unreached,
-    trust::{DialTarget, PeerOptions, PeersError, PublicKey},
+    trust::{DialTarget, PeerOptions, Peers, PeersError, PublicKey},
 };
 
 use crate::{
-    cp::{LocationError, Obstacle, PlanError, WayOut},
+    cp::{LocationError, Obstacle, PlanError, WayOut, listing, value_hint},
     failure::Failure,
     invocation::{Invocation, quoted},
+    places,
+    spelling::nearest,
 };
 
 /// Returns what to do about a failure of this invocation, in one line; `None` where the error says all there is.
@@ -28,6 +30,7 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
                 "give the port in a URL, nicstripe://{host}:{port}/{path}, or with -P {port}; a directory of that name is {host}:/{port}:/"
             ))
         }
+        Failure::Plan(PlanError::ScpValue { letter, value }) => value_hint(*letter, value, invocation),
         Failure::Plan(PlanError::BothLocal) => {
             Some("a path becomes remote by the host's name and a colon before it, as in nas:backup/".into())
         }
@@ -40,7 +43,7 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
         Failure::Fifo { path } => Some(format!("to copy what is written to it: {}", invocation.reading_standard_input(path))),
         Failure::NotADirectory { .. } => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
         Failure::Place(place) => match &place.obstacle {
-            Obstacle::Differs => Some(of_way_out(WayOut::Replace, invocation)),
+            Obstacle::Differs => of_way_out(WayOut::Replace, invocation),
             Obstacle::NoParent(_) => Some(format!("to make it: {}", invocation.with_flag("--mkpath"))),
             Obstacle::Directory | Obstacle::NotADirectory(_) => None,
         },
@@ -49,7 +52,7 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
         }
         Failure::OwnKey { .. } => Some("run `nicstripe key` on the other machine, and trust the line that it prints".into()),
         Failure::RootOfKeys { .. } => Some(format!("serve another directory: {program} serve DIR")),
-        Failure::Shortfall(shortfall) => shortfall.way_out().map(|way_out| of_way_out(way_out, invocation)),
+        Failure::Shortfall(shortfall) => shortfall.way_out().and_then(|way_out| of_way_out(way_out, invocation)),
         Failure::Runtime(error) if error.kind() == ErrorKind::WouldBlock => Some(MORE_THREADS.into()),
         Failure::Peers(PeersError::Unknown { .. }) => Some(format!("see who is trusted: {program} trust list")),
         _ => None,
@@ -67,8 +70,16 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
         Error::Resolve { host, source } if source.kind() == ErrorKind::InvalidInput => {
             Some(format!("the peer's name finds the interface by itself; or add it: {}", quoted(format!("[{host}%INTERFACE]:PATH"))))
         }
-        Error::Resolve { .. } => {
-            Some(format!("check the spelling, or use an address, as in 10.0.1.2:PATH; who is on the cables: {program} discover"))
+        Error::Resolve { host, .. } => {
+            let meant = match near_peer(host) {
+                Some(name) => format!("did you mean {}, which is in the list of peers? If not, check", quoted(name)),
+                None => "check".to_owned(),
+            };
+            Some(format!("{meant} the spelling, or use an address, as in 10.0.1.2:PATH; who is on the cables: {program} discover"))
+        }
+        Error::Link { link, .. } => {
+            let with_it = invocation.without_value("--exclude-link", link)?;
+            Some(format!("where each interface leads: {program} links HOST; to use {link}: {with_it}"))
         }
         Error::NoInterface { .. } => Some("plug in a cable, and see what `ip -6 address show scope link` says of its interface".into()),
         Error::Connect { address, source } => Some(match source.kind() {
@@ -79,7 +90,7 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
         }),
         Error::Unreached(unreached) => Some(of_unreached(unreached)),
         Error::UntrustedPeer { host, key } => {
-            let add = format!("{program} trust add {} --name {}", quoted(key.to_string()), quoted(host));
+            let add = key.trust_command(host);
             Some(format!("compare it with what `nicstripe key` prints on {host}; if it is the same: {add}"))
         }
         Error::Untrusted { host, ours } => Some(format!("on {host}: {}", trust_us(ours))),
@@ -139,26 +150,29 @@ const ANOTHER_PORT: &str = "if it listens on another port: --port PORT";
 
 /// The command that makes another machine trust this one.
 fn trust_us(ours: &PublicKey) -> String {
-    format!("nicstripe trust add {} --name {}", quoted(ours.to_string()), quoted(own_name()))
+    ours.trust_command(&own_name())
 }
 
 /// `None` where the code alone calls for nothing; whether a rerun goes on is said by the caller then.
 fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     match code {
-        FailCode::Exists => Some(of_way_out(WayOut::Replace, invocation)),
+        FailCode::Exists => of_way_out(WayOut::Replace, invocation),
         FailCode::NotAFile if !invocation.is_recursive() => Some(format!("if it is a directory: {}", invocation.with_flag("-r"))),
-        FailCode::NoSpace => Some(of_way_out(WayOut::Room, invocation)),
-        FailCode::SourceChanged => Some(of_way_out(WayOut::Rerun, invocation)),
+        FailCode::NoSpace => of_way_out(WayOut::Room, invocation),
+        FailCode::SourceChanged => of_way_out(WayOut::Rerun, invocation),
+        FailCode::NotFound => of_way_out(WayOut::Look, invocation),
         FailCode::Busy => Some("wait for the other copy to end, or end it".into()),
-        FailCode::Refused => Some(of_way_out(WayOut::Rights, invocation)),
+        FailCode::Refused => of_way_out(WayOut::Rights, invocation),
         _ => None,
     }
 }
 
-fn of_way_out(way_out: WayOut, invocation: &Invocation) -> String {
-    match way_out {
+/// `None` where it takes a command that cannot be told.
+fn of_way_out(way_out: WayOut, invocation: &Invocation) -> Option<String> {
+    Some(match way_out {
         WayOut::Replace => format!("-u replaces what is older, -f whatever is there: {}", invocation.with_flag("-f")),
         WayOut::Recurse => recurse(invocation),
+        WayOut::Look => format!("what is there: {}", listing(invocation)?),
         WayOut::Rerun => {
             format!("when nothing writes to the source any more, or with --allow-changing at any time: {}", invocation.typed())
         }
@@ -168,7 +182,7 @@ fn of_way_out(way_out: WayOut, invocation: &Invocation) -> String {
                 .to_owned()
         }
         WayOut::Room => format!("make room there; what has arrived is kept, the same command goes on: {}", invocation.resuming()),
-    }
+    })
 }
 
 fn recurse(invocation: &Invocation) -> String {
@@ -184,6 +198,13 @@ fn serve_on(port: u16) -> String {
         DEFAULT_PORT => "nicstripe serve".to_owned(),
         port => format!("nicstripe serve --port {port}"),
     }
+}
+
+/// The name of a trusted peer that is nearly this one.
+fn near_peer(host: &str) -> Option<String> {
+    let peers = Peers::load(&places::home().ok()?.peers_file()).ok()?;
+    let names = peers.iter().filter_map(|peer| Some(peer.name.as_ref()?.as_str()));
+    nearest(host, names).map(str::to_owned)
 }
 
 fn own_name() -> String {
@@ -245,6 +266,17 @@ mod tests {
     fn an_existing_target_is_replaced_by_the_command_with_f() {
         let exists = file_error(FailCode::Exists, ErrorKind::AlreadyExists);
         assert_eq!(hint_of(exists).unwrap(), "-u replaces what is older, -f whatever is there: nicstripe cp -f 'a b' nas:");
+    }
+
+    #[test]
+    fn a_link_that_was_left_out_is_used_by_the_command_without_that() {
+        let left_out = || Error::Link { link: "eth1".into(), why: "it is left out as asked".into() };
+        for words in [&["--exclude-link", "eth1"][..], &["--exclude-link=eth1"]] {
+            let words = [&["nicstripe", "cp"], words, &["a", "nas:"]].concat();
+            let text = hint(&left_out().into(), &Invocation::of(&words)).unwrap();
+            assert!(text.ends_with("; to use eth1: nicstripe cp a nas:"), "{text}");
+        }
+        assert_eq!(hint_of(left_out()), None, "it was named");
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl Invocation {
         Self { words: words.iter().map(OsString::from).collect() }
     }
 
+    /// Returns the words.
+    pub(crate) fn words(&self) -> &[OsString] {
+        &self.words
+    }
+
     /// Tells whether this is the subcommand.
     pub(crate) fn is_of(&self, subcommand: &str) -> bool {
         self.words.get(1).is_some_and(|word| word == subcommand)
@@ -58,6 +63,38 @@ impl Invocation {
             Some(letter) if words[at] != option => words[at] = words[at].to_str()?.replacen(letter, "", 1).into(),
             _ => drop(words.remove(at)),
         }
+        Some(join(&words))
+    }
+
+    /// Returns the same command without the value that stands behind a letter, nor the letter, which may be the last of several, and with
+    /// these words in their place; `None` where they are not in it.
+    pub(crate) fn without_letter(&self, letter: char, value: &OsStr, instead: &[String]) -> Option<String> {
+        let letters = |word: &OsString| word.to_str().filter(|word| word.starts_with('-') && !word.starts_with("--")).map(str::to_owned);
+        let ends = |word: &OsString| letters(word).is_some_and(|word| word.ends_with(letter));
+        let at = self.words.windows(2).position(|pair| ends(&pair[0]) && pair[1] == value)?;
+        let others = letters(&self.words[at]).map(|word| word.trim_end_matches(letter).to_owned()).filter(|word| word.len() > 1);
+        let words = others.into_iter().chain(instead.iter().cloned()).map(OsString::from);
+        let all = self.words[..at].iter().cloned().chain(words).chain(self.words[at + 2..].iter().cloned());
+        Some(join(&all.collect::<Vec<_>>()))
+    }
+
+    /// Returns the same `cp` with a flag, from `directory` in the source's place to the current directory.
+    pub(crate) fn listing(&self, flag: &str, source: &OsStr, directory: &OsStr) -> String {
+        let mut words = self.words.clone();
+        words.iter_mut().filter(|word| *word == source).for_each(|word| *word = directory.to_owned());
+        if let Some(target) = words.last_mut() {
+            *target = ".".into();
+        }
+        Self { words }.with_flag(flag)
+    }
+
+    /// Returns the same command without a long option of this value; `None` where it is not in it.
+    pub(crate) fn without_value(&self, option: &str, value: &str) -> Option<String> {
+        let glued = format!("{option}={value}");
+        let is_pair = |at: usize| self.words[at] == option && self.words.get(at + 1).is_some_and(|word| word == value);
+        let at = (0..self.words.len()).find(|at| self.words[*at] == *glued || is_pair(*at))?;
+        let mut words = self.words.clone();
+        words.drain(at..if words[at] == *glued { at + 1 } else { at + 2 });
         Some(join(&words))
     }
 

@@ -1,7 +1,10 @@
 //! Options of scp, rsync and cp that `nicstripe cp` does not have, or has with another meaning: what to type here.
 
+use std::ffi::OsStr;
+
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
+use super::{arguments::Cp, plan::PlanError};
 use crate::invocation::Invocation;
 
 /// Options of other programs with one answer.
@@ -35,6 +38,58 @@ fn bare_progress(invocation: &Invocation) -> Option<String> {
     Some(format!("a terminal shows progress unasked, --progress=always elsewhere, too: {command}"))
 }
 
+/// A letter that takes a value in scp and none in rsync, whose meaning it has here.
+struct Valued {
+    letter: char,
+    /// Tells a value of scp's from a file to copy.
+    is_value: fn(&str) -> bool,
+    answer: &'static str,
+    /// What does the same here; `VALUE` stands for the value.
+    instead: Option<[&'static str; 2]>,
+}
+
+const VALUED: &[Valued] = &[
+    Valued {
+        letter: 'l',
+        is_value: |text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()),
+        answer: "-l means symbolic links, as in rsync; a limit in Kbit/s, as scp's",
+        instead: Some(["--bwlimit", "VALUEkbit"]),
+    },
+    Valued {
+        letter: 'c',
+        is_value: |text| ["-cbc", "-ctr", "-gcm@openssh.com", "-poly1305@openssh.com"].iter().any(|end| text.ends_with(end)),
+        answer: "-c compares contents, as in rsync; the cipher is no choice",
+        instead: None,
+    },
+    Valued {
+        letter: 'S',
+        is_value: |text| text.rsplit('/').next() == Some("ssh"),
+        answer: "-S means holes, as in rsync; no ssh takes part",
+        instead: None,
+    },
+    Valued {
+        letter: 'X',
+        is_value: |text| ["nrequests=", "buffer="].iter().any(|begin| text.starts_with(begin)),
+        answer: "-X keeps extended attributes, as in rsync; there is no sftp to tune",
+        instead: None,
+    },
+];
+
+/// Refuses a value of scp's behind a letter that has rsync's meaning: it would count as something to copy.
+pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanError> {
+    let [value, _, _, ..] = &cp.paths[..] else { return Ok(()) };
+    let Some(text) = value.to_str() else { return Ok(()) };
+    let is_typed = |valued: &&Valued| (valued.is_value)(text) && invocation.without_letter(valued.letter, value, &[]).is_some();
+    VALUED.iter().find(is_typed).map_or(Ok(()), |valued| Err(PlanError::ScpValue { letter: valued.letter, value: text.to_owned() }))
+}
+
+/// Returns the hint for a value of scp's: the command that does what was meant.
+pub(crate) fn value_hint(letter: char, value: &str, invocation: &Invocation) -> Option<String> {
+    let valued = VALUED.iter().find(|valued| valued.letter == letter)?;
+    let instead: Vec<String> = valued.instead.into_iter().flatten().map(|word| word.replace("VALUE", value)).collect();
+    Some(format!("{}: {}", valued.answer, invocation.without_letter(letter, OsStr::new(value), &instead)?))
+}
+
 /// Returns the option that an error is about, as clap names it.
 fn option_of(error: &Error) -> Option<&str> {
     match error.get(ContextKind::InvalidArg)? {
@@ -53,7 +108,13 @@ const HABITS: &[Habit] = &[
     Habit { options: &["-s", "--protect-args", "--secluded-args"], answer: "names are always sent as they are", is_needless: true },
     Habit { options: &["-W", "--whole-file"], answer: "files are sent whole unless --delta is given", is_needless: true },
     Habit {
-        options: &["-e", "--rsh", "--rsync-path", "-J"],
+        options: &["-1", "-2", "-5", "-7", "-8", "-9", "--limit"],
+        answer: "a limit is --bwlimit RATE; scp's -l 8192 is --bwlimit 8192kbit",
+        is_needless: false,
+    },
+    Habit { options: &["-3"], answer: "one end of a copy is on this machine: run it on one of the two", is_needless: false },
+    Habit {
+        options: &["-e", "--rsh", "--rsync-path", "-J", "-F"],
         answer: "no ssh takes part: the other machine runs `nicstripe serve`, and `nicstripe trust list` says who is trusted",
         is_needless: false,
     },
@@ -112,6 +173,39 @@ mod tests {
         ] {
             let said = said(words).unwrap_or_else(|| panic!("{words:?}"));
             assert!(said.ends_with(&format!(": nicstripe {command}")), "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_scp_behind_a_letter_of_rsync_is_refused_and_nothing_else_is() {
+        let checked = |words: &[&str]| {
+            let words = [&["nicstripe", "cp"], words].concat();
+            let crate::args::Command::Cp(cp) = Args::try_parse_from(&words).unwrap().command else { panic!("{words:?}") };
+            let invocation = Invocation::of(&words);
+            check_values(&cp, &invocation).err().map(|error| match error {
+                PlanError::ScpValue { letter, value } => value_hint(letter, &value, &invocation).unwrap(),
+                error => panic!("{error}"),
+            })
+        };
+        for (words, command) in [
+            (&["-l", "8192", "a", "nas:"][..], "cp --bwlimit 8192kbit a nas:"),
+            (&["-rl", "8192", "a", "nas:"], "cp -r --bwlimit 8192kbit a nas:"),
+            (&["-c", "aes128-ctr", "-r", "a", "nas:"], "cp -r a nas:"),
+            (&["-S", "/usr/bin/ssh", "a", "nas:"], "cp a nas:"),
+            (&["-X", "nrequests=64", "a", "nas:"], "cp a nas:"),
+        ] {
+            let hint = checked(words).unwrap_or_else(|| panic!("{words:?}"));
+            assert!(hint.ends_with(&format!(": nicstripe {command}")), "{words:?}: {hint}");
+        }
+        for words in [
+            &["-l", "8192", "nas:"][..],
+            &["-l", "a", "8192", "nas:"],
+            &["-v", "8192", "a", "nas:"],
+            &["-c", "b", "a", "nas:"],
+            &["-A", "8192", "a", "nas:"],
+            &["--links", "8192", "a", "nas:"],
+        ] {
+            assert_eq!(checked(words), None, "{words:?}");
         }
     }
 

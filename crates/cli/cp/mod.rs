@@ -13,6 +13,7 @@ mod habits;
 mod listing;
 pub(crate) mod lists;
 pub(crate) mod location;
+mod lookup;
 mod pattern;
 mod plan;
 mod shortfall;
@@ -26,9 +27,10 @@ mod way;
 
 pub(crate) use self::{
     arguments::{Cp, Routes, parse_link, parse_port},
-    habits::hint as habit_hint,
+    habits::{hint as habit_hint, value_hint},
     lists::ListError,
     location::LocationError,
+    lookup::listing,
     plan::PlanError,
     shortfall::{Shortfall, WayOut},
     single::{Obstacle, PlaceError},
@@ -108,6 +110,7 @@ impl Cp {
 
     fn copy(&self, terminal: &Terminal, wishes: Wishes, shown: &mut Shown) -> Result<Report, Failure> {
         logging::start(terminal)?;
+        habits::check_values(self, &Invocation::of_this_process())?;
         let mut plan = Plan::of(self)?;
         check_here(&plan)?;
         let tree = std::mem::take(&mut plan.tree).read()?;

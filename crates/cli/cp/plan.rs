@@ -166,6 +166,14 @@ pub(crate) enum PlanError {
     /// One word.
     #[error("there is no target: expected SRC and, last, DST")]
     NoTarget,
+    /// The value that a letter has in scp.
+    #[error("-{letter} takes no value here, unlike scp's: \"{value}\" would be something to copy")]
+    ScpValue {
+        /// The letter.
+        letter: char,
+        /// What follows it.
+        value: String,
+    },
     /// Neither end is remote.
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,

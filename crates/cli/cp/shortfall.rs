@@ -33,6 +33,8 @@ pub(crate) enum WayOut {
     Replace,
     /// They are directories: `-r`.
     Recurse,
+    /// Sources are missing: what is there.
+    Look,
     /// Sources changed: again, when nobody writes to them.
     Rerun,
     /// The peer's rights.
@@ -76,6 +78,7 @@ impl Shortfall {
             // A directory is never replaced by a file, nor a file by a directory.
             FailCode::Exists if !self.replace => Some(WayOut::Replace),
             FailCode::NotAFile if !self.recursive => Some(WayOut::Recurse),
+            FailCode::NotFound => Some(WayOut::Look),
             FailCode::SourceChanged => Some(WayOut::Rerun),
             FailCode::Refused => Some(WayOut::Rights),
             FailCode::NoSpace => Some(WayOut::Room),

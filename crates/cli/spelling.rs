@@ -1,0 +1,59 @@
+//! Words that are nearly another one.
+
+/// Returns the first of `known` that `typed` is with at most two slips, or one in a short word: a letter too many, missing, changed, or
+/// two neighbours swapped. Case does not count; nor does a domain behind what was typed.
+pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let host = typed.split('.').next().unwrap_or(typed);
+    let distance = |word: &str| slips(typed, word).min(slips(host, word));
+    let near = |word: &&str| distance(word) <= if word.chars().count() < SHORT { 1 } else { 2 };
+    known.into_iter().filter(near).min_by_key(|word| distance(word))
+}
+
+/// Below this many letters two slips make another word.
+const SHORT: usize = 6;
+
+/// Counts slips: the distance of Damerau and Levenshtein in which no part is changed twice.
+fn slips(one: &str, other: &str) -> usize {
+    let [one, other] = [one, other].map(|word| word.to_lowercase().chars().take(LONGEST).collect::<Vec<_>>());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let changed = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
+            let mut least = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
+/// Letters that are compared: as many as a label of DNS has.
+const LONGEST: usize = 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_found_and_another_word_is_not() {
+        for (typed, found) in [
+            ("nsa", Some("nas")),
+            ("NAS", Some("nas")),
+            ("nass", Some("nas")),
+            ("na", Some("nas")),
+            ("nsa.lan", Some("nas")),
+            ("bakcup-sever", Some("backup-server")),
+            ("mac", None),
+            ("server", None),
+            ("", None),
+            ("10.0.0.1", None),
+        ] {
+            assert_eq!(nearest(typed, ["nas", "backup-server"]), found, "{typed}");
+        }
+        assert_eq!(nearest("nas2", ["nas1", "nas2"]), Some("nas2"), "the nearest");
+    }
+}
