@@ -313,7 +313,7 @@ impl Runner {
     pub(super) fn tell_time_left(&self, loads: u32, after: Duration) {
         let settled = if self.plan.settle { self.plan.load.min(SETTLING) } else { self.plan.load };
         let done = u32::try_from(self.report.runs.len()).unwrap_or(u32::MAX);
-        let each = self.loading.checked_div(done).unwrap_or(self.plan.warm_up + settled);
+        let each = self.loading.checked_div(done).unwrap_or(self.plan.warm_up + settled + self.plan.interval);
         let left = each.saturating_mul(loads).saturating_add(after);
         let most = self.deadline.map_or(left, |deadline| deadline.saturating_duration_since(Instant::now()));
         let _ = self.events.try_send(BenchEvent::Left(left.min(most)));

@@ -1,5 +1,7 @@
 //! What loads and round trips come to.
 
+use std::time::Duration;
+
 use nicstripe::{
     BenchEvent, BenchPlan, BitRate,
     bench::{BenchReport, Phase, Run, SCHEMA, Way},
@@ -73,6 +75,29 @@ async fn events_tell_of_each_load_and_its_samples_and_end_with_the_bench() {
     assert_eq!((connected, idle, began, done), (2, vec![(1, 20), (2, 20)], 1, 1));
     assert!(samples >= 5);
     assert!(within(bench.finish()).await.unwrap().complete);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_that_is_left_is_told_before_each_load_and_is_as_long_as_those_that_come() {
+    let served = Served::start().await;
+    let client = within(served.connect(1)).await.unwrap();
+    let mut bench = client.bench(BenchPlan { repeats: 4..=4, ..quick(&[Phase::Together]) });
+    let (mut told, mut began) = (Vec::new(), 0);
+    while let Some(event) = within(bench.next_event()).await {
+        match event {
+            BenchEvent::Left(left) => told.push(left),
+            BenchEvent::Began { .. } => {
+                began += 1;
+                assert_eq!(told.len(), began, "before each load");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(began, 4);
+    // A load takes 1 s at the most, and what it takes to begin and end; a busy machine is given as much again.
+    let each = |(index, left): (usize, &Duration)| *left / (4 - u32::try_from(index).unwrap());
+    assert!(told.iter().enumerate().map(each).all(|each| each > Duration::from_millis(100) && each < Duration::from_secs(4)), "{told:?}");
+    assert!(told[3] < told[0], "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
