@@ -51,7 +51,7 @@ impl Greed {
             Self::Unread => 60,
             Self::Puts => 8,
             Self::Holes => 4,
-            Self::Trees => 12,
+            Self::Trees => 32,
         }
     }
 }
