@@ -363,11 +363,7 @@ impl Driver {
     fn do_one(&mut self, wanted: Wanted, now: Instant) {
         match wanted {
             Wanted::Connect(path) => self.connect(path),
-            Wanted::Disconnect(path) => {
-                if let Some(slot) = self.slots.get_mut(&path) {
-                    slot.close();
-                }
-            }
+            Wanted::Disconnect(path) => self.disconnect(path, PathLoss::Silent),
             Wanted::PathChanged { path, state, loss } => self.on_path_changed(path, state, loss),
             Wanted::Damaged { path, times, pause } => self.on_damaged(path, times, pause),
             Wanted::PutRequested(put) => self.on_put_requested(put),

@@ -182,10 +182,15 @@ impl Driver {
     }
 
     pub(super) fn lose(&mut self, path: PathId, loss: PathLoss, now: Instant) {
+        self.disconnect(path, loss);
+        self.session.handle_path_lost(path, loss, now);
+    }
+
+    /// Closes a lost connection, and has other links planned at once: an attempt to make it again takes a second to fail.
+    pub(super) fn disconnect(&mut self, path: PathId, loss: PathLoss) {
         if let Some(slot) = self.slots.get_mut(&path) {
             slot.close();
         }
-        self.session.handle_path_lost(path, loss, now);
         self.plan(LinkNews::Lost { path, why: loss_text(loss).into() });
     }
 
