@@ -12,12 +12,12 @@ use std::{
 };
 
 use libtest_mimic::Completion;
-use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::fs::{CWD, FileType, Mode, lgetxattr, makedev, mknodat};
 
 use crate::{
     harness::{
         Process, number,
-        tree::{age, plant, plant_everything},
+        tree::{ACL, age, plant, plant_everything, set_acl},
     },
     lacks,
     pair::Pair,
@@ -159,7 +159,13 @@ fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() -> Compl
     Completion::Completed
 }
 
-/// The client's machine has a list of users of its own, in a mount namespace: `nobody` is 1234 there.
+/// A file's ACL, as the kernel has it.
+fn acl(path: &Path) -> Option<Vec<u8>> {
+    let mut value = [0; 256];
+    lgetxattr(path, ACL, &mut value).ok().map(|len| value[..len].to_vec())
+}
+
+/// The client's machine has a list of users of its own, in a mount namespace: `nobody` is 1234 there. An ACL's user 1234 stays that number.
 fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     if let Some(lack) = lacks(&["unshare", "mount"]) {
         return lack;
@@ -174,6 +180,7 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
         if lchown(pair.client.path("src/file"), Some(1234), Some(4_000_000_123)).is_err() {
             return Completion::ignored_with("owners are root's to give");
         }
+        let with_acl = set_acl(&pair.client.path("src/file"));
         pair.client.write("passwd", "root:x:0:0::/root:/bin/sh\nnobody:x:1234:1234::/:/bin/sh\n");
         let copies = format!("$cp {options} src/ 127.0.0.1:copy && $cp {options} 127.0.0.1:copy/ back");
         let script = format!("exec unshare -m sh -c 'mount --bind passwd /etc/passwd || exit 77; {copies}'");
@@ -185,6 +192,9 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
         let owner = |path: &Path| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
         assert_eq!(owner(&pair.server.path("copy/file")), (there, 4_000_000_123), "{options}");
         assert_eq!(owner(&pair.client.path("back/file")), (back, 4_000_000_123), "{options}");
+        let paths = [pair.client.path("src/file"), pair.server.path("copy/file"), pair.client.path("back/file")];
+        let [sent, there, back] = paths.map(|path| acl(&path));
+        assert!(sent.is_some() == with_acl && there == sent && back == sent, "{options}: {sent:?} {there:?} {back:?}");
     }
     Completion::Completed
 }

@@ -232,7 +232,7 @@ pub(crate) fn plant_everything(root: &Path) -> Vec<&'static str> {
     if !set_xattr(&root.join("small"), "user.colour", b"blue") || !set_xattr(&root.join("deep"), "user.colour", b"green") {
         lacking.push("extended attributes");
     }
-    if !set_xattr(&root.join("one"), "system.posix_acl_access", &acl()) {
+    if !set_acl(&root.join("one")) {
         lacking.push("ACLs");
     }
     age_all(root, 1_000_000_000);
@@ -243,6 +243,14 @@ pub(crate) fn plant_everything(root: &Path) -> Vec<&'static str> {
 fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     lsetxattr(path, name, value, XattrFlags::empty()).is_ok()
 }
+
+/// Lets user 1234 read a file, if the file system has ACLs.
+pub(crate) fn set_acl(path: &Path) -> bool {
+    set_xattr(path, ACL, &acl())
+}
+
+/// Where an ACL is.
+pub(crate) const ACL: &str = "system.posix_acl_access";
 
 /// An ACL that lets user 1234 read, as the kernel has it (linux/posix_acl_xattr.h).
 fn acl() -> Vec<u8> {
