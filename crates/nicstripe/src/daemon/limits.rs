@@ -108,7 +108,7 @@ pub(super) fn descriptors() -> Option<u64> {
 
 /// Descriptors that no peer gets: for the daemon's own sockets, and for connections that are accepted while all shares are used up.
 fn reserve(all: u64) -> u64 {
-    (all / 4).min(MOST_RESERVED)
+    (all / 8).min(MOST_RESERVED)
 }
 
 /// How many of them are for single files, and as many for trees: a quarter, as connections have the other half ([`Limits::within`]).
@@ -159,6 +159,6 @@ mod tests {
         assert_eq!((limits.greetings, limits.paths), (64, 32));
         assert_eq!(Limits::default().within(None), Limits::default());
         assert_eq!(Limits::default().within(Some(1)).greetings, 1);
-        assert_eq!([0, 1, 64, 1024, 1 << 20].map(reserve), [0, 0, 16, 64, 64]);
+        assert_eq!([0, 1, 64, 1024, 1 << 20].map(reserve), [0, 0, 8, 64, 64]);
     }
 }
