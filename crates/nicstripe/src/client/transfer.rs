@@ -190,10 +190,15 @@ impl Run {
     async fn attempts(&mut self) -> Result<Report, Error> {
         let mut lost_since: Option<Instant> = None;
         let mut begun = false;
-        let mut restarted = false;
+        let (mut restarted, mut began_anew) = (false, false);
         loop {
             match self.attempt(&mut begun).await {
                 Ok(report) => return Ok(report),
+                // The daemon went away between the session and its first command: another session tells whether it is back.
+                Err(Error::Ended { .. }) if !begun && !began_anew && self.job.can_be_tried_again() => {
+                    began_anew = true;
+                    continue;
+                }
                 Err(error) if error.fail_code() == Some(FailCode::Digest) && !restarted && self.job.can_be_tried_again() => {
                     restarted = true;
                 }
@@ -259,6 +264,8 @@ impl Run {
         let (command, feed) = self.job.command(&self.inner, &session, transfer, self.restart, alone, waiter).await?;
         let before = if self.job.is_object() { Carried::default() } else { Carried::read() };
         if !session.handle.command(command).await {
+            drop(numbers);
+            self.inner.forget(&session).await;
             return Err(Error::Ended { host: self.inner.host.clone(), why: "before the transfer began".into() });
         }
         drop(numbers);
