@@ -148,7 +148,8 @@ impl Stage {
             Moment::Routed(after) => {
                 // One start in some hundred plans its second link only after more than 10 s; what a kill leaves is the matter here.
                 if !self.come_true(|| Host::ALL.into_iter().all(|host| self.has_routes(host))) {
-                    eprintln!("{}: no routes within {PATIENCE:?}", self.context);
+                    let neighbours = Host::ALL.map(|host| self.lab.on(host, || fs::read_to_string("/proc/thread-self/net/arp")).unwrap());
+                    eprintln!("{}: no routes within {PATIENCE:?}; neighbours {neighbours:#?}", self.context);
                     figures.late += 1;
                 }
                 thread::sleep(after);

@@ -203,13 +203,23 @@ impl Pairing {
         !self.lost.is_empty()
     }
 
+    /// Whether a link lacks a route.
+    pub fn lacks_a_route(&self) -> bool {
+        self.states.values().any(|state| state.failure() == Some(&Failure::Unrouted))
+    }
+
     /// Forgets of candidates that nothing answered if they were to be probed, so that they are probed again: the two ends of a cable learn of
-    /// it, give themselves addresses, and begin to listen at their own pace.
+    /// it, give themselves addresses, and begin to listen at their own pace. Forgets, too, what lacked a route: a proof may be lost in a
+    /// full queue.
     pub fn forgive(&mut self) {
         let is_link_local = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
         let is_probed = |candidate: &&Candidate| is_link_local(candidate) || self.is_beside_a_loss(candidate);
         let probed: BTreeSet<CandidateId> = self.candidates.iter().filter(is_probed).map(Candidate::id).collect();
-        self.states.retain(|id, state| !(*state == State::Failed(Failure::Unreachable) && probed.contains(id)));
+        self.states.retain(|id, state| match state.failure() {
+            Some(Failure::Unreachable) => !probed.contains(id),
+            Some(Failure::Unrouted) => false,
+            _ => true,
+        });
     }
 
     /// Chooses the links to use beside those interfaces `taken` already, the best first.

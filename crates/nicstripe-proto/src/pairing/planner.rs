@@ -99,6 +99,12 @@ impl Planner {
         self.pairing.failed(id, why);
     }
 
+    /// A candidate lacks a route at one end or the other. Its connections are not made, or ended, and planned again at the next round.
+    pub fn handle_unrouted(&mut self, id: CandidateId) {
+        self.made.remove(&id);
+        self.pairing.failed(id, Failure::Unrouted);
+    }
+
     /// The connections of a candidate are ended, or could not be made.
     pub fn forget(&mut self, id: CandidateId) {
         self.made.remove(&id);
@@ -137,9 +143,9 @@ impl Planner {
         match PAUSES.get(self.rounds) {
             Some(pause) if self.has_links() || !self.pairing.misses_a_link() => Some(*pause),
             Some(pause) => Some(PAUSE_WITHOUT_LINKS.min(*pause)),
-            None if !self.pairing.misses_a_link() => None,
-            None if self.has_links() => Some(PAUSES[PAUSES.len() - 1]),
-            None => Some(PAUSE_WITHOUT_LINKS),
+            None if self.has_links() && (self.pairing.misses_a_link() || self.pairing.lacks_a_route()) => Some(PAUSES[PAUSES.len() - 1]),
+            None if !self.has_links() && self.pairing.misses_a_link() => Some(PAUSE_WITHOUT_LINKS),
+            None => None,
         }
     }
 
@@ -207,7 +213,7 @@ impl Planner {
 }
 
 /// Pauses after which candidates that did not answer are probed again: duplicate address detection takes the kernel 1 to 2 s. The last one
-/// goes on while a link is missing.
+/// goes on while a link is missing, or lacks a route beside another that works.
 const PAUSES: [Duration; 4] = [Duration::from_millis(700), Duration::from_millis(700), Duration::from_millis(1500), Duration::from_secs(5)];
 
 /// Longest pause while every link is lost.

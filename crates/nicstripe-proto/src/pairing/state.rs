@@ -18,6 +18,8 @@ pub enum State {
 pub enum Failure {
     /// Nothing answered.
     Unreachable,
+    /// A host route that it needs could not be had: whose the address is was not proved, or the peer did not let its connection in.
+    Unrouted,
     /// It led to another interface than it was aimed at.
     WrongInterface {
         /// The peer's name of the interface at which it arrived.

@@ -8,7 +8,7 @@ use nicstripe_link::{Change, Changes, Interface, interfaces};
 use nicstripe_proto::{
     LAST_PATH, PathId,
     message::{CloseCode, PeerInterface},
-    pairing::{Candidate, CandidateId, Failure, Pairing, Planner, Step},
+    pairing::{Candidate, CandidateId, Failure, Pairing, Planner, State, Step},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -66,6 +66,8 @@ pub(super) struct Linker {
     /// Announced to the peer, which answers when they may be made; and when they are made anyway.
     awaiting: Vec<(PathPlan, Option<Candidate>)>,
     answer_by: Option<Instant>,
+    /// How often they were announced again.
+    reminders: u32,
     /// Whether a path other than the first has had a connection.
     has_worked: bool,
 }
@@ -116,6 +118,7 @@ impl Linker {
             last_applied: None,
             awaiting: Vec::new(),
             answer_by: None,
+            reminders: 0,
             has_worked: false,
         }
     }
@@ -166,7 +169,7 @@ impl Linker {
                     }
                 }
                 () = sleep_until(self.apply_told) => self.take_told(Instant::now()),
-                () = sleep_until(self.answer_by) => self.connect_awaiting().await,
+                () = sleep_until(self.answer_by) => self.on_unanswered().await,
                 request = requests.recv() => {
                     let Some(request) = request else { break };
                     let _ = request.send(self.survey());
@@ -193,7 +196,7 @@ impl Linker {
     async fn on_news(&mut self, news: LinkNews) -> bool {
         match news {
             LinkNews::Opened { path, verified, path_mtu } => self.on_opened(path, verified, path_mtu),
-            LinkNews::Lost { path, why } => self.on_lost(path, why),
+            LinkNews::Lost { path, why } => self.on_lost(path, why).await,
             LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why).await,
             LinkNews::PeerInterfaces(interfaces) => {
                 self.on_told(interfaces, Instant::now());
@@ -215,14 +218,22 @@ impl Linker {
         }
     }
 
-    fn on_lost(&mut self, path: PathId, why: String) {
+    async fn on_lost(&mut self, path: PathId, why: String) {
         let Some(linked) = self.paths.get_mut(&path) else { return };
         linked.state = LinkState::Down(why);
-        let candidate = linked.candidate.as_ref().map(Candidate::id);
-        if let Some(candidate) = candidate.filter(|id| !self.streams_over(*id).any(Linked::is_up)) {
-            self.planner.handle_lost(candidate);
-            self.probe();
+        let Linked { plan, candidate: Some(candidate), .. } = linked.clone() else { return };
+        let id = candidate.id();
+        if self.streams_over(id).any(Linked::is_up) {
+            return;
         }
+        if !self.streams_over(id).any(|linked| linked.opened) && self.expected(&(plan, Some(candidate))).is_some() {
+            // The announcement, or what proves it, may have been lost: both are made again.
+            self.retire_all(id).await;
+            self.planner.handle_unrouted(id);
+        } else {
+            self.planner.handle_lost(id);
+        }
+        self.probe();
     }
 
     async fn on_astray(&mut self, path: PathId, arrived: Option<String>, why: &str) {
@@ -379,36 +390,56 @@ impl Linker {
         outside.map(|linked| (linked.plan.interface.clone(), linked.plan.peer_interface.clone().unwrap_or_default())).collect()
     }
 
-    /// Makes these paths, with the host routes that they need.
+    /// Makes these paths, with the host routes that they need. Those of which the peer proves no address have to wait for the next round.
     ///
     /// # Errors
     ///
     /// A route that the user wants cannot be had; nothing is made then.
     async fn add(&mut self, plans: Vec<(PathPlan, Option<Candidate>)>) -> Result<(), Error> {
-        if let Some(routes) = &self.config.routes {
-            let mut proved = Vec::new();
-            for (plan, _) in &plans {
-                if self.is_the_peers(plan, routes).await {
-                    proved.push(plan);
-                } else {
-                    let why = "the peer does not answer at its address there, so that no host route is installed";
-                    if routes.policy() == RoutePolicy::Always {
-                        return Err(Error::Link { link: plan.interface.clone(), why: why.into() });
-                    }
-                    tracing::info!(interface = %plan.interface, address = %plan.remote.ip(), "{why}");
-                }
-            }
-            routes.hold_all(&proved, &self.here).await?;
-        }
-        let (announced, plain): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| self.expected(plan).is_some());
+        let plans = match self.config.routes.clone() {
+            Some(routes) => self.routed(plans, &routes).await?,
+            None => plans,
+        };
+        // Without a link nobody hears it.
+        let is_heard = self.paths.values().any(Linked::is_up);
+        let (announced, plain): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| is_heard && self.expected(plan).is_some());
         if !announced.is_empty() {
-            let expected = announced.iter().filter_map(|plan| self.expected(plan)).collect();
-            self.session.command(Command::Expect(claims::announced(expected, &self.session).await)).await;
+            self.announce(&announced).await;
             self.awaiting.extend(announced);
-            self.answer_by = Some(Instant::now() + ANSWER_TIMEOUT);
         }
         self.connect(plain).await;
         Ok(())
+    }
+
+    /// Installs the routes that these need, and returns those of the paths that may be made.
+    async fn routed(
+        &mut self,
+        plans: Vec<(PathPlan, Option<Candidate>)>,
+        routes: &RouteKeeper,
+    ) -> Result<Vec<(PathPlan, Option<Candidate>)>, Error> {
+        let (mut proved, mut others) = (Vec::new(), Vec::new());
+        for (plan, candidate) in plans {
+            let id = candidate.as_ref().map(Candidate::id);
+            if id.is_some_and(|id| *self.planner.pairing().state(id) == State::Failed(Failure::Unrouted)) {
+                continue;
+            }
+            if self.is_the_peers(&plan, routes).await {
+                proved.push((plan, candidate));
+                continue;
+            }
+            let why = "the peer does not answer at its address there, so that no host route is installed";
+            if routes.policy() == RoutePolicy::Always {
+                return Err(Error::Link { link: plan.interface, why: why.into() });
+            }
+            tracing::info!(interface = %plan.interface, address = %plan.remote.ip(), "{why}");
+            match id {
+                Some(id) => self.planner.handle_unrouted(id),
+                None => others.push((plan, candidate)),
+            }
+        }
+        routes.hold_all(&proved.iter().map(|(plan, _)| plan).collect::<Vec<_>>(), &self.here).await?;
+        proved.append(&mut others);
+        Ok(proved)
     }
 
     /// Whether a route for this path takes nothing from anybody else: what goes to the address now goes the same way, or arrives at the peer.
@@ -425,9 +456,26 @@ impl Linker {
         }
     }
 
+    /// Tells the peer of connections that are about to be made, and waits for its answer.
+    async fn announce(&mut self, plans: &[(PathPlan, Option<Candidate>)]) {
+        let expected = plans.iter().filter_map(|plan| self.expected(plan)).collect();
+        self.session.command(Command::Expect(claims::announced(expected, &self.session).await)).await;
+        self.answer_by = Some(Instant::now() + ANSWER_TIMEOUT);
+    }
+
+    /// A proof that goes beside the session's own data may be lost in its queue, and what asks for a hardware address, too.
+    async fn on_unanswered(&mut self) {
+        if self.reminders == MOST_REMINDERS {
+            return self.connect_awaiting().await;
+        }
+        self.reminders += 1;
+        let awaiting = self.awaiting.clone();
+        self.announce(&awaiting).await;
+    }
+
     /// The peer has let in what was announced, or does not answer.
     async fn connect_awaiting(&mut self) {
-        self.answer_by = None;
+        (self.answer_by, self.reminders) = (None, 0);
         let taken = self.taken();
         // What was announced for a plan that is no more is not made.
         let is_planned = |candidate: &Candidate| self.planner.is_planned(candidate.id(), &taken);
@@ -556,6 +604,9 @@ const TOLD_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long the peer may take to let in what was announced; it changes a route or two.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often what is not answered is announced again before it is tried all the same.
+const MOST_REMINDERS: u32 = 2;
 
 #[cfg(test)]
 mod tests;

@@ -258,6 +258,9 @@ fn failure_text(failure: &Failure) -> String {
         Failure::WrongInterface { arrived } => {
             format!("its packets arrive at the peer's {arrived}: the peer answers ARP for one cable on the other")
         }
+        Failure::Unrouted => {
+            "a host route that it needs could not be had: the peer's address there was not proved, or not let in".to_owned()
+        }
         Failure::Other => "another machine answers over it".to_owned(),
     }
 }

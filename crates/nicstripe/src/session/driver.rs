@@ -235,10 +235,10 @@ impl Driver {
             Command::Retire(path) => {
                 let slot = self.slots.get(&path);
                 let contact_only = slot.is_some_and(|slot| slot.plan.contact_only);
-                let is_down = slot.is_some_and(|slot| matches!(slot.state, LinkState::Down(_)));
+                let is_told = slot.is_some_and(|slot| matches!(slot.state, LinkState::Down(_) | LinkState::LeftOut(_)));
                 let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };
-                // Why a link was lost says more.
-                if !is_down {
+                // Why a link was lost, or could not be made, says more.
+                if !is_told {
                     self.tell_link(path, LinkState::LeftOut(why.into()));
                 }
                 self.retire(path, PathLoss::Reset, now);

@@ -57,8 +57,8 @@ impl Bench {
         self.linker.on_opened(path, verified, None);
     }
 
-    fn lost(&mut self, path: PathId) {
-        self.linker.on_lost(path, "connection closed".into());
+    async fn lost(&mut self, path: PathId) {
+        self.linker.on_lost(path, "connection closed".into()).await;
     }
 
     fn interfaces(&self) -> Vec<&str> {
@@ -131,7 +131,7 @@ async fn one_stream_that_does_not_connect_does_not_end_a_link_that_works() {
     let made = bench.replan().await;
     assert_eq!(made.len(), 2);
     bench.opened(made[0], Some(true));
-    bench.lost(made[1]);
+    bench.lost(made[1]).await;
     bench.linker.replan().await.unwrap();
     assert!(bench.commands().is_empty());
 }
@@ -142,8 +142,8 @@ async fn a_link_whose_arrival_nobody_told_is_waited_for_like_any_other() {
     let mut bench = Bench::new(local, remote);
     let made = bench.replan().await;
     bench.opened(made[0], None);
-    bench.lost(made[0]);
-    bench.lost(made[0]);
+    bench.lost(made[0]).await;
+    bench.lost(made[0]).await;
     bench.linker.replan().await.unwrap();
     assert!(bench.commands().is_empty());
 }
@@ -155,7 +155,7 @@ async fn a_link_that_is_made_again_and_again_takes_no_further_numbers() {
     let mut bench = Bench::new(local, remote);
     let mut made = bench.replan().await;
     for _ in 0..200 {
-        bench.lost(made[0]);
+        bench.lost(made[0]).await;
         bench.linker.retire(made[0]).await;
         bench.linker.planner = Planner::new(Pairing::new(bench.linker.local.clone(), bench.linker.remote.clone()));
         made = bench.replan().await;
@@ -169,7 +169,7 @@ async fn a_link_that_never_connected_is_replaced_by_another() {
     remote.push(interface("enp2", 2, &["10.0.1.3/24"]));
     let mut bench = Bench::new(local, remote);
     let first = bench.replan().await;
-    bench.lost(first[0]);
+    bench.lost(first[0]).await;
     bench.linker.replan().await.unwrap();
     let commands = bench.commands();
     assert!(matches!(&commands[..], [Command::Retire(path), Command::AddPaths(_)] if *path == first[0]), "{commands:?}");
@@ -245,13 +245,55 @@ async fn changes_in_quick_succession_do_not_ask_twice() {
     assert_eq!(asked, 64);
 }
 
-#[tokio::test]
-async fn a_session_out_of_path_numbers_asks_nothing_of_its_peer() {
+/// A linker whose peer has a strict reverse path filter, so that what is planned is announced, and was met by another way.
+fn with_a_strict_peer() -> Bench {
     let (mut local, mut remote) = cable();
     local.push(interface("eth2", 2, &["10.0.1.3/24"]));
     let strict = nicstripe_proto::message::Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 1 };
     remote[0].settings = Some(strict);
     let mut bench = Bench::new(local, remote);
+    let plan = PathPlan { contact_only: true, ..contact("eth0", "198.51.100.7", None) };
+    let met = Linked { plan, candidate: None, state: LinkState::Up, opened: true, verified: None, path_mtu: None };
+    bench.linker.paths.insert(FIRST_PATH, met);
+    bench
+}
+
+#[tokio::test]
+async fn an_announced_link_that_is_not_made_is_announced_again_in_the_next_round() {
+    let mut bench = with_a_strict_peer();
+    for _ in 0..4 {
+        bench.linker.replan().await.unwrap();
+        assert!(matches!(&bench.commands()[..], [Command::Expect(_)]));
+        bench.linker.connect_awaiting().await;
+        let [path] = bench.made()[..] else { panic!("one path") };
+        bench.lost(path).await;
+        assert!(matches!(&bench.commands()[..], [Command::Retire(retired)] if *retired == path));
+        let next_round = bench.linker.planner.poll_timeout().unwrap();
+        bench.linker.planner.handle_timeout(&[], next_round);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_answered_is_announced_three_times_before_it_is_tried() {
+    let mut bench = with_a_strict_peer();
+    bench.linker.replan().await.unwrap();
+    for _ in 0..3 {
+        assert!(matches!(&bench.commands()[..], [Command::Expect(_)]));
+        bench.linker.on_unanswered().await;
+    }
+    assert_eq!(bench.made().len(), 1);
+}
+
+#[tokio::test]
+async fn without_a_link_nothing_is_announced_and_all_is_tried_at_once() {
+    let mut bench = with_a_strict_peer();
+    bench.linker.paths.get_mut(&FIRST_PATH).unwrap().state = LinkState::Down("connection closed".into());
+    assert_eq!(bench.replan().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_session_out_of_path_numbers_asks_nothing_of_its_peer() {
+    let mut bench = with_a_strict_peer();
     bench.linker.numbers.use_up();
     for _ in 0..2 {
         bench.linker.replan().await.unwrap();
@@ -262,11 +304,7 @@ async fn a_session_out_of_path_numbers_asks_nothing_of_its_peer() {
 
 #[tokio::test]
 async fn what_was_announced_for_a_plan_that_is_no_more_is_not_connected() {
-    let (mut local, mut remote) = cable();
-    local.push(interface("eth2", 2, &["10.0.1.3/24"]));
-    let strict = nicstripe_proto::message::Ipv4Settings { arp_ignore: 0, arp_announce: 0, rp_filter: 1 };
-    remote[0].settings = Some(strict);
-    let mut bench = Bench::new(local, remote);
+    let mut bench = with_a_strict_peer();
     bench.linker.replan().await.unwrap();
     assert!(matches!(&bench.commands()[..], [Command::Expect(_)]));
     bench.linker.local.clear();
@@ -324,7 +362,7 @@ async fn where_only_the_link_that_is_left_out_works_the_session_says_so() {
     bench.linker.begin(&first, None, None, Vec::new()).await.unwrap();
     let made = bench.made();
     assert!(bench.linker.given_up().is_none(), "a path is being connected");
-    bench.lost(made[0]);
+    bench.lost(made[0]).await;
     assert!(bench.linker.given_up().is_none(), "cables are asked at again in a while");
     while let Some(at) = bench.linker.planner.poll_timeout() {
         bench.linker.planner.handle_timeout(&[], at);
