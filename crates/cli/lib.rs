@@ -2,9 +2,8 @@
 //!
 //! One file or folder a subcommand. What they share: `quantity` reads and writes sizes, rates and times; `choice` is what is typed about
 //! links, and `link_text` what is read about them; `meeting` connects to a peer; `failure` says what went wrong, `exit` which code that is,
-//! `hint` what to do about it, and `fault` what happens to a panic;
-//! `spelling` finds what was meant; `terminal` is standard error, with or without bars; `table` lines up columns; `json` is what programs read. Nothing here decides how bytes
-//! move.
+//! `hint` what to do about it, and `fault` what happens to a panic; `spelling` finds what was meant; `terminal` is standard error, with or
+//! without bars; `table` lines up columns; `json` is what programs read. Nothing here decides how bytes move.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

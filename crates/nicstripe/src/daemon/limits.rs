@@ -21,7 +21,8 @@ use nicstripe_proto::BitRate;
 /// | [`shutdown_time`](Self::shutdown_time) | 10 s |
 ///
 /// Where the process may not have file descriptors for so many, [`greetings`](Self::greetings) and [`paths`](Self::paths) are a quarter and an
-/// eighth of what it may have, less a reserve: half is for files. A count of 0 counts as 1, and [`greeting_time`](Self::greeting_time) is 100 ms at least: a daemon that lets nobody in is not meant.
+/// eighth of what it may have, less a reserve: half is for files. A count of 0 counts as 1, and [`greeting_time`](Self::greeting_time) is
+/// 100 ms at least: a daemon that lets nobody in is not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once that have not proved who they are: 256.
