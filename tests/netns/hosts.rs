@@ -98,7 +98,7 @@ pub(crate) fn introduce(client: &Side, server: &Side) {
 }
 
 /// Which way a file goes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// From A to B.
     Put,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     harness::{Process, content, link, number, text},
-    hosts::{Hosts, MIB, Rights},
+    hosts::{Hosts, MIB, Rights, Way},
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![
@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     straight_links_that_lose_opposite_ends_go_on_over_the_other_two,
     straight_links_that_lose_the_other_opposite_ends_go_on,
     ends_that_fall_silent_are_paired_anew,
+    with_strict_filters_the_pair_that_comes_back_first_carries_again,
     a_blocked_port_closes_no_link_that_works,
     a_loss_is_told_with_its_reason_and_its_time,
 ];
@@ -35,7 +36,7 @@ enum Pairs {
 }
 
 /// A copy of which each of two links has carried something, and the hosts.
-fn copying(pairs: Pairs) -> (Hosts, Process) {
+fn copying(pairs: Pairs, way: Way) -> (Hosts, Process) {
     let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
     // The first link is between the only interfaces that are plugged in.
     let first = match pairs {
@@ -46,9 +47,14 @@ fn copying(pairs: Pairs) -> (Hosts, Process) {
     for (host, link) in late {
         hosts.lab.set_plugged_at(host, link, false).unwrap();
     }
-    hosts.client.write("source", content(96 * MIB));
+    way.prepare(&hosts, &content(96 * MIB));
     let address = hosts.lab.address(Host::B, first);
-    let cp = hosts.start_cp(&["--json-stream", "source", &format!("{address}:target")]);
+    let remote = |name: &str| format!("{address}:{name}");
+    let [source, target] = match way {
+        Way::Put => ["source".into(), remote("target")],
+        Way::Get => [remote("source"), "target".into()],
+    };
+    let cp = hosts.start_cp(&["--json-stream", &source, &target]);
     cp.await_event("progress", |event| carried(event, &["eth1"]));
     for (host, link) in late {
         hosts.lab.set_plugged_at(host, link, true).unwrap();
@@ -68,32 +74,33 @@ fn carried(progress: &Value, interfaces: &[&str]) -> bool {
 
 /// Loses ends of both links, and panics unless data flow again within `bound` and the copy ends right.
 fn loses(pairs: Pairs, lose: impl Fn(&Lab), bound: Duration) {
-    for _ in 0..runs() {
-        let (hosts, cp) = copying(pairs);
+    for way in Way::BOTH.repeat(runs() as usize) {
+        let (hosts, cp) = copying(pairs, way);
         lose(&hosts.lab);
-        let lost = Instant::now();
-        let before = received(&hosts.lab);
-        while received(&hosts.lab) < before + MIB as u64 {
-            assert!(lost.elapsed() < Duration::from_secs(20), "{pairs:?}: no data for 20 s");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let taken = lost.elapsed();
-        println!("{pairs:?}: data again after {taken:.2?}");
-        // A MiB takes 0.1 s; the rest is for a busy machine.
-        assert!(taken < bound + Duration::from_millis(500), "{pairs:?}: {taken:?}");
+        flows_again(&hosts.lab, way, &format!("{pairs:?}, {way:?}"), bound);
         let report = cp.finish().expect(0).document();
-        hosts.server.check("target", &content(96 * MIB), &report);
+        way.check(&hosts, &content(96 * MIB), &report);
     }
+}
+
+/// Panics unless data flow within `bound`.
+fn flows_again(lab: &Lab, way: Way, case: &str, bound: Duration) {
+    let received = || lab.counters().unwrap().iter().map(|link| link.at(way.sender().peer()).received_bytes).sum::<u64>();
+    let begun = Instant::now();
+    let before = received();
+    while received() < before + MIB as u64 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{case}: no data for 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let taken = begun.elapsed();
+    println!("{case}: data again after {taken:.2?}");
+    // A MiB takes 0.1 s; the rest is for a busy machine.
+    assert!(taken < bound + Duration::from_millis(500), "{case}: {taken:?}");
 }
 
 /// How often each case is tried; `NICSTRIPE_LOSSES` says otherwise.
 fn runs() -> u32 {
     std::env::var("NICSTRIPE_LOSSES").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2)
-}
-
-/// Bytes that have arrived at B.
-fn received(lab: &Lab) -> u64 {
-    lab.counters().unwrap().iter().map(|link| link.at(Host::B).received_bytes).sum()
 }
 
 fn cut(ends: [(Host, usize); 2]) -> impl Fn(&Lab) {
@@ -122,6 +129,26 @@ fn ends_that_fall_silent_are_paired_anew() {
         lab.drop_silently(1, Direction::AToB).unwrap();
     };
     loses(Pairs::Straight, silent, Duration::from_secs(3));
+}
+
+/// The second pair needs host routes at both ends, which nobody could announce while there is no link: they stay meanwhile.
+///
+/// 2.25 s were measured, of which 0.1 are the data; without filters 0.1 to 2.3 s, by the moment at which the cable is back.
+fn with_strict_filters_the_pair_that_comes_back_first_carries_again() {
+    for link in [0, 1].repeat(runs() as usize) {
+        let lab = Lab::builder().links([LinkSpec::mbit(RATE); 2]).one_subnet().without_ipv6();
+        let lab = Host::ALL.into_iter().fold(lab, |lab, host| lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1"));
+        let hosts = Hosts::in_lab(lab.build().unwrap(), Rights::All, Rights::All);
+        hosts.client.write("source", content(48 * MIB));
+        let cp = hosts.start_cp(&["--json-stream", "source", "10.9.0.21:target"]);
+        cp.await_event("progress", |event| carried(event, &["eth1", "eth2"]));
+        (0..2).for_each(|link| hosts.lab.cut(link).unwrap());
+        cp.await_event("waiting", |event| event["waited_s"].as_f64().unwrap() >= 2.0);
+        hosts.lab.heal(link).unwrap();
+        flows_again(&hosts.lab, Way::Put, &format!("strict filters, eth{}", link + 1), Duration::from_secs(3));
+        let report = cp.finish().expect(0).document();
+        hosts.server.check("target", &content(48 * MIB), &report);
+    }
 }
 
 fn a_blocked_port_closes_no_link_that_works() {

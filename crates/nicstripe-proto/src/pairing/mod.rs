@@ -153,10 +153,18 @@ impl Pairing {
     }
 
     /// A probe of the candidate was answered by the interface that it was meant for.
+    ///
+    /// If it would take the place of a link in use, pairs of idle interfaces that did not answer are probed again: a cable may have come
+    /// back while they were.
     pub fn reached(&mut self, id: CandidateId) {
-        if *self.state(id) != State::Verified {
-            self.set(id, State::Reached);
+        if *self.state(id) == State::Verified {
+            return;
         }
+        self.set(id, State::Reached);
+        let Some(reached) = self.candidate(id).filter(|candidate| self.uses_an_end(candidate)) else { return };
+        let is_rival = |other: &&Candidate| other.shares_an_end(reached) && !self.uses_an_end(other);
+        let rivals: BTreeSet<CandidateId> = self.candidates.iter().filter(is_rival).map(Candidate::id).collect();
+        self.states.retain(|id, state| state.failure() != Some(&Failure::Unreachable) || !rivals.contains(id));
     }
 
     /// A connection arrived at the interface it was aimed at.

@@ -35,6 +35,8 @@ struct Made {
     candidate: Candidate,
     is_up: bool,
     was_up: bool,
+    /// Whether a probe was answered while an attempt may have been under way, which had begun before its cable was back.
+    is_overtaken: bool,
 }
 
 /// An act of the caller.
@@ -69,14 +71,14 @@ impl Planner {
     /// Takes in a connection that was not planned here.
     pub fn adopt(&mut self, candidate: Candidate) {
         let id = candidate.id();
-        self.made.insert(id, Made { candidate, is_up: false, was_up: false });
+        self.made.insert(id, Made { candidate, is_up: false, was_up: false, is_overtaken: false });
         self.handle_opened(id);
     }
 
     /// A connection of a candidate was made and arrived where it was aimed at.
     pub fn handle_opened(&mut self, id: CandidateId) {
         if let Some(made) = self.made.get_mut(&id) {
-            (made.is_up, made.was_up) = (true, true);
+            (made.is_up, made.was_up, made.is_overtaken) = (true, true, false);
             self.pairing.verified(id);
         }
     }
@@ -88,7 +90,7 @@ impl Planner {
         if is_news {
             self.rounds = 0;
             self.pairing.lost(id);
-        } else {
+        } else if !std::mem::take(&mut made.is_overtaken) {
             self.pairing.failed(id, Failure::Unreachable);
         }
     }
@@ -115,6 +117,9 @@ impl Planner {
         self.probing.remove(&id);
         if was_answered {
             self.pairing.reached(id);
+            if let Some(made) = self.made.get_mut(&id) {
+                made.is_overtaken = !made.is_up;
+            }
         } else if *self.pairing.state(id) != State::Verified {
             self.pairing.failed(id, Failure::Unreachable);
         }
@@ -144,7 +149,7 @@ impl Planner {
             Some(pause) if self.has_links() || !self.pairing.misses_a_link() => Some(*pause),
             Some(pause) => Some(PAUSE_WITHOUT_LINKS.min(*pause)),
             None if self.has_links() && (self.pairing.misses_a_link() || self.pairing.lacks_a_route()) => Some(PAUSES[PAUSES.len() - 1]),
-            None if !self.has_links() && self.pairing.misses_a_link() => Some(PAUSE_WITHOUT_LINKS),
+            None if self.pairing.misses_a_link() => Some(PAUSE_WITHOUT_LINKS),
             None => None,
         }
     }
@@ -189,7 +194,7 @@ impl Planner {
             return Some(Step::Retire(id));
         }
         let candidate = plan.into_iter().find(|candidate| !self.made.contains_key(&candidate.id()) && self.may_be_made(candidate))?;
-        self.made.insert(candidate.id(), Made { candidate: candidate.clone(), is_up: false, was_up: false });
+        self.made.insert(candidate.id(), Made { candidate: candidate.clone(), is_up: false, was_up: false, is_overtaken: false });
         Some(Step::Connect(candidate))
     }
 

@@ -224,6 +224,42 @@ fn sum(a: &KernelView, b: &KernelView) -> KernelView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::PathPlan;
+
+    /// The slot of a path, given up or not.
+    fn slot(interface: &str, peer: Option<&str>, remote: [u8; 4], retired: bool) -> Slot {
+        let mut slot = Slot::new(PathPlan {
+            interface: interface.into(),
+            local: None,
+            remote: (remote, 7747).into(),
+            peer_interface: peer.map(str::to_owned),
+            capacity: Default::default(),
+            cap: None,
+            named: false,
+            contact_only: false,
+            no_data: false,
+        });
+        slot.retired = retired;
+        slot
+    }
+
+    #[test]
+    fn a_path_that_was_given_up_counts_for_the_link_that_took_its_place() {
+        let mut tally = Tally::new(Instant::now());
+        for (slot, bytes) in [
+            (slot("eth1", Some("eth3"), [10, 0, 0, 1], false), 100),
+            (slot("eth2", Some("eth4"), [10, 0, 0, 2], false), 200),
+            // By another address of the same cable.
+            (slot("eth1", Some("eth3"), [169, 254, 0, 1], true), 30),
+            // Of other cables, or nobody knows of which.
+            (slot("eth1", Some("eth4"), [169, 254, 0, 2], true), 5),
+            (slot("eth2", None, [169, 254, 0, 3], true), 7),
+        ] {
+            tally.add_link(&slot, (bytes, bytes), KernelView::default(), None);
+        }
+        let links: Vec<(&str, u64)> = tally.links.iter().map(|link| (link.link.interface.as_str(), link.bytes)).collect();
+        assert_eq!(links, [("eth1", 130), ("eth2", 200), ("eth1", 5), ("eth2", 7)]);
+    }
 
     #[test]
     fn a_link_is_verified_if_each_of_its_connections_is() {

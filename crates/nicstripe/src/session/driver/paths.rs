@@ -59,9 +59,13 @@ impl Driver {
                 None => _ = self.slots.insert(path, Slot::new(plan)),
             }
         }
-        let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
-        slot.close();
+        let Some(slot) = self.slots.get_mut(&path) else { return };
         slot.connecting = false;
+        // A path that was retired meanwhile may be made again.
+        if slot.retired {
+            return;
+        }
+        slot.close();
         self.next_generation += 1;
         slot.generation = self.next_generation;
         (slot.verified, slot.path_mtu) = (established.verified, established.path_mtu);
