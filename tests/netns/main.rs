@@ -19,6 +19,8 @@ mod choices;
 #[cfg(target_os = "linux")]
 mod claims;
 #[cfg(target_os = "linux")]
+mod contacts;
+#[cfg(target_os = "linux")]
 mod discovery;
 #[cfg(target_os = "linux")]
 mod disks;
@@ -100,6 +102,7 @@ fn trials(only_listed: bool) -> Vec<Trial> {
         striping::TESTS,
         links::TESTS,
         losses::TESTS,
+        contacts::TESTS,
         failures::TESTS,
         faults::TESTS,
         routes::TESTS,

@@ -35,7 +35,7 @@ use crate::{
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest wait for the first connection to a host, which may have to be woken or be far away.
-const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest time from the connection until it is authenticated and greeted; the same at both ends.
 pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -95,16 +95,17 @@ impl Connector {
         Self { socket_buffer, ..self }
     }
 
-    /// Makes the session, as soon as the daemon has a place for it.
+    /// Makes the session, as soon as the daemon has a place for it. TCP's handshake may take as long as `timeout`.
     pub(crate) async fn first(
         &self,
         path: PathId,
         plan: &PathPlan,
         interfaces: Vec<PeerInterface>,
+        timeout: Duration,
         retries: &mut Retries,
     ) -> Result<FirstContact, Error> {
         let (established, welcome) = loop {
-            match self.greet(path, plan, Some(interfaces.clone()), FIRST_CONNECT_TIMEOUT).await {
+            match self.greet(path, plan, Some(interfaces.clone()), timeout).await {
                 Ok(greeted) => break greeted,
                 Err(error) => retries.again(error).await?,
             }

@@ -1,9 +1,11 @@
 //! The first connection of a session: where the host may be, and what came of trying.
 
 use std::{
+    collections::BTreeMap,
     io,
     net::{IpAddr, SocketAddr},
     pin::pin,
+    time::Duration,
 };
 
 use nicstripe_link::{Interface, interfaces, route_to};
@@ -12,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::{Inner, linker::FIRST_PATH};
 use crate::{
-    connect::{CONNECT_TIMEOUT, Connector, FirstContact, Retries, touch},
+    connect::{CONNECT_TIMEOUT, Connector, FIRST_CONNECT_TIMEOUT, FirstContact, Retries, touch},
     discovery::{Lookup, resolved},
     error::Error,
     here,
@@ -24,7 +26,8 @@ use crate::{
 };
 
 impl Inner {
-    /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go.
+    /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go; where that leads
+    /// nowhere, over the other interfaces that are in the subnet of the host's address.
     pub(super) async fn first_contact(
         &self,
         connector: &Connector,
@@ -37,7 +40,7 @@ impl Inner {
             local_interface(request, here)?;
         }
         if let Some(plan) = direct {
-            let contact = connector.first(FIRST_PATH, &plan, local.to_vec(), retries).await;
+            let contact = connector.first(FIRST_PATH, &plan, local.to_vec(), FIRST_CONNECT_TIMEOUT, retries).await;
             return match contact {
                 Ok(contact) => Ok((plan, contact)),
                 Err(error) if is_final(&error) => Err(error),
@@ -45,7 +48,8 @@ impl Inner {
             };
         }
         let contact_only = !self.settings.links.is_empty();
-        let mut attempts = Attempts { connector, here, local, retries, contact_only, tried: Vec::new(), failure: None };
+        let excluded = &self.settings.excluded[..];
+        let mut attempts = Attempts { connector, here, local, excluded, retries, contact_only, tried: Vec::new(), failure: None };
         let is_address = self.host.parse::<IpAddr>().is_ok();
         match self.peers.by_name(&self.host).filter(|_| !is_address) {
             Some(peer) => self.meet_peer(peer.key, attempts).await,
@@ -133,21 +137,10 @@ impl Inner {
         let seen = self.settings.address_book.as_ref().map_or_else(Vec::new, |book| book.of(key));
         let wanted = seen.iter().filter(|seen| self.is_wanted(seen.address));
         let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.settings.port));
-        let mut attempts = JoinSet::new();
-        for address in addresses {
-            // An address that no route leads to is one of another place.
-            let Ok(plan) = contact_plan(address, here, true) else { continue };
-            attempts.spawn(async move { (touch(&plan.interface, address, CONNECT_TIMEOUT).await, address, plan.interface) });
-        }
-        let mut tried = Vec::new();
-        while let Some(attempt) = attempts.join_next().await {
-            match attempt {
-                Ok((Ok(()), address, _)) => return Ok(vec![address]),
-                Ok((Err(source), address, interface)) => tried.push(Tried { address, interface: Some(interface), source }),
-                Err(_) => {}
-            }
-        }
-        Err(tried)
+        // An address that no route leads to is one of another place.
+        let plans = addresses.filter_map(|address| contact_plans(address, here, &self.settings.excluded, true).ok()).flatten();
+        let (ways, tried) = first_to_answer(plans.collect(), CONNECT_TIMEOUT).await;
+        ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
     }
 
     /// Remembers where a peer proved its key. Waits for nothing: where it cannot be written the next copy looks for the peer again.
@@ -167,11 +160,13 @@ impl Inner {
     }
 }
 
-/// Attempts at the first connection, one after the other.
+/// Attempts at the first connection.
 struct Attempts<'a> {
     connector: &'a Connector,
     here: &'a [Interface],
     local: &'a [PeerInterface],
+    /// Interfaces left out by name.
+    excluded: &'a [String],
     retries: &'a mut Retries,
     contact_only: bool,
     tried: Vec<Tried>,
@@ -181,27 +176,45 @@ struct Attempts<'a> {
 
 impl Attempts<'_> {
     /// Connects to the first of these addresses that answers, of those that were not tried before. Errors: the host's own no.
+    ///
+    /// The first way has a second; then all are tried at once.
     async fn each(&mut self, addresses: &[SocketAddr]) -> Result<Option<(PathPlan, FirstContact)>, Error> {
+        let mut plans = self.plans(addresses);
+        let mut timeout = if plans.len() > 1 { CONNECT_TIMEOUT } else { FIRST_CONNECT_TIMEOUT };
+        while !plans.is_empty() {
+            let plan = plans.remove(0);
+            match self.connector.first(FIRST_PATH, &plan, self.local.to_vec(), timeout, self.retries).await {
+                Ok(contact) => return Ok(Some((plan, contact))),
+                // Somebody is there: another address would not change what it said.
+                Err(error) if is_final(&error) => return Err(error),
+                // The host may have to be woken.
+                Err(Error::Connect { source, .. }) if timeout == CONNECT_TIMEOUT && source.kind() == io::ErrorKind::TimedOut => {
+                    plans.insert(0, plan);
+                }
+                Err(Error::Connect { address, source }) => self.tried.push(Tried { address, interface: Some(plan.interface), source }),
+                Err(error) => self.failure = Some(error),
+            }
+            timeout = FIRST_CONNECT_TIMEOUT;
+            let (ways, tried) = first_to_answer(plans, FIRST_CONNECT_TIMEOUT).await;
+            plans = ways;
+            self.tried.extend(tried);
+        }
+        Ok(None)
+    }
+
+    /// Returns the ways to these addresses.
+    fn plans(&mut self, addresses: &[SocketAddr]) -> Vec<PathPlan> {
+        let mut plans = Vec::new();
         for address in addresses {
             if self.tried.iter().any(|tried| tried.address == *address) {
                 continue;
             }
-            let plan = match contact_plan(*address, self.here, self.contact_only) {
-                Ok(plan) => plan,
-                Err(source) => {
-                    self.tried.push(Tried { address: *address, interface: None, source });
-                    continue;
-                }
-            };
-            match self.connector.first(FIRST_PATH, &plan, self.local.to_vec(), self.retries).await {
-                Ok(contact) => return Ok(Some((plan, contact))),
-                // Somebody is there: another address would not change what it said.
-                Err(error) if is_final(&error) => return Err(error),
-                Err(Error::Connect { address, source }) => self.tried.push(Tried { address, interface: Some(plan.interface), source }),
-                Err(error) => self.failure = Some(error),
+            match contact_plans(*address, self.here, self.excluded, self.contact_only) {
+                Ok(ways) => plans.extend(ways),
+                Err(source) => self.tried.push(Tried { address: *address, interface: None, source }),
             }
         }
-        Ok(None)
+        plans
     }
 
     fn add_tried(&mut self, tried: Vec<Tried>) {
@@ -269,8 +282,33 @@ fn is_final(error: &Error) -> bool {
     matches!(error, Error::Untrusted { .. } | Error::UntrustedPeer { .. } | Error::Refused { .. } | Error::Full { .. })
 }
 
-/// Plans the first contact: pinned to the interface that the kernel would take.
-fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> io::Result<PathPlan> {
+/// Connects by all of these ways at once, and hangs up. Returns those that have not failed until somebody answered, by which that was first;
+/// and those that have.
+async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPlan>, Vec<Tried>) {
+    let mut touches = JoinSet::new();
+    for (at, plan) in plans.iter().enumerate() {
+        let (interface, remote) = (plan.interface.clone(), plan.remote);
+        touches.spawn(async move { (at, touch(&interface, remote, timeout).await) });
+    }
+    let mut ways: BTreeMap<usize, PathPlan> = plans.into_iter().enumerate().collect();
+    let (mut answering, mut tried) = (None, BTreeMap::new());
+    while let Some(touched) = touches.join_next().await {
+        let Ok((at, touched)) = touched else { continue };
+        let Some(plan) = ways.remove(&at) else { continue };
+        match touched {
+            Ok(()) => {
+                answering = Some(plan);
+                break;
+            }
+            Err(source) => _ = tried.insert(at, Tried { address: plan.remote, interface: Some(plan.interface), source }),
+        }
+    }
+    (answering.into_iter().chain(ways.into_values()).collect(), tried.into_values().collect())
+}
+
+/// Plans the first contact: pinned to the interface that the kernel would take, or to another in the subnet of the address. The kernel
+/// takes an interface without a carrier as well, which is left out where there is another.
+fn contact_plans(remote: SocketAddr, here: &[Interface], excluded: &[String], contact_only: bool) -> io::Result<Vec<PathPlan>> {
     let scope = match remote {
         SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(remote.scope_id()),
         _ => None,
@@ -279,9 +317,17 @@ fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> i
         Some(index) => index,
         None => route_to(remote.ip())?.interface.0,
     };
-    let interface = here.iter().find(|interface| interface.index.0 == index);
-    Ok(PathPlan {
-        interface: interface.ok_or(io::ErrorKind::NetworkUnreachable)?.name.to_string(),
+    let kernels = here.iter().find(|interface| interface.index.0 == index).ok_or(io::ErrorKind::NetworkUnreachable)?;
+    let is_other = |other: &&Interface| {
+        let is_near = scope.is_none() && kernels.is_on_link(remote.ip()) && other.is_on_link(remote.ip());
+        is_near && other.index != kernels.index && other.candidate(here).is_ok() && !here::is_among(other, excluded)
+    };
+    let mut interfaces: Vec<&Interface> = std::iter::once(kernels).chain(here.iter().filter(is_other)).collect();
+    if interfaces.len() > 1 && !kernels.carrier {
+        interfaces.remove(0);
+    }
+    let plan = |interface: &Interface| PathPlan {
+        interface: interface.name.to_string(),
         local: None,
         remote,
         peer_interface: None,
@@ -290,5 +336,6 @@ fn contact_plan(remote: SocketAddr, here: &[Interface], contact_only: bool) -> i
         named: false,
         contact_only,
         no_data: contact_only,
-    })
+    };
+    Ok(interfaces.into_iter().map(plan).collect())
 }

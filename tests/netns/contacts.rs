@@ -1,0 +1,77 @@
+//! The first connection, where the interface that the kernel would take leads nowhere.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nicstripe_lab::{Direction, Host, Lab, LinkSpec, Transport};
+
+use crate::{
+    harness::{Daemon, content},
+    hosts::{Hosts, MIB, Rights, introduce, side},
+};
+
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    with_our_own_first_cable_unplugged_the_second_reaches_the_peer,
+    with_our_own_first_cable_silent_the_second_reaches_the_peer,
+    with_the_cable_of_the_named_address_unplugged_a_remembered_one_is_met,
+    of_several_addresses_a_silent_one_costs_a_second,
+];
+
+/// Less than the time that is given to a host that may have to be woken.
+const SOON: Duration = Duration::from_secs(4);
+
+/// Two interfaces of each host at one switch, in one subnet, with IPv4 alone.
+fn switch() -> Lab {
+    Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6().build().unwrap()
+}
+
+/// Copies something to this target, and panics if its session does not begin soon.
+fn copies(hosts: &Hosts, target: &str) {
+    let begun = Instant::now();
+    let cp = hosts.start_cp(&["--json-stream", "-f", "source", target]);
+    cp.await_bytes(1);
+    let taken = begun.elapsed();
+    assert!(taken < SOON, "it took {taken:?}");
+    println!("{target}: data after {taken:.2?}");
+    let report = cp.finish().expect(0).document();
+    hosts.server.check("target", &content(16 * MIB), &report);
+}
+
+fn with_our_own_first_cable_unplugged_the_second_reaches_the_peer() {
+    let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
+    hosts.client.write("source", content(16 * MIB));
+    hosts.lab.set_plugged_at(Host::A, 0, false).unwrap();
+    copies(&hosts, "10.9.0.21:target");
+}
+
+fn with_our_own_first_cable_silent_the_second_reaches_the_peer() {
+    let hosts = Hosts::in_lab(switch(), Rights::None, Rights::None);
+    hosts.client.write("source", content(16 * MIB));
+    // Nothing that is sent over our eth1 arrives anywhere.
+    hosts.lab.drop_silently(0, Direction::BToA).unwrap();
+    copies(&hosts, "10.9.0.22:target");
+}
+
+fn with_the_cable_of_the_named_address_unplugged_a_remembered_one_is_met() {
+    let lab = Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6();
+    // Each interface answers for its own address alone.
+    let lab = lab.sysctl(Host::B, "net/ipv4/conf/all/arp_ignore", "1").build().unwrap();
+    let hosts = Hosts::in_lab(lab, Rights::None, Rights::None);
+    hosts.client.write("source", content(16 * MIB));
+    ["10.9.0.22:target", "10.9.0.21:target"].iter().for_each(|target| copies(&hosts, target));
+    hosts.lab.set_plugged_at(Host::B, 0, false).unwrap();
+    copies(&hosts, "b:target");
+}
+
+fn of_several_addresses_a_silent_one_costs_a_second() {
+    let lab = Arc::new(Lab::builder().links([LinkSpec::mbit(200); 2]).build().unwrap());
+    let (client, server) = (side(&lab, Host::A, Rights::None), side(&lab, Host::B, Rights::None));
+    introduce(&client, &server);
+    client.write("source", content(16 * MIB));
+    let daemon = Daemon::start(&server, &[]);
+    // It answers there when it is looked for, and no connection can be made.
+    lab.block(0, Direction::AToB, Transport::Tcp, daemon.port).unwrap();
+    copies(&Hosts { lab, client, server, daemon }, "b:target");
+}
