@@ -78,6 +78,7 @@ mod lookup;
 mod mtu;
 mod mtu_server;
 mod multicast;
+mod neighbours;
 mod netlink;
 mod remedy;
 mod rights;

@@ -98,6 +98,12 @@ impl RouteHelper {
         self.ask(&Request::Restore(interface)).map(drop)
     }
 
+    /// Has the kernel ask anew where the destination of a route is, by its own way, if it doubts what it knows. Only where the policy allows
+    /// the route. Returns whether something was forgotten.
+    pub fn forget_neighbour(&mut self, route: &HostRoute) -> Result<bool, RouteError> {
+        self.ask(&Request::ForgetNeighbour(*route)).map(|forgotten| forgotten > 0)
+    }
+
     /// Gives an interface another MTU, and returns the one that it had before this helper changed it.
     ///
     /// It is put back by [`restore_mtu`](Self::restore_mtu), after `longest` (in whole seconds, at most an hour; each call begins it anew),

@@ -6,7 +6,7 @@
 //! | offset | request | answer |
 //! | --- | --- | --- |
 //! | 0 | version, 1 | version, 1 |
-//! | 1 | operation: 1 add, 2 remove, 3 restore, 4 clean, 5 set MTU, 6 restore MTU | [`Status`] |
+//! | 1 | operation: 1 add, 2 remove, 3 restore, 4 clean, 5 set MTU, 6 restore MTU, 7 forget neighbour | [`Status`] |
 //! | 2 | family of the destination: 4, 6, or 0 for none | family of the address: 4, 6, or 0 for none |
 //! | 3 | family of the source: 4, 6, or 0 for none | 0 |
 //! | 4 | interface, u32 | detail, u32: see [`Status`] |
@@ -46,6 +46,8 @@ pub(crate) enum Request {
     SetMtu { interface: InterfaceIndex, mtu: u32, seconds: u32 },
     /// Give the interface back what it had.
     RestoreMtu(InterfaceIndex),
+    /// Have the kernel ask anew where the destination of a route that may be installed is.
+    ForgetNeighbour(HostRoute),
 }
 
 /// Longest time that an MTU may stay changed without being asked for again.
@@ -76,6 +78,7 @@ impl Request {
                 bytes[1] = RESTORE_MTU;
                 bytes[4..8].copy_from_slice(&interface.0.to_le_bytes());
             }
+            Self::ForgetNeighbour(route) => put_route(&mut bytes, FORGET_NEIGHBOUR, route),
         }
         bytes
     }
@@ -89,6 +92,7 @@ impl Request {
             CLEAN => Self::Clean,
             SET_MTU => Self::SetMtu { interface: InterfaceIndex(number(bytes, 4)), mtu: number(bytes, 8), seconds: seconds(bytes)? },
             RESTORE_MTU => Self::RestoreMtu(InterfaceIndex(number(bytes, 4))),
+            FORGET_NEIGHBOUR => Self::ForgetNeighbour(route(bytes)?),
             _ => return None,
         };
         (request.encode() == *bytes).then_some(request)
@@ -305,7 +309,7 @@ impl Answer {
         let protocol = || protocol_name(u8::try_from(self.detail).unwrap_or(0));
         let source = || io::Error::from_raw_os_error(self.detail.cast_signed());
         let (wanted, metric) = match request {
-            Request::Add(route) | Request::Remove(route) => (route.interface, route.metric),
+            Request::Add(route) | Request::Remove(route) | Request::ForgetNeighbour(route) => (route.interface, route.metric),
             Request::Restore(interface) => (*interface, HostRoute::DEFAULT_METRIC),
             Request::Clean | Request::SetMtu { .. } | Request::RestoreMtu(_) => (held, HostRoute::DEFAULT_METRIC),
         };
@@ -417,6 +421,7 @@ const RESTORE: u8 = 3;
 const CLEAN: u8 = 4;
 const SET_MTU: u8 = 5;
 const RESTORE_MTU: u8 = 6;
+const FORGET_NEIGHBOUR: u8 = 7;
 
 #[cfg(test)]
 mod tests {
@@ -450,6 +455,10 @@ mod tests {
         restore[..8].copy_from_slice(&[1, 3, 0, 0, 7, 0, 0, 0]);
         assert_eq!(Request::Restore(InterfaceIndex(7)).encode(), restore);
 
+        let mut forget = remove;
+        forget[1] = 7;
+        assert_eq!(Request::ForgetNeighbour(v6()).encode(), forget);
+
         let mut clean = [0; REQUEST_LEN];
         clean[..2].copy_from_slice(&[1, 4]);
         assert_eq!(Request::Clean.encode(), clean);
@@ -458,9 +467,10 @@ mod tests {
     const SET: Request = Request::SetMtu { interface: InterfaceIndex(7), mtu: 9000, seconds: 60 };
 
     /// Each kind once.
-    fn all() -> [Request; 7] {
+    fn all() -> [Request; 8] {
         let (restore, restore_mtu) = (Request::Restore(InterfaceIndex(7)), Request::RestoreMtu(InterfaceIndex(7)));
-        [Request::Add(v4()), Request::Add(v6()), Request::Remove(v6()), restore, Request::Clean, SET, restore_mtu]
+        let forget = Request::ForgetNeighbour(v4());
+        [Request::Add(v4()), Request::Add(v6()), Request::Remove(v6()), forget, restore, Request::Clean, SET, restore_mtu]
     }
 
     #[test]

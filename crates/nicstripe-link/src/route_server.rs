@@ -26,6 +26,7 @@ use crate::{
     interface::InterfaceIndex,
     mtu::Mtus,
     mtu_server::HeldMtus,
+    neighbours,
     netlink::{BUFFER_LEN, Messages, NetlinkSocket},
     rights,
     route_policy::may_add,
@@ -141,6 +142,7 @@ impl Server<'_> {
             Request::Clean => Answer::of(self.clean()),
             Request::SetMtu { interface, mtu, seconds } => Answer::of_mtu(self.mtus.set(interface, mtu, seconds)),
             Request::RestoreMtu(interface) => Answer::of_mtu(self.mtus.restore(interface).map(u32::from)),
+            Request::ForgetNeighbour(ref route) => Answer::of(forget_neighbour(route).map(u32::from)),
         }
     }
 
@@ -232,6 +234,13 @@ impl Server<'_> {
             let _ = Routes::open(self.state_dir).and_then(|routes| routes.remove(&route));
         }
     }
+}
+
+/// The policy is that of routes: nobody has the kernel ask anew where routers and name servers are.
+fn forget_neighbour(route: &HostRoute) -> Result<bool, RouteError> {
+    may_add(route)?;
+    let HostRoute { destination, interface, .. } = *route;
+    neighbours::forget_doubted(destination).map_err(|source| RouteError::Kernel { destination, interface, source })
 }
 
 /// What a server has to look at.

@@ -91,8 +91,7 @@ impl RouteKeeper {
         if !self.wants(destination, interface) {
             return Ok(());
         }
-        let interface = InterfaceIndex(interface);
-        let route = HostRoute { destination, interface, prefer_source, metric: HostRoute::DEFAULT_METRIC };
+        let route = host_route(destination, interface, prefer_source);
         // Noted before it is asked for, so that the keeper's end removes it whatever becomes of this call.
         self.held().push(route);
         let added = self.shared.call(move |shared| shared.add(&route)).await;
@@ -104,7 +103,7 @@ impl RouteKeeper {
     }
 
     /// Whether the policy wants a route that is not there.
-    fn wants(&self, destination: IpAddr, interface: u32) -> bool {
+    pub(crate) fn wants(&self, destination: IpAddr, interface: u32) -> bool {
         let is_wanted = match self.policy {
             RoutePolicy::Never => false,
             RoutePolicy::Always => true,
@@ -119,6 +118,17 @@ impl RouteKeeper {
     pub(crate) fn diverts(&self, destination: IpAddr, interface: u32) -> bool {
         let goes_there = || route_to(destination).is_ok_and(|way| way.interface.0 == interface && way.gateway.is_none());
         self.wants(destination, interface) && !goes_there()
+    }
+
+    /// Has the kernel find out anew where `destination` is by its own way, before that is to prove that the address is the peer's: what it
+    /// heard there by another interface may have taught it the wrong card. Where it cannot be had the proof may take longer.
+    pub(crate) async fn ask_anew(&self, destination: IpAddr, interface: u32) {
+        let route = host_route(destination, interface, None);
+        let asked =
+            self.shared.call(move |shared| shared.state().ask(&shared.state_dir, |helper| helper.forget_neighbour(&route).map(drop)));
+        if let Err(error) = asked.await {
+            tracing::debug!(%destination, error = %crate::logged::logged_error(&error), "what is known of the neighbour is kept");
+        }
     }
 
     /// Gives up the route to `destination` by `interface`. Nothing happens if there is none.
@@ -243,6 +253,10 @@ impl Drop for RouteKeeper {
             }
         }
     }
+}
+
+fn host_route(destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>) -> HostRoute {
+    HostRoute { destination, interface: InterfaceIndex(interface), prefer_source, metric: HostRoute::DEFAULT_METRIC }
 }
 
 /// What the keepers of a process share: one helper.

@@ -15,7 +15,10 @@ use nicstripe_link::{
     HostRoute, InterfaceIndex, MAX_ROUTES, Refusal, RouteError, RouteHelper, Sysctls, counters, listen, pinned_socket, route_helper_main,
     route_to,
 };
-use rtnetlink::{RouteMessageBuilder, packet_route::route::RouteProtocol};
+use rtnetlink::{
+    RouteMessageBuilder,
+    packet_route::{neighbour::NeighbourState, route::RouteProtocol},
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -28,6 +31,7 @@ crate::tests![
     a_helper_in_a_thread_does_the_same,
     the_helper_keeps_one_right_alone,
     a_helper_refuses_every_address_that_is_not_a_neighbours,
+    a_helper_has_the_kernel_ask_anew_only_for_what_it_doubts,
     a_helper_holds_a_limited_number_of_routes,
     decoys_are_untouched_when_the_user_of_a_helper_is_killed,
     after_a_kill_at_any_moment_nothing_stays_past_the_next_start,
@@ -135,6 +139,24 @@ fn a_helper_refuses_every_address_that_is_not_a_neighbours() {
     assert!(refused >= 20);
     assert_eq!(bench.table(), before);
     helper.add(&stage.neighbour(2)).unwrap();
+}
+
+fn a_helper_has_the_kernel_ask_anew_only_for_what_it_doubts() {
+    use NeighbourState::{Delay, Permanent, Probe, Reachable, Stale};
+    let stage = Stage::new();
+    let (near, index) = (&stage.bench.lab.near, stage.bench.lab.near.index("a1").0);
+    let mut helper = stage.helper();
+    for (last, state, is_doubted) in [(2, Stale, true), (3, Delay, true), (4, Probe, true), (5, Reachable, false), (6, Permanent, false)] {
+        let route = stage.neighbour(last);
+        near.netlink(|handle| async move {
+            let neighbour = handle.neighbours().add(index, route.destination).link_layer_address(&[2, 0, 0, 0, 0, last]).state(state);
+            neighbour.execute().await.unwrap();
+        });
+        assert_eq!(helper.forget_neighbour(&route).unwrap(), is_doubted, "{state:?}");
+        assert!(!helper.forget_neighbour(&route).is_ok_and(|again| again), "{state:?}: it is forgotten");
+    }
+    let own = HostRoute { destination: [10, 2, 0, 1].into(), ..stage.neighbour(2) };
+    assert!(matches!(helper.forget_neighbour(&own), Err(RouteError::Refused(Refusal::Own { .. }))), "the rules for routes hold");
 }
 
 fn a_helper_holds_a_limited_number_of_routes() {

@@ -447,13 +447,12 @@ impl Linker {
     async fn is_the_peers(&self, plan: &PathPlan, routes: &RouteKeeper) -> bool {
         let is_typed = plan.named && plan.local.is_none();
         let interface = self.here.iter().find(|interface| interface.is_called(&plan.interface));
-        if is_typed || !interface.is_some_and(|interface| routes.diverts(plan.remote.ip(), interface.index.0)) {
+        let Some(interface) = interface.filter(|interface| !is_typed && routes.diverts(plan.remote.ip(), interface.index.0)) else {
             return true;
-        }
-        match &self.config.connector {
-            Some(connector) => connector.answers_at(plan.remote).await,
-            None => false,
-        }
+        };
+        let Some(connector) = &self.config.connector else { return false };
+        routes.ask_anew(plan.remote.ip(), interface.index.0).await;
+        connector.answers_at(plan.remote).await
     }
 
     /// Tells the peer of connections that are about to be made, and waits for its answer.
