@@ -245,9 +245,16 @@ fn files_whose_sizes_say_nothing_are_read_to_their_ends_in_trees_both_ways() {
 }
 
 #[test]
-fn a_daemon_sends_no_file_for_empty_whose_size_says_nothing() {
+fn a_daemon_reads_a_file_whose_size_says_nothing_to_its_end_or_refuses_it() {
     let pair = serving("/proc/sys/kernel");
-    pair.cp(&["127.0.0.1:ostype", "copy"]).expect(11).error(&["its size is not known before it is read to its end"]);
+    let expected = fs::read("/proc/sys/kernel/ostype").unwrap();
+    for options in [&[][..], &["-fpz", "--verify"]] {
+        pair.cp(&[options, &["127.0.0.1:ostype", "copy"]].concat()).expect(0);
+        assert_eq!(pair.client.read("copy"), expected);
+    }
+    assert_eq!(pair.cp(&["127.0.0.1:ostype", "-"]).expect(0).stdout.as_bytes(), expected);
+    let pair = serving("/proc/self");
+    pair.cp(&["127.0.0.1:pagemap", "copy"]).expect(11).error(&["its size is not known", "it has more than 4194304 bytes"]);
     assert!(pair.client.names().is_empty());
 }
 

@@ -13,7 +13,7 @@ use crate::{harness::Process, pair::Pair};
 pub(crate) const TESTS: &[crate::Test] = tests![a_copy_that_gets_too_few_threads_ends_with_an_error,];
 
 /// Nobody else runs anything as this user, so that its limit of processes is that of the command alone.
-const USER: u32 = 64_917;
+pub(crate) const USER: u32 = 64_917;
 
 fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
     if !Path::new("/usr/bin/prlimit").exists() {
@@ -56,7 +56,7 @@ fn a_copy_that_gets_too_few_threads_ends_with_an_error() -> Completion {
 }
 
 /// Makes a folder and all in it the user's.
-fn give(path: &Path) {
+pub(crate) fn give(path: &Path) {
     chown(path, Some(USER), Some(USER)).unwrap();
     if path.is_dir() {
         fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path()));

@@ -5,19 +5,19 @@ use std::{
     fs,
     os::unix::{
         ffi::OsStrExt,
-        fs::{FileTypeExt, MetadataExt, lchown},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown, symlink},
     },
     path::Path,
     process::Command,
 };
 
 use libtest_mimic::Completion;
-use rustix::fs::{CWD, FileType, Mode, lgetxattr, makedev, mknodat};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, makedev, mknodat};
 
 use crate::{
     harness::{
         Process, number,
-        tree::{ACL, age, plant, plant_everything, set_acl},
+        tree::{ACL, acl, age, plant, plant_everything, set_acl},
     },
     lacks,
     pair::Pair,
@@ -25,10 +25,12 @@ use crate::{
 
 pub(crate) const TESTS: &[crate::Test] = tests![
     a_tree_of_everything_is_what_rsync_would_have_made_of_it,
+    devices_are_what_rsync_would_have_made_of_them,
     trees_of_this_machine_are_what_rsync_would_have_made_of_them,
     fifos_and_sockets_are_kept_where_that_is_asked_for_and_replaced_like_others,
     a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes,
     owners_go_by_name_and_with_numeric_ids_by_number,
+    acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others,
 ];
 
 /// Has rsync compare two directories.
@@ -67,9 +69,7 @@ fn a_tree_of_everything_is_what_rsync_would_have_made_of_it() -> Completion {
     }
     let pair = Pair::serving(&[], "special-modes");
     let src = pair.client.path("src");
-    for lacking in plant_everything(&src) {
-        eprintln!("not tried: no {lacking} here");
-    }
+    plant_everything(&src);
     plant(&src, "odd/-rf", b"dash");
     plant(&src, "odd/ \\ '\"$x", b"quotes");
     fs::write(src.join("odd").join(OsStr::from_bytes(b"\xff\xfe\n")), b"bytes").unwrap();
@@ -79,11 +79,25 @@ fn a_tree_of_everything_is_what_rsync_would_have_made_of_it() -> Completion {
     }
     assert!(node(&src.join("odd/fifo"), FileType::Fifo, 0o640, 0) && node(&src.join("odd/socket"), FileType::Socket, 0o755, 0));
     fs::hard_link(src.join("odd/fifo"), src.join("odd/other fifo")).unwrap();
-    let devices = [("odd/null", FileType::CharacterDevice, makedev(1, 3)), ("odd/disk", FileType::BlockDevice, makedev(250, 7))];
-    if !devices.iter().all(|(name, kind, device)| node(&src.join(name), *kind, 0o660, *device)) {
-        eprintln!("not tried: devices cannot be made here");
-    }
     age(&src.join("odd/fifo"), 1_000_000_000);
+    check(&pair);
+    Completion::Completed
+}
+
+fn devices_are_what_rsync_would_have_made_of_them() -> Completion {
+    if let Some(lack) = lacks(&["rsync"]) {
+        return lack;
+    }
+    let pair = Pair::serving(&[], "special-modes");
+    let src = pair.client.path("src");
+    fs::create_dir(&src).unwrap();
+    for (name, kind, device) in [("null", FileType::CharacterDevice, makedev(1, 3)), ("disk", FileType::BlockDevice, makedev(250, 7))] {
+        if !node(&src.join(name), kind, 0o660, device) {
+            return Completion::ignored_with("devices cannot be made here");
+        }
+        age(&src.join(name), 1_000_000_000);
+    }
+    fs::hard_link(src.join("null"), src.join("another null")).unwrap();
     check(&pair);
     Completion::Completed
 }
@@ -95,19 +109,13 @@ fn trees_of_this_machine_are_what_rsync_would_have_made_of_them() -> Completion 
     let pair = Pair::serving(&[], "special-modes");
     let src = pair.client.path("src");
     fs::create_dir(&src).unwrap();
-    // Some thousand entries, links and modes as packages have them.
-    for (from, to) in [
-        ("/etc", "etc"),
-        ("/usr/share/zoneinfo", "zoneinfo"),
-        ("/usr/share/perl5", "perl5"),
-        (concat!(env!("CARGO_MANIFEST_DIR"), "/.git"), "git"),
-    ] {
-        let copied = Path::new(from).is_dir() && Command::new("cp").args(["-a", from]).arg(src.join(to)).output().is_ok();
-        if !copied {
-            eprintln!("not tried: no {from} here");
-        }
+    // Some thousand entries, links and modes as packages have them. A machine has more or fewer of them.
+    let trees = ["/etc", "/usr/share/zoneinfo", "/usr/share/perl5", concat!(env!("CARGO_MANIFEST_DIR"), "/.git")];
+    for (index, from) in trees.into_iter().enumerate().filter(|(_, from)| Path::new(from).is_dir()) {
+        Command::new("cp").args(["-a", from]).arg(src.join(index.to_string())).output().unwrap();
     }
     // What this user may not read was not copied there; the rest is what counts.
+    assert!(fs::read_dir(src.join("0")).unwrap().next().is_some(), "every machine has an /etc");
     check(&pair);
     Completion::Completed
 }
@@ -159,13 +167,22 @@ fn a_daemon_makes_devices_only_for_a_peer_that_may_give_special_modes() -> Compl
     Completion::Completed
 }
 
-/// A file's ACL, as the kernel has it.
-fn acl(path: &Path) -> Option<Vec<u8>> {
+/// An extended attribute.
+fn xattr(path: &Path, name: &str) -> Vec<u8> {
     let mut value = [0; 256];
-    lgetxattr(path, ACL, &mut value).ok().map(|len| value[..len].to_vec())
+    let len = lgetxattr(path, name, &mut value).unwrap();
+    value[..len].to_vec()
 }
 
-/// The client's machine has a list of users of its own, in a mount namespace: `nobody` is 1234 there. An ACL's user 1234 stays that number.
+/// The number of the first user that an ACL mentions, behind its version and the owner's entry.
+fn user_of(acl: &[u8]) -> u32 {
+    u32::from_le_bytes(acl[16..20].try_into().unwrap())
+}
+
+/// A new file, one whose content is there already, a directory and a symbolic link.
+const OWNED: [&str; 4] = ["file", "same", "dir", "link"];
+
+/// The client's machine has a list of users of its own, in a mount namespace: `nobody` is 1234 there.
 fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     if let Some(lack) = lacks(&["unshare", "mount"]) {
         return lack;
@@ -176,25 +193,77 @@ fn owners_go_by_name_and_with_numeric_ids_by_number() -> Completion {
     };
     for (options, there, back) in [("-a", nobody, 1234), ("-a --numeric-ids", 1234, 1234)] {
         let pair = Pair::new();
-        plant(&pair.client.path("src"), "file", b"owned");
-        if lchown(pair.client.path("src/file"), Some(1234), Some(4_000_000_123)).is_err() {
-            return Completion::ignored_with("owners are root's to give");
+        let src = pair.client.path("src");
+        for (folder, name) in [(&src, "file"), (&src, "same"), (&src, "dir/x"), (&pair.server.path("copy"), "same")] {
+            plant(folder, name, b"owned");
+            age(&folder.join(name), 1_000_000_000);
         }
-        let with_acl = set_acl(&pair.client.path("src/file"));
+        symlink("file", src.join("link")).unwrap();
+        set_acl(&src.join("file"));
+        for name in OWNED {
+            if lchown(src.join(name), Some(1234), Some(4_000_000_123)).is_err() {
+                return Completion::ignored_with("owners are root's to give");
+            }
+        }
         pair.client.write("passwd", "root:x:0:0::/root:/bin/sh\nnobody:x:1234:1234::/:/bin/sh\n");
         let copies = format!("$cp {options} src/ 127.0.0.1:copy && $cp {options} 127.0.0.1:copy/ back");
-        let script = format!("exec unshare -m sh -c 'mount --bind passwd /etc/passwd || exit 77; {copies}'");
+        let script = format!("unshare -m true || exit 77; exec unshare -m sh -c 'mount --bind passwd /etc/passwd || exit 77; {copies}'");
         let outcome = Process::spawn(pair.shell(&script)).finish();
         if outcome.status.code() == Some(77) {
             return Completion::ignored_with("nothing can be mounted here");
         }
         outcome.expect(0);
-        let owner = |path: &Path| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
-        assert_eq!(owner(&pair.server.path("copy/file")), (there, 4_000_000_123), "{options}");
-        assert_eq!(owner(&pair.client.path("back/file")), (back, 4_000_000_123), "{options}");
-        let paths = [pair.client.path("src/file"), pair.server.path("copy/file"), pair.client.path("back/file")];
-        let [sent, there, back] = paths.map(|path| acl(&path));
-        assert!(sent.is_some() == with_acl && there == sent && back == sent, "{options}: {sent:?} {there:?} {back:?}");
+        let owner = |path: &Path| fs::symlink_metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
+        for name in OWNED {
+            assert_eq!(owner(&pair.server.path("copy").join(name)), (there, 4_000_000_123), "{options} {name}");
+            assert_eq!(owner(&pair.client.path("back").join(name)), (back, 4_000_000_123), "{options} {name}");
+        }
+        let copies = [pair.server.path("copy/file"), pair.client.path("back/file")];
+        assert_eq!(copies.map(|path| user_of(&xattr(&path, ACL))), [there, back], "{options}");
+    }
+    Completion::Completed
+}
+
+/// A user or group other than root, by a list of them.
+fn first_in(list: &str) -> Option<String> {
+    let text = fs::read_to_string(list).ok()?;
+    let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    fields.filter(|fields| fields.get(2).is_some_and(|id| !matches!(*id, "0" | "1234"))).map(|fields| fields[0].to_owned()).next()
+}
+
+/// The client's machine has lists of its own, in a mount namespace; what its rsync starts at the other end is on this machine.
+fn acls_are_what_rsync_would_have_made_of_them_where_users_and_groups_are_others() -> Completion {
+    const DEFAULT_ACL: &str = "system.posix_acl_default";
+    if let Some(lack) = lacks(&["rsync", "unshare", "nsenter", "mount"]) {
+        return lack;
+    }
+    let (Some(user), Some(group)) = (first_in("/etc/passwd"), first_in("/etc/group")) else {
+        return Completion::ignored_with("this machine has no users and groups but root's");
+    };
+    for options in ["-a", "-a --numeric-ids"] {
+        let pair = Pair::new();
+        let src = pair.client.path("src");
+        plant(&src, "dir/file", b"bytes");
+        set_acl(&src.join("dir/file"));
+        lsetxattr(src.join("dir"), DEFAULT_ACL, &acl(), XattrFlags::empty()).unwrap();
+        pair.client.write("passwd", format!("root:x:0:0::/root:/bin/sh\n{user}:x:1234:1234::/:/bin/sh\n"));
+        pair.client.write("group", format!("root:x:0:\n{group}:x:1234:\n"));
+        pair.client.write("rsh", format!("#!/bin/sh\nshift\nexec nsenter -m -t {} -- \"$@\"\n", std::process::id()));
+        fs::set_permissions(pair.client.path("rsh"), fs::Permissions::from_mode(0o755)).unwrap();
+        let judged = pair.server.path("judged");
+        let rsync = format!("rsync {options} -A --rsh=./rsh src/ judge:{}/", judged.display());
+        let mounts = "mount --bind passwd /etc/passwd && mount --bind group /etc/group || exit 77";
+        let script = format!("unshare -m true || exit 77; exec unshare -m sh -c '{mounts}; $cp {options} src/ 127.0.0.1:copy && {rsync}'");
+        let outcome = Process::spawn(pair.shell(&script)).finish();
+        if outcome.status.code() == Some(77) {
+            return Completion::ignored_with("nothing can be mounted here");
+        }
+        let outcome = outcome.expect(0);
+        for (name, of) in [("dir/file", ACL), ("dir", DEFAULT_ACL)] {
+            let [sent, copied, judged] = [&src, &pair.server.path("copy"), &judged].map(|root| xattr(&root.join(name), of));
+            assert_eq!(copied, judged, "{options} {name}: {outcome}");
+            assert_eq!(copied == sent, options.contains("numeric"), "{options} {name}");
+        }
     }
     Completion::Completed
 }

@@ -1,7 +1,7 @@
-//! A trusted peer that may only read, and announces connections from an address that is not its own.
+//! A trusted peer that may only read, and announces connections that it does not make: from an address that is not its own, and from its own.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     thread,
     time::{Duration, Instant},
 };
@@ -10,30 +10,55 @@ use nicstripe::trust::{Access, PeerOptions, Peers, PublicLine};
 use nicstripe_lab::{Host, Lab, LinkSpec};
 use nicstripe_proto::{
     Message,
-    message::{Expect, Expected, MAX_EXPECTED, PeerAddress, PeerInterface},
+    message::{Expect, Expected, MAX_EXPECTED, PeerAddress, PeerInterface, Token},
 };
 
 use crate::{
     hosts::{Hosts, Rights},
-    kernel_routes::Watch,
+    kernel_routes::{Watch, host_routes},
     wire::{Key, Wire},
 };
 
-pub(crate) const TESTS: &[(&str, fn())] = tests![claims_of_anothers_address_get_no_route_and_few_datagrams];
+pub(crate) const TESTS: &[(&str, fn())] = tests![
+    claims_of_anothers_address_get_no_route_and_few_datagrams,
+    a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once,
+];
 
 /// A third party's, on the cable of eth1. The peer says that it connects from there to eth2.
 const OTHERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 99);
 
+/// The peer's own, on the same cable.
+const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 11);
+
+const DAEMON: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 21);
+
 const SESSIONS: u8 = 20;
 
+/// Of nicstripe's routes: `rtm_protocol`.
+const OURS: u8 = 83;
+
 fn claims_of_anothers_address_get_no_route_and_few_datagrams() {
+    let (hosts, key) = hosts();
+    let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
+    let eth2 = hosts.lab.interface_index(Host::B, 1);
+    let (received, elapsed) = hosts.lab.on(Host::A, || insist((DAEMON, hosts.daemon.port).into(), &key, eth2)).unwrap();
+
+    let routes: Vec<_> = watch.added().into_iter().filter(|route| route.protocol == OURS).collect();
+    assert!(routes.is_empty(), "{routes:?}");
+    // 64 at once and 16 a second, and at least one: the daemon did ask.
+    let most = 64 + 16 * (elapsed.as_secs() + 1);
+    assert!((1..=most).contains(&received), "{received} datagrams in {elapsed:?}, expected at most {most}");
+}
+
+/// A daemon with two interfaces in one subnet and strict filters, and the key of a peer that may read.
+fn hosts() -> (Hosts, Key) {
     let lab = Lab::builder().links([LinkSpec::mbit(200).bare(); 2]).without_ipv6();
     let lab = lab.sysctl(Host::B, "net/ipv4/conf/all/rp_filter", "1").build().unwrap();
-    for (host, link, address) in [(Host::B, 0, "10.9.0.21/24"), (Host::B, 1, "10.9.0.22/24"), (Host::A, 0, "10.9.0.11/24")] {
-        lab.add_address(host, link, address).unwrap();
-    }
     // The peer's host is the third party's, too: what the daemon sends there can be counted.
-    lab.add_address(Host::A, 0, &format!("{OTHERS}/24")).unwrap();
+    let addresses = [(Host::B, 0, DAEMON), (Host::B, 1, Ipv4Addr::new(10, 9, 0, 22)), (Host::A, 0, OWN), (Host::A, 0, OTHERS)];
+    for (host, link, address) in addresses {
+        lab.add_address(host, link, &format!("{address}/24")).unwrap();
+    }
     let hosts = Hosts::in_lab(lab, Rights::None, Rights::All);
     let key = Key::generate();
     let line = PublicLine::new(key.public, "");
@@ -42,29 +67,80 @@ fn claims_of_anothers_address_get_no_route_and_few_datagrams() {
         peers.set_options(&key.public, PeerOptions { access: Access::ReadOnly, ..PeerOptions::unrestricted() })
     })
     .unwrap();
+    (hosts, key)
+}
 
-    let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
+/// Makes a session that says that these addresses are its own.
+fn session(daemon: SocketAddr, key: &Key, number: u8, addresses: &[Ipv4Addr]) -> Wire {
+    let mut claimed = PeerInterface::new("eth9", 9);
+    claimed.addresses.extend(addresses.iter().map(|address| PeerAddress { ip: IpAddr::from(*address), prefix_len: 24 }));
+    Wire::session(daemon, key, [number; 16], vec![claimed])
+}
+
+fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
+    let (hosts, key) = hosts();
     let eth2 = hosts.lab.interface_index(Host::B, 1);
-    let daemon = (Ipv4Addr::new(10, 9, 0, 21), hosts.daemon.port).into();
-    let (received, elapsed) = hosts.lab.on(Host::A, || insist(daemon, &key, eth2)).unwrap();
+    let daemon = (DAEMON, hosts.daemon.port).into();
+    let routes = || {
+        let routes = hosts.lab.on(Host::B, host_routes).unwrap().into_iter();
+        routes.filter(|route| route.protocol == OURS).map(|route| (route.destination, route.interface)).collect::<Vec<_>>()
+    };
+    let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
 
-    let routes: Vec<_> = watch.added().into_iter().filter(|route| route.protocol == 83).collect();
-    assert!(routes.is_empty(), "{routes:?}");
-    // 64 at once and 16 a second, and at least one: the daemon did ask.
-    let most = 64 + 16 * (elapsed.as_secs() + 1);
-    assert!((1..=most).contains(&received), "{received} datagrams in {elapsed:?}, expected at most {most}");
+    // The peer proves that the address is its own and gets a route, but makes no connection.
+    let ended = hosts.lab.on(Host::A, || prove(session(daemon, &key, 1, &[OWN, OTHERS]), eth2)).unwrap();
+    let deadline = Instant::now() + WAIT;
+    while routes() != [(OWN, eth2)] {
+        assert!(Instant::now() < deadline, "no route: {:?}", routes());
+        thread::sleep(Duration::from_millis(20));
+    }
+    // Another session of its begins no other probation.
+    drop(ended);
+    thread::sleep(PROBATION);
+    assert_eq!(routes(), [], "a probation that did not end");
+
+    // It is refused at once, without a token or another wait.
+    watch.added();
+    hosts
+        .lab
+        .on(Host::A, || {
+            let mut wire = session(daemon, &key, 2, &[OWN]);
+            let socket = UdpSocket::bind((OWN, 0)).unwrap();
+            wire.say(&Message::Expect(Expect { connections: vec![announced(OWN, eth2, &socket)] }));
+            wire.wait_for(|message| matches!(message, Message::Interfaces(_)));
+            socket.set_nonblocking(true).unwrap();
+            assert!(socket.recv(&mut [0; 64]).is_err(), "asked for a proof");
+        })
+        .unwrap();
+    assert!(watch.added().is_empty());
+}
+
+fn announced(from: Ipv4Addr, interface: u32, socket: &UdpSocket) -> Expected {
+    Expected { from: from.into(), interface, port: Some(socket.local_addr().unwrap().port()), token: None }
+}
+
+/// Announces a connection from its own address, and returns the token that comes there; together with it announces another, for which there
+/// is no proof yet.
+fn prove(mut wire: Wire, eth2: u32) -> Wire {
+    let socket = UdpSocket::bind((OWN, 0)).unwrap();
+    socket.set_read_timeout(Some(WAIT)).unwrap();
+    wire.say(&Message::Expect(Expect { connections: vec![announced(OWN, eth2, &socket)] }));
+    let mut datagram = [0; 64];
+    let len = socket.recv(&mut datagram).unwrap();
+    let Token(token) = Token::decode(&datagram[..len]).unwrap();
+    let proved = Expected { from: OWN.into(), interface: eth2, port: None, token: Some(token) };
+    wire.say(&Message::Expect(Expect { connections: vec![proved, announced(OTHERS, eth2, &socket)] }));
+    wire
 }
 
 /// Announces as much as a session takes, in one session after the other. Returns how many datagrams the third party got meanwhile.
-fn insist(daemon: std::net::SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
+fn insist(daemon: SocketAddr, key: &Key, eth2: u32) -> (u64, Duration) {
     let third_party = UdpSocket::bind((OTHERS, 0)).unwrap();
     third_party.set_nonblocking(true).unwrap();
     let port = third_party.local_addr().unwrap().port();
     let (mut received, begun) = (0, Instant::now());
     for session in 0..SESSIONS {
-        let mut claimed = PeerInterface::new("eth9", 9);
-        claimed.addresses.push(PeerAddress { ip: IpAddr::from(OTHERS), prefix_len: 24 });
-        let mut wire = Wire::session(daemon, key, [session; 16], vec![claimed]);
+        let mut wire = self::session(daemon, key, session, &[OTHERS]);
         for token in [None, None, Some(u64::from(session)), None, Some(0), Some(u64::MAX)] {
             let expected = Expected { from: OTHERS.into(), interface: eth2, port: token.map_or(Some(port), |_| None), token };
             wire.say(&Message::Expect(Expect { connections: vec![expected; MAX_EXPECTED] }));
@@ -76,3 +152,9 @@ fn insist(daemon: std::net::SocketAddr, key: &Key, eth2: u32) -> (u64, Duration)
     }
     (received, begun.elapsed())
 }
+
+/// Longer than anything takes that is to happen.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// How long the daemon waits for a connection, and some more.
+const PROBATION: Duration = Duration::from_secs(11);

@@ -26,8 +26,11 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
 ];
 
 /// Tests that take a file system of a disk.
-pub(crate) const TESTS_WITH_EXT4: &[(&str, fn())] =
-    tests![space_that_a_part_file_has_taken_is_not_asked_for_again, a_disk_that_loses_what_it_took_is_never_believed,];
+pub(crate) const TESTS_WITH_EXT4: &[(&str, fn())] = tests![
+    space_that_a_part_file_has_taken_is_not_asked_for_again,
+    a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits,
+    a_disk_that_loses_what_it_took_is_never_believed,
+];
 
 /// Why these tests cannot run here.
 pub(crate) fn obstacle() -> Option<String> {
@@ -153,6 +156,24 @@ fn space_that_a_part_file_has_taken_is_not_asked_for_again() {
     let report = hosts.cp(&["--json", "source", "10.77.1.2:target"]).expect(0).document();
     assert!(number(&report, "resumed_bytes") > 0, "{report:#}");
     assert!(is_same(&fs::read(inside(&hosts, "target")).unwrap(), &bytes));
+}
+
+fn a_bench_of_a_small_disk_leaves_nothing_whether_or_not_it_fits() {
+    let hosts = hosts_on(EXT4);
+    let before = names_inside(&hosts);
+    let port = hosts.daemon.port.to_string();
+    let words =
+        ["bench", "10.77.1.2", "-p", &port, "--disk", "source", "-t", "1", "--omit", "0", "--repeat", "1", "--no-history", "--json"];
+    for (size, fits) in [(24 * MIB + 5, true), (100 * MIB, false)] {
+        hosts.client.write("source", vec![5; size]);
+        let outcome = hosts.client.run(words);
+        let report = outcome.document_of("nicstripe-bench-report-1");
+        // Of a disk that was not written to the file system is not told.
+        let on_ext4 = report["disk"]["file_systems"]["daemon"] == "ext4";
+        assert_eq!((report["disk"]["write"].is_object(), on_ext4, report["complete"].as_bool()), (fits, fits, Some(fits)), "{outcome}");
+        assert_eq!(outcome.stderr.contains("it needs 104857600 bytes"), !fits, "{outcome}");
+        assert_eq!(names_inside(&hosts), before, "{outcome}");
+    }
 }
 
 fn a_file_system_without_inodes_keeps_nothing() {

@@ -106,6 +106,22 @@ pub(crate) fn switch(interface: u32, on: bool) {
     talk(RTM_NEWLINK, NLM_F_ACK, &body, &[]);
 }
 
+/// Has the calling thread's host believe that an address is at this hardware address, as after hearing somebody there ask under it.
+pub(crate) fn learn(address: Ipv4Addr, interface: u32, hardware: &[u8]) {
+    let number = |value: u32| value.to_ne_bytes();
+    let body = [number(AddressFamily::INET.as_raw().into()), number(interface), number(NUD_STALE)].concat();
+    let attributes = [attribute(NDA_DST, &address.octets()), attribute(NDA_LLADDR, hardware)].concat();
+    talk(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK, &body, &attributes);
+}
+
+/// Reads the hardware address of an interface of the calling thread's host.
+pub(crate) fn hardware(interface: u32) -> Vec<u8> {
+    let number = |value: u32| value.to_ne_bytes();
+    let body = [number(0), number(interface), number(0), number(0)].concat();
+    let answers = talk(RTM_GETLINK, NLM_F_ACK, &body, &[]);
+    attributes_of(&answers[0][body.len()..]).find(|(kind, _)| *kind == IFLA_ADDRESS).unwrap().1.to_vec()
+}
+
 /// Sends a request, and returns the bodies of the answers.
 pub(crate) fn talk(kind: u16, flags: u16, body: &[u8], attributes: &[u8]) -> Vec<Vec<u8>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).unwrap();
@@ -181,13 +197,16 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 0x1;
 pub(crate) const NLM_F_ACK: u16 = 0x4;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_DUMP: u16 = 0x300;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
 
 // linux/rtnetlink.h
 pub(crate) const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
+const RTM_NEWNEIGH: u16 = 28;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
@@ -197,6 +216,12 @@ const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_TABLE_MAIN: u8 = 254;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
+
+// linux/if_link.h, linux/neighbour.h
+const IFLA_ADDRESS: u16 = 1;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NUD_STALE: u32 = 0x04;
 
 // linux/if.h
 const IFF_UP: u32 = 1;

@@ -33,6 +33,7 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     without_being_asked_no_route_is_installed,
     no_route_takes_an_address_from_where_it_is_reached,
     a_route_is_installed_to_an_address_that_is_the_peers_already,
+    a_proof_arrives_where_the_address_was_learned_at_another_card,
 ];
 
 /// The number that marks routes of nicstripe.
@@ -307,5 +308,21 @@ fn a_route_is_installed_to_an_address_that_is_the_peers_already() {
     for holder in Host::ALL {
         let (routes, report) = claimed(holder, true);
         assert!(!routes.is_empty(), "{holder:?}: {report:#}");
+    }
+}
+
+/// The kernel learns where an address is from who asks under it, which on a machine of several cards in one subnet is any of them. What it
+/// sends there is dropped by that card's strict filter until the entry ages, which takes 8 s.
+fn a_proof_arrives_where_the_address_was_learned_at_another_card() {
+    for holder in Host::ALL {
+        let lab = Lab::builder().links([LinkSpec::mbit(200); 2]).one_subnet().without_ipv6();
+        let lab = Host::ALL.into_iter().fold(lab, |lab, host| lab.sysctl(host, "net/ipv4/conf/all/rp_filter", "1"));
+        let hosts = Hosts::in_lab(lab.build().unwrap(), Rights::All, Rights::All);
+        let (lab, peer) = (&hosts.lab, holder.peer());
+        let other = lab.on(peer, || kernel_routes::hardware(lab.interface_index(peer, 1))).unwrap();
+        lab.on(holder, || kernel_routes::learn(lab.address(peer, 1), lab.interface_index(holder, 0), &other)).unwrap();
+        hosts.client.write("source", content(64 * MIB));
+        let report = hosts.cp(&["--json", "source", "10.9.0.21:target"]).expect(0).document();
+        assert!(number(link(&report, "eth2"), "bytes") > (16 * MIB) as u64, "{holder:?}: {report:#}");
     }
 }

@@ -52,6 +52,9 @@ const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0
 pub(crate) struct Wire {
     tls: StreamOwned<ClientConnection, TcpStream>,
     seq: u64,
+    decoder: Decoder,
+    /// What was read and not decoded.
+    unread: Vec<u8>,
 }
 
 impl Wire {
@@ -60,7 +63,7 @@ impl Wire {
         let tcp = TcpStream::connect_timeout(&daemon, TIMEOUT).unwrap();
         tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
         let connection = ClientConnection::new(Arc::new(config(key)), "nicstripe".try_into().unwrap()).unwrap();
-        let mut wire = Self { tls: StreamOwned::new(connection, tcp), seq: 0 };
+        let mut wire = Self { tls: StreamOwned::new(connection, tcp), seq: 0, decoder: Decoder::new(), unread: Vec::new() };
         let hello = Hello {
             version: VERSION,
             session: SessionId(session),
@@ -72,7 +75,7 @@ impl Wire {
             padding: None,
         };
         wire.send(&Frame::Hello(minicbor::to_vec(hello).unwrap()));
-        let Frame::Welcome(body) = wire.first() else { panic!("no welcome") };
+        let Frame::Welcome(body) = wire.frame() else { panic!("no welcome") };
         minicbor::decode::<Welcome>(&body).unwrap();
         wire
     }
@@ -90,15 +93,31 @@ impl Wire {
         self.tls.flush().unwrap();
     }
 
-    /// Reads the first frame.
-    fn first(&mut self) -> Frame {
-        let (mut decoder, mut buffer) = (Decoder::new(), [0; 4096]);
+    /// Reads control messages until there is such a one.
+    pub(crate) fn wait_for(&mut self, is_it: impl Fn(&Message) -> bool) {
         loop {
-            let read = self.tls.read(&mut buffer).unwrap();
-            assert!(read > 0, "the daemon closed the connection");
-            if let Some(Piece::Frame(frame)) = decoder.next(&mut &buffer[..read]).unwrap() {
+            if let Frame::Control { body, .. } = self.frame()
+                && is_it(&minicbor::decode(&body).unwrap())
+            {
+                return;
+            }
+        }
+    }
+
+    /// Reads a frame.
+    fn frame(&mut self) -> Frame {
+        let mut buffer = [0; 4096];
+        loop {
+            let unread = std::mem::take(&mut self.unread);
+            let mut rest = &unread[..];
+            let piece = self.decoder.next(&mut rest).unwrap();
+            self.unread = rest.to_vec();
+            if let Some(Piece::Frame(frame)) = piece {
                 return frame;
             }
+            let read = self.tls.read(&mut buffer).unwrap();
+            assert!(read > 0, "the daemon closed the connection");
+            self.unread.extend_from_slice(&buffer[..read]);
         }
     }
 }

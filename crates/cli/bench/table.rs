@@ -363,6 +363,7 @@ mod tests {
         assert!(total.ends_with("shared"), "{total}");
         assert!(text.contains("together 143.3 MB/s (136.7 MiB/s)   reverse 143.3 MB/s"), "{text}");
         assert!(text.contains("scaling 0.61"), "{text}");
+        assert!(text.contains("processor per Gbit, whole machine: "), "{text}");
     }
 
     #[test]

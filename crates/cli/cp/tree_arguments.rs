@@ -21,7 +21,7 @@ pub(crate) struct TreeArguments {
     #[arg(long)]
     pub(crate) owner: bool,
 
-    /// Keep owner and group by number whatever the names, with --owner or -a
+    /// Keep owner and group, and those in ACLs, by number whatever the names, with --owner, -X or -a
     #[arg(long)]
     pub(crate) numeric_ids: bool,
 

@@ -38,7 +38,7 @@ pub(crate) use self::connections::Place;
 pub(crate) use self::metrics::{JobCounts, Live, MeterId, Meters};
 pub(crate) use self::service::Service;
 use self::{
-    claims::Budgets,
+    claims::{Budgets, Probations},
     connections::Connections,
     gate::Gate,
     limits::descriptors,
@@ -59,12 +59,13 @@ use crate::{
     bench::{Admissions, BenchLimits},
     discovery::{Responder, ResponderConfig},
     error::Error,
-    file::{BufferPool, Descriptors, FileError, IoPool, Root},
+    file::{BufferPool, FileError, IoPool, Quota, Root},
     here,
     path_routes::RouteKeeper,
     session::{ChunkShares, Command, SessionHandle},
     storage::{Served, Storage, Stored},
     tls::{KeyFilter, ServerTls},
+    tree::allowance::MOST_OF_ALL,
     trust::{self, Home, Identity, Peers, PublicKey},
 };
 
@@ -388,8 +389,9 @@ impl DaemonBuilder {
             served,
             access: self.access,
             pool: IoPool::start().map_err(system("start threads"))?,
-            files: Descriptors::new(limits::for_files(self.descriptors)),
-            trees: Descriptors::new(limits::for_files(self.descriptors)),
+            files: Quota::new(limits::for_files(self.descriptors)),
+            trees: Quota::new(limits::for_files(self.descriptors)),
+            tree_memory: Quota::new(MOST_OF_ALL),
             buffers: BufferPool::default(),
             chunks: ChunkShares::default(),
             sessions: Mutex::default(),
@@ -398,6 +400,7 @@ impl DaemonBuilder {
             connections: Arc::new(Connections::new(limits.paths)),
             limits: RwLock::new(Arc::new(limits)),
             tokens: Budgets::default(),
+            probations: Probations::default(),
             meters: Arc::default(),
             bench: RwLock::new(self.bench),
             benches: Arc::default(),
@@ -519,9 +522,11 @@ pub(crate) struct Shared {
     access: trust::Access,
     pool: IoPool,
     /// For the files that peers have open, and what `dial=` connects.
-    files: Descriptors,
+    files: Quota,
     /// For the directories of trees.
-    trees: Descriptors,
+    trees: Quota,
+    /// Bytes of memory for trees.
+    tree_memory: Quota,
     buffers: BufferPool,
     /// Memory that the sessions share.
     chunks: ChunkShares,
@@ -534,6 +539,8 @@ pub(crate) struct Shared {
     limits: RwLock<Arc<Limits>>,
     /// For proofs that addresses are a peer's.
     tokens: Budgets,
+    /// Of the host routes that peers had installed.
+    probations: Probations,
     meters: Arc<Meters>,
     bench: RwLock<BenchLimits>,
     /// Who benches, and who waits for that.

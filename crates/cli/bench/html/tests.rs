@@ -57,6 +57,34 @@ fn all_parts_are_there_that_were_measured_and_no_others() {
 }
 
 #[test]
+fn repeats_are_counted_in_words_and_processor_time_is_said_to_be_the_machines() {
+    for (repeats, expected) in [([1, 1], "once"), ([6, 6], "6 times"), ([6, 12], "6 to 12 times")] {
+        let mut report = samples::good();
+        report.plan.repeats = repeats;
+        let page = page(&report);
+        assert!(page.contains(&format!("Each load {expected} for up to ")), "{repeats:?}");
+        assert!(page.contains("whatever the machine did meanwhile counts"));
+    }
+}
+
+#[test]
+fn one_sample_far_above_theory_does_not_set_the_scale() {
+    for times in [1, 5] {
+        let mut report = samples::good();
+        for interval in report.runs.iter_mut().filter_map(|run| run.intervals.last_mut()) {
+            interval.bytes.iter_mut().for_each(|bytes| *bytes *= times);
+        }
+        let reading = Reading::of(&report);
+        let run = reading.main_phase().and_then(|phase| reading.typical_run(phase)).unwrap();
+        let drawn = timeline::draw(reading, run, Way::ToDaemon).unwrap();
+        let (_, line) = drawn.split_once(r#"<line class="dash""#).unwrap();
+        let y: f64 = line.split('"').nth(3).unwrap().parse().unwrap();
+        // From 230 at the bottom to 18 at the top: theory is at 1 / (1.2 × 1.04) of that or above.
+        assert!(y <= 230.0 - 212.0 / 1.248 + 0.1, "{times}: {y}");
+    }
+}
+
+#[test]
 fn the_document_can_be_taken_out_of_the_page() {
     let report = samples::swept();
     let page = page(&report);
@@ -96,10 +124,11 @@ fn numbers_that_make_no_sense_are_drawn_without_a_panic() {
     page(&report);
 }
 
-/// Writes the pages, and the tables of a narrow and a wide terminal, to a folder, for a look in a browser: `NICSTRIPE_BENCH_PAGES=DIR cargo test pages_can`.
+/// Writes the pages, and the tables of a narrow and a wide terminal, to a folder, for a look in a browser.
 #[test]
+#[ignore = "for people: NICSTRIPE_BENCH_PAGES=DIR cargo test pages_can -- --ignored"]
 fn pages_can_be_looked_at() {
-    let Some(folder) = std::env::var_os("NICSTRIPE_BENCH_PAGES").map(PathBuf::from) else { return };
+    let folder = std::env::var_os("NICSTRIPE_BENCH_PAGES").map(PathBuf::from).expect("NICSTRIPE_BENCH_PAGES names a folder");
     for (name, report) in samples::all() {
         fs::write(folder.join(format!("{name}.html")), page(&report)).unwrap();
         let lines = |columns| lines(&report, columns).into_iter().map(|line| line.text + "\n").collect::<String>();

@@ -318,7 +318,15 @@ impl Victim {
         self.begun += 1;
         let transfer = TransferId(self.begun);
         let Message::Get(get) = (match tape.below(4) {
-            0 => return self.session.put_tree(PutTree { transfer, target: None, as_name: false, rules: TreeRules::default() }),
+            0 => {
+                return self.session.put_tree(PutTree {
+                    transfer,
+                    target: None,
+                    as_name: false,
+                    rules: TreeRules::default(),
+                    heeds_memory: false,
+                });
+            }
             1 => {
                 let sources = vec![TreeSource { name: None, content: true }];
                 let (walk, rules) = (WalkRules::default(), TreeRules::default());
@@ -468,7 +476,7 @@ impl Victim {
         let delta = (tape.byte() > 128).then(|| tape.below(40));
         let have = |tape: &mut Tape<'_>| Subtree { first: ChunkId(tape.below(20)), level: tape.byte() % 4, value: tape.value() };
         let have = (0..tape.below(3)).map(|_| have(tape)).collect();
-        self.session.accept_with(transfer, have, Acceptance { room, holes, delta });
+        self.session.accept_with(transfer, have, Acceptance { room, holes, delta, memory: None });
     }
 
     /// A sender opens its source, or cannot.

@@ -83,7 +83,7 @@ impl Tape<'_> {
                 range: None,
             }),
             2 => Message::Offer(self.offer(transfer)),
-            3 => Message::Accept(Accept { transfer, have: self.haves(), window: self.option(), delta: self.option() }),
+            3 => Message::Accept(Accept { transfer, have: self.haves(), window: self.option(), delta: self.option(), memory: None }),
             4 => Message::Complete(self.complete(transfer)),
             5 => Message::Committed(Committed { transfer, digest: Digest(self.value().0) }),
             6 => Message::Fail(Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: self.is() }),
@@ -92,7 +92,7 @@ impl Tape<'_> {
                 let expected = Expected { from: [10, 0, 0, 1].into(), interface: 1, port: None, token: None };
                 Message::Expect(Expect { connections: vec![expected; self.number().min(200) as usize] })
             }
-            9 => Message::PutTree(PutTree { transfer, target: None, as_name: self.is(), rules: TreeRules::default() }),
+            9 => Message::PutTree(PutTree { transfer, target: None, as_name: self.is(), rules: TreeRules::default(), heeds_memory: false }),
             10 => Message::GetTree(GetTree {
                 transfer,
                 sources: vec![TreeSource { name: None, content: true }; self.below(3) as usize],

@@ -182,7 +182,13 @@ fn every_message() -> Vec<(&'static str, Message)> {
         ("offer", Message::Offer(offer(Some(OfferKind::Pipe)))),
         (
             "accept",
-            Message::Accept(Accept { transfer, have: vec![Have { first: 0, level: 3, value: [1; 32] }], window: Some(64), delta: Some(4) }),
+            Message::Accept(Accept {
+                transfer,
+                have: vec![Have { first: 0, level: 3, value: [1; 32] }],
+                window: Some(64),
+                delta: Some(4),
+                memory: None,
+            }),
         ),
         ("complete", Message::Complete(complete)),
         ("committed", Message::Committed(Committed { transfer, digest: Digest([3; 32]) })),
@@ -194,7 +200,10 @@ fn every_message() -> Vec<(&'static str, Message)> {
                 connections: vec![Expected { from: [10, 9, 0, 12].into(), interface: 3, port: Some(9), token: None }],
             }),
         ),
-        ("put-tree", Message::PutTree(PutTree { transfer, target: Some(name("a")), as_name: true, rules: rules.clone() })),
+        (
+            "put-tree",
+            Message::PutTree(PutTree { transfer, target: Some(name("a")), as_name: true, rules: rules.clone(), heeds_memory: false }),
+        ),
         (
             "get-tree",
             Message::GetTree(GetTree { transfer, sources: vec![TreeSource { name: None, content: true }], walk, rules, limit_bps: None }),
@@ -320,7 +329,7 @@ fn parcels_corpus() {
     ];
     let owned = |user, group| {
         let [user, group] = [user, group].map(|name: Option<&str>| name.map(|name| OwnerName::new(name).unwrap()));
-        let entry = Entry { owner_names: Some(OwnerNames { user, group }), ..entry(Content::Directory, None) };
+        let entry = Entry { owner_names: Some(OwnerNames { user, group, acl: None }), ..entry(Content::Directory, None) };
         tree::Record::Entry(Box::new(entry))
     };
     let longest = "x".repeat(OwnerName::MOST);

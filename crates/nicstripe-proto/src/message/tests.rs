@@ -78,10 +78,17 @@ fn messages_of_trees_and_windows_are_pinned_byte_for_byte() {
     let rules_hex = "a900f401f502f403f404f405f406f407f40880";
     let cases = [
         (
-            Message::PutTree(PutTree { transfer, target: Some(name()), as_name: true, rules: rules() }),
+            Message::PutTree(PutTree { transfer, target: Some(name()), as_name: true, rules: rules(), heeds_memory: false }),
             format!("820981a4000301824161416202f503{rules_hex}"),
         ),
-        (Message::PutTree(PutTree { transfer, target: None, as_name: false, rules: rules() }), format!("820981a3000302f403{rules_hex}")),
+        (
+            Message::PutTree(PutTree { transfer, target: None, as_name: false, rules: rules(), heeds_memory: false }),
+            format!("820981a3000302f403{rules_hex}"),
+        ),
+        (
+            Message::PutTree(PutTree { transfer, target: None, as_name: false, rules: rules(), heeds_memory: true }),
+            format!("820981a4000302f403{rules_hex}04f5"),
+        ),
         (
             Message::GetTree(GetTree { transfer, sources, walk, rules: rules(), limit_bps: Some(1000) }),
             format!("820a81a500030182a200824161416201f4a101f502a500f501f402f40381824161416204f403{rules_hex}041903e8"),
@@ -119,7 +126,14 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
             Message::Get(Get { transfer, name, limit_bps: None, entry, compress: false, allow_changing: false, range: None }),
             "820181a300010181416103820219012c".into(),
         ),
-        (Message::Accept(Accept { transfer, have: Vec::new(), window: Some(64), delta: None }), "820381a300010180021840".into()),
+        (
+            Message::Accept(Accept { transfer, have: Vec::new(), window: Some(64), delta: None, memory: None }),
+            "820381a300010180021840".into(),
+        ),
+        (
+            Message::Accept(Accept { transfer, have: Vec::new(), window: Some(64), delta: None, memory: Some(1 << 20) }),
+            "820381a400010180021840041a00100000".into(),
+        ),
         (complete(None), format!("820481a3{complete_hex}")),
         (complete(Some(End { chunks: 3, size: 600_000 })), format!("820481a4{complete_hex}03a20003011a000927c0")),
     ];
@@ -134,7 +148,7 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
 fn what_a_peer_without_trees_sends_is_read_as_it_was_meant() {
     // An offer, an acceptance and a digest without the keys that came later.
     let bytes = [0x82, 0x03, 0x81, 0xa2, 0x00, 0x01, 0x01, 0x80];
-    let expected = Message::Accept(Accept { transfer: TransferId(1), have: Vec::new(), window: None, delta: None });
+    let expected = Message::Accept(Accept { transfer: TransferId(1), have: Vec::new(), window: None, delta: None, memory: None });
     assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), expected);
 }
 
@@ -149,7 +163,8 @@ fn a_map_with_a_key_from_the_future_is_read() {
 #[test]
 fn the_longest_accept_fits_in_a_control_message() {
     let have = Have { first: u64::MAX, level: 63, value: [0xff; 32] };
-    let accept = Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE], window: None, delta: Some(1) });
+    let accept =
+        Message::Accept(Accept { transfer: TransferId(u32::MAX), have: vec![have; MAX_HAVE], window: None, delta: Some(1), memory: None });
     let len = minicbor::to_vec(accept).unwrap().len();
     assert!(len <= crate::frame::MAX_CONTROL, "{len}");
 }

@@ -159,6 +159,10 @@ pub struct Accept {
     /// none of them is sent before.
     #[n(3)]
     pub delta: Option<u64>,
+    /// Of a tree, where [`super::PutTree::heeds_memory`] was set: the sender waits while the [footprints](crate::tree::Entry::footprint) of
+    /// entries that are not settled sum up to so many bytes, less those of directories that have not ended.
+    #[n(4)]
+    pub memory: Option<u64>,
 }
 
 /// A [`Subtree`] on the wire.

@@ -25,6 +25,10 @@ pub struct PutTree {
     /// What is done with what is there.
     #[n(3)]
     pub rules: TreeRules,
+    /// Whether the client goes by [`super::Accept::memory`].
+    #[n(4)]
+    #[cbor(default, skip_if = "is_unset")]
+    pub heeds_memory: bool,
 }
 
 /// Body of [`crate::Message::GetTree`].

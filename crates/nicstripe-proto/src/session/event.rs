@@ -84,6 +84,8 @@ pub enum Event {
         transfer: TransferId,
         /// Bytes that need not be sent.
         resumed_bytes: u64,
+        /// Of a tree: bytes of memory that the receiver has for entries, where it says so.
+        memory: Option<u64>,
     },
     /// A path need not send this chunk any more; what was not begun may be dropped.
     Superseded {

@@ -144,7 +144,7 @@ impl Session {
         self.spare(accept.transfer, &mut sender, accept.delta, accept.window.is_some());
         let resumed_bytes = sender.resumed_bytes();
         self.insert(accept.transfer, Transfer::Sending { sender, read: false });
-        self.events.push_back(Event::Accepted { transfer: accept.transfer, resumed_bytes });
+        self.events.push_back(Event::Accepted { transfer: accept.transfer, resumed_bytes, memory: accept.memory });
         self.poll_read(accept.transfer);
         Ok(())
     }

@@ -252,7 +252,13 @@ impl Session {
         receiver.compare_first(delta.unwrap_or(0));
         self.insert(transfer, Transfer::Receiving(receiver));
         // What the peer is told is what the receiver took: a chunk that only one of them counts on would never come.
-        self.send(&Message::Accept(Accept { transfer, have: have.iter().map(Into::into).collect(), window: room, delta }));
+        self.send(&Message::Accept(Accept {
+            transfer,
+            have: have.iter().map(Into::into).collect(),
+            window: room,
+            delta,
+            memory: how.memory,
+        }));
         self.poll_finished(transfer);
     }
 

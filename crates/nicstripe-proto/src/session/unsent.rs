@@ -31,6 +31,8 @@ pub struct Acceptance {
     pub holes: bool,
     /// Compare so many chunks, from the first, with those of the file that is there.
     pub delta: Option<u64>,
+    /// Of a tree: have its sender keep the memory for entries within so many bytes; see [`crate::message::Accept::memory`].
+    pub memory: Option<u64>,
 }
 
 impl Session {

@@ -48,7 +48,24 @@ impl Entry {
     pub fn weight(&self) -> usize {
         self.xattrs.as_deref().map_or(0, weight_of)
     }
+
+    /// What it counts for as long as a receiver keeps it, in bytes: [`ENTRY_FOOTPRINT`], four times its name, the path that a hard link names,
+    /// and its [weight](Self::weight).
+    pub fn footprint(&self) -> usize {
+        let name = self.name.as_ref().map_or(0, |name| name.file_name().len());
+        let path = match &self.content {
+            Content::HardLink { path, .. } => path.components().map(|component| component.len() + COMPONENT_OVERHEAD).sum(),
+            _ => 0,
+        };
+        ENTRY_FOOTPRINT + 4 * name + path + self.weight()
+    }
 }
+
+/// What an entry takes in memory besides its names and attributes while it waits for its content and its name, about.
+pub const ENTRY_FOOTPRINT: usize = 1024;
+
+/// What a component of a name takes in memory besides its bytes, about.
+const COMPONENT_OVERHEAD: usize = 32;
 
 /// What extended attributes count for, in bytes; see [`Entry::weight`].
 pub fn weight_of(xattrs: &[Xattr]) -> usize {

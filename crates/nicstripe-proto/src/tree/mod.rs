@@ -15,9 +15,9 @@ pub mod parcel;
 pub mod rules;
 
 pub use self::{
-    entry::{Content, Entry, EntryId, Node, NodeKind, Xattr},
+    entry::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Node, NodeKind, Xattr},
     message::{EntryFailure, TreeMessage},
-    owner::{Owner, OwnerName, OwnerNames},
+    owner::{AclKind, AclName, AclNames, Owner, OwnerName, OwnerNames},
     parcel::{ParcelError, ParcelReader, ParcelWriter, Reason, Record, Special, Trouble},
     rules::{Existing, TreeRules, Verdict, decide},
 };

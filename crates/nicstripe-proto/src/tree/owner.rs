@@ -23,6 +23,66 @@ pub struct OwnerNames {
     /// The group's.
     #[n(1)]
     pub group: Option<OwnerName>,
+    /// Those of users and groups that its ACLs mention, where extended attributes are kept.
+    #[n(2)]
+    pub acl: Option<AclNames>,
+}
+
+/// Names of users and groups that ACLs mention: at most [`AclNames::MOST`] of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Encode)]
+#[cbor(transparent)]
+pub struct AclNames(#[n(0)] Vec<AclName>);
+
+/// Name of a user or group that an ACL mentions.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct AclName {
+    /// Whether it is a user or a group.
+    #[n(0)]
+    pub kind: AclKind,
+    /// The number at the sender.
+    #[n(1)]
+    pub id: u32,
+    /// Its name at the sender.
+    #[n(2)]
+    pub name: OwnerName,
+}
+
+/// Whom an ACL mentions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
+#[cbor(index_only)]
+pub enum AclKind {
+    /// A user.
+    #[n(0)]
+    User,
+    /// A group.
+    #[n(1)]
+    Group,
+}
+
+impl AclNames {
+    /// Most names of an entry. An ACL may have more users and groups: those go by their numbers.
+    pub const MOST: usize = 128;
+
+    /// Takes the first of these names; `None` if there are none.
+    pub fn new(mut names: Vec<AclName>) -> Option<Self> {
+        names.truncate(Self::MOST);
+        (!names.is_empty()).then_some(Self(names))
+    }
+
+    /// Returns them.
+    pub fn as_slice(&self) -> &[AclName] {
+        &self.0
+    }
+}
+
+impl<'b, C> Decode<'b, C> for AclNames {
+    fn decode(d: &mut Decoder<'b>, context: &mut C) -> Result<Self, decode::Error> {
+        let position = d.position();
+        match d.array()? {
+            Some(len) if len <= Self::MOST as u64 => (0..len).map(|_| d.decode_with(context)).collect::<Result<_, _>>().map(Self),
+            _ => Err(decode::Error::message("too many names of users and groups in ACLs").at(position)),
+        }
+    }
 }
 
 /// Name of a user or group: 1 to [`OwnerName::MOST`] bytes without control characters and colons, which no list of users can have in one.
@@ -77,5 +137,20 @@ mod tests {
         for bad in [&[0x41, b'a'][..], &[0x61, 0xff], &[0x7b, 255, 255, 255, 255, 255, 255, 255, 255]] {
             assert!(decode::<OwnerName>(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn an_entry_has_so_many_names_of_acls_and_no_more() {
+        let names =
+            |count: u32| (0..count).map(|id| AclName { kind: AclKind::Group, id, name: OwnerName::new("a").unwrap() }).collect::<Vec<_>>();
+        assert_eq!(AclNames::new(names(0)), None);
+        let most = AclNames::new(names(129)).unwrap();
+        assert_eq!((most.as_slice().len(), most.as_slice()[127].id), (128, 127));
+        assert_eq!(decode::<AclNames>(&minicbor::to_vec(&most).unwrap()).unwrap(), most);
+        assert!(decode::<AclNames>(&minicbor::to_vec(names(129)).unwrap()).is_err());
+        // Of an array without a length nobody knows how many come.
+        assert!(decode::<AclNames>(&[0x9f, 0x83, 1, 7, 0x61, b'a', 0xff]).is_err());
+        let one = OwnerNames { acl: AclNames::new(names(1)), ..OwnerNames::default() };
+        assert_eq!(minicbor::to_vec(&one).unwrap(), [0xa1, 2, 0x81, 0x83, 1, 0, 0x61, b'a']);
     }
 }

@@ -112,7 +112,7 @@ fn an_entry_with_everything_is_pinned() {
     assert_eq!(hex(&minicbor::to_vec(&full).unwrap()), expected);
     let named = |user, group| {
         let name = |name: Option<&str>| name.and_then(OwnerName::new);
-        Entry { owner, owner_names: Some(OwnerNames { user: name(user), group: name(group) }), ..entry(Content::Directory) }
+        Entry { owner, owner_names: Some(OwnerNames { user: name(user), group: name(group), acl: None }), ..entry(Content::Directory) }
     };
     // A map of what has a name: 0 the user, 1 the group.
     for (user, group, names) in [(Some("al"), Some("ß"), "08a20062616c0162c39f"), (None, Some("g"), "08a1016167"), (None, None, "08a0")] {
@@ -204,7 +204,8 @@ fn an_entry_with_as_much_as_it_may_have_fits_into_a_parcel() {
     let path = Name::new(vec![vec![b'x'; 15]; 255]).unwrap();
     let content = Content::HardLink { to: EntryId(u64::MAX), path };
     let name = OwnerName::new(&"x".repeat(OwnerName::MOST));
-    let owner_names = Some(OwnerNames { user: name.clone(), group: name });
+    let longest = (0..AclNames::MOST as u32).map(|id| AclName { kind: AclKind::User, id: u32::MAX - id, name: name.clone().unwrap() });
+    let owner_names = Some(OwnerNames { user: name.clone(), group: name.clone(), acl: AclNames::new(longest.collect()) });
     let full = Entry { xattrs: Some((0..entry::MOST_XATTR_BYTES / 6).map(xattr).collect()), owner_names, ..entry(content) };
     let mut buffer = vec![0; crate::frame::MAX_PAYLOAD];
     assert!(ParcelWriter::new(&mut buffer, 0).push(&Record::Entry(Box::new(full))));
@@ -232,7 +233,10 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let attributes = (any::<(u32, i64, u32)>(), option::of(any::<(u32, u32)>()));
     let xattrs = option::of(vec((vec(any::<u8>(), 0..20), vec(any::<u8>(), 0..20)), 0..3));
     let account = || option::of("[^\\p{Cc}:]{1,60}").prop_map(|name| name.and_then(|name| OwnerName::new(&name)));
-    let owner_names = option::of((account(), account()).prop_map(|(user, group)| OwnerNames { user, group }));
+    let owner_names = option::of((account(), account()).prop_map(|(user, group)| {
+        let acl = user.iter().map(|name| AclName { kind: AclKind::Group, id: 7, name: name.clone() });
+        OwnerNames { acl: AclNames::new(acl.collect()), user, group }
+    }));
     (place, any_content(), attributes, xattrs, owner_names).prop_map(|((id, parent, name), content, attributes, xattrs, owner_names)| {
         let ((mode, seconds, nanoseconds), owner) = attributes;
         let xattrs = xattrs.map(|all| all.into_iter().map(|(name, value)| Xattr { name: name.into(), value: value.into() }).collect());

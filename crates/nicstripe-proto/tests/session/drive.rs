@@ -113,7 +113,7 @@ impl Lab {
                 let have = self.lie.take().unwrap_or_else(|| self.peer(end).disk.journal.clone());
                 let delta = self.old.as_ref().map(|old| old.keys().last().map_or(0, |last| last.0 + 1));
                 let room = self.has_room();
-                let how = Acceptance { room, holes: !self.holes.is_empty() && room.is_none(), delta };
+                let how = Acceptance { room, holes: !self.holes.is_empty() && room.is_none(), delta, memory: None };
                 let peer = self.peer_mut(end);
                 peer.open.insert(transfer);
                 peer.session.accept_with(transfer, have, how);

@@ -200,7 +200,7 @@ impl Lab {
         match self.direction {
             Direction::Put if self.kind() == OfferKind::Parcels => {
                 self.peers[0].open.insert(transfer);
-                let put = PutTree { transfer, target: Some(name), as_name: false, rules: TreeRules::default() };
+                let put = PutTree { transfer, target: Some(name), as_name: false, rules: TreeRules::default(), heeds_memory: false };
                 self.peers[0].session.put_tree(put);
             }
             Direction::Get if self.kind() == OfferKind::Parcels => {

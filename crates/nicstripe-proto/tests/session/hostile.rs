@@ -120,7 +120,7 @@ pub(crate) fn get(transfer: TransferId) -> Message {
 }
 
 pub(crate) fn accept(transfer: TransferId) -> Message {
-    Message::Accept(Accept { transfer, have: Vec::new(), window: None, delta: None })
+    Message::Accept(Accept { transfer, have: Vec::new(), window: None, delta: None, memory: None })
 }
 
 pub(crate) fn ack(first: u64, count: u64) -> Frame {
@@ -366,7 +366,7 @@ fn compared() -> Victim {
     let mut victim = Victim::new(Role::Client);
     victim.session.put(put(T)).unwrap();
     victim.drain();
-    victim.say(&Message::Accept(Accept { transfer: T, have: Vec::new(), window: None, delta: Some(4) })).unwrap();
+    victim.say(&Message::Accept(Accept { transfer: T, have: Vec::new(), window: None, delta: Some(4), memory: None })).unwrap();
     victim
 }
 

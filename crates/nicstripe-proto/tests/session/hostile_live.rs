@@ -67,7 +67,7 @@ impl Victim {
 }
 
 fn put_tree(transfer: TransferId) -> PutTree {
-    PutTree { transfer, target: None, as_name: false, rules: TreeRules::default() }
+    PutTree { transfer, target: None, as_name: false, rules: TreeRules::default(), heeds_memory: false }
 }
 
 fn get_tree(transfer: TransferId) -> Message {
@@ -120,7 +120,15 @@ fn a_window_that_shrinks_changes_nothing_and_one_of_any_size_is_taken() {
     let mut victim = Victim::new(Role::Client);
     victim.session.put_tree(put_tree(T));
     victim.drain();
-    victim.say(&Message::Accept(nicstripe_proto::message::Accept { transfer: T, have: Vec::new(), window: Some(2), delta: None })).unwrap();
+    victim
+        .say(&Message::Accept(nicstripe_proto::message::Accept {
+            transfer: T,
+            have: Vec::new(),
+            window: Some(2),
+            delta: None,
+            memory: None,
+        }))
+        .unwrap();
     victim.session.handle_frame(P, Frame::Credit { frames: 100 }, victim.now).unwrap();
     for len in 1..=6 {
         victim.session.give(T, len, ChainingValue([1; 32]), false).unwrap();

@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn processor_time_only_rises() {
         let sampler = CpuSampler::begin();
-        let (Some(one), Some(other)) = (sampler.sample(), sampler.sample()) else { return };
+        let [one, other] = std::array::from_fn(|_| sampler.sample().unwrap());
         assert!(other.user_us >= one.user_us && other.process_us >= one.process_us && other.cores_us.len() == one.cores_us.len());
     }
 }

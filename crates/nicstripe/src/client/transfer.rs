@@ -360,3 +360,27 @@ const EVENTS: usize = 1024;
 
 /// Pause between attempts to reach a daemon that went away.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CopyOptions, hostile::Stage, session::SessionHandle};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_session_that_ends_before_the_first_command_is_made_anew() {
+        let stage = Stage::new().await;
+        let client = stage.client(&["127.0.0.9=127.0.1.1"]).connect("127.0.1.1").await.unwrap();
+        // It takes no commands any more, and has not said so yet.
+        let ended = CancellationToken::new();
+        let handle = SessionHandle { inputs: mpsc::channel(1).0, connected: Arc::default(), ended: ended.clone() };
+        client.inner.slot.lock().await.session.as_mut().unwrap().handle = handle;
+        let source = stage.file("source", b"bytes");
+        let mut transfer = client.put(&source, None, CopyOptions::default());
+        while !matches!(transfer.next_event().await, Some(Event::Connected { .. })) {}
+        let mut finish = pin!(transfer.finish());
+        assert!(tokio::time::timeout(Duration::from_millis(300), &mut finish).await.is_err(), "it waits until the session has ended");
+        ended.cancel();
+        finish.await.unwrap();
+        assert_eq!(std::fs::read(stage.served("source")).unwrap(), b"bytes");
+    }
+}

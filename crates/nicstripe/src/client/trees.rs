@@ -21,6 +21,7 @@ use crate::{
     session::{Command, GetInto, PutFrom},
     tree::{
         TreeOptions,
+        allowance::{Receiving, Sending},
         filter::Filters,
         receiver::{Promised, ReceiverRequest},
         sender::SenderRequest,
@@ -40,9 +41,10 @@ pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_na
         allow_changing: options.files.allow_changing,
         compress: options.files.compress,
         list: options.list,
+        allowance: Sending::OWN,
     };
     let Asked { transfer, alone, waiter, .. } = asked;
-    let put = Box::new(PutTree { transfer, target, as_name, rules: options.rules() });
+    let put = Box::new(PutTree { transfer, target, as_name, rules: options.rules(), heeds_memory: true });
     Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, alone }, waiter }
 }
 
@@ -83,6 +85,7 @@ pub(super) fn get(
         list: options.list,
         promised: Some(Promised::new(&sources, &walk)),
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+        allowance: Receiving::OWN,
     };
     let get = Box::new(GetTree { transfer, sources, walk, rules: options.rules(), limit_bps });
     Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, alone }, waiter })

@@ -1,4 +1,5 @@
-//! Proofs that an address is a peer's, before a host route takes it from the interface by which it is reached.
+//! Proofs that an address is a peer's, before a host route takes it from the interface by which it is reached, and the probation of the
+//! routes.
 //!
 //! A token goes to the address as the kernel would send anything there. Who returns it over the session gets what goes to the address
 //! already, so that a route to another of its interfaces takes nothing from anybody else.
@@ -6,7 +7,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -49,6 +50,104 @@ impl Budgets {
     }
 }
 
+/// An address of a peer's, and the interface of ours to which it says that it connects from there.
+pub(super) type Way = (IpAddr, String);
+
+/// Routes that the sessions of each key have on probation, or had: a route by which no connection comes is not installed again for a while.
+///
+/// A probation belongs to the key, as a session that ends takes its routes with it and the next would begin anew: what sessions that ended
+/// early have used of it is added up. What is remembered is bounded for each key, and one that has as much as that gets no other route.
+#[derive(Debug, Default)]
+pub(super) struct Probations(Mutex<HashMap<PublicKey, HashMap<Way, Probation>>>);
+
+#[derive(Debug)]
+struct Probation {
+    /// How long its route was there without a connection.
+    used: Duration,
+    /// Probations that were used up, one after the other.
+    failures: u32,
+    /// When the route may be had again.
+    held_until: Option<Instant>,
+    /// When a connection came by it last.
+    made: Option<Instant>,
+    /// When it was begun or used last.
+    seen: Instant,
+}
+
+impl Probation {
+    fn new(now: Instant) -> Self {
+        Self { used: Duration::ZERO, failures: 0, held_until: None, made: None, seen: now }
+    }
+
+    /// How long its route may wait for a connection; `None` while it is held back.
+    fn left(&self, now: Instant) -> Option<Duration> {
+        match self.held_until {
+            Some(until) if now < until => None,
+            _ if self.was_made_lately(now) => Some(PROBATION),
+            _ => Some(PROBATION.saturating_sub(self.used)),
+        }
+    }
+
+    fn was_made_lately(&self, now: Instant) -> bool {
+        self.made.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED)
+    }
+
+    fn is_forgotten(&self, now: Instant) -> bool {
+        let last = self.held_until.max(self.made).unwrap_or(self.seen).max(self.seen);
+        now.saturating_duration_since(last) >= REMEMBERED
+    }
+}
+
+impl Probations {
+    /// Begins the probation of a route, or goes on with one. Returns how long a connection is waited for; `None` if the key may not have the
+    /// route now.
+    pub(super) fn begin(&self, key: PublicKey, way: &Way, now: Instant) -> Option<Duration> {
+        let mut probations = self.lock();
+        let of_key = probations.entry(key).or_default();
+        of_key.retain(|_, probation| !probation.is_forgotten(now));
+        if !of_key.contains_key(way) && of_key.len() >= MOST_PROBATIONS {
+            return None;
+        }
+        let probation = of_key.entry(way.clone()).or_insert_with(|| Probation::new(now));
+        probation.seen = now;
+        probation.left(now)
+    }
+
+    /// Whether the key may not have the route now.
+    pub(super) fn holds_back(&self, key: PublicKey, way: &Way, now: Instant) -> bool {
+        let probations = self.lock();
+        let probation = probations.get(&key).and_then(|of_key| of_key.get(way));
+        probation.is_some_and(|probation| probation.left(now).is_none())
+    }
+
+    /// A connection of the key's came from there, by that interface, and was greeted.
+    pub(super) fn made(&self, key: PublicKey, way: &Way, now: Instant) {
+        if let Some(probation) = self.lock().get_mut(&key).and_then(|of_key| of_key.get_mut(way)) {
+            *probation = Probation { made: Some(now), ..Probation::new(now) };
+        }
+    }
+
+    /// The route was there for so long. Without a connection that counts: when the probation is used up, it is held back.
+    pub(super) fn used(&self, key: PublicKey, way: &Way, time: Duration, now: Instant) {
+        let mut probations = self.lock();
+        let Some(probation) = probations.get_mut(&key).and_then(|of_key| of_key.get_mut(way)) else { return };
+        // What several sessions use up together counts once.
+        if probation.was_made_lately(now) || probation.left(now).is_none() {
+            return;
+        }
+        (probation.used, probation.seen) = (probation.used + time, now);
+        if probation.used >= PROBATION {
+            let pause = FIRST_PAUSE.saturating_mul(1 << probation.failures.min(16)).min(LONGEST_PAUSE);
+            (probation.used, probation.held_until) = (Duration::ZERO, Some(now + pause));
+            probation.failures = probation.failures.saturating_add(1);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PublicKey, HashMap<Way, Probation>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Sends a token as the kernel would send anything to that address.
 pub(super) async fn send(token: Token, to: SocketAddr) -> std::io::Result<()> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -63,6 +162,21 @@ const TOKENS_PER_SECOND: u32 = 16;
 
 /// How long a token is good for. Its way there and back takes a millisecond.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(2);
+
+/// How long a connection that was announced is waited for, until its route goes.
+const PROBATION: Duration = Duration::from_secs(10);
+
+/// How long a route is held back after its first probation without a connection, which may be a cable's fault. It doubles each time.
+const FIRST_PAUSE: Duration = PROBATION;
+
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// How long a connection counts, a failure after its pause, and what was used of a probation.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// Routes of one key that are remembered: of all pairs of 16 interfaces at either end.
+const MOST_PROBATIONS: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -90,5 +204,91 @@ mod tests {
         let taken = |key, at| (0..1000).filter(|_| budgets.take(key, at)).count();
         assert_eq!((taken(key, now), taken(other, now)), (TOKENS_AT_ONCE as usize, TOKENS_AT_ONCE as usize));
         assert_eq!(taken(key, now + Duration::from_secs(1)), TOKENS_PER_SECOND as usize);
+    }
+
+    fn probation() -> (Instant, Probations, PublicKey, Way) {
+        (Instant::now(), Probations::default(), PublicKey::from_bytes([1; 32]), (ADDRESS, "eth2".into()))
+    }
+
+    #[test]
+    fn a_route_without_a_connection_is_held_back_twice_as_long_each_time() {
+        let (begun, probations, key, way) = probation();
+        let mut now = begun;
+        for pause in [10, 20, 40, 80, 160, 320, 600, 600] {
+            assert_eq!(probations.begin(key, &way, now), Some(PROBATION));
+            now += PROBATION;
+            // Of two sessions that had it at the same time.
+            (0..2).for_each(|_| probations.used(key, &way, PROBATION, now));
+            for later in [Duration::ZERO, Duration::from_secs(pause) - Duration::from_millis(1)] {
+                assert_eq!((probations.holds_back(key, &way, now + later), probations.begin(key, &way, now + later)), (true, None));
+            }
+            now += Duration::from_secs(pause);
+            assert!(!probations.holds_back(key, &way, now));
+        }
+        let others =
+            [(PublicKey::from_bytes([2; 32]), way.clone()), (key, (ADDRESS, "eth1".into())), (key, ([10, 9, 0, 13].into(), way.1.clone()))];
+        for (key, way) in others {
+            assert!(!probations.holds_back(key, &way, begun) && probations.begin(key, &way, begun).is_some(), "{way:?}");
+        }
+        let forgotten = now + REMEMBERED;
+        assert!(probations.begin(key, &way, forgotten).is_some());
+        assert_eq!(probations.lock()[&key][&way].failures, 0);
+    }
+
+    #[test]
+    fn sessions_of_a_key_have_one_probation_together() {
+        let (begun, probations, key, way) = probation();
+        assert_eq!(probations.begin(key, &way, begun), Some(PROBATION));
+        probations.used(key, &way, Duration::from_secs(9), begun + Duration::from_secs(9));
+        let later = begun + Duration::from_secs(60);
+        assert_eq!(probations.begin(key, &way, later), Some(Duration::from_secs(1)), "a session that ended early begins nothing anew");
+        probations.used(key, &way, Duration::from_secs(1), later);
+        assert_eq!(probations.begin(key, &way, later), None);
+    }
+
+    #[test]
+    fn copies_that_end_before_their_connection_comes_are_not_held_back() {
+        let (begun, probations, key, way) = probation();
+        for number in 0..100 {
+            let now = begun + Duration::from_secs(60 * number);
+            assert!(probations.begin(key, &way, now).is_some(), "copy {number}");
+            probations.used(key, &way, Duration::from_millis(20), now);
+        }
+    }
+
+    #[test]
+    fn a_route_by_which_a_connection_came_is_not_held_back() {
+        let (begun, probations, key, way) = probation();
+        // One that comes without a route is nothing to remember.
+        probations.made(key, &way, begun);
+        assert!(probations.lock().get(&key).is_none());
+        assert!(probations.begin(key, &way, begun).is_some());
+        probations.used(key, &way, PROBATION, begun);
+        let second = begun + FIRST_PAUSE;
+        assert!(probations.begin(key, &way, second).is_some());
+        probations.made(key, &way, second);
+        for seconds in [0, 10, 11, 29, 599] {
+            let now = second + Duration::from_secs(seconds);
+            assert_eq!(probations.begin(key, &way, now), Some(PROBATION), "{seconds} s later");
+            probations.used(key, &way, PROBATION, now);
+        }
+        let long_ago = second + REMEMBERED;
+        assert_eq!(probations.begin(key, &way, long_ago), Some(PROBATION));
+        probations.used(key, &way, PROBATION, long_ago);
+        assert_eq!(probations.begin(key, &way, long_ago), None, "it counts no more");
+        assert!(probations.begin(key, &way, long_ago + FIRST_PAUSE).is_some(), "and neither do failures before it");
+    }
+
+    #[test]
+    fn a_key_has_few_routes_remembered_and_no_others_meanwhile() {
+        let (begun, probations, key, _) = probation();
+        let ways = (0..2 * MOST_PROBATIONS as u32).map(|number| (IpAddr::from(Ipv4Addr::from(number)), "eth2".to_owned()));
+        let begin = |key, at| ways.clone().filter(|way| probations.begin(key, way, at).is_some()).count();
+        assert_eq!(begin(key, begun), MOST_PROBATIONS);
+        ways.clone().for_each(|way| probations.used(key, &way, PROBATION, begun + PROBATION));
+        assert_eq!(begin(key, begun + PROBATION), 0);
+        assert_eq!(probations.lock()[&key].len(), MOST_PROBATIONS);
+        assert_eq!(begin(PublicKey::from_bytes([2; 32]), begun), MOST_PROBATIONS, "another key's");
+        assert_eq!(begin(key, begun + PROBATION + FIRST_PAUSE + REMEMBERED), MOST_PROBATIONS, "when they are forgotten");
     }
 }

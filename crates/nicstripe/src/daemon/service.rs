@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nicstripe_link::{Interface, interfaces, route_to};
+use nicstripe_link::{interfaces, route_to};
 use nicstripe_proto::{
     FailCode, Name, Subtree,
     message::{BenchAsk, BenchRefusal, BenchRefused, DiskDone, DiskOrder, Expected, Hello, Put, PutOptions},
@@ -16,12 +16,12 @@ use tokio::sync::Semaphore;
 
 use super::{
     Meters, Rights, Shared,
-    claims::{self, Claims},
+    claims::{self, Claims, Way},
     objects::{KeptListings, Listings},
 };
 use crate::{
     bench::{Desk, Ticket},
-    file::{Descriptors, FileError, Lease, OF_TARGET, OF_TREE, ReadOptions, Root, Source},
+    file::{FileError, Lease, OF_TARGET, OF_TREE, Quota, ReadOptions, Root, Source},
     path_routes::RouteKeeper,
     plan::described,
     session::{Command, SessionHandle},
@@ -47,7 +47,7 @@ pub(crate) struct Service {
     /// Addresses that the peer says are its own.
     claimed: Vec<IpAddr>,
     /// Where connections of this session came from, and by which interface.
-    arrivals: Mutex<HashSet<(IpAddr, String)>>,
+    arrivals: Mutex<HashSet<Way>>,
     /// Proofs that the addresses are.
     claims: Mutex<Claims>,
     /// One permit for each announcement whose connections are waited for.
@@ -111,7 +111,7 @@ impl Service {
     }
 
     /// The peer's share of file descriptors.
-    pub(crate) fn files(&self) -> Descriptors {
+    pub(crate) fn files(&self) -> Quota {
         self.shared.files.of(*self.key.as_bytes())
     }
 
@@ -123,6 +123,11 @@ impl Service {
     /// The same for those of another tree.
     pub(super) async fn lease_tree(&self, session: &SessionHandle) -> Result<Lease, FileError> {
         leased(self.shared.trees.of(*self.key.as_bytes()).lease(OF_TREE), session, "tree").await
+    }
+
+    /// Waits for memory of another tree until other trees of the peer leave some, or its session has ended.
+    pub(super) async fn lease_memory(&self, (least, most): (usize, usize), session: &SessionHandle) -> Result<Lease, FileError> {
+        leased(self.shared.tree_memory.of(*self.key.as_bytes()).lease_between(least, most), session, "tree").await
     }
 
     /// Makes attempts at a file until no earlier session of the same peer holds it any more, or 5 s have passed. A session that has ended
@@ -252,64 +257,87 @@ impl Service {
         if !self.claimed.contains(&from) {
             return;
         }
-        self.arrivals().insert((from, interface.to_owned()));
+        let way = (from, interface.to_owned());
+        self.shared.probations.made(self.key, &way, Instant::now());
+        self.arrivals().insert(way);
     }
 
     /// Installs the host routes without which the kernel would drop the first packets of connections that are announced, after a proof that
-    /// the address is the peer's. The peer is answered when they may be made, unless it has a token to return first or announces too much at
-    /// once.
+    /// the address is the peer's. The peer is answered when they may be made or get no route, unless it has a token to return first or
+    /// announces too much at once.
     pub(crate) fn expect(self: &Arc<Self>, connections: Vec<Expected>, session: SessionHandle) {
         let Ok(permit) = self.announcements.clone().try_acquire_owned() else {
             tracing::debug!("an announcement is ignored: too many others are waited for");
             return;
         };
-        let service = Arc::downgrade(self);
+        let (service, shared, key) = (Arc::downgrade(self), self.shared.clone(), self.key);
         tokio::spawn(async move {
             let _permit = permit;
             let Some((held, asked)) = async { Some(service.upgrade()?.let_in(connections).await) }.await else { return };
-            if asked {
-                return;
+            if !asked {
+                let here = interfaces().unwrap_or_default();
+                session.command(Command::TellInterfaces(described(&here, &[]))).await;
             }
-            let here = interfaces().unwrap_or_default();
-            session.command(Command::TellInterfaces(described(&here, &[]))).await;
-            tokio::time::sleep(ARRIVAL_TIMEOUT).await;
-            let Some(service) = service.upgrade() else { return };
-            for (from, interface) in held {
-                if !service.arrivals().contains(&(from, interface.name.to_string())) {
-                    service.let_go(from, interface.index.0).await;
+            for OnProbation { way, interface, begun, until } in held {
+                tokio::select! {
+                    () = tokio::time::sleep_until(until.into()) => {}
+                    () = session.ended.cancelled() => {}
+                }
+                let now = Instant::now();
+                let arrived = service.upgrade().is_some_and(|service| service.arrivals().contains(&way));
+                if arrived {
+                    shared.probations.made(key, &way, now);
+                    continue;
+                }
+                shared.probations.used(key, &way, now.saturating_duration_since(begun), now);
+                // Those of a session that has ended go with it.
+                if let Some(service) = service.upgrade().filter(|_| now >= until) {
+                    service.let_go(way.0, interface).await;
                 }
             }
         });
     }
 
-    /// Returns the routes that it has installed, and whether a token is under way for another.
-    async fn let_in(&self, connections: Vec<Expected>) -> (Vec<(IpAddr, Interface)>, bool) {
+    /// Returns the routes that it has installed, the first to end first, and whether a token is under way for another.
+    async fn let_in(&self, connections: Vec<Expected>) -> (Vec<OnProbation>, bool) {
         let (Some(routes), Ok(here)) = (&self.routes, interfaces()) else { return (Vec::new(), false) };
         let (mut held, mut asked) = (Vec::new(), false);
         for Expected { from, interface, port, token } in connections {
             let Some(by) = here.iter().find(|known| known.index.0 == interface && known.is_on_link(from)) else { continue };
-            if !self.claimed.contains(&from) {
+            if !self.claimed.contains(&from) || !routes.wants(from, interface) {
+                continue;
+            }
+            let way = (from, by.name.to_string());
+            if self.shared.probations.holds_back(self.key, &way, Instant::now()) {
+                tracing::debug!(%from, interface = %by.name, "no host route: no connection came by the last one");
                 continue;
             }
             if routes.diverts(from, interface) && !token.is_some_and(|token| self.claims().is_proved(from, token, Instant::now())) {
-                asked |= token.is_none() && self.ask(from, port).await;
+                asked |= token.is_none() && self.ask(from, port, interface, routes).await;
                 continue;
             }
+            let Some(left) = self.shared.probations.begin(self.key, &way, Instant::now()) else {
+                tracing::debug!(%from, interface = %by.name, "no host route: too many were installed for nothing");
+                continue;
+            };
+            let begun = Instant::now();
             match routes.hold(from, interface, None).await {
-                Ok(()) => held.push((from, by.clone())),
+                Ok(()) => held.push(OnProbation { way, interface, begun, until: begun + left }),
                 Err(error) => tracing::warn!(%from, interface = %by.name, error = %crate::logged::logged_error(&error), "no host route"),
             }
         }
+        held.sort_by_key(|held| held.until);
         (held, asked)
     }
 
     /// Sends a token to an address that is on a cable of ours; says whether it did.
-    async fn ask(&self, address: IpAddr, port: Option<u16>) -> bool {
+    async fn ask(&self, address: IpAddr, port: Option<u16>, interface: u32, routes: &RouteKeeper) -> bool {
         let is_near = route_to(address).is_ok_and(|way| way.gateway.is_none());
         let Some(port) = port.filter(|_| is_near) else { return false };
         if !self.shared.tokens.take(self.key, Instant::now()) {
             return false;
         }
+        routes.ask_anew(address, interface).await;
         let token = self.claims().begin(address, Instant::now());
         let sent = claims::send(token, SocketAddr::new(address, port)).await;
         sent.inspect_err(|error| tracing::debug!(%address, %error, "no token was sent")).is_ok()
@@ -319,7 +347,7 @@ impl Service {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arrivals(&self) -> MutexGuard<'_, HashSet<(IpAddr, String)>> {
+    fn arrivals(&self) -> MutexGuard<'_, HashSet<Way>> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -337,6 +365,15 @@ impl Service {
             tracing::warn!(error = %crate::logged::logged_error(&error), "host routes were not put back");
         }
     }
+}
+
+/// A host route that goes unless a connection comes by it.
+struct OnProbation {
+    way: Way,
+    /// The index of its interface.
+    interface: u32,
+    begun: Instant,
+    until: Instant,
 }
 
 async fn leased(lease: impl Future<Output = Option<Lease>>, session: &SessionHandle, what: &str) -> Result<Lease, FileError> {
@@ -358,9 +395,6 @@ pub(super) const MOST_TREES: usize = 4;
 
 /// Announcements at once whose connections are waited for. An honest client makes one a change of its plan.
 const MOST_ANNOUNCEMENTS: usize = 16;
-
-/// How long a connection that was announced is waited for, until its route goes.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a new session waits for an earlier one to let go of a file: a silent path is noticed after 1.5 s.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,13 +7,12 @@ use nicstripe_proto::{
     message::{GetTree, MOST_SOURCES, PutTree},
 };
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::{Service, service::MOST_TREES};
 use crate::{
-    file::{FileError, Lease},
+    file::FileError,
     session::SessionHandle,
     tree::{
+        allowance::{Receiving, Sending, of_request},
         filter::Filters,
         port::{ReceiverRun, SenderRun},
         receiver::ReceiverRequest,
@@ -26,7 +25,7 @@ use crate::{
 impl Service {
     /// Gets ready to receive a tree.
     pub(crate) async fn receive_tree(&self, put: PutTree, session: &SessionHandle) -> Result<ReceiverRun, FileError> {
-        let PutTree { target, as_name, rules, .. } = put;
+        let PutTree { target, as_name, rules, heeds_memory, .. } = put;
         let name = target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
         let access = self.access();
         self.check_writable(&name)?;
@@ -35,7 +34,8 @@ impl Service {
             return Err(FileError::new("delete in", name, why).with_code(FailCode::Refused));
         }
         let root = self.served().root("receive a tree in", &name)?.clone();
-        let tree_place = self.tree_place(session).await?;
+        let least_and_most = if heeds_memory { Receiving::LEASE } else { (Receiving::UNHEEDING, Receiving::UNHEEDING) };
+        let (tree_place, memory) = self.tree_place(session, least_and_most, of_request(&rules.filters, &[])).await?;
         let filters = Filters::new(&rules.filters)?;
         let request = ReceiverRequest {
             root,
@@ -48,6 +48,7 @@ impl Service {
             list: false,
             promised: None,
             excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+            allowance: Receiving::within(memory, heeds_memory),
         };
         Ok(request.into_run(tree_place))
     }
@@ -60,7 +61,8 @@ impl Service {
             return Err(FileError::new("send", "trees", why).with_code(FailCode::Protocol));
         }
         let root = self.served().root("send", &"a tree")?;
-        let tree_place = self.tree_place(session).await?;
+        let names = walk.only.as_deref().unwrap_or_default();
+        let (tree_place, memory) = self.tree_place(session, Sending::LEASE, of_request(&rules.filters, names)).await?;
         let beneath = |name, contents| SendSource::Beneath { root: root.clone(), name, contents };
         let request = SenderRequest {
             sources: sources.into_iter().map(|source| beneath(source.name, source.content)).collect(),
@@ -72,17 +74,25 @@ impl Service {
             allow_changing: walk.allow_changing,
             compress: walk.compress,
             list: false,
+            allowance: Sending::within(memory),
         };
         Ok(request.into_run(tree_place))
     }
 
-    /// Takes a place for a tree of this session until it is dropped. Each tree has a thread, filters that a peer may make as large as a message
-    /// (20 MiB of 60 KiB, measured), and 16 MiB of parcels that wait for their turn.
-    async fn tree_place(&self, session: &SessionHandle) -> Result<(OwnedSemaphorePermit, Lease), FileError> {
+    /// Takes a place for a tree of this session, descriptors and memory until they are dropped, and returns how much memory is left beside what
+    /// was asked for: filters, which a peer may make as large as a message, and names.
+    async fn tree_place(
+        &self,
+        session: &SessionHandle,
+        (least, most): (usize, usize),
+        asked: usize,
+    ) -> Result<(impl Send + 'static + use<>, usize), FileError> {
         let place = self.trees.clone().try_acquire_owned().map_err(|_| {
             let why = io::Error::other(format!("a session has {MOST_TREES} at once"));
             FileError::new("begin", "another tree", why).with_code(FailCode::Refused)
         })?;
-        Ok((place, self.lease_tree(session).await?))
+        let memory = self.lease_memory((least + asked, most + asked), session).await?;
+        let left = memory.count().saturating_sub(asked);
+        Ok(((place, self.lease_tree(session).await?, memory), left))
     }
 }

@@ -4,13 +4,13 @@ mod arrived;
 mod attributes;
 mod buffer;
 mod compress;
-mod descriptors;
 mod device;
 mod hidden;
 mod holes;
 mod journal;
 mod ours;
 mod pool;
+mod quota;
 mod root;
 mod source;
 mod target;
@@ -19,11 +19,11 @@ pub(crate) use self::{
     arrived::{Arrived, WriteError},
     attributes::{Attributes, SET_ID_BITS, mtime_of, umask},
     buffer::{BufferPool, ChunkBuffer},
-    descriptors::{Descriptors, Lease, OF_SOURCE, OF_TARGET, OF_TREE, most_directories},
     hidden::{check_given, check_sought, hidden_name, is_hidden_name},
     pool::{IoPool, Owner},
+    quota::{Lease, OF_SOURCE, OF_TARGET, OF_TREE, Quota, most_directories},
     root::Root,
-    source::{Opened, ReadOptions, Source, tells_no_sizes},
+    source::{Opened, ReadOptions, Source, tells_no_sizes, too_much_made},
     target::{TMPFS_MAGIC, Target, TargetRequest, grid_of, make_parents, open_parent, remove_earlier},
 };
 

@@ -9,7 +9,7 @@ use std::{
 
 use nicstripe_proto::{
     BitRate, ChainingValue, ChunkId, FailCode, Grid, HoleMap, Name, Offering, SourceIdentity, grid::MOST_SIZE, hash_tree::chunk_value,
-    message::GetRange, name::escaped,
+    message::GetRange, name::escaped, tree::PACKED_MOST,
 };
 use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fstatfs, openat};
 
@@ -38,6 +38,8 @@ pub(crate) struct Source {
 #[derive(Debug)]
 enum Content {
     File(File),
+    /// A file that the kernel makes as it is read.
+    Made(File),
     Stored(Box<dyn StoredFile>),
 }
 
@@ -98,20 +100,20 @@ impl Source {
                 return Err(FileError::new("send", &name, error).with_code(FailCode::NotAFile));
             }
         };
+        let is_made = is_unsized(&file);
+        let size = if is_made { made_size(&file) } else { Ok(identity.size) };
+        let identity = SourceIdentity { size: size.map_err(|error| FileError::new("send", &name, error))?, ..identity };
         check_size(identity.size, &name)?;
-        if is_unsized(&file) {
-            return Err(FileError::new("send", &name, unknown_size()));
-        }
         // A hint only: assignments are read in order, so the kernel may read ahead further.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let whole = identity.size;
         let (start, size) = part_of(options.range, whole, &name)?;
         // Those of a part are not where the file has them.
-        let holes = if options.range.is_none() { find_holes(&file, &stat) } else { HoleMap::default() };
+        let holes = if options.range.is_none() && !is_made { find_holes(&file, &stat) } else { HoleMap::default() };
         let offering = Offering { holes, may_change: options.allow_changing };
         let packer = Packer::new(options.compress);
         let identity = SourceIdentity { size, ..identity };
-        let content = Content::File(file);
+        let content = if is_made { Content::Made(file) } else { Content::File(file) };
         Ok(Self { content, name, identity, start, whole, mode: stat.st_mode & 0o7777, offering, packer, lease: None })
     }
 
@@ -202,7 +204,7 @@ impl Source {
 impl Content {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
-            Self::File(file) => file.read_exact_at(bytes, offset),
+            Self::File(file) | Self::Made(file) => file.read_exact_at(bytes, offset),
             Self::Stored(file) => file.read_exact_at(bytes, offset),
         }
     }
@@ -214,6 +216,8 @@ impl Content {
                 let stat = fstat(file)?;
                 Ok((FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice).then(|| identity_of(&stat)))
             }
+            // Its times do not tell that it has other bytes now. That it has more or fewer is noticed.
+            Self::Made(file) => Ok(Some(SourceIdentity { size: made_size(file)?, ..identity_of(&fstat(file)?) })),
             Self::Stored(file) => file.identity().map(|identity| Some(identity.as_source())),
         }
     }
@@ -244,9 +248,24 @@ pub(crate) fn tells_no_sizes(file: impl AsFd) -> bool {
     fstatfs(file).is_ok_and(|stat| kinds.contains(&(stat.f_type as u32)))
 }
 
+/// Reads a file of such a file system to its end, to learn how many bytes it has; at most [`PACKED_MOST`].
+fn made_size(file: &File) -> io::Result<u64> {
+    let mut buffer = vec![0; 64 * 1024];
+    let mut size = 0;
+    while size <= PACKED_MOST {
+        match file.read_at(&mut buffer, size) {
+            Ok(0) => return Ok(size),
+            Ok(read) => size += read as u64,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(too_much_made())
+}
+
 /// Why a file of such a file system is not sent where its size has to be known.
-fn unknown_size() -> io::Error {
-    io::Error::other("its size is not known before it is read to its end")
+pub(crate) fn too_much_made() -> io::Error {
+    io::Error::other(format!("its size is not known before it is read to its end, and it has more than {PACKED_MOST} bytes"))
 }
 
 /// Returns where what is wanted of a file begins and how many bytes of it there are.
@@ -274,3 +293,30 @@ fn device_identity(file: &File, stat: &Stat) -> io::Result<SourceIdentity> {
 
 /// Not blocking, so that a FIFO is refused instead of waited for.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_the_kernel_makes_has_the_size_that_it_is_read_with_and_must_keep_it() {
+        const NAME: &str = "/proc/thread-self/comm";
+        fs::write(NAME, "short").unwrap();
+        let open = |allow_changing| Source::open(Path::new(NAME), ReadOptions { allow_changing, ..ReadOptions::default() }).unwrap();
+        let (source, changing) = (open(false), open(true));
+        assert_eq!(source.identity().size, 6);
+        let mut buffer = BufferPool::default().take();
+        source.read_chunk(Grid::new(6, nicstripe_proto::ChunkSize::DEFAULT), ChunkId(0), &mut buffer).unwrap();
+        assert_eq!(buffer.bytes(), b"short\n");
+        source.check_unchanged().unwrap();
+        fs::write(NAME, "longer").unwrap();
+        assert_eq!(source.check_unchanged().unwrap_err().code, FailCode::SourceChanged);
+        changing.check_unchanged().unwrap();
+        fs::write(NAME, "less").unwrap();
+        assert_eq!(changing.check_unchanged().unwrap_err().code, FailCode::SourceChanged);
+        let error = Source::open(Path::new("/proc/self/pagemap"), ReadOptions::default()).unwrap_err();
+        assert!(error.source.to_string().ends_with("it has more than 4194304 bytes"), "{error:?}");
+    }
+}

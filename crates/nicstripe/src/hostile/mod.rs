@@ -32,10 +32,10 @@ use crate::{
 };
 
 /// A daemon at 127.0.1.1, whom it trusts, and a client's files.
-struct Stage {
+pub(crate) struct Stage {
     root: TempDir,
     files: TempDir,
-    port: u16,
+    pub(crate) port: u16,
     daemon: Identity,
     client: Identity,
     /// Trusted as well, for what is none of its business.
@@ -44,7 +44,7 @@ struct Stage {
 }
 
 impl Stage {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(Limits::default()).await
     }
 
@@ -75,7 +75,7 @@ impl Stage {
     }
 
     /// An honest client's settings, with these links.
-    fn client(&self, links: &[&str]) -> ClientBuilder {
+    pub(crate) fn client(&self, links: &[&str]) -> ClientBuilder {
         let links = links.iter().map(|link| link.parse().unwrap()).collect();
         Client::builder().identity(self.client.clone()).peers(trusting(&[&self.daemon])).port(self.port).links(links)
     }
@@ -96,13 +96,13 @@ impl Stage {
         assert_eq!(names(self.root.path()), ["served"]);
     }
 
-    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.files.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         path
     }
 
-    fn served(&self, name: &str) -> PathBuf {
+    pub(crate) fn served(&self, name: &str) -> PathBuf {
         self.root.path().join("served").join(name)
     }
 }

@@ -1,9 +1,21 @@
 //! A trusted client that takes all there is: others find their share.
 
-use nicstripe_proto::{FailCode, Frame, Message, TransferId, message::Fail};
+use std::time::Duration;
+
+use nicstripe_proto::{
+    FailCode, Frame, Message, TransferId,
+    message::{Accept, Fail, PutTree},
+    tree::TreeRules,
+};
+use tokio::sync::mpsc;
 
 use super::{Stage, clients::put, wire::Wire, within};
-use crate::{stream::StreamEnd, trust::Identity};
+use crate::{
+    TreeOptions,
+    stream::StreamEnd,
+    tree::allowance::{MOST_OF_ALL, Receiving},
+    trust::Identity,
+};
 
 fn put_of(transfer: u32, file: &str, size: u64) -> Message {
     let mut message = put(file, size, 18);
@@ -41,6 +53,92 @@ async fn a_thousand_small_puts_leave_descriptors_for_others_and_wait_for_their_t
         } else if let Message::Accept(accept) = within(evil.message()).await.unwrap() {
             begun.push(accept.transfer);
             all += 1;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trees_of_one_key_have_half_of_the_memory_and_others_wait_for_it() {
+    let stage = Stage::built(|builder| builder.descriptors(1 << 16)).await;
+    let mut evil = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
+    // Each may take a quarter of all, as it does not say that it keeps to less.
+    for transfer in 1..=4 {
+        evil.say(&put_tree(transfer, false)).await.unwrap();
+    }
+    let (accepts, mut accepted) = mpsc::unbounded_channel();
+    let (ends, to_end) = mpsc::unbounded_channel();
+    tokio::spawn(tend(evil, to_end, accepts));
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let accept: Accept = within(accepted.recv()).await.unwrap();
+        assert_eq!(accept.memory, None);
+        held.push(accept.transfer);
+    }
+    let third = tokio::time::timeout(Duration::from_millis(300), accepted.recv()).await;
+    assert!(third.is_err(), "{third:?}");
+
+    // Another key's tree is copied meanwhile.
+    std::fs::create_dir(stage.files.path().join("tree")).unwrap();
+    stage.file("tree/file", b"content");
+    let client = stage.client(&[]).connect("127.0.1.1").await.unwrap();
+    let options = TreeOptions { recursive: true, ..TreeOptions::default() };
+    let copied = within(client.put_tree(vec![stage.files.path().join("tree")], None, false, options).finish()).await.unwrap();
+    assert_eq!(copied.tree.unwrap().files, 1);
+    client.close().await;
+    // What waited begins as others end.
+    for turn in 0..2 {
+        ends.send(held[turn]).unwrap();
+        held.push(within(accepted.recv()).await.unwrap().transfer);
+    }
+    held.sort_unstable();
+    assert_eq!(held, [1, 2, 3, 4].map(TransferId));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sender_of_a_tree_that_keeps_to_what_memory_there_is_is_told_it() {
+    let stage = Stage::built(|builder| builder.descriptors(1 << 16)).await;
+    let mut wire = Wire::session([127, 0, 3, 1], stage.address(), &stage.other).await;
+    let (_, most) = Receiving::LEASE;
+    let mut told = Vec::new();
+    for transfer in 1..=3 {
+        wire.say(&put_tree(transfer, true)).await.unwrap();
+        told.push(next_accept(&mut wire).await.memory);
+    }
+    // Less for each, and the first has what a client's own would.
+    let lease = |part: usize| Receiving::within(part, true).told;
+    let second = (MOST_OF_ALL - 2 * most) / 16;
+    assert_eq!(told, [most, second, (MOST_OF_ALL - 2 * (most + second)) / 16].map(lease));
+}
+
+/// Answers heartbeats, ends the transfers that it is told, and tells which were accepted.
+async fn tend(mut wire: Wire, mut to_end: mpsc::UnboundedReceiver<TransferId>, accepts: mpsc::UnboundedSender<Accept>) {
+    while let Ok(frame) = wire.next().await {
+        match frame {
+            Frame::Heartbeat { sent_us, .. } => wire.send(&Frame::Heartbeat { sent_us: 1, echo_us: sent_us }).await.unwrap(),
+            Frame::Control { seq, body } => {
+                wire.send(&Frame::ControlAck { next: seq + 1 }).await.unwrap();
+                if let Message::Accept(accept) = minicbor::decode(&body).unwrap() {
+                    let _ = accepts.send(accept);
+                }
+            }
+            _ => {}
+        }
+        while let Ok(transfer) = to_end.try_recv() {
+            let fail = Fail { transfer, code: FailCode::Cancelled, text: String::new(), resumable: false };
+            wire.say(&Message::Fail(fail)).await.unwrap();
+        }
+    }
+}
+
+fn put_tree(transfer: u32, heeds_memory: bool) -> Message {
+    let target = Some(super::name(&format!("tree{transfer}")));
+    Message::PutTree(PutTree { transfer: TransferId(transfer), target, as_name: false, rules: TreeRules::default(), heeds_memory })
+}
+
+async fn next_accept(wire: &mut Wire) -> Accept {
+    loop {
+        if let Message::Accept(accept) = within(wire.message()).await.unwrap() {
+            return accept;
         }
     }
 }

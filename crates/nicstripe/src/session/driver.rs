@@ -379,8 +379,8 @@ impl Driver {
             Wanted::TrunkRequested(trunk) => self.on_trunk_requested(trunk),
             Wanted::TreeTold { transfer, message } => self.on_tree_told(transfer, message),
             Wanted::Offered(offer) => self.on_offered(offer),
-            Wanted::Accepted { transfer, resumed_bytes } => {
-                self.start_source(transfer);
+            Wanted::Accepted { transfer, resumed_bytes, memory } => {
+                self.start_source(transfer, memory);
                 self.on_started(transfer, resumed_bytes, now);
             }
             Wanted::Superseded { .. } => {}

@@ -21,9 +21,6 @@ use crate::{
 /// Chunks of a pipe that may have arrived and not been taken.
 pub(crate) const KEPT_CHUNKS: u64 = crate::client::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
 
-/// Parcels of a tree that may have arrived and not been taken: 8 MiB, as the pieces in them wait in memory of their own.
-pub(crate) const KEPT_PARCELS: u64 = KEPT_CHUNKS / 2;
-
 /// The chunks of one transfer that wait for those before them, and who takes them.
 #[derive(Debug)]
 pub(super) struct Kept {

@@ -34,8 +34,15 @@ pub(super) struct Port<T> {
     pub(super) end: T,
 }
 
-/// The end of a tree's receiver, which needs nothing else. That of a sender is its [`Giver`].
+/// The end of a tree's receiver, which needs nothing else.
 pub(super) struct Receiving;
+
+/// The end of a tree's sender.
+pub(super) struct Giving {
+    pub(super) giver: Giver,
+    /// Bytes of memory that the receiver has for entries, where it says so.
+    pub(super) memory: Option<u64>,
+}
 
 /// Who wants to know of a tree.
 pub(super) struct Owner {
@@ -72,17 +79,21 @@ impl<T: Send> TreePort for Port<T> {
     }
 }
 
-impl SenderPort for Port<Giver> {
+impl SenderPort for Port<Giving> {
+    fn receivers_memory(&self) -> Option<u64> {
+        self.end.memory
+    }
+
     fn buffer(&self) -> ChunkBuffer {
-        self.end.buffer()
+        self.end.giver.buffer()
     }
 
     fn send(&mut self, parcel: ChunkBuffer) -> bool {
-        self.end.give(parcel, false)
+        self.end.giver.give(parcel, false)
     }
 
     fn last(&mut self) -> bool {
-        self.end.end(Ok(()))
+        self.end.giver.end(Ok(()))
     }
 }
 

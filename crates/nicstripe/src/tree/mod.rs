@@ -4,6 +4,8 @@
 //! leave reads and writes of files to the I/O threads. The session's loop carries parcels and messages between them, and neither thread ever
 //! waits for the loop but where the loop has promised room.
 
+mod acl;
+pub(crate) mod allowance;
 pub(crate) mod anchor;
 pub(crate) mod filter;
 mod metadata;

@@ -20,7 +20,7 @@ pub struct TreeOptions {
     pub checksum: bool,
     /// Keep owners and groups, by name or by `numeric_ids`, where the receiver may set them.
     pub owners: bool,
-    /// Keep owners and groups by number. Without it, a name that the receiver knows decides, and the number where it knows none; root is root.
+    /// Keep owners and groups, and those that ACLs mention, by number. Without it, a name that the receiver knows decides, and the number where it knows none; root is root.
     pub numeric_ids: bool,
     /// Keep extended attributes and ACLs.
     pub xattrs: bool,

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, hash::Hash};
 
-use nicstripe_proto::tree::{Owner, OwnerName, OwnerNames};
+use nicstripe_proto::tree::{AclKind, AclName, Owner, OwnerName, OwnerNames};
 use nix::unistd::{Gid, Group, Uid, User};
 
 /// Numbers and names of one kind whose lookups are remembered; at more all are forgotten.
@@ -40,15 +40,39 @@ impl Default for Owners {
 }
 
 impl Owners {
+    /// With these lookups, whatever lists the machine has.
+    #[cfg(test)]
+    pub(super) fn knowing(name_of: fn(u32) -> Option<String>, id_of: fn(&str) -> Option<u32>) -> Self {
+        let [users, groups] = [Lookup { name_of, id_of }; 2].map(Kind::of);
+        Self { users, groups }
+    }
+
     /// Returns the names that are sent of an owner; `None` if it has none.
     pub(super) fn names_of(&mut self, owner: Owner) -> Option<OwnerNames> {
-        let names = OwnerNames { user: self.users.name_of(owner.uid), group: self.groups.name_of(owner.gid) };
+        let names = OwnerNames { user: self.users.name_of(owner.uid), group: self.groups.name_of(owner.gid), acl: None };
         (names != OwnerNames::default()).then_some(names)
     }
 
-    /// Returns this machine's numbers of those whom the sender calls `names`, and the sender's where a name says nothing here.
-    pub(super) fn local(&mut self, owner: Owner, names: OwnerNames) -> Owner {
-        Owner { uid: self.users.local(owner.uid, names.user), gid: self.groups.local(owner.gid, names.group) }
+    /// Returns this machine's numbers of those whom the sender calls by these names, and the sender's where a name says nothing here.
+    pub(super) fn local(&mut self, owner: Owner, user: Option<OwnerName>, group: Option<OwnerName>) -> Owner {
+        Owner { uid: self.users.local(owner.uid, user), gid: self.groups.local(owner.gid, group) }
+    }
+
+    /// Returns the name that is sent of a number in an ACL.
+    pub(super) fn name_in_acl(&mut self, kind: AclKind, id: u32) -> Option<OwnerName> {
+        self.of(kind).name_of(id)
+    }
+
+    /// Returns this machine's number for one in an ACL.
+    pub(super) fn local_in_acl(&mut self, AclName { kind, id, name }: &AclName) -> u32 {
+        self.of(*kind).local(*id, Some(name.clone()))
+    }
+
+    fn of(&mut self, kind: AclKind) -> &mut Kind {
+        match kind {
+            AclKind::User => &mut self.users,
+            AclKind::Group => &mut self.groups,
+        }
     }
 }
 
@@ -142,10 +166,10 @@ mod tests {
 
     #[test]
     fn a_sender_names_whom_it_knows_but_root() {
-        let mut owners = Owners { users: Kind::of(THERE), groups: Kind::of(THERE) };
+        let mut owners = Owners::knowing(THERE.name_of, THERE.id_of);
         let mut names_of = |uid, gid| owners.names_of(Owner { uid, gid });
-        assert_eq!(names_of(1000, 7), Some(OwnerNames { user: name("alice"), group: None }));
-        assert_eq!(names_of(0, 1000), Some(OwnerNames { user: None, group: name("alice") }));
+        assert_eq!(names_of(1000, 7), Some(OwnerNames { user: name("alice"), ..OwnerNames::default() }));
+        assert_eq!(names_of(0, 1000), Some(OwnerNames { group: name("alice"), ..OwnerNames::default() }));
         assert_eq!(names_of(0, 0), None);
         for unsendable in 1001..=1005 {
             assert_eq!(names_of(unsendable, unsendable), None, "{unsendable}");
@@ -154,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_known_here_gives_the_number_and_all_else_leaves_it() {
-        let mut owners = Owners { users: Kind::of(HERE), groups: Kind::of(HERE) };
+        let mut owners = Owners::knowing(HERE.name_of, HERE.id_of);
         for (why, id, user, expected) in [
             ("known", 1000, "alice", 2000),
             ("unknown", 1000, "nobody-here", 1000),
@@ -163,10 +187,9 @@ mod tests {
             ("nor by another name of root's", 1000, "toor", 1000),
             ("as it is, to the kernel", u32::MAX, "nobody-here", u32::MAX),
         ] {
-            let names = OwnerNames { user: name(user), group: name("staff") };
-            assert_eq!(owners.local(Owner { uid: id, gid: 5 }, names), Owner { uid: expected, gid: 50 }, "{why}");
+            assert_eq!(owners.local(Owner { uid: id, gid: 5 }, name(user), name("staff")), Owner { uid: expected, gid: 50 }, "{why}");
         }
-        assert_eq!(owners.local(Owner { uid: 1000, gid: 5 }, OwnerNames::default()), Owner { uid: 1000, gid: 5 });
+        assert_eq!(owners.local(Owner { uid: 1000, gid: 5 }, None, None), Owner { uid: 1000, gid: 5 });
     }
 
     #[test]
@@ -192,11 +215,8 @@ mod tests {
     fn this_machine_knows_its_own() {
         let owner = Owner { uid: u32::MAX - 17, gid: u32::MAX - 17 };
         assert_eq!(Owners::default().names_of(owner), None);
-        // The user `nobody` is on all machines but those without any list of users.
-        if let Some(nobody) = (USERS.id_of)("nobody") {
-            let names = OwnerNames { user: name("nobody"), group: None };
-            assert_eq!(Owners::default().local(owner, names), Owner { uid: nobody, ..owner });
-            assert_eq!((USERS.name_of)(nobody).as_deref(), Some("nobody"));
-        }
+        let nobody = (USERS.id_of)("nobody").expect("every machine with a list of users has nobody");
+        assert_eq!(Owners::default().local(owner, name("nobody"), None), Owner { uid: nobody, ..owner });
+        assert_eq!((USERS.name_of)(nobody).as_deref(), Some("nobody"));
     }
 }

@@ -16,7 +16,10 @@ use nicstripe_proto::{
     tree::{EntryFailure, EntryId, TreeMessage},
 };
 
-use super::{EntryOutcome, TreeReport};
+use super::{
+    EntryOutcome, TreeReport,
+    allowance::{Receiving, Sending},
+};
 use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
 /// What both ends of a tree need of their session. Calls may wait; once one has returned `false` the transfer has ended.
@@ -33,6 +36,10 @@ pub(crate) trait TreePort: Send {
 
 /// What a tree's sender needs besides.
 pub(crate) trait SenderPort: TreePort {
+    /// Bytes of memory that the receiver has for entries, where it says so.
+    fn receivers_memory(&self) -> Option<u64> {
+        None
+    }
     /// Returns an empty buffer for a parcel.
     fn buffer(&self) -> ChunkBuffer;
     /// Sends a parcel when there is room.
@@ -97,27 +104,43 @@ pub(crate) enum ReceiverInput {
     Stop,
 }
 
-/// Bytes that messages of a peer take that its tree's thread has not taken in, at most [`MOST_BACKLOG`].
+/// Bytes that messages of a peer take that its tree's thread has not taken in.
 ///
 /// The thread may wait for room in the session while its peer goes on to tell: what it tells of entries is bounded by the entries that wait,
 /// what it deletes is not.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Backlog(Arc<AtomicUsize>);
+#[derive(Debug, Clone)]
+pub(crate) struct Backlog {
+    bytes: Arc<AtomicUsize>,
+    most: usize,
+    /// Whether somebody at this end wants to know the names of what was deleted.
+    names: bool,
+}
 
 /// A message that waits for its tree's thread.
 pub(crate) struct Queued {
     message: TreeMessage,
+    /// Things that were deleted, without their names.
+    deleted: u64,
     weight: usize,
     backlog: Backlog,
 }
 
 impl Backlog {
+    /// Takes up to `most` bytes of messages, with the names of what was deleted or without.
+    pub(crate) fn new(most: usize, names: bool) -> Self {
+        Self { bytes: Arc::default(), most, names }
+    }
+
     /// Takes a message in; `None` where too much waits.
-    pub(crate) fn queue(&self, message: TreeMessage) -> Option<Queued> {
+    pub(crate) fn queue(&self, mut message: TreeMessage) -> Option<Queued> {
+        let unnamed = match &mut message {
+            TreeMessage::Results { deleted, .. } if !self.names => std::mem::take(deleted).len() as u64,
+            _ => 0,
+        };
         let weight = weight_of(&message);
-        let before = self.0.fetch_add(weight, Ordering::Relaxed);
-        let queued = Queued { message, weight, backlog: self.clone() };
-        if before + weight > MOST_BACKLOG {
+        let before = self.bytes.fetch_add(weight, Ordering::Relaxed);
+        let queued = Queued { message, deleted: unnamed, weight, backlog: self.clone() };
+        if before + weight > self.most {
             queued.take();
             return None;
         }
@@ -126,10 +149,10 @@ impl Backlog {
 }
 
 impl Queued {
-    /// Takes the message out.
-    pub(crate) fn take(self) -> TreeMessage {
-        self.backlog.0.fetch_sub(self.weight, Ordering::Relaxed);
-        self.message
+    /// Takes the message out, and how many things were deleted besides those that it names.
+    pub(crate) fn take(self) -> (TreeMessage, u64) {
+        self.backlog.bytes.fetch_sub(self.weight, Ordering::Relaxed);
+        (self.message, self.deleted)
     }
 }
 
@@ -146,10 +169,6 @@ fn weight_of(message: &TreeMessage) -> usize {
     size_of::<SenderInput>() + parts
 }
 
-/// Most bytes of messages that wait for a tree's sender: half a million names of deleted files, told while nobody reads a list of them, and
-/// far more than all results that can be outstanding.
-const MOST_BACKLOG: usize = 64 << 20;
-
 /// Where the answer to a question goes.
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
 
@@ -162,10 +181,16 @@ pub(crate) struct EntryError {
 }
 
 /// A tree's sender that waits for its session: what its thread runs.
-pub(crate) struct SenderRun(Run<SenderInput, dyn SenderPort>);
+pub(crate) struct SenderRun {
+    pub(crate) allowance: Sending,
+    run: Run<SenderInput, dyn SenderPort>,
+}
 
 /// A tree's receiver that waits for its session.
-pub(crate) struct ReceiverRun(Run<ReceiverInput, dyn ReceiverPort>);
+pub(crate) struct ReceiverRun {
+    pub(crate) allowance: Receiving,
+    run: Run<ReceiverInput, dyn ReceiverPort>,
+}
 
 type Run<I, P> = Box<dyn FnOnce(Inputs<I>, IoPool, Box<P>) + Send>;
 
@@ -183,29 +208,32 @@ impl<T> Inputs<T> {
 }
 
 impl SenderRun {
-    pub(crate) fn new(run: impl FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderPort>) + Send + 'static) -> Self {
-        Self(Box::new(run))
+    pub(crate) fn new(allowance: Sending, run: impl FnOnce(Inputs<SenderInput>, IoPool, Box<dyn SenderPort>) + Send + 'static) -> Self {
+        Self { allowance, run: Box::new(run) }
     }
 
     /// Starts the thread.
     pub(crate) fn start(self, pool: IoPool, port: Box<dyn SenderPort>) -> io::Result<mpsc::Sender<SenderInput>> {
         let inputs = Inputs::new();
         let sender = inputs.sender.clone();
-        thread::Builder::new().name("nicstripe-send".into()).spawn(move || (self.0)(inputs, pool, port))?;
+        thread::Builder::new().name("nicstripe-send".into()).spawn(move || (self.run)(inputs, pool, port))?;
         Ok(sender)
     }
 }
 
 impl ReceiverRun {
-    pub(crate) fn new(run: impl FnOnce(Inputs<ReceiverInput>, IoPool, Box<dyn ReceiverPort>) + Send + 'static) -> Self {
-        Self(Box::new(run))
+    pub(crate) fn new(
+        allowance: Receiving,
+        run: impl FnOnce(Inputs<ReceiverInput>, IoPool, Box<dyn ReceiverPort>) + Send + 'static,
+    ) -> Self {
+        Self { allowance, run: Box::new(run) }
     }
 
     /// Starts the thread.
     pub(crate) fn start(self, pool: IoPool, port: Box<dyn ReceiverPort>) -> io::Result<mpsc::Sender<ReceiverInput>> {
         let inputs = Inputs::new();
         let sender = inputs.sender.clone();
-        thread::Builder::new().name("nicstripe-receive".into()).spawn(move || (self.0)(inputs, pool, port))?;
+        thread::Builder::new().name("nicstripe-receive".into()).spawn(move || (self.run)(inputs, pool, port))?;
         Ok(sender)
     }
 }
@@ -228,19 +256,24 @@ mod tests {
 
     #[test]
     fn what_a_peer_tells_without_end_is_refused_and_what_is_taken_in_makes_room() {
-        let backlog = Backlog::default();
+        let backlog = Backlog::new(64 << 20, true);
         let deleted = vec![Name::parse(b"dir/file").unwrap(); 256];
         let message = TreeMessage::Results { done: vec![], failed: vec![], deleted, stripped: None };
         let mut queued: Vec<Queued> = std::iter::from_fn(|| backlog.queue(message.clone())).take(1 << 20).collect();
         assert!((1000..10_000).contains(&queued.len()), "{} messages", queued.len());
         assert!(backlog.queue(message.clone()).is_none());
         queued.pop().unwrap().take();
-        assert!(backlog.queue(message).is_some());
+        assert!(backlog.queue(message.clone()).is_some());
+
+        // A daemon counts them only.
+        let nameless = Backlog::new(64 << 20, false);
+        let (taken, deleted) = nameless.queue(message).unwrap().take();
+        assert!(deleted == 256 && matches!(taken, TreeMessage::Results { deleted, .. } if deleted.is_empty()));
     }
 
     #[test]
     fn empty_messages_count_as_well() {
-        let backlog = Backlog::default();
+        let backlog = Backlog::new(64 << 20, true);
         let message = || TreeMessage::Results { done: vec![], failed: vec![], deleted: vec![], stripped: None };
         assert!(std::iter::from_fn(|| backlog.queue(message())).take(4 << 20).count() < 4 << 20);
     }

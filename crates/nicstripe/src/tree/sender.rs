@@ -29,6 +29,7 @@ use self::{
     reads::{Done, Reads, Wanted, open_alone},
 };
 use super::{
+    allowance::Sending,
     filter::Filters,
     port::{Answer, EntryError, SenderInput, SenderPort, SenderRun},
     walk::{Found, FoundEntry, SendSource, Walk, WalkOptions},
@@ -62,12 +63,14 @@ pub(crate) struct SenderRequest {
     pub(crate) compress: bool,
     /// As [`crate::TreeOptions::list`].
     pub(crate) list: bool,
+    /// Memory that it may take.
+    pub(crate) allowance: Sending,
 }
 
 impl SenderRequest {
     /// Gets it ready for a thread, which lets go of what it is to hold when it has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> SenderRun {
-        SenderRun::new(move |inputs, pool, port| {
+        SenderRun::new(self.allowance, move |inputs, pool, port| {
             run(self, inputs.receiver, inputs.sender, pool, port);
             drop(held);
         })
@@ -89,8 +92,9 @@ fn run(
         Ok(filters) => filters,
         Err(error) => return outlet.finish(Err(Ended::Failed(error))),
     };
-    let reads = Reads::new(pool, self_handle, request.allow_changing);
-    let mut sender = Sender::new(request, filters, inputs, reads, outlet);
+    let reads = Reads::new(pool, self_handle, request.allow_changing, request.allowance.read);
+    let memory = outlet.receivers_memory().min(request.allowance.entries);
+    let mut sender = Sender::new(request, filters, inputs, reads, outlet, Ledger::new(memory));
     let ended = sender.work();
     sender.outlet.finish(ended);
 }
@@ -136,7 +140,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(request: SenderRequest, filters: Filters, inputs: Receiver<SenderInput>, reads: Reads, outlet: Outlet) -> Self {
+    fn new(request: SenderRequest, filters: Filters, inputs: Receiver<SenderInput>, reads: Reads, outlet: Outlet, ledger: Ledger) -> Self {
         let SenderRequest { sources, rules, recursive, hard_links, one_file_system, files_from, allow_changing, compress, .. } = request;
         let TreeRules { owners, numeric_ids, xattrs, nodes, .. } = rules;
         let options = WalkOptions { recursive, owners, numeric_ids, xattrs, nodes, hard_links, one_file_system };
@@ -147,7 +151,7 @@ impl Sender {
             compress,
             outgoing: VecDeque::new(),
             digests: HashMap::new(),
-            ledger: Ledger::default(),
+            ledger,
             last_packed: None,
             reads,
             inputs,

@@ -11,11 +11,12 @@ use std::{
 
 use nicstripe_proto::{
     Name,
-    tree::{EntryId, TreeMessage, TreeRules},
+    tree::{ENTRY_FOOTPRINT, EntryId, TreeMessage, TreeRules},
 };
 
 use super::{
     EntryOutcome, TreeReport,
+    allowance::{Receiving, Sending},
     filter::Filters,
     port::{Backlog, ReceiverInput, ReceiverPort, SenderInput, SenderPort, TreePort, WalkProgress},
     receiver::ReceiverRequest,
@@ -28,12 +29,17 @@ type Result<T> = std::result::Result<T, FileError>;
 
 /// The sender's way to the receiver.
 struct There {
+    memory: Option<u64>,
     buffers: BufferPool,
     receiver: mpsc::Sender<ReceiverInput>,
     done: mpsc::Sender<Result<TreeReport>>,
 }
 
 impl SenderPort for There {
+    fn receivers_memory(&self) -> Option<u64> {
+        self.memory
+    }
+
     fn buffer(&self) -> ChunkBuffer {
         self.buffers.take()
     }
@@ -79,7 +85,7 @@ impl Back {
 
 impl ReceiverPort for Back {
     fn send(&mut self, message: TreeMessage) -> bool {
-        self.say(SenderInput::Message(Backlog::default().queue(message).unwrap()))
+        self.say(SenderInput::Message(Backlog::new(64 << 20, true).queue(message).unwrap()))
     }
 
     fn consumed(&mut self) -> bool {
@@ -108,6 +114,11 @@ impl TreePort for Back {
 
 /// Copies what is in `source` into `target`, which exists. Both ends report the same, but for what only the sender sees.
 fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
+    copy_within(source, target, rules, Receiving::OWN, Sending::OWN)
+}
+
+/// The same, where neither end takes more memory than allowed.
+fn copy_within(source: &Path, target: &Path, rules: &TreeRules, receiving: Receiving, sending: Sending) -> TreeReport {
     let pool = IoPool::start().unwrap();
     let (sender, filters) = (Arc::new(OnceLock::new()), Filters::new(&rules.filters).unwrap());
     let (done, here) = mpsc::channel();
@@ -122,13 +133,15 @@ fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
         list: false,
         promised: None,
         excludes: Box::new(move |path, is_directory| filters.excludes(path, is_directory)),
+        allowance: receiving,
     };
     let receiver = request.into_run(()).start(pool.clone(), Box::new(Back { sender: sender.clone(), done })).unwrap();
 
     let (done, there) = mpsc::channel();
     let sources = vec![SendSource::Path(source.join(""))];
-    let request = SenderRequest { sources, rules: rules.clone(), recursive: true, hard_links: true, ..SenderRequest::default() };
-    let port = Box::new(There { buffers: BufferPool::default(), receiver, done });
+    let request =
+        SenderRequest { sources, rules: rules.clone(), recursive: true, hard_links: true, allowance: sending, ..SenderRequest::default() };
+    let port = Box::new(There { memory: receiving.told, buffers: BufferPool::default(), receiver, done });
     sender.set(request.into_run(()).start(pool, port).unwrap()).ok().unwrap();
 
     let sent = there.recv_timeout(DEADLINE).unwrap().unwrap();
@@ -260,4 +273,19 @@ fn many_directories_of_one_file_each_are_copied_twice() {
     (0..300).for_each(|index| fs::write(source.join(format!("{index}/a/b/f")), "changed").unwrap());
     let second = copy(&source, &target, &TreeRules { replace: true, ..keeping() });
     assert_eq!((second.files, second.directories, second.failed), (300, 0, 0));
+}
+
+#[test]
+fn a_tree_with_the_least_memory_arrives_whole() {
+    let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // In one batch they would take twice what the receiver has.
+    let least = Receiving::within(Receiving::LEASE.0, true);
+    let files = 2 * least.entries / (ENTRY_FOOTPRINT + 4 * 250);
+    let name = |file: usize| format!("{file:0250}");
+    (0..files).for_each(|file| fs::write(source.path().join(name(file)), name(file)).unwrap());
+    fs::write(source.path().join("large"), vec![7; 3 << 20]).unwrap();
+    let report = copy_within(source.path(), target.path(), &TreeRules::default(), least, Sending::within(Sending::LEASE.0));
+    assert_eq!((report.files, report.failed), (files as u64 + 1, 0));
+    assert!((0..files).all(|file| fs::read_to_string(target.path().join(name(file))).unwrap() == name(file)));
+    assert_eq!(fs::read(target.path().join("large")).unwrap(), vec![7; 3 << 20]);
 }

@@ -18,19 +18,19 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name, SourceIdentity,
-    tree::{Content, Entry, EntryId, PACKED_MOST, Xattr},
+    tree::{Content, Entry, EntryId, OwnerNames, PACKED_MOST, Xattr},
 };
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 
 use self::selection::Selection;
 use super::{
-    FailedEntry,
+    FailedEntry, acl,
     anchor::{Anchor, Directory, Location, path_of_bytes},
     filter::Filters,
     metadata::{has_hole, may_have_holes, mode_of, node_of, owner_of, xattrs_of, xattrs_of_symlink},
     owners::Owners,
 };
-use crate::file::{FileError, Root, identity_of, tells_no_sizes};
+use crate::file::{FileError, Root, identity_of, tells_no_sizes, too_much_made};
 
 /// What is sent.
 #[derive(Debug, Clone)]
@@ -341,7 +341,12 @@ impl Walk {
             Err(error) => (None, Some(failure("read the attributes of", &location, FailCode::Io, error))),
         };
         let owner = self.options.owners.then(|| owner_of(&stat));
-        let owner_names = owner.filter(|_| !self.options.numeric_ids).and_then(|owner| self.owners.names_of(owner));
+        let owner_names = (!self.options.numeric_ids).then(|| {
+            let names = owner.and_then(|owner| self.owners.names_of(owner));
+            let acl = xattrs.as_ref().and_then(|xattrs| acl::names_of(xattrs, &mut self.owners));
+            if acl.is_some() { Some(OwnerNames { acl, ..names.unwrap_or_default() }) } else { names }
+        });
+        let owner_names = owner_names.flatten();
         let (mode, mtime) = (mode_of(&stat), identity.mtime);
         let entry = Entry { id, parent, name: leaf, content, mode, mtime, owner, xattrs, owner_names };
         self.found.push_back(Found::Entry(Box::new(FoundEntry { entry, location, identity, content: bytes })));
@@ -426,12 +431,7 @@ fn read_to_end(file: OwnedFd) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // A whole page more: some files in /proc take no other lengths.
     File::from(file).take(PACKED_MOST + 4096).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > PACKED_MOST {
-        true => {
-            Err(io::Error::other(format!("its size is not known before it is read to its end, and it has more than {PACKED_MOST} bytes")))
-        }
-        false => Ok(bytes),
-    }
+    if bytes.len() as u64 > PACKED_MOST { Err(too_much_made()) } else { Ok(bytes) }
 }
 
 fn reopen(directory: &Directory, identity: (u64, u64)) -> io::Result<OwnedFd> {

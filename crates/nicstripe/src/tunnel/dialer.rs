@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::Tunnel;
-use crate::{file::Descriptors, logged::logged, trust::DialTarget};
+use crate::{file::Quota, logged::logged, trust::DialTarget};
 
 /// Connects to the targets that a peer's line allows.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ pub(crate) struct Dialer {
     attempts: Semaphore,
     records: Mutex<TokenBucket>,
     /// One descriptor for each connection.
-    descriptors: Descriptors,
+    descriptors: Quota,
 }
 
 impl Dialer {
-    pub(crate) fn new(peer: String, allowed: Vec<DialTarget>, descriptors: Descriptors) -> Self {
+    pub(crate) fn new(peer: String, allowed: Vec<DialTarget>, descriptors: Quota) -> Self {
         let records = Mutex::new(TokenBucket::new(MOST_RECORDS, RECORDS_PER_SECOND, Instant::now()));
         Self { peer, allowed, attempts: Semaphore::new(MOST_ATTEMPTS), records, descriptors }
     }

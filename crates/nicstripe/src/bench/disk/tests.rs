@@ -1,4 +1,4 @@
-use std::{fs, os::unix::fs::symlink, process::Command};
+use std::{fs, os::unix::fs::symlink};
 
 use super::*;
 
@@ -190,42 +190,3 @@ fn what_cannot_be_read_is_an_error() {
     symlink("/etc/passwd", folder.path().join("out")).unwrap();
     assert!(read("out").is_err());
 }
-
-/// On a loop device, where this user may mount one; direct writes are certain there, and the file system is small.
-#[test]
-fn on_an_ext4_of_its_own_the_stages_leave_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = "truncate -s 64M image && mkfs.ext4 -q -F image && mkdir mnt && mount -o loop image mnt && exec \"$0\" \
-                  --exact bench::disk::tests::on_a_mounted_ext4 --ignored --nocapture";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script]).arg(std::env::current_exe().unwrap());
-    let output = command.current_dir(folder.path()).env(MOUNTED, folder.path().join("mnt")).output();
-    match output {
-        Ok(output) if output.status.success() => {
-            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
-        }
-        Ok(output) if String::from_utf8_lossy(&output.stdout).contains("panicked") => panic!("{output:?}"),
-        Ok(output) => println!("no ext4 can be mounted here: {}", String::from_utf8_lossy(&output.stderr).trim()),
-        Err(error) => println!("no unshare(1) here: {error}"),
-    }
-}
-
-#[test]
-#[ignore = "run by the test above, in a mount namespace"]
-fn on_a_mounted_ext4() {
-    let Some(mounted) = std::env::var_os(MOUNTED) else { return };
-    let mounted = Path::new(&mounted);
-    let before = names(mounted);
-    assert_eq!(file_system(&File::open(mounted).unwrap()).as_deref(), Some("ext4"));
-    write_stage(place(mounted, "target"), 24 * MIB + 5, &runs()).unwrap();
-    assert_eq!(names(mounted), before);
-    let error = write_stage(place(mounted, "target"), 100 * MIB, &runs()).unwrap_err();
-    assert_eq!((error.code, names(mounted)), (FailCode::NoSpace, before));
-    fs::write(mounted.join("source"), vec![5; 8 * MIB as usize]).unwrap();
-    let read = read_from_disks();
-    read_stage(&mounted.join("source"), MIB * 8, &runs()).unwrap();
-    let read = read_from_disks().zip(read).map(|(now, then)| now - then);
-    assert!(read.is_none_or(|read| read >= 8 * MIB), "{read:?} bytes came from the disk");
-}
-
-const MOUNTED: &str = "NICSTRIPE_TEST_MOUNTED_EXT4";

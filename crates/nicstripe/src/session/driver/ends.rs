@@ -11,7 +11,7 @@ use std::{
 };
 
 use nicstripe_proto::{
-    ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, Subtree, TransferId,
+    Acceptance, ChunkSize, Digest, FailCode, Name, Offer, SourceIdentity, Subtree, TransferId,
     message::{Committed, EntryRef, Get, GetTree, OfferKind, Put, PutOptions, PutTree, TreeBody},
     sender::NO_DIGEST,
     session::failure,
@@ -27,9 +27,9 @@ use crate::{
     file::{FileError, OF_SOURCE, OF_TARGET, ReadOptions, Source, Target},
     session::{
         input::{Alone, GetInto, Input, PutFrom, TreeRun, TreeSaid},
-        kept::{KEPT_CHUNKS, KEPT_PARCELS, Kept, Taker, ToRead, start_writer},
+        kept::{KEPT_CHUNKS, Kept, Taker, ToRead, start_writer},
         live::{Given, Giver, LIVE_CHUNKS, Live, Room, read_pipe},
-        ports::{Owner, Port, Receiving},
+        ports::{Giving, Owner, Port, Receiving},
         waiters::Waiter,
         work::{Access, Fault, LocalTarget, Outcome, WorkDone, offer_of},
     },
@@ -361,11 +361,13 @@ impl Driver {
 
     fn receive_tree(&mut self, transfer: TransferId, run: ReceiverRun, alone: Option<Alone>) {
         let port = self.port(transfer, alone, Receiving);
+        let allowance = run.allowance;
         match run.start(self.config.pool.clone(), port) {
             Ok(inputs) => {
                 self.works.insert_kept(transfer, Kept::new(Taker::Tree(inputs.clone())), 0);
                 self.ends.trees.insert(transfer, TreeThread::Receiver(inputs));
-                self.session.accept(transfer, Vec::new(), Some(KEPT_PARCELS));
+                let how = Acceptance { room: Some(allowance.kept), memory: allowance.told, ..Acceptance::default() };
+                self.session.accept_with(transfer, Vec::new(), how);
                 self.on_started(transfer, 0, Instant::now());
             }
             Err(error) => self.fail_to_start(transfer, error),
@@ -373,9 +375,11 @@ impl Driver {
     }
 
     /// The peer has accepted: a source that is no file begins to give. Does nothing where it is a file.
-    pub(super) fn start_source(&mut self, transfer: TransferId) {
+    ///
+    /// `memory` is what the receiver of a tree has for entries, where it says so.
+    pub(super) fn start_source(&mut self, transfer: TransferId, memory: Option<u64>) {
         let Some(start) = self.ends.starting.remove(&transfer) else { return };
-        let room = Room::new(LIVE_CHUNKS);
+        let room = Room::new(if let Start::Tree(run, _) = &start { run.allowance.given } else { LIVE_CHUNKS });
         let giver = Giver::new(transfer, self.handle.inputs.clone(), self.config.buffers.clone(), room.clone());
         self.works.insert_live(transfer, Live::new(room));
         let started = match start {
@@ -390,8 +394,10 @@ impl Driver {
                 Ok(())
             }
             Start::Tree(run, alone) => {
-                let port = self.port(transfer, alone, giver);
-                let thread = |inputs| TreeThread::Sender(inputs, Backlog::default());
+                // Only a client's owner asks for names.
+                let backlog = Backlog::new(run.allowance.messages, alone.is_some());
+                let port = self.port(transfer, alone, Giving { giver, memory });
+                let thread = |inputs| TreeThread::Sender(inputs, backlog);
                 run.start(self.config.pool.clone(), port).map(|inputs| drop(self.ends.trees.insert(transfer, thread(inputs))))
             }
         };

@@ -105,7 +105,7 @@ impl Driver {
         if !self.session.is_under_way(transfer) {
             return;
         }
-        let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta() };
+        let how = Acceptance { room: None, holes: target.awaits_holes(), delta: target.delta(), ..Acceptance::default() };
         self.works.insert_target(transfer, target);
         self.session.accept_with(transfer, have, how);
         let resumed = self.session.stats(transfer).resumed_bytes;

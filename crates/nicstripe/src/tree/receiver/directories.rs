@@ -10,7 +10,7 @@ use std::{
 
 use nicstripe_proto::{
     FailCode, Name,
-    tree::{Content, Entry, EntryId, Existing, Verdict, decide},
+    tree::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Existing, Verdict, decide},
 };
 use rustix::fs::{Mode, Stat, fchmod, fstat, mkdirat};
 
@@ -45,6 +45,7 @@ pub(super) struct Directory {
     place: Option<Arc<Place>>,
     verdict: Verdict,
     attributes: Attributes,
+    footprint: usize,
     /// Entries in it that are not done.
     pub(super) pending: usize,
     /// Whether its end was told, and whether all in it could be read.
@@ -244,8 +245,8 @@ impl Receiver {
             self.told.enter(&place);
         }
         let attributes = self.directory_attributes(&entry, verdict);
-        let (parent, place) = (entry.parent, Some(place));
-        let directory = Directory { parent, place, verdict, attributes, pending: 0, ended: None, failed: false, is_shared };
+        let (parent, place, footprint) = (entry.parent, Some(place), entry.footprint());
+        let directory = Directory { parent, place, verdict, attributes, footprint, pending: 0, ended: None, failed: false, is_shared };
         self.insert(entry.id, directory)
     }
 
@@ -264,15 +265,17 @@ impl Receiver {
 
     /// Keeps a directory that nothing can be received into.
     pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
-        let attributes = Attributes::default();
-        let parent = entry.parent;
-        let directory = Directory { parent, place: None, verdict, attributes, pending: 0, ended: None, failed: true, is_shared: true };
+        let (parent, attributes, footprint) = (entry.parent, Attributes::default(), ENTRY_FOOTPRINT);
+        let directory =
+            Directory { parent, place: None, verdict, attributes, footprint, pending: 0, ended: None, failed: true, is_shared: true };
+        self.footprint += footprint;
         self.open_directories += 1;
         self.directories.insert(entry.id, directory);
     }
 
     fn insert(&mut self, id: EntryId, directory: Directory) -> Result<(), Halt> {
         self.weight += directory.attributes.weight();
+        self.footprint += directory.footprint;
         self.open_directories += 1;
         self.directories.insert(id, directory);
         if self.open_directories > MOST_OPEN_DIRECTORIES || self.weight > MOST_WEIGHT {
@@ -330,6 +333,7 @@ impl Receiver {
     /// Says whether the directory itself failed.
     fn finish_directory(&mut self, id: EntryId, directory: Directory) -> Result<bool, Halt> {
         self.weight -= directory.attributes.weight();
+        self.footprint -= directory.footprint;
         let Some(place) = &directory.place else { return Ok(true) };
         let is_searched = directory.verdict == Verdict::Same && directory.ended == Some(true);
         let rules = &self.request.rules;

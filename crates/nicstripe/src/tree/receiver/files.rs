@@ -16,7 +16,7 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Offer, Subtree,
     message::PutOptions,
-    tree::{Content, Entry, EntryId, Existing, PACKED_MOST, Reason, Verdict, decide},
+    tree::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Existing, PACKED_MOST, Reason, Verdict, decide},
 };
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fstatvfs, openat, readlinkat, statat},
@@ -56,6 +56,7 @@ pub(super) struct Arriving {
     verdict: Verdict,
     way: Way,
     weight: usize,
+    footprint: usize,
     /// Whether pieces are to come or to be written.
     is_coming: bool,
 }
@@ -102,7 +103,7 @@ impl Receiver {
         };
         let is_alike = matches!(&existing, Some((Existing::File { size: found, .. }, _)) if found == size);
         if self.request.rules.checksum && digest.is_some() && is_alike {
-            self.add_weight(entry.weight())?;
+            self.keep_entry(entry.weight(), entry.footprint())?;
             self.busy_names.insert(leaf.key());
             self.to_hash.push_back(entry.id);
             self.undecided.insert(entry.id, Candidate { entry, leaf, existing });
@@ -128,6 +129,7 @@ impl Receiver {
         self.hashing -= 1;
         let Some(mut candidate) = self.undecided.remove(&id) else { return Ok(()) };
         self.weight -= candidate.entry.weight();
+        self.footprint -= candidate.entry.footprint();
         self.busy_names.remove(&candidate.leaf.key());
         if let Some((Existing::File { digest: found, .. }, _)) = &mut candidate.existing {
             *found = digest;
@@ -228,8 +230,8 @@ impl Receiver {
             return self.settle(entry.parent, false);
         }
         let attributes = Attributes::of_new(&entry, &self.request.rules, self.umask).privileged(self.request.privileged);
-        let weight = attributes.weight();
-        self.add_weight(weight)?;
+        let (weight, footprint) = (attributes.weight(), entry.footprint());
+        self.keep_entry(weight, footprint)?;
         self.busy_names.insert(leaf.key());
         let way = if alone {
             Way::Alone(attributes)
@@ -238,14 +240,15 @@ impl Receiver {
             let part = Part::new(leaf.place.clone(), leaf.name.clone(), hidden, verdict == Verdict::Replace, attributes);
             Way::Packed { part: Arc::new(part), offset: 0, is_whole: false, is_busy: false, queue: VecDeque::new(), is_abandoned: false }
         };
-        self.files.insert(entry.id, Arriving { leaf, parent: entry.parent, size, verdict, way, weight, is_coming: !alone });
+        self.files.insert(entry.id, Arriving { leaf, parent: entry.parent, size, verdict, way, weight, footprint, is_coming: !alone });
         self.coming += usize::from(!alone);
         if alone { self.out.start_alone(entry.id, size) } else { Ok(()) }
     }
 
-    /// Keeps extended attributes, unless there are too many.
-    fn add_weight(&mut self, weight: usize) -> Result<(), Halt> {
+    /// Keeps an entry, unless there are too many attributes.
+    fn keep_entry(&mut self, weight: usize, footprint: usize) -> Result<(), Halt> {
         self.weight += weight;
+        self.footprint += footprint;
         if self.weight > MOST_WEIGHT { Err(Halt::protocol("peer sent more attributes than may wait")) } else { Ok(()) }
     }
 
@@ -346,6 +349,7 @@ impl Receiver {
     fn forget(&mut self, id: EntryId) -> Option<Arriving> {
         let file = self.files.remove(&id)?;
         self.weight -= file.weight;
+        self.footprint -= file.footprint;
         self.coming -= usize::from(file.is_coming);
         self.busy_names.remove(&file.leaf.key());
         Some(file)
@@ -489,3 +493,6 @@ const MOST_HASHING: usize = 16;
 
 /// Bytes of an existing file that are read at once.
 const HASH_LEN: usize = 256 * 1024;
+
+// A table that has just grown has twice its entries' room.
+const _: () = assert!(2 * size_of::<(EntryId, Arriving)>() + size_of::<Part>() <= ENTRY_FOOTPRINT);

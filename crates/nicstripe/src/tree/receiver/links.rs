@@ -29,6 +29,7 @@ pub(super) struct Link {
     leaf: Leaf,
     to: EntryId,
     path: Name,
+    footprint: usize,
     /// What was told of it; `None` while the file itself is undecided.
     verdict: Option<Verdict>,
 }
@@ -102,13 +103,15 @@ impl Receiver {
         }
         // What its file has it has too.
         let entry = Entry { xattrs: None, ..entry };
-        self.continue_link(Link { entry, leaf, to, path, verdict: None })
+        let footprint = entry.footprint();
+        self.continue_link(Link { entry, leaf, to, path, footprint, verdict: None })
     }
 
     /// Their file is decided, in place or failed.
     pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
         for link in self.links.remove(&to).unwrap_or_default() {
             self.waiting_links -= 1;
+            self.footprint -= link.footprint;
             self.continue_link(link)?;
         }
         Ok(())
@@ -150,6 +153,7 @@ impl Receiver {
 
     fn wait(&mut self, link: Link) {
         self.waiting_links += 1;
+        self.footprint += link.footprint;
         self.links.entry(link.to).or_default().push(link);
     }
 

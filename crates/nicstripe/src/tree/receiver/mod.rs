@@ -9,8 +9,9 @@
 //! ([`place`]), and whatever is done to a name is done to that one component in an open directory.
 //!
 //! Memory is bounded: by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_OPEN_DIRECTORIES`] open directories and [`MOST_WEIGHT`]
-//! bytes of attributes, which a peer that keeps to the protocol does not exceed, and by [`MOST_PARCELS`] parcels. Only where surplus is
-//! deleted, a directory that is not done takes some 16 bytes for each name in it, and only where many files fail, each takes as many.
+//! bytes of attributes, which a peer that keeps to the protocol does not exceed, and by what [`Receiving`] allows of parcels and of entries'
+//! footprints. Only where surplus is deleted, a directory that is not done takes some 16 bytes for each name in it, and only where many files
+//! fail, each takes as many.
 
 mod batch;
 mod directories;
@@ -42,7 +43,9 @@ use std::{
 use nicstripe_proto::{
     Digest, FailCode, Name,
     name::escaped,
-    tree::{Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, ParcelReader, Record, TreeRules, Verdict},
+    tree::{
+        Content, Entry, EntryId, MOST_PENDING, MOST_PENDING_WEIGHT, MOST_UNDECIDED, OwnerNames, ParcelReader, Record, TreeRules, Verdict,
+    },
 };
 
 pub(crate) use self::promised::Promised;
@@ -57,6 +60,8 @@ use self::{
     writing::{Writing, Wrote},
 };
 use super::{
+    acl,
+    allowance::Receiving,
     owners::Owners,
     port::{ReceiverInput, ReceiverPort, ReceiverRun},
 };
@@ -84,6 +89,8 @@ pub(crate) struct ReceiverRequest {
     pub(crate) promised: Option<Promised>,
     /// What the filters of the rules leave out.
     pub(crate) excludes: Excludes,
+    /// Memory that it may take.
+    pub(crate) allowance: Receiving,
 }
 
 /// Says whether filters leave out a path beneath the source, which is a directory or not.
@@ -92,7 +99,7 @@ pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 impl ReceiverRequest {
     /// Gets it ready for a thread, which lets go of what it is to hold when it has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> ReceiverRun {
-        ReceiverRun::new(move |inputs, pool, port| {
+        ReceiverRun::new(self.allowance, move |inputs, pool, port| {
             run(self, inputs.receiver, inputs.sender, pool, port);
             drop(held);
         })
@@ -202,6 +209,8 @@ struct Receiver {
     owed: usize,
     /// What the extended attributes that are kept weigh.
     weight: usize,
+    /// The footprints of entries that wait.
+    footprint: usize,
     /// Whether the last parcel was taken in.
     has_ended: bool,
     /// Whether a write found the disk full, since space was last found.
@@ -210,7 +219,7 @@ struct Receiver {
 
 impl Receiver {
     fn new(request: ReceiverRequest, jobs: mpsc::Sender<ReceiverInput>, pool: IoPool, port: Box<dyn ReceiverPort>) -> Self {
-        let out = Outbox::new(port, request.list);
+        let out = Outbox::new(port, request.list, request.allowance.entries / SHARE_OF_SPECIALS);
         Self {
             request,
             umask: umask(),
@@ -240,6 +249,7 @@ impl Receiver {
             is_committing: false,
             owed: 0,
             weight: 0,
+            footprint: 0,
             has_ended: false,
             is_full: false,
         }
@@ -322,7 +332,7 @@ impl Receiver {
             self.commit_batch();
         }
         self.out.flush()?;
-        while self.owed > 0 && self.writing.parcels() < MOST_PARCELS {
+        while self.owed > 0 && self.writing.parcels() < self.request.allowance.written {
             self.owed -= 1;
             self.out.consumed()?;
         }
@@ -362,6 +372,7 @@ impl Receiver {
         if pending >= MOST_PENDING + 2 * MOST_UNDECIDED || self.out.untold() >= 2 * MOST_UNDECIDED {
             return Err(Halt::protocol("peer sent more entries than may wait"));
         }
+        self.check_memory()?;
         self.next += 1;
         if let Content::File { size, .. } = entry.content {
             self.out.progress.files += 1;
@@ -391,11 +402,24 @@ impl Receiver {
         }
     }
 
-    /// Makes the owner's numbers this machine's, and drops the names: they do not weigh while the entry waits.
+    /// Fails if more is kept of entries than may be, which a sender that goes by what it was told does not bring about.
+    fn check_memory(&self) -> Result<(), Halt> {
+        if self.footprint + self.out.kept() <= self.request.allowance.entries {
+            return Ok(());
+        }
+        let most = self.request.allowance.entries >> 20;
+        Err(Halt::protocol(format!("peer sent more entries than may wait: they take more than {most} MiB of memory")))
+    }
+
+    /// Makes the numbers of the owner and in ACLs this machine's, and drops the names: they do not weigh while the entry waits.
     fn own_by_name(&mut self, entry: &mut Entry) {
-        let (names, rules) = (entry.owner_names.take(), &self.request.rules);
-        if let (Some(owner), Some(names), true, false) = (entry.owner, names, rules.owners, rules.numeric_ids) {
-            entry.owner = Some(self.owners.local(owner, names));
+        let rules = &self.request.rules;
+        let Some(OwnerNames { user, group, acl }) = entry.owner_names.take().filter(|_| !rules.numeric_ids) else { return };
+        if rules.owners {
+            entry.owner = entry.owner.map(|owner| self.owners.local(owner, user, group));
+        }
+        if let (Some(xattrs), Some(names), true) = (&mut entry.xattrs, acl, rules.xattrs) {
+            acl::make_local(xattrs, &names, &mut self.owners);
         }
     }
 
@@ -561,8 +585,8 @@ const MOST_INPUTS: usize = 64;
 /// eye).
 const IDLE_COMMIT: Duration = Duration::from_millis(10);
 
-/// Most parcels whose pieces wait for the I/O threads: 31 × 260 KiB are less than 8 MiB.
-const MOST_PARCELS: usize = 31;
+/// Part of the memory for entries that names of what is not copied may have.
+const SHARE_OF_SPECIALS: usize = 4;
 
 /// Most directories that were told and have not ended. A walk in depth has as many as a name has components.
 const MOST_OPEN_DIRECTORIES: usize = 1024;

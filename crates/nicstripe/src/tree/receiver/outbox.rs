@@ -26,12 +26,16 @@ use crate::{
 pub(super) struct Outbox {
     /// What the sender has and is not copied: no surplus.
     specials: HashSet<Name>,
+    /// Bytes of these, and most that are kept: beyond, nothing is surplus.
+    special_bytes: usize,
+    most_special_bytes: usize,
     port: Box<dyn ReceiverPort>,
     list: bool,
     first_untold: u64,
     verdicts: VecDeque<Option<Verdict>>,
     done: Vec<u64>,
     failed: Vec<EntryFailure>,
+    failed_bytes: usize,
     deleted: Vec<Name>,
     /// Counted in the report, and not told.
     stripped: u64,
@@ -43,7 +47,8 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(port: Box<dyn ReceiverPort>, list: bool) -> Self {
+    /// Begins; names of what is not copied may take so many bytes.
+    pub(super) fn new(port: Box<dyn ReceiverPort>, list: bool, most_special_bytes: usize) -> Self {
         Self {
             port,
             list,
@@ -51,10 +56,13 @@ impl Outbox {
             verdicts: VecDeque::new(),
             done: Vec::new(),
             failed: Vec::new(),
+            failed_bytes: 0,
             deleted: Vec::new(),
             stripped: 0,
             progress_told: None,
             specials: HashSet::new(),
+            special_bytes: 0,
+            most_special_bytes: most_special_bytes.min(MOST_SPECIAL_BYTES),
             report: TreeReport::default(),
             progress: WalkProgress::default(),
         }
@@ -68,6 +76,11 @@ impl Outbox {
     /// Entries whose verdict was not told.
     pub(super) fn untold(&self) -> usize {
         self.verdicts.len()
+    }
+
+    /// Bytes of what is kept of entries until it is told, or for good.
+    pub(super) fn kept(&self) -> usize {
+        self.failed_bytes + self.special_bytes
     }
 
     /// Sets the verdict of an entry.
@@ -86,6 +99,7 @@ impl Outbox {
     /// Something failed. Results tell it; `id` is `None` where the sender does not wait for a result of it.
     pub(super) fn fail(&mut self, id: Option<EntryId>, name: Option<Name>, error: &FileError) -> Result<(), Halt> {
         let text = cut(error.one_line());
+        self.failed_bytes += size_of::<EntryFailure>() + text.len();
         self.failed.push(EntryFailure { id, code: error.code, text: text.clone() });
         self.note_failure(name, error.code, text)
     }
@@ -112,15 +126,16 @@ impl Outbox {
     /// The sender came upon something that is not copied.
     pub(super) fn special(&mut self, name: Name) -> Result<(), Halt> {
         self.report.special += 1;
-        if self.specials.len() <= MOST_SPECIALS {
-            self.specials.insert(name.clone());
+        let bytes = SPECIAL_BYTES + name.components().map(|component| component.len() + COMPONENT_BYTES).sum::<usize>();
+        if self.special_bytes <= self.most_special_bytes && self.specials.insert(name.clone()) {
+            self.special_bytes += bytes;
         }
         self.tell(Some(name), EntryOutcome::Special)
     }
 
     /// Whether the sender has something of that name, which is not copied; said of all names where there are too many of these.
     pub(super) fn is_special(&self, name: &Name) -> bool {
-        self.specials.len() > MOST_SPECIALS || self.specials.contains(name)
+        self.special_bytes > self.most_special_bytes || self.specials.contains(name)
     }
 
     /// An entry does not get set-user-ID and the like from this sender.
@@ -191,6 +206,7 @@ impl Outbox {
         let is_known = |failure: &EntryFailure| failure.id.is_none_or(|id| id.0 < first_untold);
         let (failed, later) = std::mem::take(&mut self.failed).into_iter().partition(is_known);
         self.failed = later;
+        self.failed_bytes = self.failed.iter().map(|failure| size_of::<EntryFailure>() + failure.text.len()).sum();
 
         let mut message = Results::default();
         for (first, count) in ranges(&done) {
@@ -303,8 +319,12 @@ pub(super) fn told(reason: &Reason) -> String {
     cut(printable(reason.text.as_bytes()))
 }
 
-/// Most names that are kept of what is not copied: some 5 MiB. Beyond, nothing is surplus.
-const MOST_SPECIALS: usize = 65_536;
+/// Most bytes of names that are kept of what is not copied: 65,536 of them.
+const MOST_SPECIAL_BYTES: usize = 8 << 20;
+
+/// What such a name takes in memory besides its components, and each of these besides its bytes, about.
+const SPECIAL_BYTES: usize = 64;
+const COMPONENT_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests {

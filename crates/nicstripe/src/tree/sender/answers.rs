@@ -7,7 +7,11 @@ impl Sender {
     /// Does what follows from it.
     pub(super) fn handle(&mut self, input: SenderInput) -> Result<(), Ended> {
         match input {
-            SenderInput::Message(queued) => self.take_message(queued.take()),
+            SenderInput::Message(queued) => {
+                let (message, deleted) = queued.take();
+                self.outlet.deleted_unnamed(deleted);
+                self.take_message(message)
+            }
             SenderInput::OpenAlone { id, answer } => self.open_alone(id, answer),
             SenderInput::AloneEnded { id, result } => self.alone_ended(id, result),
             SenderInput::Committed => self.committed(),

@@ -17,6 +17,7 @@ pub(super) struct Told {
     parent: Option<EntryId>,
     /// What the receiver keeps of its extended attributes weighs as much.
     weight: usize,
+    footprint: usize,
     /// Content that the walk has read.
     pub(super) content: Option<Vec<u8>>,
     /// The receiver gave it up before it decided.
@@ -57,8 +58,9 @@ impl Told {
             Content::HardLink { .. } => Kind::HardLink,
             Content::Node(_) => Kind::Node,
         };
-        let (location, content, weight) = (found.location.clone(), found.content.take(), found.entry.weight());
-        Self { kind, location, parent: found.entry.parent, weight, content, is_failed: false }
+        let (location, content) = (found.location.clone(), found.content.take());
+        let (weight, footprint) = (found.entry.weight(), found.entry.footprint());
+        Self { kind, location, parent: found.entry.parent, weight, footprint, content, is_failed: false }
     }
 
     /// Bytes of content that are kept.
@@ -112,6 +114,10 @@ pub(super) struct Ledger {
     /// What the extended attributes of both weigh, but for directories that have not ended: those wait for the walk, which must not wait for
     /// them.
     weight: usize,
+    /// The same of their footprints.
+    footprint: usize,
+    /// Most that these may be before the walk waits.
+    most_footprint: usize,
     /// Bytes of content that undecided entries keep.
     kept: usize,
     /// Files whose transfer of their own has not ended here.
@@ -123,6 +129,7 @@ pub(super) struct Ledger {
 struct Unsettled {
     parent: Option<EntryId>,
     weight: usize,
+    footprint: usize,
     /// Entries in it that are not settled.
     children: usize,
     /// Whether its end was found.
@@ -132,9 +139,14 @@ struct Unsettled {
 }
 
 impl Ledger {
+    /// Begins without entries; `most_footprint` bytes of memory are there for them.
+    pub(super) fn new(most_footprint: usize) -> Self {
+        Self { most_footprint, ..Self::default() }
+    }
+
     /// Whether another entry may be told.
     pub(super) fn has_room(&self) -> bool {
-        let is_heavy = self.weight >= MOST_PENDING_WEIGHT || self.kept >= MOST_KEPT;
+        let is_heavy = self.weight >= MOST_PENDING_WEIGHT || self.footprint >= self.most_footprint || self.kept >= MOST_KEPT;
         self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING && !is_heavy
     }
 
@@ -154,11 +166,12 @@ impl Ledger {
             parent.children += 1;
         }
         if told.kind == Kind::Directory {
-            let (parent, weight) = (told.parent, told.weight);
-            self.directories.insert(id, Unsettled { parent, weight, children: 0, is_ended: false, is_resolved: false });
+            let Told { parent, weight, footprint, .. } = told;
+            self.directories.insert(id, Unsettled { parent, weight, footprint, children: 0, is_ended: false, is_resolved: false });
         } else {
             self.others += 1;
             self.weight += told.weight;
+            self.footprint += told.footprint;
         }
         self.kept += told.kept();
         self.undecided.push_back(told);
@@ -169,6 +182,7 @@ impl Ledger {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_ended = true;
             self.weight += directory.weight;
+            self.footprint += directory.footprint;
         }
         self.settle_directories(Some(id));
     }
@@ -210,6 +224,7 @@ impl Ledger {
         }
         self.others -= 1;
         self.weight -= told.weight;
+        self.footprint -= told.footprint;
         self.settle_child_of(told.parent);
     }
 
@@ -230,6 +245,7 @@ impl Ledger {
             }
             let Some(settled) = self.directories.remove(&id) else { return };
             self.weight -= settled.weight;
+            self.footprint -= settled.footprint;
             next = settled.parent;
             if let Some(parent) = next.and_then(|parent| self.directories.get_mut(&parent)) {
                 parent.children -= 1;
@@ -337,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_walk_waits_while_entries_without_results_have_many_attributes_but_never_for_open_directories() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(usize::MAX);
         for id in 0..200 {
             ledger.tell(EntryId(id), told(id, Content::Directory, id.checked_sub(1)));
         }
@@ -359,12 +375,12 @@ mod tests {
         }
         assert!(ledger.has_room());
         (0..200).rev().for_each(|id| ledger.end_directory(EntryId(id)));
-        assert_eq!((ledger.weight, ledger.others, ledger.directories.len()), (0, 0, 0));
+        assert_eq!((ledger.weight + ledger.footprint, ledger.others, ledger.directories.len()), (0, 0, 0));
     }
 
     #[test]
     fn a_small_file_is_done_only_when_it_was_sent() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(usize::MAX);
         ledger.tell(EntryId(0), told(0, Content::File { size: 1, alone: false, digest: None }, None));
         ledger.sent(EntryId(0));
         let told = ledger.decide(EntryId(0)).unwrap();
@@ -372,5 +388,27 @@ mod tests {
         assert_eq!(ledger.done(EntryId(0), 1).unwrap_err(), LedgerError::Unfinished(0));
         ledger.gone(EntryId(0));
         assert_eq!(ledger.done(EntryId(0), 1).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_walk_waits_while_entries_without_results_fill_the_receivers_memory() {
+        let mut ledger = Ledger::new(64 << 10);
+        let file = |id| Told { weight: 0, footprint: 4 << 10, ..told(id, Content::File { size: 1, alone: false, digest: None }, None) };
+        let files = (0..100)
+            .take_while(|id| {
+                ledger.has_room() && {
+                    ledger.tell(EntryId(*id), file(*id));
+                    true
+                }
+            })
+            .count() as u64;
+        assert_eq!(files, 16);
+        ledger.sent(EntryId(files - 1));
+        let first = ledger.decide(EntryId(0)).unwrap();
+        ledger.wait_for_result(EntryId(0), first, Verdict::Create);
+        assert!(!ledger.has_room(), "it waits for its result, in the receiver's memory");
+        ledger.gone(EntryId(0));
+        ledger.done(EntryId(0), 1).unwrap();
+        assert!(ledger.has_room());
     }
 }

@@ -46,6 +46,11 @@ impl Outlet {
         Self { port, parcel: None, parcel_begun: Instant::now(), list, is_dry_run, report, progress, is_told: true, told_at: None }
     }
 
+    /// Bytes of memory that the receiver has for entries, as far as it says.
+    pub(super) fn receivers_memory(&self) -> usize {
+        self.port.receivers_memory().map_or(usize::MAX, |memory| usize::try_from(memory).unwrap_or(usize::MAX))
+    }
+
     /// Puts a record into the parcel, if it fits.
     pub(super) fn try_push(&mut self, record: &Record<'_>) -> bool {
         let (mut buffer, len) = self.parcel.take().unwrap_or_else(|| {
@@ -99,12 +104,12 @@ impl Outlet {
         }
     }
 
-    /// Something that is not copied was found.
     /// So many entries are there without their set-user-ID and the like.
     pub(super) fn stripped(&mut self, count: u64) {
         self.report.stripped = self.report.stripped.saturating_add(count);
     }
 
+    /// Something that is not copied was found.
     pub(super) fn special(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.special += 1;
         if self.list { still(self.port.tell(name, EntryOutcome::Special)) } else { Ok(()) }
@@ -186,6 +191,11 @@ impl Outlet {
             (Some(name), Some(outcome)) => still(self.port.tell(&name, outcome)),
             _ => Ok(()),
         }
+    }
+
+    /// So many things were deleted whose names nobody here asks for.
+    pub(super) fn deleted_unnamed(&mut self, count: u64) {
+        self.report.deleted = self.report.deleted.saturating_add(count);
     }
 
     /// Something was deleted at the other end; in a dry run, would be.

@@ -23,9 +23,6 @@ use crate::{
 /// Most files that are read at once, or were read and wait for room in a parcel.
 const MOST_READS: usize = 64;
 
-/// Most bytes of these, unless it is one file.
-const MOST_READ_BYTES: u64 = 8 << 20;
-
 /// Most files whose digests are reckoned at once.
 const MOST_DIGESTS: usize = 64;
 
@@ -56,6 +53,8 @@ pub(super) struct Reads {
     done: mpsc::Sender<SenderInput>,
     stopped: Arc<AtomicBool>,
     allow_changing: bool,
+    /// Most bytes that are read at once, or were read and wait, unless it is one file.
+    most_bytes: u64,
     waiting: VecDeque<Wanted>,
     ready: VecDeque<(EntryId, u64, Result<Vec<u8>, FileError>)>,
     files: usize,
@@ -64,9 +63,9 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    pub(super) fn new(pool: IoPool, done: mpsc::Sender<SenderInput>, allow_changing: bool) -> Self {
+    pub(super) fn new(pool: IoPool, done: mpsc::Sender<SenderInput>, allow_changing: bool, most_bytes: u64) -> Self {
         let (waiting, ready) = (VecDeque::new(), VecDeque::new());
-        Self { pool, done, stopped: Arc::default(), allow_changing, waiting, ready, files: 0, bytes: 0, digests: 0 }
+        Self { pool, done, stopped: Arc::default(), allow_changing, most_bytes, waiting, ready, files: 0, bytes: 0, digests: 0 }
     }
 
     /// Whether nothing is to be read or was read and not taken.
@@ -94,7 +93,7 @@ impl Reads {
         let mut unwanted = Vec::new();
         while let Some(next) = self.waiting.front() {
             let size = next.identity.size;
-            if self.files >= MOST_READS || (self.files > 0 && self.bytes + size > MOST_READ_BYTES) {
+            if self.files >= MOST_READS || (self.files > 0 && self.bytes + size > self.most_bytes) {
                 break;
             }
             let Some(wanted) = self.waiting.pop_front() else { break };
@@ -249,6 +248,8 @@ mod tests {
     use super::*;
     use crate::tree::anchor::{Anchor, Base};
 
+    const MOST: u64 = 8 << 20;
+
     fn wanted(id: u64, size: u64) -> Wanted {
         let anchor = Arc::new(Anchor::open(Base::Path("/".into()), false).unwrap());
         let location = Location::beneath_anchor(anchor, b"nicstripe does not exist");
@@ -258,10 +259,10 @@ mod tests {
     #[test]
     fn no_more_is_read_ahead_than_may_be_and_a_larger_file_alone() {
         let (done, jobs) = mpsc::channel();
-        let mut reads = Reads::new(IoPool::start().unwrap(), done, false);
+        let mut reads = Reads::new(IoPool::start().unwrap(), done, false, MOST);
         (0..100).for_each(|id| reads.want(wanted(id, 1 << 20)));
         assert!(reads.begin(|_| true).is_empty());
-        assert_eq!((reads.files as u64, reads.bytes), (MOST_READ_BYTES >> 20, MOST_READ_BYTES));
+        assert_eq!((reads.files as u64, reads.bytes), (MOST >> 20, MOST));
         for _ in 0..100 {
             let Ok(SenderInput::Job(job)) = jobs.recv() else { panic!("no job") };
             let Done::Content { id, size, content } = *job.downcast().unwrap() else { panic!("no content") };
@@ -269,11 +270,11 @@ mod tests {
             reads.arrived(id, size, content);
             assert!(reads.next().is_some());
             reads.begin(|_| true);
-            assert!(reads.bytes <= MOST_READ_BYTES);
+            assert!(reads.bytes <= MOST);
         }
         assert!(reads.is_empty() && !reads.is_reading());
         (0..100).for_each(|id| reads.want(wanted(id, 1)));
-        reads.want(wanted(100, 2 * MOST_READ_BYTES));
+        reads.want(wanted(100, 2 * MOST));
         reads.begin(|_| true);
         assert_eq!(reads.files, MOST_READS);
         assert_eq!(reads.begin(|_| false), [0; 0].map(EntryId));
@@ -282,7 +283,7 @@ mod tests {
     #[test]
     fn what_is_not_wanted_any_more_is_not_read() {
         let (done, _jobs) = mpsc::channel();
-        let mut reads = Reads::new(IoPool::start().unwrap(), done, false);
+        let mut reads = Reads::new(IoPool::start().unwrap(), done, false, MOST);
         (0..4).for_each(|id| reads.want(wanted(id, 1)));
         assert_eq!(reads.begin(|id| id.0 == 2), [0, 1, 3].map(EntryId));
         assert_eq!(reads.files, 1);

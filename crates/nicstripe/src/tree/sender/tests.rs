@@ -109,7 +109,7 @@ impl Peer {
     }
 
     fn say(&self, message: TreeMessage) {
-        let _ = self.inputs.send(SenderInput::Message(Backlog::default().queue(message).unwrap()));
+        let _ = self.inputs.send(SenderInput::Message(Backlog::new(64 << 20, true).queue(message).unwrap()));
     }
 
     fn decide(&self, first: u64, verdicts: Vec<Verdict>) {

@@ -6,10 +6,10 @@ use std::{
     path::Path,
 };
 
-use nicstripe_proto::tree::{Content, Entry, EntryId, Owner, OwnerName, OwnerNames, TreeRules, Verdict, Xattr};
+use nicstripe_proto::tree::{Content, Entry, EntryId, Owner, TreeRules, Verdict, Xattr};
 
 use super::{
-    harness::{Ground, MTIME, Sending, file, symlink},
+    harness::{Ground, MTIME, Sending, file},
     set_mtime,
 };
 use crate::tree::receiver::ReceiverRequest;
@@ -52,83 +52,12 @@ fn attributes_of_what_is_the_same_are_set() {
 }
 
 #[test]
-fn extended_attributes_of_a_symbolic_link_are_kept_with_its_owner_alone() {
-    let ground = Ground::new();
-    std::os::unix::fs::symlink("x", ground.at("probe")).unwrap();
-    if rustix::fs::lsetxattr(ground.at("probe"), "trusted.a", b"1", rustix::fs::XattrFlags::empty()).is_err() {
-        return eprintln!("skipped: no right, or no file system, for extended attributes of symbolic links");
-    }
-    for owners in [true, false] {
-        let mut sending = ground.start(TreeRules { owners, xattrs: true, ..TreeRules::default() });
-        let xattrs = ["trusted.a", "user.b"].map(|name| Xattr { name: name.as_bytes().to_vec().into(), value: b"one".to_vec().into() });
-        let plain = sending.plain(None, &format!("link-{owners}"), symlink("nowhere"));
-        sending.tell(Entry { owner: Some(Owner { uid: 0, gid: 0 }), xattrs: Some(xattrs.into()), ..plain });
-        let report = sending.report();
-        assert_eq!((report.symlinks, report.failed), (1, 0));
-        let mut value = [0; 8];
-        let found = rustix::fs::lgetxattr(ground.at(&format!("link-{owners}")), "trusted.a", &mut value[..]);
-        assert_eq!(found.map(|len| value[..len].to_vec()).ok(), owners.then(|| b"one".to_vec()));
-    }
-}
-
-#[test]
-fn set_user_id_is_kept_with_its_owner_alone() {
-    if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: owners are root's to give");
-    }
-    for owners in [true, false] {
-        let ground = Ground::new();
-        let mut sending = ground.start(TreeRules { modes: true, owners, ..TreeRules::default() });
-        let entry = Entry { mode: 0o4755, owner: Some(Owner { uid: 1234, gid: 2345 }), ..sending.plain(None, "f", file(1)) };
-        let id = sending.tell(entry);
-        sending.content(id, b"x");
-        sending.report();
-        let meta = fs::metadata(ground.at("f")).unwrap();
-        let expected = if owners { (1234, 2345, 0o4755) } else { (0, 0, 0o755) };
-        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), expected);
-    }
-}
-
-#[test]
-fn an_owner_is_whom_the_name_says_here_unless_numbers_are_kept() {
-    let Ok(Some(nobody)) = nix::unistd::User::from_name("nobody") else { return eprintln!("skipped: no user `nobody` here") };
-    if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: owners are root's to give");
-    }
-    let nobody = nobody.uid.as_raw();
-    let names = |user: &str, group: &str| Some(OwnerNames { user: OwnerName::new(user), group: OwnerName::new(group) });
-    for (numeric_ids, expected) in [(false, nobody), (true, 1234)] {
-        let ground = Ground::new();
-        fs::write(ground.at("same"), "x").unwrap();
-        set_mtime(&ground.at("same"), MTIME);
-        let mut sending = ground.start(TreeRules { owners: true, numeric_ids, ..TreeRules::default() });
-        let owner = Some(Owner { uid: 1234, gid: 2345 });
-        for (name, content) in [("dir", Content::Directory), ("link", symlink("x")), ("same", file(1)), ("new", file(1))] {
-            let entry = Entry { owner, owner_names: names("nobody", "nobody-has-this"), ..sending.plain(None, name, content.clone()) };
-            let id = sending.tell(entry);
-            match name {
-                "dir" => sending.end(id),
-                "new" => sending.content(id, b"x"),
-                _ => {}
-            }
-        }
-        assert_eq!(sending.report().failed, 0);
-        for name in ["dir", "link", "same", "new"] {
-            let meta = fs::symlink_metadata(ground.at(name)).unwrap();
-            assert_eq!((meta.uid(), meta.gid()), (expected, 2345), "{name} {numeric_ids}");
-        }
-    }
-}
-
-#[test]
 fn extended_attributes_are_kept_and_others_removed() {
     let ground = Ground::new();
     fs::write(ground.at("same"), "x").unwrap();
     set_mtime(&ground.at("same"), MTIME);
     let set = |path: &Path, name: &str| rustix::fs::setxattr(path, name, b"old", rustix::fs::XattrFlags::empty());
-    if set(&ground.at("same"), "user.gone").is_err() {
-        return eprintln!("skipped: no extended attributes here");
-    }
+    set(&ground.at("same"), "user.gone").expect("temporary files are on a file system with extended attributes");
     let xattr = |name: &[u8]| Xattr { name: name.to_vec().into(), value: b"value".to_vec().into() };
     let xattrs = Some(vec![xattr(b"user.kept"), xattr(b"security.nicstripe"), xattr(b"trusted.nicstripe")]);
     let mut sending = ground.start(TreeRules { xattrs: true, ..TreeRules::default() });
@@ -187,34 +116,5 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
         assert_eq!((bits("plain"), bits("plain/new"), bits("plain/file")), (0, sticky, 0));
         assert_eq!((bits("shared"), bits("shared/new"), bits("shared/file")), (0o2000, 0o2000 | sticky, 0), "handed down");
         assert_eq!(bits("plain/there"), 0o4000, "it was there before");
-    }
-}
-
-#[test]
-fn attributes_of_root_are_not_taken_from_a_sender_who_may_not_give_them() {
-    let ground = Ground::new();
-    fs::write(ground.at("probe"), "x").unwrap();
-    if rustix::fs::setxattr(ground.at("probe"), "trusted.a", b"1", rustix::fs::XattrFlags::empty()).is_err() {
-        return eprintln!("skipped: no right, or no file system, for attributes of root");
-    }
-    let xattr = |name: &str, value: &[u8]| Xattr { name: name.as_bytes().to_vec().into(), value: value.to_vec().into() };
-    // Version 2, cap_net_raw, effective: see linux/capability.h.
-    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let xattrs = || Some(vec![xattr("security.capability", &capability), xattr("trusted.a", b"1"), xattr("user.b", b"2")]);
-    let owner = Some(Owner { uid: 0, gid: 0 });
-    for privileged in [true, false] {
-        let rules = TreeRules { owners: true, xattrs: true, modes: true, ..TreeRules::default() };
-        let mut sending = Sending::start(ReceiverRequest { privileged, ..ground.request(rules) });
-        let (name, link) = (format!("file-{privileged}"), format!("link-{privileged}"));
-        let entry = Entry { owner, xattrs: xattrs(), mode: 0o755, ..sending.plain(None, &name, file(1)) };
-        let id = sending.tell(entry);
-        let entry = Entry { owner, xattrs: xattrs(), ..sending.plain(None, &link, symlink("nowhere")) };
-        sending.tell(entry);
-        sending.content(id, b"x");
-        let report = sending.report();
-        assert_eq!((report.stripped, report.failed), (if privileged { 0 } else { 2 }, 0));
-        let has = |path: &str, xattr: &str| rustix::fs::lgetxattr(ground.at(path), xattr, &mut [0; 64][..]).is_ok();
-        assert_eq!((has(&name, "security.capability"), has(&name, "trusted.a"), has(&name, "user.b")), (privileged, privileged, true));
-        assert_eq!(has(&link, "trusted.a"), privileged);
     }
 }

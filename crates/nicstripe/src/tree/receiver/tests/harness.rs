@@ -28,6 +28,7 @@ use crate::{
     file::{BufferPool, FileError, IoPool, Root},
     tree::{
         EntryOutcome, TreeReport,
+        allowance::Receiving,
         port::{ReceiverInput, ReceiverPort, TreePort, WalkProgress},
     },
 };
@@ -147,6 +148,7 @@ impl Ground {
             list: true,
             promised: None,
             excludes: Box::new(|_, _| false),
+            allowance: Receiving::OWN,
         }
     }
 

@@ -4,11 +4,12 @@ use std::{fs, os::unix::fs::symlink as link_to, path::Path};
 
 use nicstripe_proto::{
     FailCode,
-    tree::{Content, Entry, EntryId, Node, NodeKind, Owner, PACKED_MOST, TreeRules, Verdict, Xattr},
+    tree::{Content, ENTRY_FOOTPRINT, Entry, EntryId, Node, NodeKind, Owner, PACKED_MOST, Record, Special, TreeRules, Verdict, Xattr},
 };
 
 use super::harness::{Ground, RawContent, RawName, Sending, file, name, symlink};
 use super::{ReceiverRequest, abandoned};
+use crate::tree::{allowance::Receiving, port::ReceiverInput};
 
 /// Replaces and deletes as much as a sender can ask for.
 fn eager() -> TreeRules {
@@ -346,7 +347,7 @@ fn a_parcel_that_cannot_be_read_ends_the_transfer() {
         let mut buffer = crate::file::BufferPool::default().take();
         buffer.bytes_mut(0);
         assert!(buffer.append(parcel));
-        sending.inputs.send(crate::tree::port::ReceiverInput::Parcel(buffer)).unwrap();
+        sending.inputs.send(ReceiverInput::Parcel(buffer)).unwrap();
         sending.breach();
     }
 }
@@ -433,4 +434,71 @@ fn devices_are_made_for_nobody_who_may_not_have_them_and_nodes_only_where_they_w
     sending.entry(None, "unasked", fifo);
     assert!(sending.breach().contains("not asked for"));
     assert_eq!(ground.names(), ["fifo"]);
+}
+
+#[test]
+fn entries_beyond_the_memory_of_their_tree_end_it() {
+    let allowance = Receiving::within(Receiving::LEASE.0, true);
+    let ground = Ground::quick();
+    let start = || Sending::start(ReceiverRequest { allowance, ..ground.request(TreeRules { delete: true, ..TreeRules::default() }) });
+    let long = |index: usize| format!("{index:0200}");
+    let most = allowance.entries / (ENTRY_FOOTPRINT + 4 * 200);
+
+    // Files whose content does not come; what is done makes room for as many.
+    let mut sending = start();
+    for round in 0..2 {
+        let files: Vec<EntryId> = (0..most).map(|index| sending.entry(None, &long(round * most + index), file(1))).collect();
+        sending.decide();
+        assert!(sending.result.is_none() && files.iter().all(|id| sending.verdict(*id) == Verdict::Create));
+        files.iter().for_each(|id| sending.content(*id, b"x"));
+        files.iter().for_each(|id| sending.wait_done(*id));
+    }
+    let flood = |mut sending: Sending, told: &mut dyn FnMut(&mut Sending, usize)| {
+        (0..4 * most).for_each(|index| told(&mut sending, index));
+        sending.flush();
+        while sending.result.is_none() {
+            sending.hear();
+        }
+        let error = sending.result.unwrap().unwrap_err();
+        assert_eq!(error.code, FailCode::Protocol);
+        assert!(error.one_line().contains("they take more than 2 MiB of memory"), "{}", error.one_line());
+    };
+    flood(sending, &mut |sending, index| _ = sending.entry(None, &format!("another{}", long(index)), file(1)));
+
+    // Links that wait for a file.
+    let mut sending = start();
+    let first = sending.entry(None, "first", file(1));
+    let path = name("first");
+    flood(sending, &mut |sending, index| _ = sending.entry(None, &long(index), Content::HardLink { to: first, path: path.clone() }));
+
+    // Directories that have ended, but wait for a file.
+    flood(start(), &mut |sending, index| {
+        let directory = sending.directory(None, &long(index));
+        sending.entry(Some(directory), "file", file(1));
+        sending.end(directory);
+    });
+    assert!(ground.names().iter().all(|name| !name.contains("part")), "{:?}", ground.names());
+}
+
+#[test]
+fn names_of_what_is_not_copied_are_kept_within_the_memory_of_their_tree() {
+    let ground = Ground::new();
+    fs::write(ground.at("surplus"), "").unwrap();
+    for (specials, is_known) in [(1, true), (30_000, false)] {
+        let rules = TreeRules { delete: true, ..TreeRules::default() };
+        let allowance = Receiving::within(Receiving::LEASE.0, true);
+        let mut sending = Sending::start(ReceiverRequest { allowance, ..ground.request(rules) });
+        let top = sending.directory(None, "");
+        (0..specials).for_each(|index| sending.push(&Record::Special(Box::new(Special { name: name(&format!("{index:0100}")) }))));
+        sending.end(top);
+        sending.flush();
+        sending.inputs.send(ReceiverInput::End).unwrap();
+        while sending.result.is_none() {
+            sending.hear();
+        }
+        assert_eq!(sending.result.unwrap().unwrap().special, specials);
+        // With too many to tell what is surplus, nothing is.
+        assert_eq!(ground.at("surplus").exists(), !is_known);
+        fs::write(ground.at("surplus"), "").unwrap();
+    }
 }

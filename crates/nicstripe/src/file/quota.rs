@@ -1,4 +1,4 @@
-//! File descriptors that the files of a daemon's peers may have, in fair shares.
+//! What a daemon's peers may have of something that is scarce, in fair shares: file descriptors, and memory of trees.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,7 +19,7 @@ pub(crate) const OF_TARGET: usize = 5;
 /// Descriptors of a tree, as most have them. One made to have many keeps more open: [`most_directories`], and some for what is read or written.
 pub(crate) const OF_TREE: usize = 48;
 
-/// Longest wait for descriptors: files that have been open for so long may never be closed.
+/// Longest wait for a certain number: files that have been open for so long may never be closed.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Least that is shared out is for so many at once, however few there are.
@@ -39,12 +39,12 @@ pub(crate) fn most_directories(most: usize) -> usize {
 /// A directory, its parent, and one for each I/O thread: fewer would be opened again and again.
 const LEAST_DIRECTORIES: usize = 4;
 
-/// File descriptors shared between owners, each a peer's key.
+/// Something that is scarce, shared between owners, each a peer's key.
 ///
 /// An owner never takes more than it leaves free, so that any number of owners finds some: the first may have half, the second half of
 /// the rest. What is not free yet is waited for; of those who wait, whoever has least comes first.
 #[derive(Debug, Clone)]
-pub(crate) struct Descriptors {
+pub(crate) struct Quota {
     state: Arc<Mutex<State>>,
     owner: Owner,
 }
@@ -64,18 +64,32 @@ struct Share {
 
 #[derive(Debug)]
 struct Waiting {
-    count: usize,
+    least: usize,
+    most: usize,
     granted: oneshot::Sender<Lease>,
 }
 
-/// Descriptors that an owner has until this is dropped.
+impl Share {
+    /// What an owner may take where so many are free.
+    fn may_take(&self, free: usize) -> usize {
+        if self.held == 0 { free } else { free.saturating_sub(self.held) / 2 }
+    }
+
+    /// What it gets where it asks for a range: a quarter of its share, or an eighth if it has some, so that others of its own find more than the
+    /// least.
+    fn part(&self, free: usize) -> usize {
+        free.saturating_sub(self.held) / 2 / if self.held == 0 { 4 } else { 8 }
+    }
+}
+
+/// What an owner has until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    of: Descriptors,
+    of: Quota,
     count: usize,
 }
 
-impl Descriptors {
+impl Quota {
     /// Shares out so many.
     pub(crate) fn new(all: usize) -> Self {
         let state = State { all, free: all, owners: BTreeMap::new() };
@@ -87,33 +101,39 @@ impl Descriptors {
         Self { state: self.state.clone(), owner }
     }
 
-    /// Waits for `count` descriptors, up to a minute; `None` where there were none in that time. Cancel safe.
+    /// Waits for `count`, up to a minute; `None` where they were not free in that time. Cancel safe.
     pub(crate) async fn lease(&self, count: usize) -> Option<Lease> {
-        timeout(LONGEST_WAIT, self.ask(count)).await.ok()?.ok()
+        timeout(LONGEST_WAIT, self.ask(count, count)).await.ok()?.ok()
     }
 
-    /// Returns `count` descriptors if they are free now.
+    /// Returns `count` if they are free now.
     pub(crate) fn try_lease(&self, count: usize) -> Option<Lease> {
-        self.ask(count).try_recv().ok()
+        self.ask(count, count).try_recv().ok()
     }
 
-    fn ask(&self, count: usize) -> oneshot::Receiver<Lease> {
+    /// Waits for `least` at least, however long that takes, and takes up to `most` where the owner's share has them. Cancel safe.
+    pub(crate) async fn lease_between(&self, least: usize, most: usize) -> Option<Lease> {
+        self.ask(least, most).await.ok()
+    }
+
+    fn ask(&self, least: usize, most: usize) -> oneshot::Receiver<Lease> {
         let (granted, lease) = oneshot::channel();
         let mut state = self.lock();
-        // Few descriptors in all must not make anything impossible.
-        let count = count.min((state.all / MOST_PART).max(1));
-        state.owners.entry(self.owner).or_default().waiting.push_back(Waiting { count, granted });
+        // Little in all must not make anything impossible.
+        let at_once = (state.all / MOST_PART).max(1);
+        let (least, most) = (least.min(at_once), most.min(at_once));
+        state.owners.entry(self.owner).or_default().waiting.push_back(Waiting { least, most, granted });
         drop(state);
         self.grant();
         lease
     }
 
-    /// Gives free descriptors to those who wait.
+    /// Gives what is free to those who wait.
     fn grant(&self) {
         loop {
             // Unlocked by the end of this line: a lease that nobody waits for any more comes back at once, when it is dropped below.
             let next = self.lock().next();
-            let Some((owner, Waiting { count, granted })) = next else { return };
+            let Some((owner, count, granted)) = next else { return };
             let _ = granted.send(Lease { of: self.of(owner), count });
         }
     }
@@ -124,24 +144,32 @@ impl Descriptors {
 }
 
 impl State {
-    /// Takes descriptors for whoever is next, if there are enough.
-    fn next(&mut self) -> Option<(Owner, Waiting)> {
+    /// Takes something for whoever is next, if there is enough.
+    fn next(&mut self) -> Option<(Owner, usize, oneshot::Sender<Lease>)> {
         for share in self.owners.values_mut() {
             share.waiting.retain(|waiting| !waiting.granted.is_closed());
         }
         self.owners.retain(|_, share| share.held > 0 || !share.waiting.is_empty());
         let free = self.free;
-        let within_its_share = |share: &Share, count: usize| share.held == 0 || share.held + 2 * count <= free;
-        let asking = self.owners.iter_mut().filter_map(|(owner, share)| Some((share.waiting.front()?.count, owner, share)));
-        let (count, owner, share) =
-            asking.filter(|(count, _, share)| within_its_share(share, *count)).min_by_key(|(_, _, share)| share.held)?;
-        if count > free {
+        let asking = self.owners.iter_mut().filter_map(|(owner, share)| Some((share.waiting.front()?.least, owner, share)));
+        let may_have = |share: &Share, least: usize| share.held == 0 || least <= share.may_take(free);
+        let (least, owner, share) = asking.filter(|(least, _, share)| may_have(share, *least)).min_by_key(|(_, _, share)| share.held)?;
+        if least > free {
             return None;
         }
-        let waiting = share.waiting.pop_front()?;
+        let part = share.part(free);
+        let Waiting { most, granted, .. } = share.waiting.pop_front()?;
+        let count = part.clamp(least, most.max(least));
         share.held += count;
         self.free -= count;
-        Some((*owner, waiting))
+        Some((*owner, count, granted))
+    }
+}
+
+impl Lease {
+    /// How many it is.
+    pub(crate) fn count(&self) -> usize {
+        self.count
     }
 }
 
@@ -164,13 +192,13 @@ mod tests {
     const A: Owner = [1; 32];
     const B: Owner = [2; 32];
 
-    fn all(descriptors: &Descriptors) -> Vec<Lease> {
+    fn all(descriptors: &Quota) -> Vec<Lease> {
         std::iter::from_fn(|| descriptors.try_lease(1)).collect()
     }
 
     #[test]
     fn the_first_owner_has_half_and_the_next_half_of_the_rest() {
-        let descriptors = Descriptors::new(2048);
+        let descriptors = Quota::new(2048);
         let held: Vec<Vec<Lease>> = (0..8).map(|owner| all(&descriptors.of([owner; 32]))).collect();
         assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [1024, 512, 256, 128, 64, 32, 16, 8]);
         drop(held);
@@ -180,7 +208,7 @@ mod tests {
 
     #[test]
     fn whoever_has_none_gets_some_as_long_as_there_are_any() {
-        let descriptors = Descriptors::new(16);
+        let descriptors = Quota::new(16);
         let (a, b) = (descriptors.of(A), descriptors.of(B));
         let tree = a.try_lease(1000).expect("no more than a part of what there is");
         assert_eq!(tree.count, 4);
@@ -190,11 +218,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_free_is_waited_for_and_the_poorest_comes_first() {
-        let descriptors = Descriptors::new(8);
+        let descriptors = Quota::new(8);
         let (a, b) = (descriptors.of(A), descriptors.of(B));
         let (mut of_a, of_b) = (all(&a), [b.try_lease(1), descriptors.of([3; 32]).try_lease(1)]);
         assert_eq!((of_a.len(), descriptors.lock().free), (4, 2));
-        let another = |of: &Descriptors| {
+        let another = |of: &Quota| {
             let of = of.clone();
             tokio::spawn(async move { of.lease(1).await })
         };
@@ -208,8 +236,31 @@ mod tests {
         drop((of_b, for_b));
         assert!(for_a.await.unwrap().is_some());
         // One that gave up waiting takes nothing.
-        drop(b.ask(2));
+        drop(b.ask(2, 2));
         drop(of_a);
         assert_eq!(descriptors.lock().free, 8);
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_a_range_gets_less_the_more_its_owner_has() {
+        let memory = Quota::new(256);
+        let mut held = Vec::new();
+        while let Ok(lease) = memory.of(A).ask(4, 32).try_recv() {
+            held.push(lease);
+        }
+        let counts: Vec<usize> = held.iter().map(Lease::count).collect();
+        assert_eq!(counts, [32, 12, 10, 9, 8, 7, 6, 5, 4, 4, 4, 4, 4, 4, 4, 4, 4]);
+        assert!(counts.iter().sum::<usize>() <= 128, "half of all is left to others");
+        let of_b = memory.of(B).lease_between(4, 32).await.unwrap();
+        assert_eq!(of_b.count(), 16);
+
+        let mut waiting = tokio::spawn({
+            let memory = memory.of(A);
+            async move { memory.lease_between(4, 32).await }
+        });
+        assert!(timeout(Duration::from_millis(50), &mut waiting).await.is_err(), "its share is used up");
+        drop((of_b, held));
+        assert_eq!(waiting.await.unwrap().unwrap().count(), 4, "as soon as there is enough");
+        assert_eq!(memory.lock().free, 256);
     }
 }
