@@ -211,7 +211,7 @@ impl Connector {
             Err(_) => return Err(Error::Connect { address: remote, source: io::ErrorKind::TimedOut.into() }),
         };
         let welcome = self.welcome(frame, remote)?;
-        Ok((Established { greeted, probe, local, verified: None, path_mtu: None }, welcome))
+        Ok((Established { greeted, probe, local, verified: None, path_mtu: None, arriving: None }, welcome))
     }
 
     /// Whether the daemon has accepted our key on an earlier connection of this session.

@@ -574,9 +574,9 @@ impl Shared {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks a peer's sessions that have no connection to end: their peer has come back with a new one.
-    async fn give_way(&self, key: &PublicKey) -> Vec<SessionHandle> {
-        let idle = |entry: &&Entry| entry.rights.key() == *key && entry.handle.is_idle();
+    /// Asks a peer's other sessions that have no connection to end: their peer has come back with this one, which may lack one for a moment.
+    async fn give_way_to(&self, session: &SessionHandle, key: &PublicKey) -> Vec<SessionHandle> {
+        let idle = |entry: &&Entry| entry.rights.key() == *key && entry.handle.is_idle() && !entry.handle.is_same(session);
         let handles: Vec<SessionHandle> = self.sessions().values().filter(idle).map(|entry| entry.handle.clone()).collect();
         for handle in &handles {
             handle.command(Command::GiveWay).await;

@@ -226,7 +226,7 @@ mod tests {
 
     fn session() -> SessionHandle {
         let (inputs, _) = tokio::sync::mpsc::channel(1);
-        SessionHandle { inputs, connected: Arc::default(), ended: Default::default() }
+        SessionHandle { inputs, presence: Arc::default(), ended: Default::default() }
     }
 
     fn key() -> PublicKey {

@@ -372,7 +372,7 @@ mod tests {
         let client = stage.client(&["127.0.0.9=127.0.1.1"]).connect("127.0.1.1").await.unwrap();
         // It takes no commands any more, and has not said so yet.
         let ended = CancellationToken::new();
-        let handle = SessionHandle { inputs: mpsc::channel(1).0, connected: Arc::default(), ended: ended.clone() };
+        let handle = SessionHandle { inputs: mpsc::channel(1).0, presence: Arc::default(), ended: ended.clone() };
         client.inner.slot.lock().await.session.as_mut().unwrap().handle = handle;
         let source = stage.file("source", b"bytes");
         let mut transfer = client.put(&source, None, CopyOptions::default());

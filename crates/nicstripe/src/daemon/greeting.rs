@@ -25,7 +25,7 @@ use super::{
 use crate::{
     connect::{encoded, shown_name, tune_stream},
     plan::described,
-    session::{Access, Audience, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
+    session::{Access, Arriving, Audience, Capacities, Command, Driver, DriverConfig, Established, Input, PathPlan, SessionHandle},
     stream::{Greeted, StreamEnd},
     tls::{TlsError, TlsStream},
     trust::PublicKey,
@@ -60,7 +60,7 @@ pub(super) async fn greet(
         Frame::Hello(body) => minicbor::decode(&body).map_err(|error| StreamEnd::Greeting(error.to_string()))?,
         _ => return Err(StreamEnd::Greeting("its first frame is no hello".into())),
     };
-    let (handle, service) = match session_of(shared, &hello, key) {
+    let (handle, service, arriving) = match session_of(shared, &hello, key) {
         Ok(found) => found,
         // Closed without an answer: a client that tries again finds nobody, or is refused in its handshake.
         Err(NoSession::Ending) => return Ok(()),
@@ -89,7 +89,7 @@ pub(super) async fn greet(
         no_data: false,
     };
     service.on_arrival(remote.ip(), &plan.interface);
-    let established = Box::new(Established { greeted, probe, local, verified: None, path_mtu: None });
+    let established = Box::new(Established { greeted, probe, local, verified: None, path_mtu: None, arriving: Some(arriving) });
     let _ = handle.inputs.send(Input::Connected { path: PathId(hello.path), plan: Some(plan), established }).await;
     Ok(())
 }
@@ -141,7 +141,7 @@ async fn refuse(shared: &Shared, remote: SocketAddr, mut greeted: Greeted, refus
 ///
 /// The key's rights are looked up here, after the handshake and with the sessions locked: a line that was removed meanwhile grants nothing,
 /// and no session begins unseen by [`Shared::end_sessions_without_rights`].
-fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>), NoSession> {
+fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(SessionHandle, Arc<Service>, Arriving), NoSession> {
     if hello.version != VERSION {
         return Err(RefusalCode::Version.into());
     }
@@ -157,7 +157,7 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
     let rights = Rights::of(&peers, &key).ok_or(NoSession::Untrusted)?;
     match sessions.get(&hello.session) {
         Some(entry) if entry.rights.key() == key => match entry.rights.loss(&peers) {
-            None => return Ok((entry.handle.clone(), entry.service.clone())),
+            None => return Ok((entry.handle.clone(), entry.service.clone(), entry.handle.await_connection())),
             Some(loss) => {
                 revoke(entry, loss);
                 return Err(RefusalCode::UnknownSession.into());
@@ -204,8 +204,9 @@ fn session_of(shared: &Arc<Shared>, hello: &Hello, key: PublicKey) -> Result<(Se
     if !earlier.is_empty() {
         tokio::spawn(replace(earlier));
     }
+    let arriving = handle.await_connection();
     sessions.insert(hello.session, Entry { rights, handle: handle.clone(), service: service.clone(), gives_way: false });
-    Ok((handle, service))
+    Ok((handle, service, arriving))
 }
 
 /// Ends a session of this key for one of another key: one without a connection if there is any.
@@ -245,7 +246,6 @@ async fn forget(shared: Arc<Shared>, ended: CancellationToken) {
 async fn replace(earlier: Vec<SessionHandle>) {
     let begun = Instant::now();
     while begun.elapsed() < SILENCE_TIMEOUT {
-        // First of all, since a session that is as new as this one may not have its first connection yet.
         tokio::time::sleep(SILENCE_PAUSE).await;
         for session in earlier.iter().filter(|session| session.is_idle()) {
             session.command(Command::GiveWay).await;

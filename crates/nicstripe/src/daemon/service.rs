@@ -138,7 +138,7 @@ impl Service {
     {
         let started = Instant::now();
         loop {
-            self.shared.give_way(&self.key).await;
+            self.shared.give_way_to(session, &self.key).await;
             match attempt().await {
                 Err(error) if error.code == FailCode::Busy && started.elapsed() < BUSY_TIMEOUT => tokio::select! {
                     () = tokio::time::sleep(BUSY_PAUSE) => {}
@@ -151,8 +151,8 @@ impl Service {
 
     /// Waits until earlier sessions of this peer that have no connection have let go of what they do: one that was cut off in the middle of a
     /// tree may still give files their names.
-    pub(crate) async fn alone(&self) {
-        let earlier = self.shared.give_way(&self.key).await;
+    pub(crate) async fn alone(&self, session: &SessionHandle) {
+        let earlier = self.shared.give_way_to(session, &self.key).await;
         let ended = async {
             for session in earlier {
                 session.ended.cancelled().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nicstripe_proto::{
-    FailCode, Frame, Message, TransferId,
+    FailCode, Frame, Message, SessionId, TransferId,
     message::{Accept, Fail, PutTree},
     tree::TreeRules,
 };
@@ -187,4 +187,24 @@ async fn hoarder(stage: &Stage, from: [u8; 4], identity: &Identity) -> Result<(W
         }
     }
     Ok((wire, credit))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_waits_for_a_file_of_anothers_does_not_give_way_to_itself() {
+    let stage = Stage::new().await;
+    let mut holder = Wire::session([127, 0, 3, 2], stage.address(), &stage.other).await;
+    holder.say(&put("file", 1000, 18)).await.unwrap();
+    next_accept(&mut holder).await;
+    tokio::spawn(async move { holder.end().await });
+
+    let id = SessionId(crate::random_bytes());
+    let wire = async || Wire::connect([127, 0, 3, 1], stage.address(), &stage.other).await.unwrap();
+    let mut waiting = wire().await;
+    waiting.greet(id, true).await.unwrap().unwrap();
+    waiting.say(&put("file", 1000, 18)).await.unwrap();
+    while !matches!(within(waiting.next()).await.unwrap(), Frame::ControlAck { .. }) {}
+    drop(waiting);
+    // The file is looked for every 50 ms.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    wire().await.greet(id, false).await.unwrap().unwrap();
 }

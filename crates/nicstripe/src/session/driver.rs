@@ -124,7 +124,7 @@ impl Driver {
     /// Starts the task of a session without paths.
     pub(crate) fn start(config: DriverConfig) -> SessionHandle {
         let (sender, inputs) = mpsc::channel(INPUTS);
-        let handle = SessionHandle { inputs: sender, connected: Arc::default(), ended: CancellationToken::new() };
+        let handle = SessionHandle { inputs: sender, presence: Arc::default(), ended: CancellationToken::new() };
         let now = Instant::now();
         let driver = Self {
             session: Session::new(config.role, config.session.clone(), now),
@@ -255,9 +255,7 @@ impl Driver {
             Command::Bench(command) => self.on_bench_command(command, now),
             Command::AnswerBench(body) => self.answer_bench(body, now),
             Command::GiveWay => {
-                // One that has just begun is about to get its first connection.
-                let was_connected = self.next_generation > 0;
-                if was_connected && !self.session.is_connected() {
+                if !self.session.is_connected() && !self.handle.is_awaiting() {
                     self.closing = Some(CloseCode::Cancelled);
                 }
             }
@@ -278,7 +276,7 @@ impl Driver {
             }
         }
         self.tend_share();
-        self.handle.connected.store(self.session.is_connected(), Ordering::Release);
+        self.handle.presence.is_connected.store(self.session.is_connected(), Ordering::Release);
     }
 
     /// Tells how much memory the session takes, and goes by what it may take.
@@ -460,7 +458,7 @@ impl Driver {
         self.wait_for_others().await;
         self.close_account(code);
         self.inputs.close();
-        self.handle.connected.store(false, Ordering::Release);
+        self.handle.presence.is_connected.store(false, Ordering::Release);
         self.handle.ended.cancel();
     }
 
@@ -493,7 +491,7 @@ impl Drop for Ending {
         if std::thread::panicking() {
             tracing::error!("a session ended by a fault in this program");
         }
-        self.0.connected.store(false, Ordering::Release);
+        self.0.presence.is_connected.store(false, Ordering::Release);
         self.0.ended.cancel();
     }
 }
@@ -538,11 +536,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_waits_for_its_first_connection_gives_way_to_nobody() {
+    async fn a_session_gives_way_unless_it_is_about_to_get_a_connection() {
         let handle = started();
-        assert!(handle.command(Command::GiveWay).await);
+        let arriving = handle.await_connection();
+        assert!(!handle.is_idle() && handle.command(Command::GiveWay).await);
         assert!(timeout(Duration::from_millis(100), handle.ended.cancelled()).await.is_err());
-        assert!(handle.command(Command::Close(CloseCode::Done)).await);
+        drop(arriving);
+        assert!(handle.is_idle() && handle.command(Command::GiveWay).await);
         timeout(Duration::from_secs(5), handle.ended.cancelled()).await.unwrap();
     }
 
@@ -552,7 +552,7 @@ mod tests {
         assert!(faulty.command(Command::Panic).await);
         timeout(Duration::from_secs(5), faulty.ended.cancelled()).await.unwrap();
         assert!(!faulty.command(Command::GiveWay).await && other.command(Command::GiveWay).await);
-        assert!(!other.ended.is_cancelled());
+        timeout(Duration::from_secs(5), other.ended.cancelled()).await.unwrap();
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::{
     fmt, io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -211,12 +211,29 @@ pub(crate) enum LinkNews {
     PeerInterfaces(Vec<PeerInterface>),
 }
 
+/// Whether a session's peer is there.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    /// Whether some path has a connection.
+    pub(crate) is_connected: AtomicBool,
+    arriving: AtomicUsize,
+}
+
+/// A connection that its session does not have yet. The peer may have it already, and have closed all others for it.
+#[derive(Debug)]
+pub(crate) struct Arriving(Arc<Presence>);
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.0.arriving.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// The way to a running session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
     pub(crate) inputs: mpsc::Sender<Input>,
-    /// Whether some path has a connection.
-    pub(crate) connected: Arc<AtomicBool>,
+    pub(crate) presence: Arc<Presence>,
     /// Cancelled when the session has ended and let go of its files.
     pub(crate) ended: CancellationToken,
 }
@@ -226,9 +243,24 @@ impl SessionHandle {
         self.inputs.send(Input::Command(command)).await.is_ok()
     }
 
-    /// Whether it has no connection.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.inputs.same_channel(&other.inputs)
+    }
+
+    /// Whether it has no connection, and is not about to get one.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.connected.load(Ordering::Acquire)
+        !self.presence.is_connected.load(Ordering::Acquire) && !self.is_awaiting()
+    }
+
+    /// Whether it is about to get a connection.
+    pub(crate) fn is_awaiting(&self) -> bool {
+        self.presence.arriving.load(Ordering::Acquire) > 0
+    }
+
+    /// Announces a connection, which has arrived when the token is dropped.
+    pub(crate) fn await_connection(&self) -> Arriving {
+        self.presence.arriving.fetch_add(1, Ordering::AcqRel);
+        Arriving(self.presence.clone())
     }
 
     /// Asks it to end if it has no connection any more. One that is too busy to be asked has one.

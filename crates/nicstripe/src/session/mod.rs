@@ -20,7 +20,7 @@ mod work;
 pub(crate) use self::{
     audience::Audience,
     driver::{BenchCommand, BenchNews, BenchPath, Driver, DriverConfig, sleep_until},
-    input::{Alone, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
+    input::{Alone, Arriving, Command, GetInto, Input, LinkNews, PutFrom, SessionHandle},
     kept::ToRead,
     live::Giver,
     shares::ChunkShares,

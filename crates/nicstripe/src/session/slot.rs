@@ -12,7 +12,10 @@ use nicstripe_proto::{BitRate, DataHeader, Frame, PathId, message::StreamReport,
 use socket2::SockRef;
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use super::congestion::{Advice, Congestion};
+use super::{
+    congestion::{Advice, Congestion},
+    input::Arriving,
+};
 use crate::{
     daemon::InterfaceBytes,
     event::{LinkName, LinkState},
@@ -99,6 +102,8 @@ pub(crate) struct Established {
     pub(crate) verified: Option<bool>,
     /// Largest packet that gets through, where that is less than the interface's MTU.
     pub(crate) path_mtu: Option<u32>,
+    /// Kept until the session has the connection.
+    pub(crate) arriving: Option<Arriving>,
 }
 
 /// One path's connections.

@@ -22,7 +22,7 @@ impl Bench {
 
     fn with_streams(local: Vec<PeerInterface>, remote: Vec<PeerInterface>, streams: Option<u8>) -> Self {
         let (sender, inputs) = mpsc::channel(1000);
-        let session = SessionHandle { inputs: sender, connected: Arc::default(), ended: tokio_util::sync::CancellationToken::new() };
+        let session = SessionHandle { inputs: sender, presence: Arc::default(), ended: tokio_util::sync::CancellationToken::new() };
         let config = LinkerConfig {
             port: 7747,
             family: None,

@@ -315,7 +315,7 @@ impl Driver {
                 let session = self.handle.clone();
                 tokio::spawn(async move {
                     let _fault = fault;
-                    service.alone().await;
+                    service.alone(&session).await;
                     let result = service.receive_tree(put, &session).await.map(TreeRun::Receiver);
                     let _ = inputs.send(Input::TreeReady { transfer, result }).await;
                 });

@@ -76,6 +76,7 @@ impl Driver {
         let task = self.streams.spawn(Stream::new(established.greeted, self.config.buffers.clone(), queue, loads, sink).run());
         slot.open(outgoing, task.abort_handle(), established.probe);
         self.session.handle_path_open(path, now);
+        drop(established.arriving);
         let cap = self.slots.get(&path).and_then(|slot| slot.plan.cap);
         self.session.limit_path(path, cap, now);
         if self.slots.get(&path).is_some_and(|slot| slot.plan.no_data) {
