@@ -15,7 +15,7 @@ use nicstripe_proto::{
 
 use crate::{
     hosts::{Hosts, Rights},
-    kernel_routes::{Watch, host_routes},
+    kernel_routes::{NICSTRIPE, Watch, host_routes},
     wire::{Key, Wire},
 };
 
@@ -34,16 +34,13 @@ const DAEMON: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 21);
 
 const SESSIONS: u8 = 20;
 
-/// Of nicstripe's routes: `rtm_protocol`.
-const OURS: u8 = 83;
-
 fn claims_of_anothers_address_get_no_route_and_few_datagrams() {
     let (hosts, key) = hosts();
     let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
     let eth2 = hosts.lab.interface_index(Host::B, 1);
     let (received, elapsed) = hosts.lab.on(Host::A, || insist((DAEMON, hosts.daemon.port).into(), &key, eth2)).unwrap();
 
-    let routes: Vec<_> = watch.added().into_iter().filter(|route| route.protocol == OURS).collect();
+    let routes: Vec<_> = watch.added().into_iter().filter(|route| route.protocol == NICSTRIPE).collect();
     assert!(routes.is_empty(), "{routes:?}");
     // 64 at once and 16 a second, and at least one: the daemon did ask.
     let most = 64 + 16 * (elapsed.as_secs() + 1);
@@ -83,7 +80,7 @@ fn a_route_by_which_no_connection_comes_goes_and_is_not_had_again_at_once() {
     let daemon = (DAEMON, hosts.daemon.port).into();
     let routes = || {
         let routes = hosts.lab.on(Host::B, host_routes).unwrap().into_iter();
-        routes.filter(|route| route.protocol == OURS).map(|route| (route.destination, route.interface)).collect::<Vec<_>>()
+        routes.filter(|route| route.protocol == NICSTRIPE).map(|route| (route.destination, route.interface)).collect::<Vec<_>>()
     };
     let watch = hosts.lab.on(Host::B, Watch::begin).unwrap();
 

@@ -217,6 +217,9 @@ const RT_TABLE_MAIN: u8 = 254;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
 
+/// What nicstripe marks its routes with: `rtm_protocol`.
+pub(crate) const NICSTRIPE: u8 = 83;
+
 // linux/if_link.h, linux/neighbour.h
 const IFLA_ADDRESS: u16 = 1;
 const NDA_DST: u16 = 1;

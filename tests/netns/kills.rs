@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{
     harness::{Daemon, Outcome, Process, Side, content},
     hosts::{Hosts, MIB, Rights},
-    kernel_routes::{self, KernelRoute},
+    kernel_routes::{self, KernelRoute, NICSTRIPE},
     routes::helper_of,
 };
 
@@ -214,7 +214,7 @@ impl Stage {
 
     fn ours(&self, host: Host) -> Vec<KernelRoute> {
         let routes = self.lab.on(host, kernel_routes::host_routes).unwrap();
-        routes.into_iter().filter(|route| route.protocol == OURS).collect()
+        routes.into_iter().filter(|route| route.protocol == NICSTRIPE).collect()
     }
 
     #[track_caller]
@@ -259,8 +259,6 @@ impl Random {
 const KILLS: u64 = 50;
 /// Routes of others, on each host; each of another protocol.
 const DECOYS: u8 = 50;
-/// The number that marks routes of nicstripe.
-const OURS: u8 = 83;
 /// Longest wait for routes to come or go.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Where the large file goes.

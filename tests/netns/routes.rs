@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::{
     harness::{Process, content, link, number},
     hosts::{Hosts, MIB, Rights, Way},
-    kernel_routes::{self, KernelRoute, Watch},
+    kernel_routes::{self, KernelRoute, NICSTRIPE, Watch},
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = tests![
@@ -36,8 +36,6 @@ pub(crate) const TESTS: &[(&str, fn())] = tests![
     a_proof_arrives_where_the_address_was_learned_at_another_card,
 ];
 
-/// The number that marks routes of nicstripe.
-const OURS: u8 = 83;
 /// What `ip route add` marks its routes with.
 const BOOT: u8 = 3;
 
@@ -58,7 +56,7 @@ fn with_ours(hosts: &Hosts) -> Vec<KernelRoute> {
     let ours = |link| KernelRoute {
         destination: hosts.lab.address(Host::B, link),
         interface: hosts.lab.interface_index(Host::A, link),
-        protocol: OURS,
+        protocol: NICSTRIPE,
     };
     vec![ours(0), ours(1), decoy(hosts)]
 }
@@ -194,7 +192,8 @@ fn where_a_strict_filter_needs_a_route_it_is_installed_unasked() {
     let cp = hosts.start_cp(&["--json-stream", "source", "10.77.1.2:target"]);
     cp.await_bytes(MIB as u64);
     // The first cable needs none.
-    let ours = KernelRoute { destination: hosts.lab.address(Host::B, 1), interface: hosts.lab.interface_index(Host::A, 1), protocol: OURS };
+    let ours =
+        KernelRoute { destination: hosts.lab.address(Host::B, 1), interface: hosts.lab.interface_index(Host::A, 1), protocol: NICSTRIPE };
     assert_eq!(present(&hosts), [ours, decoy(&hosts)]);
     let report = cp.finish().expect(0).document();
     assert_eq!(number(&report, "routes_installed"), 1);
@@ -294,7 +293,7 @@ fn claimed(holder: Host, is_its_own: bool) -> (Vec<KernelRoute>, Value) {
     let address = if holder == Host::B { "10.9.0.21" } else { "10.9.0.11" };
     let watch = hosts.lab.on(holder, Watch::begin).unwrap();
     let report = hosts.cp(&["--json", "source", &format!("{address}:target")]).expect(0).document();
-    (watch.added().into_iter().filter(|route| route.protocol == OURS).collect(), report)
+    (watch.added().into_iter().filter(|route| route.protocol == NICSTRIPE).collect(), report)
 }
 
 fn no_route_takes_an_address_from_where_it_is_reached() {
