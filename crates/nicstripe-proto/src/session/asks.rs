@@ -1,18 +1,21 @@
-//! The part of a session that asks about names, and answers.
+//! Requests about names, and their answers.
 //!
-//! An ask and its answer are control messages: they survive the loss of any path, and end with the session. Asks are answered in any order.
+//! Both are control messages: they survive the loss of any path and end with the session. Answers
+//! may come in any order.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
 use super::{Event, PathError, Role, Session, transfers::cut};
 use crate::message::{Answer, AnswerKind, Ask, AskKind, FailCode, MOST_ASKS, MOST_ENTRIES, Message};
 
-/// The asks of a session that have no answer yet, by their numbers.
+/// Unanswered requests of a session, by number.
 #[derive(Debug, Default)]
 pub(super) struct Asks(BTreeMap<u32, AskKind>);
 
 impl Session {
-    /// Client: asks the daemon something. Says whether it was asked: not while [`MOST_ASKS`] others have no answer, or another of its number.
+    /// Client: sends a request to the daemon.
+    ///
+    /// Returns false if [`MOST_ASKS`] requests are unanswered, or one with the same number.
     pub fn ask(&mut self, ask: Ask) -> bool {
         let may = self.role == Role::Client && self.asks.0.len() < MOST_ASKS && !self.asks.0.contains_key(&ask.id);
         if may {
@@ -22,7 +25,8 @@ impl Session {
         may
     }
 
-    /// Daemon: answers an [`Event::Asked`]; what was not asked is not answered. Of a text that is too long the beginning is sent.
+    /// Daemon: answers an [`Event::Asked`]. Does nothing if no such request is open. Truncates an
+    /// error text that is too long.
     pub fn answer(&mut self, mut answer: Answer) {
         if self.role == Role::Client || self.asks.0.remove(&answer.id).is_none() {
             return;
@@ -33,7 +37,7 @@ impl Session {
         self.send(&Message::Answer(answer));
     }
 
-    /// How many asks have no answer yet.
+    /// Number of unanswered requests.
     pub fn open_asks(&self) -> usize {
         self.asks.0.len()
     }
@@ -63,7 +67,7 @@ impl Session {
             self.events.push_back(Event::Answered(answer));
             return Ok(());
         }
-        // Whoever asked hears of it: the peer believes that it has answered.
+        // The caller needs an answer, and the peer will send no other one.
         let failed = AnswerKind::Failed { code: FailCode::Protocol, text: "peer answered something else than was asked".into() };
         self.events.push_back(Event::Answered(Answer { id, answer: failed }));
         Err(PathError::Answer { id, what: "with something else" })

@@ -1,4 +1,4 @@
-//! The part of a session that moves chunks: which is sent over which path, what arrived, what is written and durable.
+//! Chunk handling of a session: chunk selection per path, arrivals, writes and syncs.
 
 use std::time::Instant;
 
@@ -13,28 +13,31 @@ use crate::{
     sender::Sender,
 };
 
-/// What is to be done with a chunk that arrived.
+/// Disposition of a chunk that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Incoming {
-    /// Verify it against its header, write it at `offset`, then call [`Session::handle_chunk_written`], [`Session::handle_chunk_damaged`]
-    /// or, where writing failed, [`Session::handle_chunk_unwritten`].
+    /// Verify the chunk against its header and write it at `offset`. Then call
+    /// [`Session::handle_chunk_written`], [`Session::handle_chunk_damaged`] or, if the write
+    /// failed, [`Session::handle_chunk_unwritten`].
     Write {
         /// The file's grid.
         grid: Grid,
-        /// Where in the file, in bytes.
+        /// Position in the file, in bytes.
         offset: u64,
     },
-    /// Forget it.
+    /// Discard the chunk.
     Drop,
-    /// Keep it, and call [`Session::handle_chunk_again`] when the copy of the chunk that is being written is written, or not; or
-    /// [`Session::handle_chunk_unwritten`] when the transfer has ended before.
+    /// Keep the chunk while another copy of it is being written. Call
+    /// [`Session::handle_chunk_again`] when that write has succeeded or failed, or
+    /// [`Session::handle_chunk_unwritten`] if the transfer ends first.
     Later,
 }
 
 impl Session {
-    /// Returns a chunk to read and hash without sending it, as the receiver has it: then call [`Session::handle_chunk_hashed`].
+    /// Returns a chunk to read and hash without sending it, because the receiver has it already.
+    /// Then call [`Session::handle_chunk_hashed`].
     ///
-    /// None while no path has a connection: a peer that is gone costs nothing.
+    /// Returns `None` while no path is connected, so that an unreachable peer causes no work.
     pub fn poll_hash(&mut self) -> Option<(TransferId, ChunkId)> {
         if !self.is_connected() {
             return None;
@@ -42,7 +45,7 @@ impl Session {
         self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.sender_mut()?.next_to_hash()?)))
     }
 
-    /// A chunk that was polled by [`Session::poll_hash`] was read.
+    /// Handles the hash of a chunk that [`Session::poll_hash`] returned.
     pub fn handle_chunk_hashed(&mut self, transfer: TransferId, chunk: ChunkId, value: ChainingValue) {
         if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
             sender.on_hashed(chunk, value);
@@ -51,7 +54,8 @@ impl Session {
         }
     }
 
-    /// A chunk that was polled for a path was read: returns the header of the frame that carries it, or `None` if it need not be sent.
+    /// Handles the read of a chunk that was polled for a path. Returns the header of its data
+    /// frame, or `None` if the chunk need not be sent.
     pub fn handle_chunk_read(
         &mut self,
         id: PathId,
@@ -76,14 +80,14 @@ impl Session {
         wanted.then_some(DataHeader { transfer, chunk, value, len, raw_len: 0, last })
     }
 
-    /// The kernel has taken a data frame wholly.
+    /// Records that the kernel has taken a whole data frame.
     pub fn handle_chunk_flushed(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.flow.on_flushed();
         }
     }
 
-    /// A data frame arrived on a path: says what to do with it.
+    /// Handles a data frame that arrived on a path. Returns the disposition of its chunk.
     pub fn handle_chunk(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
         self.handle_heard(id, now);
         let Some(path) = self.paths.get_mut(&id).filter(|path| path.state().is_connected()) else { return Ok(Incoming::Drop) };
@@ -93,7 +97,7 @@ impl Session {
         self.arrive(id, header, now)
     }
 
-    /// A chunk that had to wait because of [`Incoming::Later`] is asked about again.
+    /// Handles a chunk again that was kept because of [`Incoming::Later`].
     pub fn handle_chunk_again(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
         if let Some(path) = self.paths.get_mut(&id) {
             path.flow.on_released();
@@ -104,7 +108,7 @@ impl Session {
     fn arrive(&mut self, id: PathId, header: &DataHeader, now: Instant) -> Result<Incoming, PathError> {
         let receiver = match self.transfers.get_mut(&header.transfer) {
             Some(Transfer::Receiving(receiver)) => receiver,
-            // What was under way when it ended.
+            // The chunk was in flight when its transfer ended.
             Some(Transfer::Ended { .. }) => return Ok(Incoming::Drop),
             None if self.last_transfer >= Some(header.transfer) => return Ok(Incoming::Drop),
             _ => return Err(PathError::Transfer { what: "data", transfer: header.transfer.0, expected: "being received" }),
@@ -120,7 +124,10 @@ impl Session {
         Ok(incoming)
     }
 
-    /// A chunk was verified and written. Where what arrives is kept in memory: says whether it is to be kept, or there already.
+    /// Records that a chunk was verified and written.
+    ///
+    /// Returns true if the chunk is new. A receiver that buffers chunks in memory drops it
+    /// otherwise.
     pub fn handle_chunk_written(&mut self, id: PathId, header: &DataHeader, now: Instant) -> bool {
         let DataHeader { transfer, chunk, value, .. } = *header;
         let ack_on = self.paths.get_mut(&id).and_then(|path| {
@@ -134,13 +141,16 @@ impl Session {
         news
     }
 
-    /// A chunk did not have the value of its header: the path on which it came has to be given up, as
-    /// [`PathLoss::Damaged`](crate::PathLoss), and the chunk comes again.
+    /// Records that a chunk did not match the value in its header, so that it is requested again.
+    ///
+    /// The caller must end the path on which it arrived, with
+    /// [`PathLoss::Damaged`](crate::PathLoss).
     pub fn handle_chunk_damaged(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
         self.handle_chunk_unwritten(id, transfer, chunk);
     }
 
-    /// A chunk is not written because its file failed or is closed; the transfer has to be failed, if it was not.
+    /// Records that a chunk was not written because its file failed or is closed. The caller must
+    /// also fail the transfer, unless it did so before.
     pub fn handle_chunk_unwritten(&mut self, id: PathId, transfer: TransferId, chunk: ChunkId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.flow.on_released();
@@ -151,7 +161,7 @@ impl Session {
         }
     }
 
-    /// What [`Event::Sync`] asked for is done.
+    /// Records that the sync requested by [`Event::Sync`] is done.
     pub fn handle_synced(&mut self, transfer: TransferId, now: Instant) {
         if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
             receiver.on_synced();
@@ -160,8 +170,11 @@ impl Session {
         }
     }
 
-    /// Takes what was written and is not durable yet, whether a sync is due or not, also of a transfer that has ended: for an orderly end.
-    /// What a sync that is under way makes durable is not in it. `None` where there is nothing.
+    /// Takes the subtrees that were written and are not yet durable, even if no sync is due, for an
+    /// orderly shutdown.
+    ///
+    /// Also works for a transfer that has ended. Does not include a sync in progress. Returns
+    /// `None` if nothing is left.
     pub fn take_unsynced(&mut self, transfer: TransferId) -> Option<Vec<Subtree>> {
         let unsynced = match self.transfers.get_mut(&transfer)? {
             Transfer::Receiving(receiver) => receiver.take_fresh(),
@@ -195,7 +208,8 @@ impl Session {
         Ok(())
     }
 
-    /// What follows a time with nothing in flight does not count as slow.
+    /// Pauses the rate measurement of paths with nothing in flight, so that idle time does not
+    /// lower their rate.
     fn pause_idle_rates(&mut self) {
         for (id, path) in &mut self.paths {
             let mut senders = self.transfers.values().filter_map(Transfer::sender);
@@ -235,7 +249,7 @@ impl Session {
             return None;
         }
         let paths = &self.paths;
-        // Nothing is sent twice while another transfer has something to be sent once.
+        // A chunk is hedged only if no transfer has an unsent chunk.
         let Some((transfer, chunk)) = first.or_else(|| {
             let mut senders = self.transfers.iter_mut().filter_map(|(transfer, state)| Some((*transfer, state.sender_mut()?)));
             senders.find_map(|(transfer, sender)| Some((transfer, sender.next_hedge(id, |id| Self::rate_of(paths, id), now)?)))
@@ -251,10 +265,12 @@ impl Session {
         Some(Transmit::Chunk { transfer, chunk })
     }
 
-    /// Whether the next chunk of a source that gives them one by one would arrive sooner by another path, which can take it now.
+    /// Returns true if the next chunk of a stream would arrive earlier on another path that can
+    /// take it now.
     ///
-    /// Whoever takes them in order waits for the slowest, and may let no more come before (ssh has 2 MiB under way): were the first path that
-    /// has room to take each, its queue would grow while the others idle. What is whole from the start keeps all paths busy anyway.
+    /// A consumer that reads in order waits for the slowest path and may bound the data in flight
+    /// (2 MiB for ssh). If the first path with a free permit took each chunk, its queue would grow
+    /// while others idle. Files of known size keep all paths busy anyway.
     fn goes_sooner_elsewhere(&self, id: PathId, transfer: TransferId, chunk_bytes: u64, now: Instant) -> bool {
         let sender = self.transfers.get(&transfer).and_then(Transfer::sender).filter(|sender| sender.grid().is_open());
         let Some(bytes) = sender.and_then(Sender::next_bytes) else { return false };
@@ -271,7 +287,8 @@ impl Session {
         self.paths.iter().any(|(other, path)| arrival(*other, path) < own && can_take(*other, path))
     }
 
-    /// Asks for the syncs that are due. Whoever has closed the session asks for no events any more, but takes what is unsynced.
+    /// Queues the syncs that are due. A closed session emits no events; its driver calls
+    /// [`Session::take_unsynced`].
     pub(super) fn poll_syncs(&mut self, now: Instant) {
         if self.closed.is_some() {
             return;

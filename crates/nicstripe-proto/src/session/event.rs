@@ -1,4 +1,4 @@
-//! What a session asks of, and tells, whoever drives it.
+//! Outputs of a session to its driver.
 
 use std::time::Duration;
 
@@ -15,29 +15,30 @@ use crate::{
     tree::TreeMessage,
 };
 
-/// One thing to put on a path's connection.
+/// One item to send on a path's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transmit {
     /// A frame, ready to be encoded.
     Frame(Frame),
-    /// A chunk: read it, then ask [`crate::Session::handle_chunk_read`] for the frame that carries it.
+    /// A chunk: read it, then call [`crate::Session::handle_chunk_read`] for its data frame.
     Chunk {
         /// The transfer.
         transfer: TransferId,
         /// The chunk.
         chunk: ChunkId,
     },
-    /// From here on the connection sends this by itself, whenever it has nothing else to send; `None`: nothing any more.
+    /// Load that the connection sends from now on whenever it is otherwise idle; `None` stops it.
     Load(Option<LoadOrder>),
 }
 
-/// What a session asks of, or tells, its driver.
+/// A request or notification to the driver of a session.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Client only: connect this path (again), then call [`crate::Session::handle_path_open`] or [`crate::Session::handle_path_lost`].
+    /// Client only: connect or reconnect this path, then call [`crate::Session::handle_path_open`]
+    /// or [`crate::Session::handle_path_lost`].
     Connect(PathId),
-    /// Close this path's connection; it was given up.
+    /// Close the connection of this path, which was given up.
     Disconnect(PathId),
     /// A path's state changed.
     PathChanged {
@@ -45,49 +46,54 @@ pub enum Event {
         path: PathId,
         /// Its new state.
         state: PathState,
-        /// Why, where it lost its connection.
+        /// Reason, if it lost its connection.
         loss: Option<PathLoss>,
     },
-    /// What a path brought was damaged, so that it was given up. It is connected again, and carries no data for `pause` as long as another
-    /// path can.
+    /// A path delivered damaged data and was closed.
+    ///
+    /// It is reconnected, and carries no data for `pause` while another path can.
     Damaged {
         /// The path.
         path: PathId,
-        /// How often this has happened in the session.
+        /// Number of damages on this path in the session.
         times: u32,
-        /// How long it carries no data; 0 at the first time.
+        /// Time without data; 0 for the first damage.
         pause: Duration,
     },
-    /// The peer wants to put a file here: open the target, then call [`crate::Session::accept`] or [`crate::Session::fail`].
+    /// The peer wants to send a file: open the target, then call [`crate::Session::accept`] or
+    /// [`crate::Session::fail`].
     PutRequested(Put),
-    /// The peer wants a file: open the source, then call [`crate::Session::offer`] or [`crate::Session::fail`].
+    /// The peer requests a file: open the source, then call [`crate::Session::offer`] or
+    /// [`crate::Session::fail`].
     GetRequested(Get),
-    /// The peer wants to put a tree here: call [`crate::Session::accept`] with room, or [`crate::Session::fail`].
+    /// The peer wants to send a tree: call [`crate::Session::accept`] with room, or
+    /// [`crate::Session::fail`].
     TreePutRequested(PutTree),
-    /// The peer wants trees: call [`crate::Session::offer`], or [`crate::Session::fail`].
+    /// The peer requests trees: call [`crate::Session::offer`] or [`crate::Session::fail`].
     TreeRequested(GetTree),
-    /// The peer wants tunnels: call [`crate::Session::accept`] with room for the one transfer and [`crate::Session::offer`] parcels for the
-    /// other, or [`crate::Session::fail`] for both.
+    /// The peer requests tunnels. Call [`crate::Session::accept`] with room for one transfer and
+    /// [`crate::Session::offer`] batches for the other, or [`crate::Session::fail`] for both.
     TrunkRequested(Trunk),
-    /// The receiver of a tree tells its sender something.
+    /// Message from the receiver of a tree to its sender.
     TreeTold {
         /// The tree's transfer.
         transfer: TransferId,
-        /// What it tells.
+        /// The message.
         message: TreeMessage,
     },
-    /// The file that was asked for can be had: open the target, then call [`crate::Session::accept`] or [`crate::Session::fail`].
+    /// The peer offers the requested file: open the target, then call [`crate::Session::accept`] or
+    /// [`crate::Session::fail`].
     Offered(Offer),
-    /// The receiver is ready; so many bytes of the file are durable there already.
+    /// The receiver has accepted the transfer.
     Accepted {
         /// The transfer.
         transfer: TransferId,
-        /// Bytes that need not be sent.
+        /// Bytes that are durable at the receiver and need not be sent.
         resumed_bytes: u64,
-        /// Of a tree: bytes of memory that the receiver has for entries, where it says so.
+        /// For a tree: bytes of memory that the receiver has for entries, if it reports them.
         memory: Option<u64>,
     },
-    /// A path need not send this chunk any more; what was not begun may be dropped.
+    /// A path need not send this chunk; the driver may drop it unless its frame has begun.
     Superseded {
         /// The path.
         path: PathId,
@@ -96,50 +102,56 @@ pub enum Event {
         /// The chunk.
         chunk: ChunkId,
     },
-    /// A chunk that was given by [`crate::Session::give`] has arrived and need not be kept.
+    /// A chunk that was queued by [`crate::Session::give`] was acknowledged and may leave the
+    /// retransmit buffer.
     Released {
         /// The transfer.
         transfer: TransferId,
         /// The chunk.
         chunk: ChunkId,
     },
-    /// Make the data written so far durable, then append these to the journal, then call [`crate::Session::handle_synced`].
+    /// Make the data written so far durable and append these subtrees to the journal. Then call
+    /// [`crate::Session::handle_synced`].
     Sync {
         /// The transfer.
         transfer: TransferId,
-        /// What is durable afterwards.
+        /// The subtrees that are durable afterwards.
         subtrees: Vec<Subtree>,
     },
-    /// These parts of the file are holes: see to it that nothing is there but zeros, then call [`crate::Session::handle_holes_made`].
+    /// Punch these holes, or make sure that they read as zeros. Then call
+    /// [`crate::Session::handle_holes_made`].
     Holes {
         /// The transfer.
         transfer: TransferId,
-        /// All of its holes.
+        /// All holes of the file.
         holes: HoleMap,
     },
-    /// All of the source was read: check that it did not change, then call [`crate::Session::complete`] or [`crate::Session::fail`].
+    /// The whole source was read: check that it did not change, then call
+    /// [`crate::Session::complete`] or [`crate::Session::fail`].
     SourceRead {
         /// The transfer.
         transfer: TransferId,
         /// Its digest.
         digest: Digest,
     },
-    /// The sender told its digest and what its kernel said of the paths.
+    /// The sender's digest, and its kernel's statistics of the paths.
     Completed(Complete),
-    /// All is written and both ends have the same digest: make it durable under its name, then call [`crate::Session::committed`].
+    /// Everything is written and the digests match: make the file durable under its name, then call
+    /// [`crate::Session::committed`].
     Commit {
         /// The transfer.
         transfer: TransferId,
         /// The digest of both ends.
         digest: Digest,
     },
-    /// All is written, but it is not what was sent: discard it, then call [`crate::Session::fail`].
+    /// Everything is written, but the digests differ: discard the file, then call
+    /// [`crate::Session::fail`].
     Mismatch {
         /// The transfer.
         transfer: TransferId,
-        /// What the receiver has.
+        /// Digest of the received data.
         received: Digest,
-        /// What the sender read.
+        /// Digest reported by the sender.
         sent: Digest,
     },
     /// The receiver has made the whole file durable.
@@ -151,18 +163,18 @@ pub enum Event {
     },
     /// The transfer failed at the peer.
     Failed(Fail),
-    /// The peer says something of a bench. On [`BenchBody::Stop`]: take the last sample, call [`crate::Session::end_run`] and tell that it
-    /// is stopped.
+    /// Bench message of the peer. On [`BenchBody::Stop`]: take the last sample, call
+    /// [`crate::Session::end_run`] and send [`BenchBody::Stopped`].
     Bench(BenchBody),
-    /// Daemon only: the client asks this; call [`crate::Session::answer`].
+    /// Daemon only: a request of the client; call [`crate::Session::answer`].
     Asked(Ask),
-    /// Client only: the daemon answers what was asked.
+    /// Client only: the daemon's answer to a request.
     Answered(Answer),
     /// Client only: the daemon's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
-    /// Daemon only: connections will come from these addresses.
+    /// Daemon only: addresses from which the client will connect.
     Expected(Vec<Expected>),
-    /// No path has had a connection for as long as the session may wait.
+    /// No path was connected for [`crate::SessionConfig::patience`].
     Abandoned,
     /// The peer has closed the session.
     Closed(CloseCode),

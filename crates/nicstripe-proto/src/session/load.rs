@@ -1,7 +1,7 @@
-//! The part of a session that benches: who may, which run is under way, which paths are loaded.
+//! Bench state of a session: admission, the current run, and the paths under load.
 //!
-//! What is loaded does not go through the session: it tells each connection what to send ([`Transmit::Load`]), and what counts of what comes
-//! ([`Session::load_gate`]).
+//! Loads bypass the session. It orders each connection to send a load ([`Transmit::Load`]) and
+//! defines which received loads count ([`Session::load_gate`]).
 
 use super::{Event, PathError, Role, Session, Transmit};
 use crate::{
@@ -11,18 +11,18 @@ use crate::{
     units::BitRate,
 };
 
-/// What is known of a bench.
+/// State of a bench.
 #[derive(Debug, Default)]
 pub(super) struct Bench {
     standing: Standing,
     run: Option<UnderWay>,
-    /// The greatest number that a run has had.
+    /// Highest run number so far.
     latest: u32,
-    /// Whether it was admitted once.
+    /// True if the client was ever admitted.
     was_admitted: bool,
 }
 
-/// What a client has of a daemon.
+/// Admission of a client at a daemon.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// It has not asked, or has left. To: `Asked`.
@@ -37,13 +37,16 @@ enum Standing {
 #[derive(Debug)]
 struct UnderWay {
     order: RunOrder,
-    /// Whether both ends count what comes.
+    /// True if both ends count received loads.
     is_ready: bool,
 }
 
 impl Session {
-    /// Sends the peer something of a bench, and notes what that changes. Says whether it may be said now: what a client says needs leave,
-    /// a run a number that is greater than those before and no other run under way.
+    /// Sends a bench message to the peer and applies its effects. Returns false if the message is
+    /// not allowed now.
+    ///
+    /// A client's messages need admission. A run needs a number above all earlier ones, and no
+    /// other current run.
     pub fn tell_bench(&mut self, body: BenchBody) -> bool {
         if body.is_clients() != (self.role == Role::Client) || !body.is_bounded() {
             return false;
@@ -67,17 +70,18 @@ impl Session {
         may
     }
 
-    /// Ends the run under way here, without a word: its loads stop, and nothing counts any more. The peer has to be told.
+    /// Ends the current run locally: its loads stop, and nothing is counted. The caller must inform
+    /// the peer.
     pub fn end_run(&mut self) {
         self.bench.run = None;
     }
 
-    /// The run under way, and whether both ends count what comes.
+    /// Returns the current run, and true if both ends count received loads.
     pub fn run(&self) -> Option<(&RunOrder, bool)> {
         self.bench.run.as_ref().map(|run| (&run.order, run.is_ready))
     }
 
-    /// What counts of the loads that come.
+    /// Returns the rule by which received loads count.
     pub fn load_gate(&self) -> LoadGate {
         let counted = self.bench.run.as_ref().map(|run| run.order.run);
         LoadGate { counted, latest: self.bench.latest, is_open: self.bench.was_admitted }
@@ -98,7 +102,7 @@ impl Session {
             BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => *run <= bench.latest,
             BenchBody::Disk(_) => bench.was_admitted,
             BenchBody::Leave => true,
-            // What is under way when a client leaves comes late.
+            // Messages in flight when a client leaves arrive late.
             BenchBody::Admitted(_) | BenchBody::Queued(_) => bench.standing == Standing::Asked || !bench.is_fresh(),
             BenchBody::Refused(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => !bench.is_fresh(),
             BenchBody::Sample(sample) => sample.run <= bench.latest,
@@ -107,7 +111,7 @@ impl Session {
         if !is_expected {
             return Err(PathError::Unexpected("a bench out of its order"));
         }
-        // What crossed the end of a bench or a run is of no interest.
+        // Messages that crossed the end of a bench or run are ignored.
         let is_late = match &body {
             BenchBody::Run(_) | BenchBody::Disk(_) | BenchBody::Facts(_) | BenchBody::DiskDone(_) => !is_admitted,
             BenchBody::Stop(RunNumber { run }) | BenchBody::Ready(RunReady { run, .. }) => !bench.is_under_way(*run),
@@ -125,7 +129,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns what a path has to be told of loads, once.
+    /// Returns a change of a path's load, once.
     pub(super) fn poll_load(&mut self, id: PathId) -> Option<Transmit> {
         let wanted = self.wanted_load(id);
         let path = self.paths.get_mut(&id)?;
@@ -143,7 +147,7 @@ impl Session {
         if !sends || !order.paths.contains(&id.0) {
             return None;
         }
-        // A limit on all is shared in equal parts.
+        // The session's limit is divided equally among the paths.
         let share = self.config.rate_limit.map(|limit| BitRate((limit.0 / order.paths.len() as u64).max(1)));
         let rate = path.pace.as_ref().map(|pace| pace.rate()).into_iter().chain(share).min();
         Some(LoadOrder { run: order.run, message_bytes: order.message_bytes, rate })
@@ -155,7 +159,7 @@ impl Bench {
         self.run.as_ref().is_some_and(|run| run.order.run == number)
     }
 
-    /// Whether nothing was ever asked for.
+    /// Returns true if the client has never asked for a bench.
     fn is_fresh(&self) -> bool {
         self.standing == Standing::Outside && !self.was_asked()
     }

@@ -1,4 +1,4 @@
-//! What a peer's control messages do to a session's transfers.
+//! Effects of the peer's control messages on a session's transfers.
 
 use std::time::Instant;
 
@@ -80,7 +80,7 @@ impl Session {
         if matches!(shape, Shape::Parcels(_)) {
             return Err(PathError::Transfer { what: "parcels", transfer: put.offer.transfer.0, expected: "a tree" });
         }
-        // Its user is the one who allowed the source to change.
+        // The client's user, who sends the file, has allowed the source to change.
         self.fresh(put.offer.transfer, "put", Transfer::Deciding { shape, may_change: true })?;
         self.events.push_back(Event::PutRequested(put));
         Ok(())
@@ -155,10 +155,11 @@ impl Session {
             return Ok(());
         }
         let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) else { return Ok(()) };
-        // Of a source that changed, the receiver's digest stands: each of its chunks was read so.
+        // The receiver's digest stands for a source that changed: it covers each chunk as it was
+        // read.
         let sent = sender.digest().map(|sent| if sender.is_changing() { digest } else { sent });
         if sent == Some(digest) {
-            // Acknowledgements may still be under way on other paths.
+            // Acknowledgements may still be in flight on other paths.
             sender.on_committed();
         }
         self.end(transfer);
@@ -184,7 +185,10 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a transfer is in the state that a message needs. One that has ended here is no fault of the peer, which could not know.
+    /// Returns true if a transfer is in the state that a message requires.
+    ///
+    /// Returns false if it has ended here, since the peer could not know. Any other state is an
+    /// error of the peer.
     pub(super) fn expect(
         &self,
         id: TransferId,
@@ -201,7 +205,8 @@ impl Session {
     }
 }
 
-/// A transfer of parcels that the peer begins. Parcels have no digest that could differ.
+/// Initial state of a batch transfer that the peer begins. Batches have no digest that could
+/// differ.
 fn parcels() -> Transfer {
     Transfer::Deciding { shape: Shape::Parcels(ChunkSize::DEFAULT), may_change: false }
 }

@@ -1,8 +1,11 @@
-//! The session: an association of two authenticated peers that has any number of paths and outlives each of them.
+//! The session: an association of two authenticated peers. It has any number of paths and outlives
+//! each of them.
 //!
-//! A [`Session`] is driven by calls: [`handle_*`](Session::handle_frame) for what happened, [`poll_transmit`](Session::poll_transmit) for
-//! what to send on a path, [`poll_event`](Session::poll_event) for what to do else. After each `handle_*` call, or a batch of them, poll events until
-//! there are none, then each path whose connection has room; then sleep until [`poll_timeout`](Session::poll_timeout) at the latest and call
+//! A [`Session`] does no I/O. [`handle_*`](Session::handle_frame) calls report what happened,
+//! [`poll_transmit`](Session::poll_transmit) returns what to send on a path, and
+//! [`poll_event`](Session::poll_event) returns all other actions. After one or more `handle_*`
+//! calls, poll events until `None`, then each path whose connection can take more. Then sleep at
+//! most until [`poll_timeout`](Session::poll_timeout) and call
 //! [`handle_timeout`](Session::handle_timeout).
 
 mod asks;
@@ -40,41 +43,45 @@ use crate::{
     units::BitRate,
 };
 
-/// Identity of a session: 128 random bits. Not a secret; who may join is decided by keys.
+/// Identity of a session: 128 random bits. Not a secret; keys decide who may join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct SessionId(#[cbor(n(0), with = "minicbor::bytes")] pub [u8; 16]);
 
-/// Number of a transfer in its session, chosen by the client; each is greater than those before.
+/// Number of a transfer in its session. The client assigns them in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct TransferId(#[n(0)] pub u32);
 
-/// Who connects.
+/// Role of an end in connection setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Connects, numbers paths and transfers, and tries failed paths again.
+    /// Connects, numbers paths and transfers, and retries failed paths.
     Client,
-    /// Is connected to.
+    /// Accepts connections.
     Daemon,
 }
 
-/// What a session may use. The defaults are for gigabit links on a LAN.
+/// Limits and timing of a session. The defaults are for gigabit links on a LAN.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
-    /// Data frames that the peer may have under way on each path: 32, that is 8 MiB of memory a path at most.
+    /// Data frames that the peer may have in flight on each path: 32, at most 8 MiB of memory per
+    /// path.
     ///
-    /// 8 MiB carry 10 Gbit/s at 6.7 ms; the queue of a gigabit interface (1000 frames) is 12 ms and 1.5 MB.
+    /// 8 MiB carry 10 Gbit/s at 6.7 ms; the queue of a gigabit interface (1000 frames) is 12 ms and
+    /// 1.5 MB.
     pub credit_window: u64,
-    /// Written bytes after which the data is made durable: 16 MiB, so at most that and what is in flight is sent again after a crash.
+    /// Written bytes that trigger a sync: 16 MiB. A crash costs the retransmission of at most that
+    /// and the bytes in flight.
     ///
-    /// Less than 1 % of 2 GiB; at 1 Gbit/s seven syncs a second, which cost a disk past the page cache nothing that could be measured.
+    /// Less than 1 % of 2 GiB. At 1 Gbit/s this means seven syncs a second, without measurable cost
+    /// on a disk behind the page cache.
     pub sync_bytes: u64,
-    /// Time after which written data is made durable: 1 s.
+    /// Time until written data is made durable: 1 s.
     pub sync_interval: Duration,
-    /// How long a session without any connection waits: 10 minutes.
+    /// Timeout of a session without any connection: 10 minutes.
     pub patience: Duration,
-    /// Most that is sent over all paths together: no limit.
+    /// Limit on the rate of all paths together. Default: no limit.
     pub rate_limit: Option<BitRate>,
 }
 
@@ -90,44 +97,44 @@ impl Default for SessionConfig {
     }
 }
 
-/// The peer, or a connection to it, misbehaved. Ends the path, not the session.
+/// Misbehaviour of the peer or of a connection to it. Ends the path, not the session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// The numbering of control messages was broken.
+    /// Violation of the numbering of control messages.
     #[error(transparent)]
     Reliable(#[from] ReliableError),
-    /// A chunk that cannot be of its transfer.
+    /// A chunk that does not fit its transfer.
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
-    /// A list that is not one of a file's holes.
+    /// An invalid list of holes.
     #[error(transparent)]
     Holes(#[from] HoleError),
-    /// A chunk in a place of a comparison where it cannot be.
+    /// A chunk that is not being compared, or was compared before.
     #[error("peer sent {what} of chunk {chunk}, which is not being compared, or was before")]
     Compared {
-        /// What it sent.
+        /// The kind of data.
         what: &'static str,
         /// The chunk's number.
         chunk: u64,
     },
-    /// A frame that has no place here.
+    /// A frame that is not allowed at this point.
     #[error("peer sent {0} in the middle of a connection")]
     Unexpected(&'static str),
-    /// A control message that cannot be read.
+    /// A control message that cannot be decoded.
     #[error("peer sent a control message that cannot be read: {0}")]
     Message(String),
     /// More data than was granted.
     #[error("peer sent a chunk beyond its credit")]
     Credit,
-    /// A transfer number that is in use or was never used.
+    /// A message for a transfer in the wrong state.
     #[error("peer sent {what} for transfer {transfer}, which is not {expected}")]
     Transfer {
-        /// What it sent.
+        /// The kind of message.
         what: &'static str,
         /// The transfer's number.
         transfer: u32,
-        /// What the transfer should have been.
+        /// The required state.
         expected: &'static str,
     },
     /// An acknowledgement of a chunk that was never sent.
@@ -138,47 +145,47 @@ pub enum PathError {
         /// The chunk's number.
         chunk: u64,
     },
-    /// More transfers at once than a session may have.
+    /// More concurrent transfers than a session may have.
     #[error("peer began a transfer while {MAX_OPEN_TRANSFERS} are open, the limit")]
     TooManyTransfers,
-    /// A file or chunk size that the protocol does not have.
+    /// A chunk size that the protocol does not support.
     #[error("peer offered a file with chunks of 2^{0} bytes, expected 2^12 to 2^18")]
     ChunkSize(u8),
-    /// An ask that may not be asked now.
+    /// A request that is not allowed now.
     #[error("peer asked {id} {what}")]
     Ask {
-        /// The ask's number.
+        /// The request's number.
         id: u32,
-        /// What was wrong with it.
+        /// The violation.
         what: &'static str,
     },
-    /// An answer to what was not asked.
+    /// An answer that matches no request.
     #[error("peer answered ask {id} {what}")]
     Answer {
-        /// The ask's number.
+        /// The request's number.
         id: u32,
-        /// What was wrong with it.
+        /// The violation.
         what: &'static str,
     },
-    /// A file of a size that no file has.
+    /// A file size above the limit.
     #[error("peer offered a file of {0} bytes, the limit is {MOST_SIZE}")]
     FileSize(u64),
 }
 
-/// Why the next timeout is set.
+/// Cause of the next timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// A heartbeat, a suspicion or a retry of a path.
+    /// Heartbeat, suspicion or retry of a path.
     Path(PathId),
-    /// An acknowledgement that waited for company.
+    /// A delayed acknowledgement.
     Acknowledge,
     /// Data to be made durable.
     Sync,
-    /// The end of patience without any path.
+    /// Timeout of a session without any connection.
     Abandon,
-    /// A limit that lets the next chunk pass.
+    /// A rate limit that admits the next chunk.
     Pace,
-    /// A chunk that is late on its path, and which an idle path may send as well.
+    /// A late chunk that an idle path may hedge.
     Hedge,
 }
 
@@ -187,33 +194,34 @@ pub enum Reason {
 pub struct Session {
     role: Role,
     config: SessionConfig,
-    /// Origin of the time stamps in heartbeats.
+    /// Origin of the timestamps in heartbeats.
     epoch: Instant,
     reliable: Reliable,
     paths: BTreeMap<PathId, Path>,
     transfers: BTreeMap<TransferId, Transfer>,
     turns: Turns,
-    /// What the sources of transfers that were not accepted yet are, besides their offers.
+    /// Properties of sources whose transfers are not accepted yet.
     offerings: BTreeMap<TransferId, Offering>,
-    /// The greatest number that a transfer has had. What is not in `transfers` up to here has ended.
+    /// Highest transfer number so far. A lower number that is not in `transfers` has ended.
     last_transfer: Option<TransferId>,
     events: VecDeque<Event>,
-    /// Since when there is no connection on which anything was heard.
+    /// Start of the time without a connection on which the peer was heard.
     alone_since: Option<Instant>,
     closed: Option<CloseCode>,
-    /// Whether the driver was told that the peer has closed the session, which the peer says on each path.
+    /// True once [`Event::Closed`] was emitted; the peer sends a close on each path.
     peer_closed: bool,
-    /// The limit on all paths together.
+    /// Limit on the rate of all paths together.
     pace: Option<Pace>,
-    /// When a limit that held something back lets it pass.
+    /// Time at which a rate limit admits what it held back.
     paced_until: Option<Instant>,
-    /// When an idle path may have a late chunk to send.
+    /// Time at which an idle path may hedge a late chunk.
     hedge_at: Option<Instant>,
-    /// When the clock has last said so. Whatever was due to be sent by then goes out as soon as its path has room: the clock says it once.
+    /// Time of the last timeout. Frames due by then go out as soon as their path can take them; the
+    /// timer does not fire for them again.
     reminded: Instant,
     bench: Bench,
     asks: Asks,
-    /// Chunks that may be in memory, on all paths together.
+    /// Chunks that may be in memory, over all paths.
     chunk_budget: u64,
 }
 
@@ -245,17 +253,17 @@ impl Session {
         }
     }
 
-    /// The paths and what is known of them.
+    /// Iterates over the paths and their state.
     pub fn paths(&self) -> impl Iterator<Item = (PathId, &Path)> {
         self.paths.iter().map(|(id, path)| (*id, path))
     }
 
-    /// What is known of one path.
+    /// Returns the state of one path.
     pub fn path(&self, id: PathId) -> Option<&Path> {
         self.paths.get(&id)
     }
 
-    /// Adds a path to which a connection is being made, or makes one again that was [retired](Self::retire_path).
+    /// Adds a path that is being connected, or reopens one that was [retired](Self::retire_path).
     pub fn add_path(&mut self, path: PathId, now: Instant) {
         let path = self.paths.entry(path).or_insert_with(|| Path::probing(now));
         if path.state() == (PathState::Failed { retry_at: None }) {
@@ -263,33 +271,34 @@ impl Session {
         }
     }
 
-    /// Limits what is sent over all paths together; the lower of two limits holds.
+    /// Limits the rate of all paths together; the lower of two limits applies.
     pub fn limit_rate(&mut self, limit: BitRate, now: Instant) {
         let limit = self.config.rate_limit.map_or(limit, |other| BitRate(other.0.min(limit.0)));
         self.config.rate_limit = Some(limit);
         self.pace = Some(Pace::new(limit, now));
     }
 
-    /// Most that is sent over all paths together, where that is limited.
+    /// Returns the limit on all paths together, if there is a limit.
     pub fn rate_limit(&self) -> Option<BitRate> {
         self.config.rate_limit
     }
 
-    /// Keeps data off a path, in both directions: it only carries what the two ends have to tell each other.
+    /// Keeps data off a path in both directions; it carries only control messages.
     pub fn keep_data_off(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.carries_data = false;
         }
     }
 
-    /// Limits what is sent over one path.
+    /// Limits the rate of one path.
     pub fn limit_path(&mut self, id: PathId, limit: Option<BitRate>, now: Instant) {
         if let Some(path) = self.paths.get_mut(&id) {
             path.pace = limit.map(|rate| Pace::new(rate, now));
         }
     }
 
-    /// A path has a connection, on which `Hello` and `Welcome` were exchanged. It replaces the one that the path had, if it had one.
+    /// Records that a path is connected and has exchanged `Hello` and `Welcome`. Replaces the
+    /// path's connection if it had one.
     pub fn handle_path_open(&mut self, id: PathId, now: Instant) {
         if self.paths.get(&id).is_some_and(|path| path.state().is_connected()) {
             self.handle_path_lost(id, PathLoss::Reset, now);
@@ -299,12 +308,13 @@ impl Session {
             path.on_retry(now);
         }
         if path.on_opened(now) {
-            // A peer that takes connections and then says nothing is no more there than one that takes none: see `handle_heard`.
+            // `alone_since` stays set: a peer that accepts connections but sends nothing counts as
+            // absent. See `handle_heard`.
             self.changed(id, None);
         }
     }
 
-    /// A path has lost its connection, or did not get one.
+    /// Records that a path has lost its connection, or could not connect.
     pub fn handle_path_lost(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let is_only = self.is_only_connected(id);
         let Some(path) = self.paths.get_mut(&id) else { return };
@@ -318,7 +328,7 @@ impl Session {
         }
     }
 
-    /// Ends a path for good: it is not tried again. Its connection has to be closed.
+    /// Ends a path permanently, without retries. The caller must close its connection.
     pub fn retire_path(&mut self, id: PathId, loss: PathLoss, now: Instant) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         if path.on_lost(now, false, false) {
@@ -328,7 +338,7 @@ impl Session {
         }
     }
 
-    /// Something was received on a path, be it only part of a frame.
+    /// Records that something was received on a path, even if only part of a frame.
     pub fn handle_heard(&mut self, id: PathId, now: Instant) {
         let Some(path) = self.paths.get_mut(&id) else { return };
         let recovered = path.on_heard(now);
@@ -340,13 +350,14 @@ impl Session {
         }
     }
 
-    /// A whole frame other than data was received on a path.
+    /// Handles a whole frame, other than data, that was received on a path.
     pub fn handle_frame(&mut self, id: PathId, frame: Frame, now: Instant) -> Result<(), PathError> {
         self.handle_heard(id, now);
         match frame {
             Frame::Control { seq, body } => {
                 let ready = self.reliable.handle(id, seq, body)?;
-                // All of them are acknowledged: one that is wrong must not take those behind it along.
+                // All of them are acknowledged, so an invalid message must not discard those after
+                // it.
                 let results = ready.into_iter().map(|body| self.handle_body(&body, now)).collect::<Vec<_>>();
                 return results.into_iter().collect();
             }
@@ -382,7 +393,7 @@ impl Session {
         }
     }
 
-    /// Returns what to send next on a path, or `None` if there is nothing or the path may not send.
+    /// Returns the next item to send on a path, or `None` if nothing may be sent.
     pub fn poll_transmit(&mut self, id: PathId, now: Instant) -> Option<Transmit> {
         let path = self.paths.get_mut(&id).filter(|path| path.state().is_connected())?;
         if let Some(code) = self.closed {
@@ -426,58 +437,65 @@ impl Session {
         path.heartbeat_is_due(now).then(|| Frame::Heartbeat { sent_us: now_us, echo_us: path.take_echo().unwrap_or(0) })
     }
 
-    /// Chunks that each path may have in memory: its share of what the session may have, and one at least, so that none stands still.
+    /// Send window of each path in chunks: its share of the session's budget, at least one so that
+    /// no path stalls.
     fn window(&self) -> u64 {
         let sharing = self.paths.values().filter(|path| path.state().is_connected() && path.carries_data).count() as u64;
         (self.chunk_budget / sharing.max(1)).clamp(1, self.config.credit_window.max(1))
     }
 
-    /// The same, of what the peer may send: of a limited budget nothing is kept for data that do not come.
+    /// Receive window of each path in chunks. With a limited budget it is one chunk unless a
+    /// transfer receives, so that no memory is reserved for data that do not come.
     fn window_to_grant(&self) -> u64 {
         let receives = self.transfers.values().any(|transfer| transfer.receiver().is_some());
         if receives || self.chunk_budget == u64::MAX { self.window() } else { 1 }
     }
 
-    /// Changes how many chunks the session may have in memory, in each direction, on all paths together; one a path
-    /// at least.
+    /// Sets the number of chunks that the session may have in memory, in each direction and over
+    /// all paths; at least one per path.
     ///
-    /// What it has beyond that stays, and what the peer was permitted to send it may send: no more is read or permitted until it fits.
+    /// Chunks above the limit stay, and credit granted earlier stays valid. The session reads and
+    /// grants no more until it is within the limit.
     pub fn set_chunk_budget(&mut self, chunks: u64) {
         self.chunk_budget = chunks;
     }
 
-    /// Chunks that take memory, or may at any moment as the peer was permitted to send them.
+    /// Returns the number of chunks in memory, plus those that the peer may still send on its
+    /// credit.
     pub fn committed_chunks(&self) -> u64 {
         let of_path = |path: &Path| if path.state().is_connected() { path.flow.committed() } else { path.held_chunks() };
         self.paths.values().map(of_path).sum()
     }
 
-    /// Whether any transfer is under way.
+    /// Returns true if any transfer is under way.
     pub fn is_busy(&self) -> bool {
         self.transfers.keys().any(|transfer| self.is_under_way(*transfer))
     }
 
-    /// Whether no other path would deliver a control message sooner: behind two chunks on a link of 10 Mbit/s it is 0.4 s late.
+    /// Returns true if no other path would deliver a control message earlier: behind two chunks on
+    /// a 10 Mbit/s link it is 0.4 s late.
     fn is_best_for_control(&self, id: PathId, now: Instant) -> bool {
         let delay = |path: &Path| (path.state() == PathState::Open).then(|| path.control_delay(now));
         let Some(own) = self.paths.get(&id).and_then(delay) else { return false };
         self.paths.values().filter_map(delay).all(|other| own <= other)
     }
 
-    /// Whether data may go over a path, in either direction: it is not kept off, and did not damage what it brought lately, unless there is
-    /// no other that may.
+    /// Returns true if data may use a path, in either direction.
+    ///
+    /// Excludes a path that recently damaged data, unless no other path may carry data.
     fn may_carry_data(&self, id: PathId, now: Instant) -> bool {
         let may = |path: &Path| path.carries_data && path.quarantined_until(now).is_none();
         let Some(path) = self.paths.get(&id) else { return false };
         may(path) || (path.carries_data && !self.paths.values().any(|other| other.state() == PathState::Open && may(other)))
     }
 
-    /// Returns what to do next.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has to be called at the latest, and why. A session that is closed waits for nothing.
+    /// Returns the deadline for [`handle_timeout`](Self::handle_timeout) and its cause. A closed
+    /// session has none.
     pub fn poll_timeout(&self) -> Option<(Instant, Reason)> {
         if self.closed.is_some() {
             return None;
@@ -495,7 +513,7 @@ impl Session {
         verdicts.chain(to_send).chain(syncs).chain(abandon).chain(paced).chain(hedge).min_by_key(|(at, _)| *at)
     }
 
-    /// Time has passed.
+    /// Handles a timeout.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.paced_until = self.paced_until.filter(|at| *at > now);
         self.hedge_at = self.hedge_at.filter(|at| *at > now);
@@ -532,17 +550,17 @@ impl Session {
         }
     }
 
-    /// Ends the session: each path sends a close and nothing after it.
+    /// Closes the session: each path sends a close and nothing after it.
     pub fn close(&mut self, code: CloseCode) {
         self.closed = Some(code);
     }
 
-    /// Measured rate of a path, once known.
+    /// Returns the measured rate of a path, once known.
     pub fn path_rate(&self, id: PathId) -> Option<BitRate> {
         self.paths.get(&id)?.rate.rate()
     }
 
-    /// Whether a limit holds back what `path` would send; remembers until when.
+    /// Returns true if a rate limit holds `path` back, and records until when.
     fn is_paced(&mut self, path: PathId, now: Instant) -> bool {
         let own = self.paths.get(&path).and_then(|path| path.pace.as_ref()?.wait(now));
         let wait = own.max(self.pace.as_ref().and_then(|pace| pace.wait(now)));
@@ -552,28 +570,29 @@ impl Session {
         wait.is_some()
     }
 
-    /// `bytes` are about to be sent on `path`.
+    /// Charges `bytes` that are about to be sent on `path` to its rate limits.
     fn on_paced(&mut self, path: PathId, bytes: u64, now: Instant) {
         let own = self.paths.get_mut(&path).and_then(|path| path.pace.as_mut());
         own.into_iter().chain(self.pace.as_mut()).for_each(|pace| pace.on_sent(bytes, now));
     }
 
-    /// When the last connection was lost on which the peer was heard, if none was made since.
+    /// Returns the time at which the last connection that heard the peer was lost, if the peer was
+    /// not heard since.
     pub fn alone_since(&self) -> Option<Instant> {
         self.alone_since
     }
 
-    /// Whether some path has a connection.
+    /// Returns true if some path is connected.
     pub fn is_connected(&self) -> bool {
         self.paths.values().any(|path| path.state().is_connected())
     }
 
-    /// Whether no other path has a connection.
+    /// Returns true if no other path is connected.
     fn is_only_connected(&self, id: PathId) -> bool {
         !self.paths.iter().any(|(other, path)| *other != id && path.state().is_connected())
     }
 
-    /// The measured rate of a path, and whether it is suspect.
+    /// Returns the measured rate of a path, and true if the path is suspect.
     fn rate_of(paths: &BTreeMap<PathId, Path>, id: PathId) -> (Option<BitRate>, bool) {
         let path = paths.get(&id);
         let suspect = path.is_none_or(|path| path.state() != PathState::Open);

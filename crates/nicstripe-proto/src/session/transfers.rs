@@ -1,4 +1,4 @@
-//! The part of a session that keeps its transfers: what each does, what its owner asks of it, when it is whole.
+//! The transfers of a session: their states, requests of the driver, and completion.
 
 use std::collections::BTreeMap;
 
@@ -16,37 +16,38 @@ use crate::{
     sender::Sender,
 };
 
-/// Where a transfer stands at this end.
+/// Local state of a transfer.
 #[derive(Debug)]
 pub(super) enum Transfer {
-    /// Get, at the receiver: asked for. To: `Deciding`.
+    /// Receiver of a get: requested. To: `Deciding`.
     Asked {
-        /// As of `Deciding`.
+        /// As in `Deciding`.
         may_change: bool,
     },
-    /// Get, at the sender: asked for, the driver opens the source. To: `Offered`, `Ended`.
+    /// Sender of a get: requested, the driver opens the source. To: `Offered`, `Ended`.
     Requested,
-    /// At the receiver: offered, the driver opens the target. To: `Receiving`, `Ended`.
+    /// Receiver: offered, the driver opens the target. To: `Receiving`, `Ended`.
     Deciding {
         shape: Shape,
-        /// Whether the receiver's digest may stand for the sender's: the user allowed a source that changes, or is the sender's user.
+        /// True if the receiver's digest may replace the sender's: the user allowed a source that
+        /// changes, or the sender is the user's end.
         may_change: bool,
     },
-    /// At the sender: offered. To: `Sending`, `Ended`.
+    /// Sender: offered. To: `Sending`, `Ended`.
     Offered(Shape),
-    /// To: `Ended`.
+    /// Sender: accepted. To: `Ended`.
     Sending {
         sender: Sender,
-        /// Whether the driver was told that everything was read.
+        /// True once [`Event::SourceRead`] was emitted.
         read: bool,
     },
-    /// To: `Ended`.
+    /// Receiver: accepted. To: `Ended`.
     Receiving(Receiver),
     /// Committed or failed.
     Ended {
-        /// What it had moved.
+        /// Final statistics.
         stats: TransferStats,
-        /// What was written and is not durable yet, until it is taken.
+        /// Subtrees that were written and are not durable, until the driver takes them.
         unsynced: Vec<Subtree>,
     },
 }
@@ -59,7 +60,7 @@ impl Transfer {
         }
     }
 
-    /// What it has moved; at either end, as far as that end knows.
+    /// Returns the transfer's statistics as known at this end.
     fn stats(&self) -> TransferStats {
         match self {
             Self::Sending { sender, .. } => TransferStats {
@@ -113,25 +114,25 @@ impl Transfer {
     }
 }
 
-/// What a transfer has moved so far.
+/// Progress of a transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TransferStats {
-    /// Bytes of the whole, as far as it is known.
+    /// Size of the whole in bytes, 0 while unknown.
     pub size: u64,
     /// Bytes that were durable at the receiver before this session.
     pub resumed_bytes: u64,
     /// Bytes that arrived, each counted once.
     pub delivered_bytes: u64,
-    /// Bytes that were sent, or came, once more.
+    /// Bytes that were retransmitted, or received as duplicates.
     pub repeated_bytes: u64,
-    /// Bytes that did not have to be sent: of holes, and of chunks that the receiver's file had.
+    /// Bytes that need not be sent: holes, and chunks that the receiver's file had already.
     pub unsent_bytes: u64,
-    /// The delivered bytes by path.
+    /// Delivered bytes by path.
     pub by_path: BTreeMap<PathId, u64>,
 }
 
 impl TransferStats {
-    /// Adds what another transfer has moved.
+    /// Adds the statistics of another transfer.
     pub fn add(&mut self, other: &Self) {
         self.size += other.size;
         self.resumed_bytes += other.resumed_bytes;
@@ -144,13 +145,13 @@ impl TransferStats {
     }
 }
 
-/// The size of a grid, 0 while it is not known.
+/// Returns the size of a grid, 0 while unknown.
 fn size_of(grid: Grid) -> u64 {
     if grid.is_open() { 0 } else { grid.size }
 }
 
 impl Session {
-    /// Client: asks the daemon to take a file.
+    /// Client: requests that the daemon receives a file.
     pub fn put(&mut self, put: Put) -> Result<(), PathError> {
         let shape = shape_of(&put.offer)?;
         self.insert(put.offer.transfer, Transfer::Offered(shape));
@@ -159,47 +160,52 @@ impl Session {
         Ok(())
     }
 
-    /// Client: asks the daemon for a file.
+    /// Client: requests a file from the daemon.
     pub fn get(&mut self, get: Get) {
         self.insert(get.transfer, Transfer::Asked { may_change: get.allow_changing });
         self.send(&Message::Get(get));
     }
 
-    /// Client: asks the daemon to take a tree, whose parcels it [gives](Self::give).
+    /// Client: requests that the daemon receives a tree. The caller sends its batches by
+    /// [`give`](Self::give).
     pub fn put_tree(&mut self, put: PutTree) {
         self.insert(put.transfer, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
         self.send(&Message::PutTree(put));
     }
 
-    /// Client: asks the daemon for trees.
+    /// Client: requests trees from the daemon.
     pub fn get_tree(&mut self, get: GetTree) {
         self.insert(get.transfer, Transfer::Asked { may_change: false });
         self.send(&Message::GetTree(get));
     }
 
-    /// Client: asks the daemon for tunnels, whose parcels it [gives](Self::give) and gets.
+    /// Client: requests tunnels from the daemon. The caller sends batches by [`give`](Self::give)
+    /// and receives others.
     pub fn open_trunk(&mut self, trunk: Trunk) {
         self.insert(trunk.up, Transfer::Offered(Shape::Parcels(ChunkSize::DEFAULT)));
         self.insert(trunk.down, Transfer::Asked { may_change: false });
         self.send(&Message::Trunk(trunk));
     }
 
-    /// Receiver of a tree: tells its sender something.
+    /// Receiver of a tree: sends a message to the tree's sender.
     pub fn tell_tree(&mut self, body: TreeBody) {
         if self.is_under_way(body.transfer) {
             self.send(&Message::Tree(body));
         }
     }
 
-    /// Sender: the source has the next chunk, of `len` bytes and this value, and keeps it until it is acknowledged; `last` says that it knows of
-    /// nothing behind it. Returns its number.
+    /// Sender: queues the next chunk of a stream, of `len` bytes and this value, and returns its
+    /// number.
+    ///
+    /// The source keeps the chunk in its retransmit buffer until [`Event::Released`]. `last` also
+    /// closes the source.
     pub fn give(&mut self, transfer: TransferId, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
         let chunk = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut)?.give(len, value, last);
         self.poll_read(transfer);
         chunk
     }
 
-    /// Sender: the source has given all it has.
+    /// Sender: marks the end of a stream.
     pub fn close_source(&mut self, transfer: TransferId) {
         if let Some(sender) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut) {
             sender.close();
@@ -207,7 +213,8 @@ impl Session {
         }
     }
 
-    /// Receiver: `chunks` more of what is kept in memory were taken, so that others may come.
+    /// Receiver: records that `chunks` more buffered chunks were consumed, which widens the
+    /// sender's window.
     pub fn taken(&mut self, transfer: TransferId, chunks: u64) {
         let granted = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut).and_then(|receiver| receiver.on_taken(chunks));
         if let Some(chunks) = granted {
@@ -215,7 +222,8 @@ impl Session {
         }
     }
 
-    /// Sender, in answer to [`Event::GetRequested`] or [`Event::TreeRequested`]: offers the file or tree.
+    /// Sender: offers a file or tree in answer to [`Event::GetRequested`] or
+    /// [`Event::TreeRequested`].
     pub fn offer(&mut self, offer: Offer) -> Result<(), PathError> {
         let shape = shape_of(&offer)?;
         if matches!(self.transfers.get(&offer.transfer), Some(Transfer::Requested)) {
@@ -225,15 +233,17 @@ impl Session {
         Ok(())
     }
 
-    /// Receiver, in answer to [`Event::PutRequested`] or [`Event::Offered`]: wants the file, all but `have`.
+    /// Receiver: accepts a file in answer to [`Event::PutRequested`] or [`Event::Offered`], except
+    /// for `have`.
     ///
-    /// Of more than [`MAX_HAVE`] subtrees, siblings joined, the largest are kept. What does not fit together is left out.
-    /// With `room` what arrives is kept in memory, at most so many chunks that were not [taken](Self::taken).
+    /// Joins sibling subtrees and keeps the [`MAX_HAVE`] largest; the sender sends the rest again.
+    /// With `room`, arriving chunks are buffered in memory: at most this many that were not
+    /// [consumed](Self::taken).
     pub fn accept(&mut self, transfer: TransferId, have: Vec<Subtree>, room: Option<u64>) {
         self.accept_with(transfer, have, Acceptance { room, ..Acceptance::default() });
     }
 
-    /// The same, for a file that has holes, or of which something is there.
+    /// Like [`accept`](Self::accept), for a file with holes or an existing target.
     pub fn accept_with(&mut self, transfer: TransferId, have: Vec<Subtree>, how: Acceptance) {
         let room = how.room;
         let Some(&Transfer::Deciding { shape, may_change }) = self.transfers.get(&transfer) else { return };
@@ -251,7 +261,8 @@ impl Session {
         }
         receiver.compare_first(delta.unwrap_or(0));
         self.insert(transfer, Transfer::Receiving(receiver));
-        // What the peer is told is what the receiver took: a chunk that only one of them counts on would never come.
+        // Sends the subtrees that the receiver kept: a chunk that only one end counts as present
+        // would never be sent.
         self.send(&Message::Accept(Accept {
             transfer,
             have: have.iter().map(Into::into).collect(),
@@ -262,7 +273,8 @@ impl Session {
         self.poll_finished(transfer);
     }
 
-    /// Sender, in answer to [`Event::SourceRead`]: the source did not change, the digest stands.
+    /// Sender: confirms the digest in answer to [`Event::SourceRead`], as the source did not
+    /// change.
     pub fn complete(&mut self, transfer: TransferId, streams: Vec<StreamReport>) {
         if let Some(Transfer::Sending { sender, .. }) = self.transfers.get(&transfer)
             && let Some(digest) = sender.digest()
@@ -273,7 +285,8 @@ impl Session {
         }
     }
 
-    /// Receiver, in answer to [`Event::Commit`]: the file is durable under its name. Does nothing where the transfer has ended.
+    /// Receiver: reports that the file is durable under its name, in answer to [`Event::Commit`].
+    /// Does nothing if the transfer has ended.
     pub fn committed(&mut self, committed: Committed) {
         if matches!(self.transfers.get(&committed.transfer), Some(Transfer::Receiving(_))) {
             self.end(committed.transfer);
@@ -281,7 +294,7 @@ impl Session {
         }
     }
 
-    /// Either side: the transfer failed here. Does nothing where it has ended.
+    /// Either side: fails the transfer. Does nothing if it has ended.
     pub fn fail(&mut self, fail: Fail) {
         if self.is_under_way(fail.transfer) {
             self.end(fail.transfer);
@@ -289,28 +302,28 @@ impl Session {
         }
     }
 
-    /// Daemon: tells the client that these are our interfaces now.
+    /// Daemon: announces its current interfaces to the client.
     pub fn tell_interfaces(&mut self, interfaces: Vec<PeerInterface>) {
         self.send(&Message::Interfaces(Interfaces { interfaces }));
     }
 
-    /// Client: tells the daemon which connections will come, at most [`MAX_EXPECTED`].
+    /// Client: announces up to [`MAX_EXPECTED`] connections to the daemon.
     pub fn expect_connections(&mut self, mut connections: Vec<Expected>) {
         connections.truncate(MAX_EXPECTED);
         self.send(&Message::Expect(Expect { connections }));
     }
 
-    /// What a transfer has moved; nothing for one that is unknown.
+    /// Returns a transfer's statistics, all zero if it is unknown.
     pub fn stats(&self, transfer: TransferId) -> TransferStats {
         self.transfers.get(&transfer).map(Transfer::stats).unwrap_or_default()
     }
 
-    /// The sending half of a transfer, while it sends.
+    /// Returns the sending half of a transfer while it sends.
     pub fn sender(&self, transfer: TransferId) -> Option<&Sender> {
         self.transfers.get(&transfer)?.sender()
     }
 
-    /// The receiving half of a transfer, while it receives.
+    /// Returns the receiving half of a transfer while it receives.
     pub fn receiver(&self, transfer: TransferId) -> Option<&Receiver> {
         match self.transfers.get(&transfer) {
             Some(Transfer::Receiving(receiver)) => Some(receiver),
@@ -318,12 +331,12 @@ impl Session {
         }
     }
 
-    /// Whether every control message that was sent has arrived.
+    /// Returns true if every control message that was sent has been acknowledged.
     pub fn is_settled(&self) -> bool {
         self.reliable.is_settled()
     }
 
-    /// Tells the driver once that everything was read.
+    /// Emits [`Event::SourceRead`] once, when the whole source was read.
     pub(super) fn poll_read(&mut self, id: TransferId) {
         if let Some(Transfer::Sending { sender, read: read @ false }) = self.transfers.get_mut(&id)
             && sender.is_read()
@@ -334,7 +347,7 @@ impl Session {
         }
     }
 
-    /// Tells the driver once that everything is written.
+    /// Emits [`Event::Commit`] or [`Event::Mismatch`] once, when everything is written.
     pub(super) fn poll_finished(&mut self, id: TransferId) {
         let finished = self.transfers.get_mut(&id).and_then(Transfer::receiver_mut).and_then(Receiver::poll_finished);
         if let Some((received, sent)) = finished {
@@ -346,7 +359,7 @@ impl Session {
         }
     }
 
-    /// Whether a transfer has begun and not ended.
+    /// Returns true if a transfer has begun and not ended.
     pub fn is_under_way(&self, id: TransferId) -> bool {
         self.transfers.get(&id).is_some_and(|transfer| !matches!(transfer, Transfer::Ended { .. }))
     }
@@ -383,14 +396,14 @@ pub(super) fn shape_of(offer: &Offer) -> Result<Shape, PathError> {
     }
 }
 
-/// Returns the failure to tell a peer whose transfer cannot go on for a reason of ours.
+/// Returns the failure to send to the peer if a transfer fails locally.
 pub fn failure(transfer: TransferId, code: FailCode, text: impl Into<String>, resumable: bool) -> Fail {
     let mut text: String = text.into();
     cut(&mut text);
     Fail { transfer, code, text, resumable }
 }
 
-/// Cuts a failure's text where it is too long.
+/// Truncates a failure's text to [`MAX_FAIL_TEXT`] bytes.
 pub(super) fn cut(text: &mut String) {
     if text.len() > MAX_FAIL_TEXT {
         let end = (0..=MAX_FAIL_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
@@ -398,11 +411,12 @@ pub(super) fn cut(text: &mut String) {
     }
 }
 
-/// Most transfers of a session that may be under way at once: far more than files that a copy keeps open (picked by eye).
+/// Limit of concurrent transfers in a session: far more than the open files of a copy (picked by
+/// eye).
 pub const MAX_OPEN_TRANSFERS: usize = 1024;
 
-/// Transfers that have ended and whose numbers can still be asked for by [`Session::stats`].
+/// Number of ended transfers whose statistics [`Session::stats`] still returns.
 pub(super) const ENDED_KEPT: usize = 64;
 
-/// Most bytes of a failure's text.
+/// Limit of a failure's text, in bytes.
 const MAX_FAIL_TEXT: usize = 1024;

@@ -1,33 +1,34 @@
-//! Whose turn it is to have a chunk sent, where several transfers have some.
+//! Round-robin order of the transfers that have chunks to send.
 
 use std::collections::BTreeMap;
 
 use super::TransferId;
 
-/// The order of transfers that send.
+/// Round-robin scheduler of sending transfers.
 ///
-/// They take turns, chunk by chunk, so that a small one does not wait for a large one. A tree and those of its entries that are transfers of
-/// their own are one thing here, and within it the lower number goes first: the tree itself, which has the small files.
+/// Transfers alternate chunk by chunk, so that a small one does not wait for a large one. A tree
+/// and its standalone files count as one transfer. Within it the lowest number comes first: the
+/// tree itself, which has the small files.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// The trees of entries.
+    /// Trees by the transfer of their standalone file.
     trees: BTreeMap<TransferId, TransferId>,
-    /// What had a chunk sent last: a transfer, or a tree with its entries.
+    /// Transfer or tree that sent the last chunk.
     served: Option<TransferId>,
 }
 
 impl Turns {
-    /// A transfer is an entry of this tree.
+    /// Registers a transfer as a standalone file of this tree.
     pub(super) fn belongs(&mut self, entry: TransferId, tree: TransferId) {
         self.trees.insert(entry, tree);
     }
 
-    /// A transfer has ended.
+    /// Removes a transfer that has ended.
     pub(super) fn forget(&mut self, transfer: TransferId) {
         self.trees.remove(&transfer);
     }
 
-    /// Returns these transfers, the one first whose turn it is.
+    /// Returns these transfers in the order in which they may send.
     pub(super) fn order(&self, sending: impl Iterator<Item = TransferId>) -> Vec<TransferId> {
         let mut order: Vec<TransferId> = sending.collect();
         order.sort_by_key(|transfer| {
@@ -37,7 +38,7 @@ impl Turns {
         order
     }
 
-    /// A chunk of this transfer is sent.
+    /// Records that a transfer sends a chunk.
     pub(super) fn on_served(&mut self, transfer: TransferId) {
         self.served = Some(self.whole(transfer));
     }

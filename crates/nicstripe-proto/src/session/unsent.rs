@@ -1,4 +1,5 @@
-//! The part of a session that spares bytes: holes of a sparse file, and chunks that the receiver's file has already.
+//! Data that need not be sent: holes of a sparse file, and chunks that the receiver's file has
+//! already.
 
 use std::time::Instant;
 
@@ -13,37 +14,41 @@ use crate::{
     sender::Sender,
 };
 
-/// What a sender knows of a source besides its offer.
+/// Properties of a source that its offer does not carry.
 #[derive(Debug, Clone, Default)]
 pub struct Offering {
-    /// Its holes; not empty if and only if [`crate::Offer::data`] is set.
+    /// Holes of the source; not empty if and only if [`crate::Offer::data`] is set.
     pub holes: HoleMap,
-    /// Whether it may change while it is read.
+    /// True if the source may change while it is read.
     pub may_change: bool,
 }
 
-/// How a receiver takes a file.
+/// Options with which a receiver accepts a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Acceptance {
-    /// Keep what arrives in memory, at most so many chunks that were not [taken](Session::taken). Then the others do not count.
+    /// Size of the reorder buffer in memory: most chunks that arrived and were not
+    /// [consumed](Session::taken). `None` writes them to a file. `holes` and `delta` have no effect
+    /// if this is set.
     pub room: Option<u64>,
     /// Wait for the source's holes: [`crate::Offer::data`] was set.
     pub holes: bool,
-    /// Compare so many chunks, from the first, with those of the file that is there.
+    /// Number of leading chunks to compare with those of the existing file.
     pub delta: Option<u64>,
-    /// Of a tree: have its sender keep the memory for entries within so many bytes; see [`crate::message::Accept::memory`].
+    /// For a tree: limit in bytes of the memory for entries, which its sender enforces; see
+    /// [`crate::message::Accept::memory`].
     pub memory: Option<u64>,
 }
 
 impl Session {
-    /// Sender: says more of a source than its offer, before that is made.
+    /// Sender: sets the properties of a source before it is offered.
     pub fn prepare(&mut self, transfer: TransferId, offering: Offering) {
         self.offerings.insert(transfer, offering);
     }
 
-    /// Returns zeros to hash, of a transfer with this grid: then call [`Session::handle_zeros_hashed`].
+    /// Returns zeros to hash, with the grid of their transfer. Then call
+    /// [`Session::handle_zeros_hashed`].
     ///
-    /// None while no path has a connection: a peer that is gone costs nothing.
+    /// Returns `None` while no path is connected, so that an unreachable peer causes no work.
     pub fn poll_zeros(&mut self) -> Option<(TransferId, Grid, Zeros)> {
         if !self.is_connected() {
             return None;
@@ -55,7 +60,7 @@ impl Session {
         })
     }
 
-    /// Zeros were hashed, by [`crate::hash_tree::zeros_subtree`].
+    /// Handles the hash of zeros, as returned by [`crate::hash_tree::zeros_subtree`].
     pub fn handle_zeros_hashed(&mut self, transfer: TransferId, subtree: Subtree, now: Instant) {
         match self.transfers.get_mut(&transfer) {
             Some(Transfer::Sending { sender, .. }) => {
@@ -71,16 +76,17 @@ impl Session {
         }
     }
 
-    /// What [`Event::Holes`] asked for is done: the file has no storage there, or zeros.
+    /// Records that the holes of [`Event::Holes`] are punched or filled with zeros.
     pub fn handle_holes_made(&mut self, transfer: TransferId) {
         if let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) {
             receiver.on_holes_made();
         }
     }
 
-    /// Returns a chunk of the file that is there, to be read, and copied to where the new file has it: then call [`Session::handle_compared`].
+    /// Returns a chunk to read from the existing file and to copy to its place in the new file.
+    /// Then call [`Session::handle_compared`].
     ///
-    /// None while no path has a connection.
+    /// Returns `None` while no path is connected.
     pub fn poll_compare(&mut self) -> Option<(TransferId, ChunkId)> {
         if !self.is_connected() {
             return None;
@@ -88,7 +94,8 @@ impl Session {
         self.transfers.iter_mut().find_map(|(id, transfer)| Some((*id, transfer.receiver_mut()?.next_to_compare()?)))
     }
 
-    /// A chunk that was polled by [`Session::poll_compare`] was read, or could not be.
+    /// Handles the value of a chunk that [`Session::poll_compare`] returned; `None` if it could not
+    /// be read.
     pub fn handle_compared(&mut self, transfer: TransferId, chunk: ChunkId, value: Option<ChainingValue>) {
         let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return };
         receiver.on_compared(chunk, value);
@@ -99,8 +106,8 @@ impl Session {
         }
     }
 
-    /// Tells what the receiver has to know before it gets anything, and leaves out what it need not get. One that keeps in memory what it
-    /// gets, gets all.
+    /// Sends the source's holes to the receiver, and excludes holes and compared chunks from the
+    /// transfer. A receiver that buffers in memory gets all chunks.
     pub(super) fn spare(&mut self, transfer: TransferId, sender: &mut Sender, delta: Option<u64>, in_memory: bool) {
         let Offering { holes, may_change } = self.offerings.remove(&transfer).unwrap_or_default();
         if may_change {
@@ -140,7 +147,7 @@ impl Session {
         let (values, rest) = values.as_chunks::<32>();
         let mut values = values.iter();
         for range in ranges {
-            // At most as many as the message has values: a range without end costs nothing.
+            // Bounded by the number of values in the message, so an endless range costs nothing.
             for chunk in range_of(range).chunks() {
                 let refused = PathError::Compared { what: "a value", chunk: chunk.0 };
                 let value = values.next().ok_or_else(|| refused.clone())?;
@@ -162,7 +169,7 @@ impl Session {
         }
         let Some(receiver) = self.transfers.get_mut(&transfer).and_then(Transfer::receiver_mut) else { return Ok(()) };
         for range in ranges {
-            // Ends at the first chunk without a value, of which there are 4096 at most.
+            // Stops at the first chunk without a value; at most 4096 chunks have one.
             for chunk in range_of(range).chunks() {
                 if !receiver.on_kept(chunk, now) {
                     return Err(PathError::Compared { what: "to keep", chunk: chunk.0 });
@@ -174,7 +181,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the receiver what it is to keep, if it is time.
+    /// Sends the receiver the chunks to keep, if they are due.
     pub(super) fn poll_kept(&mut self, transfer: TransferId) {
         while let Some(kept) = self.transfers.get_mut(&transfer).and_then(Transfer::sender_mut).and_then(Sender::poll_kept) {
             let ranges = kept.into_iter().map(|range| (range.first.0, range.count)).collect();
@@ -183,7 +190,7 @@ impl Session {
     }
 }
 
-/// What stands for the value of a chunk that could not be read; no chunk has it.
+/// Placeholder for the value of a chunk that could not be read; no chunk has it.
 const NO_VALUE: [u8; 32] = [0; 32];
 
 fn range_of((first, count): (u64, u64)) -> ChunkRange {
