@@ -1,12 +1,14 @@
-//! The part of nicstripe that decides.
+//! Protocol core of nicstripe, without I/O.
 //!
-//! Frames and their limits, the session that outlives its paths, who carries which chunk, what has arrived, what is durable, and whether
-//! it is what was sent. Nothing here opens a socket or a file or asks for the time: input is a method call with `now`, output is polled
-//! until there is none, and the same code runs under virtual time in the tests.
+//! Covers frames and their limits, sessions that outlive their paths, scheduling of chunks over
+//! paths, reassembly, durability and verification. Nothing here opens a socket or a file or reads
+//! the clock. Input is a method call with `now`; output is polled until none is left. The tests run
+//! the same code under virtual time.
 //!
-//! The way of a byte through this crate: [`sender`] lets [`stripe`] assign a chunk to a [`path`], [`frame`] lays it out, [`receiver`]
-//! keeps what [`hash_tree`] has proved, and [`journal`] lists what is durable. [`session`] holds the two ends together; [`pairing`]
-//! chooses the cables, and [`discovery`] is what is said before there is a session.
+//! Data flow: [`sender`] has [`stripe`] assign a chunk to a [`path`], and [`frame`] encodes it.
+//! [`receiver`] accepts what [`hash_tree`] has verified, and [`journal`] records what is durable.
+//! [`session`] joins the two ends, [`pairing`] selects the links, and [`discovery`] finds daemons
+//! before a session exists.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,7 +1,8 @@
-//! What two peers tell each other besides data: CBOR maps that can grow.
+//! Control messages between two peers, encoded as extensible CBOR maps.
 //!
-//! A map's keys are small numbers; a peer ignores keys it does not know and takes absent ones as `None`, so a field can be added without
-//! a new version. A new *variant* needs a new [`VERSION`], as an older peer cannot read it.
+//! Map keys are small integers. A peer ignores unknown keys and reads absent ones as `None`, so a
+//! new field needs no new version. A new *variant* needs a new [`VERSION`], because an older peer
+//! cannot decode it.
 
 mod bench;
 mod greeting;
@@ -29,75 +30,75 @@ pub use self::{
     unsent::{Holes, Keep, MAX_KEEP, MAX_VALUES, Values},
 };
 
-/// Version of the protocol; both ends must have the same.
+/// Protocol version; must be equal on both ends.
 pub const VERSION: u32 = 1;
 
 /// A numbered control message.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Message {
-    /// Client: take this file.
+    /// Client: requests to upload a file.
     #[n(0)]
     Put(#[n(0)] Put),
-    /// Client: give me this file.
+    /// Client: requests to download a file.
     #[n(1)]
     Get(#[n(0)] Get),
-    /// Sender, in answer to a [`Get`]: this is what I have.
+    /// Sender: describes the file, in answer to a [`Get`].
     #[n(2)]
     Offer(#[n(0)] Offer),
-    /// Receiver: send it, all but what I have.
+    /// Receiver: accepts the transfer and lists the chunks it already has.
     #[n(3)]
     Accept(#[n(0)] Accept),
-    /// Sender: all was read, and this is its digest.
+    /// Sender: the source is read completely; carries its digest.
     #[n(4)]
     Complete(#[n(0)] Complete),
     /// Receiver: the whole file is durable under its name.
     #[n(5)]
     Committed(#[n(0)] Committed),
-    /// Either side: the transfer failed here.
+    /// Either side: the transfer failed locally.
     #[n(6)]
     Fail(#[n(0)] Fail),
-    /// Daemon: my interfaces have changed, and are these now.
+    /// Daemon: its interfaces have changed; carries the new list.
     #[n(7)]
     Interfaces(#[n(0)] Interfaces),
-    /// Client: connections will come like this; let them in.
+    /// Client: announces the connections it is about to make.
     #[n(8)]
     Expect(#[n(0)] Expect),
-    /// Client: take this tree.
+    /// Client: requests to upload a tree.
     #[n(9)]
     PutTree(#[n(0)] PutTree),
-    /// Client: give me these trees.
+    /// Client: requests to download trees.
     #[n(10)]
     GetTree(#[n(0)] GetTree),
-    /// Receiver of a tree: this is what becomes of it.
+    /// Receiver of a tree: verdicts and results of entries.
     #[n(11)]
     Tree(#[n(0)] TreeBody),
-    /// Receiver: I have room for more.
+    /// Receiver: extends the send window.
     #[n(12)]
     Window(#[n(0)] Window),
-    /// Sender: these parts of the file are holes.
+    /// Sender: lists the holes of a file.
     #[n(13)]
     Holes(#[n(0)] Holes),
-    /// Receiver: these are the values of chunks of the file that the name has here.
+    /// Receiver: hashes of the chunks in its existing file.
     #[n(14)]
     Values(#[n(0)] Values),
-    /// Sender: these chunks are the same here; keep them.
+    /// Sender: lists chunks that are equal on both ends and are not sent.
     #[n(15)]
     Keep(#[n(0)] Keep),
-    /// Either side: something of a bench.
+    /// Either side: part of a benchmark.
     #[n(16)]
     Bench(#[n(0)] BenchBody),
-    /// Client: something about names.
+    /// Client: a request about names.
     #[n(17)]
     Ask(#[n(0)] Ask),
-    /// Daemon: what became of an [`Ask`].
+    /// Daemon: the response to an [`Ask`].
     #[n(18)]
     Answer(#[n(0)] Answer),
-    /// Client: let us have tunnels.
+    /// Client: opens the tunnel multiplexer.
     #[n(19)]
     Trunk(#[n(0)] Trunk),
 }
 
-/// Whether an option is left out of a message.
+/// Returns true if the option is encoded by its absence.
 pub(crate) fn is_unset(option: &bool) -> bool {
     !option
 }

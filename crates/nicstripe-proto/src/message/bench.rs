@@ -1,4 +1,4 @@
-//! What two peers tell each other of a bench.
+//! Control messages of a benchmark.
 
 use minicbor::{Decode, Encode};
 
@@ -8,109 +8,109 @@ use crate::path::LAST_PATH;
 /// Body of [`crate::Message::Bench`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum BenchBody {
-    /// Client: may I bench?
+    /// Client: requests a benchmark.
     #[n(0)]
     Ask(#[n(0)] BenchAsk),
-    /// Daemon: you may, for so long.
+    /// Daemon: admits the client for a limited time.
     #[n(1)]
     Admitted(#[n(0)] BenchAdmitted),
-    /// Daemon: others are before you. Said again whenever that changes.
+    /// Daemon: the client's place in the queue; sent again after each change.
     #[n(2)]
     Queued(#[n(0)] BenchQueued),
-    /// Daemon: you may not, or no longer.
+    /// Daemon: rejects or ends the benchmark.
     #[n(3)]
     Refused(#[n(0)] BenchRefused),
-    /// Daemon: this is the machine that I am on.
+    /// Daemon: describes its machine.
     #[n(4)]
     Facts(#[n(0)] BenchFacts),
-    /// Client: this is what is loaded now.
+    /// Client: starts a run.
     #[n(5)]
     Run(#[n(0)] RunOrder),
-    /// Daemon: I count what comes, and send what I am to send.
+    /// Daemon: counts received bytes and sends its own load.
     #[n(6)]
     Ready(#[n(0)] RunReady),
-    /// Daemon: this is how far it is.
+    /// Daemon: counters of the run.
     #[n(7)]
     Sample(#[n(0)] BenchSample),
-    /// Client: the run ends.
+    /// Client: ends the run.
     #[n(8)]
     Stop(#[n(0)] RunNumber),
-    /// Daemon: it has ended here; no sample of it follows.
+    /// Daemon: the run has ended; no sample follows.
     #[n(9)]
     Stopped(#[n(0)] RunNumber),
-    /// Client: read or write this much of your disk.
+    /// Client: requests a disk read or write.
     #[n(10)]
     Disk(#[n(0)] DiskOrder),
-    /// Daemon: so long it took.
+    /// Daemon: result of the disk operation.
     #[n(11)]
     DiskDone(#[n(0)] DiskDone),
-    /// Client: I have all that I wanted.
+    /// Client: ends the benchmark.
     #[n(12)]
     Leave,
 }
 
-/// Asks to be let in.
+/// Request for admission.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchAsk {
-    /// 128 random bits. Sessions of one key that name the same are one bench.
+    /// 128 random bits. Sessions of one key with the same ID belong to one benchmark.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub id: [u8; 16],
-    /// How long it will take, in seconds, as far as that is known: for those who wait.
+    /// Expected duration in seconds, for the wait estimate of queued clients.
     #[n(1)]
     pub seconds: u32,
 }
 
-/// Lets a client bench.
+/// Admission of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchAdmitted {
-    /// For so many seconds; then it is refused.
+    /// Time limit in seconds; the daemon ends the benchmark after it.
     #[n(0)]
     pub seconds: u32,
 }
 
-/// Where a client is in the queue.
+/// Place of a client in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchQueued {
-    /// Benches before it, the one that runs included.
+    /// Benchmarks ahead of it, including the active one.
     #[n(0)]
     pub ahead: u32,
-    /// How long they may take at most, in milliseconds.
+    /// Longest wait for those benchmarks, in milliseconds.
     #[n(1)]
     pub wait_ms: u64,
-    /// Transfers of other sessions that have to end first.
+    /// Transfers of other sessions that must end first.
     #[n(2)]
     pub transfers: u32,
 }
 
-/// Why a client may not bench.
+/// Rejection or forced end of a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchRefused {
-    /// Why.
+    /// The reason.
     #[n(0)]
     pub why: BenchRefusal,
-    /// When it may ask again, in milliseconds, where that is known.
+    /// Earliest retry in milliseconds, if known.
     #[n(1)]
     pub retry_after_ms: Option<u64>,
 }
 
-/// Why a client may not bench, or no longer.
+/// Reason to reject or end a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum BenchRefusal {
-    /// Nobody may, here.
+    /// Benchmarks are disabled on this daemon.
     #[n(0)]
     Disabled,
-    /// This peer may not.
+    /// The peer lacks permission.
     #[n(1)]
     NotPermitted,
-    /// As many wait as may.
+    /// The queue is full.
     #[n(2)]
     Busy,
-    /// Its time is over.
+    /// The time limit has expired.
     #[n(3)]
     TimeOver,
     /// The daemon is shutting down.
@@ -118,14 +118,14 @@ pub enum BenchRefusal {
     ShuttingDown,
 }
 
-/// A machine, as far as it can be seen from its process. All of it is for reports only.
+/// Facts about a machine as visible to the process; used only in reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchFacts {
     /// Version of the program.
     #[n(0)]
     pub version: String,
-    /// The machine's name.
+    /// Host name.
     #[n(1)]
     pub name: Option<String>,
     /// Operating system.
@@ -134,103 +134,103 @@ pub struct BenchFacts {
     /// Kernel release.
     #[n(3)]
     pub kernel: Option<String>,
-    /// Model of the processor.
+    /// Processor model.
     #[n(4)]
     pub cpu: Option<String>,
-    /// Logical processors that the process may use.
+    /// Logical processors available to the process.
     #[n(5)]
     pub cores: Option<u32>,
-    /// Frequency in MHz.
+    /// Processor frequency in MHz.
     #[n(6)]
     pub cpu_mhz: Option<u32>,
-    /// Default congestion control.
+    /// Default congestion control algorithm.
     #[n(7)]
     pub congestion: Option<String>,
-    /// Largest receive buffer that may be asked for, in bytes.
+    /// Largest receive buffer that a socket may request, in bytes.
     #[n(8)]
     pub receive_buffer_max: Option<u64>,
-    /// The same for sending.
+    /// Largest send buffer that a socket may request, in bytes.
     #[n(9)]
     pub send_buffer_max: Option<u64>,
-    /// Quota of a control group, in thousandths of one core.
+    /// CPU quota of the control group, in thousandths of one core.
     #[n(10)]
     pub cpu_quota_millicores: Option<u64>,
-    /// What is known of interfaces besides what a welcome says.
+    /// Interface details that [`Welcome`](super::Welcome) does not carry.
     #[n(11)]
     pub interfaces: Vec<BenchInterface>,
-    /// Whether TCP has timestamps.
+    /// True if TCP timestamps are enabled.
     #[n(12)]
     pub timestamps: Option<bool>,
 }
 
-/// An interface, by its name there.
+/// Interface of the described machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchInterface {
-    /// Its name.
+    /// Name of the interface.
     #[n(0)]
     pub name: String,
-    /// Its driver.
+    /// Name of the driver.
     #[n(1)]
     pub driver: Option<String>,
     /// `half` or `full`.
     #[n(2)]
     pub duplex: Option<String>,
-    /// Offloads that are on.
+    /// Active offloads.
     #[n(3)]
     pub offloads: Option<Vec<String>>,
-    /// Its packets' size.
+    /// MTU in bytes.
     #[n(4)]
     pub mtu: Option<u32>,
-    /// Rate of its line, or of a shaper in front of it where that is less, in bit/s.
+    /// Line rate, or the rate of a traffic shaper if lower, in bit/s.
     #[n(5)]
     pub line_bps: Option<u64>,
 }
 
-/// One load.
+/// Parameters of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RunOrder {
-    /// Its number in the session: greater than those before.
+    /// Run number, greater than any before in the session.
     #[n(0)]
     pub run: u32,
-    /// Whether the client sends.
+    /// True if the client sends.
     #[n(1)]
     pub to_daemon: bool,
-    /// Whether the daemon sends.
+    /// True if the daemon sends.
     #[n(2)]
     pub to_client: bool,
-    /// The paths that are loaded and sampled, 1 to 64.
+    /// Paths to load and sample, 1 to 64.
     #[n(3)]
     pub paths: Vec<u16>,
-    /// After so many milliseconds the daemon ends it by itself.
+    /// Time limit in milliseconds, after which the daemon ends the run.
     #[n(4)]
     pub longest_ms: u32,
-    /// Time between two samples, in milliseconds.
+    /// Interval between samples in milliseconds.
     #[n(5)]
     pub interval_ms: u32,
-    /// Filler of one frame, 1 to 256 KiB.
+    /// Payload bytes of one load frame, 1 to 256 KiB.
     #[n(6)]
     pub message_bytes: u32,
-    /// Socket buffers to set at both ends, in bytes; absent: as they are.
+    /// Socket buffer size to set on both ends, in bytes; unchanged if absent.
     #[n(7)]
     pub socket_buffer: Option<u64>,
 }
 
-/// Fewest and most milliseconds between two samples.
+/// Shortest and longest sample interval, in milliseconds.
 pub const SAMPLE_INTERVALS: (u32, u32) = (20, 60_000);
 
-/// Most bytes of a socket buffer that is asked for: 1 GiB.
+/// Largest socket buffer that a run may request: 1 GiB.
 pub const MAX_SOCKET_BUFFER: u64 = 1 << 30;
 
-/// Most processors of which a sample tells: the first ones.
+/// Most processors in one sample; the rest is omitted.
 pub const MAX_CORES: usize = 512;
 
-/// Most interfaces of which facts tell, and most letters of each text in them.
+/// Most interfaces in [`BenchFacts`], and most bytes of each text in it.
 pub const MAX_FACTS: (usize, usize) = (64, 256);
 
 impl RunOrder {
-    /// Whether it is within the bounds of the protocol.
+    /// Returns true if all parameters are within the protocol limits.
     pub fn is_valid(&self) -> bool {
         let paths = !self.paths.is_empty() && self.paths.len() <= usize::from(LAST_PATH.0) + 1;
         let distinct = || self.paths.iter().enumerate().all(|(index, path)| *path <= LAST_PATH.0 && !self.paths[..index].contains(path));
@@ -241,22 +241,23 @@ impl RunOrder {
     }
 }
 
-/// The daemon takes part.
+/// The daemon's confirmation that a run has started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RunReady {
     /// [`RunOrder::run`].
     #[n(0)]
     pub run: u32,
-    /// The least send buffer that its kernel gave to one of the paths, in bytes, if some were asked for.
+    /// Smallest send buffer that the kernel granted on any path, in bytes; only if a size was
+    /// requested.
     #[n(1)]
     pub send_buffer: Option<u64>,
-    /// The same for receiving.
+    /// Smallest receive buffer, likewise.
     #[n(2)]
     pub receive_buffer: Option<u64>,
 }
 
-/// Names a run.
+/// Reference to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct RunNumber {
@@ -265,156 +266,157 @@ pub struct RunNumber {
     pub run: u32,
 }
 
-/// What all paths of a run had carried at one instant. Counters only rise, from whatever they began with.
+/// Counters of all paths of a run at one instant. They are monotonic from an arbitrary start value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct BenchSample {
     /// [`RunOrder::run`].
     #[n(0)]
     pub run: u32,
-    /// Microseconds since the run began at this end.
+    /// Local time since the start of the run, in microseconds.
     #[n(1)]
     pub at_us: u64,
-    /// The paths, in the order of [`RunOrder::paths`].
+    /// Counters of each path, in the order of [`RunOrder::paths`].
     #[n(2)]
     pub paths: Vec<PathSample>,
-    /// The processors.
+    /// Processor times.
     #[n(3)]
     pub cpu: Option<CpuSample>,
-    /// Whether no other follows, as the run ends.
+    /// True for the last sample of the run.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub last: bool,
-    /// Transfers that ran at the daemon at any time since the run began, for whomever.
+    /// Transfers of any session that were active at the daemon during the run.
     #[n(5)]
     pub transfers: Option<u32>,
 }
 
-/// One path of a sample.
+/// Counters of one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PathSample {
-    /// Filler of the run that has come.
+    /// Payload bytes received.
     #[n(0)]
     pub received: u64,
-    /// Filler of it that the kernel was given.
+    /// Payload bytes handed to the kernel.
     #[n(1)]
     pub sent: u64,
-    /// Bytes that the path's interface here has received, headers included.
+    /// Bytes received on the path's local interface, including headers.
     #[n(2)]
     pub interface_received: Option<u64>,
-    /// Bytes that it has sent.
+    /// Bytes sent on that interface, including headers.
     #[n(3)]
     pub interface_sent: Option<u64>,
-    /// What the kernel says of the connection.
+    /// TCP statistics of the connection.
     #[n(4)]
     pub tcp: Option<TcpSample>,
 }
 
-/// What a kernel says of a connection.
+/// TCP statistics of a connection, from the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TcpSample {
-    /// Bytes sent, those sent again included.
+    /// Bytes sent, including retransmissions.
     #[n(0)]
     pub sent: Option<u64>,
-    /// Bytes sent again.
+    /// Bytes retransmitted.
     #[n(1)]
     pub retransmitted: Option<u64>,
-    /// Time with something to send, in microseconds.
+    /// Time with data to send, in microseconds.
     #[n(2)]
     pub busy_us: Option<u64>,
-    /// Part of it held back by the peer's window.
+    /// Part of `busy_us` limited by the peer's window.
     #[n(3)]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of it held back by the send buffer.
+    /// Part of `busy_us` limited by the send buffer.
     #[n(4)]
     pub sndbuf_limited_us: Option<u64>,
     /// Congestion window in bytes.
     #[n(5)]
     pub cwnd_bytes: Option<u64>,
-    /// Smoothed round trip.
+    /// Smoothed round-trip time in microseconds.
     #[n(6)]
     pub rtt_us: Option<u64>,
-    /// The socket's send buffer as `getsockopt` tells it.
+    /// Send buffer of the socket in bytes, from `getsockopt`.
     #[n(7)]
     pub send_buffer: Option<u64>,
-    /// Its receive buffer.
+    /// Receive buffer of the socket in bytes, from `getsockopt`.
     #[n(8)]
     pub receive_buffer: Option<u64>,
 }
 
-/// Processor time of a machine since some moment before the run, in microseconds.
+/// Processor time of a machine in microseconds, from an arbitrary start before the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct CpuSample {
-    /// In user space.
+    /// Time in user space.
     #[n(0)]
     pub user_us: u64,
-    /// In the kernel, interrupts not included.
+    /// Time in the kernel, without interrupts.
     #[n(1)]
     pub system_us: u64,
-    /// In interrupts and what they leave for later.
+    /// Time in interrupts and softirqs.
     #[n(2)]
     pub softirq_us: u64,
-    /// Of the process, user and system.
+    /// User and system time of the process.
     #[n(3)]
     pub process_us: u64,
-    /// Time that a control group's quota held the process back.
+    /// Time for which the control group's quota throttled the process.
     #[n(4)]
     pub throttled_us: Option<u64>,
-    /// How long each processor was busy.
+    /// Busy time of each processor.
     #[n(5)]
     pub cores_us: Vec<u64>,
 }
 
-/// Asks for work on the daemon's disk.
+/// Request for a disk read or write by the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct DiskOrder {
-    /// Bytes to write, in the directory where a file of the name would go; no more than 64 GiB of them are. Nothing stays.
+    /// Bytes to write, at most 64 GiB, in the directory where a file of `name` would be stored. The
+    /// daemon removes the data afterwards.
     #[n(0)]
     pub bytes: u64,
-    /// What a file put there would be called; absent: something in the daemon's root.
+    /// Name of an uploaded file; in the daemon's root if absent.
     #[n(1)]
     pub name: Option<crate::name::Name>,
-    /// Number of the order in the session.
+    /// Request number in the session.
     #[n(2)]
     pub number: u32,
-    /// Read so many bytes of the file of that name, or all of a shorter one, instead.
+    /// True to read this many bytes of the file `name` instead; all of it if the file is shorter.
     #[n(3)]
     #[cbor(default, skip_if = "is_unset")]
     pub read: bool,
 }
 
-/// What a disk did.
+/// Result of a disk operation.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct DiskDone {
     /// [`DiskOrder::number`].
     #[n(0)]
     pub number: u32,
-    /// Bytes that were written and made durable, or read.
+    /// Bytes written and made durable, or read.
     #[n(1)]
     pub bytes: u64,
-    /// How long that took.
+    /// Duration in microseconds.
     #[n(2)]
     pub micros: u64,
-    /// The file system's name.
+    /// Name of the file system.
     #[n(3)]
     pub file_system: Option<String>,
-    /// Why it failed, if it did.
+    /// Error text of a failure.
     #[n(4)]
     pub error: Option<String>,
 }
 
 impl BenchBody {
-    /// Whether a client says so; else a daemon does.
+    /// Returns true if a client sends this message, false if a daemon does.
     pub fn is_clients(&self) -> bool {
         matches!(self, Self::Ask(_) | Self::Run(_) | Self::Stop(_) | Self::Disk(_) | Self::Leave)
     }
 
-    /// Whether its lists and texts are within the bounds of the protocol.
+    /// Returns true if all lists and texts are within the protocol limits.
     pub fn is_bounded(&self) -> bool {
         let (most, letters) = MAX_FACTS;
         match self {

@@ -1,11 +1,11 @@
-//! What a connection begins with, and why a session ends.
+//! Handshake messages of a connection, and close codes of a session.
 
 use minicbor::{Decode, Encode};
 
 use super::PeerInterface;
 use crate::session::SessionId;
 
-/// Most padding of a greeting, in bytes: a packet of 9000 and a little.
+/// Most padding of a handshake message, in bytes; fills a packet of 9000 bytes.
 pub const MAX_PADDING: usize = 9216;
 
 /// Body of [`crate::Frame::Hello`].
@@ -15,26 +15,28 @@ pub struct Hello {
     /// [`VERSION`](super::VERSION) of the client.
     #[n(0)]
     pub version: u32,
-    /// The session to join; the client draws a random one for a new session.
+    /// Session to join; the client draws a random ID for a new session.
     #[n(1)]
     pub session: SessionId,
-    /// Whether the session is to be made. A join of an unknown session is refused.
+    /// True to create the session. The daemon rejects a join of an unknown session.
     #[n(2)]
     pub new: bool,
-    /// The path that this connection carries, numbered by the client; one connection a path at a time.
+    /// Path that this connection carries, numbered by the client; one connection per path at a
+    /// time.
     #[n(3)]
     pub path: u16,
     /// Name of the client's interface, for the daemon's log.
     #[n(4)]
     pub interface: Option<String>,
-    /// The client's interfaces; with a new session only.
+    /// The client's interfaces; only with a new session.
     #[n(5)]
     pub interfaces: Option<Vec<PeerInterface>>,
-    /// Most that the daemon may send on this path, in bit/s.
+    /// Highest rate at which the daemon may send on this path, in bit/s.
     #[n(6)]
     pub cap_bps: Option<u64>,
-    /// Bytes that mean nothing, at most [`MAX_PADDING`]: they fill a packet of the interface's MTU, to see whether it gets through. The daemon
-    /// answers with as many.
+    /// Padding without meaning, at most [`MAX_PADDING`] bytes. It fills a packet of the interface's
+    /// MTU to test whether that size gets through. The daemon answers with the same number of
+    /// bytes.
     #[cbor(n(7), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
 }
@@ -46,13 +48,13 @@ pub struct Welcome {
     /// [`VERSION`](super::VERSION) of the daemon.
     #[n(0)]
     pub version: u32,
-    /// Name of the interface on which the connection arrived, if the daemon knows it.
+    /// Name of the interface on which the connection arrived, if known.
     #[n(1)]
     pub arrival: Option<String>,
-    /// The daemon's interfaces; with a new session only.
+    /// The daemon's interfaces; only with a new session.
     #[n(2)]
     pub interfaces: Option<Vec<PeerInterface>>,
-    /// As many bytes of padding as the hello had.
+    /// Padding, as many bytes as in the [`Hello`].
     #[cbor(n(3), with = "minicbor::bytes")]
     pub padding: Option<Vec<u8>>,
 }
@@ -61,57 +63,59 @@ pub struct Welcome {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Refusal {
-    /// What stands against it.
+    /// Reason for the rejection.
     #[n(0)]
     pub code: RefusalCode,
     /// The daemon's version, for [`RefusalCode::Version`].
     #[n(1)]
     pub version: u32,
-    /// Sessions that the daemon has at once for this peer, for [`RefusalCode::TooManySessions`] of a session.
+    /// The daemon's limit of concurrent sessions for this peer, if [`RefusalCode::TooManySessions`]
+    /// rejects a session.
     #[n(2)]
     pub most: Option<u32>,
 }
 
-/// Why a daemon refuses a connection of a trusted peer.
+/// Reason why a daemon rejects a connection of a trusted peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum RefusalCode {
     /// The versions differ.
     #[n(0)]
     Version,
-    /// A join of a session that the daemon does not have, or that belongs to another key.
+    /// The session does not exist or belongs to another key.
     #[n(1)]
     UnknownSession,
-    /// The daemon has as many sessions, or connections, as it may. A session that there is goes on without this connection.
+    /// The limit of sessions or connections is reached. An existing session continues without this
+    /// connection.
     #[n(2)]
     TooManySessions,
     /// The daemon is shutting down.
     #[n(3)]
     ShuttingDown,
-    /// A path number above [`LAST_PATH`](crate::LAST_PATH).
+    /// The path number exceeds [`LAST_PATH`](crate::LAST_PATH).
     #[n(4)]
     Path,
-    /// The directory that the peer is to see cannot be opened.
+    /// The peer's root directory cannot be opened.
     #[n(5)]
     Storage,
 }
 
-/// Why a session was closed in order.
+/// Reason for an orderly close of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CloseCode {
-    /// All that was asked for is done.
+    /// All requested work is done.
     Done = 0,
-    /// The user or the embedding program interrupted it.
+    /// The user or the embedding program interrupted the session.
     Cancelled = 1,
     /// The process is shutting down.
     ShuttingDown = 2,
-    /// The daemon trusts the client's key no longer, or lets it do less than before.
+    /// The daemon no longer trusts the client's key, or has reduced its rights.
     RightsChanged = 3,
 }
 
 impl CloseCode {
-    /// The code of a number; numbers of later versions read as [`CloseCode::Cancelled`].
+    /// Returns the code with this number; unknown numbers read as [`CloseCode::Cancelled`].
     pub fn from_u32(code: u32) -> Self {
         match code {
             0 => Self::Done,

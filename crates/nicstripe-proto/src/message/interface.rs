@@ -1,50 +1,52 @@
-//! What a peer says of its interfaces, and of connections between them.
+//! Interfaces of a peer, and announced connections between them.
 
 use std::net::IpAddr;
 
 use minicbor::{Decode, Encode};
 
-/// One interface of a peer, as it describes itself. Nothing in it is believed that was not probed.
+/// Interface of a peer, as the peer describes it. Untrusted until probed.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PeerInterface {
-    /// Its name there.
+    /// Name on the peer.
     #[n(0)]
     pub name: String,
-    /// Its index there.
+    /// Index on the peer.
     #[n(1)]
     pub index: u32,
-    /// Its addresses.
+    /// Addresses of the interface.
     #[n(2)]
     pub addresses: Vec<PeerAddress>,
-    /// Its MTU in bytes.
+    /// MTU in bytes.
     #[n(3)]
     pub mtu: u32,
-    /// Its line rate in bit/s, if known.
+    /// Line rate in bit/s, if known.
     #[n(4)]
     pub line_rate_bps: Option<u64>,
-    /// What a shaper lets out of it, in bit/s of Ethernet frames without preamble, checksum and gap, if there is one.
+    /// Rate of a traffic shaper on egress in bit/s, if one is set. Counts Ethernet frames without
+    /// preamble, checksum and inter-frame gap.
     #[n(5)]
     pub egress_limit_bps: Option<u64>,
-    /// Whether the peer would use it as a link unasked.
+    /// True if the peer uses it as a link by default.
     #[n(6)]
     pub candidate: bool,
-    /// Its hardware address, if it has one.
+    /// Hardware address, if any.
     #[cbor(n(7), with = "minicbor::bytes")]
     pub mac: Option<[u8; 6]>,
-    /// The names of its cables, where it is a bond.
+    /// Names of the member interfaces, if it is a bond.
     #[n(8)]
     pub members: Option<Vec<String>>,
-    /// Connections that it takes until its members are all used, if more than one.
+    /// Number of connections that it takes to use all members, if more than one.
     #[n(9)]
     pub streams: Option<u8>,
-    /// What its kernel does with IPv4 packets that may be another interface's, if known.
+    /// Kernel settings for IPv4 packets that may belong to another interface, if known.
     #[n(10)]
     pub settings: Option<Ipv4Settings>,
 }
 
 impl PeerInterface {
-    /// Returns an interface that its machine would use unasked, with Ethernet's MTU of 1500 bytes, of which nothing else is known.
+    /// Returns an interface that is a link by default, with an MTU of 1500 bytes and nothing else
+    /// known.
     pub fn new(name: impl Into<String>, index: u32) -> Self {
         Self {
             name: name.into(),
@@ -62,30 +64,30 @@ impl PeerInterface {
     }
 }
 
-/// Settings of Linux for an interface, each the greater of its own and that of all interfaces
+/// Linux settings of an interface; each is the maximum of `conf/all` and `conf/<interface>`
 /// (`Documentation/networking/ip-sysctl.rst`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Ipv4Settings {
-    /// Which ARP requests are answered: 0 those for any address of the machine, 1 those for an address of the interface.
+    /// ARP requests to answer: 0 for any local address, 1 only for an address of the interface.
     #[n(0)]
     pub arp_ignore: u8,
-    /// Which address ARP requests carry: 0 any, 2 the best of the interface.
+    /// Source address of ARP requests: 0 any, 2 the best of the interface.
     #[n(1)]
     pub arp_announce: u8,
-    /// Whether packets are dropped that would be answered by another interface: 1 strictly so.
+    /// Reverse path filter: 1 (strict) drops packets whose reply would leave by another interface.
     #[n(2)]
     pub rp_filter: u8,
 }
 
-/// An address of a [`PeerInterface`].
+/// Address of a [`PeerInterface`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PeerAddress {
     /// The address.
     #[n(0)]
     pub ip: IpAddr,
-    /// Bits of its network's prefix.
+    /// Prefix length of its network in bits.
     #[n(1)]
     pub prefix_len: u8,
 }
@@ -94,15 +96,15 @@ pub struct PeerAddress {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Interfaces {
-    /// All of them, as in [`Welcome`](super::Welcome).
+    /// Complete list of interfaces, as in [`Welcome`](super::Welcome).
     #[n(0)]
     pub interfaces: Vec<PeerInterface>,
 }
 
 /// Body of [`crate::Message::Expect`].
 ///
-/// A daemon whose kernel would drop the first packet of such a connection (strict `rp_filter`) may install a host route to its source, if its
-/// own rules let it.
+/// A kernel with strict `rp_filter` may drop the first packet of such a connection. The daemon may
+/// then install a host route to its source, if its policy permits.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Expect {
@@ -111,38 +113,39 @@ pub struct Expect {
     pub connections: Vec<Expected>,
 }
 
-/// Most connections in one [`Expect`]; a daemon ignores those beyond.
+/// Most connections in one [`Expect`]; a daemon ignores the rest.
 pub const MAX_EXPECTED: usize = 64;
 
-/// A connection that is about to be made.
+/// Connection that the client is about to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Expected {
-    /// The address that it comes from, one of the client's own.
+    /// Source address, one of the client's own.
     #[n(0)]
     pub from: IpAddr,
-    /// Index of the daemon's interface that it is aimed at.
+    /// Index of the daemon's interface that the connection targets.
     #[n(1)]
     pub interface: u32,
-    /// UDP port at that address to which the daemon may send a [token](Token), to see whether the address is the client's.
+    /// UDP port at that address to which the daemon may send a [token](Token), to verify that the
+    /// client owns the address.
     #[n(2)]
     pub port: Option<u16>,
-    /// The token that came there.
+    /// Token received on that port.
     #[n(3)]
     pub token: Option<u64>,
 }
 
-/// A number that only the owner of an address hears of: the datagram that a daemon sends there.
+/// Random number sent by datagram, known only to the owner of the destination address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub u64);
 
 impl Token {
-    /// Bytes of a datagram.
+    /// Length of the datagram in bytes.
     pub const LEN: usize = 16;
 
     const MAGIC: [u8; 8] = *b"nicstrip";
 
-    /// Returns the datagram.
+    /// Encodes the token as a datagram.
     pub fn encode(self) -> [u8; Self::LEN] {
         let mut datagram = [0; Self::LEN];
         datagram[..8].copy_from_slice(&Self::MAGIC);
@@ -150,7 +153,7 @@ impl Token {
         datagram
     }
 
-    /// Reads a datagram; `None` for any other.
+    /// Decodes a datagram; returns `None` if it is not a token.
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let number = datagram.strip_prefix(&Self::MAGIC)?;
         number.try_into().ok().map(|number| Self(u64::from_be_bytes(number)))

@@ -1,4 +1,4 @@
-//! What a client asks about names beneath the daemon's root, and what it is answered.
+//! Requests of a client about names under the daemon's root, and the responses.
 
 use minicbor::{Decode, Encode};
 
@@ -12,59 +12,61 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Ask {
-    /// Its number, chosen by the client; not that of another ask that has no answer yet.
+    /// Request ID chosen by the client, unique among its pending requests.
     #[n(0)]
     pub id: u32,
-    /// What is asked.
+    /// The request.
     #[n(1)]
     pub ask: AskKind,
 }
 
-/// What a client may ask.
+/// Kind of request.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub enum AskKind {
-    /// What is in a directory? Answered by [`AnswerKind::Entries`].
+    /// Lists a directory. Answered by [`AnswerKind::Entries`].
     #[n(0)]
     List {
-        /// The directory; the root if absent.
+        /// The directory; the root directory if absent.
         #[n(0)]
         dir: Option<Name>,
-        /// Only names behind this one, in the order of their bytes.
+        /// Lists only names after this one, in byte order.
         #[cbor(n(1), with = "minicbor::bytes")]
         after: Option<Vec<u8>>,
-        /// Most entries of the answer, 1 to [`MOST_ENTRIES`]; fewer come where they would not fit into a message.
+        /// Most entries of the response, 1 to [`MOST_ENTRIES`]. The response has fewer if they do
+        /// not fit into a message.
         #[n(2)]
         most: u32,
     },
-    /// What has this name? Answered by [`AnswerKind::Stat`].
+    /// Returns the metadata of a name. Answered by [`AnswerKind::Stat`].
     #[n(1)]
     Stat {
         /// The name.
         #[n(0)]
         name: Name,
     },
-    /// Remove a file, a symbolic link, or a directory that is empty. Answered by [`AnswerKind::Done`].
+    /// Removes a file, a symbolic link or an empty directory. Answered by [`AnswerKind::Done`].
     #[n(2)]
     Remove {
         /// The name.
         #[n(0)]
         name: Name,
     },
-    /// Give what has one name another. Answered by [`AnswerKind::Done`].
+    /// Renames an object. Answered by [`AnswerKind::Done`].
     #[n(3)]
     Rename {
-        /// The name that it has.
+        /// The old name.
         #[n(0)]
         from: Name,
-        /// The name that it gets.
+        /// The new name.
         #[n(1)]
         to: Name,
-        /// Whether what has that name may be replaced.
+        /// True if an existing object of the new name may be replaced.
         #[n(2)]
         replace: bool,
     },
-    /// Make a directory, and those that lead to it; that it is there is fine. Answered by [`AnswerKind::Done`].
+    /// Creates a directory and its missing parents; succeeds if it exists. Answered by
+    /// [`AnswerKind::Done`].
     #[n(4)]
     MakeDir {
         /// The name.
@@ -77,78 +79,79 @@ pub enum AskKind {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Answer {
-    /// The number of the ask.
+    /// ID of the request.
     #[n(0)]
     pub id: u32,
-    /// What is answered.
+    /// The response.
     #[n(1)]
     pub answer: AnswerKind,
 }
 
-/// What a daemon may answer.
+/// Kind of response.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub enum AnswerKind {
-    /// A part of a directory.
+    /// Part of a directory listing.
     #[n(0)]
     Entries {
-        /// In the order of their names' bytes, each once.
+        /// Entries in byte order of their names, without duplicates.
         #[n(0)]
         entries: Vec<ObjectEntry>,
-        /// Whether there are names behind the last of them; never without any.
+        /// True if names follow after the last entry; never with an empty list.
         #[n(1)]
         more: bool,
     },
-    /// What has the name.
+    /// Metadata of the name.
     #[n(1)]
     Stat {
-        /// What is known of it.
+        /// The metadata.
         #[n(0)]
         stat: ObjectStat,
     },
-    /// It is done, and durable.
+    /// The change is made and durable.
     #[n(2)]
     Done,
-    /// It could not be done, and was not.
+    /// The request failed and changed nothing.
     #[n(3)]
     Failed {
-        /// What kind of failure.
+        /// Kind of failure.
         #[n(0)]
         code: FailCode,
-        /// What failed, on which thing, in one line for people; at most 1 KiB, escaped by whoever shows it.
+        /// Error text for people, one line of at most 1 KiB: the operation and the object. The side
+        /// that displays it escapes it.
         #[n(1)]
         text: String,
     },
 }
 
-/// One name of a directory.
+/// One entry of a directory listing.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct ObjectEntry {
-    /// The name within its directory: a component as those of a [`Name`].
+    /// Name within the directory, valid as a component of a [`Name`].
     #[cbor(n(0), with = "minicbor::bytes")]
     pub name: Vec<u8>,
-    /// What has it.
+    /// Metadata of the entry.
     #[n(1)]
     pub stat: ObjectStat,
 }
 
-/// What is known of something that has a name.
+/// Metadata of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct ObjectStat {
-    /// What it is.
+    /// Kind of the object.
     #[n(0)]
     pub kind: ObjectKind,
-    /// Bytes of a file; of other things without meaning.
+    /// Size of a file in bytes; undefined for other kinds.
     #[n(1)]
     pub size: u64,
-    /// When it was changed last.
+    /// Time of the last modification.
     #[n(2)]
     pub mtime: Timestamp,
 }
 
-/// What a name may stand for.
+/// Kind of object behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum ObjectKind {
@@ -158,48 +161,51 @@ pub enum ObjectKind {
     /// A directory.
     #[n(1)]
     Dir,
-    /// Something else: a symbolic link, a device, a socket.
+    /// Anything else, such as a symbolic link, a device or a socket.
     #[n(2)]
     Other,
 }
 
-/// A part of a file.
+/// Byte range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct GetRange {
-    /// Where it begins, in bytes; at most the file's size.
+    /// Start of the range in bytes, at most the file's size.
     #[n(0)]
     pub offset: u64,
-    /// How many bytes; what is beyond the file's end is left out.
+    /// Length in bytes; the part beyond the end of the file is ignored.
     #[n(1)]
     pub len: u64,
 }
 
-/// Most entries of one answer.
+/// Most entries in one response.
 pub const MOST_ENTRIES: u32 = 4096;
 
-/// Most asks of a session that have no answer yet.
+/// Most pending requests of a session.
 pub const MOST_ASKS: usize = 64;
 
-/// Most bytes of an answer's entries in CBOR: what fits into a control message with room to spare.
+/// Most bytes of a response's entries in CBOR; fits into one control message with a margin.
 pub const MOST_ANSWER: usize = 60 * 1024;
 
 impl ObjectEntry {
-    /// The most bytes that it takes in an answer.
+    /// Returns the upper bound of the entry's encoded size in bytes.
     pub fn weight(&self) -> usize {
         self.name.len() + ENTRY_OVERHEAD
     }
 }
 
-/// What an entry takes beside its name: heads of maps and keys, the longest numbers.
+/// Encoding overhead of an entry in bytes: heads of maps, keys, longest integers.
 const ENTRY_OVERHEAD: usize = 40;
 
 impl AskKind {
-    /// Whether it changes something.
+    /// Returns true if the request changes the file system.
     pub fn is_change(&self) -> bool {
         matches!(self, Self::Remove { .. } | Self::Rename { .. } | Self::MakeDir { .. })
     }
 
-    /// Whether this is an answer to it: of its kind, with names that may be in a directory, in their order, behind the one that it names.
+    /// Returns true if `answer` is a valid response to this request.
+    ///
+    /// A listing must have valid names in ascending order, after the requested start and within the
+    /// requested number.
     pub fn is_answered_by(&self, answer: &AnswerKind) -> bool {
         match (self, answer) {
             (_, AnswerKind::Failed { .. }) => true,

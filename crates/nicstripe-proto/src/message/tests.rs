@@ -146,7 +146,7 @@ fn what_pipes_windows_and_entries_add_to_messages_is_pinned() {
 
 #[test]
 fn what_a_peer_without_trees_sends_is_read_as_it_was_meant() {
-    // An offer, an acceptance and a digest without the keys that came later.
+    // An acceptance without the optional keys.
     let bytes = [0x82, 0x03, 0x81, 0xa2, 0x00, 0x01, 0x01, 0x80];
     let expected = Message::Accept(Accept { transfer: TransferId(1), have: Vec::new(), window: None, delta: None, memory: None });
     assert_eq!(minicbor::decode::<Message>(&bytes).unwrap(), expected);
@@ -332,7 +332,6 @@ fn cut_or_garbled_messages_are_errors_not_panics() {
     }
 }
 
-/// Any interface that a peer may describe.
 fn any_interface() -> impl Strategy<Value = PeerInterface> {
     let address = (any::<IpAddr>(), any::<u8>()).prop_map(|(ip, prefix_len)| PeerAddress { ip, prefix_len });
     let settings = any::<[u8; 3]>().prop_map(|[arp_ignore, arp_announce, rp_filter]| Ipv4Settings { arp_ignore, arp_announce, rp_filter });

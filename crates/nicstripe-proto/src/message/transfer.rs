@@ -1,4 +1,4 @@
-//! What moves a file: asking, offering, accepting, and the end.
+//! Messages that start, accept and end the transfer of a file.
 
 use minicbor::{Decode, Encode};
 
@@ -16,52 +16,54 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Put {
-    /// The name to give to it, relative to the daemon's root.
+    /// Target name, relative to the daemon's root.
     #[n(0)]
     pub name: Name,
-    /// What is to be sent.
+    /// Description of the file.
     #[n(1)]
     pub offer: Offer,
-    /// How to receive it.
+    /// Options for the receiver.
     #[n(2)]
     pub options: PutOptions,
-    /// The source's own file name: where `name` is a directory there, the file goes into it under this name.
+    /// Source's own file name. If `name` is a directory on the receiver, the file is stored in it
+    /// under this name.
     #[n(3)]
     pub into: Option<Name>,
-    /// The entry of a tree that this is; then the tree says where it goes, not `name`.
+    /// Tree entry of this file. If present, the tree determines the target and `name` is ignored.
     #[n(4)]
     pub entry: Option<EntryRef>,
 }
 
-/// How a receiver is asked to treat a file.
+/// Options for the receiver of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PutOptions {
-    /// Replace a file that has the name.
+    /// Replaces an existing file of the name.
     #[n(0)]
     pub replace: bool,
-    /// Start from nothing although a partial file is there.
+    /// Discards a partial file instead of resuming it.
     #[n(1)]
     pub restart: bool,
-    /// Keep mode and modification time.
+    /// Preserves mode and modification time.
     #[n(2)]
     pub preserve: bool,
-    /// Read back what was written, from the disk, and compare before the file gets its name.
+    /// Reads the written data back from disk and compares it before the rename to the target name.
     #[n(3)]
     pub verify: bool,
-    /// Send only chunks that differ from those of the file that has the name, which is replaced.
+    /// Sends only chunks that differ from the existing file of the name, and replaces that file.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub delta: bool,
-    /// Write into the file that has the name; implies `delta`.
+    /// Writes into the existing file of the name; implies `delta`.
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub in_place: bool,
-    /// Make what arrives durable, and remove it: to see how long that takes. What has the name is not touched.
+    /// Makes the data durable, then removes it, to measure the write time. An existing file of the
+    /// name stays untouched.
     #[n(6)]
     #[cbor(default, skip_if = "is_unset")]
     pub trial: bool,
-    /// Make the directories that lead to the name, where they are missing.
+    /// Creates missing parent directories of the name.
     #[n(7)]
     #[cbor(default, skip_if = "is_unset")]
     pub parents: bool,
@@ -71,75 +73,76 @@ pub struct PutOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Get {
-    /// The transfer's number, chosen by the client.
+    /// Transfer number, chosen by the client.
     #[n(0)]
     pub transfer: TransferId,
-    /// The file's name relative to the daemon's root.
+    /// File name relative to the daemon's root.
     #[n(1)]
     pub name: Name,
-    /// Most that the daemon may send over all paths together, in bit/s.
+    /// Highest rate at which the daemon may send over all paths together, in bit/s.
     #[n(2)]
     pub limit_bps: Option<u64>,
-    /// The entry of a tree that this is; then the tree says which file, not `name`.
+    /// Tree entry of this file. If present, the tree determines the file and `name` is ignored.
     #[n(3)]
     pub entry: Option<EntryRef>,
-    /// Compress chunks where that pays.
+    /// Compresses chunks if it reduces their size.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub compress: bool,
-    /// Do not fail when the file changes while it is read.
+    /// Tolerates changes of the file during the read.
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub allow_changing: bool,
-    /// Only this part of the file, which is then the whole of the transfer: its size, chunks and digest are those of the part.
+    /// Byte range to transfer. Size, chunks and digest of the transfer are those of the range.
     #[n(6)]
     pub range: Option<GetRange>,
 }
 
-/// A file that a sender holds open.
+/// File that a sender holds open for a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Offer {
-    /// The transfer's number, chosen by the client.
+    /// Transfer number, chosen by the client.
     #[n(0)]
     pub transfer: TransferId,
-    /// What the file is; a resumed transfer must have the same.
+    /// Identity of the source; must be unchanged to resume a transfer.
     #[n(1)]
     pub source: SourceIdentity,
-    /// Base-2 logarithm of the chunk size in bytes.
+    /// Chunk size in bytes, as base-2 logarithm.
     #[n(2)]
     pub chunk_log2: u8,
     /// Permission bits (0o777).
     #[n(3)]
     pub mode: u32,
-    /// What its chunks are; a file's, if absent.
+    /// Kind of the chunks; [`OfferKind::File`] if absent.
     #[n(4)]
     pub kind: Option<OfferKind>,
-    /// Bytes outside of holes, for a file that has holes: a [`Holes`](super::Holes) follows an [`Accept`] then.
+    /// Bytes outside of holes, for a sparse file. If present, [`Holes`](super::Holes) follows the
+    /// [`Accept`].
     #[n(5)]
     pub data: Option<u64>,
 }
 
-/// What the chunks of a transfer are.
+/// Kind of the chunks of a transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum OfferKind {
-    /// A file of the size that is told.
+    /// Chunks of a file of known size.
     #[default]
     #[n(0)]
     File,
-    /// A file whose size is told at its end.
+    /// Chunks of a stream whose size is known at its end.
     #[n(1)]
     Pipe,
-    /// Parcels of a tree.
+    /// Batches of a tree.
     #[n(2)]
     Parcels,
 }
 
 /// Most subtrees in one [`Accept`].
 ///
-/// With 42 bytes each at most they fit in one control message with room to spare. A receiver that has more (its file is in more pieces)
-/// names the largest; what it does not name is sent again.
+/// At up to 42 bytes each they fit in one control message with a margin. A receiver with more
+/// subtrees (a more fragmented file) lists the largest; the sender resends the rest.
 pub const MAX_HAVE: usize = 1400;
 
 /// Body of [`crate::Message::Accept`].
@@ -149,18 +152,20 @@ pub struct Accept {
     /// The transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// What is durable at the receiver from an earlier attempt, at most [`MAX_HAVE`].
+    /// Durable subtrees from an earlier attempt, at most [`MAX_HAVE`].
     #[n(1)]
     pub have: Vec<Have>,
-    /// Chunks that there is room for so far; for all, if absent.
+    /// Initial send window in chunks; unlimited if absent.
     #[n(2)]
     pub window: Option<u64>,
-    /// How many chunks, from the first, will be compared: their [`Values`](super::Values) follow, but for those in `have` and in holes, and
-    /// none of them is sent before.
+    /// Number of leading chunks to compare. Their [`Values`](super::Values) follow, except for
+    /// chunks in `have` and in holes. The sender sends none of them before its value arrives.
     #[n(3)]
     pub delta: Option<u64>,
-    /// Of a tree, where [`super::PutTree::heeds_memory`] was set: the sender waits while the [footprints](crate::tree::Entry::footprint) of
-    /// entries that are not settled sum up to so many bytes, less those of directories that have not ended.
+    /// Memory limit in bytes for the entries of a tree, if [`super::PutTree::heeds_memory`] is set.
+    ///
+    /// The sender pauses while the [footprints](crate::tree::Entry::footprint) of unsettled entries
+    /// reach the limit. Directories that have not ended do not count.
     #[n(4)]
     pub memory: Option<u64>,
 }
@@ -198,56 +203,59 @@ pub struct Window {
     /// The transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Chunks that may be sent, in all.
+    /// Total number of chunks that may be sent, counted from the first.
     #[n(1)]
     pub chunks: u64,
 }
 
 /// Body of [`crate::Message::Complete`].
+///
+/// Carries no modification time: [`PutOptions::preserve`] uses the one of the offer.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Complete {
     /// The transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// BLAKE3 of the whole file as the sender read it.
+    /// BLAKE3 digest of the whole file as the sender read it.
     #[n(1)]
     pub digest: Digest,
-    /// The file's modification time, for [`PutOptions::preserve`], is that of the offer; this says what held each path back so far.
+    /// Sender statistics of each path so far.
     #[n(2)]
     pub streams: Vec<StreamReport>,
-    /// How much there was, where the receiver did not know.
+    /// Final number of chunks and bytes, if the receiver did not know the size.
     #[n(3)]
     pub end: Option<End>,
-    /// Whether a chunk was read more than once, and not the same each time, of a source that may change: then the receiver's digest stands.
+    /// True if repeated reads of a chunk differed and the source may change. The receiver's digest
+    /// is then authoritative.
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub changing: bool,
 }
 
-/// What a sender's kernel says of one path, over the path's life.
+/// Kernel statistics of a sender's path, over the life of the path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct StreamReport {
     /// The path.
     #[n(0)]
     pub path: u16,
-    /// Bytes sent more than once.
+    /// Bytes retransmitted.
     #[n(1)]
     pub retransmitted_bytes: Option<u64>,
     /// Smoothed round-trip time, in microseconds.
     #[n(2)]
     pub rtt_us: Option<u64>,
-    /// Time with something to send, in microseconds.
+    /// Time with data to send, in microseconds.
     #[n(3)]
     pub busy_us: Option<u64>,
-    /// Part of it held back by the receiver's window, in microseconds.
+    /// Part of `busy_us` limited by the receiver's window, in microseconds.
     #[n(4)]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of it held back by the send buffer, in microseconds.
+    /// Part of `busy_us` limited by the send buffer, in microseconds.
     #[n(5)]
     pub sndbuf_limited_us: Option<u64>,
-    /// Time without credit although there was something to send, in microseconds.
+    /// Time without credit while data was ready to send, in microseconds.
     #[n(6)]
     pub starved_us: Option<u64>,
 }
@@ -259,7 +267,7 @@ pub struct Committed {
     /// The transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// BLAKE3 of the whole file as the receiver verified it.
+    /// BLAKE3 digest of the whole file as the receiver verified it.
     #[n(1)]
     pub digest: Digest,
 }
@@ -271,50 +279,52 @@ pub struct Fail {
     /// The transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// What kind of failure.
+    /// Kind of failure.
     #[n(1)]
     pub code: FailCode,
-    /// What failed, on which thing, in one line for people; at most 1 KiB, escaped by whoever shows it.
+    /// Error text for people, one line of at most 1 KiB: the operation and the object. The side
+    /// that displays it escapes it.
     #[n(2)]
     pub text: String,
-    /// Whether a rerun would go on from what is durable.
+    /// True if a rerun resumes from the durable data.
     #[n(3)]
     pub resumable: bool,
 }
 
-/// Kinds of failure of a transfer; each has an exit code of its own in the command.
+/// Kind of a transfer's failure; the command maps each to its own exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 #[non_exhaustive]
 pub enum FailCode {
-    /// A name, a permission or a policy of the peer's line does not allow it.
+    /// Rejected because of the name, a permission, or a policy in the peer's entry of the peer
+    /// list.
     #[n(0)]
     Refused,
     /// No such file.
     #[n(1)]
     NotFound,
-    /// A file of that name exists and replacing it was not asked for.
+    /// A file of the name exists and `replace` was not set.
     #[n(2)]
     Exists,
-    /// Reading, writing or syncing a file failed.
+    /// A read, write or sync of a file failed.
     #[n(3)]
     Io,
     /// The disk is full.
     #[n(4)]
     NoSpace,
-    /// The source changed while it was read.
+    /// The source changed during the read.
     #[n(5)]
     SourceChanged,
     /// The digests of the two ends differ.
     #[n(6)]
     Digest,
-    /// The same target is being written by another transfer.
+    /// Another transfer is writing the same target.
     #[n(7)]
     Busy,
-    /// Interrupted by its user.
+    /// Interrupted by the user.
     #[n(8)]
     Cancelled,
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     #[n(9)]
     Protocol,
     /// Not a regular file.
@@ -323,7 +333,7 @@ pub enum FailCode {
 }
 
 impl FailCode {
-    /// The word for it in machine-readable output, logs and metrics.
+    /// Returns the identifier used in machine-readable output, logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Refused => "refused",

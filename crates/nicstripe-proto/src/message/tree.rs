@@ -1,4 +1,4 @@
-//! What a client asks for trees; what their receivers tell is in [`crate::tree::message`].
+//! Requests for trees; [`crate::tree::message`] has the messages of their receivers.
 
 use minicbor::{Decode, Encode};
 
@@ -13,19 +13,20 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PutTree {
-    /// The transfer's number, chosen by the client.
+    /// Transfer number, chosen by the client.
     #[n(0)]
     pub transfer: TransferId,
-    /// Where it goes, relative to the daemon's root; the root itself if absent.
+    /// Destination, relative to the daemon's root; the root itself if absent.
     #[n(1)]
     pub target: Option<Name>,
-    /// Whether the one source gets the target's name, unless that is a directory; otherwise it is one.
+    /// True to store the only source under the target's name, unless the target is a directory.
+    /// Otherwise the target is a directory, created if missing.
     #[n(2)]
     pub as_name: bool,
-    /// What is done with what is there.
+    /// Rules for files that exist at the target.
     #[n(3)]
     pub rules: TreeRules,
-    /// Whether the client goes by [`super::Accept::memory`].
+    /// True if the client honours [`super::Accept::memory`].
     #[n(4)]
     #[cbor(default, skip_if = "is_unset")]
     pub heeds_memory: bool,
@@ -35,19 +36,19 @@ pub struct PutTree {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct GetTree {
-    /// The transfer's number, chosen by the client.
+    /// Transfer number, chosen by the client.
     #[n(0)]
     pub transfer: TransferId,
-    /// What is wanted, 1 to [`MOST_SOURCES`].
+    /// Requested sources, 1 to [`MOST_SOURCES`].
     #[n(1)]
     pub sources: Vec<TreeSource>,
-    /// What to look for and to leave out.
+    /// Rules of the directory walk.
     #[n(2)]
     pub walk: WalkRules,
-    /// What the client does with what it has: tells which attributes, and whether digests, are needed.
+    /// The client's receive rules; they determine which attributes and digests the daemon sends.
     #[n(3)]
     pub rules: TreeRules,
-    /// Most that the daemon may send over all paths together, in bit/s.
+    /// Highest rate at which the daemon may send over all paths together, in bit/s.
     #[n(4)]
     pub limit_bps: Option<u64>,
 }
@@ -55,38 +56,38 @@ pub struct GetTree {
 /// Most sources of one [`GetTree`].
 pub const MOST_SOURCES: usize = 1024;
 
-/// One thing that is wanted.
+/// One requested source.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TreeSource {
-    /// Its name relative to the daemon's root; the root itself if absent.
+    /// Name relative to the daemon's root; the root itself if absent.
     #[n(0)]
     pub name: Option<Name>,
-    /// Whether what is in it is meant, not the directory itself; always so for the root.
+    /// True to send the directory's content without the directory itself; always true for the root.
     #[n(1)]
     pub content: bool,
 }
 
-/// How a sender walks.
+/// Rules of the sender's directory walk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct WalkRules {
-    /// Whether directories are entered; one that is not is a failure.
+    /// True to descend into directories; otherwise a directory is a failure.
     #[n(0)]
     pub recursive: bool,
-    /// Whether names of one file are told as such.
+    /// True to preserve hard links.
     #[n(1)]
     pub hard_links: bool,
-    /// Whether other file systems are left out.
+    /// True to skip other file systems.
     #[n(2)]
     pub one_file_system: bool,
-    /// Only these, by their place beneath the source.
+    /// Limits the walk to these paths relative to the source.
     #[n(3)]
     pub only: Option<Vec<Name>>,
-    /// Whether a file that changes while it is read is sent as it was read.
+    /// True to send a file that changes during the read, as it was read.
     #[n(4)]
     pub allow_changing: bool,
-    /// Whether chunks of files that are transfers of their own are compressed where that pays.
+    /// True to compress chunks of standalone files if it reduces their size.
     #[n(5)]
     #[cbor(default, skip_if = "is_unset")]
     pub compress: bool,
@@ -99,18 +100,18 @@ pub struct TreeBody {
     /// The transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// What is told.
+    /// The message.
     #[n(1)]
     pub message: TreeMessage,
 }
 
-/// An entry of a tree that is a transfer of its own.
+/// Reference to a tree entry that is a standalone file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct EntryRef {
-    /// The tree's transfer.
+    /// Transfer of the tree.
     #[n(0)]
     pub tree: TransferId,
-    /// The entry.
+    /// ID of the entry.
     #[n(1)]
     pub id: EntryId,
 }

@@ -1,17 +1,19 @@
-//! What a client asks for tunnels.
+//! Request that opens the tunnel multiplexer.
 
 use minicbor::{Decode, Encode};
 
 use crate::session::TransferId;
 
-/// Body of [`crate::Message::Trunk`]: two transfers that carry the parcels of [`crate::tunnel`].
+/// Body of [`crate::Message::Trunk`]: the two transfers that carry the batches of
+/// [`crate::tunnel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Trunk {
-    /// The one from the client, which is as good as offered.
+    /// Transfer from the client to the daemon; counts as offered.
     #[n(0)]
     pub up: TransferId,
-    /// The one to the client, as good as asked for; greater than the other.
+    /// Transfer from the daemon to the client; counts as requested. Its number is greater than
+    /// `up`.
     #[n(1)]
     pub down: TransferId,
 }

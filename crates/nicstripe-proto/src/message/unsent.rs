@@ -1,4 +1,5 @@
-//! What spares bytes: holes of a sparse file, and chunks that the receiver's file has already.
+//! Chunks that are not sent: holes of a sparse file, and chunks that the receiver already has
+//! (`--delta`).
 
 use minicbor::{Decode, Encode};
 
@@ -11,16 +12,16 @@ pub struct Holes {
     /// The transfer.
     #[n(0)]
     pub transfer: TransferId,
-    /// Offset and length of holes, in ascending order from message to message, at most [`crate::hole::HOLES_PER_MESSAGE`] here and
-    /// [`crate::hole::MAX_HOLES`] of a file.
+    /// Offset and length of each hole in bytes, in ascending order across messages. At most
+    /// [`crate::hole::HOLES_PER_MESSAGE`] per message and [`crate::hole::MAX_HOLES`] per file.
     #[n(1)]
     pub extents: Vec<(u64, u64)>,
-    /// Whether these were all.
+    /// True in the last message of the file.
     #[n(2)]
     pub last: bool,
 }
 
-/// Most values in one [`Values`]: with 32 bytes each, and a range of 19 for each at worst, 51 KiB.
+/// Most values in one [`Values`]: 51 KiB, at 32 bytes each and at worst one range of 19 bytes each.
 pub const MAX_VALUES: usize = 1024;
 
 /// Most ranges in one [`Keep`].
@@ -36,7 +37,8 @@ pub struct Values {
     /// First chunk and number of chunks of each range, in ascending order.
     #[n(1)]
     pub ranges: Vec<(u64, u64)>,
-    /// The values of these chunks, 32 bytes each, at most [`MAX_VALUES`]; all zeros where there is none, and the chunk has to be sent.
+    /// Hashes of these chunks, 32 bytes each, at most [`MAX_VALUES`]. A hash of zeros marks a chunk
+    /// without a value, which the sender has to send.
     #[cbor(n(2), with = "minicbor::bytes")]
     pub values: Vec<u8>,
 }
