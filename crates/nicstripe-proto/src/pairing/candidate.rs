@@ -1,4 +1,4 @@
-//! Candidates: the ways to a peer that may work, as far as two lists of interfaces tell.
+//! Candidates: address pairs that may connect two machines, derived from their lists of interfaces.
 
 use std::{
     cmp::Reverse,
@@ -9,21 +9,24 @@ use std::{
 
 use crate::message::{PeerAddress, PeerInterface};
 
-/// Why a candidate is good, best first. The order is that in which less can go wrong (measured; `docs/DESIGN.md`, section 2).
+/// Class of a candidate, best first. The order is by what can go wrong (measured; `docs/DESIGN.md`,
+/// section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Preference {
-    /// IPv4 in a subnet that only one interface on either side is in.
+    /// IPv4 in a subnet with only one interface on either side.
     OwnSubnet,
-    /// IPv6 link-local on both ends. Whether a cable joins the two interfaces is not in the addresses: it must be probed.
+    /// IPv6 link-local on both ends. The addresses do not reveal the cabling, so the candidate must
+    /// be probed.
     LinkLocal,
-    /// IPv6 with a prefix that only one interface on either side is in.
+    /// IPv6 with a prefix of only one interface on either side.
     OwnPrefix,
-    /// Several interfaces share the subnet: clean only if what arrives proves it.
+    /// Several interfaces share the subnet. Usable only if connections prove to arrive at the right
+    /// interface.
     SharedSubnet,
 }
 
 impl Preference {
-    /// How many there are.
+    /// Number of classes.
     pub(super) const COUNT: usize = Self::SharedSubnet as usize + 1;
 }
 
@@ -34,32 +37,32 @@ pub struct PathEnd {
     pub interface: String,
     /// The interface's index.
     pub index: u32,
-    /// The address on it.
+    /// The interface's address.
     pub address: IpAddr,
 }
 
-/// A way to the peer that may work.
+/// A possible path to the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Candidate {
-    /// Our end.
+    /// The local end.
     pub local: PathEnd,
     /// The peer's end.
     pub remote: PathEnd,
-    /// Why it may work.
+    /// The candidate's class.
     pub preference: Preference,
-    /// What the slower end lets through in bit/s, its line rate or its shaper's, where one is known.
+    /// Rate of the slower end in bit/s, by its line rate or shaper, if known.
     ///
-    /// A cable has one rate at both ends, so that an end that knows its line rate speaks for one that does not.
+    /// A cable has one rate at both ends, so one known line rate suffices.
     pub rate_bps: Option<u64>,
 }
 
 impl Candidate {
-    /// Returns what tells it from all others between the same peers.
+    /// Returns the identity, which is unique among the candidates of two peers.
     pub fn id(&self) -> CandidateId {
         CandidateId { local: (self.local.index, self.local.address), remote: (self.remote.index, self.remote.address) }
     }
 
-    /// Whether both use an interface of ours or both one of the peer's.
+    /// Returns true if both use the same local interface, or both the same interface of the peer.
     pub(super) fn shares_an_end(&self, other: &Self) -> bool {
         self.local.interface == other.local.interface || self.remote.interface == other.remote.interface
     }
@@ -67,7 +70,8 @@ impl Candidate {
 
 /// Identity of a [`Candidate`]: the interface index and the address of both ends.
 ///
-/// It outlives changes of a rate and of what other interfaces have, and is the same after an interface went and came back with its index.
+/// Unaffected by changes of the rate or of other interfaces, and by an interface that returns with
+/// the same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CandidateId {
     local: (u32, IpAddr),
@@ -75,7 +79,7 @@ pub struct CandidateId {
 }
 
 impl CandidateId {
-    /// Returns the indices of our interface and of the peer's.
+    /// Returns the indices of the local and the peer's interface.
     pub fn indices(self) -> [u32; 2] {
         [self.local.0, self.remote.0]
     }
@@ -89,10 +93,12 @@ impl fmt::Display for CandidateId {
     }
 }
 
-/// Returns every pair of addresses in one subnet, and of link-local addresses, on interfaces that both sides would use; best first.
+/// Returns the candidates between enabled interfaces of both sides, best first: every pair of
+/// addresses in one subnet, and of link-local addresses.
 ///
-/// Within a preference, the higher known rate comes first. An address that both sides have (a bridge of the same container system on each,
-/// say) is nobody's way to the other. No two candidates have the same identity, whatever the peer says it has.
+/// Within a class, the higher known rate comes first. Excludes addresses that both sides have, such
+/// as a bridge of the same container system. No two candidates have the same identity, whatever the
+/// peer announces.
 pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> Vec<Candidate> {
     let mut found = Vec::new();
     for ours in local.iter().filter(|interface| interface.candidate) {
@@ -111,7 +117,7 @@ pub(super) fn candidates(local: &[PeerInterface], remote: &[PeerInterface]) -> V
     found
 }
 
-/// Returns how good `address` is for reaching the other interfaces of its subnet.
+/// Returns the class of `address` for reaching the other interfaces of its subnet.
 fn preference(address: &PeerAddress, local: &[PeerInterface], remote: &[PeerInterface]) -> Preference {
     let in_subnet = |interface: &&PeerInterface| interface.addresses.iter().any(|other| in_one_subnet(other, address));
     let is_shared = |side: &[PeerInterface]| side.iter().filter(in_subnet).nth(1).is_some();
@@ -122,7 +128,8 @@ fn preference(address: &PeerAddress, local: &[PeerInterface], remote: &[PeerInte
     }
 }
 
-/// Pairs the first link-local address of each; none if it is the same one, which would be reached without leaving the machine.
+/// Pairs the first link-local address of each. Returns `None` if they are equal, since packets to
+/// it would not leave the machine.
 fn link_local(ours: &PeerInterface, theirs: &PeerInterface) -> Option<Candidate> {
     let first = |interface: &PeerInterface| {
         let is_link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -143,7 +150,8 @@ fn has_address(interfaces: &[PeerInterface], ip: IpAddr) -> bool {
     interfaces.iter().flat_map(|interface| &interface.addresses).any(|address| address.ip == ip)
 }
 
-/// Whether two addresses are in one subnet as both sides see it. Link-local addresses say nothing about cables, so they never are.
+/// Returns true if both sides see the two addresses in one subnet. Always false for link-local
+/// addresses, which reveal nothing about cabling.
 fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
     if a.prefix_len != b.prefix_len {
         return false;
@@ -157,7 +165,8 @@ fn in_one_subnet(a: &PeerAddress, b: &PeerAddress) -> bool {
     }
 }
 
-/// Returns the first `len` bits; all of them for a `len` beyond the address, which only nonsense from a peer has.
+/// Returns the first `len` bits. Returns all bits if `len` exceeds the address, as only an invalid
+/// announcement does.
 fn prefix4(ip: Ipv4Addr, len: u8) -> u32 {
     u32::from(ip) & u32::MAX.checked_shl(32_u32.saturating_sub(len.into())).unwrap_or(0)
 }

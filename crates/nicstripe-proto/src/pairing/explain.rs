@@ -1,4 +1,4 @@
-//! Why the plan is as it is, interface by interface: facts, for others to put into words.
+//! Reasons for a plan, interface by interface, as facts for others to word.
 
 use super::{
     Pairing,
@@ -8,66 +8,71 @@ use super::{
 };
 use crate::message::PeerInterface;
 
-/// What became of one interface.
+/// Outcome for one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// Whose interface it is.
+    /// The machine with the interface.
     pub side: Side,
-    /// Its name there.
+    /// The interface's name on that machine.
     pub interface: String,
-    /// What became of it.
+    /// The outcome.
     pub fact: Fact,
 }
 
 /// One of the two machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// This one.
+    /// The local machine.
     Local,
     /// The peer.
     Remote,
 }
 
-/// What became of an interface.
+/// Outcome of planning for an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// It has a link in the plan.
     Paired {
         /// The link.
         candidate: Candidate,
-        /// What is known of it.
+        /// The link's state.
         state: State,
-        /// What is worth most of its other candidates that may be planned, to the same interface of the peer or another, used there or not.
+        /// Best of its other candidates that may be planned, to any interface of the peer, whether
+        /// used or idle.
         next_best: Option<Box<Candidate>>,
     },
-    /// It was taken before there was a plan.
+    /// It was taken before the plan was made.
     Taken {
-        /// The other machine's interface that it was taken with.
+        /// The other machine's interface that it was paired with.
         with: String,
     },
     /// It has no link.
     LeftOut(LeftOut),
 }
 
-/// Why an interface has no link.
+/// Reason why an interface has no link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeftOut {
-    /// The machine that it is in does not use it unasked.
+    /// Its machine does not use it by default.
     NoCandidateHere,
-    /// No interface that the other machine uses is in a subnet with it or, if it has a link-local address, has one too.
+    /// No enabled interface of the other machine shares a subnet with it, or has a link-local
+    /// address as it does.
     NothingInCommon,
-    /// All its candidates are restricted away.
+    /// All its candidates are excluded by [`Pairing::restrict`].
     NotPermitted,
     /// It has candidates that wait for a probe.
     AwaitsProbe,
-    /// All of the other machine's interfaces that it could be paired with have links that are as good or better, or were taken.
+    /// All matching interfaces of the other machine are taken, or have links that are as good or
+    /// better.
     PeerHasNoMore,
-    /// All its candidates failed, or all to interfaces that are free. The list has those that failed, best first.
+    /// All its candidates failed, or all those to free interfaces. Lists the failed ones, best
+    /// first.
     Failed(Vec<(Candidate, Failure)>),
 }
 
 impl Pairing {
-    /// Says what [`plan`](Self::plan) would make of each of our interfaces, and why each of the peer's that is left over is.
+    /// Explains the result of [`plan`](Self::plan) for each local interface, and for each of the
+    /// peer's that has no link.
     pub fn explain(&self, taken: &[(String, String)]) -> Vec<Explanation> {
         let plan = self.plan(taken);
         let local = self.local.iter().map(|interface| self.explain_one(Side::Local, interface, &plan, taken));
@@ -103,7 +108,7 @@ impl Pairing {
         let is_other = |candidate: &&Candidate| {
             side.interface(candidate) == side.interface(chosen) && candidate.id() != chosen.id() && may_work(candidate)
         };
-        // The last of equals is what `max_by_key` returns; the first is the better one.
+        // `max_by_key` returns the last of equal candidates; `rev` makes that the best one.
         self.candidates().filter(is_other).rev().max_by_key(|candidate| self.offer(candidate).worth(0, 0))
     }
 
@@ -123,7 +128,8 @@ impl Pairing {
             0 => LeftOut::NotPermitted,
             all if all == failed.len() => LeftOut::Failed(failed),
             _ if self.unprobed(taken).iter().any(is_of_it) => LeftOut::AwaitsProbe,
-            // What it has left would need an interface that carries a better link; these would not have.
+            // Its untried candidates need an interface that carries a better link; the failed ones
+            // do not.
             _ if failed.iter().any(|(candidate, _)| is_idle(candidate)) => LeftOut::Failed(failed),
             _ => LeftOut::PeerHasNoMore,
         }
@@ -131,7 +137,7 @@ impl Pairing {
 }
 
 impl Side {
-    /// Returns the name of its end's interface.
+    /// Returns the name of the candidate's interface on this side.
     fn interface(self, candidate: &Candidate) -> &str {
         match self {
             Self::Local => &candidate.local.interface,

@@ -1,22 +1,25 @@
-//! The heaviest matching of a table: at most one cell of each row and column, so that their sum is greatest.
+//! Maximum-weight matching of a table: at most one cell of each row and column, with the greatest
+//! sum.
 //!
-//! The Hungarian method (Kuhn 1955, Munkres 1957) in its form with prices, O(n³): row by row, a shortest augmenting path is found under
-//! prices that keep every cell's reduced cost at zero or above. It only adds, subtracts and compares, so that weights may be of several
-//! parts, the most important first.
+//! Implements the Hungarian method (Kuhn 1955, Munkres 1957) with prices, in O(n³). For each row it
+//! finds a shortest augmenting path under prices that keep every cell's reduced cost at zero or
+//! above. It only adds, subtracts and compares, so a weight may have several parts, the most
+//! important first.
 
 use std::ops::{Add, Sub};
 
-/// A weight: an ordered group, as integers are, and tuples of integers compared from the left.
+/// A weight: an ordered group, such as integers or tuples of integers in lexicographic order.
 pub(super) trait Weight: Copy + Ord + Add<Output = Self> + Sub<Output = Self> {
-    /// Weighs nothing.
+    /// The neutral weight.
     const ZERO: Self;
 }
 
-/// Returns the column chosen for each row of a table of `rows` and `columns`, if one is.
+/// Returns the column chosen for each row of a table of `rows` and `columns`, if any.
 ///
-/// `cell` says what a cell weighs, above zero, or that it cannot be chosen. Equal input gives equal output.
+/// `cell` returns the weight of a cell, above zero, or `None` if it cannot be chosen. Equal input
+/// gives equal output.
 pub(super) fn heaviest<W: Weight>(rows: usize, columns: usize, cell: impl Fn(usize, usize) -> Option<W>) -> Vec<Option<usize>> {
-    // A row that stays alone takes a cell that weighs nothing, in a column that may have been added for that.
+    // An unmatched row gets a cell of weight zero, possibly in a column added for this purpose.
     let weight = |row: usize, column: usize| if row < rows && column < columns { cell(row, column) } else { None };
     let mut table = Table::new(rows.max(columns), |row, column| W::ZERO - weight(row, column).unwrap_or(W::ZERO));
     for row in 0..table.size {
@@ -33,9 +36,10 @@ pub(super) fn heaviest<W: Weight>(rows: usize, columns: usize, cell: impl Fn(usi
     chosen
 }
 
-/// A square of costs, and the cheapest way found so far to give each of the first rows a column of its own.
+/// A square cost table, and the cheapest assignment found so far for the first rows.
 ///
-/// Invariant: the cost of a cell is at least the price of its row plus that of its column, and just that where the row has the column.
+/// Invariant: the cost of a cell is at least the sum of its row's and column's prices. It is equal
+/// if the column is assigned to the row.
 struct Table<W, F> {
     size: usize,
     cost: F,
@@ -44,7 +48,8 @@ struct Table<W, F> {
     row_of: Vec<Option<usize>>,
 }
 
-/// How a search reached a column: at what reduced cost in all, and from the row of which column (none: from the row that is placed).
+/// Entry of the shortest-path search: the total reduced cost of a column, and the previous column
+/// on the path. `None` means the row being placed.
 #[derive(Clone, Copy)]
 struct Reach<W> {
     distance: W,
@@ -56,7 +61,7 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         Self { size, cost, row_price: vec![W::ZERO; size], column_price: vec![W::ZERO; size], row_of: vec![None; size] }
     }
 
-    /// Gives one more row a column, moving others where that is cheaper.
+    /// Assigns a column to one more row, and moves others if that is cheaper.
     fn place(&mut self, row: usize) {
         let mut reached: Vec<Option<Reach<W>>> = vec![None; self.size];
         let mut settled = vec![false; self.size];
@@ -65,7 +70,8 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
             self.relax(at, from, distance, &settled, &mut reached);
             let open = (0..self.size).filter(|&column| !settled[column]);
             let nearest = open.filter_map(|column| reached[column].map(|reach| (reach.distance, column))).min();
-            // The square has a free column for as long as a row has none, and every column is reached from every row.
+            // Never `None`: the square has a free column while a row is unassigned, and every
+            // column can be reached from every row.
             let Some((least, column)) = nearest else { return };
             settled[column] = true;
             distance = least;
@@ -78,7 +84,7 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         self.shift(row, free, &reached);
     }
 
-    /// Looks from row `at`, itself reached at `distance` by way of column `from`, at all columns.
+    /// Relaxes all columns from row `at`, which was reached at `distance` through column `from`.
     fn relax(&self, at: usize, from: Option<usize>, distance: W, settled: &[bool], reached: &mut [Option<Reach<W>>]) {
         for column in (0..self.size).filter(|&column| !settled[column]) {
             let reduced = (self.cost)(at, column) - self.row_price[at] - self.column_price[column];
@@ -89,7 +95,8 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         }
     }
 
-    /// Restores the invariant along the path that is about to be shifted: what is nearer than its end by some cost is priced by that cost.
+    /// Restores the invariant along the augmenting path. Each settled column and its row are
+    /// repriced by the column's distance to the end.
     fn reprice(&mut self, row: usize, end: W, settled: &[bool], reached: &[Option<Reach<W>>]) {
         self.row_price[row] = self.row_price[row] + end;
         for column in (0..self.size).filter(|&column| settled[column]) {
@@ -102,7 +109,7 @@ impl<W: Weight, F: Fn(usize, usize) -> W> Table<W, F> {
         }
     }
 
-    /// Moves each row on the path to the free column one column on.
+    /// Moves each row on the path to the next column, ending at the free column.
     fn shift(&mut self, row: usize, free: usize, reached: &[Option<Reach<W>>]) {
         let mut column = free;
         while let Some(before) = reached[column].and_then(|reach| reach.from) {
@@ -140,7 +147,7 @@ mod tests {
         best.unwrap_or(0).max(brute_force(cells, row + 1, used))
     }
 
-    /// Adds up what was chosen, having checked that it may be.
+    /// Sums the chosen cells after checking that they form a valid matching.
     fn total(cells: &[Row], chosen: &[Option<usize>]) -> i64 {
         let mut used = 0_u32;
         let mut sum = 0;

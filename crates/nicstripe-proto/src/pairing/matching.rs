@@ -1,4 +1,5 @@
-//! The choice: which candidates together carry most, each interface used at most once on either side.
+//! Selection of the candidates with the greatest total rate, each interface used at most once on
+//! either side.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,25 +11,28 @@ use super::{
     hungarian::{Weight, heaviest},
 };
 
-/// Rate of a candidate neither of whose ends knows its own, in bit/s: the commonest cable's.
+/// Assumed rate of a candidate if neither end knows its rate, in bit/s: that of the commonest
+/// cable.
 pub const UNKNOWN_RATE_BPS: u64 = 1_000_000_000;
 
-/// Most that a candidate counts for, in bit/s: 281 Tbit/s. Only nonsense from a peer is more, and sums of this much stay far from overflow.
+/// Upper bound of a candidate's rate, in bit/s: 281 Tbit/s. Only an invalid announcement exceeds
+/// it, and sums of it stay far from overflow.
 const MOST_RATE_BPS: u64 = 1 << 48;
 
-/// A candidate to choose from, and what is known of it.
+/// A selectable candidate with its state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) is_in_use: bool,
-    /// Whether a probe was answered or a connection made.
+    /// True if a probe was answered or a connection made.
     pub(super) was_reached: bool,
-    /// What it would carry, in bit/s.
+    /// Expected rate in bit/s.
     pub(super) rate_bps: u64,
 }
 
 impl Offer<'_> {
-    /// How much it adds to a choice in which it joins interfaces number `ours` and `theirs`. Above zero at any rate, for its preference.
+    /// Returns the contribution to a choice in which the candidate joins interfaces number `ours`
+    /// and `theirs`. Always above zero, because of the preference.
     pub(super) fn worth(&self, ours: usize, theirs: usize) -> Worth {
         let mut preferences = [0; Preference::COUNT];
         preferences[self.candidate.preference as usize] = 1;
@@ -40,14 +44,15 @@ impl Offer<'_> {
     }
 }
 
-/// What a choice is worth, its most important part first.
+/// Value of a choice, its most important part first.
 ///
-/// 1. Bit/s in all.
-/// 2. How many of its candidates are in use: a link that works is not taken down for another of the same rate.
-/// 3. How many are of each [`Preference`], the best first.
-/// 4. How many were reached by a probe.
-/// 5. How little it crosses over, so that equal interfaces pair in their order: minus the squares of how far apart the two ends' numbers
-///    are. Of two ways to pair two interfaces with two others, the one that does not cross always has the lesser sum of squares.
+/// 1. Total rate in bit/s.
+/// 2. Number of candidates in use: a working link is not replaced by another of the same rate.
+/// 3. Number of candidates of each [`Preference`], the best first.
+/// 4. Number of candidates that a probe reached.
+/// 5. Lack of crossing, so that equal interfaces pair in order: minus the squared differences of
+///    the two ends' numbers. Of two ways to pair two interfaces with two others, the one that does
+///    not cross always has the smaller sum of squares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth([i64; Preference::COUNT + 4]);
 
@@ -73,29 +78,31 @@ impl Weight for Worth {
     const ZERO: Self = Self([0; Preference::COUNT + 4]);
 }
 
-/// Chooses from `candidates`, none of which anything is known of, so that the total rate is greatest beside the interfaces `taken` already.
+/// Chooses from untried `candidates` for the greatest total rate, without the interfaces `taken`
+/// already.
 ///
-/// Returns them in the order given. Each interface is used at most once on either side; of equal choices, the one with more of the better
-/// preferences is taken, then the one that pairs interfaces in the order of their indices and names.
+/// Returns them in the order given. Each interface is used at most once on either side. Ties go to
+/// the choice with more of the better preferences, then to the pairing in the order of interface
+/// indices and names.
 pub fn choose(candidates: &[Candidate], taken: &[(String, String)]) -> Vec<Candidate> {
     let offer = |candidate| Offer { candidate, is_in_use: false, was_reached: false, rate_bps: rate(candidate) };
     let offers: Vec<Offer<'_>> = candidates.iter().filter(|candidate| is_free(candidate, taken)).map(offer).collect();
     best(candidates, &offers).into_iter().map(|offer| offer.candidate.clone()).collect()
 }
 
-/// Returns what a candidate would carry, in bit/s.
+/// Returns the expected rate of a candidate in bit/s.
 pub(super) fn rate(candidate: &Candidate) -> u64 {
     candidate.rate_bps.unwrap_or(UNKNOWN_RATE_BPS)
 }
 
-/// Whether neither end is among those `taken`.
+/// Returns true if neither end is among those `taken`.
 pub(super) fn is_free(candidate: &Candidate, taken: &[(String, String)]) -> bool {
     taken.iter().all(|(ours, theirs)| *ours != candidate.local.interface && *theirs != candidate.remote.interface)
 }
 
-/// Returns the choice from `offers` that is worth most, in the order given.
+/// Returns the best choice from `offers`, in the order given.
 ///
-/// Interfaces are numbered by `all`, so that their order does not depend on which of their candidates can be had.
+/// Interfaces are numbered by `all`, so that their order does not depend on the offers.
 pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>> {
     let ours = numbered(all.iter().map(|candidate| &candidate.local));
     let theirs = numbered(all.iter().map(|candidate| &candidate.remote));
@@ -116,12 +123,12 @@ pub(super) fn best<'a>(all: &[Candidate], offers: &[Offer<'a>]) -> Vec<Offer<'a>
     indices.into_iter().map(|index| offers[index]).collect()
 }
 
-/// Returns how much a choice would carry, in bit/s.
+/// Returns the total rate of a choice in bit/s.
 pub(super) fn total_rate(choice: &[Offer<'_>]) -> u64 {
     choice.iter().map(|offer| offer.rate_bps.min(MOST_RATE_BPS)).sum()
 }
 
-/// Numbers interfaces by their indices, then by their names.
+/// Numbers interfaces by index, then by name.
 fn numbered<'a>(ends: impl Iterator<Item = &'a PathEnd>) -> BTreeMap<&'a str, usize> {
     let all: BTreeSet<(u32, &str)> = ends.map(|end| (end.index, end.interface.as_str())).collect();
     let mut numbers = BTreeMap::new();

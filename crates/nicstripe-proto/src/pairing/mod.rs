@@ -1,11 +1,13 @@
-//! Pairing: which of our interfaces talks to which of the peer's.
+//! Pairing: selects which local interface connects to which interface of the peer.
 //!
-//! A plan made from two lists of interfaces is to be tried, not a fact: a link is used when a connection over it was made, authenticated,
-//! and arrived at the interface it was aimed at. A [`Pairing`] plans, is told what came of it, and plans again.
+//! A plan derived from two lists of interfaces is a hypothesis. A link is used once a connection
+//! over it was made, authenticated, and arrived at the intended interface. A [`Pairing`] plans,
+//! takes the results, and plans again.
 //!
-//! Link-local addresses join any interface to any, as far as the addresses tell; so those pairs are [probed](Pairing::to_probe) first.
-//! Pairs that would take the place of a link that works, or of one that was lost, are probed as well: what never answers closes no link.
-//! A [`Planner`] decides when to probe, which connections to make and which to end.
+//! Link-local addresses could join any two interfaces, so those pairs are
+//! [probed](Pairing::to_probe) first. Pairs that would replace a working or a lost link are probed
+//! as well, so that a pair that never answers closes no link. A [`Planner`] decides when to probe,
+//! which connections to make and which to end.
 
 mod candidate;
 mod explain;
@@ -32,39 +34,44 @@ pub use self::{
 };
 use crate::message::PeerInterface;
 
-/// Most interfaces of either side that are told of and paired, and addresses of each: all of them fit into a greeting.
+/// Limit of announced and paired interfaces on either side; with [`MOST_ADDRESSES`] each, all of
+/// them fit into a greeting.
 pub const MOST_INTERFACES: usize = 64;
-/// See [`MOST_INTERFACES`].
+/// Limit of addresses per interface. See [`MOST_INTERFACES`].
 pub const MOST_ADDRESSES: usize = 8;
 
-/// Most candidates to be probed at a time.
+/// Limit of candidates probed at a time.
 pub const MOST_PROBES: usize = 64;
 
-/// The interfaces of two peers, the ways between them, and what is known of each.
+/// The interfaces of two peers, the candidates between them, and the state of each.
 ///
-/// Call [`plan`](Self::plan) for the links to use, and again after [`update`](Self::update) or any verdict: [`reached`](Self::reached) for
-/// a probe that was answered, [`verified`](Self::verified), [`lost`](Self::lost) and [`failed`](Self::failed) for a connection. Candidates
-/// of the plan before that are not in the new one are to be given up once they are no longer [in use](Self::is_in_use).
+/// Call [`plan`](Self::plan) for the links to use. Call it again after [`update`](Self::update) or
+/// a verdict: [`reached`](Self::reached) for an answered probe, or [`verified`](Self::verified),
+/// [`lost`](Self::lost) and [`failed`](Self::failed) for a connection. Close candidates that the
+/// new plan dropped once they are no longer [in use](Self::is_in_use).
 #[derive(Debug, Clone)]
 pub struct Pairing {
     local: Vec<PeerInterface>,
     remote: Vec<PeerInterface>,
     /// Best first.
     candidates: Vec<Candidate>,
-    /// Those that something is known of. Invariant: each is among the candidates.
+    /// States of tried candidates. Invariant: each is among the candidates.
     states: BTreeMap<CandidateId, State>,
-    /// The best links of those that are verified. Invariant: they share no interface, and each is verified.
+    /// Best links among the verified candidates. Invariant: they share no interface, and each is
+    /// verified.
     in_use: BTreeMap<CandidateId, Candidate>,
-    /// Links that were in use and lost their connection, or an address, while an interface of theirs is idle.
+    /// Links that were in use and lost their connection or an address, while an interface of theirs is
+    /// idle.
     lost: BTreeMap<CandidateId, Candidate>,
     permits: fn(&IpAddr) -> bool,
     caps: BTreeMap<String, u64>,
 }
 
 impl Pairing {
-    /// Returns the pairing of two machines of which nothing is known but what they say.
+    /// Returns the pairing of two machines by their lists of interfaces.
     ///
-    /// Of interfaces with the same name the first is taken, and no more than [`MOST_INTERFACES`] and [`MOST_ADDRESSES`].
+    /// Of interfaces with the same name it uses the first. It uses at most [`MOST_INTERFACES`] and
+    /// [`MOST_ADDRESSES`].
     pub fn new(local: Vec<PeerInterface>, remote: Vec<PeerInterface>) -> Self {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidate::candidates(&local, &remote);
@@ -80,20 +87,22 @@ impl Pairing {
         }
     }
 
-    /// Uses only those of the peer's addresses that `permits` says, such as `IpAddr::is_ipv4`. Verdicts on others are kept.
+    /// Restricts the peer's addresses to those that `permits` accepts, such as `IpAddr::is_ipv4`.
+    /// Verdicts on others are kept.
     pub fn restrict(&mut self, permits: fn(&IpAddr) -> bool) {
         self.permits = permits;
     }
 
-    /// Counts our interface `name` for at most `bps` bit/s: what the user lets it carry.
+    /// Caps the rate of local interface `name` at `bps` bit/s, as the user has limited it.
     pub fn cap(&mut self, name: &str, bps: u64) {
         self.caps.insert(name.to_owned(), bps);
     }
 
-    /// Takes the lists of interfaces as they are after a change on either side.
+    /// Replaces the lists of interfaces after a change on either side.
     ///
-    /// Verdicts on candidates that still exist are kept. But a failed one is forgotten if either of its interfaces came back: it is new, it
-    /// became a candidate, it got another address, or its line rate is another; or if its subnet is shared by others than before.
+    /// Keeps verdicts on candidates that still exist. A failure is forgotten if the sharing of its
+    /// subnet changed, or if either interface came back. An interface came back if it is new,
+    /// became a candidate, got another address, or changed its line rate.
     pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         let (local, remote) = (sensible(local), sensible(remote));
         let candidates = candidate::candidates(&local, &remote);
@@ -120,31 +129,32 @@ impl Pairing {
         self.choose_in_use();
     }
 
-    /// Returns the ways that are permitted, best first, whatever is known of them.
+    /// Returns the permitted candidates in any state, best first.
     pub fn candidates(&self) -> impl DoubleEndedIterator<Item = &Candidate> {
         self.candidates.iter().filter(move |candidate| (self.permits)(&candidate.remote.address))
     }
 
-    /// Returns the candidate of an identity, if it exists still.
+    /// Returns the candidate with this identity, if it still exists.
     pub fn candidate(&self, id: CandidateId) -> Option<&Candidate> {
         self.candidates.iter().find(|candidate| candidate.id() == id)
     }
 
-    /// Returns what is known of a candidate.
+    /// Returns the state of a candidate.
     pub fn state(&self, id: CandidateId) -> &State {
         self.states.get(&id).unwrap_or(&State::Untried)
     }
 
-    /// Returns the candidates to be probed before they can be planned: link-local ones, and those that may take the place of a link that was
-    /// lost, between interfaces without a link; when these have been told of, those that may take the place of a link in use for a greater
-    /// total.
+    /// Returns the candidates to probe before they can be planned, at most [`MOST_PROBES`].
     ///
-    /// At most [`MOST_PROBES`], in an order in which each interface has its turn early; others when these have been told of.
+    /// First come candidates between interfaces without a link: link-local ones, and replacements
+    /// of a lost link. When these are probed, candidates follow that may replace a link in use for
+    /// a greater total rate. The order gives each interface an early probe.
     pub fn to_probe(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let place = |side: &[PeerInterface], name: &str| side.iter().position(|interface| interface.name == name).unwrap_or_default();
         let turn = |candidate: &&Candidate| {
             let (ours, theirs) = (place(&self.local, &candidate.local.interface), place(&self.remote, &candidate.remote.interface));
-            // In each turn every interface of ours meets another one of theirs: the diagonals of the table.
+            // Diagonals of the table: each round pairs every local interface with another one of
+            // the peer.
             ((MOST_INTERFACES + theirs - ours) % self.remote.len().max(1), ours)
         };
         let mut wanted = self.unprobed(taken);
@@ -152,10 +162,10 @@ impl Pairing {
         wanted.into_iter().take(MOST_PROBES).cloned().collect()
     }
 
-    /// A probe of the candidate was answered by the interface that it was meant for.
+    /// Records that the intended interface answered a probe.
     ///
-    /// If it would take the place of a link in use, pairs of idle interfaces that did not answer are probed again: a cable may have come
-    /// back while they were.
+    /// If the candidate would replace a link in use, forgets the failures of idle pairs that share
+    /// an end with it: a cable may be back since.
     pub fn reached(&mut self, id: CandidateId) {
         if *self.state(id) == State::Verified {
             return;
@@ -167,7 +177,7 @@ impl Pairing {
         self.states.retain(|id, state| state.failure() != Some(&Failure::Unreachable) || !rivals.contains(id));
     }
 
-    /// A connection arrived at the interface it was aimed at.
+    /// Records that a connection arrived at the intended interface.
     pub fn verified(&mut self, id: CandidateId) {
         if self.candidate(id).is_none() {
             return;
@@ -177,10 +187,10 @@ impl Pairing {
         self.choose_in_use();
     }
 
-    /// A candidate that was verified has no connection any more.
+    /// Records that a verified candidate has lost its connection.
     ///
-    /// Its interfaces are paired anew, with each other or with others, after probes. Earlier failures to find a way between interfaces without
-    /// a link are forgotten: with a link gone, an address may be reached by another interface.
+    /// Its interfaces are paired again after probes. Earlier failures between interfaces without a
+    /// link are forgotten, since with a link gone another interface may reach an address.
     pub fn lost(&mut self, id: CandidateId) {
         let Some(candidate) = self.candidate(id).cloned() else { return };
         self.lost.insert(id, candidate);
@@ -191,7 +201,7 @@ impl Pairing {
         self.states.retain(|id, state| !idle.contains(id) || matches!(state.failure(), None | Some(Failure::Other)));
     }
 
-    /// A probe or a connection came to nothing.
+    /// Records that a probe or a connection failed.
     pub fn failed(&mut self, id: CandidateId, why: Failure) {
         let was_verified = *self.state(id) == State::Verified;
         self.set(id, State::Failed(why));
@@ -200,25 +210,27 @@ impl Pairing {
         }
     }
 
-    /// Whether a candidate is one of the best links of those that are verified. A link in use gives way only to a greater total of verified
-    /// links.
+    /// Returns true if a candidate is one of the best verified links. Only a greater total of
+    /// verified links replaces a link in use.
     pub fn is_in_use(&self, id: CandidateId) -> bool {
         self.in_use.contains_key(&id)
     }
 
-    /// Whether a link was lost and is not back.
+    /// Returns true if a lost link is not back.
     pub fn misses_a_link(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// Whether a link lacks a route.
+    /// Returns true if a link lacks a route.
     pub fn lacks_a_route(&self) -> bool {
         self.states.values().any(|state| state.failure() == Some(&Failure::Unrouted))
     }
 
-    /// Forgets of candidates that nothing answered if they were to be probed, so that they are probed again: the two ends of a cable learn of
-    /// it, give themselves addresses, and begin to listen at their own pace. Forgets, too, what lacked a route: a proof may be lost in a
-    /// full queue.
+    /// Forgets the failures of unanswered candidates that need a probe, so that they are probed
+    /// again. The ends of a cable detect it, configure addresses and begin to listen at different
+    /// times.
+    ///
+    /// Also forgets missing routes, since a full queue may have dropped a proof.
     pub fn forgive(&mut self) {
         let is_link_local = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
         let is_probed = |candidate: &&Candidate| is_link_local(candidate) || self.is_beside_a_loss(candidate);
@@ -230,18 +242,19 @@ impl Pairing {
         });
     }
 
-    /// Chooses the links to use beside those interfaces `taken` already, the best first.
+    /// Chooses the links to use without the interfaces `taken` already, best first.
     ///
-    /// From those that have not failed and do not wait for a probe: the choice of the greatest total rate, in which each interface is used at
-    /// most once on either side. A link in use gives way only to a greater total. Of equal choices, the one with more of the better
-    /// preferences is taken, then the one with more that were reached, then the one that pairs interfaces in their order.
+    /// Considers candidates that have not failed and await no probe. The choice has the greatest
+    /// total rate, with each interface used at most once on either side. Only a greater total
+    /// replaces a link in use. Ties go to the choice with more of the better preferences, then with
+    /// more that were reached, then to the pairing in interface order.
     pub fn plan(&self, taken: &[(String, String)]) -> Vec<Candidate> {
         let offers = self.offers(taken, |candidate| self.is_usable(candidate));
         best(&self.candidates, &offers).into_iter().map(|offer| offer.candidate.clone()).collect()
     }
 
-    /// Whether the packets of a connection may be dropped by a strict reverse path filter unless one end or both install a host route: no
-    /// probe can tell whether it works.
+    /// Returns true if a strict reverse path filter may drop a connection's packets until one or
+    /// both ends install a host route. No probe can detect this.
     pub fn is_filtered(&self, candidate: &Candidate) -> bool {
         let is_strict = |interface: &PeerInterface| interface.settings.is_some_and(|settings| settings.rp_filter == 1);
         candidate.preference == Preference::SharedSubnet && self.local.iter().chain(&self.remote).any(is_strict)
@@ -252,7 +265,7 @@ impl Pairing {
         offered.map(|candidate| self.offer(candidate)).collect()
     }
 
-    /// Chooses from the verified candidates as a plan does.
+    /// Chooses the links in use from the verified candidates, by the rules of a plan.
     fn choose_in_use(&mut self) {
         let offers = self.offers(&[], |candidate| *self.state(candidate.id()) == State::Verified);
         self.in_use = best(&self.candidates, &offers).into_iter().map(|offer| (offer.candidate.id(), offer.candidate.clone())).collect();
@@ -267,23 +280,24 @@ impl Pairing {
         Offer { candidate, is_in_use: self.is_in_use(id), was_reached, rate_bps }
     }
 
-    /// Whether it may be planned.
+    /// Returns true if it may be planned.
     fn is_usable(&self, candidate: &Candidate) -> bool {
         self.state(candidate.id()).failure().is_none() && !self.awaits_probe(candidate)
     }
 
-    /// Whether only a probe can tell if it may be planned.
+    /// Returns true if it must be probed before it may be planned.
     fn awaits_probe(&self, candidate: &Candidate) -> bool {
         let is_unsure = || candidate.preference == Preference::LinkLocal || self.uses_an_end(candidate) || self.follows_a_loss(candidate);
         self.state(candidate.id()).is_untried() && is_unsure()
     }
 
-    /// Whether it shares an interface with a link in use.
+    /// Returns true if it shares an interface with a link in use.
     fn uses_an_end(&self, candidate: &Candidate) -> bool {
         self.in_use.values().any(|other| other.shares_an_end(candidate))
     }
 
-    /// Whether it was lost, or may take the place of one that was. Not if a filter would drop the probe.
+    /// Returns true if it was lost or may replace a lost link. False if a filter would drop the
+    /// probe.
     fn follows_a_loss(&self, candidate: &Candidate) -> bool {
         self.is_beside_a_loss(candidate) && !self.is_filtered(candidate)
     }
@@ -292,7 +306,7 @@ impl Pairing {
         self.lost.values().any(|other| other.shares_an_end(candidate))
     }
 
-    /// Returns the candidates for probes, best first.
+    /// Returns the candidates to probe, best first.
     fn unprobed(&self, taken: &[(String, String)]) -> Vec<&Candidate> {
         let awaiting = self.offers(taken, |candidate| self.awaits_probe(candidate));
         let candidates = || awaiting.iter().map(|offer| offer.candidate);
@@ -306,13 +320,13 @@ impl Pairing {
         candidates().filter(|candidate| may_gain && self.has_an_idle_end(candidate)).collect()
     }
 
-    /// Whether an interface of it has no link in use.
+    /// Returns true if one of its interfaces has no link in use.
     fn has_an_idle_end(&self, candidate: &Candidate) -> bool {
         let is_idle = |end: fn(&Candidate) -> &PathEnd| self.in_use.values().all(|other| end(other).interface != end(candidate).interface);
         is_idle(|candidate| &candidate.local) || is_idle(|candidate| &candidate.remote)
     }
 
-    /// Records a verdict, unless the candidate went while it was tried.
+    /// Records a state, unless the candidate has disappeared.
     fn set(&mut self, id: CandidateId, state: State) {
         if self.candidate(id).is_some() {
             self.states.insert(id, state);
@@ -320,7 +334,7 @@ impl Pairing {
     }
 }
 
-/// Returns so much of a list of interfaces as is used.
+/// Removes interfaces with duplicate names and applies the limits.
 fn sensible(mut interfaces: Vec<PeerInterface>) -> Vec<PeerInterface> {
     let mut names = BTreeSet::new();
     interfaces.retain(|interface| names.insert(interface.name.clone()));
@@ -331,9 +345,10 @@ fn sensible(mut interfaces: Vec<PeerInterface>) -> Vec<PeerInterface> {
     interfaces
 }
 
-/// Returns those interfaces whose earlier failures say nothing any more. The line rate is negotiated anew when a cable is plugged in.
+/// Returns the interfaces whose earlier failures are obsolete. A replugged cable negotiates its
+/// line rate again.
 ///
-/// One that was no candidate for a while needs no mention: nothing is known of it.
+/// Omits an interface that was no candidate for a while, since it has no states.
 fn came_back<'a>(before: &[PeerInterface], after: &'a [PeerInterface]) -> BTreeSet<&'a str> {
     let is_back = |interface: &&PeerInterface| {
         let old = before.iter().find(|old| old.name == interface.name);

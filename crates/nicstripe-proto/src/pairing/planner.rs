@@ -1,4 +1,4 @@
-//! The planner: which cables to probe, which connections to make and which to end, and when.
+//! The planner: decides which candidates to probe, which connections to make and end, and when.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,39 +12,41 @@ use super::{
 };
 use crate::message::PeerInterface;
 
-/// Follows the connections of a [`Pairing`], and pairs the interfaces anew when one is lost.
+/// Tracks the connections of a [`Pairing`], and pairs the interfaces again when one is lost.
 ///
-/// After each input call [`probe`](Self::probe), then [`poll_step`](Self::poll_step) until it returns `None`. At
-/// [`poll_timeout`](Self::poll_timeout) call [`handle_timeout`](Self::handle_timeout).
+/// After each input call [`probe`](Self::probe), then [`poll_step`](Self::poll_step) until it
+/// returns `None`. At [`poll_timeout`](Self::poll_timeout) call
+/// [`handle_timeout`](Self::handle_timeout).
 ///
-/// The caller tries a connection that was lost again until it is told to [retire](Step::Retire) it.
+/// The caller retries a lost connection until a step [retires](Step::Retire) it.
 #[derive(Debug, Clone)]
 pub struct Planner {
     pairing: Pairing,
     made: BTreeMap<CandidateId, Made>,
     probing: BTreeSet<CandidateId>,
-    /// When candidates are probed again.
+    /// Time of the next round of probes.
     again: Option<Instant>,
     /// Rounds of probes since the last change.
     rounds: usize,
 }
 
-/// The connections of a candidate.
+/// Connection state of a candidate.
 #[derive(Debug, Clone)]
 struct Made {
     candidate: Candidate,
     is_up: bool,
     was_up: bool,
-    /// Whether a probe was answered while an attempt may have been under way, which had begun before its cable was back.
+    /// True if a probe was answered while an attempt may have been in progress that began before
+    /// the cable was back. The failure of that attempt is ignored.
     is_overtaken: bool,
 }
 
-/// An act of the caller.
+/// An action for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Makes the connections of a link.
+    /// Make the connections of a link.
     Connect(Candidate),
-    /// Ends the connections of a link, and does not try them again.
+    /// End the connections of a link, and do not retry them.
     Retire(CandidateId),
 }
 
@@ -54,28 +56,28 @@ impl Planner {
         Self { pairing, made: BTreeMap::new(), probing: BTreeSet::new(), again: None, rounds: 0 }
     }
 
-    /// Its view of the two machines.
+    /// Returns the pairing.
     pub fn pairing(&self) -> &Pairing {
         &self.pairing
     }
 
-    /// Takes the lists of interfaces as they are after a change on either side.
+    /// Replaces the lists of interfaces after a change on either side.
     pub fn update(&mut self, local: Vec<PeerInterface>, remote: Vec<PeerInterface>) {
         self.pairing.update(local, remote);
-        // A candidate that was gone for a while is new to the pairing.
+        // A candidate that was gone for a while has no state in the pairing.
         let up = self.made.iter().filter(|(_, made)| made.is_up).map(|(id, _)| *id);
         up.for_each(|id| self.pairing.verified(id));
         self.rounds = 0;
     }
 
-    /// Takes in a connection that was not planned here.
+    /// Adds a connection that was not planned here.
     pub fn adopt(&mut self, candidate: Candidate) {
         let id = candidate.id();
         self.made.insert(id, Made { candidate, is_up: false, was_up: false, is_overtaken: false });
         self.handle_opened(id);
     }
 
-    /// A connection of a candidate was made and arrived where it was aimed at.
+    /// Records that a connection of a candidate was made and arrived at the intended interface.
     pub fn handle_opened(&mut self, id: CandidateId) {
         if let Some(made) = self.made.get_mut(&id) {
             (made.is_up, made.was_up, made.is_overtaken) = (true, true, false);
@@ -83,7 +85,7 @@ impl Planner {
         }
     }
 
-    /// A candidate has no connection any more, or an attempt at one has failed.
+    /// Records that a candidate has lost its connection, or could not connect.
     pub fn handle_lost(&mut self, id: CandidateId) {
         let Some(made) = self.made.get_mut(&id) else { return };
         let is_news = std::mem::take(&mut made.is_up);
@@ -95,24 +97,26 @@ impl Planner {
         }
     }
 
-    /// A candidate does not lead where it should. Its connections are ended, and not tried again.
+    /// Records that a candidate leads to the wrong place. The caller ends its connections and does
+    /// not retry them.
     pub fn handle_astray(&mut self, id: CandidateId, why: Failure) {
         self.made.remove(&id);
         self.pairing.failed(id, why);
     }
 
-    /// A candidate lacks a route at one end or the other. Its connections are not made, or ended, and planned again at the next round.
+    /// Records that a candidate lacks a route at either end. Its connections are ended or not made,
+    /// and planned again in the next round.
     pub fn handle_unrouted(&mut self, id: CandidateId) {
         self.made.remove(&id);
         self.pairing.failed(id, Failure::Unrouted);
     }
 
-    /// The connections of a candidate are ended, or could not be made.
+    /// Forgets the connections of a candidate that were ended or could not be made.
     pub fn forget(&mut self, id: CandidateId) {
         self.made.remove(&id);
     }
 
-    /// A probe was answered or has timed out.
+    /// Records that a probe was answered or has timed out.
     pub fn handle_probed(&mut self, id: CandidateId, was_answered: bool) {
         self.probing.remove(&id);
         if was_answered {
@@ -125,9 +129,9 @@ impl Planner {
         }
     }
 
-    /// Has probes made that are due: `start` says whether it could begin one, or that too many were made.
+    /// Starts the probes that are due. `start` returns false if too many probes are in progress.
     ///
-    /// Probes that had to wait are due with the next input, at the latest in a while.
+    /// Postponed probes are due with the next input, or after [`BUSY_PAUSE`] at the latest.
     pub fn probe(&mut self, taken: &[(String, String)], now: Instant, mut start: impl FnMut(&Candidate) -> bool) {
         let wanted = self.pairing.to_probe(taken);
         let mut all_begun = true;
@@ -143,7 +147,7 @@ impl Planner {
         self.again = self.again.into_iter().chain(pause.map(|pause| now + pause)).min();
     }
 
-    /// Time from one round of probes to the next.
+    /// Returns the time until the next round of probes.
     fn pause(&self) -> Option<Duration> {
         match PAUSES.get(self.rounds) {
             Some(pause) if self.has_links() || !self.pairing.misses_a_link() => Some(*pause),
@@ -158,35 +162,36 @@ impl Planner {
         self.made.values().any(|made| made.is_up)
     }
 
-    /// When candidates are probed again.
+    /// Returns the time of the next round of probes.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.again
     }
 
-    /// The clock has reached [`poll_timeout`](Self::poll_timeout).
+    /// Handles the deadline of [`poll_timeout`](Self::poll_timeout).
     pub fn handle_timeout(&mut self, taken: &[(String, String)], now: Instant) {
         if self.again.is_none_or(|at| now < at) {
             return;
         }
         self.again = None;
-        // A round ends when all were probed: with many interfaces that takes more than one look.
+        // A round ends when all candidates were probed, which may take several calls with many
+        // interfaces.
         if self.pairing.to_probe(taken).iter().all(|candidate| self.probing.contains(&candidate.id())) {
             self.rounds += 1;
             self.pairing.forgive();
         }
     }
 
-    /// Whether a probe is under way.
+    /// Returns true if a probe is in progress.
     pub fn is_probing(&self) -> bool {
         !self.probing.is_empty()
     }
 
-    /// Whether a candidate is in the plan.
+    /// Returns true if a candidate is in the plan.
     pub fn is_planned(&self, id: CandidateId, taken: &[(String, String)]) -> bool {
         self.pairing.plan(taken).iter().any(|candidate| candidate.id() == id)
     }
 
-    /// Returns what to do next.
+    /// Returns the next action.
     pub fn poll_step(&mut self, taken: &[(String, String)]) -> Option<Step> {
         let plan = self.pairing.plan(taken);
         if let Some(id) = self.made.keys().copied().find(|id| self.loses(*id, &plan)) {
@@ -198,12 +203,14 @@ impl Planner {
         Some(Step::Connect(candidate))
     }
 
-    /// Over link-local addresses a shared subnet is no gamble: whether they answer is known in a moment.
+    /// Returns false for an untried candidate in a shared subnet while a probe is in progress. The
+    /// probe soon shows if a link-local candidate, which is safer, works instead.
     fn may_be_made(&self, candidate: &Candidate) -> bool {
         candidate.preference != Preference::SharedSubnet || *self.pairing.state(candidate.id()) != State::Untried || !self.is_probing()
     }
 
-    /// Whether another link took the place of this one: another that works, or is planned if this one never worked.
+    /// Returns true if another link replaced this one: a working link, or a planned one if this one
+    /// never worked.
     fn loses(&self, id: CandidateId, plan: &[Candidate]) -> bool {
         let is_planned = |id: CandidateId| plan.iter().any(|candidate| candidate.id() == id);
         if is_planned(id) || self.pairing.is_in_use(id) {
@@ -217,12 +224,13 @@ impl Planner {
     }
 }
 
-/// Pauses after which candidates that did not answer are probed again: duplicate address detection takes the kernel 1 to 2 s. The last one
-/// goes on while a link is missing, or lacks a route beside another that works.
+/// Pauses between rounds of probes of candidates that did not answer: duplicate address detection
+/// takes the kernel 1 to 2 s. The last pause repeats while a link is missing, or lacks a route
+/// although another works.
 const PAUSES: [Duration; 4] = [Duration::from_millis(700), Duration::from_millis(700), Duration::from_millis(1500), Duration::from_secs(5)];
 
 /// Longest pause while every link is lost.
 const PAUSE_WITHOUT_LINKS: Duration = Duration::from_millis(1500);
 
-/// Pause until candidates are probed that had to wait.
+/// Pause before postponed probes.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);

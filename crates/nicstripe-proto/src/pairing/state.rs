@@ -1,41 +1,44 @@
-//! What is known of a candidate.
+//! States of a candidate.
 
-/// What is known of a candidate.
+/// State of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nothing, or nothing since it was lost. From: `Verified`, `Failed`. To: any other.
+    /// Not tried, or not since it was lost. From: `Verified`, `Failed`. To: any other.
     Untried,
     /// A probe was answered. From: any. To: `Verified`, `Failed`.
     Reached,
-    /// A connection arrived at the interface it was aimed at, and is there. From: any. To: `Untried` when it is lost, `Failed`.
+    /// A connection arrived at the intended interface and is up. From: any. To: `Untried` when it
+    /// is lost, `Failed`.
     Verified,
-    /// It does not work. From: any. To: `Untried` when an interface of it came back or its subnet changed hands, `Reached`, `Verified`.
+    /// It does not work. From: any. To: `Untried` when an interface of it came back or the sharing
+    /// of its subnet changed, `Reached`, `Verified`.
     Failed(Failure),
 }
 
-/// Why a candidate does not work.
+/// Reason why a candidate does not work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// Nothing answered.
     Unreachable,
-    /// A host route that it needs could not be had: whose the address is was not proved, or the peer did not let its connection in.
+    /// It lacks a host route: the owner of the address was not proved, or the peer rejected the
+    /// connection.
     Unrouted,
-    /// It led to another interface than it was aimed at.
+    /// It led to another interface than intended.
     WrongInterface {
         /// The peer's name of the interface at which it arrived.
         arrived: String,
     },
-    /// Something else went wrong with it.
+    /// Another failure.
     Other,
 }
 
 impl State {
-    /// Whether nothing is known.
+    /// Returns true if the candidate is untried.
     pub fn is_untried(&self) -> bool {
         *self == Self::Untried
     }
 
-    /// Returns why it failed, if it did.
+    /// Returns the reason of a failed candidate.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Failed(why) => Some(why),

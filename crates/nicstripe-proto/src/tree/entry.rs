@@ -1,56 +1,60 @@
-//! One thing in a tree, as its sender describes it.
+//! Entries of a tree, as the sender describes them.
 
 use minicbor::{Decode, Encode, bytes::ByteVec};
 
 use super::{Owner, OwnerNames};
 use crate::{hash_tree::Digest, journal::Timestamp, name::Name};
 
-/// Number of an entry in its transfer, from 0 in the order of the walk: a directory before what is in it.
+/// Number of an entry in its transfer, from 0 in walk order: a directory precedes its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct EntryId(#[n(0)] pub u64);
 
-/// One thing in a tree.
+/// One file, directory, link or node of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Entry {
-    /// Its number; one more than that of the entry before.
+    /// Its number; one more than that of the previous entry.
     #[n(0)]
     pub id: EntryId,
-    /// The directory that it is in, whose end was not told yet; `None` for what goes into the target itself.
+    /// Its directory, which must not have ended; `None` for an entry directly in the target.
     #[n(1)]
     pub parent: Option<EntryId>,
-    /// Its name in that directory, one component; `None` for a directory whose content goes into the target itself, without a parent.
+    /// Its name in that directory, one component. `None` for a directory without a parent whose
+    /// content goes into the target itself.
     #[n(2)]
     pub name: Option<Name>,
-    /// What it is.
+    /// The entry's type and content.
     #[n(3)]
     pub content: Content,
     /// Permission bits (0o7777).
     #[n(4)]
     pub mode: u32,
-    /// When its content changed last.
+    /// Modification time of the content.
     #[n(5)]
     pub mtime: Timestamp,
-    /// Its owner, where owners are kept.
+    /// Its owner, if owners are preserved.
     #[n(6)]
     pub owner: Option<Owner>,
-    /// Its extended attributes, ACLs among them, where these are kept; at most [`MOST_XATTR_BYTES`] in all.
+    /// Its extended attributes, including ACLs, if they are preserved; at most [`MOST_XATTR_BYTES`]
+    /// in all.
     #[n(7)]
     pub xattrs: Option<Vec<Xattr>>,
-    /// Names of its owner, where owners are kept by name.
+    /// Names of its owner, if owners are preserved by name.
     #[n(8)]
     pub owner_names: Option<OwnerNames>,
 }
 
 impl Entry {
-    /// What its extended attributes count for as long as it is kept, in bytes: names, values, and 64 for each.
+    /// Returns the memory charged for its extended attributes, in bytes: names, values, and 64 for
+    /// each.
     pub fn weight(&self) -> usize {
         self.xattrs.as_deref().map_or(0, weight_of)
     }
 
-    /// What it counts for as long as a receiver keeps it, in bytes: [`ENTRY_FOOTPRINT`], four times its name, the path that a hard link names,
-    /// and its [weight](Self::weight).
+    /// Returns the memory charged while a receiver holds the entry, in bytes. This is
+    /// [`ENTRY_FOOTPRINT`], four times its name, the path of a hard link's file, and its
+    /// [weight](Self::weight).
     pub fn footprint(&self) -> usize {
         let name = self.name.as_ref().map_or(0, |name| name.file_name().len());
         let path = match &self.content {
@@ -61,24 +65,26 @@ impl Entry {
     }
 }
 
-/// What an entry takes in memory besides its names and attributes while it waits for its content and its name, about.
+/// Approximate memory of an entry that waits for its content and name, without its names and
+/// attributes, in bytes.
 pub const ENTRY_FOOTPRINT: usize = 1024;
 
-/// What a component of a name takes in memory besides its bytes, about.
+/// Approximate memory of a name's component without its bytes.
 const COMPONENT_OVERHEAD: usize = 32;
 
-/// What extended attributes count for, in bytes; see [`Entry::weight`].
+/// Returns the memory charged for extended attributes, in bytes; see [`Entry::weight`].
 pub fn weight_of(xattrs: &[Xattr]) -> usize {
     xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len() + XATTR_OVERHEAD).sum()
 }
 
-/// What an extended attribute takes in memory besides its bytes, about.
+/// Approximate memory of an extended attribute without its bytes.
 const XATTR_OVERHEAD: usize = 64;
 
-/// Most bytes of all names and values of one entry's extended attributes: what fits into a parcel with room to spare.
+/// Limit of the names and values of one entry's extended attributes, in bytes: fits into a batch
+/// with room to spare.
 pub const MOST_XATTR_BYTES: usize = 128 * 1024;
 
-/// What an entry is.
+/// Type and content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Content {
     /// A regular file.
@@ -87,72 +93,73 @@ pub enum Content {
         /// Its size in bytes.
         #[n(0)]
         size: u64,
-        /// Whether it becomes a transfer of its own, if it is wanted: it is large, or has holes.
+        /// True for a standalone file: it is large or has holes, and gets a separate transfer if it
+        /// is wanted.
         #[n(1)]
         alone: bool,
-        /// Its BLAKE3, where files are compared by that.
+        /// Its BLAKE3, if files are compared by digest.
         #[n(2)]
         digest: Option<Digest>,
     },
-    /// A directory; its end is told when all in it was.
+    /// A directory; its end follows the end of its content.
     #[n(1)]
     Directory,
     /// A symbolic link.
     #[n(2)]
     Symlink {
-        /// What it says.
+        /// Its target.
         #[cbor(n(0), with = "minicbor::bytes")]
         target: Vec<u8>,
     },
-    /// Another name of a file that was told before.
+    /// Another name of a file that was announced before.
     #[n(3)]
     HardLink {
         /// That file.
         #[n(0)]
         to: EntryId,
-        /// Its place beneath the target.
+        /// That file's path beneath the target.
         #[n(1)]
         path: Name,
     },
-    /// A FIFO, the name of a socket, or a device, where these are kept.
+    /// A FIFO, socket or device, if these are preserved.
     #[n(4)]
     Node(#[n(0)] Node),
 }
 
-/// Something that has a name and no content of its own.
+/// A file system node without content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     #[n(0)]
     pub kind: NodeKind,
-    /// Number of a device's driver; 0 for others.
+    /// Major number of a device; 0 for others.
     #[n(1)]
     pub major: u32,
-    /// Number of a device at its driver; 0 for others.
+    /// Minor number of a device; 0 for others.
     #[n(2)]
     pub minor: u32,
 }
 
-/// What a [`Node`] is.
+/// Kind of a [`Node`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum NodeKind {
     /// A FIFO.
     #[n(0)]
     Fifo,
-    /// The name of a socket.
+    /// A socket.
     #[n(1)]
     Socket,
-    /// A device of characters.
+    /// A character device.
     #[n(2)]
     CharDevice,
-    /// A device of blocks.
+    /// A block device.
     #[n(3)]
     BlockDevice,
 }
 
 impl NodeKind {
-    /// Whether it is a device, which root alone may make.
+    /// Returns true for a device, which only root may create.
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }

@@ -1,55 +1,57 @@
-//! What a tree's receiver tells its sender, as the bodies of [`crate::Message::Tree`].
+//! Messages of a tree's receiver to its sender: bodies of [`crate::Message::Tree`].
 
 use minicbor::{Decode, Encode};
 
 use super::{EntryId, Verdict};
 use crate::{message::FailCode, name::Name};
 
-/// From a tree's receiver to its sender. The CBOR form of each is at most [`MOST_MESSAGE`] bytes.
+/// Message of a tree's receiver to its sender. The CBOR form is at most [`MOST_MESSAGE`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum TreeMessage {
-    /// What is to become of entries, in their order and without gaps.
+    /// Verdicts on consecutive entries, in order.
     #[n(0)]
     Verdicts {
-        /// The first of them.
+        /// The first of these entries.
         #[n(0)]
         first: EntryId,
-        /// One for each.
+        /// One verdict for each entry.
         #[n(1)]
         verdicts: Vec<Verdict>,
     },
-    /// Wanted entries that are in place; directories when all in them is.
+    /// Results of wanted entries. A directory is done when its whole content is.
     #[n(1)]
     Results {
-        /// Ranges of entries: the first, and how many.
+        /// Ranges of entries that are in place: the first, and the count.
         #[n(0)]
         done: Vec<(EntryId, u64)>,
-        /// Those that failed.
+        /// Entries that failed.
         #[n(1)]
         failed: Vec<EntryFailure>,
-        /// What was deleted as surplus, or would be, by its place beneath the target.
+        /// Paths beneath the target that were deleted as surplus, or would be in a dry run.
         #[n(2)]
         deleted: Vec<Name>,
-        /// How many more entries are told that do not get set-ID bits or attributes of root's, as their sender may not give these.
+        /// Number of further entries that lose set-ID bits or root's attributes, because the sender
+        /// is not permitted to set them.
         #[n(3)]
         stripped: Option<u64>,
     },
 }
 
-/// Most bytes of a message's CBOR form: what fits into a control message with room to spare.
+/// Limit of a message's CBOR form, in bytes: fits into a control message with room to spare.
 pub const MOST_MESSAGE: usize = 60 * 1024;
 
-/// An entry that failed at the receiver.
+/// Failure of an entry at the receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct EntryFailure {
-    /// The entry; `None` for what is not one, such as a surplus file that cannot be deleted.
+    /// The entry; `None` for another object, such as a surplus file that cannot be deleted.
     #[n(0)]
     pub id: Option<EntryId>,
-    /// What kind of failure.
+    /// Category of the failure.
     #[n(1)]
     pub code: FailCode,
-    /// What failed, on which thing, in one line for people; at most 1 KiB, escaped by whoever shows it.
+    /// Human-readable text in one line: what failed, on which object. At most 1 KiB; the program
+    /// that prints it must escape it.
     #[n(2)]
     pub text: String,
 }

@@ -1,12 +1,13 @@
-//! What two peers tell each other of a tree: entries, contents of small files, verdicts, results.
+//! Tree protocol: entries, contents of small files, verdicts, results.
 //!
-//! A tree is one transfer whose chunks are [`parcel`]s: records one after the other, in order, as many as fit. The sender walks its tree and
-//! puts an [`Entry`] for each thing it finds into parcels; the receiver compares it with what it has and answers with a [`Verdict`] for each,
-//! in [`TreeMessage`]s. The content of a small file that is wanted follows as pieces in later parcels; a large file becomes a transfer of its
-//! own. The receiver tells what is in place in [`TreeMessage::Results`].
+//! A tree is one transfer whose chunks are batches (see [`parcel`]): ordered records, as many as
+//! fit. The sender walks its tree and announces an [`Entry`] for each object. The receiver compares
+//! it with its own state and answers with a [`Verdict`] in a [`TreeMessage`]. The content of a
+//! small file that is wanted follows as pieces in later batches; a large file gets a separate
+//! transfer. The receiver reports finished entries in [`TreeMessage::Results`].
 //!
-//! Neither side keeps more than a bounded number of entries: the sender walks on only while fewer than [`MOST_UNDECIDED`] have no verdict and
-//! fewer than [`MOST_PENDING`] have no result.
+//! Neither side holds an unbounded number of entries. The sender pauses its walk while
+//! [`MOST_UNDECIDED`] entries have no verdict or [`MOST_PENDING`] have no result.
 
 pub mod entry;
 pub mod message;
@@ -22,20 +23,23 @@ pub use self::{
     rules::{Existing, TreeRules, Verdict, decide},
 };
 
-/// Largest file whose content travels in parcels, in bytes: 4 MiB.
+/// Largest file whose content travels in batches, in bytes: 4 MiB.
 ///
-/// A larger one is a transfer of its own, with a journal, so that an interruption costs little; that costs a round trip and three system
-/// calls on directories, 1 % of the time that 4 MiB take at 1 Gbit/s (reckoned).
+/// A larger file gets a separate transfer with a journal, so that an interruption costs little.
+/// This costs a round trip and three system calls on directories, 1 % of the time that 4 MiB take
+/// at 1 Gbit/s (calculated).
 pub const PACKED_MOST: u64 = 4 << 20;
 
-/// Most entries that a sender lets be without a verdict.
+/// Limit of a sender's entries without a verdict.
 pub const MOST_UNDECIDED: usize = 8192;
 
-/// Most wanted entries that a sender lets be without a result.
+/// Limit of a sender's wanted entries without a result.
 pub const MOST_PENDING: usize = 16_384;
 
-/// Most that the extended attributes of entries without a result may [weigh](Entry::weight) before a sender waits: 16 MiB. The last of these
-/// entries and directories whose end was not told, of which there are as many as a name has components, do not count.
+/// Limit of the [weight](Entry::weight) of entries without a result, in bytes: 16 MiB.
+///
+/// Does not count the last of these entries, nor directories that have not ended, which are at most
+/// as many as a name has components.
 pub const MOST_PENDING_WEIGHT: usize = 16 << 20;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Whose an entry is: numbers, and names, as a user mostly has another number on each machine.
+//! Owners of an entry, by number and by name, since a user's number usually differs between
+//! machines.
 
 use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 
-/// Numbers of a file's user and group.
+/// Numeric IDs of a file's user and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Owner {
     /// The user.
@@ -13,33 +14,33 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// Names of a file's user and group at the sender. Number 0 has none, and what the sender knows no name of.
+/// Names of a file's user and group at the sender. `None` for ID 0 and for an ID without a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct OwnerNames {
-    /// The user's.
+    /// The user's name.
     #[n(0)]
     pub user: Option<OwnerName>,
-    /// The group's.
+    /// The group's name.
     #[n(1)]
     pub group: Option<OwnerName>,
-    /// Those of users and groups that its ACLs mention, where extended attributes are kept.
+    /// Names of users and groups in its ACLs, if extended attributes are preserved.
     #[n(2)]
     pub acl: Option<AclNames>,
 }
 
-/// Names of users and groups that ACLs mention: at most [`AclNames::MOST`] of an entry.
+/// Names of users and groups in an entry's ACLs: at most [`AclNames::MOST`].
 #[derive(Debug, Clone, PartialEq, Eq, Encode)]
 #[cbor(transparent)]
 pub struct AclNames(#[n(0)] Vec<AclName>);
 
-/// Name of a user or group that an ACL mentions.
+/// Name of a user or group in an ACL.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct AclName {
-    /// Whether it is a user or a group.
+    /// User or group.
     #[n(0)]
     pub kind: AclKind,
-    /// The number at the sender.
+    /// The numeric ID at the sender.
     #[n(1)]
     pub id: u32,
     /// Its name at the sender.
@@ -47,7 +48,7 @@ pub struct AclName {
     pub name: OwnerName,
 }
 
-/// Whom an ACL mentions.
+/// Kind of an ACL's subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum AclKind {
@@ -60,16 +61,16 @@ pub enum AclKind {
 }
 
 impl AclNames {
-    /// Most names of an entry. An ACL may have more users and groups: those go by their numbers.
+    /// Limit of names per entry. Further users and groups of an ACL are transferred by number.
     pub const MOST: usize = 128;
 
-    /// Takes the first of these names; `None` if there are none.
+    /// Returns the first of these names, up to the limit; `None` if there are none.
     pub fn new(mut names: Vec<AclName>) -> Option<Self> {
         names.truncate(Self::MOST);
         (!names.is_empty()).then_some(Self(names))
     }
 
-    /// Returns them.
+    /// Returns the names.
     pub fn as_slice(&self) -> &[AclName] {
         &self.0
     }
@@ -85,21 +86,22 @@ impl<'b, C> Decode<'b, C> for AclNames {
     }
 }
 
-/// Name of a user or group: 1 to [`OwnerName::MOST`] bytes without control characters and colons, which no list of users can have in one.
+/// Name of a user or group: 1 to [`OwnerName::MOST`] bytes without control characters and colons,
+/// which no user database permits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OwnerName(Box<str>);
 
 impl OwnerName {
-    /// Most bytes of a name.
+    /// Limit of a name, in bytes.
     pub const MOST: usize = 255;
 
-    /// Returns a name, if it can be one.
+    /// Returns a name, or `None` if it is invalid.
     pub fn new(name: &str) -> Option<Self> {
         let is_name = (1..=Self::MOST).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':');
         is_name.then(|| Self(name.into()))
     }
 
-    /// Returns it as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -133,7 +135,7 @@ mod tests {
             assert_eq!(OwnerName::new(name), None, "{name:?}");
             assert!(decode::<OwnerName>(&minicbor::to_vec(name).unwrap()).is_err(), "{name:?}");
         }
-        // Bytes are no text, nor is what is not UTF-8.
+        // A byte string, invalid UTF-8, and an excessive length.
         for bad in [&[0x41, b'a'][..], &[0x61, 0xff], &[0x7b, 255, 255, 255, 255, 255, 255, 255, 255]] {
             assert!(decode::<OwnerName>(bad).is_err(), "{bad:?}");
         }
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!((most.as_slice().len(), most.as_slice()[127].id), (128, 127));
         assert_eq!(decode::<AclNames>(&minicbor::to_vec(&most).unwrap()).unwrap(), most);
         assert!(decode::<AclNames>(&minicbor::to_vec(names(129)).unwrap()).is_err());
-        // Of an array without a length nobody knows how many come.
+        // An array of indefinite length is rejected because its size is unknown.
         assert!(decode::<AclNames>(&[0x9f, 0x83, 1, 7, 0x61, b'a', 0xff]).is_err());
         let one = OwnerNames { acl: AclNames::new(names(1)), ..OwnerNames::default() };
         assert_eq!(minicbor::to_vec(&one).unwrap(), [0xa1, 2, 0x81, 0x83, 1, 0, 0x61, b'a']);

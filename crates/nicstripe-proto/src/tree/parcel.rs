@@ -1,4 +1,4 @@
-//! A tree's chunk: records one after the other.
+//! A tree's chunk, called a batch: consecutive records.
 //!
 //! Each record is a header of 16 bytes and a body.
 //!
@@ -7,98 +7,104 @@
 //! | 0 | 1 | kind: 1 entry, 2 end of a directory, 3 piece of a file, 4 abandoned file, 5 trouble, 6 special |
 //! | 1 | 1 | flags; see the kinds |
 //! | 2 | 2 | 0 |
-//! | 4 | 4 | bytes of the body, at most what the parcel has left |
+//! | 4 | 4 | bytes of the body, at most the rest of the batch |
 //! | 8 | 8 | number of the entry |
 //!
-//! An entry's body is its CBOR. An end has none; flag 1 says that all in the directory could be read. A piece's body is its offset in the file,
-//! 8 bytes, and the bytes; flag 1 says that it is the last. The body of an abandoned file is the CBOR of a [`Reason`]: its content will not
-//! come; what came of it is to be dropped. The body of a trouble is the CBOR of a [`Trouble`], that of
-//! a special thing the CBOR of a [`Special`]; the number of both is 0.
+//! - Entry: its CBOR.
+//! - End: no body. Flag 1 means that the whole directory could be read.
+//! - Piece: its offset in the file, 8 bytes, and the bytes. Flag 1 means that it is the last.
+//! - Abandoned file: the CBOR of a [`Reason`]. No more content will come, and the receiver discards
+//!   the pieces it has.
+//! - Trouble: the CBOR of a [`Trouble`], with number 0.
+//! - Special: the CBOR of a [`Special`], with number 0.
 
 use minicbor::{Decode, Encode};
 
 use super::{Entry, EntryId};
 use crate::{message::FailCode, name::Name};
 
-/// One thing in a parcel.
+/// One record of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// The walk has found this.
+    /// An object that the walk found.
     Entry(Box<Entry>),
     /// The walk has left a directory.
     EndDirectory {
         /// The directory.
         id: EntryId,
-        /// Whether everything in it could be read: only then what else is at the target is surplus.
+        /// True if the whole directory could be read. Only then are other entries at the target
+        /// surplus.
         complete: bool,
     },
-    /// Bytes of a file that was wanted. Pieces of a file come in order and without gaps.
+    /// Bytes of a wanted file. Pieces of a file come in order and without gaps.
     Piece {
         /// The file.
         id: EntryId,
-        /// Where they belong.
+        /// Offset of the bytes in the file.
         offset: u64,
-        /// Whether the file ends with them.
+        /// True if the file ends with these bytes.
         last: bool,
-        /// The bytes; none but for an empty file.
+        /// The bytes; empty only for an empty file.
         bytes: &'a [u8],
     },
-    /// A file that was wanted will not come.
+    /// The content of a wanted file will not come.
     Abandoned {
         /// The file.
         id: EntryId,
-        /// Why: it cannot be read, or changed meanwhile.
+        /// The reason: it cannot be read, or changed during the copy.
         reason: Reason,
     },
-    /// Something was found that cannot become an entry.
+    /// An object that cannot become an entry.
     Trouble(Box<Trouble>),
-    /// A socket, a FIFO or a device was found, which is not copied.
+    /// A socket, FIFO or device that is not copied.
     Special(Box<Special>),
 }
 
-/// Why something does not come.
+/// Reason why an object is not sent.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Reason {
-    /// What kind of failure.
+    /// Category of the failure.
     #[n(0)]
     pub code: FailCode,
-    /// What failed, on which thing, in one line for people; at most 1 KiB, escaped by whoever shows it.
+    /// Human-readable text in one line: what failed, on which object. At most 1 KiB; the program
+    /// that prints it must escape it.
     #[n(1)]
     pub text: String,
 }
 
-/// Something that the walk came upon and that cannot be sent.
+/// An object of the walk that cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Trouble {
-    /// Its place beneath the target, if that is a name.
+    /// Its path beneath the target, if that is a valid name.
     #[n(0)]
     pub name: Option<Name>,
-    /// Why.
+    /// The reason.
     #[n(1)]
     pub reason: Reason,
-    /// What the sender calls it where it has no such name, for people; at most 1 KiB, escaped by whoever shows it.
+    /// The sender's name of an object without a valid name, for display. At most 1 KiB; the program
+    /// that prints it must escape it.
     #[n(2)]
     pub label: Option<String>,
 }
 
-/// A socket, a FIFO or a device that the walk came upon.
+/// A socket, FIFO or device that the walk found.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Special {
-    /// Its place beneath the target.
+    /// Its path beneath the target.
     #[n(0)]
     pub name: Name,
 }
 
-/// Bytes of a record's header.
+/// Size of a record's header in bytes.
 pub const RECORD_HEADER: usize = 16;
 
-/// Bytes that a piece takes besides its own.
+/// Overhead of a piece in bytes.
 pub const PIECE_HEADER: usize = RECORD_HEADER + 8;
 
-/// Lays out records in a buffer of fixed size.
+/// Writes records into a buffer of fixed size.
 #[derive(Debug)]
 pub struct ParcelWriter<'a> {
     buffer: &'a mut [u8],
@@ -106,28 +112,28 @@ pub struct ParcelWriter<'a> {
 }
 
 impl<'a> ParcelWriter<'a> {
-    /// Goes on behind the first `len` bytes of `buffer`.
+    /// Returns a writer that appends after the first `len` bytes of `buffer`.
     pub fn new(buffer: &'a mut [u8], len: usize) -> Self {
         let len = len.min(buffer.len());
         Self { buffer, len }
     }
 
-    /// Bytes that are laid out.
+    /// Returns the number of bytes written.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is laid out.
+    /// Returns true if nothing is written.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes that are left.
+    /// Returns the number of free bytes.
     pub fn room(&self) -> usize {
         self.buffer.len() - self.len
     }
 
-    /// Lays out a record; says whether it fitted.
+    /// Appends a record. Returns false if it does not fit.
     pub fn push(&mut self, record: &Record<'_>) -> bool {
         match record {
             Record::Entry(entry) => {
@@ -161,12 +167,12 @@ impl<'a> ParcelWriter<'a> {
     }
 }
 
-/// Reads the records of a parcel.
+/// Reads the records of a batch.
 #[derive(Debug)]
 pub struct ParcelReader<'a>(&'a [u8]);
 
 impl<'a> ParcelReader<'a> {
-    /// Begins with the first.
+    /// Returns a reader at the first record.
     pub fn new(parcel: &'a [u8]) -> Self {
         Self(parcel)
     }
@@ -230,28 +236,28 @@ impl<'a> Iterator for ParcelReader<'a> {
     }
 }
 
-/// A parcel cannot be read.
+/// Decoding error of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParcelError {
-    /// A record goes beyond its end.
+    /// A record exceeds the end of the batch.
     #[error("peer sent a parcel whose last record is cut off")]
     Short,
-    /// A flag, a reserved byte or a body that the kind does not have.
+    /// An invalid flag, reserved byte or body.
     #[error("peer sent a parcel with reserved bits set")]
     Reserved,
-    /// A kind of record that does not exist.
+    /// An unknown kind of record.
     #[error("peer sent a parcel with a record of kind {0}, expected 1 to 6")]
     Kind(u8),
-    /// An entry that cannot be read.
+    /// A body that cannot be decoded.
     #[error("peer sent a parcel with an entry that cannot be read: {0}")]
     Entry(String),
-    /// An entry with two numbers.
+    /// An entry with two different numbers.
     #[error("peer sent entry {body} under number {header}")]
     Number {
-        /// In the record's header.
+        /// The number in the record's header.
         header: u64,
-        /// In the entry.
+        /// The number in the entry.
         body: u64,
     },
 }

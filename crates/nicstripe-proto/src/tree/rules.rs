@@ -1,114 +1,117 @@
-//! What becomes of an entry, given what is at its place.
+//! Verdict on an entry, given the existing object at its path.
 
 use minicbor::{Decode, Encode};
 
 use super::{Content, Entry, Node};
 use crate::{hash_tree::Digest, journal::Timestamp, message::is_unset};
 
-/// What a tree's receiver is asked to do.
+/// Options of a tree's receiver.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct TreeRules {
     /// Replace files that differ.
     #[n(0)]
     pub replace: bool,
-    /// Replace files that are older than the sender's, and leave those that are not.
+    /// Replace files that are older than the sender's, and keep the others.
     #[n(1)]
     pub update: bool,
-    /// Files of one size are the same if their BLAKE3 is, whatever their times.
+    /// Compare files of equal size by BLAKE3 instead of modification time.
     #[n(2)]
     pub checksum: bool,
-    /// Keep the permission bits as they are, special bits among them; otherwise 0o777 less the receiver's mask. Times are always kept.
+    /// Preserve permission bits, including special bits; otherwise use 0o777 less the receiver's
+    /// umask. Times are always preserved.
     #[n(3)]
     pub modes: bool,
-    /// Keep owners, where the receiver may.
+    /// Preserve owners, if the receiver is permitted to.
     #[n(4)]
     pub owners: bool,
-    /// Keep extended attributes and ACLs.
+    /// Preserve extended attributes and ACLs.
     #[n(5)]
     pub xattrs: bool,
-    /// Delete what the sender does not have in directories that it has.
+    /// Delete what the sender does not have, in directories that it has.
     #[n(6)]
     pub delete: bool,
-    /// Decide and tell, but change nothing.
+    /// Decide and report, but change nothing.
     #[n(7)]
     pub dry_run: bool,
-    /// Patterns as the user gave them, in order; a leading `!` takes back. What they leave out is neither expected from the sender nor deleted.
+    /// Exclude patterns in the user's order; a leading `!` includes again. Excluded entries are
+    /// neither expected from the sender nor deleted.
     #[n(8)]
     pub filters: Vec<String>,
-    /// Keep FIFOs, names of sockets, and devices.
+    /// Preserve FIFOs, sockets and devices.
     #[n(9)]
     #[cbor(default, skip_if = "is_unset")]
     pub nodes: bool,
-    /// Keep owners by number: their names are neither sent nor looked at.
+    /// Preserve owners by number; names are neither sent nor looked up.
     #[n(10)]
     #[cbor(default, skip_if = "is_unset")]
     pub numeric_ids: bool,
 }
 
-/// What is to become of an entry.
+/// Decision of the receiver on an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Verdict {
-    /// Nothing is there: it is wanted, or was made.
+    /// Nothing exists at its path: it is wanted, or was created.
     #[n(0)]
     Create,
-    /// What is there differs: it is wanted, or was replaced.
+    /// The existing object differs: it is wanted, or was replaced.
     #[n(1)]
     Replace,
-    /// What is there is the same in content; attributes may have been set.
+    /// The existing object has equal content; attributes may have been set.
     #[n(2)]
     Same,
-    /// What is there is newer, and stays.
+    /// The existing object is newer and is kept.
     #[n(3)]
     Newer,
-    /// What is there differs, and may not be replaced: counts as failed.
+    /// The existing object differs and may not be replaced: counts as failed.
     #[n(4)]
     Exists,
-    /// It cannot be received, for a reason that the results tell.
+    /// It cannot be received; the results state the reason.
     #[n(5)]
     Refused,
-    /// The directory that it is in cannot be received, which was told of that: it has no result, and counts for nothing.
+    /// Its directory cannot be received, which was reported. It has no result and is not counted.
     #[n(6)]
     Blocked,
-    /// A device, which the receiver does not make: it has no result, and is counted as left out.
+    /// A device that the receiver does not create. It has no result and counts as excluded.
     #[n(7)]
     LeftOut,
 }
 
 impl Verdict {
-    /// Whether the sender has to send a file's content.
+    /// Returns true if the sender must send a file's content.
     pub fn is_wanted(self) -> bool {
         matches!(self, Self::Create | Self::Replace)
     }
 }
 
-/// What is at an entry's place.
+/// Existing object at an entry's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Existing {
     /// A regular file.
     File {
         /// Its size in bytes.
         size: u64,
-        /// When its content changed last.
+        /// Modification time of its content.
         mtime: Timestamp,
-        /// Its BLAKE3, asked for where it may count.
+        /// Its BLAKE3, computed only if it may matter.
         digest: Option<Digest>,
     },
     /// A directory.
     Directory,
-    /// A symbolic link, and what it says.
+    /// A symbolic link with its target.
     Symlink(Vec<u8>),
-    /// A FIFO, the name of a socket, or a device.
+    /// A FIFO, socket or device.
     Node(Node),
-    /// Something else.
+    /// Any other object.
     Other,
 }
 
-/// Decides on an entry other than a hard link, whose file decides.
+/// Decides on an entry. A hard link is not decided here; its file's verdict applies.
 ///
-/// A time is the same where the receiver's has no nanoseconds and the seconds are equal: not every file system has them. A directory is never
-/// replaced by a file, nor a file by a directory, as that would delete more than was said.
+/// Times are equal if the seconds are and the receiver's time has no nanoseconds, as some file
+/// systems store none. A directory never replaces a file, nor a file a directory, since that would
+/// delete more than requested.
 pub fn decide(rules: &TreeRules, entry: &Entry, existing: Option<&Existing>) -> Verdict {
     let Some(existing) = existing else { return Verdict::Create };
     match (&entry.content, existing) {
@@ -176,7 +179,7 @@ mod tests {
         Digest([byte; 32])
     }
 
-    /// Decides without, with `replace`, with `update`, and with both.
+    /// Decides with neither option, with `replace`, with `update`, and with both.
     fn all(rules: &TreeRules, entry: &Entry, existing: &Existing) -> [Verdict; 4] {
         [(false, false), (true, false), (false, true), (true, true)]
             .map(|(replace, update)| decide(&TreeRules { replace, update, ..rules.clone() }, entry, Some(existing)))

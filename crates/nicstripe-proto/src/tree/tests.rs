@@ -81,7 +81,8 @@ fn records_other_than_entries_are_pinned() {
 
 #[test]
 fn entries_are_pinned() {
-    // A map without what is absent: 0 id, 1 parent, 2 name, 3 content, 4 mode, 5 mtime, 6 owner, 7 xattrs.
+    // A map of the fields that are set: 0 id, 1 parent, 2 name, 3 content, 4 mode, 5 mtime, 6
+    // owner, 7 xattrs.
     let head = "0007010202814261620382";
     let tail = "041901a405822005";
     let digest = Some(Digest([0xdd; 32]));
@@ -107,14 +108,15 @@ fn an_entry_with_everything_is_pinned() {
     let xattr = Xattr { name: b"user.a".to_vec().into(), value: vec![1].into() };
     let owner = Some(Owner { uid: 1000, gid: 0 });
     let full = Entry { owner, xattrs: Some(vec![xattr]), ..entry(Content::Directory) };
-    // The map, then 3 a directory, 4 and 5, 6 the owner, 7 the attributes: one of a name and a value.
+    // The map, then 3 a directory, 4 and 5, 6 the owner, 7 the attributes: one of a name and a
+    // value.
     let expected = ["a80007010202814261620382", "0180", "041901a405822005", "06821903e800", "07818246757365722e614101"].concat();
     assert_eq!(hex(&minicbor::to_vec(&full).unwrap()), expected);
     let named = |user, group| {
         let name = |name: Option<&str>| name.and_then(OwnerName::new);
         Entry { owner, owner_names: Some(OwnerNames { user: name(user), group: name(group), acl: None }), ..entry(Content::Directory) }
     };
-    // A map of what has a name: 0 the user, 1 the group.
+    // A map of the known names: 0 the user, 1 the group.
     for (user, group, names) in [(Some("al"), Some("ß"), "08a20062616c0162c39f"), (None, Some("g"), "08a1016167"), (None, None, "08a0")] {
         let expected = ["a80007010202814261620382", "0180", "041901a405822005", "06821903e800", names].concat();
         assert_eq!(hex(&minicbor::to_vec(named(user, group)).unwrap()), expected);
@@ -174,17 +176,17 @@ fn what_a_parcel_must_not_have_is_refused() {
         ParcelReader::new(&bad).last().unwrap().map(drop)
     };
     assert_eq!(changed(&[]), Ok(()));
-    // A kind that there is not, an entry that is none, kinds without a body.
+    // An unknown kind, an invalid entry, and kinds without a body.
     assert_eq!(changed(&[(0, 0)]), Err(ParcelError::Kind(0)));
     assert_eq!(changed(&[(0, 7)]), Err(ParcelError::Kind(7)));
     assert!(matches!(changed(&[(0, 1)]), Err(ParcelError::Entry(_))));
     assert_eq!(changed(&[(0, 2)]), Err(ParcelError::Reserved));
     assert!(matches!(changed(&[(0, 4)]), Err(ParcelError::Entry(_))));
-    // Flags that a kind does not have, and reserved bytes.
+    // Invalid flags of a kind, and reserved bytes.
     for bad in [&[(1, 2)][..], &[(0, 1), (1, 1)], &[(0, 4), (1, 1)], &[(2, 1)], &[(3, 1)]] {
         assert_eq!(changed(bad), Err(ParcelError::Reserved), "{bad:?}");
     }
-    // A body beyond the parcel's end, of any length, and one without room for an offset.
+    // A body of any length beyond the batch's end, and one too short for an offset.
     assert_eq!(changed(&[(4, 12)]), Err(ParcelError::Short));
     assert_eq!(changed(&[(7, 0xff)]), Err(ParcelError::Short));
     assert_eq!(changed(&[(4, 7)]), Err(ParcelError::Short));
@@ -199,7 +201,7 @@ fn an_entry_has_one_number_and_one_component() {
 
 #[test]
 fn an_entry_with_as_much_as_it_may_have_fits_into_a_parcel() {
-    // The shortest names make the most overhead: 4 bytes for each of 6.
+    // The shortest names cause the largest overhead: 4 bytes for each of 6.
     let xattr = |_| Xattr { name: b"user.a".to_vec().into(), value: Vec::new().into() };
     let path = Name::new(vec![vec![b'x'; 15]; 255]).unwrap();
     let content = Content::HardLink { to: EntryId(u64::MAX), path };
@@ -346,7 +348,7 @@ proptest! {
             parcel[at] = *value;
         });
         for bytes in [&parcel[..], &noise[..]] {
-            // Each record takes a header at least, so that there is an end.
+            // Each record has at least a header, so the number of records is bounded.
             prop_assert!(ParcelReader::new(bytes).count() <= bytes.len() / parcel::RECORD_HEADER + 1);
         }
     }

@@ -1,4 +1,4 @@
-//! Which ways there are.
+//! Candidates derived from two lists of interfaces.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! What is said about each interface.
+//! Explanations of a plan for each interface.
 
 use super::*;
 
-/// Returns what is said about the interface `name`, if something is.
+/// Returns the fact about the interface `name`, if any.
 fn fact_of(explanations: &[Explanation], name: &str) -> Option<Fact> {
     explanations.iter().find(|explanation| explanation.interface == name).map(|explanation| explanation.fact.clone())
 }
@@ -106,7 +106,8 @@ fn a_failure_that_made_no_difference_is_not_the_reason() {
 fn one_subnet_where_nothing_arrives_rightly_is_told_with_where_it_arrived() {
     let (local, remote) = one_subnet();
     let mut pairing = Pairing::new(local, remote);
-    // As measured: all that a0 and a1 send arrives at b1, and a0's link to it is all that there is.
+    // As measured: everything that a0 and a1 send arrives at b1, so only the link from a0 is
+    // usable.
     for (ours, theirs) in [("a0", "b0"), ("a1", "b0")] {
         let id = between(&pairing, ours, theirs, Preference::SharedSubnet);
         pairing.failed(id, Failure::WrongInterface { arrived: "b1".into() });

@@ -1,4 +1,5 @@
-//! Every subset of ends that is lost, on every topology, in virtual time: data flow again if any pair of ends can carry them.
+//! Loss of every subset of ends on every topology, in virtual time: data must flow again if any
+//! pair of ends can carry them.
 
 use std::{
     cmp::Reverse,
@@ -11,11 +12,11 @@ use crate::path::{FAIL_AFTER, RETRY_LONGEST};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Time that a probe takes in vain, and an attempt at a connection.
+/// Timeouts of a probe and of a connection attempt.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
 
-/// Time that a connection takes: TCP, TLS and the greeting.
+/// Time to connect: TCP, TLS and the greeting.
 const CONNECT_TIME: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,17 +25,18 @@ enum Topology {
     OwnSubnets,
     /// One switch and one IPv4 subnet.
     OneSubnet,
-    /// One switch and no addresses but link-local ones.
+    /// One switch and only link-local addresses.
     LinkLocal,
-    /// The first pair has a cable and a subnet; the others are in one subnet on a switch. All have link-local addresses.
+    /// The first pair has a cable and a subnet; the others share a subnet on a switch. All have
+    /// link-local addresses.
     Mixed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Loss {
-    /// The machine sees that its interface lost the carrier.
+    /// The machine detects that its interface lost the carrier.
     Carrier,
-    /// Packets vanish.
+    /// Packets are dropped without notice.
     Silent,
 }
 
@@ -82,12 +84,12 @@ struct World {
     now: Instant,
     events: BinaryHeap<Reverse<(Instant, u32, What)>>,
     count: u32,
-    /// Paths that are made, and whether they have a connection.
+    /// Paths that were made; true if connected.
     paths: BTreeMap<CandidateId, bool>,
-    /// Ends that carry.
+    /// Ends that carry traffic.
     alive: [Vec<bool>; 2],
     probes: usize,
-    /// Links that carried and were ended.
+    /// Number of working links that were ended.
     closed: usize,
 }
 
@@ -121,7 +123,7 @@ impl World {
         self.topology.joins(ours, theirs) && self.alive[0][ours] && self.alive[1][theirs]
     }
 
-    /// Does what the library does after each input.
+    /// Acts as the library does after each input.
     fn follow(&mut self) {
         let mut begun = Vec::new();
         self.planner.probe(&[], self.now, |candidate| {
@@ -186,7 +188,7 @@ impl World {
         self.run_until(time, |_| false);
     }
 
-    /// Runs for so long or until something is so, and returns the time that it took.
+    /// Runs until the condition holds and returns the time taken, or `None` after `time`.
     fn run_until(&mut self, time: Duration, is_so: impl Fn(&Self) -> bool) -> Option<Duration> {
         let start = self.now;
         self.follow();
@@ -210,7 +212,7 @@ impl World {
         Some(self.now - start)
     }
 
-    /// Takes the ends whose bits are set away.
+    /// Disables the ends whose bits are set.
     fn lose(&mut self, ends: u32, loss: Loss) {
         let [locals, _] = [0, 1].map(|side: usize| self.alive[side].len());
         for side in [0, 1] {
@@ -234,7 +236,7 @@ impl World {
         }
     }
 
-    /// The peer tells its interfaces, if a link carries it.
+    /// Sends the peer's interfaces if a link carries them.
     fn tell(&mut self) {
         if self.links() > 0 {
             self.after(MS, What::Told);
@@ -247,12 +249,12 @@ impl World {
         self.planner.update(self.local.clone(), self.planner.pairing().remote.clone());
     }
 
-    /// Links that carry data.
+    /// Number of links that carry data.
     fn links(&self) -> usize {
         self.paths.iter().filter(|(id, up)| **up && self.carries(**id)).count()
     }
 
-    /// The most links that the ends that are alive can have.
+    /// Upper bound of links between the ends that are alive.
     fn most_links(&self) -> usize {
         let alive =
             |side: usize, among: fn(usize) -> bool| (0..self.alive[side].len()).filter(|n| among(*n) && self.alive[side][*n]).count();
@@ -301,11 +303,11 @@ fn whatever_ends_are_lost_data_flow_again_if_any_pair_can_carry_them() {
     println!("{subsets} subsets; data again after {longest:?} (carrier, silence) at most; {probes} probes at most");
 }
 
-/// What came of subsets.
+/// Results over all subsets.
 #[derive(Debug, Default)]
 struct Tried {
     subsets: usize,
-    /// Longest time until data flowed again, after carriers were lost and after silence.
+    /// Longest time until data flowed again, after carrier loss and after silence.
     longest: [Duration; 2],
     /// Most probes in a case.
     probes: usize,
@@ -328,7 +330,8 @@ fn all_subsets(topology: Topology) -> Tried {
                 let case = format!("{topology:?} {ours}×{theirs}, crossed by {crossing}, {loss:?} of {ends:08b}");
                 let mut world = whole.clone();
                 let mut longest = [Duration::ZERO; 2];
-                // The heal meets attempts and probes in another phase of theirs each time: some end in vain after it.
+                // Varies the phase of attempts and probes at the heal, so that some of them time
+                // out after it.
                 let pause = Duration::from_millis(3000 + tried.subsets as u64 * 37 % 2000);
                 longest[usize::from(loss == Loss::Silent)] = lose_and_heal(&mut world, ends, loss, pause, &case);
                 tried = tried.and(Tried { subsets: 1, longest, probes: world.probes - whole.probes });
@@ -338,7 +341,8 @@ fn all_subsets(topology: Topology) -> Tried {
     tried
 }
 
-/// Returns how long it took until data flowed again. All that can carry are links again within a `pause` after the loss and after the heal.
+/// Returns the time until data flowed again. All usable ends must have links again within `pause`
+/// after the loss and after the heal.
 fn lose_and_heal(world: &mut World, ends: u32, loss: Loss, pause: Duration, case: &str) -> Duration {
     world.closed = 0;
     world.lose(ends, loss);
@@ -352,7 +356,7 @@ fn lose_and_heal(world: &mut World, ends: u32, loss: Loss, pause: Duration, case
     world.run_for(pause);
     assert_eq!((world.links(), world.closed), (most, 0), "{case}: links, and links closed though they carried");
     world.heal();
-    // The peer tells of its interfaces once there is a link.
+    // The peer sends its interfaces once a link is up.
     world.run_until(Duration::from_secs(2), |world| world.links() > 0).unwrap_or_else(|| panic!("{case}: not healed"));
     world.tell();
     world.run_for(pause);

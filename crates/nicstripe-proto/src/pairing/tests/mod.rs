@@ -1,4 +1,4 @@
-//! Two machines, the cables between them as a test says they are, and what becomes of the pairing.
+//! Pairings of two machines with the cabling of each test.
 
 mod candidates;
 mod explanations;
@@ -11,7 +11,8 @@ use crate::message::PeerAddress;
 
 const GIGABIT: u64 = 1_000_000_000;
 
-/// An interface that is used unasked, with its addresses as `ip/len`. Its index is the number in its name.
+/// Returns an enabled interface with its addresses as `ip/len`. Its index is the number in its
+/// name.
 fn interface(name: &str, addresses: &[&str]) -> PeerInterface {
     let address = |text: &&str| {
         let (ip, len) = text.split_once('/').unwrap();
@@ -25,7 +26,7 @@ fn rated(name: &str, line_rate_bps: u64, addresses: &[&str]) -> PeerInterface {
     PeerInterface { line_rate_bps: Some(line_rate_bps), ..interface(name, addresses) }
 }
 
-/// Interfaces `a0`, `a1`, … of which only a link-local address is known.
+/// Interfaces `a0`, `a1`, … with only a link-local address.
 fn bare(letter: &str, count: usize) -> Vec<PeerInterface> {
     (0..count).map(|number| interface(&format!("{letter}{number}"), &[&format!("fe80::{letter}:{number}/64")])).collect()
 }
@@ -51,9 +52,10 @@ fn between(pairing: &Pairing, ours: &str, theirs: &str, preference: Preference) 
     pairing.candidates().find(is_it).unwrap().id()
 }
 
-/// Answers every probe as the cables would that join `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`, and so on.
+/// Answers every probe for cables that join `a0` with `b(wiring[0])`, `a1` with `b(wiring[1])`, and
+/// so on.
 ///
-/// Returns how many there were.
+/// Returns the number of probes.
 fn probe_all(pairing: &mut Pairing, wiring: &[usize]) -> usize {
     let mut probes = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Which ways are chosen.
+//! Candidates chosen by a plan.
 
 use nicstripe_sim::Rng;
 
@@ -34,7 +34,7 @@ fn fast_interfaces_are_not_wasted_on_slow_ones() {
 
 #[test]
 fn the_greatest_total_is_taken_where_the_best_pair_would_spoil_it() {
-    // a0 with b0 would be 10 Gbit/s and leave 0.1 to a1; a0 with b1 is 6 and leaves 10.
+    // a0 with b0 would carry 10 Gbit/s and leave 0.1 to a1; a0 with b1 carries 6 and leaves 10.
     let local =
         vec![rated("a0", 10 * GIGABIT, &["10.1.0.1/24", "10.2.0.1/24"]), rated("a1", 10 * GIGABIT, &["10.1.0.2/24", "10.3.0.1/24"])];
     let remote = vec![
@@ -166,7 +166,7 @@ fn no_other_plan_is_worth_more() {
     }
 }
 
-/// Interfaces of any rate, in some of three subnets, with IPv6 of both kinds or none.
+/// Returns interfaces of random rates in some of three subnets, with IPv6 of both kinds or none.
 fn random_side(rng: &mut Rng, letter: &str, count: usize, first_host: usize) -> Vec<PeerInterface> {
     let mut one = |number: usize| {
         let host = first_host + number;
@@ -197,7 +197,7 @@ fn judge_at_random(pairing: &mut Pairing, rng: &mut Rng) {
     }
 }
 
-/// What the documentation of a plan says it goes by.
+/// The documented criteria of a plan, in order.
 type Score = [i64; 8];
 
 fn score(pairing: &Pairing, candidate: &Candidate) -> Score {
@@ -233,7 +233,7 @@ fn may_be_planned(pairing: &Pairing, candidate: &Candidate) -> bool {
     }
 }
 
-/// Tries every way to pair the interfaces `ours`, beside those of the peer that are `used`.
+/// Tries every pairing of the interfaces `ours` with those of the peer that are not `used`.
 fn best_score(pairing: &Pairing, ours: &[String], used: &mut Vec<String>) -> Score {
     let Some((first, rest)) = ours.split_first() else { return [0; 8] };
     let mut best = best_score(pairing, rest, used);

@@ -1,4 +1,4 @@
-//! What becomes of a plan when its ways are tried, and when interfaces come and go.
+//! Effect of verdicts and interface changes on a plan.
 
 use super::*;
 
@@ -6,7 +6,8 @@ fn wrong(arrived: &str) -> Failure {
     Failure::WrongInterface { arrived: arrived.into() }
 }
 
-/// Takes and verifies what is planned until nothing changes, where `works` says what becomes of each connection. Returns the links.
+/// Plans and verifies until nothing changes; `works` returns the outcome of each connection.
+/// Returns the links.
 fn settle(pairing: &mut Pairing, works: impl Fn(&Candidate) -> Result<(), Failure>) -> Vec<Candidate> {
     for _ in 0..100 {
         let plan = pairing.plan(&[]);
@@ -214,7 +215,7 @@ fn an_interface_that_goes_takes_its_verdicts_along() {
     pairing.verified(id);
     pairing.update(local.clone(), vec![]);
     assert_eq!(pairing.plan(&[]), []);
-    // A late verdict on what is gone says nothing of what comes back.
+    // A late verdict on an interface that is gone must not affect one that returns.
     pairing.verified(id);
     pairing.reached(id);
     pairing.update(local, remote);
