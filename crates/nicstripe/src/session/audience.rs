@@ -1,4 +1,4 @@
-//! Who is told what happens to a session's links.
+//! Subscribers to a session's link events.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,12 +6,13 @@ use tokio::sync::mpsc;
 
 use crate::event::Event;
 
-/// Those who are told what happens to a session's links: its owner's transfers that run. A clone is the same.
+/// Senders to the owner's running transfers, which receive the session's link events. Clones share
+/// one list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audience(Arc<Mutex<Vec<mpsc::Sender<Event>>>>);
 
 impl Audience {
-    /// From now on this one is told, once, however often it joins.
+    /// Subscribes a sender; repeated calls have no effect.
     pub(crate) fn join(&self, events: &mpsc::Sender<Event>) {
         let mut listeners = self.listeners();
         if !listeners.iter().any(|listener| listener.same_channel(events)) {
@@ -19,12 +20,12 @@ impl Audience {
         }
     }
 
-    /// This one is told no more.
+    /// Unsubscribes a sender.
     pub(crate) fn leave(&self, events: &mpsc::Sender<Event>) {
         self.listeners().retain(|listener| !listener.same_channel(events));
     }
 
-    /// Tells all. One that does not keep up misses it.
+    /// Sends an event to all subscribers. One with a full channel misses it.
     pub(crate) fn tell(&self, event: &Event) {
         for listener in &*self.listeners() {
             let _ = listener.try_send(event.clone());

@@ -1,47 +1,51 @@
-//! Which congestion control a connection has: the system's, until packets get lost that no queue has dropped, and then bbr where that brings
-//! more.
+//! Choice of congestion control per connection: the system's default, or bbr if random loss makes
+//! bbr faster.
 //!
-//! What the system has by default, cubic mostly, takes each lost packet for a full queue and slows down; a cable that damages one packet in
-//! 200 keeps it slow for ever. bbr goes by rate and round trip instead. It is not the default here, as it is the slower one on some links
-//! that lose nothing. So it is tried, and kept or not by what it brings; and tried again after a while, as one trial may meet a bad moment:
-//! of ten copies over a link that lost one packet in 200, one stayed with cubic and took a fifth longer.
+//! Cubic, the usual default, treats each lost packet as a full queue and slows down. A cable that
+//! corrupts one packet in 200 keeps it slow permanently. bbr follows rate and round-trip time
+//! instead, but is slower than cubic on some loss-free links. So bbr is tried on lossy connections
+//! and kept only if it raises the rate. Failed trials are repeated later, because one trial may
+//! fall into a bad moment: of ten copies over a link that lost one packet in 200, one stayed with
+//! cubic and took a fifth longer.
 
 use std::time::{Duration, Instant};
 
 use nicstripe_link::TcpInfo;
 
-/// Decides for one connection. [`Congestion::on_info`] is to be called ten times a second.
+/// Congestion-control state of one connection. Call [`Congestion::on_info`] ten times a second.
 #[derive(Debug)]
 pub(super) struct Congestion {
     state: State,
-    /// Trials that brought nothing.
+    /// Trials that did not raise the rate.
     failed_trials: u32,
-    /// Where the present window began.
+    /// Start of the current window, with the counters then.
     since: Option<(Instant, Counters)>,
 }
 
-/// What is to be done to the connection.
+/// Change of congestion control to make on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Try bbr.
+    /// Switch to bbr.
     Try,
-    /// Take what it had before.
+    /// Restore the previous algorithm.
     Return,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Windows that are not looked at: at first, as slow start overruns queues, and after a trial that brought nothing.
+    /// Windows still to ignore: at the start, because slow start overruns queues, and after a
+    /// failed trial.
     Resting(u32),
-    /// Rates of the lossy windows just before, in bytes a second.
+    /// Rates of the latest consecutive lossy windows, in bytes per second.
     Watching(Vec<f64>),
-    /// Has bbr; windows that it may take to find its pace, what there was before, and what there is.
+    /// bbr is active: windows it still has to settle, the rate before it, and the rates measured
+    /// with it.
     Trying { pausing: u32, before: f64, rates: Vec<f64> },
-    /// There is nothing more to do.
+    /// The choice is final.
     Settled,
 }
 
-/// What the kernel has counted.
+/// Cumulative counters of the kernel's `tcp_info`.
 #[derive(Debug, Clone, Copy)]
 struct Counters {
     sent: u64,
@@ -51,14 +55,14 @@ struct Counters {
     held_back: Duration,
 }
 
-/// One window of a connection.
+/// Measurements of one window of a connection.
 #[derive(Debug, Clone, Copy)]
 struct Window {
-    /// Acknowledged bytes a second.
+    /// Acknowledged bytes per second.
     rate: f64,
-    /// Of the bytes sent, the share that was sent again.
+    /// Retransmitted share of the bytes sent.
     loss: f64,
-    /// Whether the network was what held it back, by and large.
+    /// True if the network was the bottleneck for most of the window.
     is_full: bool,
 }
 
@@ -67,7 +71,7 @@ impl Congestion {
         Self { state: State::Resting(YOUNG), failed_trials: 0, since: None }
     }
 
-    /// Takes what the kernel says, and tells what is to be done about it.
+    /// Takes a `tcp_info` reading and returns the change to make, if any.
     pub(super) fn on_info(&mut self, info: &TcpInfo, now: Instant) -> Option<Advice> {
         let counters = Counters::of(info)?;
         let Some((begun, before)) = self.since else {
@@ -82,12 +86,12 @@ impl Congestion {
         self.on_window(&Window::between(&before, &counters, elapsed))
     }
 
-    /// Whether there is nothing more to do, so that the kernel need not be asked.
+    /// Returns true if the choice is final and the kernel need not be queried again.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self.state, State::Settled)
     }
 
-    /// The connection could not have bbr.
+    /// Handles a refusal of bbr by the kernel.
     pub(super) fn on_refused(&mut self) {
         self.state = State::Settled;
     }
@@ -111,7 +115,7 @@ impl Congestion {
                 }
             }
             State::Watching(rates) => rates.clear(),
-            // Without enough to send, nothing can be told of it.
+            // A window with too little to send says nothing about bbr.
             State::Trying { .. } if !window.is_full => {}
             State::Trying { pausing, .. } if *pausing > 0 => *pausing -= 1,
             State::Trying { before, rates, .. } => {
@@ -132,7 +136,7 @@ impl Congestion {
 }
 
 impl Counters {
-    /// `None` where the kernel (before 4.19) does not count it.
+    /// Returns `None` if the kernel lacks a counter (before 4.19).
     fn of(info: &TcpInfo) -> Option<Self> {
         Some(Self {
             sent: info.bytes_sent?,
@@ -162,43 +166,44 @@ fn mean(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }
 
-/// Just under the interval at which [`Congestion::on_info`] is called: long enough for 40 losses of 0.5 % at 1 Gbit/s, and short enough that
-/// a copy of seconds gains by it.
+/// Just under the interval of [`Congestion::on_info`]. Long enough for 40 losses at 0.5 % and 1
+/// Gbit/s; short enough to help a copy that lasts seconds.
 const WINDOW: Duration = Duration::from_millis(90);
 
-/// Windows of a connection's life in which losses are those of slow start.
+/// Windows ignored at the start of a connection, because slow start causes losses.
 const YOUNG: u32 = 1;
 
-/// Share of what was sent that is sent again where a cable is bad. A full queue of 1000 packets at 1 Gbit/s costs cubic one loss in some
-/// thousands of packets.
+/// Retransmitted share that marks a bad cable. A full queue of 1000 packets at 1 Gbit/s costs cubic
+/// one loss in some thousands of packets.
 const LOSSY: f64 = 0.002;
 
-/// So many windows in a row are lossy by more than chance.
+/// Consecutive lossy windows that exclude chance.
 const LOSSY_WINDOWS: usize = 2;
 
-/// Windows that bbr has to find its pace, which takes it some round trips and a queue to drain.
+/// Windows for bbr to settle: some round trips, and time to drain a queue.
 const PAUSE: u32 = 2;
 
-/// Windows by which it is judged.
+/// Windows measured in a trial.
 const TRIED_WINDOWS: usize = 5;
 
-/// Trials of one connection.
+/// Failed trials after which a connection keeps its default.
 const MOST_TRIALS: u32 = 4;
 
-/// Windows between the first two trials, a second; twice as many before each other.
+/// Windows of rest after the first failed trial (one second); doubles after each further one.
 const REST: u32 = 10;
 
-/// Fewer bytes than 200 packets tell nothing.
+/// Bytes sent that a window needs to be conclusive: 200 packets.
 const LEAST_SENT: u64 = 200 * 1448;
 
-/// Share of a window in which the network has to be the limit.
+/// Share of a window in which the network must be the bottleneck.
 const FULL: f64 = 0.8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A connection that sends at these megabytes a second for so many windows, and loses a share.
+    /// Simulated connection that sends at a given rate, loss share and busy share for a number of
+    /// windows.
     struct Connection {
         congestion: Congestion,
         now: Instant,

@@ -1,4 +1,4 @@
-//! The loop of one session.
+//! Event loop of one session.
 
 mod account;
 mod asks;
@@ -41,55 +41,60 @@ use crate::{
     stream::Outgoing,
 };
 
-/// What a session is made of.
+/// Configuration of a session's event loop.
 pub(crate) struct DriverConfig {
     pub(crate) role: Role,
     pub(crate) access: Access,
-    /// The peer as messages call it.
+    /// Peer name for messages.
     pub(crate) host: String,
     pub(crate) session: SessionConfig,
     pub(crate) pool: IoPool,
     pub(crate) buffers: BufferPool,
-    /// Daemon: its share of the memory for chunks.
+    /// Daemon: this session's share of the chunk memory.
     pub(crate) share: Option<ChunkShare>,
-    /// Client: makes connections.
+    /// Client: establishes connections.
     pub(crate) connector: Option<Arc<Connector>>,
-    /// Client: who plans the paths.
+    /// Client: channel to the path planner.
     pub(crate) planner: Option<mpsc::Sender<LinkNews>>,
-    /// Who is told what happens to the links.
+    /// Subscribers to link events.
     pub(crate) audience: Audience,
 }
 
-/// Inputs that may wait. A full channel holds back the streams and the I/O threads, which is as it should be.
+/// Capacity of the input channel. A full channel deliberately holds back the streams and the I/O
+/// threads.
 const INPUTS: usize = 1024;
 
-/// Inputs applied before paths are polled again.
+/// Inputs applied before the paths are polled again.
 const BATCH: usize = 64;
 
-/// How often progress is told.
+/// Interval of progress events.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a close waits for connections to send what they have.
+/// Longest wait at a close for connections to flush their queues.
 const LINGER: Duration = Duration::from_millis(300);
 
-/// How long a close waits for the threads of trees: as long as a slow disk takes to sync a batch of small files.
+/// Longest wait at a close for tree threads: a slow disk may take as long to sync a batch of small
+/// files.
 const TIDYING: Duration = Duration::from_secs(5);
 
-/// Chunks read at once for the digest of what the receiver has: enough for one disk, without keeping the paths' reads waiting.
+/// Concurrent reads for the digest of data that the receiver already has. Enough for one disk,
+/// without delaying the paths' reads.
 const HASHING_AT_ONCE: u32 = 2;
 
-/// Pieces of zeros hashed at once: enough to keep two threads at it, of a millisecond each.
+/// Zero extents hashed concurrently: keeps two threads busy, one millisecond per extent.
 const ZEROING_AT_ONCE: u32 = 4;
 
-/// Breaches of the protocol, without a right chunk between them, after which a session ends. One may be a fault that another connection does
-/// not have; a peer that does nothing else would be connected to for ever, as each connection is made in order.
+/// Protocol violations without a valid chunk between them that end a session. A single one may be a
+/// fault of one connection. Without a limit, a peer that only violates the protocol would be
+/// reconnected to indefinitely, since each handshake succeeds.
 const MOST_BREACHES: u32 = 5;
 
-/// Chunks of a file that is there read at once: enough for one disk to have a queue.
+/// Concurrent chunk reads of an existing file for comparison: enough to keep one disk's queue
+/// filled.
 const COMPARING_AT_ONCE: u32 = 4;
 
-/// The state of one session, owned by one task. [`paths`] has what becomes of its connections, [`ends`] where its transfers come
-/// from and go to, [`transfers`] what becomes of them.
+/// State of one session, owned by one task. [`paths`] handles its connections, [`ends`] the sources
+/// and sinks of transfers, [`transfers`] their progress.
 pub(crate) struct Driver {
     session: Session,
     config: DriverConfig,
@@ -100,18 +105,18 @@ pub(crate) struct Driver {
     works: Works,
     waiters: Waiters,
     ends: Ends,
-    /// A daemon's; a client's owner is told by events.
+    /// Daemon only; a client's owner receives events instead.
     account: Option<Account>,
-    /// The threads of trees that run.
+    /// Running tree threads.
     threads: TaskTracker,
     hashing: u32,
-    /// Chunks that wait for another copy of theirs to be written.
+    /// Chunks that wait until another copy of the same chunk is written.
     later: Vec<(PathId, DataHeader, ChunkBuffer)>,
     zeroing: u32,
     comparing: u32,
-    /// Whether the peer has said that the session ends: its connections end with it.
+    /// True if the peer has closed the session; its connections will end.
     is_taking_leave: bool,
-    /// Connections that ended because the peer broke the protocol, since the last right chunk.
+    /// Connections ended by protocol violations since the last valid chunk.
     breaches: u32,
     closing: Option<CloseCode>,
     next_generation: u64,
@@ -191,7 +196,7 @@ impl Driver {
         self.end().await;
     }
 
-    /// Applies one input. Does not wait for anything.
+    /// Applies one input. Never waits.
     fn apply(&mut self, input: Input, now: Instant) {
         match input {
             Input::Connected { path, plan, established } => self.on_connected(path, plan, *established, now),
@@ -237,14 +242,15 @@ impl Driver {
                 let contact_only = slot.is_some_and(|slot| slot.plan.contact_only);
                 let is_told = slot.is_some_and(|slot| matches!(slot.state, LinkState::Down(_) | LinkState::LeftOut(_)));
                 let why = if contact_only { "it only served to meet the peer" } else { "another took its place" };
-                // Why a link was lost, or could not be made, says more.
+                // A reported loss or connection failure is more informative.
                 if !is_told {
                     self.tell_link(path, LinkState::LeftOut(why.into()));
                 }
                 self.retire(path, PathLoss::Reset, now);
             }
             Command::Gone(path) => {
-                // Whether the kernel says first that the carrier is lost is a matter of luck.
+                // Reports a lost carrier in any case: the kernel may or may not have reported it
+                // before the interface vanished.
                 self.on_path_changed(path, PathState::Failed { retry_at: None }, Some(PathLoss::CarrierLost));
                 self.retire(path, PathLoss::CarrierLost, now);
             }
@@ -262,7 +268,7 @@ impl Driver {
         }
     }
 
-    /// Does what the machine wants, then gives each connection what it may send.
+    /// Handles pending events, then hands each connection the frames it may send.
     fn pump(&mut self, now: Instant) {
         self.tend_share();
         loop {
@@ -270,7 +276,7 @@ impl Driver {
             self.hash_ahead();
             self.sync_gate();
             self.transmit(now);
-            // What was wanted last may have left something to send.
+            // The last events may have queued frames.
             if !self.do_wanted(now) {
                 break;
             }
@@ -279,7 +285,7 @@ impl Driver {
         self.handle.presence.is_connected.store(self.session.is_connected(), Ordering::Release);
     }
 
-    /// Tells how much memory the session takes, and goes by what it may take.
+    /// Reports the session's memory use to its share and applies the resulting budget.
     fn tend_share(&mut self) {
         if let Some(share) = &mut self.config.share {
             self.session.set_chunk_budget(share.update(self.session.committed_chunks(), self.session.is_busy()));
@@ -302,11 +308,13 @@ impl Driver {
         }
     }
 
-    /// Until no connection takes more: a path that left a chunk to another may be the one for the next.
+    /// Polls the paths until none sends a chunk. A path that left a chunk to another may be the
+    /// best one for the next.
     fn transmit(&mut self, now: Instant) {
         let rates = self.slots.keys().filter_map(|path| self.session.path_rate(*path));
         let measured = rates.map(|rate| rate.0).reduce(|sum, rate| sum + rate).map(BitRate);
-        // Where a limit lets less pass than the links carry, they are measured at what they do between two pauses, or not at all.
+        // A rate limit below the links' capacity makes their measured rates too high (bursts
+        // between pauses) or missing.
         let rate = measured.into_iter().chain(self.session.rate_limit()).min();
         let mut paths: Vec<PathId> = self.slots.keys().copied().collect();
         let mut goes_on = true;
@@ -324,7 +332,7 @@ impl Driver {
         }
     }
 
-    /// Gives one connection what it may send, and returns how many chunks that was.
+    /// Hands one connection what it may send and returns the number of chunks.
     fn transmit_on(&mut self, path: PathId, rate: Option<BitRate>, now: Instant) -> Result<u32, Hung> {
         let mut chunks = 0;
         let Some(slot) = self.slots.get_mut(&path) else { return Ok(0) };
@@ -348,7 +356,7 @@ impl Driver {
         Ok(chunks)
     }
 
-    /// Says whether there was anything.
+    /// Handles all pending events. Returns true if there were any.
     fn do_wanted(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(wanted) = self.session.poll_event() {
@@ -437,14 +445,14 @@ impl Driver {
         }
     }
 
-    /// Does this with a daemon's account.
+    /// Runs a closure on the account, if this is a daemon.
     fn account_mut(&mut self, enter: impl FnOnce(&mut Account)) {
         if let Some(account) = &mut self.account {
             enter(account);
         }
     }
 
-    /// Lets go of everything in order: what was written becomes durable, connections send what they have.
+    /// Shuts the session down in order: makes written data durable and flushes the connections.
     async fn end(mut self) {
         let (now, code) = (Instant::now(), self.closing.unwrap_or(CloseCode::Cancelled));
         self.session.close(code);
@@ -462,8 +470,9 @@ impl Driver {
         self.handle.ended.cancel();
     }
 
-    /// Waits until the streams have sent what they had, for a moment at most, and until the threads of trees have removed what has no name
-    /// yet, for which they may wait for a disk. What they still tell is taken from them, so that none waits for room.
+    /// Waits until the streams are flushed ([`LINGER`] at most) and the tree threads have removed
+    /// their unnamed files, which may need the disk ([`TIDYING`] at most). Meanwhile drains the
+    /// input channel, so that no sender blocks on it.
     async fn wait_for_others(&mut self) {
         let Self { streams, threads, inputs, .. } = self;
         streams.close();
@@ -480,10 +489,11 @@ impl Driver {
     }
 }
 
-/// A connection's task takes nothing any more.
+/// The connection's queue is full or its task has ended.
 struct Hung;
 
-/// Has a session ended for all others whatever became of its task. One that panics takes no other along, and its place is free again.
+/// Marks the session as ended when its task finishes or panics. A panic thus affects no other
+/// session and frees the session's quota.
 struct Ending(SessionHandle);
 
 impl Drop for Ending {
@@ -496,7 +506,7 @@ impl Drop for Ending {
     }
 }
 
-/// Sleeps until then; for ever where there is nothing to wait for.
+/// Sleeps until the given time, or forever if `None`.
 pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -504,7 +514,7 @@ pub(crate) async fn sleep_until(at: Option<tokio::time::Instant>) {
     }
 }
 
-/// Why the other end closed a session, in words.
+/// Returns the peer's reason for closing a session, as text.
 fn close_text(code: CloseCode) -> String {
     match code {
         CloseCode::Done => "it says that all is done",

@@ -1,4 +1,4 @@
-//! What goes into a session's loop, and what comes out of it for whoever plans its paths.
+//! Inputs of a session's event loop, and its news for the path planner.
 
 use std::{
     fmt, io,
@@ -38,103 +38,103 @@ use crate::{
     tunnel::Trunk,
 };
 
-/// What the loop is told.
+/// Input of a session's event loop.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A path has a connection.
+    /// A path has connected.
     Connected { path: PathId, plan: Option<PathPlan>, established: Box<Established> },
-    /// A path could not be connected.
+    /// A connection attempt failed.
     NotConnected { path: PathId, loss: PathLoss, error: Box<Error> },
-    /// A connection has something to tell.
+    /// Events of a connection.
     Stream { path: PathId, generation: u64, events: Vec<StreamEvent> },
-    /// The I/O threads have done something.
+    /// Result of an I/O job.
     Work(WorkDone),
-    /// A source that is no file gives something.
+    /// Item of a streamed source.
     Given { transfer: TransferId, given: Given },
-    /// Chunks that were kept in memory were taken.
+    /// A sink has consumed chunks.
     Taken { transfer: TransferId, chunks: u64 },
-    /// The thread of a tree says something.
+    /// Message of a tree's thread.
     Tree { transfer: TransferId, said: TreeSaid },
-    /// A daemon can receive the tree that its peer puts, or may not.
+    /// Daemon: a tree put or requested by the peer is admitted or rejected.
     TreeReady { transfer: TransferId, result: Result<TreeRun, FileError> },
-    /// A tree's sender has opened a file for a transfer of its own, or could not.
+    /// A tree's sender has opened a standalone file, or failed to.
     AloneOpened { transfer: TransferId, options: PutOptions, result: Result<Source, FileError> },
-    /// What the peer asked is done, or could not be; it may be the last of the changes under way.
+    /// Daemon: answer to a name request. `ends_changes` marks the last change of a batch.
     Done { ask: Ask, answer: AnswerKind, ends_changes: bool },
-    /// The session's owner wants something.
+    /// Command of the session's owner.
     Command(Command),
-    /// An interface has lost or got its carrier.
+    /// An interface lost or regained its carrier.
     Carrier { interface: String, up: bool },
 }
 
-/// What a session's owner may want.
+/// Commands of a session's owner.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Client: add these paths and connect them.
+    /// Client: add paths and connect them.
     AddPaths(Vec<(PathId, PathPlan)>),
-    /// Client: tell the daemon to take something.
+    /// Client: put a file, pipe or tree.
     Put { transfer: TransferId, from: PutFrom, waiter: Waiter },
-    /// Client: ask the daemon for something.
+    /// Client: get a file, pipe or tree.
     Get { transfer: TransferId, into: GetInto, waiter: Waiter },
-    /// Client: ask the daemon something about names.
+    /// Client: send a name request.
     Ask { ask: AskKind, reply: AskReply },
-    /// Client: ask the daemon for tunnels.
+    /// Client: request tunnels.
     OpenTrunk { asked: AskedTrunk, trunk: Arc<Trunk> },
-    /// Client: interrupt a transfer, so that another attempt goes on with what was written.
+    /// Client: cancel a transfer in a way that allows a resume.
     Cancel(TransferId),
-    /// End, telling the peer why.
+    /// Close the session and send the peer the reason.
     Close(CloseCode),
-    /// Daemon: end if there is no connection.
+    /// Daemon: end the session if it has no connection.
     GiveWay,
-    /// Client: end a path for good.
+    /// Client: retire a path permanently.
     Retire(PathId),
-    /// Client: the same, because its interface is not there any more.
+    /// Client: retire a path because its interface has vanished.
     Gone(PathId),
-    /// Client: tell the daemon which connections will come.
+    /// Client: announce the coming connections to the daemon.
     Expect(Vec<Expected>),
-    /// Client: end because of this; no link that may be used works.
+    /// Client: end the session with an error because no permitted link works.
     GiveUp(Box<Error>),
-    /// Client: something of a bench.
+    /// Client: benchmark command.
     Bench(BenchCommand),
-    /// Daemon: tell the client this of its bench.
+    /// Daemon: send a benchmark answer to the client.
     AnswerBench(BenchBody),
-    /// Daemon: tell the client that these are our interfaces now.
+    /// Daemon: send the client the current local interfaces.
     TellInterfaces(Vec<PeerInterface>),
-    /// A fault of the loop's.
+    /// Panic in the loop, for a test.
     #[cfg(test)]
     Panic,
 }
 
-/// Where what a client puts comes from.
+/// Source of a client's put.
 pub(crate) enum PutFrom {
-    /// A file.
+    /// Local file.
     File { source: Arc<Source>, put: Box<Put> },
-    /// Whatever this gives, until its end.
+    /// Reader, read until its end.
     Pipe { reader: Box<dyn io::Read + Send>, put: Box<Put> },
-    /// What is given, by whom this is sent to when the daemon takes it.
+    /// Chunk sender, handed out through the channel when the daemon accepts.
     Writer { giver: oneshot::Sender<Giver>, put: Box<Put> },
-    /// A tree; what becomes a transfer of its own is told.
+    /// Tree. Standalone files are announced on `alone`.
     Tree { run: SenderRun, put: Box<PutTree>, alone: Alone },
-    /// An entry of a tree that is being sent.
+    /// Entry of a tree that is being sent.
     Entry { entry: EntryRef, options: PutOptions },
 }
 
-/// Where what a client gets goes.
+/// Sink of a client's get.
 pub(crate) enum GetInto {
-    /// A file.
+    /// Local file.
     File { get: Box<Get>, target: LocalTarget },
-    /// This, in order.
+    /// Writer that receives the bytes in order.
     Pipe { get: Box<Get>, writer: Box<dyn io::Write + Send> },
-    /// Whoever takes it, in order, and says so.
+    /// Channel that receives chunks in order; its reader reports each as consumed.
     Reader { get: Box<Get>, reader: mpsc::UnboundedSender<ToRead> },
-    /// A tree; what becomes a transfer of its own is told.
+    /// Tree. Standalone files are announced on `alone`.
     Tree { run: ReceiverRun, get: Box<GetTree>, alone: Alone },
-    /// An entry of a tree that is being received.
+    /// Entry of a tree that is being received.
     Entry { entry: EntryRef, options: PutOptions, allow_changing: bool },
 }
 
 impl PutFrom {
-    /// The tree that it belongs to.
+    /// Returns the tree of an entry.
     pub(super) fn tree(&self) -> Option<TransferId> {
         match self {
             Self::Entry { entry, .. } => Some(entry.tree),
@@ -144,7 +144,7 @@ impl PutFrom {
 }
 
 impl GetInto {
-    /// The tree that it belongs to.
+    /// Returns the tree of an entry.
     pub(super) fn tree(&self) -> Option<TransferId> {
         match self {
             Self::Entry { entry, .. } => Some(entry.tree),
@@ -153,24 +153,24 @@ impl GetInto {
     }
 }
 
-/// A tree that a daemon is ready for.
+/// Tree that a daemon is ready to send or receive.
 #[derive(Debug)]
 pub(crate) enum TreeRun {
     Sender(SenderRun),
     Receiver(ReceiverRun),
 }
 
-/// Where the entries of a tree are told that become transfers of their own, with their sizes.
+/// Channel on which a tree announces its standalone files, with their sizes.
 pub(crate) type Alone = mpsc::UnboundedSender<(EntryId, u64)>;
 
-/// What the thread of a tree says.
+/// Messages of a tree's thread to its session.
 #[derive(Debug)]
 pub(crate) enum TreeSaid {
-    /// To the sender, at the peer.
+    /// Message for the sender, at the peer.
     Message(TreeMessage),
-    /// How far it is.
+    /// Progress of the walk.
     Walked(WalkProgress),
-    /// It has done all it can.
+    /// Result, after which the thread ends.
     Finished(Result<TreeReport, FileError>),
 }
 
@@ -198,28 +198,31 @@ impl fmt::Debug for GetInto {
     }
 }
 
-/// What happens to a client's paths, for whoever plans them.
+/// Path events of a client, for the planner.
 #[derive(Debug)]
 pub(crate) enum LinkNews {
-    /// A path has a connection, which arrived where it was aimed at if that could be told.
+    /// A path has connected. `verified` is true if it reached the intended interface, `None` if
+    /// unknown.
     Opened { path: PathId, verified: Option<bool>, path_mtu: Option<u32> },
-    /// A path could not be connected, or lost its connection.
+    /// A connection attempt failed, or a connection was lost.
     Lost { path: PathId, why: String },
-    /// A path's packets arrived at another interface of the peer than they were aimed at, or, without one, at another machine; it is ended.
+    /// A path was ended because it reached another interface of the peer, or another machine if
+    /// `arrived` is `None`.
     Astray { path: PathId, arrived: Option<String>, why: String },
     /// The peer's interfaces have changed.
     PeerInterfaces(Vec<PeerInterface>),
 }
 
-/// Whether a session's peer is there.
+/// Connection state of a session, shared with other tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// Whether some path has a connection.
+    /// True if any path is connected.
     pub(crate) is_connected: AtomicBool,
     arriving: AtomicUsize,
 }
 
-/// A connection that its session does not have yet. The peer may have it already, and have closed all others for it.
+/// Token for a connection on its way to its session. The peer may already use it and have closed
+/// all others in its favour.
 #[derive(Debug)]
 pub(crate) struct Arriving(Arc<Presence>);
 
@@ -229,12 +232,12 @@ impl Drop for Arriving {
     }
 }
 
-/// The way to a running session.
+/// Handle to a running session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) presence: Arc<Presence>,
-    /// Cancelled when the session has ended and let go of its files.
+    /// Cancelled when the session has ended and released its files.
     pub(crate) ended: CancellationToken,
 }
 
@@ -247,23 +250,24 @@ impl SessionHandle {
         self.inputs.same_channel(&other.inputs)
     }
 
-    /// Whether it has no connection, and is not about to get one.
+    /// Returns true if the session has no connection and none is about to arrive.
     pub(crate) fn is_idle(&self) -> bool {
         !self.presence.is_connected.load(Ordering::Acquire) && !self.is_awaiting()
     }
 
-    /// Whether it is about to get a connection.
+    /// Returns true if a connection is about to arrive.
     pub(crate) fn is_awaiting(&self) -> bool {
         self.presence.arriving.load(Ordering::Acquire) > 0
     }
 
-    /// Announces a connection, which has arrived when the token is dropped.
+    /// Announces a connection. Drop the token when the session has it.
     pub(crate) fn await_connection(&self) -> Arriving {
         self.presence.arriving.fetch_add(1, Ordering::AcqRel);
         Arriving(self.presence.clone())
     }
 
-    /// Asks it to end if it has no connection any more. One that is too busy to be asked has one.
+    /// Asks the session to end if it has no connection. A session with a full queue is taken to
+    /// have one.
     pub(crate) fn give_way(&self) {
         let _ = self.inputs.try_send(Input::Command(Command::GiveWay));
     }

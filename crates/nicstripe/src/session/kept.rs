@@ -1,4 +1,5 @@
-//! What arrives in any order and is taken in order: parcels of a tree, and files that go into a writer.
+//! Reorder buffers: chunks arrive in any order and are consumed in order (batches of a tree,
+//! writers, tunnels).
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +19,10 @@ use crate::{
     tunnel::Trunk,
 };
 
-/// Chunks of a pipe that may have arrived and not been taken.
+/// Capacity of a pipe's reorder buffer, in chunks: received and not yet consumed.
 pub(crate) const KEPT_CHUNKS: u64 = crate::client::PIPE_WINDOW / nicstripe_proto::ChunkSize::DEFAULT.bytes();
 
-/// The chunks of one transfer that wait for those before them, and who takes them.
+/// Reorder buffer of one transfer, with its sink.
 #[derive(Debug)]
 pub(super) struct Kept {
     waiting: BTreeMap<ChunkId, ChunkBuffer>,
@@ -29,7 +30,7 @@ pub(super) struct Kept {
     taker: Taker,
 }
 
-/// Who takes chunks.
+/// Sink of in-order chunks.
 #[derive(Debug, Clone)]
 pub(super) enum Taker {
     Tree(threads::Sender<ReceiverInput>),
@@ -38,17 +39,17 @@ pub(super) enum Taker {
     Reader(mpsc::UnboundedSender<ToRead>),
 }
 
-/// What whoever reads is told. There are never more than [`KEPT_CHUNKS`] of them waiting.
+/// Messages to a reader. At most [`KEPT_CHUNKS`] chunks are queued.
 #[derive(Debug)]
 pub(crate) enum ToRead {
-    /// The source is open at the peer, and is this.
+    /// The peer has opened this source.
     Begun(SourceIdentity),
     Chunk(ChunkBuffer),
-    /// Everything has arrived: has to be answered by [`WorkDone::Emptied`].
+    /// All data has arrived. Answer with [`WorkDone::Emptied`].
     End,
 }
 
-/// What a writer's thread is told.
+/// Messages to a writer's thread.
 #[derive(Debug)]
 pub(super) enum ToWrite {
     Chunk(ChunkBuffer),
@@ -60,12 +61,12 @@ impl Kept {
         Self { waiting: BTreeMap::new(), next: ChunkId(0), taker }
     }
 
-    /// A chunk has arrived, for the first time: it and those that waited for it are taken in order.
+    /// Inserts a new chunk and passes all in-order chunks to the sink.
     pub(super) fn insert(&mut self, chunk: ChunkId, buffer: ChunkBuffer) {
         self.waiting.insert(chunk, buffer);
         while let Some(buffer) = self.waiting.remove(&self.next) {
             self.next = ChunkId(self.next.0 + 1);
-            // A taker that is gone has said why.
+            // A sink that has ended has reported why.
             match &self.taker {
                 Taker::Tree(tree) => drop(tree.send(ReceiverInput::Parcel(buffer))),
                 Taker::Writer(writer) => drop(writer.send(ToWrite::Chunk(buffer))),
@@ -75,19 +76,19 @@ impl Kept {
         }
     }
 
-    /// Everything has arrived.
+    /// Signals the end of the data to the sink.
     pub(super) fn end(&self) {
         match &self.taker {
             Taker::Tree(tree) => drop(tree.send(ReceiverInput::End)),
             Taker::Writer(writer) => drop(writer.send(ToWrite::End)),
             Taker::Reader(reader) => drop(reader.send(ToRead::End)),
-            // A trunk has no end but that of its session.
+            // A tunnel multiplexer only ends with its session.
             Taker::Trunk(trunk) => trunk.end(),
         }
     }
 }
 
-/// Starts the thread that writes chunks to a writer; what it could not write ends the transfer.
+/// Starts the thread that writes chunks to a writer. A write error fails the transfer.
 pub(super) fn start_writer(
     transfer: TransferId,
     mut writer: Box<dyn io::Write + Send>,
@@ -107,7 +108,7 @@ pub(super) fn start_writer(
     Ok(sender)
 }
 
-/// Returns nothing where the transfer ended before its end was told.
+/// Returns `None` if the transfer ended before all its data.
 fn write_all(writer: &mut dyn io::Write, chunks: &threads::Receiver<ToWrite>, mut taken: impl FnMut() -> bool) -> io::Result<Option<()>> {
     for told in chunks {
         match told {

@@ -1,4 +1,5 @@
-//! Sources that give their chunks as they have them: pipes, and the parcels of a tree. What they gave is kept until it is acknowledged.
+//! Streamed sources, which cannot be read twice: pipes and the batches of a tree. Sent chunks stay
+//! in the retransmit buffer until acknowledged.
 
 use std::{
     collections::BTreeMap,
@@ -13,29 +14,30 @@ use tokio::sync::{Notify, mpsc};
 use super::{input::Input, work::Fault};
 use crate::file::{BufferPool, ChunkBuffer, FileError};
 
-/// Chunks that a source may have given that are not acknowledged: 8 MiB, what four gigabit links carry in 18 ms, or one at 10 Gbit/s in 7 ms.
+/// Send window of a streamed source, in chunks: 8 MiB, which four gigabit links carry in 18 ms, or
+/// one 10 Gbit/s link in 7 ms.
 pub(crate) const LIVE_CHUNKS: usize = 32;
 
-/// What a source gives.
+/// Items of a streamed source.
 #[derive(Debug)]
 pub(crate) enum Given {
     Chunk(LiveChunk),
-    /// It has given everything.
+    /// End of the data.
     End,
     Failed(FileError),
 }
 
-/// A chunk that cannot be read again.
+/// Chunk that cannot be read again.
 #[derive(Debug)]
 pub(crate) struct LiveChunk {
     pub(super) buffer: Arc<ChunkBuffer>,
     pub(super) value: ChainingValue,
-    /// Whether nothing is behind it, as far as its source knows.
+    /// True if the source knows of no data after it.
     pub(super) last: bool,
     _place: Place,
 }
 
-/// The chunks of one transfer that may be asked for.
+/// Retransmit buffer of one transfer.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) chunks: BTreeMap<ChunkId, LiveChunk>,
@@ -48,14 +50,14 @@ impl Live {
     }
 }
 
-/// A source that still waits for room is told that there will be none.
+/// Wakes a source that waits for the send window; its wait fails.
 impl Drop for Live {
     fn drop(&mut self) {
         self.room.close();
     }
 }
 
-/// The way of chunks into a session. Used by one thread.
+/// Sends the chunks of one source to its session. Used by one thread or task.
 #[derive(Debug)]
 pub(crate) struct Giver {
     transfer: TransferId,
@@ -74,25 +76,26 @@ impl Giver {
         self.buffers.take()
     }
 
-    /// The places that its chunks have.
+    /// Returns the send window.
     pub(crate) fn room(&self) -> Room {
         self.room.clone()
     }
 
-    /// Waits for a place, in a task; `None` when there will be none.
+    /// Waits for a permit, in a task. Returns `None` if the transfer has ended.
     pub(crate) async fn enter(&self) -> Option<Place> {
         self.room.enter_async().await
     }
 
-    /// Hashes a chunk that has its place and hands it over, in a task. Says whether the transfer goes on.
+    /// Hashes and sends a chunk that has its permit, in a task. Returns false if the transfer has
+    /// ended.
     pub(crate) async fn give_into(&mut self, place: Place, buffer: ChunkBuffer) -> bool {
         let Some(hashed) = self.hash(buffer, false) else { return false };
         let chunk = self.next_chunk(hashed, place);
         self.tell(chunk).await
     }
 
-    /// Hashes a chunk and hands it over when there is room; `last` says that the giver knows of nothing behind it. Says whether the transfer
-    /// goes on.
+    /// Hashes a chunk and sends it when the send window has room. Blocks the thread. Pass `last` if
+    /// no data is known to follow. Returns false if the transfer has ended.
     pub(crate) fn give(&mut self, buffer: ChunkBuffer, last: bool) -> bool {
         let Some(hashed) = self.hash(buffer, last) else { return false };
         let Some(place) = self.room.enter() else { return false };
@@ -100,13 +103,14 @@ impl Giver {
         self.say(chunk)
     }
 
-    /// Hashes a chunk that is to be given next.
+    /// Hashes the chunk that will be sent next.
     pub(crate) fn hash(&self, buffer: ChunkBuffer, last: bool) -> Option<Hashed> {
         let value = piece_value(Grid::open(ChunkSize::DEFAULT), self.next, buffer.bytes(), last).ok()?;
         Some(Hashed { buffer, value, last })
     }
 
-    /// Hands over the next chunk when there is room, without keeping a thread waiting; says whether the transfer goes on.
+    /// Sends a hashed chunk when the send window has room, in a task. Returns false if the transfer
+    /// has ended.
     pub(crate) async fn give_hashed(&mut self, hashed: Hashed) -> bool {
         let Some(place) = self.enter().await else { return false };
         let chunk = self.next_chunk(hashed, place);
@@ -118,7 +122,7 @@ impl Giver {
         Given::Chunk(LiveChunk { buffer: Arc::new(buffer), value, last, _place: place })
     }
 
-    /// Everything was given.
+    /// Signals the end of the data.
     pub(crate) async fn end_of_all(&self) -> bool {
         self.tell(Given::End).await
     }
@@ -136,7 +140,7 @@ impl Giver {
     }
 }
 
-/// A chunk that was hashed and not given yet.
+/// Hashed chunk that is not sent yet.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     buffer: ChunkBuffer,
@@ -144,7 +148,7 @@ pub(crate) struct Hashed {
     last: bool,
 }
 
-/// Reads `reader` to its end on a thread of its own.
+/// Starts a thread that sends the bytes of `reader` until its end.
 pub(super) fn read_pipe(mut giver: Giver, mut reader: Box<dyn io::Read + Send>) -> io::Result<()> {
     let fault = Fault::of(&giver.inputs);
     let run = move || {
@@ -155,7 +159,8 @@ pub(super) fn read_pipe(mut giver: Giver, mut reader: Box<dyn io::Read + Send>) 
     thread::Builder::new().name("nicstripe-pipe".into()).spawn(run).map(drop)
 }
 
-/// The first chunk is given when the next has begun or there is none: whether it is the only one has to be known before it is hashed.
+/// Sends all bytes of a reader. Holds the first chunk back until the next read, since its hash
+/// depends on whether it is the only one.
 fn give_all(giver: &mut Giver, reader: &mut dyn io::Read) -> io::Result<()> {
     let full = ChunkSize::DEFAULT.bytes() as usize;
     let mut first = None;
@@ -176,7 +181,7 @@ fn give_all(giver: &mut Giver, reader: &mut dyn io::Read) -> io::Result<()> {
     }
 }
 
-/// Fills `bytes` as far as the reader goes.
+/// Fills `bytes` until the reader ends. Returns the length.
 fn fill(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < bytes.len() {
@@ -197,14 +202,14 @@ fn read_some(reader: &mut dyn io::Read, bytes: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// A number of places.
+/// Send window: a fixed number of permits.
 #[derive(Clone)]
 pub(crate) struct Room(Arc<Places>);
 
 struct Places {
     state: Mutex<RoomState>,
     changed: Condvar,
-    /// The same for a task that waits. There is one at most.
+    /// Wakes the task that waits for a permit. At most one task waits.
     task: Notify,
 }
 
@@ -214,7 +219,7 @@ struct RoomState {
     taken: usize,
 }
 
-/// A place that is taken, until it is dropped.
+/// Permit for one chunk in flight; returned on drop.
 pub(crate) struct Place(Room);
 
 impl Room {
@@ -226,7 +231,7 @@ impl Room {
         }))
     }
 
-    /// Waits for a free place; `None` when there will be none.
+    /// Blocks until a permit is free. Returns `None` if the window is closed.
     fn enter(&self) -> Option<Place> {
         let mut state = self.lock();
         while state.free == 0 && !state.is_closed {
@@ -235,7 +240,7 @@ impl Room {
         self.take(state)
     }
 
-    /// The same, of a task.
+    /// Like [`enter`](Self::enter), for a task.
     async fn enter_async(&self) -> Option<Place> {
         loop {
             {
@@ -244,7 +249,7 @@ impl Room {
                     return self.take(state);
                 }
             }
-            // A place that became free since is remembered.
+            // `Notify` stores a permit returned in between, so none is missed.
             self.0.task.notified().await;
         }
     }
@@ -258,7 +263,7 @@ impl Room {
         Some(Place(self.clone()))
     }
 
-    /// Whether no place is taken.
+    /// Returns true if no permit is in use.
     pub(crate) fn is_free(&self) -> bool {
         self.lock().taken == 0
     }

@@ -1,8 +1,10 @@
-//! A session at work: one task owns its state and applies what streams, disks and commands tell it.
+//! A running session: one task owns its state and applies the inputs of streams, disks and
+//! commands.
 //!
-//! `nicstripe-proto` decides; this module asks it and does what it says. [`driver`] is the loop, [`input`] what it is told, [`work`] the files of a
-//! transfer, [`live`] and [`kept`] what is no file, [`ports`] the way to the threads of trees, [`slot`] the connections of a path,
-//! [`congestion`] how they give way to losses.
+//! `nicstripe-proto` makes the decisions, this module carries them out. [`driver`] is the event
+//! loop and [`input`] its inputs. [`work`] holds open files, [`live`] and [`kept`] the retransmit
+//! and reorder buffers of streamed data. [`ports`] connects tree threads, [`slot`] holds a path's
+//! connections, [`congestion`] selects their congestion control.
 
 mod audience;
 mod congestion;

@@ -1,4 +1,4 @@
-//! How the threads of trees speak to their session.
+//! Channels from tree threads to their session.
 
 use nicstripe_proto::{
     Name, TransferId,
@@ -21,30 +21,31 @@ use crate::{
     },
 };
 
-/// A tree's port: the session, whoever owns the transfer, and what only this end of the tree needs.
+/// Channel of a tree's thread: to its session and the transfer's owner, plus the state of its role
+/// (`end`).
 pub(super) struct Port<T> {
     pub(super) transfer: TransferId,
     pub(super) inputs: mpsc::Sender<Input>,
-    /// A client's; a daemon's transfers belong to nobody here.
+    /// Client only; a daemon's transfers have no local owner.
     pub(super) owner: Option<Owner>,
-    /// Held as long as the thread runs: a session that ends waits for it.
+    /// Held while the thread runs, so that an ending session waits for it.
     pub(super) _running: TaskTrackerToken,
-    /// Tells the session if the thread panics.
+    /// Reports a panic of the thread to the session.
     pub(super) _fault: Fault,
     pub(super) end: T,
 }
 
-/// The end of a tree's receiver, which needs nothing else.
+/// Role of a tree's receiver, which has no state here.
 pub(super) struct Receiving;
 
-/// The end of a tree's sender.
+/// Role of a tree's sender.
 pub(super) struct Giving {
     pub(super) giver: Giver,
-    /// Bytes of memory that the receiver has for entries, where it says so.
+    /// Receiver's memory for entries in bytes, if announced.
     pub(super) memory: Option<u64>,
 }
 
-/// Who wants to know of a tree.
+/// Subscriptions of a tree's owner.
 pub(super) struct Owner {
     pub(super) events: Option<mpsc::Sender<Event>>,
     pub(super) alone: Alone,
@@ -61,10 +62,10 @@ impl<T: Send> TreePort for Port<T> {
         self.owner.as_ref().is_none_or(|owner| owner.alone.send((id, size)).is_ok())
     }
 
-    /// Waits until there is room for the event: a list with gaps would be none.
+    /// Blocks while the event channel is full, because the list of entries must be complete.
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool {
         if let Some(events) = self.owner.as_ref().and_then(|owner| owner.events.as_ref()) {
-            // Nobody listens: nobody misses it.
+            // Fails if the owner has stopped listening.
             let _ = events.blocking_send(Event::Entry { name: name.clone(), outcome });
         }
         true

@@ -1,4 +1,4 @@
-//! Memory for chunks, which the sessions of a daemon share.
+//! Chunk memory shared by the sessions of a daemon.
 
 use std::{
     collections::BTreeMap,
@@ -7,14 +7,16 @@ use std::{
 
 use crate::file::Owner;
 
-/// Chunks of all sessions together: 64 MiB. One key alone has half, which is what a session over four links uses.
+/// Chunks of all sessions together: 64 MiB. A single key gets at most half, which is what a session
+/// over four links uses.
 const MOST_CHUNKS: u64 = 256;
 
-/// Chunks that the sessions of a daemon may have in memory, in fair shares.
+/// Fair shares of a daemon's chunk memory.
 ///
-/// A key never has more than it leaves to others, so that one that comes later finds something at once: the first may have half, the second
-/// half of the rest. As all of them are asked again whenever a chunk is done, keys that are busy end up with the same. Within a key, busy
-/// sessions have the same. What a session has beyond its share stays with it until it is done.
+/// A key never gets more than it leaves to others: the first may use half, the second half of the
+/// rest. So a newcomer always finds free memory. Budgets are recomputed whenever a chunk completes,
+/// so busy keys converge to equal shares. Busy sessions of one key share equally. A session above
+/// its budget keeps its chunks until they complete.
 #[derive(Debug, Clone)]
 pub(crate) struct ChunkShares(Arc<Mutex<State>>);
 
@@ -32,7 +34,7 @@ struct Key {
     committed: u64,
 }
 
-/// One session's share.
+/// Share of one session.
 #[derive(Debug)]
 pub(crate) struct ChunkShare {
     of: ChunkShares,
@@ -52,7 +54,7 @@ impl ChunkShares {
         Self(Arc::new(Mutex::new(State { all, committed: 0, keys: BTreeMap::new() })))
     }
 
-    /// Returns the share of a new session of this key.
+    /// Registers a session of this key and returns its share.
     pub(crate) fn join(&self, owner: Owner) -> ChunkShare {
         self.lock().keys.entry(owner).or_default().sessions += 1;
         ChunkShare { of: self.clone(), owner, committed: 0, is_busy: false }
@@ -64,8 +66,9 @@ impl ChunkShares {
 }
 
 impl ChunkShare {
-    /// Tells how many chunks the session has, and whether it moves anything. Returns how many it may have; one that is idle gets nothing,
-    /// which [`nicstripe_proto::Session`] takes for one chunk a path.
+    /// Updates the session's number of chunks and whether it is busy, and returns its budget in
+    /// chunks. An idle session gets 0, which [`nicstripe_proto::Session`] treats as one chunk per
+    /// path.
     pub(crate) fn update(&mut self, committed: u64, is_busy: bool) -> u64 {
         let mut state = self.of.lock();
         let State { all, committed: total, keys } = &mut *state;
@@ -97,7 +100,7 @@ impl Drop for ChunkShare {
 mod tests {
     use super::*;
 
-    /// A session that takes whatever it may have, up to what its links carry.
+    /// Session that always uses its full budget, up to what its links carry.
     struct Busy {
         share: ChunkShare,
         has: u64,
@@ -109,7 +112,7 @@ mod tests {
             Self { share: shares.join([owner; 32]), has: 0, wants }
         }
 
-        /// So many chunks are done, and others may come.
+        /// Completes `done` chunks and refills the budget.
         fn turn(&mut self, done: u64) {
             self.has -= done.min(self.has);
             let budget = self.share.update(self.has, true);
@@ -130,7 +133,7 @@ mod tests {
         let mut alone = [Busy::new(&shares, 1, 4 * 32)];
         alone[0].turn(0);
         assert_eq!(alone[0].has, 128);
-        // Also beside others that do nothing.
+        // Idle sessions of other keys take nothing.
         let mut idle: Vec<ChunkShare> = (2..60).map(|owner| shares.join([owner; 32])).collect();
         assert!(idle.iter_mut().all(|idle| idle.update(1, false) == 0));
         settle(&mut alone);

@@ -1,4 +1,4 @@
-//! The connections of one path: what was planned, what is connected, what the kernel said of those that are over.
+//! Connections of one path: its plan, the current connection, and kernel statistics of past ones.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -24,26 +24,27 @@ use crate::{
     stream::{Greeted, LoadCounters, Outgoing},
 };
 
-/// Where a path leads, as the client planned it or as the daemon learnt it.
+/// Endpoints and constraints of a path, planned by the client or learnt by the daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct PathPlan {
-    /// Our interface.
+    /// Local interface.
     pub(crate) interface: String,
-    /// Our address, if it is to be bound.
+    /// Local address to bind, if any.
     pub(crate) local: Option<IpAddr>,
-    /// The peer's address and port.
+    /// Address and port of the peer.
     pub(crate) remote: SocketAddr,
-    /// The peer's interface at which it must arrive, where that is known.
+    /// Interface of the peer that the path must reach, if known.
     pub(crate) peer_interface: Option<String>,
-    /// Most that it can carry from us and to us, if known.
+    /// Highest goodput in both directions, if known.
     pub(crate) capacity: Capacities,
-    /// The user's limit for this link.
+    /// The user's rate limit for this link.
     pub(crate) cap: Option<BitRate>,
-    /// Whether the user named it: then it is an error that it does not connect.
+    /// True if the user named the link; a failure to connect is then an error.
     pub(crate) named: bool,
-    /// Whether it is only there to meet the peer, and goes when another path is up.
+    /// True for a path that only reaches the peer, and is retired when another is up.
     pub(crate) contact_only: bool,
-    /// Whether it must not carry data until then, as the user named others or left it out.
+    /// True if the path must not carry data, because the user named other links or excluded this
+    /// one.
     pub(crate) no_data: bool,
 }
 
@@ -58,72 +59,74 @@ impl PathPlan {
     }
 }
 
-/// Most goodput that a link can have in each direction, where known.
+/// Highest goodput of a link per direction, if known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Capacity {
     pub(crate) outgoing: Option<BitRate>,
     pub(crate) incoming: Option<BitRate>,
 }
 
-/// The same, with packets of the interfaces' size and with those of an Ethernet without jumbo frames.
+/// Capacity with packets of the interfaces' MTU, and with standard Ethernet packets (no jumbo
+/// frames).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Capacities {
     pub(crate) full: Capacity,
     pub(crate) narrow: Capacity,
-    /// What they were computed from.
+    /// Rates that the capacities were computed from.
     pub(crate) rates: LinkRates,
 }
 
-/// Rates before any header is taken off, where known.
+/// Rates before header overhead, if known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LinkRates {
-    /// Of the slower end's line.
+    /// Line rate of the slower end.
     pub(crate) line: Option<BitRate>,
-    /// Of a shaper in front of our line, and of one in front of theirs; see `Theory::goodput_of_shaper` for how it counts.
+    /// Rates of the local and the remote traffic shaper; see `Theory::goodput_of_shaper` for what a
+    /// shaper counts.
     pub(crate) shapers: [Option<BitRate>; 2],
 }
 
 impl Capacities {
-    /// What counts where packets above `path_mtu` do not get through, if that is known of it.
+    /// Returns the narrow capacity if the path drops packets above a known `path_mtu`.
     pub(crate) fn through(&self, path_mtu: Option<u32>) -> Capacity {
         if path_mtu.is_some() { self.narrow } else { self.full }
     }
 }
 
-/// A connection that is authenticated and said hello.
+/// Connection after authentication and greeting.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub(crate) greeted: Greeted,
-    /// A second handle to the socket, for TCP_INFO.
+    /// Second handle to the socket, for TCP_INFO.
     pub(crate) probe: Option<OwnedFd>,
-    /// The local address it has.
+    /// Local address in use.
     pub(crate) local: Option<IpAddr>,
-    /// Whether it arrived where it was aimed at; `None` where nobody could tell.
+    /// True if the path reached the intended interface; `None` if unknown.
     pub(crate) verified: Option<bool>,
-    /// Largest packet that gets through, where that is less than the interface's MTU.
+    /// Largest packet that gets through, if below the interface's MTU.
     pub(crate) path_mtu: Option<u32>,
-    /// Kept until the session has the connection.
+    /// Dropped when the session has the connection.
     pub(crate) arriving: Option<Arriving>,
 }
 
-/// One path's connections.
+/// State of one path and its current connection.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) plan: PathPlan,
     pub(super) state: LinkState,
     pub(super) verified: Option<bool>,
     pub(super) path_mtu: Option<u32>,
-    /// Number of the connection; what an older one still says is ignored.
+    /// Number of the connection. Events of older ones are ignored.
     pub(super) generation: u64,
     pub(super) retired: bool,
-    /// What its connections have carried of benches.
+    /// Benchmark bytes of all its connections.
     pub(super) load_counters: Arc<LoadCounters>,
-    /// Payload since it was reported last.
+    /// Payload since the last report.
     pub(super) moved: InterfaceBytes,
-    /// Whether a connection is being made.
+    /// True during a connection attempt.
     pub(super) connecting: bool,
     open: Option<Open>,
-    /// What the kernel said of the connections that are over.
+    /// Kernel statistics of closed connections.
     past: KernelView,
 }
 
@@ -133,15 +136,15 @@ struct Open {
     task: AbortHandle,
     probe: Option<OwnedFd>,
     congestion: Congestion,
-    /// The congestion control that it had at first, where it has another.
+    /// Congestion control before the last change, if any.
     before: Option<String>,
 }
 
-/// The congestion control that goes by rate and round trip (Linux 4.9).
+/// Congestion control based on rate and round-trip time (Linux 4.9).
 const BBR: &str = "bbr";
 
-/// Frames that may wait for a stream's task. Data is limited to 16 chunks by its flow, and control frames are few: a full queue means that
-/// the task has hung.
+/// Capacity of the queue to a stream's task, in frames. Flow control limits data to 16 chunks and
+/// control frames are few, so a full queue means that the task is stuck.
 const OUTGOING_QUEUE: usize = 256;
 
 impl Slot {
@@ -161,17 +164,17 @@ impl Slot {
         }
     }
 
-    /// Returns the two ends of a new connection's queue.
+    /// Returns both ends of a new connection's queue.
     pub(super) fn queue() -> (mpsc::Sender<Outgoing>, mpsc::Receiver<Outgoing>) {
         mpsc::channel(OUTGOING_QUEUE)
     }
 
-    /// A connection is up.
+    /// Stores a new connection.
     pub(super) fn open(&mut self, outgoing: mpsc::Sender<Outgoing>, task: AbortHandle, probe: Option<OwnedFd>) {
         self.open = Some(Open { outgoing, task, probe, congestion: Congestion::new(), before: None });
     }
 
-    /// The connection is over, or to be ended.
+    /// Aborts the connection.
     pub(super) fn close(&mut self) {
         self.past = self.kernel();
         if let Some(open) = self.open.take() {
@@ -179,7 +182,7 @@ impl Slot {
         }
     }
 
-    /// Lets go of the connection, which sends what it has queued and then ends by itself.
+    /// Releases the connection, which flushes its queue and then ends.
     pub(super) fn release(&mut self) {
         self.past = self.kernel();
         self.open = None;
@@ -189,7 +192,7 @@ impl Slot {
         self.open.is_some()
     }
 
-    /// Whether another frame can be handed to the connection.
+    /// Returns true if the queue takes another frame.
     pub(super) fn has_room(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.outgoing.capacity() > 0)
     }
@@ -203,26 +206,27 @@ impl Slot {
         self.send(Outgoing::Chunk { header, buffer })
     }
 
-    /// Hands over what is of a bench.
+    /// Queues a benchmark item.
     pub(super) fn send_bench(&self, outgoing: Outgoing) -> bool {
         self.send(outgoing)
     }
 
-    /// What the kernel says of the connection.
+    /// Returns the kernel's TCP_INFO of the connection.
     pub(super) fn tcp(&self) -> Option<TcpInfo> {
         tcp_info(self.open.as_ref()?.probe.as_ref()?).ok()
     }
 
-    /// Asks for socket buffers of so many bytes, and returns what the kernel gave: to send, and to receive.
+    /// Requests socket buffers of `bytes` and returns the sizes granted: send, receive.
     pub(super) fn set_buffers(&self, bytes: u64) -> Option<(u64, u64)> {
         let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
         let wanted = usize::try_from(bytes).ok()?;
-        // What the kernel gave counts, not what it said.
+        // The kernel may grant less without an error; the sizes are read back.
         let _ = (socket.set_send_buffer_size(wanted), socket.set_recv_buffer_size(wanted));
         self.buffers()
     }
 
-    /// The socket's buffers as the kernel tells them, which is twice of what was asked for: to send, and to receive.
+    /// Returns the socket's send and receive buffer sizes. The kernel reports twice the requested
+    /// size.
     pub(super) fn buffers(&self) -> Option<(u64, u64)> {
         let socket = SockRef::from(self.open.as_ref()?.probe.as_ref()?);
         Some((socket.send_buffer_size().ok()? as u64, socket.recv_buffer_size().ok()? as u64))
@@ -232,7 +236,7 @@ impl Slot {
         self.open.as_ref().is_some_and(|open| open.outgoing.try_send(outgoing).is_ok())
     }
 
-    /// Sees to it that losses do not slow the connection more than they must; to be called several times a second.
+    /// Adapts the congestion control to random loss. Call several times a second.
     pub(super) fn tend(&mut self, now: Instant) {
         let Some(open) = self.open.as_mut().filter(|open| !open.congestion.is_settled()) else { return };
         let Some((probe, info)) = open.probe.as_ref().and_then(|probe| Some((probe, tcp_info(probe).ok()?))) else { return };
@@ -253,18 +257,18 @@ impl Slot {
         }
     }
 
-    /// What the kernel says of all connections that this path has had.
+    /// Returns the kernel statistics of all connections of this path.
     fn kernel(&self) -> KernelView {
         let info = self.open.as_ref().and_then(|open| tcp_info(open.probe.as_ref()?).ok());
         info.map_or(self.past, |info| add(&self.past, &info))
     }
 
-    /// The same, and how long the path waited for credit.
+    /// Like `kernel`, with the time the path waited for credit.
     pub(super) fn view(&self, path: Option<&Path>) -> KernelView {
         KernelView { starved: path.map(Path::starved), ..self.kernel() }
     }
 
-    /// The same, for the peer.
+    /// Like [`view`](Self::view), encoded for the peer.
     pub(super) fn stream_report(&self, id: PathId, path: Option<&Path>) -> StreamReport {
         let view = self.view(path);
         let micros = |time: Duration| time.as_micros() as u64;
@@ -292,7 +296,7 @@ fn add(past: &KernelView, info: &TcpInfo) -> KernelView {
     }
 }
 
-/// Takes what the peer's kernel said.
+/// Decodes the peer's kernel statistics.
 pub(super) fn view_of(report: &StreamReport) -> KernelView {
     KernelView {
         retransmitted_bytes: report.retransmitted_bytes,

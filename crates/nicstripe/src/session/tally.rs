@@ -1,4 +1,4 @@
-//! What a transfer's owner is told: progress while it runs, and the numbers of its report.
+//! Statistics of a transfer: progress while it runs, and totals for the report.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,26 +14,26 @@ use crate::{
     tree::port::WalkProgress,
 };
 
-/// Span over which rates are shown.
+/// Averaging period of displayed rates.
 const RATE_SPAN: Duration = Duration::from_secs(1);
 
-/// The running numbers of one transfer.
+/// Running statistics of one transfer.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// When its first byte could move.
+    /// Time at which data could first move.
     pub(crate) moving_since: Option<Instant>,
     pub(crate) failovers: u32,
-    /// Bytes of payload that went over the wire.
+    /// Payload bytes on the wire.
     pub(crate) wire_bytes: u64,
-    /// What compression saved on each path, of chunks that did not arrive as well.
+    /// Bytes saved by compression per path, including chunks that did not arrive.
     saved_by_path: BTreeMap<PathId, u64>,
     size: Option<u64>,
     resumed: u64,
     peer_streams: BTreeMap<u16, KernelView>,
     history: VecDeque<Sample>,
-    /// What transfers that have ended have moved.
+    /// Totals of ended transfers.
     pub(crate) stats: TransferStats,
-    /// How far the walk of a tree is.
+    /// Progress of a tree's walk.
     walked: Option<WalkProgress>,
     pub(crate) links: Vec<LinkReport>,
 }
@@ -62,20 +62,20 @@ impl Tally {
         }
     }
 
-    /// A transfer has begun, of a size that is not known of a pipe and of a tree.
+    /// Marks the transfer as started. The size of a pipe or tree is unknown.
     pub(super) fn on_started(&mut self, now: Instant, size: Option<u64>, resumed: u64) {
         self.moving_since = Some(now);
         (self.size, self.resumed) = (size, resumed);
     }
 
-    /// A chunk goes over a path, or came by it.
+    /// Counts a chunk sent or received on a path.
     pub(super) fn on_wire(&mut self, path: PathId, header: &DataHeader) {
         self.wire_bytes += u64::from(header.len);
         let saved = header.chunk_len().saturating_sub(header.len);
         *self.saved_by_path.entry(path).or_default() += u64::from(saved);
     }
 
-    /// A transfer that belongs to this one, or this one itself, has ended.
+    /// Adds the totals of a transfer that has ended: this one or a standalone file of its tree.
     pub(super) fn add(&mut self, stats: &TransferStats) {
         self.stats.add(stats);
     }
@@ -84,19 +84,19 @@ impl Tally {
         self.walked = Some(progress);
     }
 
-    /// The sender's kernel knows more of the paths than ours.
+    /// Stores the sender's kernel statistics, which say more about the paths than the receiver's.
     pub(super) fn on_peer_streams(&mut self, streams: &[StreamReport]) {
         self.peer_streams.extend(streams.iter().map(|report| (report.path, view_of(report))));
     }
 
-    /// Returns how far the transfer is, once it has started.
+    /// Returns the progress of a started transfer.
     ///
-    /// `running` are the numbers of the transfers that have not ended.
+    /// `running` holds the statistics of its transfers that have not ended.
     pub(super) fn progress(&mut self, now: Instant, running: &[TransferStats], slots: &BTreeMap<PathId, Slot>) -> Option<Progress> {
         self.moving_since?;
         let mut stats = self.stats.clone();
         running.iter().for_each(|other| stats.add(other));
-        // Of a tree, files that are transfers of their own are gone on with, each when it is its turn.
+        // Standalone files of a tree resume one by one, so their resumed bytes add up over time.
         let (resumed, unsent) = (self.resumed.max(stats.resumed_bytes), stats.unsent_bytes);
         let sample = Sample { at: now, total: stats.delivered_bytes, by_path: stats.by_path };
         while self.history.len() > 1 && self.history.get(1).is_some_and(|next| now.duration_since(next.at) >= RATE_SPAN) {
@@ -117,7 +117,7 @@ impl Tally {
                 None => links.push(LinkProgress { link, bytes, rate, state: slot.state.clone() }),
             }
         }
-        // Parcels hold more than the bytes of files, and what is in them is in place a moment later.
+        // Batches hold more than file bytes, and their content is in place a moment later.
         let size = self.walked.map_or(self.size.unwrap_or(0), |walked| walked.bytes.saturating_sub(walked.skipped_bytes));
         let bytes = resumed + unsent + sample.total;
         let progress = Progress {
@@ -133,9 +133,10 @@ impl Tally {
         Some(progress)
     }
 
-    /// Returns the final numbers.
+    /// Returns the final statistics.
     pub(super) fn closed(mut self, slots: &BTreeMap<PathId, Slot>, session: &Session) -> Self {
-        // A path that was given up belongs to the link that took its place between the same interfaces.
+        // The bytes of a retired path count for the link that replaced it between the same
+        // interfaces.
         let (retired, others): (Vec<_>, Vec<_>) = slots.iter().partition(|(_, slot)| slot.retired);
         for (path, slot) in others.into_iter().chain(retired) {
             let bytes = self.stats.by_path.get(path).copied().unwrap_or(0);
@@ -193,7 +194,8 @@ impl Tally {
     }
 }
 
-/// Whether all connections of a link are verified: not if one is known not to be, and unknown if one is.
+/// Combines the verification of two connections: false if either failed, otherwise unknown if
+/// either is unknown.
 pub(crate) fn all_verified(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),
@@ -202,7 +204,7 @@ pub(crate) fn all_verified(one: Option<bool>, other: Option<bool>) -> Option<boo
     }
 }
 
-/// Whether two paths are streams of one link.
+/// Returns true if two paths are streams of one link.
 fn is_one_link(a: &LinkName, b: &LinkName) -> bool {
     a.interface == b.interface && a.remote == b.remote
 }
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
     use crate::session::PathPlan;
 
-    /// The slot of a path, given up or not.
+    /// Returns a path's state, retired or not.
     fn slot(interface: &str, peer: Option<&str>, remote: [u8; 4], retired: bool) -> Slot {
         let mut slot = Slot::new(PathPlan {
             interface: interface.into(),
@@ -249,9 +251,9 @@ mod tests {
         for (slot, bytes) in [
             (slot("eth1", Some("eth3"), [10, 0, 0, 1], false), 100),
             (slot("eth2", Some("eth4"), [10, 0, 0, 2], false), 200),
-            // By another address of the same cable.
+            // Another address on the same cable.
             (slot("eth1", Some("eth3"), [169, 254, 0, 1], true), 30),
-            // Of other cables, or nobody knows of which.
+            // Other or unknown cables.
             (slot("eth1", Some("eth4"), [169, 254, 0, 2], true), 5),
             (slot("eth2", None, [169, 254, 0, 3], true), 7),
         ] {

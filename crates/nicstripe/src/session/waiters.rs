@@ -1,4 +1,4 @@
-//! Those who wait for transfers, each with the numbers of its own.
+//! Owners that wait for transfers, each with its statistics.
 
 use std::{
     collections::BTreeMap,
@@ -16,20 +16,20 @@ use crate::{
     tree::port::WalkProgress,
 };
 
-/// Where the end of a transfer is told, with its numbers.
+/// Receives the result of a transfer with its statistics.
 pub(crate) type Reply = oneshot::Sender<Result<(Outcome, Tally), Error>>;
 
-/// One who waits for the end of a transfer.
+/// Owner that waits for the end of a transfer.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) reply: Reply,
-    /// Where it is told how far the transfer is, if that matters to it.
+    /// Channel for progress events, if wanted.
     pub(crate) events: Option<mpsc::Sender<Event>>,
-    /// How far it is, for whoever looks.
+    /// Current progress, for polling.
     pub(crate) progress: SharedProgress,
 }
 
-/// How far a transfer is: written by its session, read by its owner.
+/// Progress of a transfer: written by its session, read by its owner.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedProgress(Arc<Mutex<Progress>>);
 
@@ -38,7 +38,7 @@ impl SharedProgress {
         self.lock().clone()
     }
 
-    /// All of it is done, of a size that may not have been known.
+    /// Sets the progress to complete, with the final size.
     pub(crate) fn close(&self, size: u64) {
         let mut progress = self.lock();
         (progress.bytes, progress.size, progress.open) = (size, size, false);
@@ -54,7 +54,7 @@ impl SharedProgress {
 }
 
 impl Waiter {
-    /// Tells how far the transfer is. One that does not keep up misses it.
+    /// Sends an event. An owner with a full channel misses it.
     fn tell(&self, event: Event) {
         if let Some(events) = &self.events {
             let _ = events.try_send(event);
@@ -62,20 +62,20 @@ impl Waiter {
     }
 }
 
-/// All who wait for transfers of a session. A daemon's has none.
+/// Waiting owners of a session's transfers. Empty in a daemon.
 #[derive(Debug, Default)]
 pub(super) struct Waiters(BTreeMap<TransferId, Awaited>);
 
 #[derive(Debug)]
 enum Awaited {
-    /// Something by itself. A tree's numbers include those of its entries.
+    /// File, pipe or tree. A tree's statistics include its entries.
     Whole { waiter: Waiter, tally: Box<Tally> },
-    /// An entry of this tree, which is a transfer of its own.
+    /// Standalone file of a tree.
     Entry { tree: TransferId, reply: Reply },
 }
 
 impl Waiters {
-    /// Somebody waits for a transfer, or, with the tree that it belongs to, for an entry.
+    /// Registers the owner of a transfer, or of a standalone file if `tree` is given.
     pub(super) fn insert(&mut self, transfer: TransferId, tree: Option<TransferId>, waiter: Waiter, now: Instant) {
         let awaited = match tree {
             Some(tree) => Awaited::Entry { tree, reply: waiter.reply },
@@ -92,7 +92,7 @@ impl Waiters {
         self.0.is_empty()
     }
 
-    /// Where the events of a transfer go.
+    /// Returns the event channel of a transfer.
     pub(super) fn events(&self, transfer: TransferId) -> Option<mpsc::Sender<Event>> {
         match self.0.get(&transfer) {
             Some(Awaited::Whole { waiter, .. }) => waiter.events.clone(),
@@ -100,7 +100,7 @@ impl Waiters {
         }
     }
 
-    /// The numbers that a transfer counts for: its own, or its tree's.
+    /// Returns the statistics that a transfer counts towards: its own, or its tree's.
     fn tally(&mut self, transfer: TransferId) -> Option<&mut Tally> {
         let whole = match self.0.get(&transfer)? {
             Awaited::Whole { .. } => transfer,
@@ -112,7 +112,8 @@ impl Waiters {
         }
     }
 
-    /// Bytes begin to move, of a size that is not known of a pipe and of a tree. Of an entry, its tree has been told.
+    /// Handles the start of a transfer. The size of a pipe or tree is unknown. Ignored for entries,
+    /// whose tree has started before.
     pub(super) fn started(&mut self, transfer: TransferId, size: u64, is_sized: bool, resumed: u64, now: Instant) {
         if let Some(Awaited::Whole { waiter, tally }) = self.0.get_mut(&transfer) {
             tally.on_started(now, is_sized.then_some(size), resumed);
@@ -120,28 +121,28 @@ impl Waiters {
         }
     }
 
-    /// A chunk goes over a path.
+    /// Counts a chunk on a path.
     pub(super) fn on_wire(&mut self, path: PathId, header: &DataHeader) {
         if let Some(tally) = self.tally(header.transfer) {
             tally.on_wire(path, header);
         }
     }
 
-    /// The walk of a tree is so far.
+    /// Stores the progress of a tree's walk.
     pub(super) fn walked(&mut self, tree: TransferId, progress: WalkProgress) {
         if let Some(tally) = self.tally(tree) {
             tally.on_walked(progress);
         }
     }
 
-    /// The sender's kernel knows more of the paths than ours.
+    /// Stores the sender's kernel statistics.
     pub(super) fn told_streams(&mut self, transfer: TransferId, streams: &[StreamReport]) {
         if let Some(tally) = self.tally(transfer) {
             tally.on_peer_streams(streams);
         }
     }
 
-    /// A path was lost: all that run go on over the others.
+    /// Counts a failover for each running transfer.
     pub(super) fn failed_over(&mut self) {
         for awaited in self.0.values_mut() {
             if let Awaited::Whole { tally, .. } = awaited {
@@ -150,7 +151,8 @@ impl Waiters {
         }
     }
 
-    /// Whether something that has moved for so long ends with this transfer.
+    /// Returns true if the transfer is a file, pipe or tree that has moved data for at least
+    /// `time`.
     pub(super) fn has_moved_for(&self, transfer: TransferId, time: Duration) -> bool {
         match self.0.get(&transfer) {
             Some(Awaited::Whole { tally, .. }) => tally.moving_since.is_some_and(|since| since.elapsed() >= time),
@@ -158,7 +160,7 @@ impl Waiters {
         }
     }
 
-    /// Tells each how far its transfer is.
+    /// Updates the progress of all transfers.
     pub(super) fn tell_progress(&mut self, now: Instant, session: &Session, slots: &BTreeMap<PathId, Slot>) {
         let mut running: BTreeMap<TransferId, Vec<TransferStats>> = BTreeMap::new();
         for (transfer, awaited) in &self.0 {
@@ -178,7 +180,8 @@ impl Waiters {
         }
     }
 
-    /// A transfer has ended, and has moved this: tells who waits for it, once. Who waits for entries of a tree that has ended hears no more.
+    /// Reports the end of a transfer to its owner. The end of a tree drops the replies of its
+    /// remaining entries.
     pub(super) fn end(
         &mut self,
         transfer: TransferId,
@@ -194,7 +197,7 @@ impl Waiters {
                 self.0.retain(|_, awaited| !matches!(awaited, Awaited::Entry { tree, .. } if *tree == transfer));
                 let _ = waiter.reply.send(result.map(|outcome| (outcome, close(*tally))));
             }
-            // Its numbers are its tree's.
+            // An entry's bytes count for its tree.
             Some(Awaited::Entry { reply, .. }) => {
                 let _ = reply.send(result.map(|outcome| (outcome, Tally::new(Instant::now()))));
             }
@@ -202,7 +205,7 @@ impl Waiters {
         }
     }
 
-    /// The session ends: tells all.
+    /// Fails all transfers at the end of the session.
     pub(super) fn end_all(&mut self, mut why: impl FnMut() -> Error) {
         for awaited in std::mem::take(&mut self.0).into_values() {
             if let Awaited::Whole { waiter, .. } = awaited {

@@ -1,4 +1,4 @@
-//! The files of a session's transfers: what its machine asks for, done on the I/O threads.
+//! Open files of a session's transfers. I/O threads do the work that the protocol requests.
 
 use std::{collections::BTreeMap, os::unix::fs::FileTypeExt, path::PathBuf, sync::Arc};
 
@@ -20,16 +20,16 @@ use crate::{
     tree::TreeReport,
 };
 
-/// What the peer may ask of this end.
+/// Rights of the peer at this end.
 #[derive(Debug, Clone)]
 pub(crate) enum Access {
-    /// Nothing: this end asks.
+    /// None: the local end is the client.
     Client,
-    /// What a daemon's service allows.
+    /// Those that the daemon's service grants.
     Daemon(Arc<Service>),
 }
 
-/// A file that a transfer has open.
+/// Open source or target of a transfer.
 #[derive(Debug)]
 pub(super) enum Work {
     Source(Arc<Source>, Grid),
@@ -38,15 +38,15 @@ pub(super) enum Work {
     Kept(Kept, Keeping),
 }
 
-/// What is known of what is kept in memory.
+/// Size and digest of a transfer with a reorder buffer.
 #[derive(Debug)]
 pub(super) struct Keeping {
     size: u64,
-    /// What both ends agreed on, once everything has arrived.
+    /// Agreed digest, once all data has arrived.
     digest: Option<Digest>,
 }
 
-/// Something that was done on the I/O threads.
+/// Results of I/O jobs.
 #[derive(Debug)]
 pub(crate) enum WorkDone {
     SourceOpened {
@@ -92,7 +92,7 @@ pub(crate) enum WorkDone {
         buffer: ChunkBuffer,
         result: Result<(), WriteError>,
     },
-    /// A writer has written everything, or cannot.
+    /// A sink has written everything, or failed.
     Emptied {
         transfer: TransferId,
         result: Result<(), FileError>,
@@ -110,23 +110,23 @@ pub(crate) enum WorkDone {
         digest: Digest,
         result: Result<(), FileError>,
     },
-    /// What was written of a transfer that failed elsewhere is durable, as far as that goes.
+    /// A transfer that failed elsewhere has synced what it could.
     LetGo {
         transfer: TransferId,
         error: Box<Error>,
     },
 }
 
-/// How a transfer ended well.
+/// Result of a successful transfer.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// A tree has none.
+    /// `None` for a tree.
     pub(crate) digest: Option<Digest>,
     pub(crate) size: u64,
     pub(crate) tree: Option<TreeReport>,
 }
 
-/// Where a client wants a file that it gets.
+/// Local target of a client's get.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalTarget {
     pub(crate) path: PathBuf,
@@ -134,7 +134,7 @@ pub(crate) struct LocalTarget {
     pub(crate) peer_key: [u8; 32],
 }
 
-/// The open files of one session, and the threads that work on them.
+/// Open files of one session, with the pool that works on them.
 #[derive(Debug)]
 pub(super) struct Works {
     open: BTreeMap<TransferId, Work>,
@@ -181,7 +181,7 @@ impl Works {
         }
     }
 
-    /// What both ends agreed on of something that a writer has written.
+    /// Returns the agreed digest of a stream that its writer has written completely.
     pub(super) fn ending(&self, transfer: TransferId) -> Result<Digest, FileError> {
         match self.open.get(&transfer) {
             Some(Work::Kept(_, Keeping { digest: Some(digest), .. })) => Ok(*digest),
@@ -204,19 +204,19 @@ impl Works {
         }
     }
 
-    /// Removes what was received where no other attempt could go on from it, as its source cannot be read again.
+    /// Deletes received data that cannot be resumed, because its source cannot be read again.
     pub(super) fn discard_unfinishable(&self, transfer: TransferId) {
         if let Some(target) = self.target(transfer).filter(|target| target.is_open_ended()) {
             target.discard();
         }
     }
 
-    /// Lets go of sources that are no files: those that wait for room are told that there will be none.
+    /// Drops all streamed sources. Those that wait for the send window fail.
     pub(super) fn close_sources(&mut self) {
         self.open.retain(|_, work| !matches!(work, Work::Live(_)));
     }
 
-    /// The transfers whose target is open.
+    /// Returns the transfers with an open target.
     pub(super) fn targets(&self) -> Vec<TransferId> {
         self.open.iter().filter(|(_, work)| matches!(work, Work::Target(_))).map(|(id, _)| *id).collect()
     }
@@ -230,8 +230,9 @@ impl Works {
         })
     }
 
-    /// Has a chunk read that is to be sent on `path`, compressed where that pays on links of `rate` together: then its buffer holds less than
-    /// the chunk. Returns one that needs no reading.
+    /// Reads a chunk to be sent on `path`. Compresses it if that pays at the links' total `rate`;
+    /// the buffer is then shorter than the chunk. Returns a chunk of the retransmit buffer
+    /// directly; other reads report to the session.
     pub(super) fn read(
         &self,
         path: PathId,
@@ -248,7 +249,8 @@ impl Works {
         None
     }
 
-    /// Hashes zeros that are not sent. A peer's word is enough to make terabytes of them, so whatever is known to be data goes before.
+    /// Hashes zeros that are not sent, in the background. A peer can announce terabytes of zeros,
+    /// so data takes precedence.
     pub(super) fn hash_zeros(&self, transfer: TransferId, grid: Grid, zeros: Zeros) {
         self.pool.run_in_background(self.reporting(move || {
             let result = zeros_subtree(grid, zeros);
@@ -257,13 +259,14 @@ impl Works {
         }));
     }
 
-    /// Makes the holes that the sender told.
+    /// Punches the holes that the sender announced.
     pub(super) fn make_holes(&self, transfer: TransferId, holes: HoleMap) {
         let Some(target) = self.target(transfer).cloned() else { return };
         self.run(move || WorkDone::HolesMade { transfer, result: target.make_holes(holes) });
     }
 
-    /// Reads a chunk of what is there, and copies it to where the new file has it; says whether there is a target.
+    /// Compares a chunk of the existing file, copying it into the new file. Returns false if no
+    /// target is open.
     pub(super) fn compare(&self, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some(target) = self.target(transfer).cloned() else { return false };
         let buffers = self.buffers.clone();
@@ -271,7 +274,8 @@ impl Works {
         true
     }
 
-    /// Reads a chunk that the receiver has, for the digest only; says whether there is a source to read it from.
+    /// Hashes a chunk that the receiver already has, for the digest. Returns false if no source is
+    /// open.
     pub(super) fn hash(&self, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some((source, grid)) = self.source(transfer) else { return false };
         let buffers = self.buffers.clone();
@@ -279,7 +283,8 @@ impl Works {
         true
     }
 
-    /// Verifies and writes a chunk that came by `path`, of a transfer of this grid; what is kept in memory is verified only.
+    /// Verifies and writes a chunk received on `path`. A chunk for a reorder buffer is only
+    /// verified.
     pub(super) fn write(&self, path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) {
         let done = self.done.clone();
         match self.open.get(&header.transfer) {
@@ -298,7 +303,8 @@ impl Works {
         }
     }
 
-    /// Whether a chunk is kept in memory and so short that a thread of its own to verify it would take longer than that does.
+    /// Returns true if a chunk is for a reorder buffer and so short that handing it to a thread
+    /// costs more than verifying it.
     pub(super) fn is_verified_at_once(&self, header: &DataHeader) -> bool {
         header.chunk_len() <= AT_ONCE && matches!(self.open.get(&header.transfer), Some(Work::Kept(..)))
     }
@@ -308,14 +314,14 @@ impl Works {
         self.run(move || WorkDone::Synced { transfer, result: target.sync(subtrees) });
     }
 
-    /// Asks whether the source is what it was; says whether there is one to look at.
+    /// Checks that the source is unchanged. Returns false if no source is open.
     pub(super) fn check(&self, transfer: TransferId) -> bool {
         let Some((source, _)) = self.source(transfer) else { return false };
         self.run(move || WorkDone::Checked { transfer, result: source.check_unchanged() });
         true
     }
 
-    /// Everything has arrived: a file is made durable, whoever takes what is kept in memory is told.
+    /// Completes a transfer with all data received: commits a file, or signals the end to a sink.
     pub(super) fn commit(&mut self, transfer: TransferId, digest: Digest) {
         match self.open.get_mut(&transfer) {
             Some(Work::Target(target)) => {
@@ -330,11 +336,12 @@ impl Works {
         }
     }
 
-    /// Opens a target of our user.
+    /// Opens a target with the local user's rights.
     pub(super) fn open_local(&self, wanted: LocalTarget, offer: Offer, journal_id: [u8; 16]) {
         self.run(move || {
             let transfer = offer.transfer;
-            // A device may be named by a link, as in /dev/disk; elsewhere a link is replaced and not followed.
+            // A device may be named by a symlink (/dev/disk). Other symlinks are replaced and not
+            // followed.
             let is_device = std::fs::metadata(&wanted.path).is_ok_and(|found| found.file_type().is_block_device());
             let device = is_device.then(|| wanted.path.canonicalize().ok()).flatten();
             let path = device.as_ref().unwrap_or(&wanted.path);
@@ -347,7 +354,7 @@ impl Works {
         });
     }
 
-    /// Opens a source beneath a daemon's root, for the peer.
+    /// Opens a source below a daemon's root directory, for the peer.
     pub(super) fn open_served(
         &self,
         service: Arc<Service>,
@@ -373,39 +380,41 @@ impl Works {
         });
     }
 
-    /// Runs what says for itself when it is done.
+    /// Runs a job that reports its result itself.
     pub(super) fn aside(&self, job: impl FnOnce() + Send + 'static) {
         self.pool.run(job);
     }
 
-    /// Runs work that is not about an open file of this session.
+    /// Runs a job and reports its result to the session.
     pub(super) fn run(&self, job: impl FnOnce() -> WorkDone + Send + 'static) {
         self.pool.run(self.reporting(job));
     }
 
-    /// The same job, which then tells its session what it did.
+    /// Wraps a job so that it reports its result, or its panic, to the session.
     fn reporting(&self, job: impl FnOnce() -> WorkDone + Send + 'static) -> impl FnOnce() + Send + 'static {
         let done = self.done.clone();
         let fault = Fault::of(&done);
         move || {
             let _fault = fault;
-            // Nobody listens any more when the session has ended: then what was done does not matter either.
+            // Fails if the session has ended; the result is then irrelevant.
             drop(done.blocking_send(Input::Work(job())));
         }
     }
 }
 
-/// Verifies a chunk that is kept in memory.
+/// Verifies a chunk for a reorder buffer.
 pub(super) fn verified(path: PathId, grid: Grid, header: DataHeader, buffer: ChunkBuffer) -> WorkDone {
     let mut arrived = Arrived { path, header, buffer };
     let result = arrived.verify(grid);
     WorkDone::Verified { path, header, buffer: arrived.buffer, result }
 }
 
-/// Longest chunk that is verified in the session's own task, in bytes: some 10 µs, as long as it takes to have a thread do it.
+/// Longest chunk verified in the session's own task, in bytes. Takes about 10 µs, as long as
+/// handing it to a thread.
 const AT_ONCE: u32 = 64 << 10;
 
-/// Tells a session of work for it, on a thread or in a task, that panicked and of which it would hear nothing: it ends, and no other.
+/// Ends the session if its thread or task panics. Without this, the session would wait for the
+/// result forever. Other sessions are not affected.
 pub(crate) struct Fault(mpsc::Sender<Input>);
 
 impl Fault {

@@ -1,4 +1,4 @@
-//! The account of a daemon's session: what its log and its metrics say of it.
+//! Log records and metrics of a daemon's session.
 
 use std::{
     collections::BTreeMap,
@@ -20,27 +20,28 @@ use crate::{
     session::work::{Access, Outcome},
 };
 
-/// What a daemon's session does, as far as others want to know.
+/// Accounting of a daemon's session.
 #[derive(Debug)]
 pub(super) struct Account {
     meters: Arc<Meters>,
     meter: MeterId,
-    /// As the list of peers calls it.
+    /// Name in the list of peers.
     peer: String,
     begun: Instant,
     jobs: BTreeMap<TransferId, Job>,
-    /// What transfers that have ended had sent or got once more.
+    /// Bytes retransmitted or received twice by ended transfers.
     repeated_bytes: u64,
-    /// As much of it, and of those that run, as was reported.
+    /// Part of the repeated bytes, including running transfers, that the metrics already have.
     reported_bytes: u64,
-    /// Paths that were lost of late: if the session ends at once, that was its end and no loss.
+    /// Recently lost paths. If the session ends within [`REPORT_INTERVAL`], they belong to its end
+    /// and do not count as losses.
     lost: Vec<(Instant, PathLoss)>,
-    /// What the session has moved.
+    /// Total of the session.
     moved: InterfaceBytes,
     transfers_done: u64,
     transfers_failed: u64,
     records: TokenBucket,
-    /// Records that there was no budget for.
+    /// Log records suppressed by the rate limit.
     left_out: u64,
     reported_at: Instant,
 }
@@ -49,22 +50,24 @@ pub(super) struct Account {
 struct Job {
     name: String,
     direction: Direction,
-    /// Whether it is a file of a tree, of which the tree's own record tells.
+    /// True for a file of a tree, which the tree's own record covers.
     is_entry: bool,
     begun: Instant,
-    /// When what has arrived was to be made durable, as long as that is not done.
+    /// Start of the pending sync, if any.
     sync_begun: Option<Instant>,
 }
 
-/// How often a session reports what it has moved.
+/// Interval of the metrics reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Records of transfers that one session may have logged at once, and each second: what a peer does in a loop does not fill a disk.
+/// Burst of log records per session, and records per second. A peer that loops must not fill the
+/// disk.
 const MOST_RECORDS: u32 = 20;
 const RECORDS_PER_SECOND: u32 = 10;
 
 impl Account {
-    /// Begins the account of a daemon's session; a client's owner is told by events.
+    /// Opens the account of a daemon's session. Returns `None` for a client, whose owner receives
+    /// events.
     pub(super) fn begin(access: &Access, peer: &str, now: Instant) -> Option<Self> {
         let Access::Daemon(service) = access else { return None };
         let meters = service.meters().clone();
@@ -87,7 +90,7 @@ impl Account {
         })
     }
 
-    /// The peer asks for a transfer.
+    /// Handles a transfer request of the peer.
     pub(super) fn asked(&mut self, transfer: TransferId, name: impl std::fmt::Display, direction: Direction, is_entry: bool) {
         let job = Job { name: logged(name).to_string(), direction, is_entry, begun: Instant::now(), sync_begun: None };
         if !is_entry {
@@ -98,7 +101,7 @@ impl Account {
         }
     }
 
-    /// Something that the peer asked about names is done, or could not be: what changes something is told.
+    /// Records the outcome of a request that changes a name. Read-only requests are not recorded.
     pub(super) fn answered(&mut self, ask: &AskKind, answer: &AnswerKind) {
         let (what, name) = match ask {
             AskKind::List { .. } | AskKind::Stat { .. } => return,
@@ -119,9 +122,10 @@ impl Account {
         }
     }
 
-    /// Bytes begin to move; `name` is where they go, if that is known by now only.
+    /// Records that a transfer begins to move bytes. `name` is the target's name, if only known by
+    /// then.
     pub(super) fn started(&mut self, transfer: TransferId, size: Option<u64>, resumed: u64, name: Option<&str>) {
-        // What was asked for may be the directory that it goes into.
+        // The request may have named the parent directory.
         if let (Some(job), Some(name)) = (self.jobs.get_mut(&transfer), name)
             && job.name.rsplit('/').next() != Some(name)
         {
@@ -135,7 +139,7 @@ impl Account {
         tracing::info!(peer, transfer = transfer.0, direction, %name, size_bytes = size, resumed_bytes = resumed, "transfer begins");
     }
 
-    /// A transfer has ended; counts once, however often it fails.
+    /// Handles the end of a transfer. Counts each transfer once, even if several errors end it.
     pub(super) fn ended(&mut self, transfer: TransferId, result: &Result<Outcome, Error>, stats: &TransferStats) {
         let may_record = self.may_record(transfer);
         let Some(job) = self.jobs.remove(&transfer) else { return };
@@ -177,26 +181,26 @@ impl Account {
         }
     }
 
-    /// Data that arrived is to be made durable.
+    /// Starts timing a sync.
     pub(super) fn sync_begun(&mut self, transfer: TransferId) {
         if let Some(job) = self.jobs.get_mut(&transfer) {
             job.sync_begun.get_or_insert_with(Instant::now);
         }
     }
 
-    /// It is.
+    /// Reports the duration of the sync.
     pub(super) fn synced(&mut self, transfer: TransferId) {
         if let Some(begun) = self.jobs.get_mut(&transfer).and_then(|job| job.sync_begun.take()) {
             self.meters.synced(begun.elapsed());
         }
     }
 
-    /// A path was lost that had a connection.
+    /// Handles the loss of a connected path.
     pub(super) fn path_lost(&mut self, loss: PathLoss) {
         self.lost.push((Instant::now(), loss));
     }
 
-    /// Counts the paths that were lost and whose session goes on.
+    /// Counts path losses that the session has survived.
     fn count_losses(&mut self) {
         for (_, loss) in self.lost.extract_if(.., |(at, _)| at.elapsed() >= REPORT_INTERVAL) {
             self.meters.path_lost(loss);
@@ -211,7 +215,7 @@ impl Account {
         self.meters.digest_mismatch();
     }
 
-    /// Says that the session has ended.
+    /// Records the end of the session.
     fn closed(&mut self, code: CloseCode, links: usize) {
         let seconds = (self.begun.elapsed().as_secs_f64() * 1e3).round() / 1e3;
         let (peer, reason) = (&self.peer, close_word(code));
@@ -221,7 +225,8 @@ impl Account {
         self.tell_left_out();
     }
 
-    /// Whether there may be another record about this transfer.
+    /// Returns true if the rate limit allows a record about this transfer. Takes one from the
+    /// budget.
     fn may_record(&mut self, transfer: TransferId) -> bool {
         if self.jobs.get(&transfer).is_none_or(|job| job.is_entry) {
             return false;
@@ -250,14 +255,14 @@ impl Drop for Account {
 }
 
 impl Driver {
-    /// Reports what a daemon's session has moved, now and then.
+    /// Reports to the metrics once per [`REPORT_INTERVAL`].
     pub(super) fn report_now_and_then(&mut self) {
         if self.account.as_ref().is_some_and(|account| account.reported_at.elapsed() >= REPORT_INTERVAL) {
             self.report();
         }
     }
 
-    /// Reports what a daemon's session has and has moved.
+    /// Reports the paths, running transfers and moved bytes to the metrics.
     pub(super) fn report(&mut self) {
         let Some(account) = &mut self.account else { return };
         let mut paths = PathCounts::default();
@@ -280,9 +285,10 @@ impl Driver {
         account.reported_at = Instant::now();
     }
 
-    /// The last report of a daemon's session, and its last record.
+    /// Writes the last report and the last record of a daemon's session.
     ///
-    /// A client that has all it wanted closes the session, and the end of its last transfer may be overtaken by that.
+    /// A client closes its session when it has everything, so the close may overtake the end of its
+    /// last transfer.
     pub(super) fn close_account(&mut self, code: CloseCode) {
         let open = self.account.iter().flat_map(|account| account.jobs.keys().copied()).collect::<Vec<_>>();
         for transfer in open {
@@ -301,7 +307,7 @@ impl Driver {
     }
 }
 
-/// The word for why a session ended.
+/// Returns the log word for the reason a session ended.
 fn close_word(code: CloseCode) -> &'static str {
     match code {
         CloseCode::Done => "done",
@@ -311,11 +317,11 @@ fn close_word(code: CloseCode) -> &'static str {
     }
 }
 
-/// The word for how a transfer ended.
+/// Returns the log word for a transfer's result.
 fn result_word(result: &Result<Outcome, Error>) -> &'static str {
     match result {
         Ok(_) => "done",
-        // The session ended before it.
+        // Errors without a code come from the end of the session.
         Err(error) => error.fail_code().unwrap_or(FailCode::Cancelled).word(),
     }
 }

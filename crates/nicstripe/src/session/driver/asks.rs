@@ -1,4 +1,5 @@
-//! What a client asks about names, and how a daemon's session answers.
+//! Name requests (list, stat, remove, rename, mkdir) of a client, and their answers by a daemon's
+//! session.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,24 +15,24 @@ use crate::{
     },
 };
 
-/// Where what a client asked is answered.
+/// Receives the answer to a name request.
 pub(crate) type AskReply = oneshot::Sender<Result<AnswerKind, Error>>;
 
-/// What was asked and has no answer yet: of a client's session here, of a daemon's there.
+/// Unanswered requests: a client's own, or those of a daemon's peer.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     next: u32,
-    /// What the session takes when others are answered.
+    /// Requests beyond the session's limit; sent when others are answered.
     waiting: VecDeque<(AskKind, AskReply)>,
     open: BTreeMap<u32, AskReply>,
-    /// What the peer asked to be changed, and was not begun.
+    /// Changes requested by the peer and not yet started.
     changes: Vec<Ask>,
-    /// Whether something is being changed.
+    /// True while a batch of changes runs.
     is_changing: bool,
 }
 
 impl Driver {
-    /// Client: its owner asks something.
+    /// Client: queues a request of the owner.
     pub(super) fn ask(&mut self, ask: AskKind, reply: AskReply) {
         self.asks.waiting.push_back((ask, reply));
         self.send_asks();
@@ -39,7 +40,7 @@ impl Driver {
 
     fn send_asks(&mut self) {
         while let Some((ask, reply)) = self.asks.waiting.pop_front() {
-            // Nobody waits for it any more: it need not be done.
+            // The owner has cancelled the request.
             if reply.is_closed() {
                 continue;
             }
@@ -53,20 +54,21 @@ impl Driver {
         }
     }
 
-    /// Client: the daemon has answered.
+    /// Client: handles the daemon's answer.
     pub(super) fn on_answered(&mut self, answer: Answer) {
         let Some(reply) = self.asks.open.remove(&answer.id) else { return };
         let result = match answer.answer {
             AnswerKind::Failed { code, text } => Err(Error::Peer { host: self.config.host.clone(), code, text, resumable: false }),
             answer => Ok(answer),
         };
-        // Who has gone meanwhile does not want to know.
+        // Fails if the owner has cancelled the request.
         let _ = reply.send(result);
         self.send_asks();
     }
 
-    /// Daemon: the client asks. What only looks is done at once. What changes something is done one after the other: each change waits for a
-    /// sync, and a peer that makes many keeps one thread waiting and not all.
+    /// Daemon: serves a request of the client. Read-only requests run at once. Changes run one
+    /// after the other: each waits for a sync, so a peer that makes many occupies one I/O thread
+    /// and not all.
     pub(super) fn serve_ask(&mut self, ask: Ask) {
         if ask.ask.is_change() {
             self.asks.changes.push(ask);
@@ -94,7 +96,7 @@ impl Driver {
             for (index, ask) in asks.into_iter().enumerate() {
                 let answer = service.answer(&ask.ask);
                 let ends_changes = are_changes && index + 1 == last;
-                // Of a session that has ended nothing else is done.
+                // The session has ended: skip the remaining requests.
                 if inputs.blocking_send(Input::Done { ask, answer, ends_changes }).is_err() {
                     return;
                 }
@@ -102,7 +104,7 @@ impl Driver {
         });
     }
 
-    /// Daemon: what was asked is done, or could not be.
+    /// Daemon: sends the answer to a finished request, then starts the next changes.
     pub(super) fn on_done(&mut self, ask: &Ask, answer: AnswerKind, ends_changes: bool) {
         self.account_mut(|account| account.answered(&ask.ask, &answer));
         self.session.answer(Answer { id: ask.id, answer });
@@ -112,7 +114,7 @@ impl Driver {
         }
     }
 
-    /// The session ends: tells all who wait.
+    /// Fails all waiting requests and transfers at the end of the session.
     pub(super) fn end_waiting(waiters: &mut Waiters, asks: &mut Asks, mut why: impl FnMut() -> Error) {
         waiters.end_all(&mut why);
         let Asks { waiting, open, .. } = std::mem::take(asks);

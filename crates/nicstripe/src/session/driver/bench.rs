@@ -1,4 +1,4 @@
-//! The bench of a session: its client's orders, its daemon's answers, and the samples of both.
+//! Benchmark of a session: the client's orders, the daemon's answers, and the samples of both.
 
 use std::{
     collections::BTreeMap,
@@ -29,33 +29,33 @@ use crate::{
     stream::{Outgoing, PingOrder, SharedGate},
 };
 
-/// What the owner of a client's session may want of a bench.
+/// Commands of a client session's owner to the benchmark.
 #[derive(Debug)]
 pub(crate) enum BenchCommand {
-    /// Tell all that happens here, first which paths there are.
+    /// Subscribe to the benchmark. The first news lists the paths.
     Attach(mpsc::Sender<BenchNews>),
-    /// Say this to the daemon, and do what it means here.
+    /// Send an order to the daemon and apply it locally.
     Tell(Box<BenchBody>),
-    /// Measure round trips on a path.
+    /// Measure round-trip times on a path.
     Ping { path: PathId, order: PingOrder },
 }
 
-/// What the owner of a bench is told.
+/// News for the owner of a benchmark.
 #[derive(Debug)]
 pub(crate) enum BenchNews {
-    /// The paths that are there, and the greatest number that a run has had.
+    /// Available paths, and the highest run number used.
     Paths(Vec<BenchPath>, u32),
-    /// The daemon says something.
+    /// Message of the daemon, with its time of arrival.
     Said(BenchBody, Instant),
-    /// A sample of this end.
+    /// Local sample.
     Sample(BenchSample, Instant),
-    /// What the kernel here gave of the buffers that were asked for.
+    /// Socket buffer sizes that the local kernel granted.
     Buffers(RunReady),
-    /// Round trips that were asked for; none where the connection was lost.
+    /// Measured round-trip times; empty if the connection was lost.
     Pinged { path: PathId, times: Vec<Duration> },
 }
 
-/// A path, for who benches it.
+/// Path that a benchmark can use.
 #[derive(Debug, Clone)]
 pub(crate) struct BenchPath {
     pub(crate) id: PathId,
@@ -66,23 +66,24 @@ pub(crate) struct BenchPath {
     pub(crate) verified: Option<bool>,
 }
 
-/// After so long without any connection a client that benches counts as gone: a link that is put into another port is back sooner.
+/// Time without any connection after which a benchmarking client counts as gone. Long enough to
+/// move a cable to another port.
 const GONE_AFTER: Duration = Duration::from_secs(5);
 
-/// What a session has of a bench.
+/// Benchmark state of a session.
 #[derive(Debug, Default)]
 pub(super) struct Bench {
     pub(super) gate: Arc<SharedGate>,
-    /// Client: who benches.
+    /// Client: subscriber.
     owner: Option<mpsc::Sender<BenchNews>>,
-    /// Daemon: its place among those who bench.
+    /// Daemon: place in the queue of benchmarks.
     ticket: Option<Ticket>,
-    /// Daemon: when its time is over.
+    /// Daemon: end of the granted time.
     over_at: Option<Instant>,
-    /// Daemon: since when there is no connection to who benches.
+    /// Daemon: start of the current period without a connection.
     alone_since: Option<Instant>,
     sampling: Option<Sampling>,
-    /// Daemon: what it writes. Ends when this goes.
+    /// Daemon: running disk test; stops when dropped.
     disk: Option<StopOnDrop>,
 }
 
@@ -93,16 +94,16 @@ struct Sampling {
     began: Instant,
     interval: Duration,
     next: Instant,
-    /// When the daemon ends it by itself.
+    /// Time at which the daemon ends the run by itself.
     ends_at: Instant,
-    /// Daemon: the transfers of all its sessions when it began.
+    /// Daemon: transfer counts of all its sessions at the start of the run.
     jobs: Option<JobCounts>,
     interfaces: InterfaceCounters,
     cpu: CpuSampler,
 }
 
 impl Bench {
-    /// When it wants to be looked at.
+    /// Returns the next deadline of the benchmark.
     pub(super) fn next(&self) -> Option<Instant> {
         self.sampling.as_ref().map(|sampling| sampling.next).into_iter().chain(self.over_at).min()
     }
@@ -131,7 +132,7 @@ impl Driver {
                             self.bench.tell(BenchNews::Buffers(got));
                         }
                     }
-                    // Before the other end stops to send.
+                    // The last sample is taken before the other end stops sending.
                     BenchBody::Stop(_) => self.sample(true, now),
                     _ => {}
                 }
@@ -146,7 +147,7 @@ impl Driver {
         }
     }
 
-    /// The peer says something of a bench.
+    /// Handles a benchmark message of the peer.
     pub(super) fn on_bench_said(&mut self, body: BenchBody, now: Instant) {
         if self.config.role == Role::Client {
             if matches!(body, BenchBody::Stopped(_) | BenchBody::Refused(_)) {
@@ -164,7 +165,7 @@ impl Driver {
         }
     }
 
-    /// Daemon: an answer to who has asked.
+    /// Daemon: sends an answer to the client, unless the client has left the benchmark.
     pub(super) fn answer_bench(&mut self, body: BenchBody, now: Instant) {
         let is_wanted = self.bench.ticket.is_some();
         if let (true, BenchBody::Refused(refused)) = (is_wanted, &body) {
@@ -177,12 +178,12 @@ impl Driver {
             self.bench.over_at = Some(now + Duration::from_secs(admitted.seconds.into()));
             let names = self.slots.values().map(|slot| slot.plan.interface.clone()).collect::<std::collections::BTreeSet<_>>();
             let session = self.handle.clone();
-            // A driver may take its time to answer.
+            // A network driver may be slow to answer.
             self.works.aside(move || tell_aside(&session, BenchBody::Facts(facts(names.into_iter()))));
         }
     }
 
-    /// It is time for a sample, or a time is over.
+    /// Handles a deadline: takes a sample, or ends the run or the benchmark.
     pub(super) fn tend_bench(&mut self, now: Instant) {
         if self.bench.over_at.is_some_and(|at| at <= now) {
             self.refuse_bench(BenchRefused { why: BenchRefusal::TimeOver, retry_after_ms: None });
@@ -195,7 +196,8 @@ impl Driver {
         }
     }
 
-    /// Daemon: who has gone without a word keeps nobody else waiting. To be called several times a second.
+    /// Daemon: ends the benchmark of a client that vanished, so that others in the queue proceed.
+    /// Call several times a second.
     pub(super) fn let_go_of_bench(&mut self, now: Instant) {
         if self.bench.ticket.is_none() || self.session.is_connected() {
             self.bench.alone_since = None;
@@ -252,13 +254,13 @@ impl Driver {
         });
     }
 
-    /// Daemon: the transfers of all its sessions.
+    /// Daemon: returns the transfer counts of all its sessions.
     fn jobs(&self) -> Option<JobCounts> {
         let Access::Daemon(service) = &self.config.access else { return None };
         Some(service.meters().jobs())
     }
 
-    /// Takes a sample of all paths at one instant.
+    /// Samples all paths at one instant.
     fn sample(&mut self, last: bool, now: Instant) {
         let jobs = self.jobs();
         let Some(sampling) = &mut self.bench.sampling else { return };
@@ -274,7 +276,7 @@ impl Driver {
         let at_us = at.saturating_duration_since(sampling.began).as_micros() as u64;
         let transfers = jobs.zip(sampling.jobs).map(|(now, before)| u32::try_from(now.since(before)).unwrap_or(u32::MAX));
         let sample = BenchSample { run: sampling.run, at_us, paths, cpu: sampling.cpu.sample(), last, transfers };
-        // Those that a busy machine has missed are left out.
+        // A busy machine skips the samples it missed.
         while sampling.next <= now {
             sampling.next += sampling.interval;
         }
@@ -294,13 +296,13 @@ impl Driver {
         }
     }
 
-    /// Does what a copy would do on the disk, and tells how long that took.
+    /// Runs a disk test with the load of a copy and sends its duration.
     fn on_disk_ordered(&mut self, order: DiskOrder) {
         let Access::Daemon(service) = &self.config.access else { return };
         let (service, session, number) = (service.clone(), self.handle.clone(), order.number);
         let stop = StopOnDrop::default();
         let stopped = stop.flag();
-        // One that is under way ends.
+        // Replacing the handle stops a running test.
         self.bench.disk = Some(stop);
         self.works.aside(move || {
             let done = service.work_for_bench(&order, &stopped).unwrap_or_else(|error| DiskDone {
@@ -318,27 +320,27 @@ impl Driver {
         self.bench.tell(BenchNews::Pinged { path, times });
     }
 
-    /// Has the connections count what was agreed on.
+    /// Passes the agreed run to the connections, which count its bytes.
     pub(super) fn sync_gate(&self) {
         self.bench.gate.set(self.session.load_gate());
     }
 }
 
-/// As much of a text as may be told.
+/// Truncates a text to the protocol's limit.
 fn shortened(mut text: String) -> String {
     let most = MAX_FACTS.1.min(text.len());
     text.truncate((0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
     text
 }
 
-/// Daemon: has the session say so, from a thread that may wait.
+/// Daemon: sends an answer through the session, from a thread that may block.
 fn tell_aside(session: &SessionHandle, body: BenchBody) {
     let told = crate::session::Command::AnswerBench(body);
     drop(session.inputs.blocking_send(crate::session::Input::Command(told)));
 }
 
 impl Slot {
-    /// Whether it carries data: neither left out nor only there to meet the peer.
+    /// Returns true if the path carries data.
     fn can_bench(&self) -> bool {
         self.is_open() && !self.retired && !self.plan.contact_only && !self.plan.no_data
     }
@@ -354,7 +356,7 @@ impl Slot {
         }
     }
 
-    /// What it has carried of loads, and what the kernel says of its connection.
+    /// Returns the benchmark bytes carried, and the kernel's figures of the connection.
     fn load_sample(&self) -> PathSample {
         let counters = &self.load_counters;
         let micros = |time: Duration| time.as_micros() as u64;

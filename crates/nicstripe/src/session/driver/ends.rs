@@ -1,7 +1,7 @@
-//! Where a session's transfers come from and go to: files, pipes, trees and their entries.
+//! Sources and sinks of a session's transfers: files, pipes, trees and their entries.
 //!
-//! What begins when the peer has answered waits here, and so does the way to the threads of trees; what is open while bytes move is with
-//! [`Works`](crate::session::work).
+//! Holds everything that waits for the peer's answer, and the channels to tree threads.
+//! [`Works`](crate::session::work) holds the files that are open while bytes move.
 
 use std::{
     collections::BTreeMap,
@@ -41,23 +41,23 @@ use crate::{
     tunnel::Trunk,
 };
 
-/// What is known of the ends of transfers besides what is open.
+/// Sources and sinks of transfers, except open files.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// What begins when the peer accepts.
+    /// Sources that start when the peer accepts.
     starting: BTreeMap<TransferId, Start>,
-    /// What begins when the peer offers.
+    /// Sinks that start when the peer offers.
     awaited: BTreeMap<TransferId, Await>,
-    /// The threads of trees.
+    /// Channels to tree threads.
     trees: BTreeMap<TransferId, TreeThread>,
-    /// The transfers that are entries of trees.
+    /// Standalone files and the tree entries they stand for.
     entries: BTreeMap<TransferId, EntryRef>,
-    /// What became of trees, as their threads say.
+    /// Final reports of tree threads.
     reports: BTreeMap<TransferId, TreeReport>,
 }
 
 impl Ends {
-    /// Whether a transfer is a tree whose thread runs here.
+    /// Returns true if a local thread serves this transfer as a tree.
     pub(super) fn is_tree(&self, transfer: TransferId) -> bool {
         self.trees.contains_key(&transfer)
     }
@@ -86,7 +86,7 @@ enum TreeThread {
 }
 
 impl TreeThread {
-    /// Says that an entry's own transfer has ended. A thread that is gone does not care.
+    /// Reports the end of a standalone file to the tree's thread. Ignored if the thread has ended.
     fn alone_ended(&self, entry: EntryRef, result: Result<(), EntryError>) {
         match self {
             Self::Sender(sender, _) => drop(sender.send(SenderInput::AloneEnded { id: entry.id, result })),
@@ -138,7 +138,7 @@ impl Driver {
     }
 
     fn offer_put(&mut self, put: Put) {
-        // Our own offers have chunks of the default size, of a file that exists.
+        // Own offers use the default chunk size and an existing file.
         let offered = self.session.put(put);
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
@@ -178,10 +178,10 @@ impl Driver {
         }
     }
 
-    /// A tree's sender has opened a file that becomes a transfer of its own.
+    /// Offers a standalone file that the tree's sender has opened.
     pub(super) fn on_alone_opened(&mut self, transfer: TransferId, options: PutOptions, result: Result<Source, FileError>) {
         match result {
-            // Its tree has ended meanwhile.
+            // The tree has ended meanwhile.
             Ok(_) if !self.waiters.contains(transfer) => {}
             Ok(source) => {
                 let source = Arc::new(source);
@@ -191,12 +191,12 @@ impl Driver {
                 let entry = self.ends.entries.get(&transfer).copied();
                 self.offer_put(Put { name: entry_name(), offer, options, into: None, entry });
             }
-            // The peer has not heard of this transfer.
+            // The peer does not know this transfer yet.
             Err(error) => self.end_transfer(transfer, Err(Error::File(error))),
         }
     }
 
-    /// Daemon: the peer wants a file.
+    /// Daemon: opens the file that the peer requests.
     pub(super) fn on_get_requested(&mut self, get: Get) {
         let transfer = get.transfer;
         self.account_mut(|account| account.asked(transfer, &get.name, Direction::Send, get.entry.is_some()));
@@ -238,12 +238,12 @@ impl Driver {
             _ => Some(Box::new(answer) as Box<_>),
         };
         if let Some(answer) = refused {
-            // The answer waits for room in the queue of this very loop.
+            // On another thread, because the answer blocks while this loop's queue is full.
             self.works.aside(move || answer(Err(no_tree())));
         }
     }
 
-    /// The peer offers what was asked for.
+    /// Handles the offer for a requested transfer.
     pub(super) fn on_offered(&mut self, offer: Offer) {
         let transfer = offer.transfer;
         let is_tree = offer.kind == Some(OfferKind::Parcels);
@@ -258,7 +258,7 @@ impl Driver {
                 Err(error) => self.fail_to_start(transfer, error),
             },
             Some(Await::Reader(reader)) if !is_tree => {
-                // One that is gone has cancelled the transfer.
+                // Fails if the reader is gone, which cancels the transfer.
                 let _ = reader.send(ToRead::Begun(offer.source));
                 self.works.insert_kept(transfer, Kept::new(Taker::Reader(reader)), offer.source.size);
                 self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
@@ -274,7 +274,8 @@ impl Driver {
         }
     }
 
-    /// Daemon: the peer puts an entry of a tree; client: the entry that was asked for is offered.
+    /// Opens the target of a standalone file: put by the peer (daemon), or offered on request
+    /// (client).
     pub(super) fn open_entry_target(&mut self, transfer: TransferId, entry: EntryRef, offer: Offer, options: PutOptions) {
         self.ends.entries.insert(transfer, entry);
         let Some(TreeThread::Receiver(receiver)) = self.ends.trees.get(&entry.tree) else { return self.fail(transfer, no_tree()) };
@@ -284,7 +285,8 @@ impl Driver {
             Access::Daemon(service) => Some(service.clone()),
             Access::Client => None,
         };
-        // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
+        // Async, not on the I/O threads: waits until an earlier session of this peer releases the
+        // file.
         tokio::spawn(async move {
             let _fault = fault;
             let opened = match service {
@@ -303,7 +305,7 @@ impl Driver {
         });
     }
 
-    /// Daemon: the peer wants to put a tree here.
+    /// Daemon: prepares to receive a tree that the peer puts.
     pub(super) fn on_tree_put_requested(&mut self, put: PutTree) {
         let transfer = put.transfer;
         let name = put.target.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string);
@@ -323,10 +325,10 @@ impl Driver {
         }
     }
 
-    /// Daemon: nothing stands in the way of the tree that the peer wants to put here, or to have.
+    /// Daemon: starts a tree that the peer puts or gets, now that it is admitted.
     pub(super) fn on_tree_ready(&mut self, transfer: TransferId, result: Result<TreeRun, FileError>) {
         match result {
-            // Its peer may have given it up while it was waited for.
+            // The peer may have cancelled it meanwhile.
             Ok(_) if !self.session.is_under_way(transfer) => {}
             Ok(TreeRun::Receiver(run)) => self.receive_tree(transfer, run, None),
             Ok(TreeRun::Sender(run)) => {
@@ -340,7 +342,7 @@ impl Driver {
         }
     }
 
-    /// Daemon: the peer wants trees.
+    /// Daemon: prepares to send the trees that the peer requests.
     pub(super) fn on_tree_requested(&mut self, get: GetTree) {
         let transfer = get.transfer;
         let names = get.sources.iter().map(|source| source.name.as_ref().map_or_else(|| ".".to_owned(), ToString::to_string));
@@ -374,9 +376,9 @@ impl Driver {
         }
     }
 
-    /// The peer has accepted: a source that is no file begins to give. Does nothing where it is a file.
+    /// Starts a source that is not a file, after the peer has accepted. Does nothing for a file.
     ///
-    /// `memory` is what the receiver of a tree has for entries, where it says so.
+    /// `memory` is the receiver's memory for entries of a tree, if announced.
     pub(super) fn start_source(&mut self, transfer: TransferId, memory: Option<u64>) {
         let Some(start) = self.ends.starting.remove(&transfer) else { return };
         let room = Room::new(if let Start::Tree(run, _) = &start { run.allowance.given } else { LIVE_CHUNKS });
@@ -385,7 +387,7 @@ impl Driver {
         let started = match start {
             Start::Pipe(reader) => read_pipe(giver, reader),
             Start::Writer(writer) => {
-                // One that is gone has cancelled the transfer.
+                // Fails if the writer is gone, which cancels the transfer.
                 let _ = writer.send(giver);
                 Ok(())
             }
@@ -394,7 +396,7 @@ impl Driver {
                 Ok(())
             }
             Start::Tree(run, alone) => {
-                // Only a client's owner asks for names.
+                // Only a client's owner requests the names of entries.
                 let backlog = Backlog::new(run.allowance.messages, alone.is_some());
                 let port = self.port(transfer, alone, Giving { giver, memory });
                 let thread = |inputs| TreeThread::Sender(inputs, backlog);
@@ -440,26 +442,27 @@ impl Driver {
         }
     }
 
-    /// The peer has committed a transfer. A tree's sender, which is here, ends it when it has taken in all that was told before.
+    /// Handles the peer's commit of a transfer. A local tree sender ends it after the messages
+    /// queued before.
     pub(super) fn on_peer_committed(&mut self, transfer: TransferId, digest: Digest) {
         match self.ends.trees.get(&transfer) {
-            // A thread that is gone has said why.
+            // A thread that has ended has reported why.
             Some(TreeThread::Sender(sender, _)) => drop(sender.send(SenderInput::Committed)),
             _ => self.on_committed(transfer, digest),
         }
     }
 
-    /// The receiver of a tree tells its sender, which is here.
+    /// Passes a message of a tree's receiver to its local sender.
     pub(super) fn on_tree_told(&mut self, transfer: TransferId, message: TreeMessage) {
         let Some(TreeThread::Sender(sender, backlog)) = self.ends.trees.get(&transfer) else { return };
         match backlog.queue(message) {
-            // A thread that is gone has said why.
+            // A thread that has ended has reported why.
             Some(queued) => drop(sender.send(SenderInput::Message(queued))),
             None => self.fail(transfer, flooded()),
         }
     }
 
-    /// Lets go of what there is beside files.
+    /// Drops the state of an ended transfer, except open files.
     pub(super) fn forget_ends(&mut self, transfer: TransferId, result: &Result<Outcome, Error>) {
         self.ends.starting.remove(&transfer);
         self.ends.awaited.remove(&transfer);
@@ -474,7 +477,7 @@ impl Driver {
         }
     }
 
-    /// Ends the transfers of a tree's entries that have not ended before it, as they do unless it failed.
+    /// Fails the standalone files of a tree that has ended. A tree that succeeds has none left.
     fn fail_orphans(&mut self, tree: TransferId) {
         let orphans: Vec<TransferId> = self.ends.entries.iter().filter(|(_, entry)| entry.tree == tree).map(|(id, _)| *id).collect();
         for orphan in orphans {
@@ -488,14 +491,14 @@ impl Driver {
         self.ends.reports.remove(&transfer)
     }
 
-    /// Tells the threads of trees that the session has ended.
+    /// Stops all tree threads at the end of the session.
     pub(super) fn stop_trees(&mut self) {
         std::mem::take(&mut self.ends.trees).values().for_each(TreeThread::stop);
         self.ends.starting.clear();
         self.ends.awaited.clear();
     }
 
-    /// When the peer accepts one transfer, and offers the other, the trunk begins.
+    /// Starts the tunnel multiplexer when the peer accepts `out` and offers `back`.
     pub(super) fn await_trunk(&mut self, out: Option<TransferId>, back: Option<TransferId>, trunk: &Arc<Trunk>) {
         out.into_iter().for_each(|transfer| drop(self.ends.starting.insert(transfer, Start::Trunk(trunk.clone()))));
         back.into_iter().for_each(|transfer| drop(self.ends.awaited.insert(transfer, Await::Trunk(trunk.clone()))));
@@ -506,13 +509,13 @@ impl Driver {
         self.session.accept(transfer, Vec::new(), Some(KEPT_CHUNKS));
     }
 
-    /// The peer wants what is never done here. Nobody at this end waits for it.
+    /// Rejects a request that this end never serves. No local owner waits for it.
     pub(super) fn refuse(&mut self, transfer: TransferId, why: &str) {
         self.session.fail(failure(transfer, FailCode::Refused, why, false));
     }
 }
 
-/// Sources of a tree that are named in the log.
+/// Sources of a tree named in the log.
 const MOST_NAMED: usize = 8;
 
 fn entry_error(error: &Error) -> EntryError {
@@ -524,7 +527,7 @@ fn flooded() -> FileError {
     FileError::new("send", "the tree", cause).with_code(FailCode::Protocol)
 }
 
-/// Asks a tree's thread for the target of an entry that is a transfer of its own.
+/// Requests the target of a standalone file from the tree's thread.
 fn ask_for_target(
     receiver: &threads::Sender<ReceiverInput>,
     id: EntryId,
@@ -532,18 +535,18 @@ fn ask_for_target(
     options: PutOptions,
 ) -> impl Future<Output = Result<(Target, Vec<Subtree>), FileError>> + use<> {
     let (reply, opened) = oneshot::channel();
-    // Nobody waits any more when the session has ended.
+    // Fails if the session has ended.
     let answer = Box::new(move |result| drop(reply.send(result)));
-    // A thread that has ended drops the question, and with it the reply.
+    // A thread that has ended drops the request and its reply channel.
     let _ = receiver.send(ReceiverInput::OpenAlone { id, offer: Box::new(offer), options, answer });
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
 }
 
-/// Asks a tree's thread for the source of an entry that is a transfer of its own.
+/// Requests the source of a standalone file from the tree's thread.
 fn ask_for_source(sender: &threads::Sender<SenderInput>, id: EntryId) -> impl Future<Output = Result<Source, FileError>> + use<> {
     let (reply, opened) = oneshot::channel();
     let answer = Box::new(move |result| drop(reply.send(result)));
-    // A thread that has ended drops the question, and with it the reply.
+    // A thread that has ended drops the request and its reply channel.
     let _ = sender.send(SenderInput::OpenAlone { id, answer });
     async move { opened.await.unwrap_or_else(|_| Err(no_tree())) }
 }
@@ -552,9 +555,9 @@ fn no_tree() -> FileError {
     FileError::new("copy", "an entry", io::Error::other("its tree is not being copied")).with_code(FailCode::Protocol)
 }
 
-/// What stands for a name where the tree says where an entry is.
+/// Returns the placeholder name of an entry that its tree locates.
 fn entry_name() -> Name {
-    // Not empty, one component, plain.
+    // Valid: not empty, one component, plain.
     Name::parse(b"entry").unwrap_or_else(|_| unreachable!("a plain name"))
 }
 

@@ -1,4 +1,4 @@
-//! The paths of a session: their connections come, break and are made again.
+//! Paths of a session: connect, lose and reconnect.
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +20,13 @@ use crate::{
 };
 
 impl Driver {
-    /// A path is made; one that was retired has its number again, and keeps what it has carried.
+    /// Adds a path. A retired path with the same number is reused and keeps its byte counts.
     pub(super) fn add_slot(&mut self, path: PathId, plan: PathPlan) {
         let Some(slot) = self.slots.get_mut(&path).filter(|slot| slot.retired) else {
             self.slots.insert(path, Slot::new(plan));
             return;
         };
-        // What the connection before still says is ignored.
+        // A new generation, so that late events of the previous connection are ignored.
         self.next_generation += 1;
         slot.generation = self.next_generation;
         (slot.plan, slot.retired) = (plan, false);
@@ -61,7 +61,7 @@ impl Driver {
         }
         let Some(slot) = self.slots.get_mut(&path) else { return };
         slot.connecting = false;
-        // A path that was retired meanwhile may be made again.
+        // A path retired meanwhile may be added again later.
         if slot.retired {
             return;
         }
@@ -100,12 +100,12 @@ impl Driver {
             self.retire(path, loss, now);
             self.plan(LinkNews::Astray { path, arrived, why: reason });
         } else if matches!(error, Error::Refused { .. } | Error::Untrusted { .. } | Error::UntrustedPeer { .. }) {
-            // The daemon has forgotten the session: it was restarted. Whoever owns this session makes a new one.
+            // The daemon has restarted and forgotten the session. The owner creates a new one.
             let host = self.config.host.clone();
             self.give_up(Error::Ended { host, why: reason });
         } else {
             let state = if first { LinkState::LeftOut(reason.clone()) } else { LinkState::Down(reason.clone()) };
-            // That nobody answers says nothing new of a link that was lost.
+            // A link already reported as lost gains nothing from a timeout.
             if first || !is_unanswered(&error) || !matches!(slot.state, LinkState::Down(_)) {
                 self.tell_link(path, state);
             }
@@ -134,7 +134,8 @@ impl Driver {
                 self.is_taking_leave |= matches!(frame, Frame::Close { .. });
                 if let Err(error) = self.session.handle_frame(path, frame, now) {
                     if is_message && self.config.connector.is_some() {
-                        // It was acknowledged and does not come again, so that a client would wait for ever for what it should have said.
+                        // The message is acknowledged and will not be retransmitted, so a client
+                        // would wait forever for its answer.
                         self.breaches = MOST_BREACHES;
                     }
                     self.on_misbehaved(path, &error, now);
@@ -153,12 +154,13 @@ impl Driver {
             StreamEvent::Flushed(chunks) => (0..chunks).for_each(|_| self.session.handle_chunk_flushed(path)),
             StreamEvent::Pinged(times) => self.on_pinged(path, times),
             StreamEvent::Ended(end) => {
-                // Who waits for round trips waits no longer.
+                // Ends a pending round-trip measurement.
                 self.on_pinged(path, Vec::new());
                 let loss = match &end {
                     StreamEnd::Frame(error) => return self.on_misbehaved(path, error, now),
                     StreamEnd::Load(_) | StreamEnd::Flood => return self.on_misbehaved(path, &end, now),
-                    // TCP took them for right: whoever changed them, they are not what the peer sent.
+                    // The TCP checksum matched, but TLS authentication failed: the data was altered
+                    // in transit.
                     StreamEnd::Tls(error) if error.tells_of_damage() => PathLoss::Damaged,
                     _ => PathLoss::Reset,
                 };
@@ -175,7 +177,8 @@ impl Driver {
         self.on_breach(path, PathLoss::Protocol, crate::chain(error), now);
     }
 
-    /// Ends a connection on which the peer did what it may not, and after some of them the session.
+    /// Closes a connection on which the peer violated the protocol. Ends the session at
+    /// [`MOST_BREACHES`].
     pub(super) fn on_breach(&mut self, path: PathId, loss: PathLoss, why: String, now: Instant) {
         self.lose(path, loss, now);
         self.breaches += 1;
@@ -191,7 +194,8 @@ impl Driver {
         self.session.handle_path_lost(path, loss, now);
     }
 
-    /// Closes a lost connection, and has other links planned at once: an attempt to make it again takes a second to fail.
+    /// Closes a lost connection and reports it to the planner at once, since a reconnect takes a
+    /// second to fail.
     pub(super) fn disconnect(&mut self, path: PathId, loss: PathLoss) {
         if let Some(slot) = self.slots.get_mut(&path) {
             slot.close();
@@ -199,7 +203,7 @@ impl Driver {
         self.plan(LinkNews::Lost { path, why: loss_text(loss).into() });
     }
 
-    /// Ends a path for good; what it has queued is sent.
+    /// Retires a path permanently, after flushing its queue.
     pub(super) fn retire(&mut self, path: PathId, loss: PathLoss, now: Instant) {
         let Some(slot) = self.slots.get_mut(&path).filter(|slot| !slot.retired) else { return };
         slot.retired = true;
@@ -207,7 +211,7 @@ impl Driver {
         self.session.retire_path(path, loss, now);
     }
 
-    /// What a path brought was damaged.
+    /// Logs that a path delivered damaged data.
     pub(super) fn on_damaged(&self, path: PathId, times: u32, pause: Duration) {
         let Some(slot) = self.slots.get(&path) else { return };
         let seconds = pause.as_secs();
@@ -230,7 +234,7 @@ impl Driver {
             }
             _ => return,
         };
-        // That it cannot be reached again is not why it was lost.
+        // A failed reconnect must not replace the reason for the loss.
         let is_down = self.slots.get(&path).is_some_and(|slot| matches!(slot.state, LinkState::Down(_)));
         if !(is_down && loss == Some(PathLoss::Unreachable)) {
             self.tell_link(path, state);
@@ -243,7 +247,7 @@ impl Driver {
             return;
         }
         slot.state = state.clone();
-        // That connections end with their session is said by the record of its end.
+        // The record of the session's end covers its connections.
         if !self.is_taking_leave {
             log_link(&self.config.host, slot, &state);
         }
@@ -251,7 +255,7 @@ impl Driver {
         self.config.audience.tell(&Event::Link { link, state });
     }
 
-    /// Tells whoever plans the paths. One that does not keep up plans with what it knows.
+    /// Sends news to the path planner. A planner with a full queue misses it.
     pub(super) fn plan(&self, news: LinkNews) {
         if let Some(planner) = &self.config.planner {
             let _ = planner.try_send(news);
@@ -259,7 +263,7 @@ impl Driver {
     }
 }
 
-/// Marks a connection's events with its path and generation.
+/// Tags a connection's events with its path and generation.
 struct PathSink {
     path: PathId,
     generation: u64,
@@ -272,9 +276,11 @@ impl EventSink for PathSink {
     }
 }
 
-/// Returns where a path led that does not lead where it should: to an interface of the peer, or, without one, to another machine.
+/// Returns where a misdirected path led: `Some(Some(interface))` for another interface of the peer,
+/// `Some(None)` for another machine.
 ///
-/// That somebody else has an address says nothing of the peer while that is heard over other paths; without any, the peer may be another now.
+/// Another machine at one address matters only to that path while other paths reach the peer. With
+/// no path left, the peer itself may have been replaced.
 fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
     match error {
         Error::Astray { arrived, .. } => Some(Some(arrived.clone())),
@@ -283,7 +289,7 @@ fn stray(error: &Error, is_connected: bool) -> Option<Option<String>> {
     }
 }
 
-/// Records a state of a link, with what is said of it.
+/// Logs a link's state with its reason.
 fn log_link(peer: &str, slot: &Slot, state: &LinkState) {
     let (interface, remote) = (&slot.plan.interface, &slot.plan.remote);
     let (state, why) = match state {
@@ -297,7 +303,7 @@ fn log_link(peer: &str, slot: &Slot, state: &LinkState) {
     tracing::info!(peer, %interface, %remote, state, why, "link");
 }
 
-/// Whether an attempt at a connection came to nothing without a word of the peer.
+/// Returns true if a connection attempt failed without any answer of the peer.
 fn is_unanswered(error: &Error) -> bool {
     use std::io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
     let kinds = [AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut];

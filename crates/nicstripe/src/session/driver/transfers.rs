@@ -1,4 +1,4 @@
-//! What a session's loop does for its transfers: the work that is done, the ends that are reached.
+//! Transfers in a session's event loop: results of I/O work, and ends.
 
 use std::{
     collections::VecDeque,
@@ -35,7 +35,7 @@ impl Driver {
         }
     }
 
-    /// Goes on with what the I/O threads have done; what they could not do ends its transfer.
+    /// Handles the result of an I/O job. An error ends the transfer.
     fn take_work(&mut self, done: WorkDone, now: Instant) -> (TransferId, Result<(), FileError>) {
         match done {
             WorkDone::SourceOpened { transfer, result } => {
@@ -91,7 +91,7 @@ impl Driver {
     }
 
     fn on_source_opened(&mut self, transfer: TransferId, source: Arc<Source>, offer: Offer) {
-        // Nobody waits for what was opened too late.
+        // The transfer ended while the file was opened.
         if !self.session.is_under_way(transfer) {
             return;
         }
@@ -120,20 +120,20 @@ impl Driver {
         }
     }
 
-    /// What arrived here is in place.
+    /// Commits a received file that is in place.
     fn on_in_place(&mut self, transfer: TransferId, digest: Digest) {
         self.session.committed(Committed { transfer, digest });
         self.on_committed(transfer, digest);
     }
 
-    /// All was read, and what can be looked at again is; what was given cannot be.
+    /// Checks a source after the last read for changes. A streamed source cannot be checked.
     pub(super) fn on_source_read(&mut self, transfer: TransferId) {
         if !self.works.check(transfer) {
             self.complete(transfer);
         }
     }
 
-    /// The sender has read all: tells the receiver.
+    /// Sends the receiver the sender's completion.
     pub(super) fn complete(&mut self, transfer: TransferId) {
         let streams = self.slots.iter().map(|(id, slot)| slot.stream_report(*id, self.session.path(*id))).collect();
         self.session.complete(transfer, streams);
@@ -158,7 +158,7 @@ impl Driver {
         }
     }
 
-    /// A copy of a chunk is written, or not: asks again about those that waited for that.
+    /// Retries the copies of a chunk that waited for the outcome of a write.
     pub(super) fn retry_later(&mut self, transfer: TransferId, chunk: ChunkId, now: Instant) {
         let is_of = |header: &DataHeader| header.transfer == transfer && header.chunk == chunk;
         let waited: Vec<_> = self.later.extract_if(.., |(_, header, _)| is_of(header)).collect();
@@ -168,7 +168,7 @@ impl Driver {
         }
     }
 
-    /// Says whether the chunk is to be kept, where it is kept in memory.
+    /// Returns true if the chunk is new. One held in memory then enters the reorder buffer.
     pub(super) fn on_written(&mut self, path: PathId, header: &DataHeader, result: Result<(), WriteError>, now: Instant) -> bool {
         match result {
             Ok(()) => {
@@ -211,7 +211,8 @@ impl Driver {
         match &self.config.access {
             Access::Daemon(service) => {
                 let (service, session, fault) = (service.clone(), self.handle.clone(), Fault::of(&self.handle.inputs));
-                // Waits for an earlier session of this peer to let go of the same file, so not on the I/O threads.
+                // Async, not on the I/O threads: waits until an earlier session of this peer
+                // releases the file.
                 tokio::spawn(async move {
                     let _fault = fault;
                     let result = service.open_target(put, &session).await;
@@ -252,18 +253,18 @@ impl Driver {
         self.end_transfer(transfer, Ok(Outcome { digest, size, tree }));
     }
 
-    /// A transfer failed at this end: tells the peer and the owner.
+    /// Fails a transfer locally and reports it to the peer and the owner.
     pub(super) fn fail(&mut self, transfer: TransferId, error: FileError) {
         self.fail_by(transfer, Error::File(error));
     }
 
-    /// Ends a transfer for which the system gives no thread.
+    /// Fails a transfer because the system refused a thread.
     pub(super) fn fail_to_start(&mut self, transfer: TransferId, source: io::Error) {
         self.fail_by(transfer, Error::System { what: "start a thread", source });
     }
 
     fn fail_by(&mut self, transfer: TransferId, error: Error) {
-        // One that has ended has said so; what else goes wrong with it then is no news.
+        // Later errors of an ended transfer are not logged.
         if self.session.is_under_way(transfer) && self.account.is_none() {
             tracing::info!(transfer = transfer.0, error = %logged(crate::chain(&error)), "transfer failed");
         }
@@ -290,7 +291,8 @@ impl Driver {
         waiters.end(transfer, result, &stats, |tally| tally.closed(slots, session));
     }
 
-    /// A link that was asked for and had time to connect was no part of a transfer: that is said, however well it went.
+    /// Reports requested links that had time to connect and did not, even if the transfer
+    /// succeeded.
     fn leave_out_late_links(&mut self) {
         let never = |(path, slot): (&PathId, &Slot)| (slot.plan.named && slot.generation == 0).then_some(*path);
         for path in self.slots.iter().filter_map(never).collect::<Vec<_>>() {
@@ -298,7 +300,7 @@ impl Driver {
         }
     }
 
-    /// The owner of a transfer does not want it any more.
+    /// Cancels a transfer on behalf of its owner.
     pub(super) fn cancel(&mut self, transfer: TransferId) {
         if self.waiters.contains(transfer) {
             self.session.fail(failure(transfer, FailCode::Cancelled, "interrupted", true));
@@ -306,12 +308,13 @@ impl Driver {
         }
     }
 
-    /// Ends a transfer that failed elsewhere. What was written of it becomes durable first, so that another attempt goes on from there.
+    /// Ends a transfer that failed elsewhere. First syncs what was written, so that a retry can
+    /// resume.
     pub(super) fn let_go(&mut self, transfer: TransferId, error: Error) {
         let target = self.works.target(transfer).filter(|target| target.is_resumable()).cloned();
         match target.zip(self.session.take_unsynced(transfer)) {
             Some((target, subtrees)) => self.works.run(move || {
-                // What cannot be made durable is sent again.
+                // Data that cannot be synced is retransmitted on resume.
                 let _ = target.sync(subtrees);
                 WorkDone::LetGo { transfer, error: Box::new(error) }
             }),
@@ -319,7 +322,7 @@ impl Driver {
         }
     }
 
-    /// The session cannot go on, for this reason. Its owner makes another where that helps.
+    /// Ends the session with an error. The owner creates a new one if that can help.
     pub(super) fn give_up(&mut self, error: Error) {
         self.closing = Some(CloseCode::Cancelled);
         let (host, why) = (self.config.host.clone(), crate::chain(&error));
@@ -337,13 +340,14 @@ impl Driver {
         self.waiters.tell_progress(now, &self.session, &self.slots);
     }
 
-    /// Waits until the I/O threads have done what was asked of them, then makes what was written durable.
+    /// Waits for outstanding I/O jobs, then syncs what was written.
     pub(super) async fn settle(&mut self) {
         for transfer in self.works.targets() {
             let Some(target) = self.works.target(transfer).cloned() else { continue };
             let mut held: VecDeque<Input> = VecDeque::new();
             let mut quiet_since = Instant::now();
-            // The session's handle on the target and ours: others are jobs under way. A job lets go of it after it has told what it did.
+            // Two handles are the session's and this one; others belong to running jobs. A job
+            // drops its handle after it has reported.
             while Arc::strong_count(&target) > 2 && quiet_since.elapsed() < LONGEST_JOB {
                 if let Ok(Some(input)) = tokio::time::timeout(LETTING_GO, self.inputs.recv()).await {
                     held.push_back(input);
@@ -368,11 +372,12 @@ impl Driver {
     }
 }
 
-/// A link that has not connected after a transfer has moved for so long is said to be left out.
+/// Age of a transfer after which an unconnected link is reported as excluded.
 const TIME_TO_CONNECT: Duration = Duration::from_secs(1);
 
-/// An orderly end does not wait for a job of which it has heard nothing for so long: its disk is stuck.
+/// Longest wait for a silent job at an orderly end; its disk is considered stuck then.
 const LONGEST_JOB: Duration = Duration::from_secs(1);
 
-/// How long a job that has told what it did may take to let go of its target, before that is looked at again.
+/// Interval at which the handles are counted again; covers the moment between a job's report and
+/// its drop.
 const LETTING_GO: Duration = Duration::from_millis(5);

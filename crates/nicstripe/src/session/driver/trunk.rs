@@ -1,4 +1,4 @@
-//! The trunk of a session's tunnels: two transfers that end with it.
+//! Tunnel multiplexer of a session: carried by two transfers that end with it.
 
 use std::{io, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     tunnel::{Dialer, Trunk},
 };
 
-/// The trunk that there is, and the transfers that carry it.
+/// Active multiplexer and the two transfers that carry it.
 #[derive(Debug)]
 pub(super) struct TrunkEnds {
     transfers: [TransferId; 2],
@@ -30,7 +30,7 @@ impl TrunkEnds {
 }
 
 impl Driver {
-    /// Client: asks for tunnels. Where there are some, the other trunk is no use.
+    /// Client: requests tunnels. Ends the given multiplexer if the session already has one.
     pub(super) fn open_trunk(&mut self, asked: Asked, trunk: Arc<Trunk>) {
         if self.trunk.is_some() {
             return trunk.end();
@@ -40,7 +40,7 @@ impl Driver {
         self.session.open_trunk(asked);
     }
 
-    /// Daemon: the peer wants tunnels. Where they may lead is looked at one by one.
+    /// Daemon: accepts the client's multiplexer. Destinations are checked per tunnel.
     pub(super) fn on_trunk_requested(&mut self, asked: Asked) {
         let Access::Daemon(service) = &self.config.access else { return };
         if self.trunk.is_some() {
@@ -56,7 +56,7 @@ impl Driver {
         debug_assert!(offered.is_ok(), "{offered:?}");
     }
 
-    /// Tells the peer of the parcels that were taken in; ends the trunk of one that breaks its rules.
+    /// Reports consumed batches to the peer. Ends the multiplexer if the peer broke its rules.
     pub(super) fn tend_trunk(&mut self, transfer: TransferId) {
         let Some(ends) = self.trunk.as_ref().filter(|ends| ends.transfers.contains(&transfer)) else { return };
         let tidings = ends.trunk.tidings();
@@ -72,7 +72,7 @@ impl Driver {
         }
     }
 
-    /// One of the two transfers has ended, and with it the trunk.
+    /// Ends the multiplexer if one of its two transfers has ended.
     pub(super) fn forget_trunk(&mut self, transfer: TransferId) {
         if self.trunk.as_ref().is_some_and(|ends| ends.transfers.contains(&transfer)) {
             self.end_trunk(FailCode::Cancelled, "the other half of the trunk has ended");
@@ -112,7 +112,7 @@ mod tests {
         let pump = tokio::spawn(trunk.clone().pump(Giver::new(TransferId(1), inputs, BufferPool::default(), Room::new(1))));
         let waiting = tokio::spawn(async move { trunk.open("peer", "127.0.0.1:1").await });
         tokio::task::yield_now().await;
-        // As a fault in it does.
+        // Simulates a panic in it.
         pump.abort();
         let opened = timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap();
         assert!(matches!(opened, Err(Error::Ended { .. })), "{opened:?}");
