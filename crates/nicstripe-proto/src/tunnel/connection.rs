@@ -1,49 +1,49 @@
-//! One connection of a trunk: what is to be sent, what has come, and its windows.
+//! One tunnelled connection: its send queue, receive queue and windows.
 
 use super::{FIRST_WINDOW, LEAST_WINDOW, MOST_CONNECTIONS, MOST_RECEIVED, MOST_UNSENT, MOST_WINDOW, TargetRefusal, queue::ByteQueue};
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Client: wanted, not asked for. To: `Asking`.
+    /// Client: the open is not sent yet. To: `Asking`.
     Opening { target: String },
-    /// Client: asked for. To: `Open`.
+    /// Client: the open was sent. To: `Open`.
     Asking,
-    /// Daemon: asked for. To: `Accepting`, `Refusing`.
+    /// Daemon: the open was received. To: `Accepting`, `Refusing`.
     Asked,
-    /// Daemon: there is one, which was not said. To: `Open`.
+    /// Daemon: accepted, the answer is not sent yet. To: `Open`.
     Accepting,
-    /// Daemon: there will be none, which was not said.
+    /// Daemon: refused, the answer is not sent yet.
     Refusing { code: TargetRefusal, why: String },
-    /// Bytes may go both ways.
+    /// Data may flow in both directions.
     Open,
 }
 
-/// One connection.
+/// State and queues of one connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stage: Stage,
-    /// Bytes that the peer permits besides those in `unsent`.
+    /// Bytes that the peer permits in addition to those in `unsent`.
     pub(super) credit: u64,
     pub(super) unsent: ByteQueue,
-    /// Nothing will be written any more.
+    /// The local user will write no more.
     pub(super) is_finishing: bool,
     pub(super) end_sent: bool,
-    /// The writer found no room.
+    /// A writer waits for room.
     pub(super) wants_room: bool,
     pub(super) inbound: Inbound,
     pub(super) unread: ByteQueue,
     /// The peer sends no more.
     pub(super) has_ended: bool,
-    /// The reader found nothing.
+    /// A reader waits for bytes.
     pub(super) wants_bytes: bool,
-    /// Nobody here reads or writes any more.
+    /// The local user has closed the connection.
     pub(super) is_let_go: bool,
-    /// The peer is to be told that it is gone.
+    /// A reset is to be sent to the peer.
     pub(super) reset_due: bool,
-    /// It is gone: the peer, or the whole trunk, has said so.
+    /// The connection has failed: the peer reset it, or the mux has ended.
     pub(super) is_broken: bool,
-    /// Whether it stands among those that have something to send.
+    /// True if it is queued to send.
     pub(super) is_queued: bool,
 }
 
@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// Whether there is something to send.
+    /// Returns true if there is something to send.
     pub(super) fn is_due(&self) -> bool {
         match self.stage {
             _ if self.is_broken => false,
@@ -80,19 +80,20 @@ impl Connection {
         }
     }
 
-    /// Bytes that may be written.
+    /// Returns the number of bytes that may be written.
     pub(super) fn room(&self, pool: &Pool) -> usize {
         let queue = pool.queue_limit().saturating_sub(self.unsent.len());
         if self.stage == Stage::Open { queue.min(usize::try_from(self.credit).unwrap_or(usize::MAX)) } else { 0 }
     }
 
-    /// Says once that there is room again, when it is worth a wake-up.
+    /// Returns true if a waiting writer should be woken, and clears its wait. Waits until the queue
+    /// is at most half full, to save wake-ups.
     pub(super) fn take_room_wish(&mut self, pool: &Pool) -> bool {
         let worth = self.room(pool) > 0 && self.unsent.len() <= pool.queue_limit() / 2;
         worth && std::mem::take(&mut self.wants_room)
     }
 
-    /// Bytes for a reader that is not there are as good as read.
+    /// Discards bytes that no reader will take, and releases their window.
     pub(super) fn discard_unread(&mut self, pool: &mut Pool) {
         self.inbound.release(self.unread.len() as u64, pool);
         self.unread.clear();
@@ -104,68 +105,70 @@ impl Connection {
     }
 }
 
-/// What the peer may send, and has.
+/// Receive window of a connection.
 ///
-/// Invariant: consumed ≤ received ≤ told = granted - due.
+/// Invariant: consumed ≤ received ≤ announced = granted - due.
 #[derive(Debug)]
 pub(super) struct Inbound {
-    /// How much may be under way and unread together.
+    /// Window size: bytes in flight plus unread bytes.
     target: u32,
     granted: u64,
     received: u64,
     consumed: u64,
-    /// What of `granted` the peer was not told.
+    /// Part of `granted` that was not announced to the peer yet.
     pub(super) due: u32,
-    /// Whether the peer would have sent more, since the window was made larger.
+    /// True if the window has limited the sender since it was last enlarged.
     is_used_up: bool,
 }
 
 impl Inbound {
     fn first(pool: &mut Pool) -> Self {
-        // A sixty-fourth of what is left: the first few hundred have the whole of it, and none of them takes all.
+        // A sixty-fourth of the free memory: the first few hundred connections get the full window,
+        // and none takes all.
         let share = u32::try_from(pool.free() / 64).unwrap_or(u32::MAX);
         let target = share.clamp(LEAST_WINDOW, FIRST_WINDOW);
         pool.extra += u64::from(target - LEAST_WINDOW);
         Self { target, granted: target.into(), received: 0, consumed: 0, due: target, is_used_up: false }
     }
 
-    /// Bytes that are under way, or may be, and those that were not read.
+    /// Bytes that are permitted or in flight, and unread bytes.
     pub(super) fn held(&self) -> u64 {
         self.granted - self.consumed
     }
 
-    /// Takes what the peer is to be told.
+    /// Takes the window update to send to the peer.
     pub(super) fn take_due(&mut self) -> u32 {
         std::mem::take(&mut self.due)
     }
 
-    /// Bytes came; says whether they were permitted.
+    /// Counts received bytes. Returns false if they exceed the window.
     pub(super) fn on_received(&mut self, bytes: u64) -> bool {
         let told = self.granted - u64::from(self.due);
         self.received += bytes;
         self.received <= told
     }
 
-    /// The peer would send more, were the window larger.
+    /// Records that the window limits the sender.
     pub(super) fn on_used_up(&mut self) {
         self.is_used_up = true;
     }
 
-    /// Bytes were read, and `unread` are left. Grants more where that is worth a record.
+    /// Counts bytes read, of which `unread` are left. Enlarges the window if the update is worth a
+    /// record.
     pub(super) fn on_read(&mut self, bytes: u64, unread: usize, pool: &mut Pool) {
         self.release(bytes, pool);
         let is_tight = pool.free() < Pool::EXTRA / 8;
         if is_tight && self.target > FIRST_WINDOW {
             self.target = (self.target / 2).max(FIRST_WINDOW);
         } else if unread == 0 && self.is_used_up && !is_tight {
-            // The reader was faster than the window let the writer be.
+            // The reader is faster than the window allows the writer to be.
             self.target = self.target.saturating_mul(2).min(MOST_WINDOW);
             self.is_used_up = false;
         }
         self.grant(pool);
     }
 
-    /// Bytes were read of a connection on which no more will come.
+    /// Counts bytes read from a connection that receives no more.
     pub(super) fn on_read_at_end(&mut self, bytes: u64, pool: &mut Pool) {
         self.release(bytes, pool);
     }
@@ -181,56 +184,58 @@ impl Inbound {
         let wanted = u64::from(self.target).saturating_sub(held);
         let most = held.max(LEAST_WINDOW.into()) + pool.free() - held;
         let grant = wanted.min(most);
-        // Where memory is short a little is told as well, before the peer has nothing left.
+        // If memory is short, a small update is sent as well, before the peer's window is empty.
         let is_worth_it = grant >= u64::from(self.target / GRANTS) || held <= u64::from(LEAST_WINDOW / 2);
         if grant == 0 || !is_worth_it {
             return;
         }
         pool.extra += extra(held + grant) - extra(held);
         self.granted += grant;
-        // At most the greatest window.
+        // At most [`MOST_WINDOW`].
         self.due += grant as u32;
     }
 
-    /// The connection is no more.
+    /// Releases the window of a connection that is removed.
     pub(super) fn forget(&mut self, pool: &mut Pool) {
         self.release(self.held(), pool);
     }
 }
 
-/// What of a window is beyond what every connection can have.
+/// Returns the part of a window beyond the guaranteed minimum.
 pub(super) fn extra(held: u64) -> u64 {
     held.saturating_sub(LEAST_WINDOW.into())
 }
 
-/// What all connections of an end share.
+/// Memory accounting of all connections of an end.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// What windows have beyond the least.
+    /// Bytes of all windows beyond their guaranteed minimum.
     pub(super) extra: u64,
-    /// Bytes that were taken and not sent.
+    /// Bytes written and not sent.
     pub(super) unsent: u64,
 }
 
 impl Pool {
-    /// Most that windows may have beyond the least.
+    /// Limit of `extra`.
     pub(super) const EXTRA: u64 = MOST_RECEIVED - MOST_CONNECTIONS as u64 * LEAST_WINDOW as u64;
 
     fn free(&self) -> u64 {
         Self::EXTRA.saturating_sub(self.extra)
     }
 
-    /// Most bytes of one connection that wait to be sent.
+    /// Returns the limit of one connection's send queue, in bytes.
     fn queue_limit(&self) -> usize {
         if self.unsent < MOST_UNSENT / 2 { QUEUE } else { SHORT_QUEUE }
     }
 }
 
-/// Parts of a window after which the peer is told of room: a quarter, so that it seldom waits for the record.
+/// Fraction of a window that triggers an update: a quarter, so that the peer seldom stalls.
 const GRANTS: u32 = 4;
 
-/// Bytes of a connection that may wait to be sent: a parcel, which is full as soon as the trunk is the bottleneck.
+/// Limit of a connection's send queue, in bytes: one batch, which is full as soon as the mux is the
+/// bottleneck.
 const QUEUE: usize = crate::frame::MAX_PAYLOAD;
 
-/// The same where half of [`MOST_UNSENT`] waits: all connections together have the other half.
+/// Limit of the send queue when half of [`MOST_UNSENT`] is queued, in bytes: all connections share
+/// the other half.
 const SHORT_QUEUE: usize = (MOST_UNSENT / 2) as usize / MOST_CONNECTIONS;

@@ -1,4 +1,4 @@
-//! One end of a trunk.
+//! One end of the tunnel multiplexer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,115 +11,116 @@ use super::{
 use super::{MOST_RECEIVED, MOST_UNSENT, connection::extra};
 use crate::session::Role;
 
-/// One end of a trunk: its connections, and what is to be told to the other.
+/// One end of the tunnel multiplexer: its connections, and the records to send.
 ///
-/// After each call that may have changed something, poll events until there are none. Whenever [`Tunnels::is_due`] and there is room in the
-/// trunk, have a parcel [filled](Tunnels::fill). Numbers of connections that are not there are no fault: what was let go may still be heard of.
+/// After each call that may change something, poll events until `None`. Whenever
+/// [`Tunnels::is_due`] and the transfer can take a batch, [fill](Tunnels::fill) one. Records of
+/// unknown connections are not errors, since a closed connection may still have records in flight.
 #[derive(Debug)]
 pub struct Tunnels {
     role: Role,
     pub(super) connections: BTreeMap<ConnId, Connection>,
-    /// The greatest number that was used.
+    /// Highest connection number so far.
     last: Option<ConnId>,
-    /// Those with something to send, each once.
+    /// Connections with something to send, each once.
     turns: VecDeque<ConnId>,
     pub(super) pool: Pool,
     events: VecDeque<TunnelEvent>,
     has_ended: bool,
 }
 
-/// What has happened to a connection.
+/// Event of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelEvent {
-    /// Daemon: connect there, then call [`Tunnels::accept`] or [`Tunnels::refuse`].
+    /// Daemon: connect to the target, then call [`Tunnels::accept`] or [`Tunnels::refuse`].
     Asked {
         /// The connection.
         conn: ConnId,
-        /// Where to, as the client wrote it.
+        /// The target, as the client wrote it.
         target: String,
     },
-    /// Client: there is a connection.
+    /// Client: the connection is open.
     Opened(ConnId),
-    /// Client: there is none.
+    /// Client: the connection was refused.
     Refused {
-        /// The connection; it has to be [let go](Tunnels::close).
+        /// The connection, which the client must [close](Tunnels::close).
         conn: ConnId,
-        /// What kind of refusal.
+        /// Kind of refusal.
         code: TargetRefusal,
-        /// Why, in one line for people; to be escaped.
+        /// Human-readable reason in one line; escape it before display.
         why: String,
     },
-    /// Whoever found nothing to read finds something, or the end.
+    /// A waiting reader can read bytes or the end.
     Readable(ConnId),
-    /// Whoever found no room to write finds some.
+    /// A waiting writer can write.
     Writable(ConnId),
-    /// It is gone; it has to be [let go](Tunnels::close).
+    /// The connection has failed; the user must [close](Tunnels::close) it.
     Reset(ConnId),
 }
 
-/// A connection is gone.
+/// A connection that has failed or was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the connection is gone")]
 pub struct Broken;
 
-/// A connection cannot be asked for.
+/// Error of [`Tunnels::open`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There are as many as there may be.
+    /// The limit of connections is reached.
     #[error("{MOST_CONNECTIONS} connections are open, the limit of a session")]
     TooMany,
     /// The target is empty or too long.
     #[error("a target of {0} bytes, expected 1 to {MAX_TARGET}")]
     Target(usize),
-    /// The trunk has ended.
+    /// The mux has ended.
     #[error("the session has ended")]
     Ended,
 }
 
-/// The peer broke the rules of tunnels. Ends the trunk.
+/// Protocol violation of the peer. Ends the mux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TunnelError {
-    /// A parcel that cannot be read.
+    /// A batch that cannot be decoded.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// A number that is not greater than those before.
+    /// A number that is not above all earlier ones.
     #[error("peer opened tunnel {0}, which is not new")]
     NotNew(u32),
-    /// More connections than it may ask for.
+    /// More connections than it may request.
     #[error("peer opened more tunnels than the limit of {MOST_CONNECTIONS}, before the others were refused")]
     TooMany,
-    /// A record that the connection cannot have now.
+    /// A record that is not allowed in the connection's state.
     #[error("peer sent {what} for tunnel {conn}, which cannot have it now")]
     Unexpected {
-        /// What it sent.
+        /// The kind of record.
         what: &'static str,
         /// The connection's number.
         conn: u32,
     },
-    /// More bytes than were permitted.
+    /// More bytes than its window permits.
     #[error("peer sent {len} bytes on tunnel {conn}, beyond its window")]
     Window {
         /// The connection's number.
         conn: u32,
-        /// Bytes that came.
+        /// Bytes received.
         len: usize,
     },
-    /// A window that is too large.
+    /// A window above the limit.
     #[error("peer opened the window of tunnel {0} beyond {MOST_WINDOW} bytes")]
     TooWide(u32),
 }
 
-/// What a connection's turn in a parcel came to.
+/// Result of a connection's turn in a batch.
 enum Turn {
-    /// The parcel has no room for what is next.
+    /// The batch has no room for the next record.
     Full,
-    /// It has more to send.
+    /// The connection has more to send.
     More,
-    /// It has nothing more to send.
+    /// The connection has nothing more to send.
     Done,
-    /// It is over.
+    /// The connection has ended.
     Over,
 }
 
@@ -137,8 +138,9 @@ impl Tunnels {
         }
     }
 
-    /// Client: asks for a connection to `target`, which is said with [`TunnelEvent::Opened`], [`TunnelEvent::Refused`] or
-    /// [`TunnelEvent::Reset`].
+    /// Client: requests a connection to `target`.
+    ///
+    /// The result is [`TunnelEvent::Opened`], [`TunnelEvent::Refused`] or [`TunnelEvent::Reset`].
     pub fn open(&mut self, target: &str) -> Result<ConnId, OpenError> {
         if self.has_ended {
             return Err(OpenError::Ended);
@@ -157,12 +159,13 @@ impl Tunnels {
         Ok(conn)
     }
 
-    /// Daemon, in answer to [`TunnelEvent::Asked`]: there is a connection.
+    /// Daemon: accepts a connection in answer to [`TunnelEvent::Asked`].
     pub fn accept(&mut self, conn: ConnId) {
         self.answer(conn, Stage::Accepting);
     }
 
-    /// Daemon, in answer to [`TunnelEvent::Asked`]: there is none. The text is cut where it is too long.
+    /// Daemon: refuses a connection in answer to [`TunnelEvent::Asked`]. Truncates the text to
+    /// [`MAX_WHY`] bytes.
     pub fn refuse(&mut self, conn: ConnId, code: TargetRefusal, why: &str) {
         let end = (0..=MAX_WHY.min(why.len())).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
         self.answer(conn, Stage::Refusing { code, why: why[..end].to_owned() });
@@ -178,7 +181,8 @@ impl Tunnels {
         }
     }
 
-    /// How many bytes may be written; where it is none, [`TunnelEvent::Writable`] follows.
+    /// Returns the number of bytes that may be written. If it is 0, [`TunnelEvent::Writable`]
+    /// follows.
     pub fn room(&mut self, conn: ConnId) -> Result<usize, Broken> {
         let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
         if connection.is_broken || connection.is_finishing || connection.is_let_go {
@@ -189,15 +193,17 @@ impl Tunnels {
         Ok(room)
     }
 
-    /// Takes bytes to send, as many as there is [room](Self::room) for, and returns how many.
+    /// Queues bytes to send, up to the [room](Self::room), and returns their number.
     pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> Result<usize, Broken> {
         let count = self.room(conn)?.min(bytes.len());
         self.push(conn, &bytes[..count])?;
         Ok(count)
     }
 
-    /// Takes bytes that there was [room](Self::room) for when they were had from elsewhere: what others have taken since does not count.
-    /// Nobody else may write to this connection between the two.
+    /// Queues bytes for which [room](Self::room) was returned before they were read from elsewhere.
+    /// Ignores what other connections have queued since.
+    ///
+    /// The caller must not write to this connection in between.
     pub fn push(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Broken> {
         let connection = self.connections.get_mut(&conn).filter(|connection| !connection.is_broken).ok_or(Broken)?;
         connection.credit = connection.credit.checked_sub(bytes.len() as u64).ok_or(Broken)?;
@@ -207,12 +213,12 @@ impl Tunnels {
         Ok(())
     }
 
-    /// Whether a connection is gone, though what has come of it may still be read.
+    /// Returns true if a connection has failed or is unknown. Received bytes may still be readable.
     pub fn is_gone(&self, conn: ConnId) -> bool {
         self.connections.get(&conn).is_none_or(|connection| connection.is_broken)
     }
 
-    /// Says that nothing more is written. What was written is sent.
+    /// Ends writing. Queued bytes are still sent.
     pub fn finish(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.is_finishing = true;
@@ -220,8 +226,10 @@ impl Tunnels {
         }
     }
 
-    /// Copies the next bytes that have come into `into`, which [`Tunnels::consume`] takes off. `None`: nothing yet, and
-    /// [`TunnelEvent::Readable`] follows. `Some(0)`: the peer has ended, and all was read.
+    /// Copies the next received bytes into `into`, without removing them; see [`Tunnels::consume`].
+    ///
+    /// Returns `None` if nothing has arrived yet, and [`TunnelEvent::Readable`] follows. Returns
+    /// `Some(0)` if the peer has ended and everything was read.
     pub fn peek(&mut self, conn: ConnId, into: &mut [u8]) -> Result<Option<usize>, Broken> {
         let connection = self.connections.get_mut(&conn).ok_or(Broken)?;
         match connection.unread.peek(into) {
@@ -235,12 +243,12 @@ impl Tunnels {
         }
     }
 
-    /// Takes off bytes that were read: the peer may send as many more.
+    /// Removes bytes that were read, which widens the peer's window.
     pub fn consume(&mut self, conn: ConnId, count: usize) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let count = count.min(connection.unread.len());
         connection.unread.consume(count);
-        // Who has ended needs no more room.
+        // A peer that has ended needs no more window.
         match connection.has_ended || connection.is_broken {
             false => connection.inbound.on_read(count as u64, connection.unread.len(), &mut self.pool),
             true => connection.inbound.on_read_at_end(count as u64, &mut self.pool),
@@ -248,8 +256,10 @@ impl Tunnels {
         self.touch(conn);
     }
 
-    /// Nobody here reads or writes this connection any more. What was written before it was [finished](Self::finish) is sent; else, and where
-    /// the peer has not ended, it is told that the connection is gone.
+    /// Closes a connection for reading and writing.
+    ///
+    /// Sends queued bytes if writing was [finished](Self::finish) before, and discards them
+    /// otherwise. The peer gets a reset unless both directions have ended.
     pub fn close(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.is_let_go = true;
@@ -267,27 +277,28 @@ impl Tunnels {
         self.touch(conn);
     }
 
-    /// Whether there is something to tell the peer.
+    /// Returns true if there is something to send.
     pub fn is_due(&self) -> bool {
         !self.turns.is_empty()
     }
 
-    /// How many connections there are, those that are being let go included.
+    /// Returns the number of connections, including those being closed.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Whether there is no connection.
+    /// Returns true if there is no connection.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// Bytes that were taken and not sent, and those that came and were not read.
+    /// Returns the number of bytes queued to send, plus those received and not read.
     pub fn buffered_bytes(&self) -> u64 {
         self.pool.unsent + self.connections.values().map(|connection| connection.unread.len() as u64).sum::<u64>()
     }
 
-    /// Lays out what is to be told, as much as fits, connection by connection in turn, and returns how many bytes that is.
+    /// Fills a batch with records, round-robin over the connections, and returns its length in
+    /// bytes.
     ///
     /// `parcel` has at least [`LEAST_PARCEL`] bytes.
     pub fn fill(&mut self, parcel: &mut [u8]) -> usize {
@@ -315,7 +326,7 @@ impl Tunnels {
         writer.len()
     }
 
-    /// A parcel has come, in its order.
+    /// Handles a batch. Batches must be passed in order.
     pub fn handle_parcel(&mut self, parcel: &[u8]) -> Result<(), TunnelError> {
         RecordReader::new(parcel).try_for_each(|record| self.handle(record?))
     }
@@ -370,7 +381,8 @@ impl Tunnels {
         if window > MOST_WINDOW {
             return Err(TunnelError::TooWide(conn.0));
         }
-        // Those that were let go here may not be so there yet, and each that is refused is answered.
+        // The client may have closed connections that are not closed here yet, and each refused one
+        // needs an answer. Hence twice the limit.
         let count = self.connections.len();
         if count >= 2 * MOST_CONNECTIONS {
             return Err(TunnelError::TooMany);
@@ -395,7 +407,7 @@ impl Tunnels {
         }
         connection.stage = Stage::Open;
         connection.credit = window.into();
-        // It was told with the open.
+        // The open carried this window.
         self.events.push_back(TunnelEvent::Opened(conn));
         self.wake_writer(conn);
         self.touch(conn);
@@ -430,7 +442,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// The connection that a record is for; nothing where it is over.
+    /// Returns the connection of a record, or `None` if it has ended.
     fn known(
         &mut self,
         conn: ConnId,
@@ -446,7 +458,7 @@ impl Tunnels {
         }
     }
 
-    /// A connection is gone. What has come of one that the peer had ended can still be read.
+    /// Marks a connection as failed. Received bytes can still be read if the peer had ended it.
     fn break_off(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.is_broken = true;
@@ -458,7 +470,7 @@ impl Tunnels {
         self.forget_if_let_go(conn);
     }
 
-    /// The trunk is no more: all connections are gone.
+    /// Ends the mux: all connections fail.
     pub fn end(&mut self) {
         self.has_ended = true;
         self.turns.clear();
@@ -466,12 +478,12 @@ impl Tunnels {
         whole.into_iter().for_each(|conn| self.break_off(conn));
     }
 
-    /// Returns what has happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }
 
-    /// Panics unless what it holds adds up, and is within its bounds.
+    /// Panics unless the accounting is consistent and within its limits.
     #[cfg(any(test, fuzzing))]
     #[track_caller]
     pub(crate) fn check(&self) {
@@ -494,7 +506,7 @@ impl Tunnels {
         }
     }
 
-    /// Gives a connection its turn, if it has something to send.
+    /// Queues a connection that has something to send.
     fn touch(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn)
             && connection.is_due()
@@ -520,7 +532,7 @@ impl Tunnels {
 }
 
 impl Connection {
-    /// Lays out what it has to tell, and at most [`QUANTUM`] bytes of data.
+    /// Writes the connection's pending records, and at most [`QUANTUM`] bytes of data.
     fn take_turn(&mut self, conn: ConnId, writer: &mut RecordWriter<'_>, pool: &mut Pool) -> Turn {
         if !self.is_due() {
             return Turn::Done;
@@ -551,7 +563,7 @@ impl Connection {
         let has_data = !self.unsent.is_empty();
         if has_data {
             let len = self.unsent.len().min(QUANTUM);
-            // A record of a few bytes at the end of a parcel is not worth its header.
+            // A few bytes at the end of a batch are not worth a record header.
             if writer.room() < len.min(LEAST_DATA) {
                 return Turn::Full;
             }
@@ -563,7 +575,7 @@ impl Connection {
         if !self.unsent.is_empty() {
             return Turn::More;
         }
-        // Where a parcel has no room for it another will say so.
+        // If the batch has no room for it, a later one carries it.
         if has_data && self.credit == 0 && !self.is_finishing {
             writer.push(&Record::UsedUp { conn });
         }
@@ -580,11 +592,11 @@ impl Connection {
     }
 }
 
-/// Fewest bytes of a parcel that is filled: any record but data fits.
+/// Minimum size of a batch to fill, in bytes: any record except data fits.
 pub const LEAST_PARCEL: usize = 2048;
 
-/// Bytes of data that one connection has in a parcel before it is another's turn.
+/// Data bytes of one connection before the next one gets its turn.
 const QUANTUM: usize = 16 << 10;
 
-/// Fewest bytes of data that are cut off for what is left of a parcel.
+/// Minimum size of a data record that is cut to fit into a batch, in bytes.
 const LEAST_DATA: usize = 1024;

@@ -1,11 +1,14 @@
-//! Tunnels: many connections of other programs over one session, each a stream of bytes either way.
+//! Tunnels: many TCP connections of other programs over one session, each a byte stream in both
+//! directions.
 //!
-//! A session that has tunnels has one **trunk**: two transfers that do not end, one each way, whose chunks are taken in order. Each chunk is a
-//! parcel of [`Record`]s, and the connections share them. [`Tunnels`] is one end of a trunk: bytes that are written go into parcels,
-//! connection by connection in turn; what parcels bring waits for whoever reads it.
+//! A session with tunnels has one tunnel multiplexer (mux): two endless transfers, one in each
+//! direction, whose chunks are consumed in order. Each chunk is a batch of [`Record`]s shared by
+//! all connections. [`Tunnels`] is one end of the mux. It packs written bytes into batches,
+//! round-robin over the connections, and queues received bytes for their readers.
 //!
-//! Each connection has a window of its own each way, which its receiver gives: one whose reader is slow stops its own writer and no other.
-//! What an end holds for all of them together is bounded by [`MOST_RECEIVED`] and [`MOST_UNSENT`].
+//! Each connection has a separate window in each direction, granted by its receiver, so that a slow
+//! reader stops only its own writer. [`MOST_RECEIVED`] and [`MOST_UNSENT`] bound the memory of all
+//! connections of an end.
 
 mod connection;
 mod machine;
@@ -20,22 +23,23 @@ pub use self::{
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::record::RecordWriter;
 
-/// Most connections of a session at once.
+/// Limit of concurrent connections in a session.
 pub const MOST_CONNECTIONS: usize = 4096;
 
-/// Most bytes that a connection's sender may have under way: 8 MiB, what two gigabit links carry in 36 ms.
+/// Limit of a connection's bytes in flight: 8 MiB, which two gigabit links carry in 36 ms.
 pub const MOST_WINDOW: u32 = 8 << 20;
 
-/// The window that a connection begins with, while there is room for it: 64 KiB, as TCP's without scaling.
+/// Initial window of a connection while memory permits: 64 KiB, as in TCP without window scaling.
 pub const FIRST_WINDOW: u32 = 64 << 10;
 
-/// The window that every connection can have, however many there are: 4 KiB.
+/// Guaranteed window of every connection, whatever their number: 4 KiB.
 pub const LEAST_WINDOW: u32 = 4 << 10;
 
-/// Most bytes that an end has received, or permitted the other to send, and that were not read: 48 MiB for all connections.
+/// Limit of unread bytes that an end has received or permitted: 48 MiB over all connections.
 pub const MOST_RECEIVED: u64 = 48 << 20;
 
-/// Most bytes that an end has taken and not sent: 16 MiB for all connections, and what one write adds to that.
+/// Limit of bytes written and not sent at an end: 16 MiB over all connections, which one write may
+/// exceed.
 pub const MOST_UNSENT: u64 = 16 << 20;
 
 #[cfg(test)]

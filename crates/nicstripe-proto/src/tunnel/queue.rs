@@ -1,12 +1,12 @@
-//! Bytes that wait, in pieces: memory is given back as they go.
+//! A byte queue in pieces, which frees memory as it drains.
 
 use std::collections::VecDeque;
 
-/// A queue of bytes whose memory is at most twice what is in it, and a little.
+/// Byte queue with an allocation of at most twice its content, plus a small constant.
 #[derive(Debug, Default)]
 pub(super) struct ByteQueue {
     pieces: VecDeque<Vec<u8>>,
-    /// Bytes of the first piece that were taken.
+    /// Consumed bytes of the first piece.
     taken: usize,
     len: usize,
 }
@@ -37,7 +37,7 @@ impl ByteQueue {
         }
     }
 
-    /// Copies the first bytes into `into`, which they leave in place. Returns how many.
+    /// Copies the first bytes into `into` without removing them. Returns their number.
     pub(super) fn peek(&self, into: &mut [u8]) -> usize {
         let (mut len, mut skip) = (0, self.taken);
         for piece in &self.pieces {
@@ -53,7 +53,7 @@ impl ByteQueue {
         len
     }
 
-    /// Takes the first `count` bytes off, or all where there are fewer.
+    /// Removes the first `count` bytes, or all if there are fewer.
     pub(super) fn consume(&mut self, count: usize) {
         let mut count = count.min(self.len);
         self.len -= count;
@@ -74,7 +74,7 @@ impl ByteQueue {
     }
 }
 
-/// Least and most bytes of a piece: a keystroke takes little, and at full rate an allocation holds many packets.
+/// Bounds of a piece in bytes: small for a keystroke, large enough for many packets at full rate.
 const LEAST_PIECE: usize = 512;
 const MOST_PIECE: usize = 16 << 10;
 

@@ -1,48 +1,49 @@
-//! What a trunk's parcels consist of: records one after the other.
+//! Records of the mux: the content of its batches.
 //!
 //! Each record is a header of 12 bytes and a body, little-endian.
 //!
 //! | offset | size | field |
 //! | --- | --- | --- |
 //! | 0 | 1 | kind: 1 open, 2 opened, 3 refused, 4 data, 5 end, 6 reset, 7 window, 8 window used up |
-//! | 1 | 1 | code of a refusal; else 0 |
+//! | 1 | 1 | code of a refusal, otherwise 0 |
 //! | 2 | 2 | 0 |
 //! | 4 | 4 | number of the connection |
-//! | 8 | 4 | bytes of the body, at most what the parcel has left |
+//! | 8 | 4 | bytes of the body, at most the rest of the batch |
 //!
-//! The body of an open is a window, 4 bytes, and the target; that of an opened and of a window a window, 4 bytes; that of a refusal a text;
-//! that of data the bytes. An end, a reset and a window used up have none.
+//! The body of an open is a window (4 bytes) and the target. The body of an opened or a window is a
+//! window (4 bytes). A refusal has a text, and data its bytes. An end, a reset and a window used up
+//! have no body.
 
-/// Number of a connection in its trunk, chosen by the client; each is greater than those before.
+/// Number of a connection in its mux. The client assigns them in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u32);
 
-/// One thing in a parcel.
+/// One record of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Client: connect there.
+    /// Client: request to connect to the target.
     Open {
         /// The connection.
         conn: ConnId,
-        /// Bytes that may be sent to the client.
+        /// Initial window for data to the client, in bytes.
         window: u32,
-        /// Where to, as `host:port`.
+        /// The target, as `host:port`.
         target: &'a str,
     },
-    /// Daemon: there is a connection.
+    /// Daemon: the connection is open.
     Opened {
         /// The connection.
         conn: ConnId,
-        /// Bytes that may be sent to the daemon.
+        /// Initial window for data to the daemon, in bytes.
         window: u32,
     },
-    /// Daemon: there will be none.
+    /// Daemon: the connection is refused.
     Refused {
         /// The connection.
         conn: ConnId,
-        /// What kind of refusal.
+        /// Kind of refusal.
         code: TargetRefusal,
-        /// Why, in one line for people, escaped by whoever shows it.
+        /// Human-readable reason in one line; the program that prints it must escape it.
         why: &'a str,
     },
     /// Either side: the next bytes.
@@ -57,54 +58,56 @@ pub enum Record<'a> {
         /// The connection.
         conn: ConnId,
     },
-    /// Either side: the connection is gone, with what was under way.
+    /// Either side: the connection has failed, and its bytes in flight are lost.
     Reset {
         /// The connection.
         conn: ConnId,
     },
-    /// Either side: so many more bytes may be sent.
+    /// Either side: enlarges the peer's window.
     Window {
         /// The connection.
         conn: ConnId,
-        /// How many, at least one.
+        /// Additional bytes, at least one.
         bytes: u32,
     },
-    /// Either side: more would be sent, were the window larger. Only the sender can tell: at the receiver the next window is under way.
+    /// Either side: the window limits the sender. Only the sender can detect this, since the
+    /// receiver may have an update in flight.
     UsedUp {
         /// The connection.
         conn: ConnId,
     },
 }
 
-/// Why there is no connection to a target.
+/// Reason for which a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TargetRefusal {
-    /// The peer's line at the daemon does not allow it.
+    /// The peer's entry at the daemon does not permit the target.
     NotAllowed = 1,
-    /// Its name has no address there.
+    /// The target's name does not resolve at the daemon.
     Unresolved = 2,
-    /// Nobody answers there, or not in time.
+    /// The target does not answer, or not in time.
     Unreachable = 3,
-    /// There are too many connections.
+    /// The limit of connections is reached.
     TooMany = 4,
 }
 
 impl TargetRefusal {
-    /// Every kind, in the order of their numbers.
+    /// Every kind, in numeric order.
     pub const ALL: [Self; 4] = [Self::NotAllowed, Self::Unresolved, Self::Unreachable, Self::TooMany];
 }
 
-/// Bytes of a record's header.
+/// Size of a record's header in bytes.
 pub(super) const RECORD_HEADER: usize = 12;
 
-/// Most bytes of a target: the longest host name (RFC 1035), a colon and a port, with room.
+/// Limit of a target in bytes: the longest host name (RFC 1035), a colon and a port, with room to
+/// spare.
 pub const MAX_TARGET: usize = 270;
 
-/// Most bytes of the text of a refusal.
+/// Limit of a refusal's text, in bytes.
 pub const MAX_WHY: usize = 512;
 
-/// Lays out records in a buffer of fixed size.
+/// Writes records into a buffer of fixed size.
 #[derive(Debug)]
 pub(crate) struct RecordWriter<'a> {
     buffer: &'a mut [u8],
@@ -120,12 +123,12 @@ impl<'a> RecordWriter<'a> {
         self.len
     }
 
-    /// Bytes of a body that still fit.
+    /// Returns the size of the largest body that fits.
     pub(crate) fn room(&self) -> usize {
         (self.buffer.len() - self.len).saturating_sub(RECORD_HEADER)
     }
 
-    /// Lays out a record; says whether it fitted.
+    /// Appends a record. Returns false if it does not fit.
     pub(crate) fn push(&mut self, record: &Record<'_>) -> bool {
         match *record {
             Record::Open { conn, window, target } => self.put(KIND_OPEN, 0, conn, &[&window.to_le_bytes(), target.as_bytes()]),
@@ -139,7 +142,7 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Lays out data of `len` bytes, which have to fit, and has `copy` put them there.
+    /// Appends a data record of `len` bytes, which must fit. `copy` writes the data.
     pub(crate) fn push_data(&mut self, conn: ConnId, len: usize, copy: impl FnOnce(&mut [u8])) {
         let at = self.len + RECORD_HEADER;
         copy(&mut self.buffer[at..at + len]);
@@ -169,12 +172,12 @@ impl<'a> RecordWriter<'a> {
     }
 }
 
-/// Reads the records of a parcel.
+/// Reads the records of a batch.
 #[derive(Debug)]
 pub struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {
-    /// Begins with the first.
+    /// Returns a reader at the first record.
     pub fn new(parcel: &'a [u8]) -> Self {
         Self(parcel)
     }
@@ -241,42 +244,42 @@ fn text(body: &[u8], least: usize, most: usize) -> Result<&str, RecordError> {
     str::from_utf8(body).map_err(|_| RecordError::NotText)
 }
 
-/// A trunk's parcel cannot be read.
+/// Decoding error of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// A record goes beyond the parcel's end.
+    /// A record exceeds the end of the batch.
     #[error("peer sent a parcel of tunnels whose last record is cut off")]
     Short,
     /// A reserved byte that is not 0.
     #[error("peer sent a parcel of tunnels with reserved bits set")]
     Reserved,
-    /// A kind of record that does not exist.
+    /// An unknown kind of record.
     #[error("peer sent a tunnel's record of kind {0}, expected 1 to 8")]
     Kind(u8),
-    /// A body that the kind cannot have.
+    /// A body that is invalid for the kind.
     #[error("peer sent a tunnel's record of kind {kind} with {len} bytes")]
     Body {
         /// The kind.
         kind: u8,
-        /// Bytes of the body.
+        /// Size of the body in bytes.
         len: usize,
     },
-    /// A refusal that does not exist.
+    /// An unknown refusal code.
     #[error("peer refused a tunnel with code {0}, expected 1 to 4")]
     Code(u8),
-    /// A window that lets nothing pass.
+    /// A window of 0 bytes.
     #[error("peer gave a tunnel a window of 0 bytes")]
     NoWindow,
     /// A text that is too long, or missing.
     #[error("peer sent a tunnel's text of {len} bytes, the limit is {most}")]
     Text {
-        /// Its bytes.
+        /// Its size in bytes.
         len: usize,
-        /// Most that it may have.
+        /// The limit in bytes.
         most: usize,
     },
-    /// A text that is no UTF-8.
+    /// A text that is not UTF-8.
     #[error("peer sent a tunnel's text that is no UTF-8")]
     NotText,
 }

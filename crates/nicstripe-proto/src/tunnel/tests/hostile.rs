@@ -1,4 +1,4 @@
-//! A peer that breaks the rules ends its trunk, and holds no more memory than an honest one.
+//! Hostile peers: a violation ends the mux, and costs no more memory than an honest peer.
 
 use super::*;
 

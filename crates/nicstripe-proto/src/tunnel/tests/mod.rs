@@ -1,4 +1,4 @@
-//! Tests of tunnels: what records look like, what two ends do to each other over any trunk, and what a hostile one cannot do.
+//! Tests of tunnels: the record format, the interaction of two ends, and hostile peers.
 
 mod hostile;
 mod random;
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::session::Role;
 
-/// Two ends, and the parcels that are under way between them.
+/// Two ends, and the batches in flight between them.
 pub(super) struct Trunk {
     pub(super) client: Tunnels,
     pub(super) daemon: Tunnels,
@@ -17,7 +17,7 @@ pub(super) struct Trunk {
     pub(super) down: VecDeque<Vec<u8>>,
 }
 
-/// Parcels that a trunk has room for.
+/// Batches in flight that the mux permits.
 const PLACES: usize = 4;
 
 impl Trunk {
@@ -25,7 +25,7 @@ impl Trunk {
         Self { client: Tunnels::new(Role::Client), daemon: Tunnels::new(Role::Daemon), up: VecDeque::new(), down: VecDeque::new() }
     }
 
-    /// Puts a parcel of each end under way, where there is something and room.
+    /// Sends a batch from each end that has one and is within the limit.
     pub(super) fn send(&mut self, parcel: usize) -> bool {
         let mut any = false;
         for (end, queue) in [(&mut self.client, &mut self.up), (&mut self.daemon, &mut self.down)] {
@@ -42,7 +42,7 @@ impl Trunk {
         any
     }
 
-    /// Has the oldest parcel each way arrive.
+    /// Delivers the oldest batch in each direction.
     pub(super) fn arrive(&mut self) -> bool {
         let (up, down) = (self.up.pop_front(), self.down.pop_front());
         let any = up.is_some() || down.is_some();
@@ -51,7 +51,7 @@ impl Trunk {
         any
     }
 
-    /// Lets everything arrive.
+    /// Delivers everything.
     pub(super) fn settle(&mut self) {
         while self.send(crate::frame::MAX_PAYLOAD) | self.arrive() {}
     }
@@ -69,7 +69,7 @@ pub(super) fn events(end: &mut Tunnels) -> Vec<TunnelEvent> {
     std::iter::from_fn(|| end.poll_event()).collect()
 }
 
-/// Reads all that has come, in pieces of at most `most` bytes.
+/// Reads everything received, in pieces of at most `most` bytes.
 pub(super) fn read(end: &mut Tunnels, conn: ConnId, most: usize) -> (Vec<u8>, bool) {
     let (mut bytes, mut into) = (Vec::new(), vec![0; most]);
     loop {
@@ -168,7 +168,7 @@ fn one_slow_reader_stops_its_own_writer_and_no_other() {
         trunk.daemon.check();
     }
     assert_eq!(to_slow, FIRST_WINDOW as usize, "it read nothing");
-    // A write is at most what waits for a parcel, so that 500 of them are at most 125 MiB.
+    // A write is at most the send queue's limit, so 500 of them are at most 125 MiB.
     assert!(to_quick > 100 << 20, "{to_quick}");
 }
 
@@ -180,7 +180,7 @@ fn a_window_grows_with_use_and_not_with_a_slow_reader() {
     let mut most = 0;
     for _ in 0..100 {
         let mut written = 0;
-        // All that the window lets pass before the reader comes.
+        // Fills the window before the reader starts.
         while let Ok(count @ 1..) = trunk.client.write(conn, &block) {
             written += count;
             trunk.settle();
@@ -209,7 +209,7 @@ fn a_window_grows_although_the_next_one_is_always_under_way() {
     let conn = trunk.opened();
     let block = vec![7; 64 << 10];
     for _ in 0..200 {
-        // A writer that is always ahead, a reader that takes what comes at once, and parcels that take their time.
+        // A writer that is always ahead, a reader that reads at once, and batches with latency.
         while let Ok(1..) = trunk.client.write(conn, &block) {}
         let has_sent = trunk.send(crate::frame::MAX_PAYLOAD);
         if !has_sent || trunk.up.len() == PLACES {
@@ -217,7 +217,7 @@ fn a_window_grows_although_the_next_one_is_always_under_way() {
             read(&mut trunk.daemon, conn, 64 << 10);
         }
     }
-    // What the trunk holds: beyond that a larger window brings nothing.
+    // The capacity of the mux; a larger window gains nothing.
     let held = trunk.daemon.connections[&conn].inbound.held();
     assert!(held >= (PLACES * crate::frame::MAX_PAYLOAD) as u64, "{held}");
 }

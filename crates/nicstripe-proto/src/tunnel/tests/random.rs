@@ -1,6 +1,7 @@
-//! Random lives of random connections: what arrives is what was sent, in order, to its end, or the connection is gone at both ends.
+//! Random operations on random connections: all data arrives in order up to the end, or the
+//! connection fails at both ends.
 //!
-//! `NICSTRIPE_SEED` repeats one.
+//! `NICSTRIPE_SEED` repeats a run.
 
 use super::*;
 
@@ -23,7 +24,7 @@ impl Random {
     }
 }
 
-/// One end of one connection as its user sees it.
+/// One end of a connection as its user sees it.
 #[derive(Debug, Default, Clone)]
 struct User {
     written: u64,
@@ -31,9 +32,9 @@ struct User {
     has_finished: bool,
     has_seen_end: bool,
     has_closed: bool,
-    /// Whether it may have lost what it wrote or was to read.
+    /// True if sent or received data may be lost.
     is_broken: bool,
-    /// How many bytes it reads at a time; 0: nothing, until the end of the test.
+    /// Bytes per read; 0 reads nothing until the end of the test.
     pace: usize,
 }
 
@@ -42,11 +43,11 @@ struct Life {
     conn: ConnId,
     is_open: bool,
     is_over: bool,
-    /// The client's, then the daemon's.
+    /// The client's user, then the daemon's.
     users: [User; 2],
 }
 
-/// The byte at a place of what an end of a connection writes.
+/// Returns the byte at offset `at` that an end of a connection writes.
 fn byte(conn: ConnId, end: usize, at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 7) as u8 ^ (conn.0 as u8) ^ ((end as u8) << 7)
 }
@@ -181,7 +182,7 @@ impl World {
         }
     }
 
-    /// Everybody reads to the end: all that was not broken arrives.
+    /// Reads everything to the end: all data of intact connections arrives.
     fn drain(&mut self) {
         for at in 0..self.lives.len() {
             for end in 0..2 {

@@ -1,4 +1,4 @@
-//! Records, byte for byte.
+//! Byte-exact format of records.
 
 use super::super::*;
 
