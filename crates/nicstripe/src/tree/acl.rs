@@ -1,4 +1,4 @@
-//! ACLs: they mention users and groups by numbers, which mean others on another machine.
+//! Translates users and groups in ACLs: their numeric IDs differ between machines.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,8 @@ use nicstripe_proto::tree::{AclKind, AclName, AclNames, Xattr};
 
 use super::owners::Owners;
 
-/// Returns the names of those whom ACLs among these attributes mention, as far as they have one.
+/// Returns the names of the users and groups in the ACLs among these attributes. IDs without a name
+/// are omitted.
 pub(super) fn names_of(xattrs: &[Xattr], owners: &mut Owners) -> Option<AclNames> {
     let mut names: Vec<AclName> = Vec::new();
     for entry in xattrs.iter().filter_map(entries).flatten() {
@@ -21,7 +22,7 @@ pub(super) fn names_of(xattrs: &[Xattr], owners: &mut Owners) -> Option<AclNames
     AclNames::new(names)
 }
 
-/// Makes the numbers that have a name this machine's, in the order in which ACLs have them.
+/// Replaces IDs that have a name with the local ones, and restores the order that ACLs require.
 pub(super) fn make_local(xattrs: &mut [Xattr], names: &AclNames, owners: &mut Owners) {
     let local: HashMap<(AclKind, u32), u32> =
         names.as_slice().iter().map(|name| ((name.kind, name.id), owners.local_in_acl(name))).collect();
@@ -36,14 +37,15 @@ pub(super) fn make_local(xattrs: &mut [Xattr], names: &AclNames, owners: &mut Ow
     }
 }
 
-/// Returns the entries of an ACL as the kernel has it (linux/posix_acl_xattr.h); nothing of other attributes.
+/// Returns the entries of an ACL in the kernel's format (linux/posix_acl_xattr.h); `None` for other
+/// attributes.
 fn entries(xattr: &Xattr) -> Option<&[[u8; ENTRY]]> {
     let is_acl = matches!(&xattr.name[..], b"system.posix_acl_access" | b"system.posix_acl_default");
     let (entries, rest) = xattr.value.strip_prefix(&VERSION).filter(|_| is_acl)?.as_chunks();
     rest.is_empty().then_some(entries)
 }
 
-/// Returns whom an entry mentions; nothing for one of the owner, of the group, of others or of the mask.
+/// Returns the user or group of an entry; `None` for owner, owning group, others and mask.
 fn mentioned(entry: &[u8; ENTRY]) -> Option<(AclKind, u32)> {
     let kind = match tag_of(entry) {
         0x02 => AclKind::User,
@@ -61,10 +63,10 @@ fn id_of(&[.., a, b, c, d]: &[u8; ENTRY]) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// What an ACL begins with.
+/// Header of an ACL attribute.
 const VERSION: [u8; 4] = [2, 0, 0, 0];
 
-/// Bytes of an entry: tag and permissions, 2 each, and a number, little-endian.
+/// Size of an entry in bytes: tag (2), permissions (2) and ID (4), little-endian.
 const ENTRY: usize = 8;
 
 #[cfg(test)]

@@ -1,63 +1,65 @@
-//! How much memory a tree may take at one end.
+//! Memory limits of a tree at one end.
 //!
-//! A client's own tree takes what the protocol lets be. At a daemon, where one key may have many, each has a lease of memory that they all
-//! share, and windows that fit into it.
+//! A client's own tree uses the limits of the protocol. In a daemon, one key may have many trees:
+//! each takes a memory lease from a shared quota, and windows that fit into the lease.
 
 use nicstripe_proto::tree::{MOST_PENDING_WEIGHT, PACKED_MOST};
 
-/// Memory of all trees of a daemon together, half of it for one key at most: 256 MiB.
+/// Memory quota of all trees of a daemon, 256 MiB; one key gets half of it at most.
 pub(crate) const MOST_OF_ALL: usize = 256 << 20;
 
-/// Chunks of parcels: 256 KiB. What aligning them takes comes out of the [`SLACK`] of entries.
+/// Size of a batch's chunk: 256 KiB. Alignment overhead comes out of the [`SLACK`] of entries.
 const CHUNK: usize = 256 << 10;
 
-/// Most chunks that arrived and were not taken, or were given and not acknowledged: 8 MiB, what four gigabit links carry in 18 ms, or one at
-/// 10 Gbit/s in 7 ms.
+/// Most chunks that are unconsumed at the receiver, or unacknowledged at the sender.
+///
+/// Together 8 MiB: four gigabit links carry them in 18 ms, one 10 Gbit/s link in 7 ms.
 const MOST_CHUNKS: usize = 32;
 
-/// Fewest: while one is taken another arrives.
+/// Fewest chunks: one arrives while another is consumed.
 const LEAST_CHUNKS: usize = 2;
 
-/// What a receiver keeps beyond what it tells its sender: directories that have not ended, and the last entry.
+/// Memory a receiver needs beyond what it announces: open directories and the last entry.
 const SLACK: usize = 1 << 20;
 
-/// Memory of a tree that is received.
+/// Memory limits of a receiving tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receiving {
-    /// Parcels that may have arrived and not been taken: 8 MiB, as the pieces in them wait in memory of their own.
+    /// Batches that may wait in the reorder buffer: 8 MiB. Their file pieces are buffered
+    /// separately.
     pub(crate) kept: u64,
-    /// Parcels of which pieces wait for the I/O threads.
+    /// Batches with pieces waiting for the I/O threads.
     pub(crate) written: usize,
-    /// Bytes of entries that wait, by their footprints, and of what is kept of others.
+    /// Bytes of waiting entries (by their footprints) and of the state kept of others.
     pub(crate) entries: usize,
-    /// What its sender is told of that, if it goes by it.
+    /// Limit announced to the sender, if the sender honours it.
     pub(crate) told: Option<u64>,
 }
 
-/// Memory of a tree that is sent.
+/// Memory limits of a sending tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sending {
-    /// Parcels that were given and not acknowledged.
+    /// Batches in the retransmit buffer.
     pub(crate) given: usize,
-    /// Bytes of small files that are read ahead, unless it is one.
+    /// Read-ahead of small files in bytes; a single file may exceed it.
     pub(crate) read: u64,
     /// Bytes of entries that wait for the receiver, by their footprints.
     pub(crate) entries: usize,
-    /// Bytes of messages that were not taken in.
+    /// Bytes of unprocessed messages from the receiver.
     pub(crate) messages: usize,
 }
 
 impl Receiving {
-    /// Least lease, and the most that is of use.
+    /// Smallest lease, and the largest one that is of use.
     pub(crate) const LEASE: (usize, usize) = (4 << 20, 32 << 20);
 
-    /// Lease of a tree whose sender keeps to what the protocol lets be, and no less.
+    /// Lease for a tree whose sender only keeps the protocol's limits; a smaller one is not enough.
     pub(crate) const UNHEEDING: usize = 64 << 20;
 
-    /// A client's own.
+    /// Limits of a client's own tree.
     pub(crate) const OWN: Self = Self { kept: MOST_CHUNKS as u64, written: MOST_CHUNKS - 1, entries: usize::MAX, told: None };
 
-    /// Divides a lease.
+    /// Divides a lease; `heeds` is true if the sender honours an announced limit.
     pub(crate) fn within(lease: usize, heeds: bool) -> Self {
         let chunks = (lease / 4 / CHUNK).clamp(LEAST_CHUNKS, MOST_CHUNKS);
         let entries = lease.saturating_sub((2 * chunks - 1) * CHUNK);
@@ -67,22 +69,23 @@ impl Receiving {
 }
 
 impl Sending {
-    /// Least lease, and the most that is of use.
+    /// Smallest lease, and the largest one that is of use.
     pub(crate) const LEASE: (usize, usize) = (8 << 20, 32 << 20);
 
-    /// A client's own: messages are names of deleted files, half a million, told while nobody reads a list of them.
+    /// Limits of a client's own tree. The messages hold the names of deleted files, about half a
+    /// million while the caller reads no entry events.
     pub(crate) const OWN: Self = Self { given: MOST_CHUNKS, read: MOST_READ, entries: usize::MAX, messages: 64 << 20 };
 
     /// Divides a lease.
     pub(crate) fn within(lease: usize) -> Self {
-        // A file that travels in parcels is read as a whole.
+        // A file packed into batches is read as a whole.
         let read = (lease as u64 / 4).clamp(PACKED_MOST, MOST_READ);
         let rest = lease.saturating_sub(read as usize);
         Self { given: (rest / 3 / CHUNK).clamp(LEAST_CHUNKS, MOST_CHUNKS), read, entries: rest / 2, messages: rest / 6 }
     }
 }
 
-/// Most bytes of small files that are read ahead.
+/// Most bytes of small files read ahead.
 const MOST_READ: u64 = 8 << 20;
 
 impl Default for Sending {
@@ -91,13 +94,13 @@ impl Default for Sending {
     }
 }
 
-/// Bytes that filters take in memory for each of their own: 20 MiB of 60 KiB, measured.
+/// Memory per byte of filter text: 20 MiB for 60 KiB, measured.
 const OF_FILTERS: usize = 350;
 
-/// Bytes that names in a request take for each of their own: a node in a map for each component.
+/// Memory per byte of names in a request: each component is a node in a map.
 const OF_NAMES: usize = 200;
 
-/// Bytes of memory that what was asked for takes as long as its tree is copied.
+/// Returns the memory in bytes that a request occupies while its tree is copied.
 pub(crate) fn of_request(filters: &[String], names: &[nicstripe_proto::Name]) -> usize {
     let filters: usize = filters.iter().map(|filter| filter.len() + 1).sum();
     let names: usize = names.iter().flat_map(|name| name.components()).map(|component| component.len() + 1).sum();

@@ -1,4 +1,4 @@
-//! Where a source begins, and how what is beneath it is opened.
+//! Base directory of a source, and opening files beneath it.
 
 use std::{
     ffi::OsStr,
@@ -13,30 +13,30 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 
 use crate::file::{Root, is_hidden_name};
 
-/// The directory that a source is in, or that it is, where its content alone is meant.
+/// Parent directory of a source, or the source itself if only its contents are copied.
 ///
-/// All beneath is opened by its path from here, by the kernel and without following any symbolic link (`openat2`), so that no descriptor has
-/// to be kept for what is to be opened later.
+/// The kernel opens everything beneath it by relative path without following symbolic links
+/// (`openat2`). So no descriptor is kept for files that are opened later.
 #[derive(Debug)]
 pub(super) struct Anchor {
     base: Base,
-    /// Whether the source is a symbolic link that is followed.
+    /// True if a symbolic link given as the source is followed.
     follows: bool,
     /// Device and inode.
     identity: (u64, u64),
     dir: Mutex<Option<Arc<OwnedFd>>>,
 }
 
-/// How an [`Anchor`] is opened.
+/// Location of an [`Anchor`], used to open it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Base {
-    /// As our user typed it.
+    /// Path as typed by the local user.
     Path(PathBuf),
-    /// Beneath a daemon's root; `None` is the root itself.
+    /// Directory beneath a daemon's root; `None` is the root itself.
     Beneath(BeneathRoot, Option<Name>),
 }
 
-/// A daemon's root, the same only as itself.
+/// A daemon's root, compared by pointer.
 #[derive(Debug, Clone)]
 pub(super) struct BeneathRoot(pub(super) Arc<Root>);
 
@@ -54,12 +54,12 @@ impl Base {
         }
     }
 
-    /// Whether a name in it is there for nobody who asks a daemon.
+    /// Returns true if a daemon hides this name from its clients.
     pub(super) fn hides(&self, leaf: &[u8]) -> bool {
         matches!(self, Self::Beneath(..)) && is_hidden_name(leaf)
     }
 
-    /// For people, escaped.
+    /// Returns the location for display, escaped.
     pub(super) fn label(&self) -> String {
         match self {
             Self::Path(path) => escaped(path.as_os_str().as_bytes()),
@@ -69,7 +69,6 @@ impl Base {
 }
 
 impl Anchor {
-    /// Opens the directory.
     pub(super) fn open(base: Base, follows: bool) -> io::Result<Self> {
         let dir = base.open()?;
         let stat = fstat(&dir)?;
@@ -84,11 +83,11 @@ impl Anchor {
         self.follows
     }
 
-    /// The directory, opened again if it was released.
+    /// Returns the directory, reopening it if it was released.
     ///
     /// # Errors
     ///
-    /// Those of the system, and another directory under that path.
+    /// I/O errors, and `ENOENT` if another directory took its place.
     pub(super) fn dir(&self) -> io::Result<Arc<OwnedFd>> {
         if let Some(dir) = &*self.held() {
             return Ok(dir.clone());
@@ -101,12 +100,12 @@ impl Anchor {
         Ok(Arc::new(dir))
     }
 
-    /// Keeps no descriptor from here on.
+    /// Closes the descriptor; later calls of `dir` reopen the directory.
     pub(super) fn release(&self) {
         self.held().take();
     }
 
-    /// Opens what is at `path` from here.
+    /// Opens `path` relative to this directory.
     pub(super) fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let dir = self.dir()?;
@@ -129,14 +128,15 @@ impl Anchor {
     }
 }
 
-/// A directory, by its path from an anchor; empty is the anchor's own.
+/// Directory, as a path relative to an anchor; an empty path is the anchor itself.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) anchor: Arc<Anchor>,
     pub(super) path: Vec<u8>,
 }
 
-/// Where something is: a directory that is shared by all in it, and the name in it, empty for the directory itself.
+/// Location of a file: its shared directory and its name in it. An empty name is the directory
+/// itself.
 #[derive(Debug, Clone)]
 pub(super) struct Location {
     pub(super) directory: Arc<Directory>,
@@ -144,17 +144,17 @@ pub(super) struct Location {
 }
 
 impl Location {
-    /// What an anchor stands for itself.
+    /// Returns the location of the anchor itself.
     pub(super) fn of_anchor(anchor: Arc<Anchor>) -> Self {
         Self::beneath_anchor(anchor, &[])
     }
 
-    /// Something in an anchor's directory.
+    /// Returns the location of `leaf` in the anchor's directory.
     pub(super) fn beneath_anchor(anchor: Arc<Anchor>, leaf: &[u8]) -> Self {
         Self { directory: Arc::new(Directory { anchor, path: Vec::new() }), leaf: leaf.into() }
     }
 
-    /// The path from the anchor, which is the place beneath the target too.
+    /// Returns the path relative to the anchor, which is also the path beneath the target.
     pub(super) fn path(&self) -> Vec<u8> {
         match (&self.directory.path[..], &self.leaf[..]) {
             (path, []) => path.to_vec(),
@@ -163,19 +163,19 @@ impl Location {
         }
     }
 
-    /// The place beneath the target; `None` for the target itself.
+    /// Returns the path beneath the target; `None` for the target itself.
     pub(super) fn name(&self) -> Result<Option<Name>, NameError> {
         let path = self.path();
         if path.is_empty() { Ok(None) } else { Name::parse(&path).map(Some) }
     }
 
-    /// For people, escaped.
+    /// Returns the path for display, escaped.
     pub(super) fn label(&self) -> String {
         let path = self.path();
         if path.is_empty() { self.directory.anchor.base.label() } else { escaped(&path) }
     }
 
-    /// A source for people, escaped.
+    /// Returns a source's path for display, escaped.
     pub(super) fn label_of(base: &Base, leaf: &[u8]) -> String {
         match (base.label(), escaped(leaf)) {
             (base, leaf) if leaf.is_empty() => base,
@@ -184,18 +184,16 @@ impl Location {
         }
     }
 
-    /// This place as a directory of others.
+    /// Returns this location as the directory of others.
     pub(super) fn as_directory(&self) -> Arc<Directory> {
         Arc::new(Directory { anchor: self.directory.anchor.clone(), path: self.path() })
     }
 
-    /// Opens it.
     pub(super) fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
         self.directory.anchor.open_at(&self.path(), flags)
     }
 }
 
-/// Bytes as a path.
 pub(super) fn path_of_bytes(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }

@@ -1,4 +1,4 @@
-//! What is left out of a tree.
+//! Exclude filters of a tree.
 
 use std::{io, path::Path};
 
@@ -7,23 +7,24 @@ use nicstripe_proto::{FailCode, name::escaped};
 
 use crate::file::FileError;
 
-/// Patterns of gitignore(5), in the order in which they count: the last that matches decides.
+/// Patterns of gitignore(5) in order: the last match decides.
 ///
-/// Both ends ask the same of the same path: the sender so as not to enter what is left out, the receiver so as not to delete it.
+/// Both ends evaluate the same patterns on the same paths. The sender does not enter excluded
+/// directories; the receiver does not delete excluded files.
 #[derive(Debug)]
 pub(crate) struct Filters(Gitignore);
 
 impl Filters {
-    /// Takes patterns as the user gave them; a leading `!` takes back.
+    /// Compiles patterns as the user gave them; a leading `!` re-includes.
     ///
     /// # Errors
     ///
-    /// [`FailCode::Refused`] for a pattern that is none.
+    /// [`FailCode::Refused`] for an invalid pattern.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, FileError> {
         Self::parse(patterns)?.build().map(Self).map_err(|error| refused("", error))
     }
 
-    /// Reads patterns, which are not compiled yet.
+    /// Parses patterns without compiling them.
     pub(crate) fn parse(patterns: &[String]) -> Result<GitignoreBuilder, FileError> {
         let mut builder = GitignoreBuilder::new("");
         for pattern in patterns {
@@ -32,16 +33,17 @@ impl Filters {
         Ok(builder)
     }
 
-    /// Whether a path is left out, by its place beneath its source; a source itself, whose path is empty, never is.
+    /// Returns true if a path, relative to its source, is excluded. The source itself (an empty
+    /// path) never is.
     ///
-    /// What is in a directory that is left out is not asked for: it is neither entered nor deleted.
+    /// Callers do not ask about paths in an excluded directory: it is neither entered nor deleted.
     pub(crate) fn excludes(&self, path_beneath_source: &Path, is_directory: bool) -> bool {
         !path_beneath_source.as_os_str().is_empty() && self.0.matched(path_beneath_source, is_directory).is_ignore()
     }
 }
 
 fn refused(pattern: &str, error: ignore::Error) -> FileError {
-    // It repeats the pattern, which may be a peer's, and goes into logs.
+    // The message repeats the pattern, which may come from a peer and goes into logs.
     let why = io::Error::other(escaped(error.to_string().as_bytes()));
     FileError::new("use the filter", escaped(pattern.as_bytes()), why).with_code(FailCode::Refused)
 }

@@ -1,4 +1,4 @@
-//! What is read of a file besides its bytes.
+//! Metadata of files: modes, owners, holes and extended attributes.
 
 use std::{
     ffi::CStr,
@@ -17,15 +17,16 @@ use rustix::{
 
 use super::anchor::path_of_bytes;
 
-/// Smallest file that is asked for holes: what a smaller one would save is less than a transfer of its own costs.
+/// Smallest file checked for holes. In smaller files, holes save less than a standalone transfer
+/// costs.
 const FEWEST_SPARSE: u64 = 64 * 1024;
 
-/// Permission bits, special ones among them.
+/// Returns the permission bits with set-user-ID, set-group-ID and sticky.
 pub(super) fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// What something is that has no content; `None` for all else.
+/// Returns the node of a FIFO, socket or device; `None` for other types.
 pub(super) fn node_of(kind: FileType, stat: &Stat) -> Option<Node> {
     let kind = match kind {
         FileType::Fifo => NodeKind::Fifo,
@@ -38,34 +39,38 @@ pub(super) fn node_of(kind: FileType, stat: &Stat) -> Option<Node> {
     Some(Node { kind, major, minor })
 }
 
-/// Numbers of user and group.
+/// Returns the owner's user ID and group ID.
 pub(super) fn owner_of(stat: &Stat) -> Owner {
     Owner { uid: stat.st_uid, gid: stat.st_gid }
 }
 
-/// Whether a file may have holes, by its storage: file systems that compress also use less than the size.
+/// Returns true if a file uses less storage than its size. Compressing file systems also report
+/// that, without holes.
 pub(super) fn may_have_holes(stat: &Stat) -> bool {
     stat.st_size as u64 >= FEWEST_SPARSE && (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64
 }
 
-/// Whether an open file has a hole before its end.
+/// Returns true if an open file has a hole before its end.
 pub(super) fn has_hole(file: impl AsFd, stat: &Stat) -> bool {
     seek(file, SeekFrom::Hole(0)).is_ok_and(|at| at < stat.st_size as u64)
 }
 
-/// Reads the extended attributes of an open file or directory that can be kept.
+/// Reads the extended attributes of an open file or directory that the receiver can set.
 ///
 /// # Errors
 ///
-/// Those of the system, and more than [`MOST_XATTR_BYTES`]. A file system without extended attributes has none.
+/// I/O errors, and more than [`MOST_XATTR_BYTES`]. A file system without extended attributes yields
+/// an empty list.
 pub(super) fn xattrs_of(file: impl AsFd) -> io::Result<Vec<Xattr>> {
     let file = file.as_fd();
     let list = sized(|| flistxattr_query(file), |list| flistxattr(file, list))?;
     collect(&list, |name| sized(|| fgetxattr_query(file, name), |value| fgetxattr(file, name, value)))
 }
 
-/// Reads those of a symbolic link itself. There is no call for that by directory and name, so the way leads through `/proc`; where that is
-/// not mounted the link has none.
+/// Reads the extended attributes of a symbolic link itself.
+///
+/// No system call takes directory and name, so the path leads through `/proc`. If `/proc` is not
+/// mounted, the list is empty.
 pub(super) fn xattrs_of_symlink(dir: impl AsFd, leaf: &[u8]) -> io::Result<Vec<Xattr>> {
     let path = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
     let path = std::path::Path::new(&path).join(path_of_bytes(leaf));
@@ -76,7 +81,7 @@ pub(super) fn xattrs_of_symlink(dir: impl AsFd, leaf: &[u8]) -> io::Result<Vec<X
     collect(&list, |name| sized(|| lgetxattr_query(&path, name), |value| lgetxattr(&path, name, value)))
 }
 
-/// Asks how long something is, then for it.
+/// Queries the length, then reads the value.
 fn sized(query: impl Fn() -> Result<usize, Errno>, read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> io::Result<Vec<u8>> {
     let len = match query() {
         Ok(0) | Err(Errno::NOTSUP) => return Ok(Vec::new()),
@@ -110,8 +115,10 @@ fn collect(list: &[u8], value_of: impl Fn(&CStr) -> io::Result<Vec<u8>>) -> io::
     Ok(xattrs)
 }
 
-/// Those of `security` and `trusted` can be set by root alone; those of `system` are views of what the file system keeps elsewhere, of which
-/// the ACLs alone mean the same on another.
+/// Returns true if the receiver can set an attribute of this name.
+///
+/// Only root can set `security` and `trusted`. The `system` attributes are views of file system
+/// internals; of these, only ACLs mean the same on another file system.
 fn can_be_kept(name: &[u8], is_root: bool) -> bool {
     match name.split(|byte| *byte == b'.').next() {
         Some(b"user") => true,

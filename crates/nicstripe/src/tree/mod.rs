@@ -1,8 +1,9 @@
-//! Trees: what is walked and sent at one end, compared and written at the other.
+//! Copies directory trees: the sender walks and sends, the receiver compares and writes.
 //!
-//! A tree has a thread of its own at each end: [`sender`] walks, packs and reads ahead, [`Receiver`](receiver) compares and writes; both
-//! leave reads and writes of files to the I/O threads. The session's loop carries parcels and messages between them, and neither thread ever
-//! waits for the loop but where the loop has promised room.
+//! Each end runs one thread per tree. [`sender`] walks, packs and reads ahead;
+//! [`Receiver`](receiver) compares and writes. Both leave file reads and writes to the I/O threads.
+//! The session's loop carries batches and messages between the two threads. A tree's thread waits
+//! for the loop only when the loop has promised room.
 
 mod acl;
 pub(crate) mod allowance;
@@ -18,7 +19,7 @@ pub(crate) mod walk;
 
 pub use self::options::{EntryOutcome, FailedEntry, TreeOptions, TreeReport};
 
-/// Says that something which is no directory has a directory's name; `label` is escaped.
+/// Formats the error for a directory whose name is taken by a non-directory; `label` is escaped.
 fn cannot_make_directory(label: &str) -> String {
     format!("cannot make directory \"{label}\": something else has its name, which no option replaces")
 }

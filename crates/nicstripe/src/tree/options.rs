@@ -1,4 +1,4 @@
-//! How trees are copied, and what is told of it.
+//! Options and report of a tree copy.
 
 use nicstripe_proto::{
     FailCode, Name,
@@ -7,123 +7,133 @@ use nicstripe_proto::{
 
 use crate::client::CopyOptions;
 
-/// How a tree is copied. The default copies files and symbolic links with their modification times and replaces nothing.
+/// Options of a tree copy. The default copies files and symbolic links with their modification
+/// times and replaces nothing.
 ///
-/// What is the same at the target, by size and modification time, is not sent.
+/// Files with the same size and modification time at the target are not sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeOptions {
-    /// Copy directories with what is in them; without it a directory is a failure.
+    /// Copy directories recursively; without it a directory is a failure.
     pub recursive: bool,
-    /// Replace files that are older than the source's, and leave those that are not. Together with [`CopyOptions::replace`] this wins.
+    /// Replace only files that are older than the source's. Takes precedence over
+    /// [`CopyOptions::replace`].
     pub update: bool,
-    /// Files of one size are the same if their BLAKE3 is, whatever their times: both ends read all of them.
+    /// Compare files of equal size by BLAKE3 instead of their times: both ends read all of them.
     pub checksum: bool,
-    /// Keep owners and groups, by name or by `numeric_ids`, where the receiver may set them.
+    /// Preserve owners and groups, by name or by `numeric_ids`, if the receiver has the rights.
     pub owners: bool,
-    /// Keep owners and groups, and those that ACLs mention, by number. Without it, a name that the receiver knows decides, and the number where it knows none; root is root.
+    /// Preserve owners, groups and those in ACLs by number.
+    ///
+    /// Without it the receiver maps names to its own numbers, and keeps the number of an unknown
+    /// name; root stays root.
     pub numeric_ids: bool,
-    /// Keep extended attributes and ACLs.
+    /// Preserve extended attributes and ACLs.
     pub xattrs: bool,
-    /// Keep FIFOs, names of sockets, and devices; devices where the receiver is root, and this peer may give set-user-ID there.
+    /// Preserve FIFOs, socket files and devices. Devices require that the receiver is root and lets
+    /// this peer set set-user-ID.
     pub nodes: bool,
-    /// Keep names of one file as names of one file. Memory grows with the number of files that have several names.
+    /// Preserve hard links. Memory grows with the number of files that have several names.
     pub hard_links: bool,
-    /// Delete at the target what the source does not have, in directories that it has. Only where a directory could be read completely, and
-    /// never what a filter leaves out.
+    /// Delete files at the target that the source does not have, in directories of the source.
+    /// Skips excluded files and directories that could not be read completely.
     pub delete: bool,
-    /// Find out what would be done, and change nothing.
+    /// Report what would be done, without changing anything.
     pub dry_run: bool,
     /// Stay on the file system of each source.
     pub one_file_system: bool,
-    /// What is left out, in the syntax of gitignore(5), in order; a leading `!` takes back. A pattern with a slash is anchored at each source.
+    /// Exclude filters in the syntax of gitignore(5), in order; a leading `!` re-includes. A
+    /// pattern with a slash is anchored at each source.
     pub filters: Vec<String>,
-    /// Only these, by their place beneath the source, with the directories that lead there; directories with all in them if `recursive`.
+    /// Copy only these paths, relative to the source, and their parent directories. Directories are
+    /// copied with their contents if `recursive`.
     pub files_from: Option<Vec<Name>>,
-    /// Tell an [`Event::Entry`](crate::Event::Entry) for each thing that is copied, deleted or fails; the transfer waits for its reader.
+    /// Emit an [`Event::Entry`](crate::Event::Entry) for each entry that is copied, deleted or
+    /// fails. The transfer waits for the reader of these events.
     pub list: bool,
-    /// How each file is copied. [`CopyOptions::preserve`] keeps modes.
+    /// Options of each file. [`CopyOptions::preserve`] preserves modes.
     pub files: CopyOptions,
 }
 
-/// What became of one thing in a tree.
+/// Outcome of one entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryOutcome {
-    /// It was copied; `verdict` says what was there before. In a dry run: would be.
+    /// Copied, or in a dry run: would be copied.
     Copied {
         /// [`Verdict::Create`] or [`Verdict::Replace`].
         verdict: Verdict,
-        /// Bytes of the file, 0 for what is none.
+        /// Size of the file in bytes, 0 for other types.
         bytes: u64,
     },
-    /// It was there already, or what is there is newer.
+    /// Unchanged at the target, or newer there.
     Skipped(Verdict),
-    /// It is a socket, a FIFO or a device, and is left out.
+    /// Skipped: a socket, a FIFO or a device.
     Special,
-    /// It was deleted at the target. In a dry run: would be.
+    /// Deleted at the target, or in a dry run: would be deleted.
     Deleted,
-    /// It failed.
+    /// Failed.
     Failed {
-        /// What kind of failure.
+        /// Kind of failure.
         code: FailCode,
-        /// What failed, in one line for people, escaped.
+        /// Message in one line, escaped.
         text: String,
     },
 }
 
-/// One thing that failed.
+/// A failed entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedEntry {
-    /// Its place beneath the source or target, escaped for people.
+    /// Path relative to the source or target, escaped.
     pub name: String,
-    /// What kind of failure.
+    /// Kind of failure.
     pub code: FailCode,
-    /// What failed, in one line for people, escaped.
+    /// Message in one line, escaped.
     pub text: String,
 }
 
-/// What became of a tree.
+/// Result of a tree copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeReport {
-    /// Regular files that were copied.
+    /// Regular files copied.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// Directories that were made.
+    /// Directories created.
     pub directories: u64,
-    /// Symbolic links that were made.
+    /// Symbolic links created.
     pub symlinks: u64,
-    /// FIFOs, names of sockets, and devices that were made.
+    /// FIFOs, socket files and devices created.
     pub nodes: u64,
-    /// Names of files that were copied or there before.
+    /// Further names of files that were copied or already present.
     pub hard_links: u64,
-    /// Files and links that were the same at the target.
+    /// Files and links unchanged at the target.
     pub unchanged: u64,
-    /// Files that are newer at the target, and were left.
+    /// Files skipped because the target's is newer.
     pub newer: u64,
-    /// What was deleted at the target.
+    /// Files and directories deleted at the target.
     pub deleted: u64,
-    /// Sockets, FIFOs and devices of the source that are left out.
+    /// Sockets, FIFOs and devices of the source that were skipped.
     pub special: u64,
-    /// Files, directories and links that the receiver took without their set-user-ID and set-group-ID bits or attributes of root's: its peer
-    /// may not give them ([`PeerOptions::special_modes`](crate::trust::PeerOptions::special_modes)).
+    /// Files, directories and links stored without set-user-ID and set-group-ID bits or root-only
+    /// attributes. The receiver's peer may not set them
+    /// ([`PeerOptions::special_modes`](crate::trust::PeerOptions::special_modes)).
     pub stripped: u64,
-    /// How many things failed.
+    /// Number of failures.
     pub failed: u64,
-    /// How many of them because a source changed or vanished while it was read.
+    /// Failures because a source changed or vanished while it was read; included in `failed`.
     pub changed: u64,
-    /// The first 1000 of them.
+    /// The first 1000 failures.
     pub failures: Vec<FailedEntry>,
 }
 
-/// Most failures that a report keeps; the count goes on.
+/// Most failures kept in a report; further ones are only counted.
 pub(crate) const MOST_FAILURES: usize = 1000;
 
 impl TreeOptions {
-    /// What the receiver is asked to do.
+    /// Returns the rules for the receiver.
     pub(crate) fn rules(&self) -> TreeRules {
         TreeRules {
-            // What is compared is replaced.
+            // A delta or in-place copy replaces the target.
             replace: self.files.replace || self.files.delta || self.files.in_place,
             update: self.update,
             checksum: self.checksum,
@@ -140,7 +150,7 @@ impl TreeOptions {
 }
 
 impl TreeReport {
-    /// Counts a failure, and keeps it if there is room.
+    /// Counts a failure, and keeps its text if there is room.
     pub(crate) fn fail(&mut self, failure: FailedEntry) {
         self.failed += 1;
         self.changed += u64::from(failure.code == FailCode::SourceChanged);
@@ -149,7 +159,7 @@ impl TreeReport {
         }
     }
 
-    /// Whether a source changed or vanished while it was read, and nothing else failed.
+    /// Returns true if every failure is a source that changed or vanished while it was read.
     pub fn only_sources_changed(&self) -> bool {
         self.failed > 0 && self.failed == self.changed
     }

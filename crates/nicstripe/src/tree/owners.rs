@@ -1,16 +1,17 @@
-//! Names of users and groups: the sender's for its numbers, and this machine's numbers for those names.
+//! Maps user and group IDs to names at the sender, and names to local IDs at the receiver.
 //!
-//! The lists of users may be at a directory service, so that a lookup blocks: the thread of a tree makes each once, as far as memory goes.
+//! A lookup may block on a directory service. Therefore the tree's thread does it, once per user or
+//! group, within a bounded cache.
 
 use std::{collections::HashMap, hash::Hash};
 
 use nicstripe_proto::tree::{AclKind, AclName, Owner, OwnerName, OwnerNames};
 use nix::unistd::{Gid, Group, Uid, User};
 
-/// Numbers and names of one kind whose lookups are remembered; at more all are forgotten.
+/// Most cached lookups per map; a full map is cleared.
 const MOST_KNOWN: usize = 4096;
 
-/// How users or groups are looked up. What is not known has none, and so has what cannot be looked up.
+/// Functions that look up users or groups. Unknown IDs and failed lookups both yield `None`.
 #[derive(Clone, Copy)]
 struct Lookup {
     name_of: fn(u32) -> Option<String>,
@@ -27,7 +28,7 @@ const GROUPS: Lookup = Lookup {
     id_of: |name| Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw()),
 };
 
-/// Users and groups as one tree has come upon them.
+/// Lookup cache of one tree.
 pub(super) struct Owners {
     users: Kind,
     groups: Kind,
@@ -40,30 +41,30 @@ impl Default for Owners {
 }
 
 impl Owners {
-    /// With these lookups, whatever lists the machine has.
+    /// Creates a cache with these lookups instead of the system's.
     #[cfg(test)]
     pub(super) fn knowing(name_of: fn(u32) -> Option<String>, id_of: fn(&str) -> Option<u32>) -> Self {
         let [users, groups] = [Lookup { name_of, id_of }; 2].map(Kind::of);
         Self { users, groups }
     }
 
-    /// Returns the names that are sent of an owner; `None` if it has none.
+    /// Returns the names to send for an owner; `None` if it has none.
     pub(super) fn names_of(&mut self, owner: Owner) -> Option<OwnerNames> {
         let names = OwnerNames { user: self.users.name_of(owner.uid), group: self.groups.name_of(owner.gid), acl: None };
         (names != OwnerNames::default()).then_some(names)
     }
 
-    /// Returns this machine's numbers of those whom the sender calls by these names, and the sender's where a name says nothing here.
+    /// Returns the local IDs for the sender's names; keeps the sender's IDs of unknown names.
     pub(super) fn local(&mut self, owner: Owner, user: Option<OwnerName>, group: Option<OwnerName>) -> Owner {
         Owner { uid: self.users.local(owner.uid, user), gid: self.groups.local(owner.gid, group) }
     }
 
-    /// Returns the name that is sent of a number in an ACL.
+    /// Returns the name to send for an ID in an ACL.
     pub(super) fn name_in_acl(&mut self, kind: AclKind, id: u32) -> Option<OwnerName> {
         self.of(kind).name_of(id)
     }
 
-    /// Returns this machine's number for one in an ACL.
+    /// Returns the local ID for one in an ACL.
     pub(super) fn local_in_acl(&mut self, AclName { kind, id, name }: &AclName) -> u32 {
         self.of(*kind).local(*id, Some(name.clone()))
     }
@@ -76,7 +77,7 @@ impl Owners {
     }
 }
 
-/// Users, or groups.
+/// Cache of users or of groups.
 struct Kind {
     lookup: Lookup,
     names: HashMap<u32, Option<OwnerName>>,
@@ -92,13 +93,15 @@ impl Kind {
         if id == ROOT {
             return None;
         }
-        // A name with bytes that are no text came with signs for them, and is none.
+        // The lookup puts replacement characters into names that are not UTF-8; such a name is
+        // useless.
         let look_up =
             |id: &u32| (self.lookup.name_of)(*id).filter(|name| !name.contains('\u{fffd}')).and_then(|name| OwnerName::new(&name));
         remembered(&mut self.names, id, look_up)
     }
 
-    /// Root is root by its number alone: neither does a name take it away, nor give it to another.
+    /// Returns the local ID. Root is matched by ID alone: no name turns root into another user, or
+    /// another user into root.
     fn local(&mut self, id: u32, name: Option<OwnerName>) -> u32 {
         let Some(name) = name.filter(|_| id != ROOT) else { return id };
         let found = remembered(&mut self.ids, name, |name| (self.lookup.id_of)(name.as_str()));
@@ -106,7 +109,7 @@ impl Kind {
     }
 }
 
-/// Number of root, and of its group.
+/// ID of root and of its group.
 const ROOT: u32 = 0;
 
 fn remembered<K: Hash + Eq, V: Clone>(known: &mut HashMap<K, V>, key: K, look_up: impl FnOnce(&K) -> V) -> V {
@@ -129,7 +132,7 @@ mod tests {
 
     thread_local! { static LOOKUPS: Cell<usize> = const { Cell::new(0) }; }
 
-    /// The sender's machine.
+    /// Lookup of the sender's machine.
     const THERE: Lookup = Lookup {
         name_of: |id| {
             LOOKUPS.set(LOOKUPS.get() + 1);
@@ -146,7 +149,7 @@ mod tests {
         id_of: |_| None,
     };
 
-    /// The receiver's.
+    /// Lookup of the receiver's machine.
     const HERE: Lookup = Lookup {
         name_of: |_| None,
         id_of: |name| {

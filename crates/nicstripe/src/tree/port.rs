@@ -1,4 +1,4 @@
-//! Between a tree's threads and the session's loop.
+//! Channels between a tree's threads and the session's loop.
 
 use std::{
     fmt, io,
@@ -22,116 +22,121 @@ use super::{
 };
 use crate::file::{ChunkBuffer, FileError, IoPool, Source, Target};
 
-/// What both ends of a tree need of their session. Calls may wait; once one has returned `false` the transfer has ended.
+/// Calls from a tree's thread into its session. They may block; once one has returned `false` the
+/// transfer has ended.
 pub(crate) trait TreePort: Send {
-    /// A file that is wanted becomes a transfer of its own. Only a client's port does something: it starts the transfer, or asks for it.
+    /// Starts the transfer of a standalone file, or requests it. A daemon's channel ignores this
+    /// call.
     fn start_alone(&mut self, id: EntryId, size: u64) -> bool;
-    /// Tells the owner what became of an entry; a daemon's port ignores it.
+    /// Reports the outcome of an entry to the owner; a daemon's channel ignores it.
     fn tell(&mut self, name: &Name, outcome: EntryOutcome) -> bool;
-    /// Tells how far it is: files and bytes that were found so far, and those that need not be sent; a daemon's port ignores it.
+    /// Reports the progress of the walk; a daemon's channel ignores it.
     fn progress(&mut self, progress: WalkProgress) -> bool;
-    /// The tree is committed: everything has arrived and is durable; or this end cannot go on.
+    /// Ends the tree: everything is received and durable, or this end failed.
     fn finish(self: Box<Self>, result: Result<TreeReport, FileError>);
 }
 
-/// What a tree's sender needs besides.
+/// Calls of a tree's sender only.
 pub(crate) trait SenderPort: TreePort {
-    /// Bytes of memory that the receiver has for entries, where it says so.
+    /// Returns the receiver's memory for entries in bytes, if announced.
     fn receivers_memory(&self) -> Option<u64> {
         None
     }
-    /// Returns an empty buffer for a parcel.
+    /// Returns an empty buffer for a batch.
     fn buffer(&self) -> ChunkBuffer;
-    /// Sends a parcel when there is room.
+    /// Sends a batch; blocks until there is room.
     fn send(&mut self, parcel: ChunkBuffer) -> bool;
-    /// No parcel follows: the receiver is to be told that its input ends. Results may still come; after them, and when everything is durable,
-    /// the receiver finishes, and the session says so with [`SenderInput::Committed`].
+    /// Announces that no batch follows, so that the session ends the receiver's input.
+    ///
+    /// Results may still arrive. The receiver finishes after the last result, when everything is
+    /// durable; the session then sends [`SenderInput::Committed`].
     fn last(&mut self) -> bool;
 }
 
-/// How far a walk is.
+/// Progress of a walk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WalkProgress {
     /// Regular files found.
     pub(crate) files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub(crate) bytes: u64,
-    /// Bytes of them that need not be sent.
+    /// Bytes of these files that need not be sent.
     pub(crate) skipped_bytes: u64,
     /// Regular files that are in place or need not be sent.
     pub(crate) files_done: u64,
-    /// Whether everything was found.
+    /// True if the walk has ended.
     pub(crate) complete: bool,
 }
 
-/// What a tree's sender is told.
+/// Input of a tree's sender.
 pub(crate) enum SenderInput {
-    /// The receiver says so.
+    /// Message from the receiver.
     Message(Queued),
-    /// Open this file, which is a transfer of its own, and answer.
+    /// Open this standalone file, and answer.
     OpenAlone { id: EntryId, answer: Answer<Source> },
-    /// That transfer has ended at this end.
+    /// The transfer of this standalone file has ended locally.
     AloneEnded { id: EntryId, result: Result<(), EntryError> },
-    /// The receiver has everything in place and durable, and has told all results: what it deleted, and failures, come without being waited for.
+    /// The receiver has everything in place and durable, and has sent all results. Deletions and
+    /// failures arrive without being awaited.
     Committed,
-    /// A job of the sender's own is done; boxed, as its type is the sender's.
+    /// A job of the sender is done; boxed because its type is private to the sender.
     Job(Box<dyn std::any::Any + Send>),
     /// The transfer has ended.
     Stop,
 }
 
-/// What a tree's receiver needs besides.
+/// Calls of a tree's receiver only.
 pub(crate) trait ReceiverPort: TreePort {
-    /// Tells the sender something.
+    /// Sends a message to the sender.
     fn send(&mut self, message: TreeMessage) -> bool;
-    /// A parcel was taken in: another may come.
+    /// Reports that a batch was consumed, so that another may be sent.
     fn consumed(&mut self) -> bool;
 }
 
-/// What a tree's receiver is told.
+/// Input of a tree's receiver.
 pub(crate) enum ReceiverInput {
-    /// The next parcel, in order.
+    /// The next batch, in order.
     Parcel(ChunkBuffer),
-    /// That was the last.
+    /// No batch follows.
     End,
-    /// Open the target of this file, which is a transfer of its own, and answer.
+    /// Open the target of this standalone file, and answer.
     OpenAlone { id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)> },
-    /// That transfer has ended at this end: the file is under its name, or failed.
+    /// The transfer of this standalone file has ended locally: the file is committed, or failed.
     AloneEnded { id: EntryId, result: Result<(), EntryError> },
-    /// A job of the receiver's own is done; boxed, as its type is the receiver's.
+    /// A job of the receiver is done; boxed because its type is private to the receiver.
     Job(Box<dyn std::any::Any + Send>),
     /// The transfer has ended.
     Stop,
 }
 
-/// Bytes that messages of a peer take that its tree's thread has not taken in.
+/// Limit on the bytes of a peer's messages that the tree's thread has not yet processed.
 ///
-/// The thread may wait for room in the session while its peer goes on to tell: what it tells of entries is bounded by the entries that wait,
-/// what it deletes is not.
+/// The thread may block on the session while its peer keeps sending messages. Pending entries bound
+/// the messages about entries, but nothing bounds those about deletions.
 #[derive(Debug, Clone)]
 pub(crate) struct Backlog {
     bytes: Arc<AtomicUsize>,
     most: usize,
-    /// Whether somebody at this end wants to know the names of what was deleted.
+    /// True if the names of deleted files are needed locally.
     names: bool,
 }
 
-/// A message that waits for its tree's thread.
+/// A message queued for its tree's thread.
 pub(crate) struct Queued {
     message: TreeMessage,
-    /// Things that were deleted, without their names.
+    /// Deletions whose names were dropped.
     deleted: u64,
     weight: usize,
     backlog: Backlog,
 }
 
 impl Backlog {
-    /// Takes up to `most` bytes of messages, with the names of what was deleted or without.
+    /// Creates a backlog of up to `most` bytes, with or without the names of deleted files.
     pub(crate) fn new(most: usize, names: bool) -> Self {
         Self { bytes: Arc::default(), most, names }
     }
 
-    /// Takes a message in; `None` where too much waits.
+    /// Queues a message; returns `None` if the backlog is full.
     pub(crate) fn queue(&self, mut message: TreeMessage) -> Option<Queued> {
         let unnamed = match &mut message {
             TreeMessage::Results { deleted, .. } if !self.names => std::mem::take(deleted).len() as u64,
@@ -149,14 +154,14 @@ impl Backlog {
 }
 
 impl Queued {
-    /// Takes the message out, and how many things were deleted besides those that it names.
+    /// Returns the message, and the number of deletions whose names were dropped.
     pub(crate) fn take(self) -> (TreeMessage, u64) {
         self.backlog.bytes.fetch_sub(self.weight, Ordering::Relaxed);
         (self.message, self.deleted)
     }
 }
 
-/// Bytes of memory that a message takes, about.
+/// Returns the approximate memory of a message in bytes.
 fn weight_of(message: &TreeMessage) -> usize {
     let parts = match message {
         TreeMessage::Verdicts { verdicts, .. } => verdicts.len(),
@@ -169,24 +174,24 @@ fn weight_of(message: &TreeMessage) -> usize {
     size_of::<SenderInput>() + parts
 }
 
-/// Where the answer to a question goes.
+/// Callback for the answer to a request.
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, FileError>) + Send>;
 
-/// Why an entry failed.
+/// Failure of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EntryError {
     pub(crate) code: FailCode,
-    /// In one line for people, escaped.
+    /// Message in one line, escaped.
     pub(crate) text: String,
 }
 
-/// A tree's sender that waits for its session: what its thread runs.
+/// Thread function of a tree's sender, not yet started.
 pub(crate) struct SenderRun {
     pub(crate) allowance: Sending,
     run: Run<SenderInput, dyn SenderPort>,
 }
 
-/// A tree's receiver that waits for its session.
+/// Thread function of a tree's receiver, not yet started.
 pub(crate) struct ReceiverRun {
     pub(crate) allowance: Receiving,
     run: Run<ReceiverInput, dyn ReceiverPort>,
@@ -194,7 +199,7 @@ pub(crate) struct ReceiverRun {
 
 type Run<I, P> = Box<dyn FnOnce(Inputs<I>, IoPool, Box<P>) + Send>;
 
-/// Both ends of the channel that a tree's thread is told by: its jobs tell it as well.
+/// Both ends of the input channel of a tree's thread; its jobs send to it as well.
 pub(crate) struct Inputs<T> {
     pub(crate) sender: mpsc::Sender<T>,
     pub(crate) receiver: mpsc::Receiver<T>,
@@ -212,7 +217,6 @@ impl SenderRun {
         Self { allowance, run: Box::new(run) }
     }
 
-    /// Starts the thread.
     pub(crate) fn start(self, pool: IoPool, port: Box<dyn SenderPort>) -> io::Result<mpsc::Sender<SenderInput>> {
         let inputs = Inputs::new();
         let sender = inputs.sender.clone();
@@ -229,7 +233,6 @@ impl ReceiverRun {
         Self { allowance, run: Box::new(run) }
     }
 
-    /// Starts the thread.
     pub(crate) fn start(self, pool: IoPool, port: Box<dyn ReceiverPort>) -> io::Result<mpsc::Sender<ReceiverInput>> {
         let inputs = Inputs::new();
         let sender = inputs.sender.clone();
@@ -265,7 +268,7 @@ mod tests {
         queued.pop().unwrap().take();
         assert!(backlog.queue(message.clone()).is_some());
 
-        // A daemon counts them only.
+        // A daemon only counts them.
         let nameless = Backlog::new(64 << 20, false);
         let (taken, deleted) = nameless.queue(message).unwrap().take();
         assert!(deleted == 256 && matches!(taken, TreeMessage::Results { deleted, .. } if deleted.is_empty()));

@@ -1,9 +1,12 @@
-//! Sends a tree: walks it, packs entries and small files into parcels, and takes in what the receiver says.
+//! Sends a tree: walks it, packs entries and small files into batches, and handles the receiver's
+//! messages.
 //!
-//! [`run`] is a thread's whole life. It has one loop: take in what came, pack what was read, walk on while the receiver keeps up, send what is
-//! packed when nothing is left to add, and wait only then. Contents are read by the I/O threads, ahead of their packing and in any order.
+//! [`run`] is the thread's function. Its one loop handles input, packs contents that were read, and
+//! walks on while the receiver keeps up. It flushes a partial batch if there is nothing to add, and
+//! only then waits. The I/O threads read contents ahead of packing, in any order.
 //!
-//! Of each file that is wanted and is not alone its last piece is sent, or that it is abandoned, even if it failed at the receiver meanwhile.
+//! Each wanted file that is not standalone ends with its last piece or with an `Abandoned` record,
+//! even if it failed at the receiver meanwhile.
 
 mod answers;
 mod ledger;
@@ -36,39 +39,40 @@ use super::{
 };
 use crate::file::{FileError, IoPool, Source};
 
-/// How long a parcel that is not full waits while files are being read.
+/// Longest wait of a partial batch while files are being read.
 ///
-/// Without it each file that two I/O threads have read went in a parcel of its own: 375 parcels for 1000 files of 500 bytes on average. Longer
-/// than a read takes, shorter than anybody notices; picked by eye.
+/// Without it each file read by the two I/O threads went in its own batch: 375 batches for 1000
+/// files of 500 bytes on average. Longer than a read, too short to notice; picked by eye.
 const PARCEL_PATIENCE: Duration = Duration::from_millis(5);
 
-/// What is sent, and how.
+/// Sources and options of a sending tree.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SenderRequest {
-    /// What is sent; each has a name of its own at the target, or its content goes into the target itself.
+    /// Sources to send. Each has its own name at the target, or its contents go into the target
+    /// itself.
     pub(crate) sources: Vec<SendSource>,
-    /// What the receiver was asked; what is read beside contents, and what is left out, follows from it.
+    /// Rules sent to the receiver; the metadata to read and the exclude filters follow from them.
     pub(crate) rules: TreeRules,
-    /// As [`crate::TreeOptions::recursive`].
+    /// As in [`crate::TreeOptions::recursive`].
     pub(crate) recursive: bool,
-    /// As [`crate::TreeOptions::hard_links`].
+    /// As in [`crate::TreeOptions::hard_links`].
     pub(crate) hard_links: bool,
-    /// As [`crate::TreeOptions::one_file_system`].
+    /// As in [`crate::TreeOptions::one_file_system`].
     pub(crate) one_file_system: bool,
-    /// As [`crate::TreeOptions::files_from`].
+    /// As in [`crate::TreeOptions::files_from`].
     pub(crate) files_from: Option<Vec<Name>>,
-    /// As [`crate::CopyOptions::allow_changing`].
+    /// As in [`crate::CopyOptions::allow_changing`].
     pub(crate) allow_changing: bool,
-    /// As [`crate::CopyOptions::compress`], for files that are transfers of their own.
+    /// As in [`crate::CopyOptions::compress`], for standalone files.
     pub(crate) compress: bool,
-    /// As [`crate::TreeOptions::list`].
+    /// As in [`crate::TreeOptions::list`].
     pub(crate) list: bool,
-    /// Memory that it may take.
+    /// Memory limits.
     pub(crate) allowance: Sending,
 }
 
 impl SenderRequest {
-    /// Gets it ready for a thread, which lets go of what it is to hold when it has ended.
+    /// Prepares the tree for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> SenderRun {
         SenderRun::new(self.allowance, move |inputs, pool, port| {
             run(self, inputs.receiver, inputs.sender, pool, port);
@@ -77,9 +81,10 @@ impl SenderRequest {
     }
 }
 
-/// Sends a tree and returns when it has ended; the port learns how, unless it has said no or [`SenderInput::Stop`] came.
+/// Sends a tree and returns when it has ended.
 ///
-/// `self_handle` leads to `inputs`: the I/O threads answer through it.
+/// Reports the result to the port, unless the port is closed or [`SenderInput::Stop`] arrives. The
+/// I/O threads answer through `self_handle`, which is connected to `inputs`.
 fn run(
     request: SenderRequest,
     inputs: Receiver<SenderInput>,
@@ -99,18 +104,18 @@ fn run(
     sender.outlet.finish(ended);
 }
 
-/// Why a sender ends early.
+/// Reason for an early end.
 enum Ended {
-    /// Nobody waits for it any more.
+    /// Stopped, or the session has closed the channel.
     Stopped,
-    /// It cannot go on.
+    /// Failed.
     Failed(FileError),
 }
 
-/// What goes into a parcel as soon as all before it has.
+/// Record that waits to be packed, in order.
 enum Outgoing {
     Entry(Box<FoundEntry>),
-    /// An entry whose digest is being reckoned.
+    /// Entry whose digest is being computed.
     Undigested(Box<FoundEntry>),
     EndDirectory {
         id: EntryId,
@@ -122,20 +127,20 @@ struct Sender {
     rules: TreeRules,
     allow_changing: bool,
     compress: bool,
-    /// `None` when everything was found.
+    /// `None` once the walk has ended.
     walk: Option<Walk>,
     outgoing: VecDeque<Outgoing>,
-    /// Digests of entries that are outgoing; `None` where the file cannot be read.
+    /// Digests of queued entries; `None` for a file that cannot be read.
     digests: HashMap<EntryId, Option<Digest>>,
     ledger: Ledger,
-    /// The last entry in the parcel that is being filled.
+    /// Last entry in the current batch.
     last_packed: Option<EntryId>,
     reads: Reads,
     inputs: Receiver<SenderInput>,
     outlet: Outlet,
-    /// Whether the port knows that no parcel follows.
+    /// True once the port knows that no batch follows.
     is_last_told: bool,
-    /// Whether the receiver has everything in place.
+    /// True once the receiver has everything in place.
     is_committed: bool,
 }
 
@@ -181,7 +186,7 @@ impl Sender {
         }
     }
 
-    /// Takes in what is there.
+    /// Handles all queued input.
     fn take_in(&mut self) -> Result<(), Ended> {
         loop {
             match self.inputs.try_recv() {
@@ -192,13 +197,13 @@ impl Sender {
         }
     }
 
-    /// How long a parcel that is not full waits for what is being read; `None` if it does not.
+    /// Returns the time a partial batch still waits for reads; `None` if it need not wait.
     fn patience(&self) -> Option<Duration> {
         let left = PARCEL_PATIENCE.saturating_sub(self.outlet.parcel_age()?);
         (self.reads.is_reading() && !left.is_zero()).then_some(left)
     }
 
-    /// Waits for something, as long as that at most, telling progress meanwhile.
+    /// Waits for input up to `patience`, and reports progress meanwhile.
     fn wait(&mut self, patience: Option<Duration>) -> Result<(), Ended> {
         let until_progress = self.outlet.progress()?;
         let input = match patience.into_iter().chain(until_progress).min() {
@@ -212,7 +217,7 @@ impl Sender {
         self.handle(input)
     }
 
-    /// Says that no parcel follows, once that is so.
+    /// Announces the last batch once nothing can follow it.
     fn tell_last(&mut self) -> Result<(), Ended> {
         let is_last = self.walk.is_none() && self.outgoing.is_empty() && self.ledger.is_decided() && self.reads.is_empty();
         if is_last && !self.is_last_told {
@@ -222,7 +227,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Walks a step, if the receiver keeps up; says whether it did.
+    /// Walks one step if the receiver keeps up; returns true if it did.
     fn walk_on(&mut self) -> Result<bool, Ended> {
         let Some(walk) = self.walk.as_mut().filter(|_| self.ledger.has_room() && self.reads.has_room_for_digest()) else {
             return Ok(false);
@@ -266,7 +271,7 @@ impl Sender {
         self.outgoing.push_back(if needs_digest { Outgoing::Undigested(found) } else { Outgoing::Entry(found) });
     }
 
-    /// Packs the next of what was found; says whether it could be.
+    /// Packs the next queued record; returns false if none is ready.
     fn pack_outgoing(&mut self) -> Result<bool, Ended> {
         match self.outgoing.pop_front() {
             None => return Ok(false),
@@ -286,13 +291,13 @@ impl Sender {
         Ok(true)
     }
 
-    /// Has small files that are wanted read.
+    /// Starts reads of wanted small files.
     fn begin_reads(&mut self) -> Result<(), Ended> {
         let unwanted = self.reads.begin(|id| self.ledger.is_pending(id));
         unwanted.into_iter().try_for_each(|id| self.push(&Record::Abandoned { id, reason: given_up() }))
     }
 
-    /// Packs a file that was read; says whether there was one.
+    /// Packs a file that was read; returns false if there is none.
     fn pack_content(&mut self) -> Result<bool, Ended> {
         let Some((id, content)) = self.reads.next() else { return Ok(false) };
         match content {
@@ -303,14 +308,14 @@ impl Sender {
         Ok(true)
     }
 
-    /// Packs a file, whose result may follow then.
+    /// Packs a file's content; its result may follow afterwards.
     fn send_content(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
         self.push_pieces(id, bytes)?;
         self.ledger.gone(id);
         Ok(())
     }
 
-    /// Packs a file, in several pieces only if it is larger than a parcel.
+    /// Packs a file's content, in several pieces only if it exceeds an empty batch.
     fn push_pieces(&mut self, id: EntryId, bytes: &[u8]) -> Result<(), Ended> {
         let whole = PIECE_HEADER + bytes.len();
         if whole > self.outlet.room() && whole <= MAX_PAYLOAD {
@@ -331,7 +336,7 @@ impl Sender {
         }
     }
 
-    /// Packs a record, in the next parcel if this one is full.
+    /// Packs a record, into the next batch if this one is full.
     fn push(&mut self, record: &Record<'_>) -> Result<(), Ended> {
         if !self.outlet.try_push(record) {
             self.flush()?;
@@ -353,7 +358,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Tells that a file that was wanted will not come, and why unless the receiver gave it up itself.
+    /// Announces that a wanted file will not be sent, and counts the failure unless the receiver
+    /// has already dropped the file.
     fn abandon(&mut self, id: EntryId, code: FailCode, text: String) -> Result<(), Ended> {
         if let Some(pending) = self.ledger.end(id) {
             self.outlet.will_not_be_sent(&pending.told);
@@ -363,7 +369,7 @@ impl Sender {
     }
 }
 
-/// Why something does not come, cut to what a record may have.
+/// Builds a reason, with its text cut to the length limit of a record.
 fn reason(code: FailCode, text: &str) -> Reason {
     Reason { code, text: short(text) }
 }
@@ -372,7 +378,7 @@ fn short(text: &str) -> String {
     text.chars().take(MOST_REASON).collect()
 }
 
-/// What is said of a file that the receiver gave up itself.
+/// Reason for a file that failed at the receiver.
 fn given_up() -> Reason {
     reason(FailCode::Io, "the receiver gave it up")
 }

@@ -1,4 +1,4 @@
-//! Both ends of a tree, joined without a session.
+//! Both ends of a tree, connected without a session.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use crate::file::{BufferPool, ChunkBuffer, FileError, IoPool, Root};
 
 type Result<T> = std::result::Result<T, FileError>;
 
-/// The sender's way to the receiver.
+/// Channel from the sender to the receiver.
 struct There {
     memory: Option<u64>,
     buffers: BufferPool,
@@ -71,7 +71,7 @@ impl TreePort for There {
     }
 }
 
-/// The receiver's way to the sender, which is started after it.
+/// Channel from the receiver to the sender, which starts after it.
 struct Back {
     sender: Arc<OnceLock<mpsc::Sender<SenderInput>>>,
     done: mpsc::Sender<Result<TreeReport>>,
@@ -112,12 +112,13 @@ impl TreePort for Back {
     }
 }
 
-/// Copies what is in `source` into `target`, which exists. Both ends report the same, but for what only the sender sees.
+/// Copies the contents of `source` into the existing directory `target`. Asserts equal reports,
+/// except for counts that only the sender has.
 fn copy(source: &Path, target: &Path, rules: &TreeRules) -> TreeReport {
     copy_within(source, target, rules, Receiving::OWN, Sending::OWN)
 }
 
-/// The same, where neither end takes more memory than allowed.
+/// Like `copy`, within memory limits for both ends.
 fn copy_within(source: &Path, target: &Path, rules: &TreeRules, receiving: Receiving, sending: Sending) -> TreeReport {
     let pool = IoPool::start().unwrap();
     let (sender, filters) = (Arc::new(OnceLock::new()), Filters::new(&rules.filters).unwrap());
@@ -153,7 +154,8 @@ fn copy_within(source: &Path, target: &Path, rules: &TreeRules, receiving: Recei
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// All that is beneath a directory: what it is, its content, its bits, its time and how many names it has.
+/// Returns everything beneath a directory: type and content, mode, modification time and link
+/// count.
 fn all_in(dir: &Path) -> BTreeMap<String, (String, u32, i64, u64)> {
     let mut found = BTreeMap::new();
     let mut left = vec![dir.to_path_buf()];
@@ -174,7 +176,7 @@ fn all_in(dir: &Path) -> BTreeMap<String, (String, u32, i64, u64)> {
     found
 }
 
-/// Directories, files of several sizes, links of both kinds, modes.
+/// Creates directories, files of several sizes, symbolic and hard links, and various modes.
 fn plant(dir: &Path) {
     for index in 0..40 {
         let sub = dir.join(format!("d{}/e{index}", index % 3));
@@ -254,7 +256,7 @@ fn what_is_in_the_way_fails_and_both_ends_say_so() {
     fs::create_dir_all(target.join("d2/e2")).unwrap();
     fs::write(target.join("d2/e2/few"), "something else").unwrap();
     let report = copy(&source, &target, &keeping());
-    // The directory d0, a file, and a file's other name.
+    // Directory d0, a file, and a hard link to a file.
     assert_eq!(report.failed, 3, "{report:?}");
     assert_eq!(fs::read(target.join("d2/e2/few")).unwrap(), b"something else");
     assert_eq!(fs::read(source.join("d2/e5/many")).unwrap(), fs::read(target.join("d2/e5/many")).unwrap());
@@ -278,7 +280,7 @@ fn many_directories_of_one_file_each_are_copied_twice() {
 #[test]
 fn a_tree_with_the_least_memory_arrives_whole() {
     let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // In one batch they would take twice what the receiver has.
+    // All at once would need twice the receiver's memory.
     let least = Receiving::within(Receiving::LEASE.0, true);
     let files = 2 * least.entries / (ENTRY_FOOTPRINT + 4 * 250);
     let name = |file: usize| format!("{file:0250}");

@@ -1,7 +1,7 @@
-//! Finds what is in a tree, depth first and in the order of names.
+//! Walks a tree depth first, in the order of names.
 //!
-//! Memory goes with the depth and with the names in one directory, and descriptors are at most [`MOST_OPEN_LEVELS`] and
-//! [`MOST_OPEN_ANCHORS`]. Nothing beneath a source is reached through a symbolic link.
+//! Memory grows with the depth and with the names in one directory. At most [`MOST_OPEN_LEVELS`] +
+//! [`MOST_OPEN_ANCHORS`] descriptors are open. Symbolic links beneath a source are never followed.
 
 mod enter;
 pub(super) mod selection;
@@ -32,23 +32,23 @@ use super::{
 };
 use crate::file::{FileError, Root, identity_of, tells_no_sizes, too_much_made};
 
-/// What is sent.
+/// A source to send.
 #[derive(Debug, Clone)]
 pub(crate) enum SendSource {
-    /// As our user typed it: with a slash at its end, or as `.`, what is in it is meant.
+    /// Path as typed by the local user; a trailing slash or `.` selects its contents.
     Path(PathBuf),
-    /// Beneath a daemon's root.
+    /// Path beneath a daemon's root.
     Beneath {
-        /// The root.
+        /// Root directory of the daemon.
         root: Arc<Root>,
-        /// The place beneath it; `None` is the root itself, whose content is meant.
+        /// Path beneath it; `None` selects the contents of the root itself.
         name: Option<Name>,
-        /// Whether what is in it is meant.
+        /// True to select the contents instead of the directory.
         contents: bool,
     },
 }
 
-/// How a tree is walked.
+/// Options of a walk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WalkOptions {
     pub(super) recursive: bool,
@@ -60,48 +60,50 @@ pub(super) struct WalkOptions {
     pub(super) nodes: bool,
 }
 
-/// What a walk comes upon.
+/// One result of a walk.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Something to tell.
+    /// An entry to announce.
     Entry(Box<FoundEntry>),
-    /// All in a directory was told; `complete` as in [`nicstripe_proto::tree::Record::EndDirectory`].
+    /// End of a directory; `complete` as in [`nicstripe_proto::tree::Record::EndDirectory`].
     EndDirectory { id: EntryId, complete: bool },
     /// A socket, a FIFO or a device.
     Special { name: Name },
-    /// Something that cannot be told; its name if it has one that can.
+    /// An entry that cannot be sent; `name` is `None` if its name cannot be sent either.
     Failed { name: Option<Name>, failure: FailedEntry },
 }
 
-/// An entry and what its sender keeps of it.
+/// An entry and the sender's state of it.
 #[derive(Debug)]
 pub(super) struct FoundEntry {
     pub(super) entry: Entry,
     pub(super) location: Location,
     pub(super) identity: SourceIdentity,
-    /// Content of a file whose size says nothing: the walk has read it to its end.
+    /// Content of a file whose reported size is meaningless: the walk has read it to its end.
     pub(super) content: Option<Vec<u8>>,
 }
 
-/// Most levels of a tree whose directories are held open, with 1024 descriptors or more; those above are opened again on the way back.
+/// Most directory levels held open, given 1024 descriptors or more. Those above are reopened on the
+/// way back.
 const MOST_OPEN_LEVELS: usize = 64;
 
-/// Most sources' directories that are held open while entries beneath them wait; others are opened again when they are needed.
+/// Most anchors held open while entries beneath them wait; others are reopened on demand.
 const MOST_OPEN_ANCHORS: usize = 64;
 
-/// Finds things one after the other; ends after the last.
+/// Iterator over the entries of all sources.
 pub(super) struct Walk {
     options: WalkOptions,
     filters: Filters,
     sources: vec::IntoIter<SendSource>,
     selection: Selection,
-    /// Whether sources may meet in one directory at the target, where none of them knows all that belongs there.
+    /// True if several sources may share a target directory. No source then knows everything that
+    /// belongs into it.
     is_merging: bool,
     top_names: HashSet<Box<[u8]>>,
-    /// Bytes of a path before what is beneath the source.
+    /// Bytes of a path that precede the part relative to the source.
     skip: usize,
     device: u64,
-    /// The file system that was looked at last, and whether sizes there say nothing of files.
+    /// Cached device, and whether the sizes of its files are meaningless.
     sizes: Option<(u64, bool)>,
     next_id: u64,
     stack: Vec<Level>,
@@ -112,7 +114,7 @@ pub(super) struct Walk {
     open_anchors: VecDeque<Weak<Anchor>>,
 }
 
-/// A directory that is being walked.
+/// A directory being walked.
 struct Level {
     id: EntryId,
     directory: Arc<Directory>,
@@ -123,33 +125,33 @@ struct Level {
     complete: bool,
 }
 
-/// A name in a directory, and what of it is walked.
+/// A name in a directory, and the part of it to walk.
 struct Child {
     leaf: Box<[u8]>,
     selection: Selection,
 }
 
-/// The first name of a file that has several.
+/// First name of a file with several hard links.
 struct FirstName {
     id: EntryId,
     path: Name,
-    /// Names that were not come upon yet.
+    /// Names not found yet.
     left: usize,
 }
 
-/// Something that was looked at.
+/// A file with its metadata, before classification.
 struct Looked {
     parent: Option<EntryId>,
-    /// Its name in the parent.
+    /// Name in the parent.
     leaf: Option<Name>,
-    /// Its place beneath the target.
+    /// Path beneath the target.
     name: Option<Name>,
     location: Location,
     stat: Stat,
 }
 
 impl Walk {
-    /// Begins a walk; `files_from` as [`crate::TreeOptions::files_from`].
+    /// Creates a walk; `files_from` as in [`crate::TreeOptions::files_from`].
     pub(super) fn new(options: WalkOptions, filters: Filters, sources: Vec<SendSource>, files_from: Option<&[Name]>) -> Self {
         let is_merging = sources.len() > 1 && sources.iter().any(enter::means_contents);
         Self {
@@ -186,7 +188,7 @@ impl Walk {
         Some(())
     }
 
-    /// Looks at a name in the directory that is being walked.
+    /// Examines a name in the current directory.
     fn visit(&mut self, leaf: &[u8], selection: Selection) {
         let Some((parent, dir, directory)) = self.current() else { return };
         let location = Location { directory, leaf: leaf.into() };
@@ -243,7 +245,7 @@ impl Walk {
         if self.tells_no_sizes(&stat, dir) {
             return self.find_made_file(looked, dir);
         }
-        // Opened here only where something can be learnt only so.
+        // Opened only for metadata that `stat` does not give.
         let is_large = stat.st_size as u64 > PACKED_MOST;
         let is_asked = self.options.xattrs || (!is_large && may_have_holes(&stat));
         let file = is_asked.then(|| self.open_leaf(&looked, dir, FILE)).and_then(Result::ok);
@@ -253,7 +255,7 @@ impl Walk {
         self.tell(looked, Content::File { size: stat.st_size as u64, alone, digest: None }, xattrs);
     }
 
-    /// Reads a file that the kernel makes as it is read: only then is its size known.
+    /// Reads a file that the kernel generates on read (such as /proc): only then is its size known.
     fn find_made_file(&mut self, looked: Looked, dir: &OwnedFd) {
         let opened = self.open_leaf(&looked, dir, FILE).map_err(|error| (code_of(&error), error));
         match opened.and_then(|file| read_to_end(file).map_err(|error| (FailCode::Io, error))) {
@@ -266,11 +268,12 @@ impl Walk {
         }
     }
 
-    /// Whether the sizes of files beside this one say nothing.
+    /// Returns true if file sizes are meaningless in this directory.
     fn tells_no_sizes(&mut self, stat: &Stat, dir: &OwnedFd) -> bool {
         match self.sizes {
             Some((device, tells_no_sizes)) if device == stat.st_dev => tells_no_sizes,
-            // A file that something is mounted on is on another file system than its directory: it is taken for a usual one.
+            // A mount point that is a file lies on another file system than its directory; it
+            // counts as a regular one.
             _ => {
                 let is_beside = fstat(dir).is_ok_and(|found| found.st_dev == stat.st_dev);
                 let found = is_beside && tells_no_sizes(dir);
@@ -293,7 +296,7 @@ impl Walk {
         self.tell(looked, content, None);
     }
 
-    /// Remembers something that has several names, which is told next.
+    /// Records a file with several names, which is announced next.
     fn note_names(&mut self, stat: &Stat, path: Option<Name>) {
         // The field's type differs between architectures.
         let names = usize::try_from(stat.st_nlink).unwrap_or(usize::MAX);
@@ -303,7 +306,7 @@ impl Walk {
         }
     }
 
-    /// What to tell of a file whose first name was told.
+    /// Returns a hard link to the file's first name if that was announced.
     fn other_name_of(&mut self, stat: &Stat) -> Option<Content> {
         let key = (stat.st_dev, stat.st_ino);
         let first = self.names_of_files.get_mut(&key)?;
@@ -325,12 +328,12 @@ impl Walk {
         }
     }
 
-    /// Gives it a number and tells it; what is wrong with its attributes is told after it.
+    /// Assigns an ID and queues the entry, followed by any failure to read its attributes.
     fn tell(&mut self, looked: Looked, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>) -> EntryId {
         self.tell_with(looked, content, xattrs, None)
     }
 
-    /// The same with the content of a file, where the walk has read it.
+    /// Like `tell`, with the content of a file that the walk has read.
     fn tell_with(&mut self, looked: Looked, content: Content, xattrs: Option<io::Result<Vec<Xattr>>>, bytes: Option<Vec<u8>>) -> EntryId {
         let Looked { parent, leaf, name, location, stat } = looked;
         let id = EntryId(self.next_id);
@@ -354,14 +357,14 @@ impl Walk {
         id
     }
 
-    /// Ends the directory that is being walked.
+    /// Ends the current directory.
     fn leave(&mut self) {
         if let Some(level) = self.stack.pop() {
             self.found.push_back(Found::EndDirectory { id: level.id, complete: level.complete && !self.is_merging });
         }
     }
 
-    /// The directory that is being walked, opened again if it was closed.
+    /// Returns the current directory, reopening it if it was closed.
     fn current(&mut self) -> Option<(EntryId, Arc<OwnedFd>, Arc<Directory>)> {
         let level = self.stack.last_mut()?;
         let (id, directory) = (level.id, level.directory.clone());
@@ -379,7 +382,7 @@ impl Walk {
         }
     }
 
-    /// Path beneath the source.
+    /// Matches the filters against the path relative to the source.
     fn is_excluded(&self, location: &Location, is_directory: bool) -> bool {
         self.filters.excludes(path_of_bytes(location.path().get(self.skip..).unwrap_or_default()), is_directory)
     }
@@ -391,7 +394,7 @@ impl Walk {
         Ok(openat(dir, &*looked.location.leaf, flags | OFlags::NOFOLLOW, Mode::empty())?)
     }
 
-    /// Tells a failure, and that the directory it is in is not known completely.
+    /// Queues a failure, and marks its directory as incomplete.
     fn fail_in_level(&mut self, location: &Location, code: FailCode, error: io::Error) {
         if let Some(level) = self.stack.last_mut() {
             level.complete = false;
@@ -400,7 +403,7 @@ impl Walk {
         self.found.push_back(Found::Failed { name, failure: failure("send", location, code, error) });
     }
 
-    /// Tells that a source cannot be sent.
+    /// Queues the failure of a source.
     fn fail_source(&mut self, label: String, code: FailCode, error: io::Error) {
         let text = FileError::new("send", &label, error).one_line();
         self.found.push_back(Found::Failed { name: None, failure: FailedEntry { name: label, code, text } });
@@ -418,18 +421,18 @@ impl Iterator for Walk {
     }
 }
 
-/// Not blocking, so that what became a FIFO meanwhile is not waited for.
+/// Non-blocking, so that a file replaced by a FIFO does not block `open`.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Reads a file whose size says nothing, and that is one still.
+/// Reads a file whose reported size is meaningless; fails if it is no longer a regular file.
 fn read_to_end(file: OwnedFd) -> io::Result<Vec<u8>> {
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("it is no regular file any more"));
     }
     let mut bytes = Vec::new();
-    // A whole page more: some files in /proc take no other lengths.
+    // One page beyond the limit: some files in /proc accept no other lengths.
     File::from(file).take(PACKED_MOST + 4096).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PACKED_MOST { Err(too_much_made()) } else { Ok(bytes) }
 }
@@ -449,7 +452,7 @@ fn failure(operation: &'static str, location: &Location, code: FailCode, error: 
     FailedEntry { name, code, text }
 }
 
-/// What it means that a name leads nowhere: it was listed by the file system, or by a user.
+/// Returns the failure code of a missing name, which came from the directory or from a user's list.
 fn missing(selection: &Selection) -> FailCode {
     match selection {
         Selection::All => FailCode::SourceChanged,
@@ -457,7 +460,7 @@ fn missing(selection: &Selection) -> FailCode {
     }
 }
 
-/// What a failure to open or read something means that was there when its directory was read.
+/// Returns the failure code of an error on a file that existed when its directory was read.
 pub(super) fn code_of(error: &io::Error) -> FailCode {
     use rustix::io::Errno;
     match error.raw_os_error().map(Errno::from_raw_os_error) {

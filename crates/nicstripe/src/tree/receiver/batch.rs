@@ -1,6 +1,7 @@
-//! Small files are made durable many at a time: first all data, then all names.
+//! Group commit of small files: syncs the data of many, then renames them.
 //!
-//! A sync a file costs a write to the disk's journal each; one `syncfs` costs the same for thousands.
+//! An `fsync` per file costs a write to the disk's journal each; one `syncfs` costs the same for
+//! thousands.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +17,12 @@ use rustix::fs::{fstatfs, syncfs};
 use super::part::Part;
 use crate::file::TMPFS_MAGIC;
 
-/// Small files that are written and wait for their names.
+/// Written small files that wait for the next group commit.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     parts: Vec<(EntryId, Arc<Part>)>,
     bytes: u64,
-    /// When the first came.
+    /// Arrival of the first file.
     since: Option<Instant>,
 }
 
@@ -36,33 +37,34 @@ impl Batch {
         self.parts.is_empty()
     }
 
-    /// How long it may wait for more; `None` while it is empty.
+    /// Returns the time left to wait for more files; `None` if there are none.
     pub(super) fn patience(&self) -> Option<Duration> {
         let is_full = self.bytes >= MOST_BYTES || self.parts.len() >= MOST_FILES;
         self.since.map(|since| if is_full { Duration::ZERO } else { LONGEST.saturating_sub(since.elapsed()) })
     }
 
-    /// Takes what there is.
+    /// Takes all waiting files.
     pub(super) fn take(&mut self) -> Vec<(EntryId, Arc<Part>)> {
         std::mem::take(self).parts
     }
 }
 
-/// What became of a file of a batch.
+/// Outcome of one file in a group commit.
 #[derive(Debug)]
 pub(super) struct Committed {
     pub(super) id: EntryId,
-    /// What was tried, and what the system said.
+    /// Failed operation and its error.
     pub(super) result: Result<(), (&'static str, io::Error)>,
 }
 
-/// Makes files durable and then gives them their names.
+/// Syncs files and then renames them to their final names.
 pub(super) fn commit(parts: Vec<(EntryId, Arc<Part>)>) -> Vec<Committed> {
     let synced = sync(&parts);
     let name = |(id, part): (EntryId, Arc<Part>)| {
         let result = match &synced {
             Ok(()) => part.commit().map_err(|error| ("name", error)),
-            // A failed sync says nothing of single files, and is not tried again: the kernel forgets what it could not write.
+            // A failed `syncfs` does not say which files are affected. It is not retried: the
+            // kernel drops pages it could not write.
             Err(error) => Err(("sync", io::Error::new(error.kind(), error.to_string()))),
         };
         if result.is_err() {
@@ -76,21 +78,22 @@ pub(super) fn commit(parts: Vec<(EntryId, Arc<Part>)>) -> Vec<Committed> {
 fn sync(parts: &[(EntryId, Arc<Part>)]) -> io::Result<()> {
     if let [(_, part)] = parts {
         match part.sync() {
-            // Its bits may keep its own writer from opening it again.
+            // The file's permission bits may keep its own writer from reopening it; `syncfs` needs
+            // no access to it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             result => return result,
         }
     }
     let mut devices = BTreeMap::new();
     for (_, part) in parts {
-        // Whoever wrote a part has opened its place.
+        // The directory was opened when the file was written, so its device is known.
         let device = part.place.device().unwrap_or_default();
         devices.entry(device).or_insert(&part.place);
     }
     devices.into_values().try_for_each(|place| sync_file_system(&*place.open_to_sync()?))
 }
 
-/// Makes everything durable on the file system of a directory. A tmpfs has nothing to lose.
+/// Syncs the file system of a directory. A tmpfs has nothing to sync.
 pub(super) fn sync_file_system(dir: impl AsFd) -> io::Result<()> {
     if fstatfs(&dir)?.f_type == TMPFS_MAGIC {
         return Ok(());
@@ -98,7 +101,8 @@ pub(super) fn sync_file_system(dir: impl AsFd) -> io::Result<()> {
     Ok(syncfs(dir)?)
 }
 
-/// A batch ends with the first of these: what a disk of 100 MB/s writes in a second, as many files as cost it that, and a second.
+/// Limits of a group commit; the first one reached starts it. A disk at 100 MB/s writes
+/// `MOST_BYTES` in about a second, and `MOST_FILES` files cost it as long.
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_FILES: usize = 4096;
 const LONGEST: Duration = Duration::from_secs(1);

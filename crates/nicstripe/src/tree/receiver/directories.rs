@@ -1,4 +1,4 @@
-//! Directories: where entries go, and what happens when all in one of them is done.
+//! Directories: placement of entries, and completion of a directory.
 
 use std::{
     collections::HashSet,
@@ -24,52 +24,53 @@ use crate::{
     tree::{EntryOutcome, cannot_make_directory},
 };
 
-/// Where top-level entries go.
+/// Destination of top-level entries.
 #[derive(Debug)]
 pub(super) struct Top {
     pub(super) ground: Arc<Ground>,
     place: Arc<Place>,
-    /// The name of the one top-level entry here, where the target says so; and what the sender calls it, once it was told.
+    /// Local name of the single top-level entry, if the target gives one; and the sender's name for
+    /// it, once announced.
     pub(super) own: Option<(OsString, Option<Option<Vec<u8>>>)>,
-    /// Whether the ground was made for this tree.
+    /// True if the root directory was created for this tree.
     is_new: bool,
-    /// Names of the top-level entries.
+    /// Names of the announced top-level entries.
     told: HashSet<Option<Vec<u8>>>,
 }
 
-/// A directory that is not done.
+/// An unfinished directory.
 #[derive(Debug)]
 pub(super) struct Directory {
     parent: Option<EntryId>,
-    /// `None` where nothing can be received into it.
+    /// `None` if nothing can be received into it.
     place: Option<Arc<Place>>,
     verdict: Verdict,
     attributes: Attributes,
     footprint: usize,
-    /// Entries in it that are not done.
+    /// Unfinished entries in it.
     pub(super) pending: usize,
-    /// Whether its end was told, and whether all in it could be read.
+    /// `Some` once its end was announced; true if the sender could read all of it.
     ended: Option<bool>,
-    /// Whether something in it failed.
+    /// True if an entry in it failed.
     failed: bool,
-    /// Whether it may hold what another part of the tree has brought: then nothing in it is surplus.
+    /// True if another source may have written into it; then nothing in it is deleted as surplus.
     is_shared: bool,
 }
 
-/// Where an entry goes.
+/// Destination of an entry.
 pub(super) enum Spot {
-    /// To a name in a directory.
+    /// A name in a directory.
     Leaf(Leaf),
-    /// It is the directory that everything goes into.
+    /// The root directory itself.
     Whole,
-    /// Nowhere: its directory cannot be received, which was told.
+    /// None: its directory cannot be received, which was reported.
     Blocked,
-    /// Nowhere: its name is not allowed.
+    /// None: its name is not allowed.
     Refused(Option<Name>, FileError),
 }
 
 impl Receiver {
-    /// Finds out where an entry goes, which ends the transfer if its sender may not say so.
+    /// Finds the destination of an entry; ends the transfer if the sender breaks the protocol.
     pub(super) fn locate(&mut self, entry: &Entry) -> Result<Spot, Halt> {
         let Some(parent) = entry.parent else { return self.locate_top(entry) };
         let Some(name) = &entry.name else { return Err(Halt::protocol("peer sent an entry without a name in a directory")) };
@@ -115,7 +116,7 @@ impl Receiver {
         }
     }
 
-    /// Finds the directory that everything goes into, and makes it where that is asked for.
+    /// Opens the root directory, and creates it if requested.
     fn prepare(&mut self) -> Result<Top, Halt> {
         let (root, target) = (self.request.root.clone(), self.request.target.clone());
         let opened = match &target {
@@ -150,7 +151,7 @@ impl Receiver {
         }
     }
 
-    /// Refuses names that could be taken for files of ours, and paths that are too long.
+    /// Rejects names reserved for partial files, and paths that are too long.
     fn allow(&self, leaf: Leaf) -> Spot {
         let shown = leaf.shown();
         let refused = |text: &str| Some(leaf.error("receive", io::Error::other(text.to_owned())).with_code(FailCode::Refused));
@@ -167,7 +168,8 @@ impl Receiver {
         }
     }
 
-    /// Remembers a name, so that it is not deleted as surplus. Says whether the entry is at a place that another may share.
+    /// Records a name so that it is not deleted as surplus. Returns true if another source may
+    /// write to the same place.
     pub(super) fn note_told(&mut self, entry: &Entry, leaf: Option<&Leaf>) -> bool {
         if self.request.rules.delete
             && let Some(leaf) = leaf
@@ -179,7 +181,7 @@ impl Receiver {
             (None, Some(top)) => {
                 let name = entry.name.as_ref().map(|name| name.file_name().to_vec());
                 let is_mixed = !top.told.is_empty() && (name.is_none() || top.told.contains(&None) || top.told.contains(&name));
-                // Without deletion nobody asks.
+                // Only deletion needs the names.
                 if self.request.rules.delete {
                     top.told.insert(name);
                 }
@@ -189,7 +191,7 @@ impl Receiver {
         }
     }
 
-    /// The directory that everything goes into is an entry itself: its content was asked for.
+    /// Handles the entry of the root directory itself, sent if its contents were requested.
     pub(super) fn on_whole(&mut self, entry: Entry) -> Result<(), Halt> {
         let is_shared = self.note_told(&entry, None);
         let Some(top) = &self.top else { return Ok(()) };
@@ -211,7 +213,7 @@ impl Receiver {
             self.block(&entry, verdict);
             return self.out.note_failure(shown, FailCode::NotAFile, cannot_make_directory(&leaf.text()));
         }
-        // A path that is too long was refused.
+        // Paths that are too long were rejected before.
         let Some(place) = leaf.place.child(&leaf.name, leaf.told.as_deref(), leaf.is_source) else { return Ok(()) };
         match self.make(&entry, &leaf, &place, verdict) {
             Ok(()) => self.enter(entry, place, verdict, is_shared),
@@ -219,7 +221,7 @@ impl Receiver {
         }
     }
 
-    /// Makes a directory, or takes what is there, so that it can be filled.
+    /// Creates a directory, or makes the existing one writable.
     fn make(&self, entry: &Entry, leaf: &Leaf, place: &Arc<Place>, verdict: Verdict) -> io::Result<()> {
         if self.request.rules.dry_run {
             return Ok(());
@@ -231,13 +233,13 @@ impl Receiver {
         let stat = fstat(&*dir)?;
         let may_change = self.request.rules.modes && !self.request.append_only;
         if verdict == Verdict::Same && may_change && stat.st_mode & FILL_BITS != FILL_BITS {
-            // Where that is not allowed, writing into it fails.
+            // If this is not permitted, writing into the directory fails later.
             let _ = fchmod(&*dir, Mode::from_raw_mode(stat.st_mode & 0o7777 | FILL_BITS));
         }
         Ok(())
     }
 
-    /// A directory is there, and things may come into it.
+    /// Opens a directory for entries.
     fn enter(&mut self, entry: Entry, place: Arc<Place>, verdict: Verdict, is_shared: bool) -> Result<(), Halt> {
         self.note_device(&place);
         self.out.decide(entry.id, verdict);
@@ -250,11 +252,15 @@ impl Receiver {
         self.insert(entry.id, directory)
     }
 
-    /// What a directory gets when it is done. One that exists keeps what was not asked for, and everything if its sender may only add.
+    /// Returns the attributes to set once the directory is complete.
+    ///
+    /// An existing directory keeps attributes that were not requested, and all of them if the
+    /// sender may only append.
     fn directory_attributes(&self, entry: &Entry, verdict: Verdict) -> Attributes {
         let rules = &self.request.rules;
         if verdict == Verdict::Create {
-            // A directory of a shared group hands that down, where the sender's bits are not asked for.
+            // A set-group-ID parent passes its group on, if the sender's mode bits are not
+            // requested.
             Attributes::of_new(entry, rules, self.umask).privileged(rules.modes && self.request.privileged)
         } else if self.request.append_only {
             Attributes::default()
@@ -263,7 +269,7 @@ impl Receiver {
         }
     }
 
-    /// Keeps a directory that nothing can be received into.
+    /// Records a directory that nothing can be received into.
     pub(super) fn block(&mut self, entry: &Entry, verdict: Verdict) {
         let (parent, attributes, footprint) = (entry.parent, Attributes::default(), ENTRY_FOOTPRINT);
         let directory =
@@ -301,7 +307,7 @@ impl Receiver {
         self.finish_directories(id)
     }
 
-    /// An entry is done, well or not: perhaps its directory is, too.
+    /// Finishes an entry, and its directory if that was the last one.
     pub(super) fn settle(&mut self, parent: Option<EntryId>, failed: bool) -> Result<(), Halt> {
         let Some(parent) = parent else { return Ok(()) };
         if let Some(directory) = self.directories.get_mut(&parent) {
@@ -311,7 +317,7 @@ impl Receiver {
         self.finish_directories(parent)
     }
 
-    /// Finishes a directory if it is done, and those around it that are done by that.
+    /// Finishes a directory if it is complete, and then its parents.
     fn finish_directories(&mut self, first: EntryId) -> Result<(), Halt> {
         let mut next = Some(first);
         while let Some(id) = next {
@@ -330,7 +336,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Says whether the directory itself failed.
+    /// Finishes one directory; returns true if the directory itself failed.
     fn finish_directory(&mut self, id: EntryId, directory: Directory) -> Result<bool, Halt> {
         self.weight -= directory.attributes.weight();
         self.footprint -= directory.footprint;
@@ -372,7 +378,8 @@ impl Receiver {
         attributes.apply(&*dir)
     }
 
-    /// Where a path of the sender's is here, as a directory beneath the ground and a name in it.
+    /// Translates a path of the sender into a directory beneath the root directory and a name in
+    /// it.
     pub(super) fn local_path(&self, path: &Name) -> Option<(std::path::PathBuf, OsString)> {
         let top = self.top.as_ref()?;
         let mut components: Vec<OsString> = path.components().map(|component| OsStr::from_bytes(component).to_owned()).collect();
@@ -385,15 +392,15 @@ impl Receiver {
         Some((components.into_iter().collect(), name))
     }
 
-    /// What is at an entry's place.
+    /// Returns the existing file at an entry's place.
     pub(super) fn look(&self, leaf: &Leaf) -> io::Result<Option<(Existing, Stat)>> {
         match leaf.place.open() {
-            // Its directory would have been made.
+            // A dry run has not created the directory.
             Err(error) if self.request.rules.dry_run && error.kind() == io::ErrorKind::NotFound => Ok(None),
             dir => super::files::look_at(&*dir?, &leaf.name),
         }
     }
 }
 
-/// Bits that a directory has while it is filled.
+/// Mode bits a directory needs while it is filled.
 const FILL_BITS: u32 = 0o700;

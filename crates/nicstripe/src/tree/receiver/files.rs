@@ -1,4 +1,4 @@
-//! Files and symbolic links: whether they are wanted, and what becomes of them.
+//! Regular files: comparison, reception and commit.
 
 use std::{
     collections::VecDeque,
@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// A file that is compared with what has its name.
+/// A file to compare with the existing one.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) entry: Entry,
@@ -47,7 +47,7 @@ pub(super) struct Candidate {
     existing: Option<(Existing, Stat)>,
 }
 
-/// A file that is wanted.
+/// A wanted file.
 #[derive(Debug)]
 pub(super) struct Arriving {
     leaf: Leaf,
@@ -57,33 +57,33 @@ pub(super) struct Arriving {
     way: Way,
     weight: usize,
     footprint: usize,
-    /// Whether pieces are to come or to be written.
+    /// True while pieces are expected or not yet written.
     is_coming: bool,
 }
 
-/// How a file comes.
+/// Transport of a file.
 #[derive(Debug)]
 enum Way {
-    /// In pieces.
+    /// In pieces packed into batches.
     Packed {
         part: Arc<Part>,
-        /// Where the next piece begins.
+        /// Offset of the next piece.
         offset: u64,
-        /// Whether the last has come.
+        /// True once the last piece has arrived.
         is_whole: bool,
-        /// Whether a piece is being written, or waits for that.
+        /// True while a piece is being written or is queued for writing.
         is_busy: bool,
         /// Pieces behind that one.
         queue: VecDeque<Piece>,
-        /// Whether it is dropped once that one is written.
+        /// True if the file is discarded after that write.
         is_abandoned: bool,
     },
-    /// As a transfer of its own.
+    /// As a standalone transfer.
     Alone(Attributes),
 }
 
 impl Arriving {
-    /// Removes what came of it.
+    /// Removes the partial file.
     pub(super) fn discard(&self) {
         if let Way::Packed { part, .. } = &self.way {
             part.discard();
@@ -112,7 +112,7 @@ impl Receiver {
         self.decide_file(Candidate { entry, leaf, existing })
     }
 
-    /// Starts reading existing files, as many as the I/O threads may have at once.
+    /// Starts hashing existing files, up to the limit.
     pub(super) fn hash_more(&mut self) {
         while self.hashing < MOST_HASHING
             && let Some(id) = self.to_hash.pop_front()
@@ -164,18 +164,18 @@ impl Receiver {
         }
     }
 
-    /// Removes what an attempt that was killed right behind the rename has left beside a file that was a transfer of its own.
+    /// Removes the leftovers of an earlier attempt that was killed right after its rename.
     fn forget_earlier(&self, entry: &Entry, leaf: &Leaf) {
         if matches!(entry.content, Content::File { alone: true, .. })
             && !self.request.rules.dry_run
             && let Ok(dir) = leaf.place.open()
         {
-            // One that is at work needs what it has.
+            // Fails for an attempt that is still running, whose files stay.
             let _ = remove_earlier(&dir, &leaf.name, &self.request.peer_key);
         }
     }
 
-    /// Sets what differs of something that is the same in content.
+    /// Sets the attributes that differ of a file with the same content.
     fn keep(&self, entry: &Entry, leaf: &Leaf, stat: &Stat) -> io::Result<()> {
         let attributes = Attributes::of_same(entry, &self.request.rules, self.request.rules.checksum).privileged(self.request.privileged);
         let is_asked = attributes.xattrs.is_some() || attributes.differ(stat);
@@ -186,7 +186,7 @@ impl Receiver {
         attributes.apply(file)
     }
 
-    /// What stands against a file or link that is wanted.
+    /// Returns the reason to reject a wanted file or link: no right to replace, or no space.
     pub(super) fn objection(&mut self, entry: &Entry, leaf: &Leaf, verdict: Verdict) -> Option<FileError> {
         if verdict == Verdict::Replace && self.request.append_only {
             let cause = io::Error::new(io::ErrorKind::PermissionDenied, "this peer may only add files");
@@ -204,7 +204,7 @@ impl Receiver {
         None
     }
 
-    /// What is there stays, and need not be sent.
+    /// Keeps the existing file; it need not be sent.
     pub(super) fn skip(&mut self, entry: Entry, leaf: &Leaf, verdict: Verdict) -> Result<(), Halt> {
         self.out.decide(entry.id, verdict);
         self.note_skipped(&entry);
@@ -212,7 +212,8 @@ impl Receiver {
         self.settle(entry.parent, false)
     }
 
-    /// What is there differs, and may not be replaced. The sender knows what that means.
+    /// Keeps a differing file that may not be replaced. The sender derives the failure from the
+    /// verdict.
     pub(super) fn leave(&mut self, entry: Entry, leaf: &Leaf) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::Exists);
         self.note_skipped(&entry);
@@ -245,7 +246,7 @@ impl Receiver {
         if alone { self.out.start_alone(entry.id, size) } else { Ok(()) }
     }
 
-    /// Keeps an entry, unless there are too many attributes.
+    /// Accounts for an entry; fails if too many attributes are pending.
     fn keep_entry(&mut self, weight: usize, footprint: usize) -> Result<(), Halt> {
         self.weight += weight;
         self.footprint += footprint;
@@ -281,7 +282,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// The sender does not know yet that the file has failed.
+    /// Drops a piece of a file whose failure the sender does not know yet.
     fn on_dropped_piece(&mut self, id: EntryId, end: Option<u64>, last: bool) -> Result<(), Halt> {
         match self.dropped.get(&id) {
             Some(size) if end.is_some_and(|end| end <= *size) => {
@@ -345,7 +346,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A file is no longer awaited; its directory does not know yet.
+    /// Stops tracking a file; the caller settles its directory.
     fn forget(&mut self, id: EntryId) -> Option<Arriving> {
         let file = self.files.remove(&id)?;
         self.weight -= file.weight;
@@ -355,7 +356,7 @@ impl Receiver {
         Some(file)
     }
 
-    /// A file has its name.
+    /// Finishes a file that has its final name.
     fn finish_file(&mut self, id: EntryId) -> Result<(), Halt> {
         let Some(file) = self.forget(id) else { return Ok(()) };
         self.out.done(id);
@@ -377,7 +378,7 @@ impl Receiver {
         self.settle(file.parent, true)
     }
 
-    /// The sender cannot send a file after all, and has counted that.
+    /// Handles a file that the sender cannot send; the sender has counted the failure.
     pub(super) fn on_abandoned(&mut self, id: EntryId, reason: &Reason) -> Result<(), Halt> {
         if self.dropped.remove(&id).is_some() || self.failed.contains(&id) {
             return Ok(());
@@ -408,14 +409,15 @@ impl Receiver {
         self.settle(parent, true)
     }
 
-    /// Opens a file that is a transfer of its own, and answers, on an I/O thread.
+    /// Opens the target of a standalone file on an I/O thread, and answers.
     pub(super) fn open_alone(&self, id: EntryId, offer: Box<Offer>, options: PutOptions, answer: Answer<(Target, Vec<Subtree>)>) {
         let refused = |text| FileError::new("receive", "a file", io::Error::other(text)).with_code(FailCode::Protocol);
         let Some(Arriving { leaf, verdict, way: Way::Alone(attributes), .. }) = self.files.get(&id) else {
             return answer(Err(refused(format!("entry {} is not a wanted transfer of its own", id.0))));
         };
         let leaf = leaf.clone();
-        // The sender may have found it changed, and allow that: its time is that of what is sent.
+        // The sender may allow a changed file: its current modification time belongs to the
+        // content.
         let attributes = Attributes { mtime: Some(offer.source.mtime), ..attributes.clone() };
         let replace = *verdict == Verdict::Replace;
         let options = PutOptions { replace, delta: replace && options.delta, in_place: replace && options.in_place, ..options };
@@ -443,7 +445,7 @@ impl Receiver {
     }
 }
 
-/// What has a name in a directory; symbolic links are not followed.
+/// Returns the file with a name in a directory; does not follow symbolic links.
 pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existing, Stat)>> {
     let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
@@ -458,7 +460,7 @@ pub(super) fn look_at(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<(Existin
     Ok(Some((existing, stat)))
 }
 
-/// Opens a regular file that `stat` is of.
+/// Opens a regular file; fails if it is not the one of `stat`.
 fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
@@ -469,7 +471,7 @@ fn open_same(dir: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// BLAKE3 of a file of `size` bytes, unless nobody wants to know it any more.
+/// Returns the BLAKE3 digest of a file of `size` bytes; stops early if the tree was stopped.
 fn digest_of(dir: &OwnedFd, name: &OsStr, size: u64, is_stopped: &AtomicBool) -> io::Result<Digest> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty())?;
@@ -488,11 +490,11 @@ fn digest_of(dir: &OwnedFd, name: &OsStr, size: u64, is_stopped: &AtomicBool) ->
     }
 }
 
-/// Most files that the I/O threads read for comparison at once.
+/// Most files hashed concurrently for comparison.
 const MOST_HASHING: usize = 16;
 
-/// Bytes of an existing file that are read at once.
+/// Read size while hashing, in bytes.
 const HASH_LEN: usize = 256 * 1024;
 
-// A table that has just grown has twice its entries' room.
+// A hash table that has just grown has room for twice its entries.
 const _: () = assert!(2 * size_of::<(EntryId, Arriving)>() + size_of::<Part>() <= ENTRY_FOOTPRINT);

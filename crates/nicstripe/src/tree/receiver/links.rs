@@ -1,4 +1,4 @@
-//! Links: symbolic ones, which are never followed, and hard ones, which are other names of files of the tree.
+//! Symbolic links, which are never followed, and hard links to files of the tree.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -30,7 +30,7 @@ pub(super) struct Link {
     to: EntryId,
     path: Name,
     footprint: usize,
-    /// What was told of it; `None` while the file itself is undecided.
+    /// Verdict sent to the sender; `None` while the file itself is undecided.
     verdict: Option<Verdict>,
 }
 
@@ -71,11 +71,13 @@ impl Receiver {
         let target = OsStr::from_bytes(target);
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask).privileged(self.request.privileged);
         let make = |hidden: &OsStr| symlinkat(target, &dir, hidden);
-        // A new one too: with its name but without its time it would count as the same the next time.
+        // New links too: a link with its name but not its time would count as the same in the next
+        // run.
         self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, |hidden| attributes.apply_to_link(&dir, hidden))
     }
 
-    /// Makes something under a hidden name, and gives it its own; where it may replace, in the place of what has that.
+    /// Creates a file under a hidden name and renames it; replaces an existing file only if
+    /// `replace`.
     pub(super) fn put_in_place(
         &self,
         dir: &OwnedFd,
@@ -92,7 +94,8 @@ impl Receiver {
         }
         let rename = || if replace { Ok(renameat(dir, &hidden, dir, name)?) } else { rename_to_free(dir, &hidden, name) };
         let renamed = prepare(&hidden).and_then(|()| rename());
-        // Also after a rename that went well: one of a file's name to another of the same file leaves both.
+        // Needed even after a successful rename: renaming one hard link onto another of the same
+        // file keeps both.
         let _ = unlinkat(dir, &hidden, AtFlags::empty());
         renamed
     }
@@ -101,13 +104,13 @@ impl Receiver {
         if to.0 >= entry.id.0 {
             return Err(Halt::protocol(format!("peer sent a link to entry {}, which was not told before", to.0)));
         }
-        // What its file has it has too.
+        // A link shares the attributes of its file.
         let entry = Entry { xattrs: None, ..entry };
         let footprint = entry.footprint();
         self.continue_link(Link { entry, leaf, to, path, footprint, verdict: None })
     }
 
-    /// Their file is decided, in place or failed.
+    /// Resumes the links to a file that was decided, is in place, or failed.
     pub(super) fn resume_links(&mut self, to: EntryId) -> Result<(), Halt> {
         for link in self.links.remove(&to).unwrap_or_default() {
             self.waiting_links -= 1;
@@ -129,7 +132,8 @@ impl Receiver {
         if !self.files.contains_key(&link.to) && !self.request.rules.dry_run {
             return self.make_link(link);
         }
-        // Its file is on its way: so the link is wanted, whatever is there, if it may be replaced.
+        // The file is still arriving: the link is wanted regardless of the existing file, if that
+        // may be replaced.
         let existing = match self.look(&link.leaf) {
             Ok(existing) => existing,
             Err(error) => {
@@ -167,7 +171,7 @@ impl Receiver {
         }
     }
 
-    /// Makes a link to a file that is in place.
+    /// Creates a link to a file that is in place.
     fn make_link(&mut self, link: Link) -> Result<(), Halt> {
         let made = self.try_link(&link);
         let result = match made {
@@ -199,7 +203,7 @@ impl Receiver {
         Ok(verdict)
     }
 
-    /// The directory of a regular file of the tree, its name there and what it is.
+    /// Returns the directory, name and metadata of a file of the tree.
     fn find_file(&self, path: &Name) -> io::Result<(Arc<OwnedFd>, OsString, Stat)> {
         check_sought(path)?;
         let (Some(top), Some((parent, name))) = (&self.top, self.local_path(path)) else { return Err(io::ErrorKind::NotFound.into()) };
@@ -221,7 +225,8 @@ impl Receiver {
                 self.out.fail(Some(entry.id), leaf.shown(), &error)?;
                 return self.settle(entry.parent, true);
             }
-            // It was told to be wanted, and so it has a result even if somebody else made it meanwhile.
+            // The verdict was "wanted", so the link needs a result even if another process created
+            // it meanwhile.
             (Ok(Verdict::Exists), Some(_)) => {
                 let cause = io::Error::new(io::ErrorKind::AlreadyExists, "something took its name meanwhile");
                 self.out.fail(Some(entry.id), leaf.shown(), &leaf.error("link", cause))?;
@@ -246,7 +251,7 @@ impl Receiver {
     }
 }
 
-/// Whether a name is one of the file already.
+/// Returns true if the existing name is already a link to the file.
 fn is_same(existing: Option<&(Existing, Stat)>, file: &Stat) -> bool {
     existing.is_some_and(|(_, stat)| (stat.st_dev, stat.st_ino) == (file.st_dev, file.st_ino))
 }

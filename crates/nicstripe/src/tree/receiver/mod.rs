@@ -1,17 +1,19 @@
-//! Receiving a tree: what the sender tells is compared with what is there, and what is wanted is written.
+//! Receives a tree: compares announced entries with existing files, and writes the wanted ones.
 //!
-//! One thread has all the state. It reads parcels, looks at what is at the place of each entry, makes directories and links, and leaves
-//! contents to the I/O threads: small files are hashed, written and, many at a time, made durable there ([`batch`]); a file that is a
-//! transfer of its own is opened as a [`Target`](crate::file::Target). Nothing has its name before its content is durable. The end is told
-//! when all is.
+//! One thread owns all state. It reads batches, examines the place of each entry, and creates
+//! directories and links. Contents are left to the I/O threads, which hash, write and group-commit
+//! small files ([`batch`]). A standalone file is opened as a [`Target`](crate::file::Target). No
+//! file gets its final name before its content is durable. The end is reported when everything is
+//! durable.
 //!
-//! Nothing that a peer says leads out of the target: directories are opened beneath it by the kernel without following symbolic links
-//! ([`place`]), and whatever is done to a name is done to that one component in an open directory.
+//! A peer cannot reach anything outside the target. The kernel opens directories beneath it without
+//! following symbolic links ([`place`]). Every operation on a name takes a single component in an
+//! open directory.
 //!
-//! Memory is bounded: by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_OPEN_DIRECTORIES`] open directories and [`MOST_WEIGHT`]
-//! bytes of attributes, which a peer that keeps to the protocol does not exceed, and by what [`Receiving`] allows of parcels and of entries'
-//! footprints. Only where surplus is deleted, a directory that is not done takes some 16 bytes for each name in it, and only where many files
-//! fail, each takes as many.
+//! Memory is bounded by [`MOST_PENDING`] and [`MOST_UNDECIDED`] entries, [`MOST_OPEN_DIRECTORIES`]
+//! open directories and [`MOST_WEIGHT`] bytes of attributes; a correct peer stays below these.
+//! [`Receiving`] limits batches and the footprints of entries. Two cases add about 16 bytes each:
+//! every name in an unfinished directory if surplus is deleted, and every failed file.
 
 mod batch;
 mod directories;
@@ -67,37 +69,40 @@ use super::{
 };
 use crate::file::{Attributes, FileError, IoPool, Root, umask};
 
-/// What a tree's receiver is to do.
+/// Target and options of a receiving tree.
 pub(crate) struct ReceiverRequest {
-    /// The directory that bounds what a user's path may lead to.
+    /// Directory that confines the peer's paths.
     pub(crate) root: Arc<Root>,
-    /// Where the tree goes: the root itself for `None`.
+    /// Target beneath `root`; `None` is the root itself.
     pub(crate) target: Option<Name>,
-    /// Whether the one top-level entry gets the target's own name, unless the target is a directory already.
+    /// True if the single top-level entry gets the target's name, unless the target is an existing
+    /// directory.
     pub(crate) as_name: bool,
-    /// How to treat what is there.
+    /// Rules for existing files.
     pub(crate) rules: TreeRules,
-    /// The sender's key.
+    /// Public key of the sender.
     pub(crate) peer_key: [u8; 32],
-    /// Whether the sender may only add.
+    /// True if the sender may only add files.
     pub(crate) append_only: bool,
-    /// Whether the sender may give set-user-ID and the like; see [`Attributes::privileged`](crate::file::Attributes).
+    /// True if the sender may set set-user-ID and similar attributes; see
+    /// [`Attributes::privileged`](crate::file::Attributes).
     pub(crate) privileged: bool,
-    /// Whether the owner is told of each entry.
+    /// True if the owner gets an event for each entry.
     pub(crate) list: bool,
-    /// Entries that the sender has to announce, where this end has asked for them.
+    /// Entries that the sender must announce, if the local side requested them.
     pub(crate) promised: Option<Promised>,
-    /// What the filters of the rules leave out.
+    /// Filters of the rules.
     pub(crate) excludes: Excludes,
-    /// Memory that it may take.
+    /// Memory limits.
     pub(crate) allowance: Receiving,
 }
 
-/// Says whether filters leave out a path beneath the source, which is a directory or not.
+/// Returns true if the filters exclude a path relative to the source; the flag is true for a
+/// directory.
 pub(crate) type Excludes = Box<dyn Fn(&Path, bool) -> bool + Send>;
 
 impl ReceiverRequest {
-    /// Gets it ready for a thread, which lets go of what it is to hold when it has ended.
+    /// Prepares the tree for its thread, which drops `held` when the tree has ended.
     pub(crate) fn into_run(self, held: impl Send + 'static) -> ReceiverRun {
         ReceiverRun::new(self.allowance, move |inputs, pool, port| {
             run(self, inputs.receiver, inputs.sender, pool, port);
@@ -106,9 +111,9 @@ impl ReceiverRequest {
     }
 }
 
-/// Receives a tree, on a thread of its own, until its end is told to `port`.
+/// Receives a tree on its own thread, and reports the result to `port`.
 ///
-/// `self_handle` is the other end of `inputs`: what the I/O threads have done comes by it.
+/// The I/O threads report finished jobs through `self_handle`, which is connected to `inputs`.
 fn run(
     request: ReceiverRequest,
     inputs: mpsc::Receiver<ReceiverInput>,
@@ -127,17 +132,17 @@ fn run(
     receiver.close(result);
 }
 
-/// Why nothing more is received.
+/// Reason for an early end.
 #[derive(Debug)]
 enum Halt {
-    /// The transfer has ended without this.
+    /// The transfer was stopped.
     Stopped,
-    /// It cannot go on.
+    /// Failed.
     Failed(FileError),
 }
 
 impl Halt {
-    /// The peer did what it must not.
+    /// Creates the error for a protocol violation by the peer.
     fn protocol(what: impl Into<String>) -> Self {
         Self::Failed(FileError::new("receive", "the tree", io::Error::other(what.into())).with_code(FailCode::Protocol))
     }
@@ -152,13 +157,13 @@ impl Halt {
     }
 }
 
-/// What was done on the I/O threads.
+/// Finished job of the I/O threads.
 enum Job {
-    /// An existing file was read; `None` where it cannot be.
+    /// An existing file was hashed; `None` if it cannot be read.
     Hashed(EntryId, Option<Digest>),
-    /// Pieces were written, or not.
+    /// Pieces were written, or failed.
     Wrote(Vec<Wrote>),
-    /// A batch got its names, or did not.
+    /// A group commit has ended.
     Committed(Vec<Committed>),
 }
 
@@ -170,50 +175,50 @@ struct Receiver {
     jobs: mpsc::Sender<ReceiverInput>,
     pool: IoPool,
     out: Outbox,
-    /// Where top-level entries go, once there was one.
+    /// Destination of top-level entries, set by the first one.
     top: Option<Top>,
-    /// Number of the next entry.
+    /// ID of the next entry.
     next: u64,
-    /// Directories that are not done.
+    /// Unfinished directories.
     directories: HashMap<EntryId, Directory>,
-    /// How many of them have not ended.
+    /// Number of them whose end was not announced.
     open_directories: usize,
-    /// One place on each file system that directories are on.
+    /// One place on each file system in the tree.
     devices: BTreeMap<u64, Arc<Place>>,
-    /// Names told in directories that are not done, where surplus is deleted.
+    /// Announced names in unfinished directories, if surplus is deleted.
     told: ToldNames,
-    /// Files that are compared by their BLAKE3.
+    /// Files to compare by BLAKE3.
     undecided: HashMap<EntryId, Candidate>,
-    /// Those whose reading has not begun.
+    /// Undecided files whose hashing has not begun.
     to_hash: VecDeque<EntryId>,
     hashing: usize,
-    /// Set when nothing is received any more: what is being hashed is given up.
+    /// Set at an early end, to cancel running hashes.
     is_stopped: Arc<AtomicBool>,
-    /// Files that are wanted.
+    /// Wanted files.
     files: HashMap<EntryId, Arriving>,
-    /// How many of them come in pieces and are not all written.
+    /// Number of packed files that are not completely written.
     coming: usize,
-    /// Sizes of files that failed while their content comes.
+    /// Sizes of failed files whose pieces still arrive.
     dropped: HashMap<EntryId, u64>,
-    /// Files that failed.
+    /// Failed files.
     failed: HashSet<EntryId>,
-    /// Keys of names that are undecided or wanted: a second file of that name has to wait for another time.
+    /// Keys of names that are undecided or wanted; a second file of that name is refused as busy.
     busy_names: HashSet<u64>,
-    /// Hard links that wait for their file, by that.
+    /// Hard links that wait for their file, by its ID.
     links: HashMap<EntryId, Vec<Link>>,
     waiting_links: usize,
     writing: Writing,
     batch: Batch,
     is_committing: bool,
-    /// Parcels that were taken in, and not told to be.
+    /// Batches handled but not yet reported as consumed.
     owed: usize,
-    /// What the extended attributes that are kept weigh.
+    /// Bytes of buffered extended attributes.
     weight: usize,
-    /// The footprints of entries that wait.
+    /// Footprints of waiting entries in bytes.
     footprint: usize,
-    /// Whether the last parcel was taken in.
+    /// True once the last batch was handled.
     has_ended: bool,
-    /// Whether a write found the disk full, since space was last found.
+    /// True if a write failed for lack of space, and no space was found since.
     is_full: bool,
 }
 
@@ -279,7 +284,7 @@ impl Receiver {
         }
     }
 
-    /// How long an input is waited for before something else is due.
+    /// Returns the longest wait for input before a group commit is due.
     fn patience(&self) -> Option<Duration> {
         if self.is_committing {
             return None;
@@ -288,7 +293,7 @@ impl Receiver {
         Some(if self.is_idle() { patience.min(IDLE_COMMIT) } else { patience })
     }
 
-    /// Whether nothing small is on its way but what waits for its name.
+    /// Returns true if the only small files in progress wait for a group commit.
     fn is_idle(&self) -> bool {
         self.undecided.is_empty() && self.coming == 0
     }
@@ -323,7 +328,7 @@ impl Receiver {
         }
     }
 
-    /// Does what is due after inputs; `is_quiet` if there were none for as long as [`Receiver::patience`] said.
+    /// Runs the work due after inputs; `is_quiet` if none arrived within [`Receiver::patience`].
     fn turn(&mut self, is_quiet: bool) -> Result<(), Halt> {
         self.hash_more();
         self.write_more();
@@ -367,7 +372,7 @@ impl Receiver {
         if entry.id.0 != self.next {
             return Err(Halt::protocol(format!("peer sent entry {}, expected {}", entry.id.0, self.next)));
         }
-        // Twice what an honest sender lets be undecided: what is decided here may not have reached it.
+        // Twice the limit of a correct sender, as verdicts may still be in flight to it.
         let pending = self.files.len() + self.waiting_links + self.directories.len();
         if pending >= MOST_PENDING + 2 * MOST_UNDECIDED || self.out.untold() >= 2 * MOST_UNDECIDED {
             return Err(Halt::protocol("peer sent more entries than may wait"));
@@ -402,7 +407,8 @@ impl Receiver {
         }
     }
 
-    /// Fails if more is kept of entries than may be, which a sender that goes by what it was told does not bring about.
+    /// Fails if the entries exceed their memory limit. A sender that honours the announced limit
+    /// stays below it.
     fn check_memory(&self) -> Result<(), Halt> {
         if self.footprint + self.out.kept() <= self.request.allowance.entries {
             return Ok(());
@@ -411,7 +417,8 @@ impl Receiver {
         Err(Halt::protocol(format!("peer sent more entries than may wait: they take more than {most} MiB of memory")))
     }
 
-    /// Makes the numbers of the owner and in ACLs this machine's, and drops the names: they do not weigh while the entry waits.
+    /// Replaces IDs of the owner and in ACLs by local ones. Drops the names, so that they take no
+    /// memory while the entry waits.
     fn own_by_name(&mut self, entry: &mut Entry) {
         let rules = &self.request.rules;
         let Some(OwnerNames { user, group, acl }) = entry.owner_names.take().filter(|_| !rules.numeric_ids) else { return };
@@ -437,7 +444,7 @@ impl Receiver {
         }
     }
 
-    /// An entry cannot be received.
+    /// Rejects an entry.
     fn refuse(&mut self, entry: Entry, shown: Option<Name>, error: FileError) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::Refused);
         if entry.content == Content::Directory {
@@ -449,7 +456,7 @@ impl Receiver {
         if entry.content == Content::Directory { Ok(()) } else { self.settle(entry.parent, true) }
     }
 
-    /// An entry is in a directory that cannot be received, which was told.
+    /// Skips an entry in a directory that cannot be received; the directory's failure was reported.
     fn pass_over(&mut self, entry: Entry) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::Blocked);
         self.note_skipped(&entry);
@@ -467,7 +474,7 @@ impl Receiver {
         }
     }
 
-    /// A file need not be sent.
+    /// Counts a file that need not be sent.
     fn note_skipped(&mut self, entry: &Entry) {
         if let Content::File { size, .. } = entry.content {
             self.out.progress.files_done += 1;
@@ -475,14 +482,14 @@ impl Receiver {
         }
     }
 
-    /// Lets the I/O threads do something, and tells this one of it.
+    /// Runs a job on the I/O threads; its result arrives as an input.
     fn run(&self, job: impl FnOnce() -> Job + Send + 'static) {
         let jobs = self.jobs.clone();
-        // Nobody listens any more when the receiver is gone: then what was done does not matter either.
+        // Sending fails once the receiver is gone; the result is then not needed.
         self.pool.run(move || drop(jobs.send(ReceiverInput::Job(Box::new(job())))));
     }
 
-    /// Whether everything has arrived and has its name.
+    /// Returns true if everything has arrived and has its final name.
     fn is_done(&self) -> Result<bool, Halt> {
         let is_working = self.hashing > 0 || !self.undecided.is_empty() || self.writing.is_busy() || self.is_committing;
         if !self.has_ended || is_working || !self.batch.is_empty() {
@@ -496,7 +503,8 @@ impl Receiver {
         Ok(self.files.is_empty() && self.directories.is_empty() && self.waiting_links == 0)
     }
 
-    /// Fails if the sender left out something that was asked for and told of no failure: the user would learn nothing of it.
+    /// Fails if the sender omitted a requested entry without any failure: the user would not
+    /// notice.
     fn check_promised(&self) -> Result<(), Halt> {
         match self.request.promised.as_ref().and_then(Promised::missing) {
             Some(missing) if self.out.report.failed == 0 => {
@@ -506,8 +514,10 @@ impl Receiver {
         }
     }
 
-    /// Makes names durable, and with them all that was there and needed no copy: whoever wrote that, an attempt that was killed or
-    /// another program, may not have synced it, and Committed says that it is on disk.
+    /// Syncs the tree's file systems.
+    ///
+    /// This includes unchanged files: a killed attempt or another program may have written them
+    /// without a sync, and `Committed` promises that they are on disk.
     fn sync_all(&mut self) -> Result<(), Halt> {
         self.out.flush()?;
         self.out.tell_progress()?;
@@ -518,7 +528,7 @@ impl Receiver {
         synced.map_err(|error| Halt::Failed(FileError::new("sync", "the tree", error)))
     }
 
-    /// Waits for the I/O threads, and removes what has no name.
+    /// Waits for the I/O threads, and removes partial files.
     fn abort(&mut self, inputs: &mpsc::Receiver<ReceiverInput>) {
         self.is_stopped.store(true, Ordering::Relaxed);
         self.writing.forget_waiting();
@@ -544,31 +554,31 @@ impl Receiver {
     }
 }
 
-/// Where an entry that is not a whole target goes.
+/// Destination of an entry other than the root directory.
 #[derive(Debug, Clone)]
 struct Leaf {
     /// The directory.
     place: Arc<Place>,
-    /// Its name there.
+    /// Name in the directory.
     name: OsString,
-    /// What the sender calls it; `None` for a directory that has its name from the target.
+    /// The sender's name for it; `None` for a directory that is named by the target.
     told: Option<Vec<u8>>,
-    /// Whether it is what the sender was asked for, not something in it.
+    /// True for a source itself, false for an entry in it.
     is_source: bool,
 }
 
 impl Leaf {
-    /// Its place beneath the target; `None` for the target itself.
+    /// Returns the path beneath the target; `None` for the target itself.
     fn shown(&self) -> Option<Name> {
         Name::new(self.place.told().into_iter().chain(self.told.as_deref())).ok()
     }
 
-    /// Its place beneath the target, for people.
+    /// Returns the path beneath the target for display.
     fn text(&self) -> String {
         self.shown().map_or_else(|| escaped(self.name.as_encoded_bytes()), |name| name.to_string())
     }
 
-    /// A failure of it.
+    /// Creates an error about this entry.
     fn error(&self, operation: &'static str, error: io::Error) -> FileError {
         FileError::new(operation, self.text(), error)
     }
@@ -578,19 +588,20 @@ impl Leaf {
     }
 }
 
-/// Inputs that are taken in before results of them are told.
+/// Most inputs handled before results are sent.
 const MOST_INPUTS: usize = 64;
 
-/// Pause without inputs after which a batch is not kept waiting: the sender waits for results, and a gap in a stream is shorter (picked by
-/// eye).
+/// Idle time after which a group commit is not delayed further. The sender then waits for results;
+/// gaps in a stream are shorter (picked by eye).
 const IDLE_COMMIT: Duration = Duration::from_millis(10);
 
-/// Part of the memory for entries that names of what is not copied may have.
+/// Fraction (1/n) of the entry memory for the names of special files.
 const SHARE_OF_SPECIALS: usize = 4;
 
-/// Most directories that were told and have not ended. A walk in depth has as many as a name has components.
+/// Most directories announced and not ended. A depth-first walk has at most one per component of a
+/// name.
 const MOST_OPEN_DIRECTORIES: usize = 1024;
 
-/// Most that extended attributes of entries that are not done may weigh: four times what an honest sender lets be, as a directory whose end
-/// was not told counts here.
+/// Limit on the extended attributes of unfinished entries in bytes. Four times the limit of a
+/// correct sender, because a directory counts here before its end is announced.
 const MOST_WEIGHT: usize = 4 * MOST_PENDING_WEIGHT;

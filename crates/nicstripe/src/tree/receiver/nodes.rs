@@ -1,4 +1,4 @@
-//! FIFOs, names of sockets, and devices.
+//! FIFOs, socket files and devices.
 
 use std::{ffi::OsStr, io, os::fd::OwnedFd};
 
@@ -9,7 +9,7 @@ use super::{Halt, Leaf, Receiver};
 use crate::{file::Attributes, tree::EntryOutcome};
 
 impl Receiver {
-    /// Makes a node, where its sender may have that.
+    /// Creates a node, if its sender has the right to.
     pub(super) fn on_node(&mut self, entry: Entry, leaf: Leaf, node: Node) -> Result<(), Halt> {
         if !self.request.rules.nodes {
             return Err(Halt::protocol("peer sent a FIFO, a socket or a device, which were not asked for"));
@@ -51,12 +51,13 @@ impl Receiver {
         self.settle(entry.parent, false)
     }
 
-    /// Whether the sender may have a node of this kind: a device is worth as much as root.
+    /// Returns true if the sender may create a node of this kind. Access to a device is equivalent
+    /// to root.
     pub(super) fn may_have(&self, kind: NodeKind) -> bool {
         !kind.is_device() || (self.request.privileged && rustix::process::geteuid().is_root())
     }
 
-    /// A device is not made for this sender; what is there stays.
+    /// Skips a device that this sender may not create; an existing file stays.
     fn leave_out(&mut self, entry: &Entry, leaf: &Leaf) -> Result<(), Halt> {
         self.out.decide(entry.id, Verdict::LeftOut);
         self.out.report.special += 1;
@@ -69,13 +70,13 @@ impl Receiver {
         let dir = leaf.place.open()?;
         let attributes = Attributes::of_new(entry, &self.request.rules, self.umask);
         let device = if node.kind.is_device() { makedev(node.major, node.minor) } else { 0 };
-        // Nobody else may open it before it has its owner.
+        // Owner access only, until the owner is set.
         let make = |hidden: &OsStr| mknodat(&dir, hidden, file_type_of(node.kind), Mode::RUSR | Mode::WUSR, device);
         let prepare = |hidden: &OsStr| attributes.apply_to_node(&open_node(&dir, hidden)?);
         self.put_in_place(&dir, &leaf.name, verdict == Verdict::Replace, make, prepare)
     }
 
-    /// Sets what differs of a node that is there.
+    /// Sets the attributes that differ of an existing node.
     fn keep_node(&self, entry: &Entry, leaf: &Leaf, found: &Stat) -> io::Result<()> {
         let attributes = Attributes { xattrs: None, ..Attributes::of_same(entry, &self.request.rules, true) };
         if !attributes.differ(found) || self.request.append_only || self.request.rules.dry_run {
@@ -90,7 +91,7 @@ impl Receiver {
     }
 }
 
-/// Opens a node as a name only: nothing waits for a writer, and no driver hears of it.
+/// Opens a node with `O_PATH`: a FIFO does not block, and no driver is called.
 fn open_node(dir: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
     let node = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     Ok(node)

@@ -1,4 +1,4 @@
-//! What the receiver tells: verdicts in their order, results, and its own user.
+//! Output of a tree's receiver: verdicts in order, results and local events.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -20,13 +20,13 @@ use crate::{
     },
 };
 
-/// What is to be told, until it is.
+/// Queued output.
 ///
-/// A result waits for the verdict of its entry: the sender knows nothing of a result before.
+/// A result waits for the verdict of its entry: the sender rejects results of undecided entries.
 pub(super) struct Outbox {
-    /// What the sender has and is not copied: no surplus.
+    /// Special files that the sender has but does not copy; they are not surplus.
     specials: HashSet<Name>,
-    /// Bytes of these, and most that are kept: beyond, nothing is surplus.
+    /// Bytes of these names, and their limit. Above it nothing counts as surplus.
     special_bytes: usize,
     most_special_bytes: usize,
     port: Box<dyn ReceiverPort>,
@@ -37,17 +37,17 @@ pub(super) struct Outbox {
     failed: Vec<EntryFailure>,
     failed_bytes: usize,
     deleted: Vec<Name>,
-    /// Counted in the report, and not told.
+    /// Counted in the report but not yet sent.
     stripped: u64,
     progress_told: Option<Instant>,
-    /// What became of the tree so far.
+    /// Result so far.
     pub(super) report: TreeReport,
-    /// How far it is.
+    /// Progress so far.
     pub(super) progress: WalkProgress,
 }
 
 impl Outbox {
-    /// Begins; names of what is not copied may take so many bytes.
+    /// Creates an empty outbox; names of special files may take `most_special_bytes`.
     pub(super) fn new(port: Box<dyn ReceiverPort>, list: bool, most_special_bytes: usize) -> Self {
         Self {
             port,
@@ -68,17 +68,17 @@ impl Outbox {
         }
     }
 
-    /// Another entry was told.
+    /// Reserves the verdict of the next entry.
     pub(super) fn expect_verdict(&mut self) {
         self.verdicts.push_back(None);
     }
 
-    /// Entries whose verdict was not told.
+    /// Returns the number of entries whose verdict was not sent.
     pub(super) fn untold(&self) -> usize {
         self.verdicts.len()
     }
 
-    /// Bytes of what is kept of entries until it is told, or for good.
+    /// Returns the memory of queued failures and special names in bytes.
     pub(super) fn kept(&self) -> usize {
         self.failed_bytes + self.special_bytes
     }
@@ -91,12 +91,12 @@ impl Outbox {
         }
     }
 
-    /// A wanted entry is in place.
+    /// Queues the result of an entry that is in place.
     pub(super) fn done(&mut self, id: EntryId) {
         self.done.push(id.0);
     }
 
-    /// Something failed. Results tell it; `id` is `None` where the sender does not wait for a result of it.
+    /// Queues a failure; `id` is `None` if the sender expects no result for it.
     pub(super) fn fail(&mut self, id: Option<EntryId>, name: Option<Name>, error: &FileError) -> Result<(), Halt> {
         let text = cut(error.one_line());
         self.failed_bytes += size_of::<EntryFailure>() + text.len();
@@ -104,13 +104,13 @@ impl Outbox {
         self.note_failure(name, error.code, text)
     }
 
-    /// Something failed that the sender knows of.
+    /// Counts a failure that the sender already knows.
     pub(super) fn note_failure(&mut self, name: Option<Name>, code: FailCode, text: String) -> Result<(), Halt> {
         let shown = name.as_ref().map(Name::to_string).unwrap_or_default();
         self.note(shown, name, code, text)
     }
 
-    /// The sender came upon something that it cannot send.
+    /// Counts a file that the sender cannot send.
     pub(super) fn trouble(&mut self, trouble: Trouble) -> Result<(), Halt> {
         let Trouble { name, reason, label } = trouble;
         let label = || label.map(|label| cut(printable(label.as_bytes())));
@@ -123,7 +123,7 @@ impl Outbox {
         self.tell(name, EntryOutcome::Failed { code, text })
     }
 
-    /// The sender came upon something that is not copied.
+    /// Records a special file of the sender that is not copied.
     pub(super) fn special(&mut self, name: Name) -> Result<(), Halt> {
         self.report.special += 1;
         let bytes = SPECIAL_BYTES + name.components().map(|component| component.len() + COMPONENT_BYTES).sum::<usize>();
@@ -133,18 +133,19 @@ impl Outbox {
         self.tell(Some(name), EntryOutcome::Special)
     }
 
-    /// Whether the sender has something of that name, which is not copied; said of all names where there are too many of these.
+    /// Returns true if the sender has an uncopied special file of this name, or too many of them to
+    /// remember.
     pub(super) fn is_special(&self, name: &Name) -> bool {
         self.special_bytes > self.most_special_bytes || self.specials.contains(name)
     }
 
-    /// An entry does not get set-user-ID and the like from this sender.
+    /// Counts an entry stored without its privileged attributes.
     pub(super) fn stripped(&mut self) {
         self.report.stripped += 1;
         self.stripped += 1;
     }
 
-    /// Something was deleted, or would be.
+    /// Queues a deletion, real or in a dry run.
     pub(super) fn deleted(&mut self, name: Name) -> Result<(), Halt> {
         self.report.deleted += 1;
         self.deleted.push(name.clone());
@@ -152,7 +153,7 @@ impl Outbox {
         if self.deleted.len() >= MOST_UNTOLD_DELETED { self.flush() } else { Ok(()) }
     }
 
-    /// Tells the user what became of an entry.
+    /// Reports the outcome of an entry to the local user.
     pub(super) fn tell(&mut self, name: Option<Name>, outcome: EntryOutcome) -> Result<(), Halt> {
         match name {
             Some(name) if self.list => go_on(self.port.tell(&name, outcome)),
@@ -160,19 +161,19 @@ impl Outbox {
         }
     }
 
-    /// Another parcel may come.
+    /// Reports that a batch was consumed.
     pub(super) fn consumed(&mut self) -> Result<(), Halt> {
         go_on(self.port.consumed())
     }
 
-    /// A file becomes a transfer of its own.
+    /// Starts a standalone transfer.
     pub(super) fn start_alone(&mut self, id: EntryId, size: u64) -> Result<(), Halt> {
-        // The sender has to know that it is wanted before it is asked for.
+        // The sender must learn that the file is wanted before the transfer is requested.
         self.flush()?;
         go_on(self.port.start_alone(id, size))
     }
 
-    /// Sends what can be sent.
+    /// Sends all verdicts and results that are ready.
     pub(super) fn flush(&mut self) -> Result<(), Halt> {
         self.flush_verdicts()?;
         self.flush_results()?;
@@ -226,7 +227,7 @@ impl Outbox {
         self.send_results(&mut message)
     }
 
-    /// Puts `len` bytes more into a message, and sends it first where they would not fit.
+    /// Adds `len` bytes to a message; sends it first if they do not fit.
     fn add(&mut self, message: &mut Results, len: usize, put: impl FnOnce(&mut Results)) -> Result<(), Halt> {
         if message.len + len > MOST_MESSAGE - MESSAGE_LEN {
             self.send_results(message)?;
@@ -244,17 +245,17 @@ impl Outbox {
         go_on(self.port.send(TreeMessage::Results { done, failed, deleted, stripped }))
     }
 
-    /// Tells the end, well or not.
+    /// Reports the result.
     pub(super) fn finish(self, result: Result<(), FileError>) {
         let report = self.report;
         self.port.finish(result.map(|()| report));
     }
 }
 
-/// A message of results that is being filled.
+/// Results message under construction.
 #[derive(Default)]
 struct Results {
-    /// Most bytes that it takes in CBOR, without what is around the lists.
+    /// Upper bound of its CBOR size in bytes, without the fields around the lists.
     len: usize,
     done: Vec<(EntryId, u64)>,
     failed: Vec<EntryFailure>,
@@ -266,7 +267,7 @@ fn go_on(is_open: bool) -> Result<(), Halt> {
     if is_open { Ok(()) } else { Err(Halt::Stopped) }
 }
 
-/// Ranges of sorted numbers: the first, and how many.
+/// Returns the ranges of sorted numbers, as first number and count.
 fn ranges(sorted: &[u64]) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for &id in sorted {
@@ -287,10 +288,10 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Verdicts in one message: a byte each, and room for what is around them.
+/// Most verdicts in a message: one byte each, and room for the surrounding fields.
 const MOST_VERDICTS: usize = MOST_MESSAGE - MESSAGE_LEN;
 
-/// Bytes of CBOR around the lists of a message, generously.
+/// Generous bound on the CBOR fields around the lists, in bytes.
 const MESSAGE_LEN: usize = 64;
 
 /// Most bytes of a number.
@@ -299,30 +300,30 @@ const NUMBER_LEN: usize = 9;
 /// Most bytes of a range: two numbers of 9 bytes and the array's head.
 const RANGE_LEN: usize = 19;
 
-/// Most bytes of a failure besides its text: map, keys, number, code, length of the text.
+/// Most bytes of a failure besides its text: map, keys, number, code, text length.
 const FAILURE_LEN: usize = 24;
 
-/// Most bytes of a component besides its own, or of a list's head.
+/// Most bytes of a component's or list's head.
 const COMPONENT_LEN: usize = 3;
 
 /// Most bytes of a failure's text; see [`EntryFailure::text`].
 const MOST_TEXT: usize = 1024;
 
-/// Names of deleted things that are kept until they are sent.
+/// Names of deleted files queued before they are sent.
 const MOST_UNTOLD_DELETED: usize = 256;
 
-/// Least time between two tellings of progress.
+/// Shortest interval between two progress reports.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the sender says of a failure, for people.
+/// Formats a failure reported by the sender.
 pub(super) fn told(reason: &Reason) -> String {
     cut(printable(reason.text.as_bytes()))
 }
 
-/// Most bytes of names that are kept of what is not copied: 65,536 of them.
+/// Limit on the remembered names of special files in bytes: 65,536 names.
 const MOST_SPECIAL_BYTES: usize = 8 << 20;
 
-/// What such a name takes in memory besides its components, and each of these besides its bytes, about.
+/// Approximate overhead of such a name, and of each of its components, in bytes.
 const SPECIAL_BYTES: usize = 64;
 const COMPONENT_BYTES: usize = 32;
 

@@ -1,4 +1,4 @@
-//! A small file on its way: hidden under another name until it is durable.
+//! Partial small files, stored under a hidden name until they are durable.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,7 +16,7 @@ use rustix::{
 use super::place::Place;
 use crate::file::Attributes;
 
-/// A small file on its way. Its bytes are written by one thread at a time, in order.
+/// A partial small file. One thread at a time writes to it, in order.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) place: Arc<Place>,
@@ -24,7 +24,8 @@ pub(super) struct Part {
     hidden: OsString,
     replace: bool,
     attributes: Attributes,
-    /// Device and inode once it exists: what another transfer of the same peer put under the hidden name is never taken for it.
+    /// Device and inode once it exists. Detects a file that another transfer of the same peer
+    /// created under the hidden name.
     identity: Mutex<Option<(u64, u64)>>,
 }
 
@@ -72,13 +73,13 @@ impl Part {
         stat.is_ok_and(|stat| self.identity() == Some((stat.st_dev, stat.st_ino)))
     }
 
-    /// Makes this one file durable.
+    /// Syncs this one file.
     pub(super) fn sync(&self) -> io::Result<()> {
         let dir = self.place.open()?;
         Ok(fsync(self.reopen(&dir, OFlags::RDONLY)?)?)
     }
 
-    /// Gives the durable file its name.
+    /// Renames the durable file to its final name.
     pub(super) fn commit(&self) -> io::Result<()> {
         let dir = self.place.open()?;
         if !self.is_there(&dir) {
@@ -87,7 +88,7 @@ impl Part {
         if self.replace { Ok(renameat(&dir, &self.hidden, &dir, &self.name)?) } else { rename_to_free(&dir, &self.hidden, &self.name) }
     }
 
-    /// Removes what was written, if anything was.
+    /// Removes the partial file, if it was created.
     pub(super) fn discard(&self) {
         if self.identity().is_none() {
             return;
@@ -100,10 +101,10 @@ impl Part {
     }
 }
 
-/// Renames within a directory, unless something has the new name.
+/// Renames within a directory; fails if the new name exists.
 pub(super) fn rename_to_free(dir: &OwnedFd, from: &OsStr, to: &OsStr) -> io::Result<()> {
     match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
-        // Not every file system can: a link is not made over another name either.
+        // Fallback for file systems without `RENAME_NOREPLACE`: linkat(2) does not replace either.
         Err(Errno::INVAL | Errno::NOSYS) => {
             linkat(dir, from, dir, to, AtFlags::empty())?;
             Ok(unlinkat(dir, from, AtFlags::empty())?)

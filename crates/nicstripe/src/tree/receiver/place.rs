@@ -1,4 +1,4 @@
-//! Directories at the receiver, and the only way into them.
+//! Directories at the receiver; the only module that opens them.
 
 use std::{
     collections::VecDeque,
@@ -15,26 +15,27 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
 
 use crate::file::{Barred, most_directories};
 
-/// The directory that everything goes into; no name leads out of it.
+/// Root directory of a tree; no name leads out of it.
 ///
-/// The user's path to it may have symbolic links; beneath it none is followed, whoever made it.
+/// The user's path to it may contain symbolic links. Beneath it none is followed, regardless of its
+/// owner.
 #[derive(Debug)]
 pub(super) struct Ground {
-    /// `None` where it is missing and, in a dry run, stays so.
+    /// `None` if it is missing in a dry run.
     dir: Option<Arc<OwnedFd>>,
     /// Makes the keys of places unpredictable.
     seed: RandomState,
-    /// Places whose directories are open, oldest first; `None` when no more are kept.
+    /// Places with open directories, oldest first; `None` after `close_all`.
     open: Mutex<Option<VecDeque<Arc<Place>>>>,
 }
 
 impl Ground {
-    /// Takes a directory that was opened for reading.
+    /// Wraps a directory that was opened for reading.
     pub(super) fn new(dir: Option<OwnedFd>) -> Arc<Self> {
         Arc::new(Self { dir: dir.map(Arc::new), seed: RandomState::new(), open: Mutex::new(Some(VecDeque::new())) })
     }
 
-    /// The directory itself.
+    /// Returns the directory.
     pub(super) fn dir(&self) -> io::Result<Arc<OwnedFd>> {
         self.dir.clone().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -50,20 +51,20 @@ impl Ground {
         })
     }
 
-    /// Remembers that a place's directory is open, and closes the oldest beyond [`MOST_OPEN`].
+    /// Records an open directory, and closes the oldest beyond [`MOST_OPEN`].
     fn keep_open(&self, place: &Arc<Place>) {
         let mut kept = lock(&self.open);
         let Some(open) = &mut *kept else { return };
         open.push_back(place.clone());
         let oldest = if open.len() > most_directories(MOST_OPEN) { open.pop_front() } else { None };
         drop(kept);
-        // Not under the queue's lock: whoever opens a place holds that place's lock first.
+        // Not under the queue's lock: lock order is a place, then the queue.
         if let Some(oldest) = oldest {
             lock(&oldest.state).dir = None;
         }
     }
 
-    /// Lets go of all directories, and keeps no more: what is kept refers to what keeps it.
+    /// Closes all directories and keeps no more, which breaks the reference cycle with the places.
     pub(super) fn close_all(&self) {
         let open = lock(&self.open).take();
         open.iter().flatten().for_each(|place| lock(&place.state).dir = None);
@@ -75,15 +76,15 @@ impl Ground {
 pub(super) struct Place {
     ground: Arc<Ground>,
     parent: Option<Arc<Place>>,
-    /// Its name in its parent; empty for the ground itself.
+    /// Name in its parent; empty for the root directory.
     name: OsString,
-    /// How the sender calls it; the name of a top-level entry may be another here.
+    /// The sender's name for it; that of a top-level entry may differ locally.
     told: Option<Vec<u8>>,
     depth: usize,
-    /// Bytes of its path and of a slash behind it.
+    /// Length of its path with a trailing slash, in bytes.
     len: usize,
     key: u64,
-    /// Whether it is what the sender was asked for, not something in it.
+    /// True for a source itself, false for a directory in it.
     is_source: bool,
     state: Mutex<State>,
 }
@@ -91,12 +92,12 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 struct State {
     dir: Option<Arc<OwnedFd>>,
-    /// Device and inode, once it was open: another directory of its name is not taken for it.
+    /// Device and inode, once opened; detects another directory of the same name.
     identity: Option<(u64, u64)>,
 }
 
 impl Place {
-    /// The ground itself; `is_source` where the content of what the sender was asked for goes into it.
+    /// Creates the place of the root directory; `is_source` if the contents of a source go into it.
     pub(super) fn ground(ground: &Arc<Ground>, is_source: bool) -> Arc<Self> {
         Arc::new(Self {
             ground: ground.clone(),
@@ -111,7 +112,8 @@ impl Place {
         })
     }
 
-    /// A directory in this one; `None` where its path would exceed what a [`nicstripe_proto::Name`] may have.
+    /// Returns a directory in this one; `None` if its path exceeds the limits of a
+    /// [`nicstripe_proto::Name`].
     pub(super) fn child(self: &Arc<Self>, name: &OsStr, told: Option<&[u8]>, is_source: bool) -> Option<Arc<Self>> {
         let (depth, len) = (self.depth + 1, self.len + name.len() + 1);
         let place = || Self {
@@ -128,12 +130,12 @@ impl Place {
         self.has_room_for(name).then(|| Arc::new(place()))
     }
 
-    /// Whether a name in it, and one more in that, is within what a [`nicstripe_proto::Name`] may have.
+    /// Returns true if a name in it, and one more component, fit into a [`nicstripe_proto::Name`].
     pub(super) fn has_room_for(&self, name: &OsStr) -> bool {
         self.depth + 1 < MAX_COMPONENTS && self.len + name.len() + 1 < MAX_NAME
     }
 
-    /// Its path beneath the ground.
+    /// Returns the path beneath the root directory.
     pub(super) fn path(&self) -> PathBuf {
         let mut path = self.parent.as_ref().map(|parent| parent.path()).unwrap_or_default();
         if !self.name.is_empty() {
@@ -142,14 +144,14 @@ impl Place {
         path
     }
 
-    /// The components that the sender calls it by, outermost first.
+    /// Returns the sender's components of its path, outermost first.
     pub(super) fn told(&self) -> Vec<&[u8]> {
         let mut told = self.parent.as_ref().map(|parent| parent.told()).unwrap_or_default();
         told.extend(self.told.as_deref());
         told
     }
 
-    /// Its path beneath the source, for filters.
+    /// Returns the path relative to the source, for filters.
     pub(super) fn path_beneath_source(&self) -> PathBuf {
         match &self.parent {
             Some(parent) if !self.is_source => parent.path_beneath_source().join(&self.name),
@@ -157,17 +159,18 @@ impl Place {
         }
     }
 
-    /// A number for its path, the same for every place of that path in one process run, and secret from the peer.
+    /// Returns a keyed hash of its path: equal for equal paths in this process, and unpredictable
+    /// for the peer.
     pub(super) fn key(&self) -> u64 {
         self.key
     }
 
-    /// A number for the path of a name in it, as [`Place::key`].
+    /// Returns the key of a name in it; see [`Place::key`].
     pub(super) fn key_of(&self, name: &OsStr) -> u64 {
         self.ground.seed.hash_one((self.key, name))
     }
 
-    /// Opens it, unless it is open. Fails when another directory took its place.
+    /// Opens the directory, unless it is open. Fails if another directory took its place.
     pub(super) fn open(self: &Arc<Self>) -> io::Result<Arc<OwnedFd>> {
         let mut state = lock(&self.state);
         if let Some(dir) = &state.dir {
@@ -188,8 +191,10 @@ impl Place {
         Ok(dir)
     }
 
-    /// Opens a directory of its file system to sync that: one that was open before anything was written, where there is one. The kernel tells
-    /// a failure to those who had the file system open before, and perhaps to nobody who comes later.
+    /// Opens a directory of its file system for a sync.
+    ///
+    /// Prefers the root directory's descriptor, opened before any write. The kernel reports a write
+    /// error to descriptors opened before it, but possibly not to later ones.
     pub(super) fn open_to_sync(self: &Arc<Self>) -> io::Result<Arc<OwnedFd>> {
         let ground = self.ground.dir()?;
         match self.device() {
@@ -198,7 +203,7 @@ impl Place {
         }
     }
 
-    /// The number of its file system, once it was open.
+    /// Returns the device of its file system, once it was opened.
     pub(super) fn device(&self) -> Option<u64> {
         lock(&self.state).identity.map(|(device, _)| device)
     }
@@ -208,8 +213,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No way out, and no symbolic link on the way.
+/// Stays beneath the directory and follows no symbolic link.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Most directories that are kept open, where the process may have 2048 descriptors or more.
+/// Most directories kept open, given 2048 descriptors or more.
 const MOST_OPEN: usize = 128;

@@ -1,7 +1,7 @@
-//! Sources and listed names that this end has asked for, until the sender announces them.
+//! Requested sources and listed names that the sender has yet to announce.
 //!
-//! Mirrors the sender's walk: a directory that leads to listed names is followed from its announcement to its end. Memory goes with the
-//! listed names that were announced in directories that have not ended.
+//! Mirrors the sender's walk: a parent directory of listed names is tracked from its announcement
+//! to its end. Memory grows with the listed names announced in directories that have not ended.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,38 +21,38 @@ use nicstripe_proto::{
 use super::Excludes;
 use crate::tree::walk::selection::{Listed, Selection};
 
-/// Entries that the sender owes to this end.
+/// Entries that the sender must announce.
 pub(crate) struct Promised {
-    /// Sources that were not announced.
+    /// Sources not yet announced.
     sources: Vec<Source>,
-    /// What was asked for of each.
+    /// Listed names of each source.
     selection: Selection,
     recursive: bool,
     one_file_system: bool,
-    /// Directories that lead to listed names and have not ended.
+    /// Unended directories that contain listed names.
     directories: HashMap<EntryId, Entered>,
-    /// The first listed name that its directory's end left out.
+    /// First listed name that was missing at its directory's end.
     missing: Option<String>,
 }
 
 struct Source {
-    /// Name of its top-level entry; `None` where its content was asked for.
+    /// Name of its top-level entry; `None` if its contents were requested.
     top: Option<Vec<u8>>,
-    /// Text for people.
+    /// Path for display.
     label: String,
 }
 
-/// A directory that leads to listed names.
+/// A directory that contains listed names.
 struct Entered {
-    /// Path beneath the source; empty for the source itself.
+    /// Path relative to the source; empty for the source itself.
     path: PathBuf,
     listed: Arc<Listed>,
-    /// Listed names that were announced.
+    /// Listed names already announced.
     seen: HashSet<Box<[u8]>>,
 }
 
 impl Promised {
-    /// Takes what a request asks for.
+    /// Creates the set of entries that a request asks for.
     pub(crate) fn new(sources: &[TreeSource], walk: &WalkRules) -> Self {
         let source = |source: &TreeSource| {
             let top = source.name.as_ref().filter(|_| !source.content).map(|name| name.file_name().to_vec());
@@ -68,7 +68,8 @@ impl Promised {
         }
     }
 
-    /// Notes an entry. Returns false for a top-level entry that was not asked for, or that comes more often than asked.
+    /// Records an entry. Returns false for a top-level entry that was not requested, or was
+    /// announced too often.
     pub(super) fn announced(&mut self, entry: &Entry, excludes: &Excludes) -> bool {
         let own = entry.name.as_ref().map(Name::file_name);
         let (path, selection) = match entry.parent {
@@ -96,17 +97,17 @@ impl Promised {
         true
     }
 
-    /// Notes the end of a directory.
+    /// Records the end of a directory.
     pub(super) fn ended(&mut self, id: EntryId, excludes: &Excludes) {
         let Some(directory) = self.directories.remove(&id) else { return };
-        // The sender does not enter another file system, and only it knows where one begins.
+        // The sender does not enter other file systems, and only the sender knows their boundaries.
         let is_left_out = self.one_file_system && !directory.path.as_os_str().is_empty() && directory.seen.is_empty();
         if !is_left_out {
             self.check(&directory, excludes);
         }
     }
 
-    /// Looks for a listed name that was neither announced nor left out by the filters of this end.
+    /// Finds a listed name that was neither announced nor excluded by the local filters.
     fn check(&mut self, directory: &Entered, excludes: &Excludes) {
         let is_excluded = |path: &Path| [false, true].into_iter().any(|is_directory| excludes(path, is_directory));
         if self.missing.is_none() {
@@ -116,7 +117,7 @@ impl Promised {
         }
     }
 
-    /// Returns the first source, or else the first listed name, that the sender has not announced.
+    /// Returns the first source not announced, otherwise the first missing listed name.
     pub(super) fn missing(&self) -> Option<&str> {
         self.sources.first().map(|source| source.label.as_str()).or(self.missing.as_deref())
     }

@@ -1,6 +1,7 @@
-//! What the target has and the sender does not.
+//! Deletes surplus: files of the target that the sender does not have.
 //!
-//! Names that the sender told are kept as 64-bit keys. Two names of one key, which is as likely as guessing it, make a surplus file stay.
+//! Announced names are stored as 64-bit keys. A collision of two keys only keeps a surplus file; it
+//! is as likely as guessing a key.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,17 +21,17 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, open
 use super::{Excludes, Halt, outbox::Outbox, place::Place};
 use crate::file::{FileError, is_hidden_name};
 
-/// What the sender told of directories that are not done yet, by their place's key.
+/// Announced names in unfinished directories, by the place's key.
 #[derive(Debug, Default)]
 pub(super) struct ToldNames(HashMap<u64, (usize, HashSet<u64>)>);
 
 impl ToldNames {
-    /// A directory was told: its names are wanted until as many calls of [`ToldNames::leave`].
+    /// Starts recording names in a directory, until as many calls of [`ToldNames::leave`].
     pub(super) fn enter(&mut self, place: &Place) {
         self.0.entry(place.key()).or_default().0 += 1;
     }
 
-    /// A name was told in a directory.
+    /// Records a name announced in a directory.
     pub(super) fn insert(&mut self, place: &Place, name: &OsStr) {
         if let Some((_, names)) = self.0.get_mut(&place.key()) {
             names.insert(place.key_of(name));
@@ -41,7 +42,7 @@ impl ToldNames {
         self.0.get(&place.key()).is_none_or(|(_, names)| names.contains(&place.key_of(name)))
     }
 
-    /// A directory is done.
+    /// Ends one use of a directory.
     pub(super) fn leave(&mut self, place: &Place) {
         if let Some((users, _)) = self.0.get_mut(&place.key()) {
             *users -= 1;
@@ -52,12 +53,12 @@ impl ToldNames {
     }
 }
 
-/// Deletes what is surplus, or tells it only.
+/// Deletes surplus, or only reports it in a dry run.
 pub(super) struct Deleter<'a> {
     pub(super) excludes: &'a Excludes,
     pub(super) out: &'a mut Outbox,
     pub(super) dry_run: bool,
-    /// File system that it stays on.
+    /// Device of the file system it stays on.
     device: u64,
 }
 
@@ -66,7 +67,7 @@ impl<'a> Deleter<'a> {
         Self { excludes, out, dry_run, device: 0 }
     }
 
-    /// Deletes what is in a directory and was not told.
+    /// Deletes the files in a directory that were not announced.
     pub(super) fn run(&mut self, place: &Arc<Place>, told: &ToldNames) -> Result<(), Halt> {
         let shown: Vec<Vec<u8>> = place.told().into_iter().map(<[u8]>::to_vec).collect();
         let listed = place.open().and_then(|dir| {
@@ -85,7 +86,7 @@ impl<'a> Deleter<'a> {
         Ok(())
     }
 
-    /// Deletes one thing; says whether it is gone, or would be.
+    /// Deletes one file or directory; returns true if it is gone, or would be in a dry run.
     fn delete(&mut self, dir: &OwnedFd, name: &OsStr, beneath: &Path, shown: &[Vec<u8>]) -> Result<bool, Halt> {
         let kind = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if stat.st_dev != self.device => return Ok(false),
@@ -104,13 +105,13 @@ impl<'a> Deleter<'a> {
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match if self.dry_run { Ok(()) } else { unlinkat(dir, name, flags) } {
             Ok(()) => Name::new(shown.iter().cloned()).map_or(Ok(()), |name| self.out.deleted(name)).map(|()| true),
-            // Something came into it meanwhile: not surplus.
+            // A file was created in it meanwhile: not surplus.
             Err(rustix::io::Errno::NOTEMPTY) => Ok(false),
             Err(error) => self.fail("delete", shown, error.into()).map(|()| false),
         }
     }
 
-    /// Empties a surplus directory; says whether nothing in it stays.
+    /// Empties a surplus directory; returns true if nothing in it stays.
     fn empty(&mut self, dir: &OwnedFd, name: &OsStr, beneath: &Path, shown: &[Vec<u8>]) -> Result<bool, Halt> {
         if shown.len() >= MAX_COMPONENTS {
             return self.fail("delete", shown, io::Error::other("it is too deep")).map(|()| false);
@@ -140,7 +141,8 @@ fn with(shown: &[Vec<u8>], name: &OsStr) -> Vec<Vec<u8>> {
     shown.iter().cloned().chain([name.as_bytes().to_vec()]).collect()
 }
 
-/// All names in a directory. A list, as deleting while reading makes some file systems skip names.
+/// Returns all names in a directory. Collected first, because deleting while reading makes some
+/// file systems skip names.
 fn names_in(dir: &OwnedFd) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir)? {

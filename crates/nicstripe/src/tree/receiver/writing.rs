@@ -1,4 +1,4 @@
-//! Pieces of small files on their way to the I/O threads.
+//! Write jobs for pieces of small files.
 
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use nicstripe_proto::tree::EntryId;
 use super::part::Part;
 use crate::file::ChunkBuffer;
 
-/// A parcel whose pieces are not all written.
+/// A batch with unwritten pieces.
 #[derive(Debug)]
 pub(super) struct Parcel {
     buffer: ChunkBuffer,
@@ -34,7 +34,7 @@ impl Drop for Parcel {
     }
 }
 
-/// Bytes of a file that came.
+/// A piece of a file.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) id: EntryId,
@@ -52,7 +52,7 @@ impl Piece {
     }
 }
 
-/// Groups of pieces: several small files are one job.
+/// Groups of pieces: one job writes several small files.
 #[derive(Debug, Default)]
 pub(super) struct Writing {
     group: Vec<Piece>,
@@ -63,18 +63,18 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Takes a parcel; it counts until all its pieces are written.
+    /// Wraps a batch, which counts as held until all its pieces are written.
     pub(super) fn begin(&self, buffer: ChunkBuffer) -> Arc<Parcel> {
         self.held.fetch_add(1, Ordering::AcqRel);
         Arc::new(Parcel { buffer, held: self.held.clone() })
     }
 
-    /// Parcels that are in memory.
+    /// Returns the number of batches in memory.
     pub(super) fn parcels(&self) -> usize {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Takes a piece of a file of which no other is waiting or written.
+    /// Queues a piece; no other piece of its file may be queued or being written.
     pub(super) fn push(&mut self, piece: Piece) {
         self.group_bytes += piece.range.len();
         self.group.push(piece);
@@ -91,7 +91,7 @@ impl Writing {
         }
     }
 
-    /// The next pieces to be written, if there may be more at once.
+    /// Returns the next group to write, unless too many are running.
     pub(super) fn next(&mut self) -> Option<Vec<Piece>> {
         if self.running >= MOST_RUNNING {
             return None;
@@ -104,33 +104,33 @@ impl Writing {
         Some(next)
     }
 
-    /// A group was written.
+    /// Records that a group was written.
     pub(super) fn finished(&mut self) {
         self.running -= 1;
     }
 
-    /// Whether anything is being written, or waits for that.
+    /// Returns true if pieces are being written or queued.
     pub(super) fn is_busy(&self) -> bool {
         self.running > 0 || !self.waiting.is_empty() || !self.group.is_empty()
     }
 
-    /// Forgets what has not begun.
+    /// Drops the groups that have not begun.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.clear();
         self.group.clear();
     }
 }
 
-/// What became of a piece.
+/// Result of writing a piece.
 #[derive(Debug)]
 pub(super) struct Wrote {
     pub(super) id: EntryId,
-    /// Whether it was the last of its file.
+    /// True for the last piece of its file.
     pub(super) last: bool,
     pub(super) result: io::Result<()>,
 }
 
-/// Writes the pieces of a group, and lets go of their parcels.
+/// Writes the pieces of a group, and releases their batches.
 pub(super) fn write(group: Vec<Piece>) -> Vec<Wrote> {
     let write = |piece: Piece| {
         let result = piece.write();
@@ -142,9 +142,10 @@ pub(super) fn write(group: Vec<Piece>) -> Vec<Wrote> {
     group.into_iter().map(write).collect()
 }
 
-/// A group is as many files, or as many bytes, as make the cost of a job small beside its work (picked by eye).
+/// Limits of a group: enough files or bytes to make a job's overhead small (picked by eye).
 const GROUP_FILES: usize = 16;
 const GROUP_BYTES: usize = 128 * 1024;
 
-/// Most groups that the I/O threads have at once: other transfers' reads and writes wait in the same queue.
+/// Most groups queued on the I/O threads at once: reads and writes of other transfers share the
+/// queue.
 const MOST_RUNNING: usize = 16;

@@ -1,10 +1,9 @@
-//! What a sender does with what it is told.
+//! Handles the input of a tree's sender.
 
 use super::*;
 use crate::{file::ReadOptions, tree::cannot_make_directory};
 
 impl Sender {
-    /// Does what follows from it.
     pub(super) fn handle(&mut self, input: SenderInput) -> Result<(), Ended> {
         match input {
             SenderInput::Message(queued) => {
@@ -95,7 +94,7 @@ impl Sender {
         }
     }
 
-    /// Does what is to be done for an entry that is wanted: for all but files, wait.
+    /// Sends or starts a wanted file; other entries only wait for their result.
     fn wanted(&mut self, id: EntryId, mut told: Told, verdict: Verdict) -> Result<(), Ended> {
         let (kind, location, content, is_failed) = (told.kind, told.location.clone(), told.content.take(), told.is_failed());
         self.ledger.wait_for_result(id, told, verdict);
@@ -106,7 +105,7 @@ impl Sender {
                 self.outlet.start_alone(id, size)
             }
             Kind::File { .. } if is_failed => self.push(&Record::Abandoned { id, reason: given_up() }),
-            // As it was when the walk saw it: there is nothing to read.
+            // Empty when the walk saw it: nothing to read.
             Kind::File { size: 0, .. } => self.send_content(id, &[]),
             Kind::File { identity, .. } => match content {
                 Some(bytes) => self.send_content(id, &bytes),
@@ -136,7 +135,7 @@ impl Sender {
         }
     }
 
-    /// Everything has its result, or the peer has forgotten something.
+    /// Ends the tree if every entry has its result; otherwise the peer broke the protocol.
     fn committed(&mut self) -> Result<(), Ended> {
         if !self.is_last_told {
             return Err(protocol(LedgerError::Early));

@@ -1,4 +1,4 @@
-//! What a sender remembers of the entries that it has told.
+//! State of the announced entries at the sender.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -9,22 +9,22 @@ use nicstripe_proto::{
 
 use crate::tree::{anchor::Location, walk::FoundEntry};
 
-/// What is kept of an entry until its end.
+/// State of an announced entry.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) kind: Kind,
     pub(super) location: Location,
     parent: Option<EntryId>,
-    /// What the receiver keeps of its extended attributes weighs as much.
+    /// Bytes of its extended attributes, as the receiver keeps them.
     weight: usize,
     footprint: usize,
-    /// Content that the walk has read.
+    /// Content already read by the walk.
     pub(super) content: Option<Vec<u8>>,
-    /// The receiver gave it up before it decided.
+    /// True if the receiver reported a failure before its verdict.
     is_failed: bool,
 }
 
-/// What an entry is.
+/// Type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     File { size: u64, alone: bool, identity: SourceIdentity },
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Bytes of its content.
+    /// Returns the content's size in bytes.
     pub(super) fn size(self) -> u64 {
         match self {
             Self::File { size, .. } => size,
@@ -49,7 +49,7 @@ impl Kind {
 }
 
 impl Told {
-    /// Takes the content that the walk has read.
+    /// Creates the state of an entry; takes the content that the walk has read.
     pub(super) fn of(found: &mut FoundEntry) -> Self {
         let kind = match found.entry.content {
             Content::File { size, alone, .. } => Kind::File { size, alone, identity: found.identity },
@@ -63,18 +63,18 @@ impl Told {
         Self { kind, location, parent: found.entry.parent, weight, footprint, content, is_failed: false }
     }
 
-    /// Bytes of content that are kept.
+    /// Returns the bytes of buffered content.
     fn kept(&self) -> usize {
         self.content.as_ref().map_or(0, Vec::len)
     }
 
-    /// Whether the receiver gave it up before it decided.
+    /// Returns true if the receiver reported a failure before its verdict.
     pub(super) fn is_failed(&self) -> bool {
         self.is_failed
     }
 }
 
-/// Bytes of content that undecided entries keep, and one file's more.
+/// Limit on the content buffered for undecided entries, in bytes; the last file may exceed it.
 const MOST_KEPT: usize = 1 << 20;
 
 /// An entry that waits for its result.
@@ -82,7 +82,8 @@ const MOST_KEPT: usize = 1 << 20;
 pub(super) struct Pending {
     pub(super) told: Told,
     pub(super) verdict: Verdict,
-    /// Whether all of it was sent, and of a file that is a transfer of its own, whether that ended well: before, it cannot be in place.
+    /// True if the content was sent completely, or if the standalone transfer succeeded. The file
+    /// cannot be in place before.
     has_gone: bool,
 }
 
@@ -96,71 +97,73 @@ impl Pending {
     }
 }
 
-/// Entries from when they are found until they are settled.
+/// Entries from discovery to completion.
 ///
-/// An entry is undecided until its verdict, in the order of the walk; then it waits for its result or is settled. A directory is settled when
-/// also its end was found and all in it is settled: as long as that takes the receiver keeps it too, whatever its verdict.
+/// An entry is undecided until its verdict; verdicts come in the order of the walk. It then waits
+/// for a result or is settled. A directory is settled once its end was found and everything in it
+/// is settled. The receiver keeps a directory as long, whatever its verdict.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     undecided: VecDeque<Told>,
     first_undecided: u64,
-    /// The first that no parcel that was sent has.
+    /// First entry that is in no sent batch.
     unsent: u64,
     pending: BTreeMap<EntryId, Pending>,
-    /// Directories that are not settled.
+    /// Unsettled directories.
     directories: HashMap<EntryId, Unsettled>,
-    /// How many other entries are not settled.
+    /// Number of other unsettled entries.
     others: usize,
-    /// What the extended attributes of both weigh, but for directories that have not ended: those wait for the walk, which must not wait for
-    /// them.
+    /// Extended attributes of unsettled entries in bytes. Excludes directories whose end is not
+    /// found: only the walk ends them, so it must not wait for them.
     weight: usize,
-    /// The same of their footprints.
+    /// Footprints of these entries in bytes.
     footprint: usize,
-    /// Most that these may be before the walk waits.
+    /// Limit of `footprint`, at which the walk waits.
     most_footprint: usize,
-    /// Bytes of content that undecided entries keep.
+    /// Content buffered for undecided entries, in bytes.
     kept: usize,
-    /// Files whose transfer of their own has not ended here.
+    /// Standalone files whose local transfer has not ended.
     alone: BTreeSet<EntryId>,
 }
 
-/// A directory that is not settled.
+/// An unsettled directory.
 #[derive(Debug)]
 struct Unsettled {
     parent: Option<EntryId>,
     weight: usize,
     footprint: usize,
-    /// Entries in it that are not settled.
+    /// Unsettled entries in it.
     children: usize,
-    /// Whether its end was found.
+    /// True once its end was found.
     is_ended: bool,
-    /// Whether it waits for neither verdict nor result.
+    /// True if it waits for neither verdict nor result.
     is_resolved: bool,
 }
 
 impl Ledger {
-    /// Begins without entries; `most_footprint` bytes of memory are there for them.
+    /// Creates an empty ledger that limits the entries to `most_footprint` bytes of memory.
     pub(super) fn new(most_footprint: usize) -> Self {
         Self { most_footprint, ..Self::default() }
     }
 
-    /// Whether another entry may be told.
+    /// Returns true if another entry may be announced.
     pub(super) fn has_room(&self) -> bool {
         let is_heavy = self.weight >= MOST_PENDING_WEIGHT || self.footprint >= self.most_footprint || self.kept >= MOST_KEPT;
         self.undecided.len() < MOST_UNDECIDED && self.others + self.directories.len() < MOST_PENDING && !is_heavy
     }
 
-    /// An entry without its result, if there is one.
+    /// Returns an entry without its result, if any.
     pub(super) fn without_result(&self) -> Option<EntryId> {
         self.pending.keys().next().copied()
     }
 
-    /// Whether no file can become wanted or be abandoned any more, but those that are to be read.
+    /// Returns true if no further file can become wanted or abandoned, apart from those waiting to
+    /// be read.
     pub(super) fn is_decided(&self) -> bool {
         self.undecided.is_empty() && self.alone.is_empty()
     }
 
-    /// Takes the next entry.
+    /// Adds the next entry.
     pub(super) fn tell(&mut self, id: EntryId, told: Told) {
         if let Some(parent) = told.parent.and_then(|parent| self.directories.get_mut(&parent)) {
             parent.children += 1;
@@ -177,7 +180,7 @@ impl Ledger {
         self.undecided.push_back(told);
     }
 
-    /// All in a directory was told.
+    /// Marks a directory as completely announced.
     pub(super) fn end_directory(&mut self, id: EntryId) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_ended = true;
@@ -187,12 +190,12 @@ impl Ledger {
         self.settle_directories(Some(id));
     }
 
-    /// A parcel was sent with entries up to that one.
+    /// Records that a batch was sent with entries up to `last`.
     pub(super) fn sent(&mut self, last: EntryId) {
         self.unsent = last.0 + 1;
     }
 
-    /// Takes the next entry that the peer decided on; the peer says that it is `id`.
+    /// Removes the next undecided entry; the peer claims that its ID is `id`.
     pub(super) fn decide(&mut self, id: EntryId) -> Result<Told, LedgerError> {
         if id.0 != self.first_undecided {
             return Err(LedgerError::Order { found: id.0, expected: self.first_undecided });
@@ -206,7 +209,7 @@ impl Ledger {
         Ok(told)
     }
 
-    /// From here on the entry waits for its result, unless that came before.
+    /// Makes the entry wait for its result, unless the result arrived first.
     pub(super) fn wait_for_result(&mut self, id: EntryId, told: Told, verdict: Verdict) {
         if told.is_failed {
             self.resolve(id, &told);
@@ -216,7 +219,7 @@ impl Ledger {
         }
     }
 
-    /// An entry that was decided on waits for nothing.
+    /// Settles a decided entry, which waits for nothing more.
     pub(super) fn resolve(&mut self, id: EntryId, told: &Told) {
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.is_resolved = true;
@@ -235,7 +238,7 @@ impl Ledger {
         self.settle_directories(parent);
     }
 
-    /// Settles a directory if nothing is missing, and then perhaps those that it is in.
+    /// Settles a directory if it is complete, and then its parents.
     fn settle_directories(&mut self, first: Option<EntryId>) {
         let mut next = first;
         while let Some(id) = next {
@@ -253,24 +256,24 @@ impl Ledger {
         }
     }
 
-    /// From here on a file's own transfer goes on.
+    /// Records that a standalone transfer has started.
     pub(super) fn started_alone(&mut self, id: EntryId) {
         self.alone.insert(id);
     }
 
-    /// A file's own transfer has ended.
+    /// Records that a standalone transfer has ended.
     pub(super) fn ended_alone(&mut self, id: EntryId) {
         self.alone.remove(&id);
     }
 
-    /// All of a file is on its way, or there if it was a transfer of its own.
+    /// Records that a file was sent completely, or that its standalone transfer succeeded.
     pub(super) fn gone(&mut self, id: EntryId) {
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.has_gone = true;
         }
     }
 
-    /// An entry that waits for its result, or for its verdict while it need not.
+    /// Returns an entry that waits for its result or its verdict.
     pub(super) fn told(&self, id: EntryId) -> Option<&Told> {
         match self.pending.get(&id) {
             Some(pending) => Some(&pending.told),
@@ -290,8 +293,8 @@ impl Ledger {
         Some(pending)
     }
 
-    /// Ends the entries of a range, which the peer has decided on and says are in place. Those that ended before, and those without a result,
-    /// do not count.
+    /// Ends the entries of a range that the peer reports as in place. Skips those that ended before
+    /// or await no result.
     pub(super) fn done(&mut self, first: EntryId, count: u64) -> Result<Vec<Pending>, LedgerError> {
         let end = first.0.checked_add(count).filter(|end| *end <= self.first_undecided).ok_or(LedgerError::Result(first.0))?;
         let of_range = self.pending.range(first..EntryId(end));
@@ -299,7 +302,8 @@ impl Ledger {
         Ok(ids.into_iter().filter_map(|id| self.end(id)).collect())
     }
 
-    /// Takes it that an entry failed at the peer, perhaps before its verdict. Returns it unless it ended before.
+    /// Handles a failure reported by the peer, possibly before the verdict. Returns the entry
+    /// unless it ended before.
     pub(super) fn failed(&mut self, id: EntryId) -> Result<Option<Told>, LedgerError> {
         if id.0 >= self.unsent {
             return Err(LedgerError::Result(id.0));
@@ -312,7 +316,7 @@ impl Ledger {
     }
 }
 
-/// The peer speaks of entries that it cannot know.
+/// Message of the peer about an entry it cannot know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LedgerError {
     #[error("peer decided on entry {found}, expected {expected}")]

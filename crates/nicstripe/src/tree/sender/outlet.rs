@@ -1,4 +1,4 @@
-//! What a sender gives to its session: parcels, and what became of entries.
+//! Output of a tree's sender: batches, outcomes of entries and the report.
 
 use std::time::{Duration, Instant};
 
@@ -21,13 +21,13 @@ use crate::{
     },
 };
 
-/// Shortest time between two tellings of progress.
+/// Shortest interval between two progress reports.
 const PROGRESS_PAUSE: Duration = Duration::from_millis(50);
 
-/// Most characters of a peer's text that are kept.
+/// Most characters kept of a peer's text.
 const MOST_TEXT: usize = 1024;
 
-/// The port, the parcel that is being filled, and the report.
+/// The port, the batch being filled, and the report.
 pub(super) struct Outlet {
     port: Box<dyn SenderPort>,
     parcel: Option<(ChunkBuffer, usize)>,
@@ -46,12 +46,12 @@ impl Outlet {
         Self { port, parcel: None, parcel_begun: Instant::now(), list, is_dry_run, report, progress, is_told: true, told_at: None }
     }
 
-    /// Bytes of memory that the receiver has for entries, as far as it says.
+    /// Returns the receiver's memory for entries in bytes; unlimited if not announced.
     pub(super) fn receivers_memory(&self) -> usize {
         self.port.receivers_memory().map_or(usize::MAX, |memory| usize::try_from(memory).unwrap_or(usize::MAX))
     }
 
-    /// Puts a record into the parcel, if it fits.
+    /// Adds a record to the batch; returns false if it does not fit.
     pub(super) fn try_push(&mut self, record: &Record<'_>) -> bool {
         let (mut buffer, len) = self.parcel.take().unwrap_or_else(|| {
             self.parcel_begun = Instant::now();
@@ -64,17 +64,17 @@ impl Outlet {
         fits
     }
 
-    /// Bytes that the parcel has left.
+    /// Returns the bytes left in the batch.
     pub(super) fn room(&self) -> usize {
         MAX_PAYLOAD - self.parcel.as_ref().map_or(0, |(_, len)| *len)
     }
 
-    /// How long the parcel has been filled; `None` if there is nothing in it.
+    /// Returns the age of the batch; `None` if it is empty.
     pub(super) fn parcel_age(&self) -> Option<Duration> {
         self.parcel.as_ref().filter(|(_, len)| *len > 0).map(|_| self.parcel_begun.elapsed())
     }
 
-    /// Sends the parcel.
+    /// Sends the batch.
     pub(super) fn flush(&mut self) -> Result<(), Ended> {
         match self.parcel.take() {
             Some((mut buffer, len)) if len > 0 => {
@@ -85,17 +85,17 @@ impl Outlet {
         }
     }
 
-    /// Says that no parcel follows.
+    /// Announces that no batch follows.
     pub(super) fn last(&mut self) -> Result<(), Ended> {
         still(self.port.last())
     }
 
-    /// Starts a file's own transfer.
+    /// Starts a standalone transfer.
     pub(super) fn start_alone(&mut self, id: EntryId, size: u64) -> Result<(), Ended> {
         still(self.port.start_alone(id, size))
     }
 
-    /// An entry was found.
+    /// Counts an entry that was found.
     pub(super) fn found(&mut self, kind: Kind) {
         if kind.is_file() {
             self.progress.files += 1;
@@ -104,30 +104,30 @@ impl Outlet {
         }
     }
 
-    /// So many entries are there without their set-user-ID and the like.
+    /// Counts entries stored without set-user-ID bits or other privileged attributes.
     pub(super) fn stripped(&mut self, count: u64) {
         self.report.stripped = self.report.stripped.saturating_add(count);
     }
 
-    /// Something that is not copied was found.
+    /// Counts a special file that is not copied.
     pub(super) fn special(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.special += 1;
         if self.list { still(self.port.tell(name, EntryOutcome::Special)) } else { Ok(()) }
     }
 
-    /// The receiver makes no such device.
+    /// Counts a device that the receiver does not create.
     pub(super) fn left_out(&mut self, told: &Told) -> Result<(), Ended> {
         self.report.special += 1;
         self.tell(told, EntryOutcome::Special)
     }
 
-    /// Everything was found.
+    /// Records that the walk has ended.
     pub(super) fn complete(&mut self) {
         self.progress.complete = true;
         self.is_told = false;
     }
 
-    /// An entry is in place; in a dry run, would be.
+    /// Counts an entry that is in place, or would be in a dry run.
     pub(super) fn copied(&mut self, told: &Told, verdict: Verdict) -> Result<(), Ended> {
         let counter = match told.kind {
             Kind::File { .. } => &mut self.report.files,
@@ -143,7 +143,7 @@ impl Outlet {
         self.tell(told, EntryOutcome::Copied { verdict, bytes })
     }
 
-    /// An entry was there, or what is there is newer.
+    /// Counts an entry that is unchanged or newer at the receiver.
     pub(super) fn skipped(&mut self, told: &Told, verdict: Verdict) -> Result<(), Ended> {
         match (verdict, told.kind) {
             (_, Kind::Directory) => {}
@@ -165,25 +165,25 @@ impl Outlet {
         }
     }
 
-    /// The bytes of an entry need not be sent, or cannot be.
+    /// Counts the bytes of an entry that need not be sent, or cannot be.
     pub(super) fn will_not_be_sent(&mut self, told: &Told) {
         self.progress.skipped_bytes += told.kind.size();
         self.is_told = false;
     }
 
-    /// An entry failed at the other end: its text is the peer's.
+    /// Counts a failure at the receiver; escapes the peer's text.
     pub(super) fn failed_there(&mut self, told: Option<&Told>, failure: &EntryFailure) -> Result<(), Ended> {
         let text: String = failure.text.chars().take(MOST_TEXT).collect();
         self.failed(told, failure.code, printable(text.as_bytes()))
     }
 
-    /// An entry failed; the text is escaped.
+    /// Counts a failed entry; `text` is escaped.
     pub(super) fn failed(&mut self, told: Option<&Told>, code: FailCode, text: String) -> Result<(), Ended> {
         let name = told.map(|told| told.location.label()).unwrap_or_default();
         self.fail(told.and_then(|told| told.location.name().ok().flatten()), FailedEntry { name, code, text })
     }
 
-    /// Something failed, whose name is told if it has one.
+    /// Counts a failure, and reports it if it has a name.
     pub(super) fn fail(&mut self, name: Option<Name>, failure: FailedEntry) -> Result<(), Ended> {
         let outcome = self.list.then(|| EntryOutcome::Failed { code: failure.code, text: failure.text.clone() });
         self.report.fail(failure);
@@ -193,12 +193,12 @@ impl Outlet {
         }
     }
 
-    /// So many things were deleted whose names nobody here asks for.
+    /// Counts deletions whose names are not needed.
     pub(super) fn deleted_unnamed(&mut self, count: u64) {
         self.report.deleted = self.report.deleted.saturating_add(count);
     }
 
-    /// Something was deleted at the other end; in a dry run, would be.
+    /// Counts a deletion at the receiver, or what would be one in a dry run.
     pub(super) fn deleted(&mut self, name: &Name) -> Result<(), Ended> {
         self.report.deleted += 1;
         if self.list { still(self.port.tell(name, EntryOutcome::Deleted)) } else { Ok(()) }
@@ -211,7 +211,7 @@ impl Outlet {
         }
     }
 
-    /// Tells progress if there is some and it is time. Returns how long to wait until it is time.
+    /// Reports new progress if the interval has passed. Returns the time to wait if it has not.
     pub(super) fn progress(&mut self) -> Result<Option<Duration>, Ended> {
         if self.is_told {
             return Ok(None);
@@ -224,7 +224,7 @@ impl Outlet {
         still(self.port.progress(self.progress)).map(|()| None)
     }
 
-    /// Ends with what came of it.
+    /// Reports the result to the port.
     pub(super) fn finish(mut self, ended: Result<(), Ended>) {
         let result = match ended {
             Err(Ended::Stopped) => return,
@@ -238,7 +238,7 @@ impl Outlet {
     }
 }
 
-/// A port that says no has nobody behind it.
+/// Converts a closed port into [`Ended::Stopped`].
 fn still(is_open: bool) -> Result<(), Ended> {
     if is_open { Ok(()) } else { Err(Ended::Stopped) }
 }

@@ -1,4 +1,4 @@
-//! What a sender has the I/O threads read: contents of small files, and digests of files.
+//! Read jobs of a tree's sender: contents of small files, and digests.
 
 use std::{
     collections::VecDeque,
@@ -20,40 +20,40 @@ use crate::{
     tree::{anchor::Location, port::SenderInput, walk::code_of},
 };
 
-/// Most files that are read at once, or were read and wait for room in a parcel.
+/// Most files that are being read, or were read and are not packed.
 const MOST_READS: usize = 64;
 
-/// Most files whose digests are reckoned at once.
+/// Most files hashed concurrently.
 const MOST_DIGESTS: usize = 64;
 
-/// Bytes that an I/O thread hashes of a file before others have their turn: 5 ms at 1.5 GB/s.
+/// Bytes hashed per turn before other jobs run: 5 ms at 1.5 GB/s.
 const DIGEST_TURN: u64 = 8 << 20;
 
-/// Bytes that are read at once to be hashed.
+/// Read size while hashing, in bytes.
 const DIGEST_BUFFER: usize = 256 * 1024;
 
-/// A file to be read.
+/// A file to read.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) id: EntryId,
     pub(super) location: Location,
-    /// What the walk saw.
+    /// Identity seen by the walk.
     pub(super) identity: SourceIdentity,
 }
 
-/// A job that is done.
+/// A finished job.
 pub(super) enum Done {
     Content { id: EntryId, size: u64, content: Result<Vec<u8>, FileError> },
     Digest { id: EntryId, digest: Option<Digest> },
 }
 
-/// The I/O threads, as a tree's sender uses them. What was not begun is dropped with this.
+/// Read jobs on the I/O threads; dropping this cancels those not begun.
 pub(super) struct Reads {
     pool: IoPool,
     done: mpsc::Sender<SenderInput>,
     stopped: Arc<AtomicBool>,
     allow_changing: bool,
-    /// Most bytes that are read at once, or were read and wait, unless it is one file.
+    /// Limit on bytes being read or read and not packed; a single file may exceed it.
     most_bytes: u64,
     waiting: VecDeque<Wanted>,
     ready: VecDeque<(EntryId, u64, Result<Vec<u8>, FileError>)>,
@@ -68,27 +68,27 @@ impl Reads {
         Self { pool, done, stopped: Arc::default(), allow_changing, most_bytes, waiting, ready, files: 0, bytes: 0, digests: 0 }
     }
 
-    /// Whether nothing is to be read or was read and not taken.
+    /// Returns true if nothing waits to be read or packed.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.files == 0
     }
 
-    /// Whether something will be read or reckoned soon.
+    /// Returns true if a read or digest is in progress.
     pub(super) fn is_reading(&self) -> bool {
         self.files > self.ready.len() || self.digests > 0
     }
 
-    /// Whether another digest may be begun.
+    /// Returns true if another digest may start.
     pub(super) fn has_room_for_digest(&self) -> bool {
         self.digests < MOST_DIGESTS
     }
 
-    /// Reads a file when it is its turn.
+    /// Queues a file to be read.
     pub(super) fn want(&mut self, wanted: Wanted) {
         self.waiting.push_back(wanted);
     }
 
-    /// Begins as many reads as may go on at once. Returns files that `is_wanted` no longer holds for.
+    /// Starts reads up to the limits. Returns the queued files for which `is_wanted` is false.
     pub(super) fn begin(&mut self, is_wanted: impl Fn(EntryId) -> bool) -> Vec<EntryId> {
         let mut unwanted = Vec::new();
         while let Some(next) = self.waiting.front() {
@@ -112,25 +112,25 @@ impl Reads {
         self.pool.run(move || {
             if !stopped.load(Ordering::Relaxed) {
                 let content = read(&wanted, allow_changing);
-                // Nobody waits for it if the sender has ended.
+                // Fails if the sender has ended; then the content is not needed.
                 let _ = done.send(SenderInput::Job(Box::new(Done::Content { id: wanted.id, size: wanted.identity.size, content })));
             }
         });
     }
 
-    /// Takes in a file of that size that was read.
+    /// Queues a file of `size` bytes that was read.
     pub(super) fn arrived(&mut self, id: EntryId, size: u64, content: Result<Vec<u8>, FileError>) {
         self.ready.push_back((id, size, content));
     }
 
-    /// The next file that was read. Others may be read instead.
+    /// Returns the next file that was read, which frees room for other reads.
     pub(super) fn next(&mut self) -> Option<(EntryId, Result<Vec<u8>, FileError>)> {
         let (id, size, content) = self.ready.pop_front()?;
         (self.files, self.bytes) = (self.files - 1, self.bytes - size);
         Some((id, content))
     }
 
-    /// Begins to reckon a digest.
+    /// Starts computing a digest.
     pub(super) fn digest(&mut self, wanted: Wanted) {
         self.digests += 1;
         let (pool, done, stopped) = (self.pool.clone(), self.done.clone(), self.stopped.clone());
@@ -138,7 +138,7 @@ impl Reads {
         self.pool.run(move || digesting.turn(pool, done, stopped));
     }
 
-    /// A digest was reckoned.
+    /// Records that a digest was computed.
     pub(super) fn digested(&mut self) {
         self.digests = self.digests.saturating_sub(1);
     }
@@ -150,7 +150,7 @@ impl Drop for Reads {
     }
 }
 
-/// A file that is hashed a few mebibytes a turn, so that a large one does not keep a thread from all else.
+/// A file being hashed, a few MiB per turn so that large files do not occupy a thread.
 struct Digesting {
     wanted: Wanted,
     allow_changing: bool,
@@ -167,13 +167,14 @@ impl Digesting {
         let digest = match self.advance() {
             Ok(false) => return pool.clone().run(move || self.turn(pool, done, stopped)),
             Ok(true) => Some(Digest(*self.hasher.finalize().as_bytes())),
-            // Told when the content is wanted and cannot be read either: without a digest the file counts as different.
+            // Not reported here: without a digest the file counts as different, and reading its
+            // content fails again.
             Err(_) => None,
         };
         let _ = done.send(SenderInput::Job(Box::new(Done::Digest { id: self.wanted.id, digest })));
     }
 
-    /// Hashes the next bytes; says whether these were the last.
+    /// Hashes the next turn; returns true at the end of the file.
     fn advance(&mut self) -> Result<bool, FileError> {
         let size = self.wanted.identity.size;
         let file = match &self.file {
@@ -192,12 +193,12 @@ impl Digesting {
     }
 }
 
-/// Opens a file that becomes a transfer of its own.
+/// Opens a standalone file.
 pub(super) fn open_alone(wanted: &Wanted, options: ReadOptions) -> Result<Source, FileError> {
     Source::of(open(wanted, options.allow_changing)?, wanted.location.label(), options)
 }
 
-/// Reads a whole file, which is what the walk saw before and after.
+/// Reads a whole file; fails if it is not the file the walk saw, before or after.
 fn read(wanted: &Wanted, allow_changing: bool) -> Result<Vec<u8>, FileError> {
     let file = open(wanted, allow_changing)?;
     let mut bytes = vec![0; wanted.identity.size as usize];
@@ -240,7 +241,7 @@ fn unread(wanted: &Wanted, error: io::Error) -> FileError {
     }
 }
 
-/// Not blocking, so that what became a FIFO meanwhile is not waited for.
+/// Non-blocking, so that a file replaced by a FIFO does not block `open`.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW);
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// What a sender gives to its port.
+/// Call of the sender on its port.
 enum Given {
     Parcel(Vec<u8>),
     Last,
@@ -67,7 +67,7 @@ impl TreePort for FakePort {
     }
 }
 
-/// A receiver of which each test says what it answers.
+/// A receiver whose answers each test chooses.
 struct Peer {
     inputs: mpsc::Sender<SenderInput>,
     given: Receiver<Given>,
@@ -120,7 +120,7 @@ impl Peer {
         self.say(TreeMessage::Results { done: vec![(EntryId(first), count)], failed: vec![], deleted: vec![], stripped: None });
     }
 
-    /// Says that all is in place.
+    /// Reports that everything is in place.
     fn commit(&self) {
         let _ = self.inputs.send(SenderInput::Committed);
     }
@@ -130,7 +130,7 @@ impl Peer {
         self.say(TreeMessage::Results { done: vec![], failed: vec![failure], deleted: vec![], stripped: None });
     }
 
-    /// Takes in the next thing; says whether one came before `timeout`.
+    /// Handles the next call; returns false after `timeout`.
     fn take(&mut self, timeout: Duration) -> bool {
         match self.given.recv_timeout(timeout) {
             Ok(Given::Parcel(parcel)) => self.take_parcel(&parcel),
@@ -183,19 +183,19 @@ impl Peer {
         above.map_or(name.clone(), |above| format!("{above}/{name}"))
     }
 
-    /// Takes in things until `until` holds.
+    /// Handles calls until `until` holds.
     fn take_until(&mut self, until: impl Fn(&Self) -> bool) {
         while !until(self) {
             assert!(self.take(DEADLINE), "nothing more came");
         }
     }
 
-    /// Takes in everything that comes on its own.
+    /// Handles calls until the sender is idle.
     fn take_all(&mut self) {
         while self.take(QUIET) {}
     }
 
-    /// Answers as a receiver with `verdict` for each entry, and that all is in place when all was sent.
+    /// Answers each entry with `verdict`, and reports everything as done after the last batch.
     fn serve(&mut self, verdict: impl Fn(&Entry) -> Verdict) -> TreeReport {
         let mut decided = 0;
         while !self.is_last && self.result.is_none() {
@@ -209,7 +209,7 @@ impl Peer {
         self.report()
     }
 
-    /// Commits when all was sent.
+    /// Commits after the last batch.
     fn report(&mut self) -> TreeReport {
         self.take_until(|peer| peer.is_last);
         self.commit();
@@ -227,7 +227,7 @@ impl Peer {
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long nothing has to come for nothing to come.
+/// Silence after which the sender counts as idle.
 const QUIET: Duration = Duration::from_millis(200);
 
 fn create(_: &Entry) -> Verdict {
@@ -242,7 +242,7 @@ fn names(peer: &Peer, outcome: impl Fn(&EntryOutcome) -> bool) -> Vec<&str> {
     peer.told.iter().filter(|(_, found)| outcome(found)).map(|(name, _)| name.as_str()).collect()
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ with their position.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
 }
@@ -296,7 +296,8 @@ fn small_files_share_parcels() {
     let mut peer = Peer::start(request(dir.path()));
     let report = peer.serve(create);
     assert_eq!((report.files, report.bytes), (1000, 999 * 1000 / 2));
-    // 500 KB of contents and 50 KB of entries take 3 at least; a slow machine's disk may outlast a parcel's patience now and then.
+    // 500 KB of contents and 50 KB of entries need at least 3 batches; a slow disk may exceed
+    // `PARCEL_PATIENCE` at times.
     assert!(peer.parcels < 60, "{} parcels", peer.parcels);
 }
 
@@ -308,7 +309,7 @@ fn a_receiver_that_does_not_decide_holds_the_walk_back() {
     peer.take_all();
     assert_eq!(peer.entries.len(), MOST_UNDECIDED);
 
-    // Decided on, but without results: as many more as may be pending.
+    // Decided but without results: the walk continues up to the limit of pending entries.
     let mut decided = 0;
     while decided < MOST_PENDING {
         peer.decide(decided as u64, vec![Verdict::Create; peer.entries.len() - decided]);
@@ -395,7 +396,7 @@ fn files_of_their_own_transfers_are_opened_on_demand_and_end_with_their_results(
     assert!(!peer.is_last, "a file that fails is still to be abandoned");
     peer.inputs.send(SenderInput::AloneEnded { id: EntryId(2), result: Err(broken) }).ok().unwrap();
     peer.take_until(|peer| peer.is_last);
-    // The receiver's word on what was abandoned does not count twice.
+    // A failure the receiver reports for an abandoned file does not count twice.
     peer.fail(Some(2), FailCode::Digest, "broken");
     peer.done(0, 2);
     let report = peer.report();
@@ -450,7 +451,7 @@ fn what_fails_or_differs_at_the_receiver_is_told_with_its_text_escaped() {
     let rules = TreeRules { update: true, ..TreeRules::default() };
     let mut peer = Peer::start(SenderRequest { rules, ..request(dir.path()) });
     peer.take_until(|peer| peer.entries.len() == 5);
-    // A reason may come before the verdict.
+    // A failure may arrive before the verdict.
     peer.fail(Some(4), FailCode::Refused, "no\x1b[31m");
     peer.fail(None, FailCode::Io, "cannot delete");
     peer.decide(0, vec![Verdict::Same, Verdict::Exists, Verdict::Create, Verdict::Newer, Verdict::Refused]);
@@ -516,7 +517,7 @@ fn a_peer_that_speaks_of_what_it_cannot_know_breaks_the_protocol() {
     }
 }
 
-/// Without the digests of both ends compared, or with nothing sent at all: no word of a peer makes a copy of that.
+/// A peer cannot claim a copy without comparing digests, or of a file that was not sent.
 #[test]
 fn a_peer_that_calls_done_what_it_cannot_have_breaks_the_protocol() {
     let dir = tempfile::tempdir().unwrap();
@@ -629,7 +630,7 @@ fn progress_is_not_told_more_often_than_asked() {
             peer.commit();
         }
     }
-    // The first, the last, and one each 50 ms.
+    // The first, the last, and one per 50 ms.
     assert!(told <= 2 + begun.elapsed().as_millis() as u32 / 50, "{told} in {:?}", begun.elapsed());
     assert_eq!(last, WalkProgress { files: 2000, bytes: 2000, skipped_bytes: 0, files_done: 2000, complete: true });
 }

@@ -1,4 +1,4 @@
-//! How a walk goes into sources and directories.
+//! Enters sources and directories of a walk.
 
 use rustix::fs::Dir;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Walk {
-    /// Begins with a source.
+    /// Starts a source.
     pub(super) fn begin(&mut self, source: SendSource) {
         let contents = means_contents(&source);
         let (base, leaf) = place_of(source, contents);
@@ -73,7 +73,7 @@ impl Walk {
         self.classify(looked, dir, self.selection.clone());
     }
 
-    /// A symbolic link to anything but a directory is followed where only files are copied, as cp(1) does.
+    /// Resolves a symbolic link to a non-directory in a non-recursive copy, as cp(1) does.
     fn followed(&mut self, location: &Location, stat: &Stat) -> Option<(Arc<Anchor>, Stat)> {
         if self.options.recursive || FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return None;
@@ -84,7 +84,7 @@ impl Walk {
         (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then_some((anchor, stat))
     }
 
-    /// Opens the directory of a source, or takes that of the source before.
+    /// Opens the directory of a source, or reuses that of the previous source.
     fn anchor(&mut self, base: Base, follows: bool) -> io::Result<Arc<Anchor>> {
         if let Some(anchor) = self.last_anchor.as_ref().filter(|anchor| *anchor.base() == base && anchor.follows() == follows) {
             return Ok(anchor.clone());
@@ -100,7 +100,7 @@ impl Walk {
         Ok(anchor)
     }
 
-    /// Tells a directory and goes on with what is in it.
+    /// Announces a directory and descends into it.
     pub(super) fn enter(&mut self, looked: Looked, dir: &OwnedFd, selection: Selection) {
         if self.options.one_file_system && looked.stat.st_dev != self.device {
             let id = self.tell(looked, Content::Directory, None);
@@ -152,7 +152,7 @@ impl Walk {
     }
 }
 
-/// Names in a directory, sorted, and what stopped reading them.
+/// Returns the sorted names in a directory, and the error that ended the listing.
 fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
     let mut children = Vec::new();
     let mut failed = None;
@@ -172,7 +172,7 @@ fn children_of(dir: &OwnedFd) -> (Vec<Child>, Option<io::Error>) {
     (children, failed)
 }
 
-/// Whether what is in a source is meant, not itself.
+/// Returns true if the contents of a source are selected, not the directory itself.
 pub(super) fn means_contents(source: &SendSource) -> bool {
     match source {
         SendSource::Path(path) => matches!(split(path.as_os_str().as_bytes()).1, b"" | b"." | b".."),
@@ -180,7 +180,7 @@ pub(super) fn means_contents(source: &SendSource) -> bool {
     }
 }
 
-/// Where a source begins, and its name there.
+/// Returns the base directory of a source, and its name in it.
 fn place_of(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
     match source {
         SendSource::Path(path) if contents => (Base::Path(path), Box::default()),
@@ -199,13 +199,13 @@ fn place_of(source: SendSource, contents: bool) -> (Base, Box<[u8]>) {
     }
 }
 
-/// A path up to its last slash and with it, and what is behind.
+/// Splits a path after its last slash.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     path.split_at(at)
 }
 
-/// A source that is not there was asked for in vain; it did not vanish.
+/// Returns the failure code of a source. A missing source is `NotFound`, not a source that changed.
 fn code_of_source(error: &io::Error) -> FailCode {
     match error.kind() {
         io::ErrorKind::NotFound => FailCode::NotFound,

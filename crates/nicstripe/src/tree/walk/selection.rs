@@ -1,28 +1,28 @@
-//! Which things of a tree are walked, where only some were asked for.
+//! Subset of a tree to walk, from a list of paths.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use nicstripe_proto::Name;
 
-/// What is walked of a directory.
+/// Part of a directory to walk.
 #[derive(Debug, Clone)]
 pub(in crate::tree) enum Selection {
-    /// All that is in it.
+    /// Everything in it.
     All,
-    /// What is listed, and what leads there.
+    /// Listed paths and their parent directories.
     Listed(Arc<Listed>),
 }
 
-/// What is listed in a directory, by name.
+/// Listed names in a directory.
 #[derive(Debug, Default)]
 pub(in crate::tree) struct Listed {
-    /// Whether the directory itself is listed.
+    /// True if the directory itself is listed.
     is_meant: bool,
     children: BTreeMap<Box<[u8]>, Arc<Listed>>,
 }
 
 impl Selection {
-    /// Selects `names` with the directories that lead there.
+    /// Selects `names` and their parent directories.
     pub(in crate::tree) fn of(names: Option<&[Name]>) -> Self {
         let Some(names) = names else { return Self::All };
         let mut root = Building::default();
@@ -33,7 +33,8 @@ impl Selection {
         Self::Listed(Arc::new(root.built()))
     }
 
-    /// What is walked of a directory that was chosen by this: all if it is listed itself, and directories are entered.
+    /// Returns the selection inside a directory: everything if it is listed itself and `recursive`
+    /// is set.
     pub(in crate::tree) fn within(self, recursive: bool) -> Self {
         match self {
             Self::Listed(listed) if listed.is_meant && recursive => Self::All,
@@ -41,7 +42,7 @@ impl Selection {
         }
     }
 
-    /// Whether the thing itself was asked for, not only something beneath it.
+    /// Returns true if the entry itself is selected, not only something beneath it.
     pub(super) fn is_meant(&self) -> bool {
         match self {
             Self::All => true,
@@ -49,7 +50,7 @@ impl Selection {
         }
     }
 
-    /// Returns true if only a directory can have all that was asked for.
+    /// Returns true if the selection can only be satisfied by a directory.
     pub(super) fn needs_directory(&self) -> bool {
         match self {
             Self::All => false,
@@ -59,18 +60,18 @@ impl Selection {
 }
 
 impl Listed {
-    /// Selection of one name in the directory; `None` for a name that leads to nothing listed.
+    /// Returns the selection of one name in the directory; `None` if nothing is listed under it.
     pub(in crate::tree) fn child(&self, name: &[u8]) -> Option<Selection> {
         self.children.get(name).cloned().map(Selection::Listed)
     }
 
-    /// Names in the directory, sorted, and what is selected of each.
+    /// Returns the sorted names in the directory with their selections.
     pub(in crate::tree) fn children(&self) -> impl Iterator<Item = (Box<[u8]>, Selection)> {
         self.children.iter().map(|(name, listed)| (name.clone(), Selection::Listed(listed.clone())))
     }
 }
 
-/// A [`Listed`] that names are still added to.
+/// A [`Listed`] under construction.
 #[derive(Default)]
 struct Building {
     is_meant: bool,

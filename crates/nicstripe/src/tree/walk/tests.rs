@@ -24,7 +24,7 @@ const RECURSIVE: WalkOptions = WalkOptions {
     nodes: false,
 };
 
-/// What a walk comes upon, a line each.
+/// Formats each result of a walk as a line.
 fn lines(walk: Walk) -> Vec<String> {
     let mut paths: HashMap<EntryId, String> = HashMap::new();
     walk.map(|found| match found {
@@ -57,12 +57,12 @@ fn walk_of(sources: &[&Path], options: WalkOptions, filters: &[&str], files_from
     lines(Walk::new(options, Filters::new(&filters).unwrap(), sources, names.as_deref()))
 }
 
-/// A path with a slash at its end.
+/// Appends a slash to a path.
 fn contents(path: &Path) -> PathBuf {
     path.join("")
 }
 
-/// `t` with `a` (3 bytes), `d/x` (1), `d/e/y` (0) and `z` -> `a`.
+/// Creates `t` with `a` (3 bytes), `d/x` (1), `d/e/y` (0) and `z` -> `a`.
 fn tree() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let t = dir.path().join("t");
@@ -254,7 +254,7 @@ fn a_directory_that_was_replaced_meanwhile_is_told_as_changed() {
     assert!(!rest.iter().any(|line| line.contains("d/z")), "{rest:?}");
 }
 
-/// Failures and files only.
+/// Formats failures and files only.
 fn lines_after(walk: Walk) -> Vec<String> {
     walk.filter_map(|found| match found {
         Found::Failed { failure, .. } => Some(format!("! {} {:?}", failure.name, failure.code)),
@@ -275,7 +275,7 @@ fn a_directory_that_cannot_be_read_is_told_and_not_complete() {
     assert_eq!(found, ["d ", "f a 3", "d d", "! d Io", "e d incomplete", "e "]);
 }
 
-/// Runs in a thread to which the bits of files apply, also if it is root's.
+/// Runs in a thread without capabilities, so that permission bits apply even to root.
 fn without_capabilities<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     let none = CapabilitySet::empty();
     std::thread::scope(|scope| {
@@ -313,7 +313,7 @@ fn files_whose_sizes_say_nothing_are_read_by_the_walk() {
 
 #[test]
 fn other_file_systems_are_told_as_empty_directories_if_asked() {
-    // /proc is one, and its content is nowhere else; the walk is stopped before it goes on.
+    // /proc is another file system; the walk stops at it because of the option.
     let sources = vec![SendSource::Path("/".into())];
     let filters = ["/*".to_string(), "!/proc".to_string()];
     let walk = Walk::new(WalkOptions { one_file_system: true, ..RECURSIVE }, Filters::new(&filters).unwrap(), sources, None);
@@ -365,7 +365,7 @@ fn extended_attributes_come_with_their_entries() {
 fn owners_have_names_unless_numbers_are_kept() {
     let dir = tree();
     let path = dir.path().join("t/a");
-    // Root is root without a name.
+    // Root has no name in an entry.
     if rustix::process::geteuid().is_root() {
         lchown(&path, Some(1234), Some(1234)).unwrap();
     }

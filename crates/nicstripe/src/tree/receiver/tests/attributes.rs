@@ -109,7 +109,7 @@ fn bits_that_lend_rights_stay_as_the_receiver_has_them_where_the_sender_may_not_
             sending.content(file, b"x");
         }
         let report = sending.report();
-        // Both new directories and files, the directory and the file that were there.
+        // Both new directories and their files, the existing directory and the existing file.
         assert_eq!((report.stripped, report.failed), (if modes { 6 } else { 0 }, 0));
         let bits = |path: &str| fs::metadata(ground.at(path)).unwrap().mode() & 0o7000;
         let sticky = if modes { 0o1000 } else { 0 };

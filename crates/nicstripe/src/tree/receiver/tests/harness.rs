@@ -1,4 +1,4 @@
-//! A sender that says what a test says, and a port that writes down what it is told.
+//! Scripted sender, and a port that records the receiver's calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// What a port was told.
+/// Recorded call on the port.
 pub(super) enum Told {
     Message(TreeMessage),
     Consumed,
@@ -80,7 +80,7 @@ impl TreePort for FakePort {
     }
 }
 
-/// A receiver at work, and what it has said.
+/// A running receiver and its recorded output.
 pub(super) struct Sending {
     pub(super) inputs: Sender<ReceiverInput>,
     told: Receiver<Told>,
@@ -100,7 +100,7 @@ pub(super) struct Sending {
     pub(super) result: Option<Result<TreeReport, FileError>>,
 }
 
-/// What the target of a test is, beneath a root that has a directory beside it.
+/// Target of a test: a root directory with a sibling outside it.
 pub(super) struct Ground {
     pub(super) outer: tempfile::TempDir,
 }
@@ -110,7 +110,7 @@ impl Ground {
         Self::within(tempfile::tempdir().unwrap())
     }
 
-    /// In memory where there is a file system for that: hundreds of small trees need not wait for a disk.
+    /// Uses memory (/dev/shm) if available, so that hundreds of small trees do not wait for a disk.
     pub(super) fn quick() -> Self {
         Self::within(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
     }
@@ -135,7 +135,7 @@ impl Ground {
         self.outer.path().join("outside")
     }
 
-    /// What a receiver is asked for: everything goes into the root.
+    /// Returns a request that receives everything into the root.
     pub(super) fn request(&self, rules: TreeRules) -> ReceiverRequest {
         ReceiverRequest {
             root: Arc::new(Root::open(&self.root()).unwrap()),
@@ -156,7 +156,7 @@ impl Ground {
         Sending::start(self.request(rules))
     }
 
-    /// Everything beneath the outer directory but the root: type, bits, times, content.
+    /// Returns everything outside the root: type, mode, times, content.
     pub(super) fn snapshot(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         note(&self.outside(), &mut found);
@@ -165,7 +165,7 @@ impl Ground {
         found
     }
 
-    /// Names beneath the root, hidden ones among them.
+    /// Returns the names beneath the root, including hidden ones.
     pub(super) fn names(&self) -> Vec<String> {
         let mut found = BTreeMap::new();
         note(&self.root(), &mut found);
@@ -224,13 +224,13 @@ impl Sending {
         }
     }
 
-    /// An entry as a test wants it by default.
+    /// Returns an entry with default metadata.
     pub(super) fn plain(&self, parent: Option<EntryId>, own: &str, content: Content) -> Entry {
         let name = (!own.is_empty()).then(|| name(own));
         Entry { id: EntryId(self.next), parent, name, content, mode: 0o644, mtime: MTIME, owner: None, xattrs: None, owner_names: None }
     }
 
-    /// Tells an entry; an empty name is none.
+    /// Announces an entry; an empty name means none.
     pub(super) fn entry(&mut self, parent: Option<EntryId>, name: &str, content: Content) -> EntryId {
         let entry = self.plain(parent, name, content);
         self.tell(entry)
@@ -256,7 +256,7 @@ impl Sending {
         self.push(&Record::Piece { id, offset, last, bytes });
     }
 
-    /// Sends a whole content.
+    /// Sends a whole file.
     pub(super) fn content(&mut self, id: EntryId, bytes: &[u8]) {
         if bytes.is_empty() {
             return self.piece(id, 0, true, bytes);
@@ -280,7 +280,7 @@ impl Sending {
         }
     }
 
-    /// Lays out an entry with a name that no honest sender can have.
+    /// Encodes an entry with a name that a correct sender cannot produce.
     pub(super) fn raw(&mut self, id: u64, parent: Option<u64>, components: &[&[u8]], content: &RawContent) {
         let name = Some(RawName(components.iter().map(|component| component.to_vec()).collect()));
         let body = minicbor::to_vec(RawEntry { id, parent, name, content: content.clone(), mode: 0o6777, mtime: MTIME }).unwrap();
@@ -306,7 +306,7 @@ impl Sending {
         }
     }
 
-    /// Sends what is laid out and waits until all entries have a verdict.
+    /// Sends the queued records, and waits until all entries have a verdict.
     pub(super) fn decide(&mut self) {
         self.flush();
         while (self.verdicts.len() as u64) < self.next && self.result.is_none() {
@@ -318,7 +318,7 @@ impl Sending {
         self.verdicts[&id.0]
     }
 
-    /// Waits until an entry has its result.
+    /// Waits for the result of an entry.
     pub(super) fn wait_done(&mut self, id: EntryId) {
         self.flush();
         while !self.done.contains(&id.0) {
@@ -352,7 +352,7 @@ impl Sending {
         }
     }
 
-    /// Says that the tree is told, and waits for the end.
+    /// Ends the tree, and waits for its result.
     pub(super) fn wait(&mut self) -> &Result<TreeReport, FileError> {
         self.flush();
         let _ = self.inputs.send(ReceiverInput::End);
@@ -362,14 +362,14 @@ impl Sending {
         self.result.as_ref().unwrap()
     }
 
-    /// Waits for an end that is well.
+    /// Waits for a successful end.
     pub(super) fn report(&mut self) -> TreeReport {
         let report = self.wait().as_ref().map_err(FileError::one_line).unwrap().clone();
         assert_eq!(self.consumed, self.parcels, "not all parcels were taken in");
         report
     }
 
-    /// Waits for the end of a transfer whose sender broke the protocol.
+    /// Waits for the end of a transfer whose sender violated the protocol.
     pub(super) fn breach(&mut self) -> String {
         match self.wait() {
             Err(error) if error.code == FailCode::Protocol => error.one_line(),
@@ -378,7 +378,7 @@ impl Sending {
     }
 }
 
-/// As [`Entry`], with names that are not checked.
+/// Like [`Entry`], with unchecked names.
 #[derive(Encode)]
 #[cbor(map)]
 struct RawEntry {
@@ -396,7 +396,7 @@ struct RawEntry {
     mtime: Timestamp,
 }
 
-/// As [`Content`], with paths that are not checked.
+/// Like [`Content`], with unchecked paths.
 #[derive(Encode, Clone)]
 pub(super) enum RawContent {
     #[n(0)]

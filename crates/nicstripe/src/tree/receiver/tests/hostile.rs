@@ -1,4 +1,5 @@
-//! Names and sequences of records that no honest sender sends: whatever they are, nothing outside of the target changes.
+//! Names and record sequences of a hostile sender: none of them changes anything outside the
+//! target.
 
 use std::{fs, os::unix::fs::symlink as link_to, path::Path};
 
@@ -11,12 +12,12 @@ use super::harness::{Ground, RawContent, RawName, Sending, file, name, symlink};
 use super::{ReceiverRequest, abandoned};
 use crate::tree::{allowance::Receiving, port::ReceiverInput};
 
-/// Replaces and deletes as much as a sender can ask for.
+/// Returns rules that replace and delete as much as a sender can request.
 fn eager() -> TreeRules {
     TreeRules { replace: true, modes: true, owners: true, xattrs: true, delete: true, ..TreeRules::default() }
 }
 
-/// A root with links that lead out of it, made by somebody else.
+/// Creates a root with symbolic links out of it, made by another user.
 fn trapped() -> Ground {
     let ground = Ground::quick();
     fs::create_dir(ground.at("real")).unwrap();
@@ -31,7 +32,7 @@ fn trapped() -> Ground {
     ground
 }
 
-/// Components that are not to be had, or that are and look odd.
+/// Returns components that are forbidden, or allowed and unusual.
 fn components() -> Vec<Vec<u8>> {
     let mut found: Vec<Vec<u8>> = [
         "",
@@ -113,7 +114,7 @@ fn contents() -> Vec<RawContent> {
     ]
 }
 
-/// Sends one odd entry and everything that could make use of it.
+/// Sends one odd entry, followed by entries that could exploit it.
 fn attack(sending: &mut Sending, component: &[u8], content: &RawContent) {
     sending.entry(None, "first", file(0));
     sending.raw(1, None, &[component], content);
@@ -150,7 +151,7 @@ fn no_name_leads_out() {
 #[test]
 fn no_directory_is_entered_through_a_symbolic_link() {
     for own in ["out", "absolute", "magic", "outfile", "dangling"] {
-        // Where it was before, and where the sender itself has put it.
+        // The link existed before, or the sender itself has created it.
         for is_sent in [false, true] {
             let ground = trapped();
             let before = ground.snapshot();
@@ -185,7 +186,7 @@ fn a_directory_that_becomes_a_link_is_not_written_through() {
     let sub = sending.directory(Some(directory), "dir");
     let [early, late] = ["early", "secret"].map(|own| sending.entry(Some(sub), own, file(3)));
     sending.decide();
-    // More directories than are kept open: `d/dir` has to be opened again.
+    // More directories than are kept open: `d/dir` must be reopened.
     let others: Vec<EntryId> = (0..200).map(|index| sending.directory(None, &format!("other{index}"))).collect();
     sending.decide();
     others.into_iter().for_each(|id| sending.end(id));
@@ -217,7 +218,8 @@ fn a_link_to_a_file_that_is_reached_by_a_link_is_refused() {
     }
 }
 
-/// A breach of the protocol, made by a function from a receiver with a directory `d`, an empty file `e` and a file `f` of 6 bytes in it.
+/// A protocol violation, by a function that gets a receiver with a directory `d` that contains an
+/// empty file `e` and a file `f` of 6 bytes.
 type Breach = fn(&mut Sending);
 
 const D: EntryId = EntryId(0);
@@ -364,7 +366,6 @@ fn a_path_deeper_than_a_name_may_be_is_refused() {
     let report = sending.report();
     assert_eq!(directories.iter().map(|id| sending.verdict(*id)).filter(|verdict| *verdict == Verdict::Create).count(), 20);
     assert_eq!((report.directories, report.failed), (20, 1));
-    // What is deep goes at once with its own root.
     assert!(sending.failed.iter().all(|failure| failure.code == FailCode::Refused));
 }
 
@@ -410,7 +411,7 @@ fn odd_owners_and_times_end_nothing() {
     assert!(Path::new("/").exists());
 }
 
-/// The number of an entry that breaks the protocol is of no use.
+/// Discards the ID of an entry that violates the protocol.
 fn told(_: EntryId) {}
 
 #[test]
@@ -444,7 +445,7 @@ fn entries_beyond_the_memory_of_their_tree_end_it() {
     let long = |index: usize| format!("{index:0200}");
     let most = allowance.entries / (ENTRY_FOOTPRINT + 4 * 200);
 
-    // Files whose content does not come; what is done makes room for as many.
+    // Files without content; completed ones make room for as many others.
     let mut sending = start();
     for round in 0..2 {
         let files: Vec<EntryId> = (0..most).map(|index| sending.entry(None, &long(round * most + index), file(1))).collect();
@@ -471,7 +472,7 @@ fn entries_beyond_the_memory_of_their_tree_end_it() {
     let path = name("first");
     flood(sending, &mut |sending, index| _ = sending.entry(None, &long(index), Content::HardLink { to: first, path: path.clone() }));
 
-    // Directories that have ended, but wait for a file.
+    // Directories that have ended but wait for a file.
     flood(start(), &mut |sending, index| {
         let directory = sending.directory(None, &long(index));
         sending.entry(Some(directory), "file", file(1));
@@ -497,7 +498,7 @@ fn names_of_what_is_not_copied_are_kept_within_the_memory_of_their_tree() {
             sending.hear();
         }
         assert_eq!(sending.result.unwrap().unwrap().special, specials);
-        // With too many to tell what is surplus, nothing is.
+        // Too many special files to remember: nothing counts as surplus.
         assert_eq!(ground.at("surplus").exists(), !is_known);
         fs::write(ground.at("surplus"), "").unwrap();
     }

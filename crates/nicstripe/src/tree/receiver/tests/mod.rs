@@ -39,7 +39,7 @@ fn set_mtime(path: &Path, mtime: Timestamp) {
     fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// A tree with all there is, and two names for one file.
+/// Sends a tree with every kind of entry, and two names for one file.
 fn send_all(sending: &mut Sending) -> Vec<EntryId> {
     let top = sending.directory(None, "top");
     let empty = sending.entry(Some(top), "empty", file(0));
@@ -152,11 +152,11 @@ fn files_of_one_digest_are_the_same_and_get_the_time() {
     assert_eq!(fs::read_to_string(ground.at("other")).unwrap(), "abc");
 }
 
-/// Where a tree of one directory or file goes.
+/// Destination of a tree with a single directory or file.
 #[test]
 fn a_target_is_a_place_or_a_name() {
     let cases = [
-        // target, as a name, top-level name, what comes of it
+        // target, as a name, top-level name, expected path
         ("", false, "top", "top"),
         ("there", true, "top", "there/top"),
         ("there", false, "top", "there/top"),
@@ -279,7 +279,7 @@ fn offer(size: u64) -> Offer {
     Offer { transfer: TransferId(9), source, chunk_log2: ChunkSize::DEFAULT.log2(), mode: 0o600, kind: None, data: None }
 }
 
-/// Opens the target of a file that is a transfer of its own, as a session does.
+/// Opens the target of a standalone file, as a session does.
 fn open_alone(sending: &Sending, id: EntryId, size: u64) -> Result<crate::file::Target, crate::file::FileError> {
     let (answer, opened) = std::sync::mpsc::channel();
     let answer = Box::new(move |result: Result<_, _>| answer.send(result).unwrap());
@@ -457,7 +457,8 @@ fn is_copied(outcome: &EntryOutcome) -> bool {
     matches!(outcome, EntryOutcome::Copied { .. })
 }
 
-/// `NICSTRIPE_SMALL_DISK` names a directory on a file system with less than 32 MiB free: `mount -t tmpfs -o size=8m tmpfs DIR`.
+/// `NICSTRIPE_SMALL_DISK` names a directory on a file system with less than 32 MiB free: `mount -t
+/// tmpfs -o size=8m tmpfs DIR`.
 #[test]
 #[ignore = "needs a small file system, named by NICSTRIPE_SMALL_DISK"]
 fn a_full_disk_fails_what_does_not_fit() {

@@ -1,4 +1,4 @@
-//! Senders that leave out what was asked for: the user learns of it.
+//! Senders that omit requested entries: the user gets an error.
 
 use nicstripe_proto::{
     FailCode,
@@ -10,7 +10,8 @@ use super::harness::{Ground, Sending, file, name, symlink};
 use super::{super::Promised, ReceiverRequest};
 use crate::tree::filter::Filters;
 
-/// What a client asks for: sources, the content of those that end with a slash; listed names; filters; `one_file_system`.
+/// Request of a client: sources (contents only with a trailing slash), listed names, filters and
+/// `one_file_system`.
 #[derive(Default)]
 struct Asked {
     sources: &'static [&'static str],
@@ -39,7 +40,8 @@ impl Asked {
     }
 }
 
-/// Announces symbolic links, which need no content, and the directories around them; a path with a slash at its end is a directory.
+/// Announces symbolic links, which need no content, and their parent directories. A trailing slash
+/// denotes a directory.
 fn announce(sending: &mut Sending, paths: &[&str]) {
     let mut open: Vec<(&str, EntryId)> = Vec::new();
     for path in paths {
@@ -59,7 +61,7 @@ fn announce(sending: &mut Sending, paths: &[&str]) {
     sending.flush();
 }
 
-/// A request, what its sender announces, and what the error names; `None` for a good end.
+/// Request, announced entries, and the name in the expected error; `None` if the tree succeeds.
 type Case = (Asked, &'static [&'static str], Option<&'static str>);
 
 fn cases() -> Vec<Case> {
@@ -81,16 +83,16 @@ fn cases() -> Vec<Case> {
         (listed(&["a"]), &["s"], Some("a")),
         (listed(&["d", "d/b"]), &["s/d/"], Some("d/b")),
         (listed(&[]), &["s/"], None),
-        // All that is in a listed directory comes with it, and this end does not know what that is.
+        // A listed directory comes with everything in it, which the receiver cannot know.
         (Asked { recursive: true, ..listed(&["d", "d/b"]) }, &["s/d/x"], None),
-        // Two sources, each with all that is listed.
+        // Two sources, each with all listed names.
         (Asked { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/a"], None),
         (Asked { sources: &["s", "t"], ..listed(&["a"]) }, &["s/a", "t/"], Some("a")),
-        // Filters of the client's own.
+        // Filters of the client itself.
         (Asked { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/b"], None),
         (Asked { filters: &["d/"], ..listed(&["d/a", "b"]) }, &["s/b"], None),
         (Asked { filters: &["*.o"], ..listed(&["a.o", "b"]) }, &["s/"], Some("b")),
-        // A directory that is on another file system is not entered.
+        // A directory on another file system is not entered.
         (Asked { one_file_system: true, ..listed(&["d/b"]) }, &["s/d/"], None),
         (Asked { one_file_system: true, ..listed(&["b"]) }, &["s/"], Some("b")),
         (Asked { one_file_system: true, ..listed(&["d/b", "d/c"]) }, &["s/d/b"], Some("d/c")),

@@ -1,4 +1,5 @@
-//! A racer with rights in the target swaps a directory for a symbolic link that leads out, and back, while trees are received.
+//! Race test: a local process swaps a directory of the target with a symbolic link out of it, while
+//! trees are received.
 
 use std::{
     fs,
@@ -14,7 +15,7 @@ use nicstripe_proto::tree::{Content, EntryId, TreeRules};
 
 use super::harness::{Ground, Sending, file, name, symlink};
 
-/// Swaps as fast as it can until told to stop; returns how often.
+/// Swaps continuously until stopped; returns the number of swaps.
 fn race(ground: &Ground, stop: &Arc<AtomicBool>, swaps: &Arc<AtomicU64>) -> thread::JoinHandle<()> {
     let (victim, aside, link) = (ground.at("d/victim"), ground.at("d/aside"), ground.at("d/link"));
     let outside = ground.outside().join("dir");
@@ -32,7 +33,7 @@ fn race(ground: &Ground, stop: &Arc<AtomicBool>, swaps: &Arc<AtomicU64>) -> thre
     })
 }
 
-/// Sends a tree that has something of each kind in the directory that is swapped.
+/// Sends a tree with every kind of entry in the swapped directory.
 fn send(sending: &mut Sending, round: u64) {
     let top = sending.directory(None, "d");
     let victim = sending.directory(Some(top), "victim");

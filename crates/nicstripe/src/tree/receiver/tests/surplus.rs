@@ -1,4 +1,4 @@
-//! What the target has and the sender does not.
+//! Deletion of files that the sender does not have.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::tree::receiver::ReceiverRequest;
 
-/// A target directory with things that a sender does not have.
+/// Creates a target directory with files that the sender does not have.
 fn with_surplus() -> Ground {
     let ground = Ground::new();
     for directory in ["d/gone/deep/deeper", "d/kept", "d/mixed", "beside"] {
@@ -58,7 +58,7 @@ fn nothing_is_deleted_where_something_failed_or_could_not_be_read() {
         let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });
         let directory = sending.directory(None, "d");
         if complete {
-            // It exists, differs, and may not be replaced.
+            // Exists, differs, and may not be replaced.
             sending.entry(Some(directory), "told", file(1));
         }
         sending.push(&Record::EndDirectory { id: directory, complete });
@@ -73,7 +73,7 @@ fn two_sources_in_one_target_are_no_surplus_of_each_other() {
     fs::create_dir(ground.at("d")).unwrap();
     fs::write(ground.at("old"), "x").unwrap();
     let mut sending = ground.start(TreeRules { delete: true, ..TreeRules::default() });
-    // `cp --delete one/ d other/d host:`, with one/d among them.
+    // `cp --delete one/ d other/d host:`, with one/d present.
     let whole = sending.directory(None, "");
     let inner = sending.directory(Some(whole), "d");
     let first = sending.entry(Some(inner), "first", file(1));
