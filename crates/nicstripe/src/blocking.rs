@@ -1,7 +1,8 @@
-//! The client for programs without async code: calls that wait for what they do.
+//! Client for programs without async code: its calls block until they are done.
 //!
-//! A [`Client`] has a runtime of its own, with two worker threads, beside the I/O threads that every client has. It may be used from any
-//! number of threads at once. Everything else is as with [`crate::Client`]: the same builder, names, options, events, reports and errors.
+//! A [`Client`] owns a runtime with two worker threads, in addition to the I/O threads of every
+//! client. Any number of threads may use it at once. Builder, names, options, events, reports and
+//! errors are those of [`crate::Client`].
 //!
 //! ```no_run
 //! use nicstripe::{CopyOptions, Name, blocking, trust::{Home, Identity, Peers}};
@@ -17,7 +18,8 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! None of this may be called from async code, whose thread it would block: as everywhere in tokio, that panics. `spawn_blocking` is for that.
+//! Do not call this module from async code: it would block the thread, and tokio panics. Use
+//! `spawn_blocking` there.
 
 use std::{
     fmt,
@@ -40,144 +42,148 @@ use crate::{
     trust::PublicKey,
 };
 
-/// Threads of a client's runtime: one may be busy with a session while the other serves the connections.
+/// Worker threads of a client's runtime: one may be busy with a session while the other serves the
+/// connections.
 const WORKERS: usize = 2;
 
-/// A daemon that files are moved to and from. Cheap to clone; clones share one session and one runtime.
+/// Connection to a daemon that files are copied to and from. Cheap to clone; clones share one
+/// session and one runtime.
 ///
-/// Transfers run side by side as with [`crate::Client`]: they are started by these calls, and waited for by [`Transfer::finish`]. When the
-/// last clone and the last transfer are dropped, what still runs ends at once, as after a kill; [`Client::close`] ends in order.
+/// These calls start transfers, which run concurrently as with [`crate::Client`];
+/// [`Transfer::finish`] waits for one. Dropping the last clone and the last transfer ends all work
+/// at once, as a kill does. [`Client::close`] ends it in order.
 #[derive(Clone)]
 pub struct Client {
     inner: client::Client,
-    /// Dropped last: the others' tasks run on it.
+    /// Dropped last, because the tasks of the other fields run on it.
     runtime: Arc<OwnRuntime>,
 }
 
 impl Client {
-    /// Connects to a host by name or address, as [`ClientBuilder::connect`] does.
+    /// Connects to a host by name or address, like [`ClientBuilder::connect`].
     ///
     /// # Errors
     ///
-    /// The same, and that no threads can be started.
+    /// Those of [`ClientBuilder::connect`], and failure to start threads.
     pub fn connect(builder: ClientBuilder, host: &str) -> Result<Self, Error> {
         let runtime = Arc::new(OwnRuntime::start()?);
         let inner = runtime.wait(builder.connect(host))?;
         Ok(Self { inner, runtime })
     }
 
-    /// Sends a file, as [`crate::Client::put`] does.
+    /// Sends a file, like [`crate::Client::put`].
     pub fn put(&self, source: &Path, name: Option<Name>, options: CopyOptions) -> Transfer {
         self.start(|client| client.put(source, name, options))
     }
 
-    /// Fetches a file, as [`crate::Client::get`] does.
+    /// Fetches a file, like [`crate::Client::get`].
     pub fn get(&self, name: Name, target: &Path, options: CopyOptions) -> Transfer {
         self.start(|client| client.get(name, target, options))
     }
 
-    /// Sends files and trees, as [`crate::Client::put_tree`] does.
+    /// Sends files and trees, like [`crate::Client::put_tree`].
     pub fn put_tree(&self, sources: Vec<PathBuf>, name: Option<Name>, as_name: bool, options: TreeOptions) -> Transfer {
         self.start(|client| client.put_tree(sources, name, as_name, options))
     }
 
-    /// Fetches files and trees, as [`crate::Client::get_tree`] does.
+    /// Fetches files and trees, like [`crate::Client::get_tree`].
     pub fn get_tree(&self, sources: Vec<(Option<Name>, bool)>, target: &Path, as_name: bool, options: TreeOptions) -> Transfer {
         self.start(|client| client.get_tree(sources, target, as_name, options))
     }
 
-    /// Sends what a reader gives until its end, as [`crate::Client::put_pipe`] does.
+    /// Sends the bytes of a reader until its end, like [`crate::Client::put_pipe`].
     pub fn put_pipe(&self, reader: impl std::io::Read + Send + 'static, name: Name, options: CopyOptions) -> Transfer {
         self.start(|client| client.put_pipe(reader, name, options))
     }
 
-    /// Fetches a file into a writer, in order, as [`crate::Client::get_pipe`] does.
+    /// Fetches a file into a writer, in order, like [`crate::Client::get_pipe`].
     pub fn get_pipe(&self, name: Name, writer: impl std::io::Write + Send + 'static, options: CopyOptions) -> Transfer {
         self.start(|client| client.get_pipe(name, writer, options))
     }
 
-    /// Returns what is in a directory, as [`crate::Client::list`] does.
+    /// Lists a directory, like [`crate::Client::list`].
     ///
     /// # Errors
     ///
-    /// The same; so it is with each of the calls that follow.
+    /// Those of [`crate::Client::list`].
     pub fn list(&self, dir: Option<&Name>) -> Result<Vec<Entry>, Error> {
         self.runtime.wait(self.inner.list(dir))
     }
 
-    /// Says what has a name, as [`crate::Client::stat`] does.
+    /// Returns the metadata of a name, like [`crate::Client::stat`].
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`crate::Client::stat`].
     pub fn stat(&self, name: &Name) -> Result<Stat, Error> {
         self.runtime.wait(self.inner.stat(name))
     }
 
-    /// Removes a file or an empty directory, as [`crate::Client::remove`] does.
+    /// Removes a file or an empty directory, like [`crate::Client::remove`].
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`crate::Client::remove`].
     pub fn remove(&self, name: &Name) -> Result<(), Error> {
         self.runtime.wait(self.inner.remove(name))
     }
 
-    /// Gives what has one name another, as [`crate::Client::rename`] does.
+    /// Renames a file or directory, like [`crate::Client::rename`].
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`crate::Client::rename`].
     pub fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
         self.runtime.wait(self.inner.rename(from, to, replace))
     }
 
-    /// Makes a directory and those that lead to it, as [`crate::Client::make_dir`] does.
+    /// Creates a directory and its missing parents, like [`crate::Client::make_dir`].
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`crate::Client::make_dir`].
     pub fn make_dir(&self, name: &Name) -> Result<(), Error> {
         self.runtime.wait(self.inner.make_dir(name))
     }
 
-    /// Reads a file or a part of it into memory, as [`crate::Client::read`] does.
+    /// Reads a file or a range of it into memory, like [`crate::Client::read`].
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`crate::Client::read`].
     pub fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
         self.runtime.wait(self.inner.read(name, range))
     }
 
-    /// Writes a file from memory, as [`crate::Client::write`] does.
+    /// Writes a file from memory, like [`crate::Client::write`].
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`crate::Client::write`].
     pub fn write(&self, name: &Name, bytes: impl AsRef<[u8]>, options: CopyOptions) -> Result<Report, Error> {
         self.runtime.wait(self.inner.write(name, bytes, options))
     }
 
-    /// The daemon's key, and its name in the peers file.
+    /// Returns the daemon's key and its name in the peers file.
     ///
     /// # Errors
     ///
-    /// The daemon cannot be reached any more.
+    /// The daemon is no longer reachable.
     pub fn peer(&self) -> Result<(PublicKey, Option<String>), Error> {
         self.runtime.wait(self.inner.peer())
     }
 
-    /// Returns the links of the session, and why other interfaces are none. Links that still connect are waited for, at most 2 s.
+    /// Returns the links of the session, and the reasons why other interfaces are not used. Waits
+    /// at most 2 s for links that are still connecting.
     ///
     /// # Errors
     ///
-    /// The daemon cannot be reached any more.
+    /// The daemon is no longer reachable.
     pub fn links(&self) -> Result<LinkSurvey, Error> {
         self.runtime.wait(self.inner.links())
     }
 
-    /// Ends the session in order. Transfers that run are interrupted and can be resumed.
+    /// Ends the session in order. Running transfers are interrupted and can be resumed.
     pub fn close(self) {
         let Self { inner, runtime } = self;
         runtime.wait(inner.close());
@@ -190,61 +196,64 @@ impl Client {
     }
 }
 
-/// A transfer that runs. Dropping it interrupts it; what is durable stays, so that a rerun goes on from there.
+/// Running transfer. Dropping it interrupts it; durable data stays, so that a rerun resumes.
 pub struct Transfer {
     inner: client::Transfer,
-    /// Dropped last: the transfer's task runs on it.
+    /// Dropped last, because the transfer's task runs on it.
     runtime: Arc<OwnRuntime>,
 }
 
 impl Transfer {
-    /// Waits for the next event; `None` when the transfer has ended.
+    /// Waits for the next event; returns `None` once the transfer has ended.
     pub fn next_event(&mut self) -> Option<Event> {
         self.runtime.wait(self.inner.next_event())
     }
 
-    /// The same, for so long at most: `Ok(None)` when the transfer has ended.
+    /// Like [`next_event`](Self::next_event), with a timeout. Returns `Ok(None)` once the transfer
+    /// has ended.
     ///
     /// # Errors
     ///
-    /// [`NoEvent`] where none came in time.
+    /// [`NoEvent`] on timeout.
     pub fn next_event_within(&mut self, most: Duration) -> Result<Option<Event>, NoEvent> {
-        // The timer belongs to the runtime, so it is made within.
+        // The timer must be created inside the runtime.
         self.runtime.wait(async { tokio::time::timeout(most, self.inner.next_event()).await }).map_err(|_| NoEvent)
     }
 
-    /// Interrupts it: what was written becomes durable, so that a rerun goes on from there. Does not wait for that.
+    /// Interrupts the transfer. Received data becomes durable, so that a rerun resumes; this call
+    /// does not wait for that.
     pub fn cancel(&self) {
         self.inner.cancel();
     }
 
-    /// How far it is, as [`crate::Transfer::progress`].
+    /// Returns the current progress, like [`crate::Transfer::progress`].
     pub fn progress(&self) -> Progress {
         self.inner.progress()
     }
 
-    /// A handle that interrupts it, for another thread.
+    /// Returns a token that lets another thread cancel the transfer.
     pub fn cancel_token(&self) -> CancellationToken {
         self.inner.cancel_token()
     }
 
-    /// Waits for its end: `Ok` means that the whole file is durable at the receiver under its name.
+    /// Waits until the transfer ends. `Ok` means that the whole file is durable at the receiver
+    /// under its name.
     ///
     /// # Errors
     ///
-    /// As [`Error`] lists them.
+    /// See [`Error`].
     pub fn finish(self) -> Result<Report, Error> {
         let Self { inner, runtime } = self;
         runtime.wait(inner.finish())
     }
 }
 
-/// No event came in the time that was given.
+/// Timeout while waiting for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no event in the time that was given")]
 pub struct NoEvent;
 
-/// A runtime that may be dropped anywhere.
+/// Runtime that may be dropped in any context.
 struct OwnRuntime(Option<Runtime>);
 
 impl OwnRuntime {
@@ -256,7 +265,7 @@ impl OwnRuntime {
     }
 
     fn runtime(&self) -> &Runtime {
-        // Taken when it is dropped, and not before.
+        // Taken only in `drop`.
         self.0.as_ref().unwrap_or_else(|| unreachable!("the runtime is there until it is dropped"))
     }
 
@@ -264,7 +273,7 @@ impl OwnRuntime {
         self.runtime().block_on(what)
     }
 
-    /// Runs what starts tasks.
+    /// Runs a closure that spawns tasks on the runtime.
     fn within<T>(&self, what: impl FnOnce() -> T) -> T {
         let _here = self.runtime().enter();
         what()
@@ -274,7 +283,7 @@ impl OwnRuntime {
 impl Drop for OwnRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
-            // Without waiting, which is not allowed where this may be dropped.
+            // Does not wait: blocking is not allowed in every context where this is dropped.
             runtime.shutdown_background();
         }
     }

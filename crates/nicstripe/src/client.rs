@@ -1,4 +1,4 @@
-//! The client: makes sessions and moves files over them.
+//! Client: creates sessions and copies files over them.
 
 mod builder;
 mod carried;
@@ -52,26 +52,29 @@ use crate::{
     trust::PublicKey,
 };
 
-/// How a file is copied.
+/// Options of a file copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyOptions {
-    /// Replace a file of that name; otherwise it is an error that there is one.
+    /// Replace an existing file of that name; otherwise an existing file is an error.
     pub replace: bool,
-    /// Start from nothing although a partial file is there.
+    /// Start from zero even if a partial file exists.
     pub restart: bool,
-    /// Keep mode and modification time.
+    /// Preserve mode and modification time.
     pub preserve: bool,
-    /// Read back what was written, from the disk, and compare before the file gets its name.
+    /// Read the written data back from the disk and compare it before the file gets its name.
     pub verify: bool,
-    /// Where a file of the name exists, send only the chunks of 256 KiB that differ from it; implies `replace` for that file.
+    /// Send only the chunks (256 KiB) that differ from an existing file of that name; implies
+    /// `replace` for that file.
     pub delta: bool,
-    /// Write into the existing file rather than into a new one that takes its place; implies `delta`. What is interrupted leaves it mixed.
+    /// Write into the existing file instead of a new one that replaces it; implies `delta`. An
+    /// interrupted transfer leaves it with a mix of old and new data.
     pub in_place: bool,
-    /// Compress chunks with zstd where that pays.
+    /// Compress chunks with zstd if that increases the rate.
     pub compress: bool,
-    /// Do not fail when the source changes while it is read: what is sent is what was read, up to the size that it had at first.
+    /// Do not fail if the source changes while it is read. Sends the data that was read, up to the
+    /// initial size.
     pub allow_changing: bool,
-    /// Make the directories that lead to the target, where they are missing.
+    /// Create the missing parent directories of the target.
     pub parents: bool,
 }
 
@@ -82,20 +85,23 @@ impl From<CopyOptions> for PutOptions {
     }
 }
 
-/// Transfers of one client that run side by side; others wait for their turn. Each has files open at both ends.
+/// Maximum number of concurrent transfers of one client; others wait. Each has files open at both
+/// ends.
 pub const MOST_TRANSFERS: usize = 64;
 
-/// A daemon that files are moved to and from. Cheap to clone; clones share one session.
+/// Connection to a daemon that files are copied to and from. Cheap to clone; clones share one
+/// session.
 ///
-/// Transfers run side by side, up to [`MOST_TRANSFERS`] of them, each with its own events, numbers and end: one that fails or is cancelled
-/// takes no other along. Their chunks take turns, so that a small one does not wait for a large one. What happens to links is told to all.
+/// Up to [`MOST_TRANSFERS`] transfers run concurrently. Each has its own events, counters and
+/// result; a failed or cancelled one does not affect the others. Their chunks are sent round-robin,
+/// so that a small transfer does not wait for a large one. Every transfer receives the link events.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
 }
 
 impl Client {
-    /// Starts to set up a client.
+    /// Returns a builder with default settings.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().port(7748).streams(2);
@@ -105,10 +111,10 @@ impl Client {
         ClientBuilder::new()
     }
 
-    /// Sends the file `source`. `name` is relative to the daemon's root; where that is a directory, or `None`, the file goes into it under its
-    /// own name.
+    /// Sends the file `source`. `name` is relative to the daemon's root. If `name` is a directory
+    /// or `None`, the file is created in it under its own name.
     ///
-    /// Has to be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -123,19 +129,20 @@ impl Client {
         self.start(Job::Put { source: source.to_owned(), name, options, trial: false })
     }
 
-    /// Sends a file as [`Client::put`] does, to a daemon that makes it durable and keeps nothing of it.
+    /// Sends a file like [`Client::put`]; the daemon makes it durable and then discards it.
     pub(crate) fn try_put(&self, source: &Path, name: Option<Name>) -> Transfer {
         self.start(Job::Put { source: source.to_owned(), name, options: CopyOptions::default(), trial: true })
     }
 
-    /// Fetches a file as [`Client::get`] does, makes it durable and keeps nothing of it.
+    /// Fetches a file like [`Client::get`], makes it durable and then discards it.
     pub(crate) fn try_get(&self, name: Name, target: &Path) -> Transfer {
         self.start(Job::Get { name, target: target.to_owned(), options: CopyOptions::default(), trial: true })
     }
 
-    /// Fetches the file `name` of the daemon's root. Where `target` is a directory or ends in a slash, the file goes into it under its own name.
+    /// Fetches the file `name` of the daemon's root. If `target` is a directory or ends in a slash,
+    /// the file is created in it under its own name.
     ///
-    /// Has to be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -150,11 +157,12 @@ impl Client {
         self.start(Job::Get { name, target: target.to_owned(), options, trial: false })
     }
 
-    /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for the root itself: each source goes into it
-    /// under its own name, or, where the source's path ends in a slash, what is in it. With `as_name` and one source the source gets `name`
-    /// itself, unless that is a directory.
+    /// Sends files and trees. `name` is a directory relative to the daemon's root, or `None` for
+    /// the root itself. Each source is copied into it under its own name; if the source's path ends
+    /// in a slash, only its content is copied. With `as_name` and a single source, the source gets
+    /// `name` itself, unless that is an existing directory.
     ///
-    /// Has to be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -170,10 +178,11 @@ impl Client {
         self.start(Job::Tree(TreeJob::Put { sources, name, as_name }, options))
     }
 
-    /// Fetches files and trees into the directory `target`, as [`Client::put_tree`] sends them. Of each source the second part says that what
-    /// is in it is meant, not itself; a source without a name is the daemon's root, whose content is meant.
+    /// Fetches files and trees into the directory `target`, mirroring [`Client::put_tree`]. The
+    /// second part of each source is true if only the content of that directory is copied. A source
+    /// without a name is the daemon's root; its content is copied.
     ///
-    /// Has to be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -188,10 +197,10 @@ impl Client {
         self.start(Job::Tree(TreeJob::Get { sources, target: target.to_owned(), as_name }, options))
     }
 
-    /// Sends what a reader gives until its end, as the file `name` of the daemon's root.
+    /// Sends the bytes of a reader until its end, as the file `name` of the daemon's root.
     ///
-    /// Nothing appears under the name before the end. A reader that fails ends the transfer, and nothing is left. Has to be called within a
-    /// tokio runtime; the reader is read on a thread of its own.
+    /// The name appears only after the end. A read error ends the transfer and leaves nothing. Must
+    /// be called within a tokio runtime; a dedicated thread reads the reader.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -206,9 +215,10 @@ impl Client {
         self.start(Job::Pipe(Some(PipeJob::Put { reader: Box::new(reader), name }).into(), options))
     }
 
-    /// Fetches the file `name` of the daemon's root into a writer, in order. What is written is at most [`PIPE_WINDOW`] bytes behind what has
-    /// arrived: a writer that is slow holds back the sender and no link. Has to be called within a tokio runtime; the writer is written to on a
-    /// thread of its own.
+    /// Fetches the file `name` of the daemon's root into a writer, in order. At most
+    /// [`PIPE_WINDOW`] received bytes wait for the writer: a slow writer throttles the sender and
+    /// blocks no link. Must be called within a tokio runtime; a dedicated thread writes to the
+    /// writer.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -222,7 +232,7 @@ impl Client {
         self.start(Job::Pipe(Some(PipeJob::Get { name, writer: Box::new(writer) }).into(), options))
     }
 
-    /// The daemon's key, and its name in the peers file.
+    /// Returns the daemon's key and its name in the peers file.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -236,7 +246,8 @@ impl Client {
         Ok((key, self.inner.name_of(&key)))
     }
 
-    /// Returns the links of the session, and why other interfaces are none. Links that still connect are waited for, at most 2 s.
+    /// Returns the links of the session, and the reasons why other interfaces are not used. Waits
+    /// at most 2 s for links that are still connecting.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -249,7 +260,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The daemon cannot be reached any more.
+    /// The daemon is no longer reachable.
     pub async fn links(&self) -> Result<LinkSurvey, Error> {
         let session = self.inner.session(None).await?;
         let gone = || Error::Ended { host: self.inner.host.clone(), why: "before its links were known".into() };
@@ -263,9 +274,10 @@ impl Client {
         }
     }
 
-    /// Measures what the links carry, as `plan` says.
+    /// Measures the rates of the links as `plan` specifies.
     ///
-    /// The daemon benches with one at a time, and not beside copies: it may have to be waited for. Has to be called within a tokio runtime.
+    /// The daemon serves one benchmark at a time, and none during copies, so that this call may
+    /// wait. Must be called within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -278,17 +290,18 @@ impl Client {
         Bench::start(self.clone(), plan)
     }
 
-    /// The way to the session, which lasts as long as the client.
+    /// Returns the handle of the session, which lasts as long as the client.
     pub(crate) async fn session_handle(&self) -> Result<SessionHandle, Error> {
         Ok(self.inner.session(None).await?.handle)
     }
 
-    /// What the daemon was called.
+    /// Returns the host as given by the caller.
     pub(crate) fn host(&self) -> &str {
         &self.inner.host
     }
 
-    /// Connects once more if there is a place, with so many connections a link where that is said, and with these socket buffers.
+    /// Opens a further session if the daemon has capacity, optionally with other connections per
+    /// link and socket buffer sizes.
     pub(crate) async fn another(&self, streams: Option<u8>, socket_buffer: Option<u64>) -> Result<Self, Error> {
         let mut settings = self.inner.settings.clone();
         (settings.socket_buffer, settings.queues) = (socket_buffer, false);
@@ -297,12 +310,12 @@ impl Client {
         settings.connect(&self.inner.host).await
     }
 
-    /// What changes MTUs for a measurement; `None` without a state directory.
+    /// Returns the keeper that changes MTUs for a measurement; `None` without a state directory.
     pub(crate) fn keeper(&self) -> Option<RouteKeeper> {
         self.inner.settings.session_routes()
     }
 
-    /// Ends the session in order. Transfers that run are interrupted and can be resumed.
+    /// Ends the session in order. Running transfers are interrupted and can be resumed.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -325,14 +338,15 @@ impl Client {
     }
 }
 
-/// How long an ended session may take to make durable what was written.
+/// Maximum time in which a closing session makes its written data durable.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long links may take to connect before they are told as they are.
+/// Maximum wait for links to connect before they are reported in their current state.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Pause between two looks at them.
+/// Polling interval of the link states.
 const SURVEY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Most bytes that have arrived for the writer of [`Client::get_pipe`] and are not written yet: 16 MiB, 10 Gbit/s for 13 ms.
+/// Maximum bytes received but not yet written to the writer of [`Client::get_pipe`]: 16 MiB, 13 ms
+/// at 10 Gbit/s.
 pub const PIPE_WINDOW: u64 = 16 << 20;

@@ -1,4 +1,5 @@
-//! Making a connection: pinned socket, TCP, TLS, greeting. The client's side; the daemon's mirror image is in [`crate::daemon`].
+//! Connection setup of the client: pinned socket, TCP, TLS, greeting. The daemon's counterpart is
+//! [`crate::daemon`].
 
 mod retries;
 
@@ -31,36 +32,37 @@ use crate::{
     trust::{Identity, Peers, PublicKey},
 };
 
-/// Longest wait for TCP's handshake: three of its retransmissions, at 0.2, 0.6 and 1.4 s, are not waited for twice.
+/// Timeout of the TCP handshake. SYN retransmissions fall at 0.2, 0.6 and 1.4 s; this covers the
+/// first two.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest wait for the first connection to a host, which may have to be woken or be far away.
+/// Timeout of the first connection to a host, which may have to wake up or may be far away.
 pub(crate) const FIRST_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest time from the connection until it is authenticated and greeted; the same at both ends.
+/// Timeout from the TCP connection until authentication and greeting are done; equal at both ends.
 pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest time for a proof that the peer has an address.
+/// Timeout of the proof that the peer owns an address.
 const PROOF_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Makes the connections of one session.
+/// Creates the connections of one session.
 #[derive(Debug)]
 pub(crate) struct Connector {
     tls: ClientTls,
     ours: PublicKey,
     host: String,
     session: SessionId,
-    /// The peer's key, once it has proved it: the only one accepted afterwards.
+    /// The peer's key, once proven; later connections accept no other.
     pinned: Arc<OnceLock<PublicKey>>,
-    /// Interfaces and the peer's addresses between which packets above [`SMALL_MTU`] vanish.
+    /// Pairs of local interface and peer address on which packets above [`SMALL_MTU`] are dropped.
     narrow: Mutex<HashSet<(String, IpAddr)>>,
-    /// Whether the daemon has welcomed us.
+    /// True once the daemon has accepted the client.
     met: AtomicBool,
-    /// Bytes of the sockets' buffers, where the kernel does not size them.
+    /// Socket buffer size in bytes; `None` leaves it to the kernel's autotuning.
     socket_buffer: Option<u64>,
 }
 
-/// The first connection of a session.
+/// First connection of a session.
 pub(crate) struct FirstContact {
     pub(crate) established: Established,
     pub(crate) remote_interfaces: Vec<PeerInterface>,
@@ -69,11 +71,12 @@ pub(crate) struct FirstContact {
 }
 
 impl Connector {
-    /// Returns the connector of a new session with `host`. A peer whose name is `host` must have that peer's key.
+    /// Returns the connector of a new session with `host`. If a peer is named `host`, only its key
+    /// is accepted.
     pub(crate) fn new(identity: &Identity, peers: &Arc<Peers>, host: &str) -> Self {
         let pinned = Arc::new(OnceLock::new());
         if let Some(peer) = peers.by_name(host) {
-            // Cannot be set yet.
+            // Fails only if set before.
             let _ = pinned.set(peer.key);
         }
         let (trusted, known) = (peers.clone(), pinned.clone());
@@ -90,12 +93,13 @@ impl Connector {
         }
     }
 
-    /// The same with sockets that have buffers of so many bytes from the start.
+    /// Returns the connector with a fixed socket buffer size in bytes.
     pub(crate) fn with_socket_buffer(self, socket_buffer: Option<u64>) -> Self {
         Self { socket_buffer, ..self }
     }
 
-    /// Makes the session, as soon as the daemon has a place for it. TCP's handshake may take as long as `timeout`.
+    /// Creates the session; waits while the daemon has no capacity. `timeout` bounds the TCP
+    /// handshake.
     pub(crate) async fn first(
         &self,
         path: PathId,
@@ -117,7 +121,8 @@ impl Connector {
         Ok(FirstContact { established, remote_interfaces, key, arrival: welcome.arrival })
     }
 
-    /// Whether what the kernel sends to an address, by whichever interface, arrives at the peer: its key answers there.
+    /// Returns true if the peer's key answers at an address over the kernel's route, on any
+    /// interface.
     pub(crate) async fn answers_at(&self, remote: SocketAddr) -> bool {
         let deadline = Instant::now() + PROOF_TIMEOUT;
         let proved = async {
@@ -127,9 +132,10 @@ impl Connector {
         matches!(tokio::time::timeout_at(deadline.into(), proved).await, Ok(Some(_)))
     }
 
-    /// Makes a connection for a path of the session.
+    /// Creates a connection for a path of the session.
     ///
-    /// The first attempt at a link that was named takes as long as that at the host itself: it is not given up for one lost packet.
+    /// The first attempt on a link named by the user has the timeout of the first connection to a
+    /// host, so that one lost packet does not fail it.
     pub(crate) async fn join(&self, path: PathId, plan: &PathPlan, first: bool) -> Result<Established, (PathLoss, Error)> {
         let timeout = if first && plan.named { FIRST_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
         let greeted = self.greet(path, plan, None, timeout).await;
@@ -142,7 +148,8 @@ impl Connector {
         Ok(established)
     }
 
-    /// Connects and greets. Where packets of the interface's size vanish on the way, it does so with smaller ones.
+    /// Connects and greets. Falls back to small segments if the path drops packets of the
+    /// interface's MTU.
     async fn greet(
         &self,
         path: PathId,
@@ -194,7 +201,7 @@ impl Connector {
         Ok((established, welcome))
     }
 
-    /// Does TLS and the greeting on a new connection.
+    /// Performs TLS and the greeting on a new connection.
     async fn greet_on(&self, tcp: TcpStream, plan: &PathPlan, hello: Hello, timeout: Duration) -> Result<(Established, Welcome), Error> {
         let remote = plan.remote;
         let local = tcp.local_addr().ok().map(|address| address.ip());
@@ -214,12 +221,13 @@ impl Connector {
         Ok((Established { greeted, probe, local, verified: None, path_mtu: None, arriving: None }, welcome))
     }
 
-    /// Whether the daemon has accepted our key on an earlier connection of this session.
+    /// Returns true if the daemon has accepted the local key on an earlier connection of this
+    /// session.
     fn has_met(&self) -> bool {
         self.met.load(Ordering::Acquire)
     }
 
-    /// Whether large packets were found to vanish on this link.
+    /// Returns true if large packets are known to be dropped on this link.
     fn is_narrow(&self, plan: &PathPlan) -> bool {
         let known = self.narrow.lock().unwrap_or_else(PoisonError::into_inner);
         known.contains(&(plan.interface.clone(), plan.remote.ip()))
@@ -237,7 +245,8 @@ impl Connector {
                 let refusal: Refusal = minicbor::decode(&body).map_err(|error| protocol(format!("its refusal cannot be read: {error}")))?;
                 Err(match refusal.code {
                     RefusalCode::Version => protocol(format!("it speaks version {}", refusal.version)),
-                    // The session's other paths have nothing to do with it, and there may be room later.
+                    // The session's other paths are not affected, and the daemon may have capacity
+                    // later.
                     RefusalCode::TooManySessions if self.has_met() => {
                         Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionRefused, TOO_MANY_PATHS) }
                     }
@@ -263,32 +272,34 @@ impl Connector {
             TlsError::KeyRefused(_) => Error::Untrusted { host: self.host.clone(), ours: self.ours },
             TlsError::Io { source, .. } => Error::Connect { address, source },
             TlsError::TimedOut => Error::Connect { address, source: io::ErrorKind::TimedOut.into() },
-            // No verdict: a daemon that does not trust us says so.
+            // Not a verdict: a daemon that does not trust the key says so.
             TlsError::ClosedAtKey(_) | TlsError::Truncated => cut(address),
             error => Error::Protocol { address, why: crate::chain(&error) },
         }
     }
 }
 
-/// Why a daemon takes no further connection.
+/// Reason of a daemon that rejects further connections.
 const TOO_MANY_PATHS: &str = "it has as many connections as it may";
 
-/// An interface of the peer, with a name that can be shown: a peer may call it what it likes, also what a terminal takes for a command.
+/// Returns an interface of the peer with a printable name. The peer chooses the name and may put
+/// terminal escape sequences into it.
 pub(crate) fn shown_interface(interface: PeerInterface) -> PeerInterface {
     let members = interface.members.map(|members| members.into_iter().map(shown_name).collect());
     PeerInterface { name: shown_name(interface.name), members, ..interface }
 }
 
-/// The same for the name alone.
+/// Like [`shown_interface`], for the name alone.
 pub(crate) fn shown_name(name: String) -> String {
     let shown = escaped(name.as_bytes());
     shown.chars().take(MOST_NAME).collect()
 }
 
-/// Characters of an interface's name that are shown. Linux has 15, others more.
+/// Maximum length of a displayed interface name, in characters. Linux allows 15, other systems
+/// more.
 const MOST_NAME: usize = 64;
 
-/// A connection that had been made was ended before the daemon answered.
+/// Error for an established connection that was closed before the daemon answered.
 fn cut(address: SocketAddr) -> Error {
     Error::Connect { address, source: io::Error::new(io::ErrorKind::ConnectionReset, CUT) }
 }
@@ -299,18 +310,19 @@ fn is_timeout(error: &Error) -> bool {
     matches!(error, Error::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut)
 }
 
-/// Compares where a connection arrived with where it was aimed at.
+/// Returns true if a connection arrived at the interface it was aimed at; `None` if either is
+/// unknown.
 pub(crate) fn arrived_rightly(aimed_at: Option<&str>, arrived: Option<&str>) -> Option<bool> {
     Some(aimed_at? == arrived?)
 }
 
-/// Opens a TCP connection as planned; `segment` is the largest that either end may send, and `buffer` what the socket may hold each way,
-/// where that is not left to the kernel.
+/// Opens a TCP connection as planned. `segment` limits the segment size of both ends; `buffer` sets
+/// both socket buffers, in bytes. `None` leaves them to the kernel.
 async fn connect_tcp(plan: &PathPlan, timeout: Duration, segment: Option<u32>, buffer: Option<u64>) -> io::Result<TcpStream> {
     let interface: InterfaceName = plan.interface.parse().map_err(io::Error::other)?;
     let socket = pinned_socket(Some(&interface), plan.local, plan.remote)?;
     tune_stream(&socket, segment);
-    // Before the handshake, in which the window is offered and its scale settled.
+    // Before the handshake, which fixes the window scale and offers the first window.
     if let Some(bytes) = buffer {
         set_buffers(&socket, bytes)?;
     }
@@ -318,29 +330,31 @@ async fn connect_tcp(plan: &PathPlan, timeout: Duration, segment: Option<u32>, b
     tokio::time::timeout(timeout, socket.connect(plan.remote)).await?
 }
 
-/// Whether somebody answers at a link-local address by this interface, which says that one cable joins the two.
+/// Returns true if a TCP connection to a link-local address succeeds on this interface, which means
+/// that one cable joins both.
 pub(crate) async fn answers(interface: &str, remote: SocketAddr, timeout: Duration) -> bool {
     touch(interface, remote, timeout).await.is_ok()
 }
 
-/// Connects by this interface and hangs up. Nothing is sent but TCP's own packets.
+/// Connects by this interface and closes at once. Sends only TCP control packets.
 pub(crate) async fn touch(interface: &str, remote: SocketAddr, timeout: Duration) -> io::Result<()> {
     let interface: InterfaceName = interface.parse().map_err(io::Error::other)?;
     let socket = pinned_socket(Some(&interface), None, remote)?;
     tokio::time::timeout(timeout, TcpSocket::from_std_stream(socket.into()).connect(remote)).await?.map(drop)
 }
 
-/// How to find out whether packets of an interface's full size get through.
+/// Probe that tests if packets of the interface's full size get through.
 #[derive(Debug)]
 struct PacketProbe {
-    /// More than one segment, with all that stands around it.
+    /// Padding in bytes: exceeds one segment, overhead included.
     padding: usize,
-    /// After this the packets are taken for lost.
+    /// Time after which the packets count as lost.
     timeout: Duration,
 }
 
 impl PacketProbe {
-    /// Says how, for a connection whose packets are larger than any switch passes.
+    /// Returns the probe for a connection whose segments need packets above [`SMALL_MTU`]; `None`
+    /// for other connections.
     fn of(tcp: &TcpStream, plan: &PathPlan) -> Option<Self> {
         let info = tcp_info(tcp).ok()?;
         let is_large = info.mss > small_segment(plan.remote) && !plan.remote.ip().is_loopback();
@@ -348,32 +362,37 @@ impl PacketProbe {
         is_large.then(|| Self { padding, timeout: PROBE_TIMEOUT + 4 * info.rtt })
     }
 
-    /// Returns how long a second padded greeting is to be waited for, where a small one took so long that the first may only have come too
-    /// early; `None` where it was fast: then it was the size. A false verdict would cost speed for as long as the session lasts.
+    /// Returns the timeout of a second padded greeting; `None` if the small greeting was fast, so
+    /// that the size caused the first timeout. A slow small greeting means that the first timeout
+    /// may have been too short. A false verdict would reduce the rate for the whole session.
     fn second_timeout(&self, small_took: Duration) -> Option<Duration> {
         (small_took * 2 > self.timeout).then(|| (small_took * 3 + self.timeout).min(GREETING_TIMEOUT))
     }
 }
 
-/// Largest packet of an Ethernet without jumbo frames.
+/// Largest packet of an Ethernet without jumbo frames, in bytes.
 pub(crate) const SMALL_MTU: u32 = 1500;
 
-/// The segment that fits into such a packet, timestamps included in it: less 40 bytes of IPv4 and TCP, or 60 of IPv6 and TCP.
+/// Segment size that fits into [`SMALL_MTU`], TCP timestamps included: less 40 bytes for IPv4 and
+/// TCP, or 60 for IPv6 and TCP.
 fn small_segment(remote: SocketAddr) -> u32 {
     if remote.is_ipv6() { SMALL_MTU - 60 } else { SMALL_MTU - 40 }
 }
 
-/// Bytes beyond one segment: the rest of the record may fill up a smaller one before.
+/// Bytes beyond one segment, because the rest of the record may first fill a smaller one.
 const PROBE_MARGIN: usize = 256;
 
-/// Longest wait for an answer to a padded hello, beside the round trips: TCP sends a lost packet again in that time, after 0.2 s.
+/// Timeout of the answer to a padded hello, in addition to the round trips. Covers one TCP
+/// retransmission (0.2 s).
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Unsent bytes that the kernel may hold: what is committed to a slow link stays small (10 Mbit/s: 0.1 s), a fast one does not starve
-/// between two wake-ups (measured without loss at LAN round trips down to 16 KiB).
+/// Maximum unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`). Keeps little data committed to a slow
+/// link (0.1 s at 10 Mbit/s) and does not starve a fast one between two wake-ups (measured without
+/// loss down to 16 KiB at LAN round trips).
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
-/// Sets what every connection has, at both ends. What this kernel does not have is done without.
+/// Sets the socket options of every connection, at both ends. Skips options that the kernel does
+/// not support.
 pub(crate) fn tune_stream(tcp: &impl AsFd, max_segment: Option<u32>) {
     let options = StreamOptions {
         no_delay: true,
@@ -433,7 +452,7 @@ mod tests {
         for (buffer, fits) in [(None, false), (Some(8192), true)] {
             let ours = connect_tcp(&plan, CONNECT_TIMEOUT, None, buffer).await.unwrap();
             let (theirs, _) = listener.accept().await.unwrap();
-            // Linux sets twice as much aside, and offers at most that.
+            // Linux allocates twice the requested size and offers at most that.
             let window = tcp_info(&theirs).unwrap().snd_wnd;
             assert!(window.is_none_or(|window| (window <= 2 * 8192) == fits), "{buffer:?}: {window:?}");
             let got = nicstripe_link::buffers(&ours).unwrap();

@@ -1,8 +1,9 @@
-//! The daemon: listens on each interface, greets, and lets sessions work on the directory it serves.
+//! Daemon: listens on each interface, greets clients, and runs sessions on the directory it serves.
 //!
-//! [`listeners`] are its sockets, [`gate`] says which strangers may wait at them, [`connections`] and
-//! [`shares`] which connections and sessions each key may have, [`greeting`] finds out who has connected, [`limits`] bound all, [`service`] is what one peer may have, and [`watch`] follows
-//! the interfaces.
+//! [`listeners`] holds its sockets, [`gate`] admits unauthenticated connections, and
+//! [`connections`] and [`shares`] assign connections and sessions to keys. [`greeting`]
+//! authenticates, [`limits`] bound everything, [`service`] holds the rights and quotas of one peer,
+//! and [`watch`] follows the interfaces.
 
 mod claims;
 mod connections;
@@ -69,10 +70,10 @@ use crate::{
     trust::{self, Home, Identity, Peers, PublicKey},
 };
 
-/// Sets up a [`Daemon`].
+/// Builder of a [`Daemon`].
 ///
-/// Defaults: port 7747, every interface that is up, the current directory as root, reading and writing allowed. Identity and peers have to
-/// be given.
+/// Defaults: port 7747, every interface that is up, the current directory as root, read and write
+/// access. Identity and peers are required.
 #[derive(Debug, Clone)]
 pub struct DaemonBuilder {
     identity: Option<Identity>,
@@ -88,11 +89,11 @@ pub struct DaemonBuilder {
     announce: bool,
     limits: Limits,
     bench: BenchLimits,
-    /// That the process may have.
+    /// Maximum file descriptors of the process.
     descriptors: Option<u64>,
 }
 
-/// Where files are to be kept.
+/// Storage backend of the daemon's files.
 #[derive(Debug, Clone)]
 enum Storing {
     Path(PathBuf),
@@ -111,7 +112,7 @@ impl Storing {
 }
 
 impl DaemonBuilder {
-    /// Who we are.
+    /// Sets the daemon's identity.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().identity(nicstripe::trust::Identity::generate()?);
@@ -122,7 +123,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Whom we speak to.
+    /// Sets the trusted peers.
     ///
     /// ```
     /// use nicstripe::trust::{Peers, PublicLine};
@@ -137,7 +138,8 @@ impl DaemonBuilder {
         self
     }
 
-    /// Whom we speak to: this file, read again when it has changed. While it cannot be read, nobody.
+    /// Sets the file of trusted peers, read again whenever it changes. No peer is trusted while it
+    /// cannot be read.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().peers_file("/etc/backup-tool/peers".into());
@@ -148,7 +150,8 @@ impl DaemonBuilder {
         self
     }
 
-    /// Serves no directory that contains these folders, also none of a peer's `root=`: whoever could write there would be trusted.
+    /// Rejects any root directory that contains these folders, including a peer's `root=`. A client
+    /// with write access there could make itself trusted.
     ///
     /// ```
     /// use nicstripe::trust::Home;
@@ -159,7 +162,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// The directory that is served.
+    /// Sets the directory to serve.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into());
@@ -170,8 +173,9 @@ impl DaemonBuilder {
         self
     }
 
-    /// The directory that is served, open: for a program that may not look it up itself any more, or that wants it to be this one whatever
-    /// becomes of its name. Of [`root`](Self::root), this and [`storage`](Self::storage) the last one counts.
+    /// Sets the directory to serve as an open handle. Use it if the program may no longer look up
+    /// the path, or to keep the same directory after a rename. The last of [`root`](Self::root),
+    /// this and [`storage`](Self::storage) applies.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -185,8 +189,8 @@ impl DaemonBuilder {
         self
     }
 
-    /// Keeps files in this instead of in a directory. Trees, measurements of the disk, and peers with a `root=` of their own need a directory
-    /// and are refused.
+    /// Stores files in `storage` instead of a directory. Trees, disk measurements and peers with
+    /// their own `root=` need a directory and are rejected.
     ///
     /// ```
     /// use nicstripe::{Daemon, storage::MemoryStorage};
@@ -199,12 +203,13 @@ impl DaemonBuilder {
         self
     }
 
-    /// Accepts connections on these sockets, which listen already, and opens none of its own: no other interface is listened on, now or when
-    /// it appears, and nothing is [announced](Self::announce). Then [`port`](Self::port), [`listen`](Self::listen) and
-    /// [`interfaces`](Self::interfaces) do not count.
+    /// Accepts connections on these listening sockets and opens no others. The daemon listens on no
+    /// other interface, present or future, and [announces](Self::announce) nothing.
+    /// [`port`](Self::port), [`listen`](Self::listen) and [`interfaces`](Self::interfaces) are then
+    /// ignored.
     ///
-    /// One socket a cable, bound to its device, is best: answers then take the cable that the question came by. A socket on one address
-    /// of each cable will do where the kernel's routes agree.
+    /// Best is one socket per cable, bound to its device, so that replies leave on the cable the
+    /// request came by. One socket per address also works if the kernel's routes agree.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -218,7 +223,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// TCP port; 0 takes a free one, the same on every interface.
+    /// Sets the TCP port; 0 picks a free one, the same on every interface.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().port(0);
@@ -229,7 +234,8 @@ impl DaemonBuilder {
         self
     }
 
-    /// Listens on these addresses only, each pinned to the interface that has it. Port 0 stands for [`DaemonBuilder::port`].
+    /// Listens only on these addresses, each pinned to its interface. Port 0 stands for
+    /// [`DaemonBuilder::port`].
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().listen(vec!["10.0.1.2:7747".parse()?, "10.0.2.2:0".parse()?]);
@@ -240,7 +246,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Listens on these interfaces only, by name.
+    /// Listens only on the interfaces with these names.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().interfaces(vec!["eth1".into(), "eth2".into()]);
@@ -251,7 +257,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Lets no peer write.
+    /// Denies write access to all peers.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().read_only(true);
@@ -264,7 +270,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// Lets peers make new files, but not replace any.
+    /// Allows peers to create files but not to replace any.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().append_only(true);
@@ -277,8 +283,8 @@ impl DaemonBuilder {
         self
     }
 
-    /// Installs host routes where connections of a peer would otherwise not come in, by this keeper's helper and policy. Without one none are
-    /// installed.
+    /// Installs host routes with this keeper's helper and policy if a peer's connections would not
+    /// arrive otherwise. Without a keeper no routes are installed.
     ///
     /// ```no_run
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
@@ -291,8 +297,9 @@ impl DaemonBuilder {
         self
     }
 
-    /// Answers the [discovery](crate::discovery) of everybody on the same cable, and not only of peers. They learn the key, the host's name,
-    /// and the interface; without the key being trusted they still get no further.
+    /// Answers [discovery](crate::discovery) requests from any host on the same cable, not only
+    /// from peers. They learn the key, the host name and the interface. They still need a trusted
+    /// key to connect.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().announce(true);
@@ -303,7 +310,7 @@ impl DaemonBuilder {
         self
     }
 
-    /// What strangers and peers may take of it.
+    /// Sets the resource limits for unauthenticated connections and peers.
     ///
     /// ```
     /// use nicstripe::{Daemon, Limits};
@@ -317,14 +324,14 @@ impl DaemonBuilder {
         self
     }
 
-    /// Shares out so many file descriptors instead of those that the process may have.
+    /// Overrides the file descriptor limit that the daemon divides among its users.
     #[cfg(test)]
     pub(crate) fn descriptors(mut self, descriptors: u64) -> Self {
         self.descriptors = Some(descriptors);
         self
     }
 
-    /// What peers may have of it in benches.
+    /// Sets the limits of peers' benchmarks.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().bench(nicstripe::BenchLimits::default());
@@ -357,7 +364,8 @@ impl DaemonBuilder {
     ///
     /// # Errors
     ///
-    /// The root cannot be opened, a named interface or address is not there, or none can be listened on.
+    /// The root cannot be opened, a named interface or address does not exist, or no socket can
+    /// listen.
     pub async fn bind(self) -> Result<Daemon, Error> {
         let system = |what| move |source| Error::System { what, source };
         let served = self.root.open(self.home.as_ref())?;
@@ -411,7 +419,7 @@ impl DaemonBuilder {
     }
 }
 
-/// A daemon that listens.
+/// Daemon with open listening sockets.
 #[derive(Debug)]
 pub struct Daemon {
     shared: Arc<Shared>,
@@ -421,7 +429,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts to set up a daemon.
+    /// Returns a builder with default settings.
     ///
     /// ```
     /// let builder = nicstripe::Daemon::builder().root("/srv/backups".into()).port(0);
@@ -446,7 +454,8 @@ impl Daemon {
         }
     }
 
-    /// Where it listens, at first: interfaces that appear later are listened on as well, unless some were named.
+    /// Returns the initial listening addresses. Interfaces that appear later are added, unless
+    /// interfaces or addresses were set explicitly.
     ///
     /// ```no_run
     /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
@@ -459,7 +468,7 @@ impl Daemon {
         &self.addresses
     }
 
-    /// Returns what reads this daemon's numbers and changes its limits while it runs.
+    /// Returns a handle that reads the daemon's metrics and changes its limits while it runs.
     ///
     /// ```no_run
     /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
@@ -473,9 +482,11 @@ impl Daemon {
         DaemonHandle::new(self.shared.clone())
     }
 
-    /// Serves until `shutdown` is cancelled; then ends all sessions in order, so that what was received can be resumed.
+    /// Serves until `shutdown` is cancelled, then ends all sessions in order, so that transfers can
+    /// be resumed.
     ///
-    /// All sessions together have [`Limits::shutdown_time`] for it. What a disk has not taken by then is sent again by whoever resumes.
+    /// All sessions together have [`Limits::shutdown_time`] for this. A resumed transfer
+    /// retransmits data that was not durable by then.
     ///
     /// ```no_run
     /// # async fn example(daemon: nicstripe::Daemon) -> Result<(), Box<dyn std::error::Error>> {
@@ -505,47 +516,47 @@ impl Daemon {
     }
 }
 
-/// Ends a session in order, and waits for that.
+/// Ends a session in order and waits until it has ended.
 async fn end(session: SessionHandle) {
     session.command(Command::Close(CloseCode::ShuttingDown)).await;
     session.ended.cancelled().await;
 }
 
-/// What all connections of a daemon share.
+/// State shared by all connections of a daemon.
 #[derive(Debug)]
 pub(crate) struct Shared {
     tls: ServerTls,
     trusted: Trusted,
-    /// What no directory that is served may contain.
+    /// Folders that no served directory may contain.
     home: Option<Home>,
     served: Served,
     access: trust::Access,
     pool: IoPool,
-    /// For the files that peers have open, and what `dial=` connects.
+    /// Quota of the files that peers have open and the connections of `dial=`.
     files: Quota,
-    /// For the directories of trees.
+    /// Quota of the directories of trees.
     trees: Quota,
     /// Bytes of memory for trees.
     tree_memory: Quota,
     buffers: BufferPool,
-    /// Memory that the sessions share.
+    /// Chunk memory shared by the sessions.
     chunks: ChunkShares,
     sessions: Mutex<HashMap<SessionId, Entry>>,
-    /// Connections that have not proved yet who they are.
+    /// Unauthenticated connections.
     gate: Arc<Gate>,
     refusals: Arc<Refusals>,
-    /// Those that have.
+    /// Authenticated connections.
     connections: Arc<Connections>,
     limits: RwLock<Arc<Limits>>,
-    /// For proofs that addresses are a peer's.
+    /// Budgets of the proofs that peers own their addresses.
     tokens: Budgets,
-    /// Of the host routes that peers had installed.
+    /// Probation of the host routes installed for peers.
     probations: Probations,
     meters: Arc<Meters>,
     bench: RwLock<BenchLimits>,
-    /// Who benches, and who waits for that.
+    /// Running and queued benchmarks.
     benches: Arc<Admissions>,
-    /// Cancelled when it is to end: from then on no session begins.
+    /// Cancelled at shutdown; no session starts afterwards.
     ending: CancellationToken,
     routes: Option<Arc<RouteKeeper>>,
 }
@@ -555,17 +566,17 @@ struct Entry {
     rights: Rights,
     handle: SessionHandle,
     service: Arc<Service>,
-    /// Whether it is ending in favour of another key: it counts no more.
+    /// True while the session is being evicted in favour of another key; it no longer counts.
     gives_way: bool,
 }
 
 impl Shared {
-    /// The limits as they are now: they may change while the daemon runs.
+    /// Returns the current limits, which may change while the daemon runs.
     fn limits(&self) -> Arc<Limits> {
         self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What peers may have in benches as it is now.
+    /// Returns the current limits of benchmarks.
     fn bench_limits(&self) -> BenchLimits {
         self.bench.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -574,7 +585,8 @@ impl Shared {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks a peer's other sessions that have no connection to end: their peer has come back with this one, which may lack one for a moment.
+    /// Asks the peer's other sessions without a connection to end, because the peer has returned
+    /// with this one. Skips `session` itself, which may lack a connection for a moment.
     async fn give_way_to(&self, session: &SessionHandle, key: &PublicKey) -> Vec<SessionHandle> {
         let idle = |entry: &&Entry| entry.rights.key() == *key && entry.handle.is_idle() && !entry.handle.is_same(session);
         let handles: Vec<SessionHandle> = self.sessions().values().filter(idle).map(|entry| entry.handle.clone()).collect();
@@ -585,7 +597,8 @@ impl Shared {
     }
 }
 
-/// The interfaces whose link-local addresses are listened on, whatever they are.
+/// Returns the interfaces that listen on any address, so that all their link-local addresses are
+/// covered.
 fn on_any_address(listens: &[ListenAddress]) -> Vec<InterfaceName> {
     let any = listens.iter().filter(|listen| listen.address.ip() == Ipv6Addr::UNSPECIFIED);
     any.filter_map(|listen| listen.interface.parse().ok()).collect()

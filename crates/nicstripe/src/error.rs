@@ -1,4 +1,4 @@
-//! Errors, by who must act.
+//! Errors, grouped by who must act.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -6,183 +6,188 @@ use nicstripe_proto::{Digest, FailCode, NameError, name::printable, tunnel::Targ
 
 use crate::{file::FileError, trust::PublicKey, unreached::Unreached};
 
-/// Why a transfer, or setting it up, failed.
+/// Failure of a transfer or of its setup.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The host's name or address means nothing here. Act: whoever typed it.
+    /// The host's name or address cannot be resolved. Act: the user who typed it.
     #[error("cannot resolve \"{host}\"")]
     Resolve {
-        /// What was asked for.
+        /// Host as given.
         host: String,
-        /// What the resolver said.
+        /// Error of the resolver.
         #[source]
         source: io::Error,
     },
-    /// A link that was named cannot be used. Act: whoever named it.
+    /// A named link cannot be used. Act: the user who named it.
     #[error("link {link} cannot be used: {why}")]
     Link {
-        /// The link as it was named.
+        /// Link as given.
         link: String,
-        /// What stands against it, with the choices.
+        /// Reason, with the possible choices.
         why: String,
     },
-    /// Packets for one interface of the peer arrive at another. Act: whoever administers the peer; the remedy is in the text of the link.
+    /// Packets for one interface of the peer arrive at another (ARP flux). Act: the peer's
+    /// administrator; the link's report contains the remedy.
     #[error("its packets arrive at the peer's {arrived} instead of {aimed_at}: the peer answers ARP for one cable on the other")]
     Astray {
-        /// The peer's interface that the connection was meant for.
+        /// The peer's interface that the connection was aimed at.
         aimed_at: String,
-        /// The one that it came to.
+        /// The peer's interface at which it arrived.
         arrived: String,
     },
-    /// There is nowhere to search for daemons. Act: plug in a cable, or let the system give its interfaces IPv6 link-local addresses.
+    /// No interface can be used to search for daemons. Act: plug in a cable, or let the system
+    /// assign IPv6 link-local addresses.
     #[error("no interface can be searched on: {why}")]
     NoInterface {
-        /// What they lack.
+        /// Property that the interfaces lack.
         why: &'static str,
     },
-    /// No link could connect. Act: check the host, its daemon, the cables.
+    /// No link could connect. Act: check the host, its daemon and the cables.
     #[error("cannot connect to {address}")]
     Connect {
-        /// The address tried last.
+        /// Address of the last attempt.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A host was looked for in several places, and nothing answered. Act: as [`Unreached`] says what was tried.
+    /// No address of a host answered. Act: see the attempts in [`Unreached`].
     #[error(transparent)]
     Unreached(Box<Unreached>),
-    /// A client that had been connected cannot connect again for now. Act: as for what stands against it; later it may be gone.
+    /// A client that had been connected cannot reconnect. Act: as for `source`, which may be
+    /// temporary.
     #[error("cannot connect to {host} again")]
     Reconnect {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// What stands against it.
+        /// Cause of the failed reconnection.
         #[source]
         source: Box<Error>,
     },
     /// Every link was lost and none came back. Act: as for [`Error::Connect`]; a rerun resumes.
     #[error("no link to {host} for {} s", seconds(*waited))]
     Abandoned {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// How long was waited.
+        /// Time without a link.
         waited: Duration,
     },
-    /// Whoever answers is not trusted here. Act: add its key, if it is the right one.
+    /// The peer's key is not trusted locally. Act: add the key after checking it.
     #[error("{host} has a key that is not trusted here: {key}")]
     UntrustedPeer {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// The key it has.
+        /// The peer's key.
         key: PublicKey,
     },
-    /// The peer does not trust our key. Act: add our key there.
+    /// The peer does not trust the local key. Act: add it at the peer.
     #[error("{host} does not trust our key {ours}")]
     Untrusted {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// Our key.
+        /// Local public key.
         ours: PublicKey,
     },
-    /// Whoever answers does not speak this protocol or version. Act: check port and versions.
+    /// The remote end does not speak this protocol or version. Act: check port and versions.
     #[error(
         "{address} does not speak nicstripe version {version}: {}",
         printable(why.as_bytes()),
         version = nicstripe_proto::message::VERSION
     )]
     Protocol {
-        /// Who answered.
+        /// Remote address.
         address: SocketAddr,
-        /// What was wrong.
+        /// Detected deviation.
         why: String,
     },
-    /// The daemon refused the session. Act: try again later, or restart it.
+    /// The daemon refused the session. Act: try again later, or restart the daemon.
     #[error("{host} refused the session: {why}")]
     Refused {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// Why.
+        /// Reason of the daemon.
         why: String,
     },
-    /// The daemon has as many sessions as it may, and kept them for as long as was waited. Act: try again later, or raise its limits.
+    /// The daemon was at its session limit for the whole wait. Act: try again later, or raise its
+    /// limits.
     #[error("{host} has no place for another session{}", at_once(*.most))]
     Full {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// Sessions that it has at once for us, where it said so.
+        /// The daemon's limit of concurrent sessions for this key, if it reported one.
         most: Option<u32>,
     },
-    /// The transfer failed at the peer. Act: by the code.
+    /// The transfer failed at the peer. Act: depends on `code`.
     #[error("{host}: {}", printable(text.as_bytes()))]
     Peer {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// What kind of failure.
+        /// Kind of failure.
         code: FailCode,
-        /// What the peer said.
+        /// Message of the peer.
         text: String,
-        /// Whether a rerun goes on from what is durable.
+        /// True if a rerun resumes from the durable data.
         resumable: bool,
     },
-    /// There is no connection to a target of [`Client::dial`](crate::Client::dial). Act: by the code.
+    /// The daemon could not connect to a target of [`Client::dial`](crate::Client::dial). Act:
+    /// depends on `code`.
     #[error("{host} does not connect to {}: {}", printable(target.as_bytes()), printable(why.as_bytes()))]
     Target {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// The target, as it was asked for.
+        /// Target as requested.
         target: String,
-        /// What kind of refusal.
+        /// Kind of refusal.
         code: TargetRefusal,
-        /// What the peer said.
+        /// Message of the peer.
         why: String,
     },
-    /// A file of ours. Act: whoever owns this machine.
+    /// Operation on a local file failed. Act: the owner of this machine.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A name that may not travel. Act: whoever typed it.
+    /// A name is not valid on the wire. Act: the user who typed it.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// What was received is not what was sent, twice. Act: suspect memory or disk.
+    /// The received bytes differed from the sent ones, twice. Act: check memory and disk.
     #[error("digest mismatch: sent {sent}, received {received}")]
     Digest {
-        /// BLAKE3 of what was read.
+        /// BLAKE3 of the bytes read from the source.
         sent: Digest,
-        /// BLAKE3 of what arrived.
+        /// BLAKE3 of the received bytes.
         received: Digest,
     },
-    /// The embedding program or the user interrupted it.
+    /// The embedding program or the user interrupted the transfer.
     #[error("interrupted")]
     Cancelled {
-        /// Whether a rerun goes on from what is durable.
+        /// True if a rerun resumes from the durable data.
         resumable: bool,
     },
-    /// The operating system refused something that is always possible. Act: see the source.
+    /// The operating system refused an operation that normally succeeds. Act: see `source`.
     #[error("cannot {what}")]
     System {
-        /// What was tried.
+        /// Failed operation.
         what: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// What ended a pipe: what went through it cannot be had again, so that nothing goes on where it ended. Act: as for what it says, then start
-    /// over.
+    /// A pipe failed. Its bytes cannot be read again, so that it cannot be resumed. Act: as for the
+    /// inner error, then start over.
     #[error(transparent)]
     Pipe(Box<Error>),
-    /// The session ended before the transfer did. Act: rerun.
+    /// The session ended before the transfer. Act: rerun.
     #[error("{host} ended the session: {why}")]
     Ended {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// Why.
+        /// Reason of the peer.
         why: String,
     },
 }
 
 impl Error {
-    /// Whether running the same transfer again goes on from what is durable.
+    /// Returns true if a rerun of the transfer resumes from the durable data.
     ///
     /// ```
     /// let error = nicstripe::Error::Cancelled { resumable: true };
@@ -197,9 +202,9 @@ impl Error {
         }
     }
 
-    /// Whether the same call may do what it did not if it is made again later, without anybody changing anything: the daemon or its cables were
-    /// away, it had too much to do, or what was read changed meanwhile. What a call has changed before it failed it may have changed for
-    /// good: a file that was to be removed may be gone.
+    /// Returns true if the same call may succeed later without any intervention: the daemon or its
+    /// cables were unavailable, it was overloaded, or the source changed while it was read. A
+    /// failed call may have taken effect: a file to be removed may be gone.
     ///
     /// ```
     /// let error = nicstripe::Error::Cancelled { resumable: true };
@@ -220,7 +225,7 @@ impl Error {
         }
     }
 
-    /// Whether nothing has the name that was asked for.
+    /// Returns true if the requested name does not exist.
     ///
     /// ```
     /// let text = "cannot look at \"x\": entity not found".to_owned();
@@ -231,7 +236,7 @@ impl Error {
         self.fail_code() == Some(FailCode::NotFound)
     }
 
-    /// What kind of failure it is at either end's files, where it is one.
+    /// Returns the kind of failure of a file operation at either end; `None` for other errors.
     ///
     /// ```
     /// let text = "the disk is full".to_owned();
@@ -249,7 +254,7 @@ impl Error {
     }
 }
 
-/// Seconds as people write them, to a thousandth.
+/// Returns a time in seconds, to a thousandth, for display.
 pub(crate) fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
@@ -258,7 +263,7 @@ fn at_once(most: Option<u32>) -> String {
     most.map(|most| format!(": it has {most} at once")).unwrap_or_default()
 }
 
-/// With the error in it, and of the kind of its [`fail_code`](Error::fail_code).
+/// Wraps the error; the kind follows its [`fail_code`](Error::fail_code).
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.fail_code() {

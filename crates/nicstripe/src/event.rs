@@ -1,4 +1,4 @@
-//! What a transfer tells while it runs.
+//! Events of a running transfer.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -6,74 +6,77 @@ use nicstripe_proto::{BitRate, Name};
 
 use crate::{tree::EntryOutcome, trust::PublicKey};
 
-/// Something that a transfer's owner may want to show.
+/// Event that the owner of a transfer may want to show.
 ///
-/// [`Event::Progress`] comes some ten times a second and is dropped when nobody reads; the others are not, up to 1024 unread.
+/// [`Event::Progress`] comes about ten times a second and is dropped if unread. Up to 1024 other
+/// events are queued.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The peer is there, and is who it should be.
+    /// The peer is connected and authenticated.
     Connected {
-        /// Its key.
+        /// The peer's key.
         key: PublicKey,
-        /// Its name in the peers file.
+        /// The peer's name in the peers file.
         name: Option<String>,
     },
-    /// A link began to carry data, ceased to, or is left out.
+    /// A link started or stopped carrying data, or is excluded.
     Link {
-        /// Which.
+        /// The link.
         link: LinkName,
-        /// What became of it.
+        /// Its new state.
         state: LinkState,
     },
-    /// Both ends have the file open.
+    /// Both ends have opened the file.
     Started {
         /// Bytes of the file.
         size: u64,
         /// Bytes that were durable at the receiver before.
         resumed: u64,
     },
-    /// How far it is.
+    /// Current progress.
     Progress(Progress),
-    /// There is no connection; it is tried again.
+    /// No connection is up; the client keeps reconnecting.
     Waiting {
         /// Time since the last connection was lost.
         since: Duration,
     },
-    /// The daemon has no place for another session yet; it is asked again and again. Told once, after 2 s.
+    /// The daemon has no capacity for another session; the client keeps retrying. Sent once, after
+    /// 2 s.
     Queued {
-        /// The host.
+        /// Host as given.
         host: String,
-        /// Since when.
+        /// Time since the first attempt.
         since: Duration,
-        /// Sessions that it has at once for us; `None` where it did not say so, or ended connections before it answered.
+        /// The daemon's limit of concurrent sessions for this key; `None` if it did not report one
+        /// or closed connections before it answered.
         most: Option<u32>,
     },
-    /// What became of one thing in a tree, where [`TreeOptions::list`](crate::TreeOptions::list) asks for it.
+    /// Result of one tree entry, sent if [`TreeOptions::list`](crate::TreeOptions::list) is set.
     Entry {
-        /// Its place beneath the target.
+        /// Path beneath the target.
         name: Name,
-        /// What became of it.
+        /// Result of the entry.
         outcome: EntryOutcome,
     },
-    /// It starts again from nothing, as what was received is not what was sent.
+    /// The transfer restarts from zero, because the received bytes differ from the sent ones.
     Restarted,
 }
 
-/// One link, by its two ends.
+/// A link, named by its two ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LinkName {
-    /// Our interface.
+    /// Local interface.
     pub interface: String,
     /// The peer's interface, once known.
     pub peer_interface: Option<String>,
-    /// Our address on it, once known.
+    /// Local address on it, once known.
     pub local: Option<IpAddr>,
     /// The peer's address.
     pub remote: IpAddr,
 }
 
-/// What became of a link.
+/// State of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkState {
@@ -81,42 +84,42 @@ pub enum LinkState {
     Connecting,
     /// Carries data.
     Up,
-    /// Heard nothing of for too long; gets nothing new.
+    /// Silent for too long; receives no new chunks.
     Suspect,
-    /// Has no connection, for this reason.
+    /// Not connected, with the reason.
     Down(String),
-    /// Is not used in this session, for this reason.
+    /// Not used in this session, with the reason.
     LeftOut(String),
 }
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
-    /// Bytes of the file that are at the receiver, those of earlier attempts included.
+    /// Bytes of the file at the receiver, including those of earlier attempts.
     pub bytes: u64,
-    /// Bytes of the file; of a tree, those found so far; 0 where the length is unknown.
+    /// Bytes of the file; of a tree, those found so far; 0 if the length is unknown.
     pub size: u64,
-    /// Whether `size` can still grow.
+    /// True if `size` can still grow.
     pub open: bool,
-    /// Files that are in place, of those found so far; of a single file absent.
+    /// Files in place and files found so far; `None` for a single file.
     pub files: Option<(u64, u64)>,
     /// Bytes of earlier attempts.
     pub resumed: u64,
-    /// Goodput of the last second or so.
+    /// Goodput over about the last second.
     pub rate: BitRate,
-    /// The same for each link, in the order in which they were planned.
+    /// Progress per link, in planning order.
     pub links: Vec<LinkProgress>,
 }
 
-/// How far one link is.
+/// Progress on one link.
 #[derive(Debug, Clone)]
 pub struct LinkProgress {
-    /// Which.
+    /// The link.
     pub link: LinkName,
-    /// Bytes that it delivered first.
+    /// Bytes that arrived first over this link.
     pub bytes: u64,
-    /// Goodput of the last second or so.
+    /// Goodput over about the last second.
     pub rate: BitRate,
-    /// Its state.
+    /// State of the link.
     pub state: LinkState,
 }

@@ -1,6 +1,8 @@
-//! What the fuzz targets run: records and handshakes before anybody is trusted, packed chunks, and the file of those who are.
+//! Entry points of the fuzz targets: records and handshakes before authentication, compressed
+//! chunks, tree filters, and the peers file.
 //!
-//! `fuzz/fuzz_targets` calls these functions, and the tests here do with every file of `fuzz/corpus`.
+//! `fuzz/fuzz_targets` calls these functions; the tests in this crate run them on every file of
+//! `fuzz/corpus`.
 
 use std::{
     cell::RefCell,
@@ -22,8 +24,9 @@ use crate::{
     trust::{Access, Identity, Peer, PeerOptions, Peers, PublicKey, PublicLine},
 };
 
-/// Records of an established connection. Its peer sends what the bytes say, of any type and length, and somebody between the two changes,
-/// repeats, swaps and drops records as the first bytes say: what is read is what was sent, up to the first that is not as it was.
+/// Fuzzes the records of an established connection. The input is the peer's records, of any type
+/// and length. Its first bytes select a man-in-the-middle attack: change, repeat, swap or drop a
+/// record. The receiver must read exactly the sent records up to the first altered one.
 pub fn records(data: &[u8]) {
     let Some((header, rest)) = data.split_first_chunk::<4>() else { return };
     let [suite, harm, at, how] = header.map(usize::from);
@@ -56,7 +59,8 @@ pub fn records(data: &[u8]) {
     assert!(read <= sent.len());
 }
 
-/// What a record means whose first byte here is its content type: a zero is padding, and the last byte that is none is the type then.
+/// Returns the expected content of a record. Its first byte is the content type. Zero stands for
+/// padding: the type is then the last nonzero byte.
 fn meant(part: &[u8]) -> Option<(ContentType, &[u8])> {
     match part {
         [0, padded @ ..] => padded.iter().rposition(|byte| *byte != 0).map(|at| (padded[at].into(), &padded[..at])),
@@ -65,7 +69,7 @@ fn meant(part: &[u8]) -> Option<(ContentType, &[u8])> {
     }
 }
 
-/// Harms the records; returns how many at the front nobody touched.
+/// Alters the records; returns how many at the front are intact.
 fn harm_records(records: &mut Vec<Vec<u8>>, harm: usize, at: usize, how: usize) -> usize {
     let count = records.len();
     if count == 0 {
@@ -77,7 +81,8 @@ fn harm_records(records: &mut Vec<Vec<u8>>, harm: usize, at: usize, how: usize) 
         1 => {
             let place = (at / 2 * 37 + how) % records[which].len();
             records[which][place] ^= 1 << (how % 8);
-            // The version in the header means nothing (RFC 8446, section 5.1), and its length is that of the slice.
+            // The version in the header is ignored (RFC 8446, section 5.1), and the slice
+            // determines the length.
             if (1..5).contains(&place) {
                 return which.min(count);
             }
@@ -97,7 +102,7 @@ fn harm_records(records: &mut Vec<Vec<u8>>, harm: usize, at: usize, how: usize) 
     which
 }
 
-/// Lengths as a header tells them.
+/// Fuzzes the record lengths in headers.
 fn lengths(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Some(len)) = record_len(rest) {
@@ -116,8 +121,9 @@ fn secrets(suite: usize) -> ConnectionTrafficSecrets {
     }
 }
 
-/// What a stranger says to a daemon, or a daemon that nobody knows to a client, in pieces; which, and how long they are, the first two bytes
-/// say. It gets no connection, and from a daemon no byte unless it speaks its protocol.
+/// Fuzzes handshakes in pieces: an untrusted client at a daemon, or an untrusted daemon at a
+/// client. The first two bytes select the direction and the length of the pieces. The handshake
+/// must fail, and a daemon must send nothing unless the client speaks its protocol.
 pub fn handshake(data: &[u8]) {
     let [to_client, piece_len, bytes @ ..] = data else { return };
     let (client, server) = ends();
@@ -140,7 +146,7 @@ pub fn handshake(data: &[u8]) {
     assert!(tls.send(&[b"x"], &mut out).is_err());
 }
 
-/// A client and a server that trust each other, and nobody else has their keys.
+/// Returns a client and a server that trust only each other.
 fn ends() -> &'static (ClientTls, ServerTls) {
     static ENDS: OnceLock<(ClientTls, ServerTls)> = OnceLock::new();
     ENDS.get_or_init(|| {
@@ -154,8 +160,9 @@ thread_local! {
     static BUFFERS: RefCell<BufferPool> = RefCell::default();
 }
 
-/// A packed chunk: it unpacks to as many bytes as were told, or to none. The first three bytes are what is told; where the highest bit of them
-/// is set the rest is packed first, and must come back as it was.
+/// Fuzzes a compressed chunk: it unpacks to the announced length or fails. The first three bytes
+/// are the announced length. If their highest bit is set, the rest is compressed first and must
+/// round-trip.
 pub fn zstd(data: &[u8]) {
     let Some((told, bytes)) = data.split_first_chunk::<3>() else { return };
     let told = u32::from_le_bytes([told[0], told[1], told[2], 0]);
@@ -172,8 +179,9 @@ pub fn zstd(data: &[u8]) {
     }
 }
 
-/// Patterns of what is left out of a tree, a line each, as a peer sends them, and after an empty line paths. One in eight is compiled and asked
-/// about the paths, which takes fifty times as long as to read it: those of a length that eight divides.
+/// Fuzzes the exclude patterns of a tree as a peer sends them, one per line; paths follow an empty
+/// line. Only inputs whose length is a multiple of 8 are compiled and matched against the paths,
+/// which takes fifty times as long as parsing.
 pub fn filters(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (patterns, paths) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -194,8 +202,9 @@ fn excluded(patterns: &[String], paths: &str) -> Result<(), FileError> {
     Ok(())
 }
 
-/// The peers file, its lines, a key as it is typed, and a link as it is typed; which, the first byte says. What is read and written again is
-/// the same, and whatever may be changed leaves a file that can be read.
+/// Fuzzes the peers file, its lines, a typed key and a typed link; the first byte selects one. What
+/// was parsed must survive writing and parsing, and every allowed change must leave a readable
+/// file.
 pub fn peers(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     match kind % 4 {
@@ -218,7 +227,7 @@ fn peers_file(bytes: &[u8]) {
     assert!(read, "a peer that is written in another way than it is read");
 }
 
-/// What would be written can be read, and says the same.
+/// Asserts that the written file parses to equal peers.
 fn check_file(peers: &Peers) {
     let text = peers.to_text();
     let again = Peers::parse(Path::new("peers"), text.as_bytes()).expect("what is written can be read");
@@ -235,7 +244,7 @@ fn peers_line(line: &str) {
     }
 }
 
-/// A user trusts a key with any comment, names it and takes rights away, as the text says.
+/// Trusts a key with any comment, renames it and restricts its rights, as the text specifies.
 fn changes(text: &str) {
     let (mut words, mut peers) = (text.split('|'), Peers::default());
     let mut word = || words.next().unwrap_or_default();

@@ -1,13 +1,16 @@
-//! Moves large files between two machines over every cable that joins them, and proves that what arrived is what was sent.
+//! Moves large files between two machines over every cable that joins them, and verifies that the
+//! received bytes are the sent ones.
 //!
-//! A [`Daemon`] serves a directory; a [`Client`] puts files into it, gets files from it, and reads and writes objects in it. Between them is one
-//! session with a connection on each link; it outlives any of them. This page is the guide; the command `nicstripe` is made of the same
-//! library.
+//! A [`Daemon`] serves a directory. A [`Client`] uploads files to it, downloads files from it, and
+//! reads and writes objects in it. Both share one session with a connection on each link; the
+//! session outlives any of these connections. This page is the guide. The command `nicstripe` is
+//! built on the same library.
 //!
 //! # A first copy
 //!
-//! Two machines have a key each ([`trust::Identity`]) and speak only to keys that they know ([`trust::Peers`]). Both are values that the program
-//! brings; [`trust::Home`] is where the command keeps them.
+//! Each machine has a key ([`trust::Identity`]) and accepts only peers whose keys it knows
+//! ([`trust::Peers`]). The program provides both values; [`trust::Home`] is the folder where the
+//! command stores them.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,15 +28,18 @@
 //! # }
 //! ```
 //!
-//! `Ok` means: the whole file is durable at the other end, under its name, and has the digest that the [`Report`] tells.
-//! [`Client::put`] and [`Client::get`] move one file, [`Client::put_tree`] and [`Client::get_tree`] move trees, [`Client::put_pipe`] and
-//! [`Client::get_pipe`] what a [`std::io::Read`] gives or a [`std::io::Write`] takes.
+//! `Ok` means that the whole file is durable at the receiver, under its name, with the digest in
+//! the [`Report`]. [`Client::put`] and [`Client::get`] copy one file, [`Client::put_tree`] and
+//! [`Client::get_tree`] copy trees. [`Client::put_pipe`] sends the bytes of a [`std::io::Read`],
+//! [`Client::get_pipe`] writes to a [`std::io::Write`].
 //!
 //! # Objects
 //!
-//! What has no file here is written and read at the daemon as it is made: [`Client::create`] returns a `tokio::io::AsyncWrite` of a length that
-//! nobody has to know, [`Client::open`] one that is read and sought in, [`Client::write`] and [`Client::read`] take and return bytes.
-//! [`Client::list`], [`Client::stat`], [`Client::rename`], [`Client::remove`] and [`Client::make_dir`] do what they say, durably.
+//! Data that is not a local file is read and written directly at the daemon. [`Client::create`]
+//! returns a `tokio::io::AsyncWrite` whose length need not be known in advance. [`Client::open`]
+//! returns a reader that can seek. [`Client::write`] and [`Client::read`] take and return bytes.
+//! [`Client::list`], [`Client::stat`], [`Client::rename`], [`Client::remove`] and
+//! [`Client::make_dir`] manage names; their changes are durable.
 //!
 //! ```no_run
 //! # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -43,7 +49,7 @@
 //! let name = Name::parse(b"packs/0001")?;
 //! let mut object = client.create(&name, CopyOptions { parents: true, ..CopyOptions::default() });
 //! object.write_all(b"some bytes, and more of them").await?;
-//! // Until here nothing has the name; from here on it is there, whole and durable.
+//! // The name appears only here, with the whole and durable object.
 //! object.finish().await?;
 //!
 //! let mut object = client.open(&name).await?;
@@ -59,10 +65,12 @@
 //! # }
 //! ```
 //!
-//! # Many at once
+//! # Concurrent transfers
 //!
-//! A [`Client`] is cheap to clone, and its clones share the session. Up to [`MOST_TRANSFERS`] transfers run side by side, and their chunks take
-//! turns; more wait. One large object fills all links by itself, small ones want company: each waits for the daemon's disk once.
+//! A [`Client`] is cheap to clone, and its clones share the session. Up to [`MOST_TRANSFERS`]
+//! transfers run concurrently, and their chunks are sent round-robin; further transfers wait. One
+//! large object fills all links. Send small objects concurrently, because each waits once for the
+//! daemon's disk.
 //!
 //! ```no_run
 //! # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -83,8 +91,10 @@
 //!
 //! # Progress and events
 //!
-//! [`Transfer::progress`] is a snapshot: bytes, rates, and the same for each link. [`Transfer::next_event`] tells what happens: links that come
-//! and go, a daemon that is waited for. Neither has to be used: at most 1024 [`Event`]s wait for their reader, then they are dropped.
+//! [`Transfer::progress`] is a snapshot: bytes and rates, in total and per link.
+//! [`Transfer::next_event`] reports events, such as a link that comes up or fails, or a wait for
+//! the daemon. Reading them is optional: at most 1024 [`Event`]s are queued, further ones are
+//! dropped.
 //!
 //! ```no_run
 //! # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -105,17 +115,19 @@
 //!
 //! # Cancel and resume
 //!
-//! Dropping what this crate returns, at any await point, ends what it does. A [`Transfer`] of a file or a tree that is dropped or
-//! [cancelled](Transfer::cancel) leaves what has arrived durable at the receiver, and the same call made again, by this process or a later one,
-//! goes on there; [`Error::is_resumable`] says so. An object that is dropped before [`ObjectWriter::finish`] leaves nothing: what made its bytes
-//! is gone.
+//! Dropping a value of this crate, at any await point, ends its work. A [`Transfer`] of a file or a
+//! tree that is dropped or [cancelled](Transfer::cancel) leaves the received data durable at the
+//! receiver. Repeating the call, from this process or a later one, resumes it;
+//! [`Error::is_resumable`] returns true in that case. An object that is dropped before
+//! [`ObjectWriter::finish`] leaves nothing, because its source cannot be read again.
 //!
-//! # Errors, and what to try again
+//! # Errors and retries
 //!
-//! Every call returns [`Error`], whose variants are split by who must act. [`Error::is_retryable`] says that the same call may succeed later
-//! without anybody changing anything, [`Error::is_not_found`] and [`Error::fail_code`] what stands against it for good. A link that is lost is
-//! no error as long as another is left, or comes back within [`ClientBuilder::patience`]. Copies of files and trees wait for a daemon that is
-//! restarted; calls that cannot be repeated by the library, as their bytes are gone, are the caller's to repeat:
+//! Every call returns [`Error`]; its variants are split by who must act. [`Error::is_retryable`]
+//! returns true if the same call may succeed later without any change. [`Error::is_not_found`] and
+//! [`Error::fail_code`] identify permanent failures. The loss of a link is no error while another
+//! link is up, or if it returns within [`ClientBuilder::patience`]. Copies of files and trees wait
+//! for a daemon that restarts. The caller must repeat calls whose bytes the library does not keep:
 //!
 //! ```no_run
 //! # async fn example(client: nicstripe::Client, name: nicstripe::Name, pack: Vec<u8>) -> Result<(), nicstripe::Error> {
@@ -124,7 +136,7 @@
 //! loop {
 //!     match client.write(&name, &pack, CopyOptions::default()).await {
 //!         Err(error) if error.is_retryable() => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
-//!         // Of a name that its content gives: an attempt before, whose answer was lost.
+//!         // Content-addressed name: an earlier attempt succeeded and its answer was lost.
 //!         Err(error) if error.fail_code() == Some(FailCode::Exists) => return Ok(()),
 //!         written => return written.map(drop),
 //!     }
@@ -132,10 +144,11 @@
 //! # }
 //! ```
 //!
-//! # A daemon of one's own
+//! # Embedding a daemon
 //!
-//! [`Daemon::builder`] takes what a program has: identity, peers or their file, root, addresses or interfaces. [`Daemon::run`] serves until it
-//! is told to end, [`DaemonHandle`] reads its numbers and changes its limits meanwhile.
+//! [`Daemon::builder`] takes identity, peers or their file, root directory, and addresses or
+//! interfaces. [`Daemon::run`] serves until it is cancelled. Meanwhile [`DaemonHandle`] reads its
+//! metrics and changes its limits.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -157,36 +170,39 @@
 //! # }
 //! ```
 //!
-//! It may also hand over its [listening sockets](DaemonBuilder::listeners), an [open directory](DaemonBuilder::root_handle), or another
-//! [`storage`] than a directory.
+//! A program may also pass its own [listening sockets](DaemonBuilder::listeners), an [open
+//! directory](DaemonBuilder::root_handle), or another [`storage`] than a directory.
 //!
 //! # Tunnels
 //!
-//! [`Client::dial`] connects with a TCP service that the daemon reaches and this peer may: an `AsyncRead` and `AsyncWrite` that all links carry.
+//! [`Client::dial`] connects to a TCP service that the daemon can reach and this peer may use. The
+//! connection implements `AsyncRead` and `AsyncWrite`, and all links carry it.
 //!
 //! # Threads and runtime
 //!
-//! Programs without async code use [`blocking`], which has the same client on a runtime of its own.
+//! Programs without async code use [`blocking`], which wraps the same client and its own runtime.
 //!
-//! Everything async runs on the tokio runtime that calls it, with I/O and time enabled; either kind of runtime does. Files are read, hashed and
-//! written on a few I/O threads that a [`Client`] or [`Daemon`] owns and that end with it. There is no thread per object; pipes have one, as what
-//! they read may block.
+//! Async code runs on the caller's tokio runtime, of either flavour, with I/O and time enabled. A
+//! few I/O threads read, hash and write files; a [`Client`] or [`Daemon`] owns them, and they end
+//! with it. There is no thread per object. Each pipe has a thread, because reading it may block.
 //!
-//! # What it never does
+//! # Side effects
 //!
-//! It has no global state, prints nothing, handles no signal, installs no logger (it speaks through `tracing`), and reads no environment but in
-//! [`trust::Home::from_env`]. Routes and MTUs are left alone unless the program gives a [state directory](ClientBuilder::state_dir) or a
-//! [`routes::RouteKeeper`]; only then may a process be started, the helper `nicstripe-routes`. Unsafe code is in the crate `nicstripe-link`
-//! alone.
+//! The library has no global state, prints nothing, handles no signal and installs no logger (it
+//! logs through `tracing`). It reads the environment only in [`trust::Home::from_env`]. It changes
+//! routes and MTUs only if the program passes a [state directory](ClientBuilder::state_dir) or a
+//! [`routes::RouteKeeper`]; only then may it start a process, the helper `nicstripe-routes`. Unsafe
+//! code is confined to the crate `nicstripe-link`.
 //!
 //! # Features
 //!
-//! There are none: what the crate does is always in it. It runs on Linux.
+//! The crate has no Cargo features. It runs on Linux.
 //!
-//! # The way of a byte
+//! # Data flow
 //!
-//! [`Client::put`] opens a file, the session reads a chunk on an I/O thread, hands it to the path that asked for it, whose connection encrypts it;
-//! at the other end the connection decrypts it, an I/O thread verifies and writes it, the session makes it durable, and acknowledges.
+//! [`Client::put`] opens a file. The session reads a chunk on an I/O thread and hands it to the
+//! path that requested it, whose connection encrypts it. At the receiver the connection decrypts it
+//! and an I/O thread verifies and writes it. The session then makes it durable and acknowledges it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -247,10 +263,10 @@ pub use nicstripe_proto::{
 };
 pub use tokio_util::sync::CancellationToken;
 
-/// Port that daemons listen on unless told otherwise; registered with nobody, free in /etc/services.
+/// Default TCP port of the daemon; not registered with IANA, unused in /etc/services.
 pub const DEFAULT_PORT: u16 = 7747;
 
-/// Returns an error and its causes in one line, joined by `: `.
+/// Returns an error and its sources in one line, joined by `: `.
 ///
 /// ```
 /// let error = std::io::Error::other("no route to host");
@@ -267,10 +283,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Random bytes of the operating system.
+/// Returns random bytes from the operating system.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // aws-lc aborts the process rather than return an error when the system has no random numbers; its signature has one all the same.
+    // aws-lc aborts the process instead of returning an error if the system has no random numbers.
+    // Its signature still has one.
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         tracing::error!("the system has no random numbers");
     }

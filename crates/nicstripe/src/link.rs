@@ -1,10 +1,10 @@
-//! Links as users name them.
+//! Links as users specify them.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use nicstripe_proto::BitRate;
 
-/// A link that is asked for by name; as text `LOCAL[=REMOTE]`.
+/// Link requested by name; as text `LOCAL[=REMOTE]`.
 ///
 /// ```
 /// use nicstripe::{LinkEnd, LinkRequest};
@@ -14,11 +14,11 @@ use nicstripe_proto::BitRate;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkRequest {
-    /// Our end.
+    /// Local end.
     pub local: LinkEnd,
-    /// The peer's end; found by probing where it is not given.
+    /// The peer's end; found by probing if absent.
     pub remote: Option<LinkEnd>,
-    /// Most that is sent over it, in bit/s.
+    /// Maximum send rate, in bit/s.
     pub cap: Option<BitRate>,
 }
 
@@ -26,9 +26,9 @@ pub struct LinkRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkEnd {
-    /// By the interface's name.
+    /// The interface's name.
     Interface(String),
-    /// By an address on it.
+    /// An address on the interface.
     Address(IpAddr),
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for LinkRequest {
     }
 }
 
-/// Text that names no link.
+/// Text that is not a valid link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid link \"{text}\": {why}, expected LOCAL[=REMOTE] as in eth1 or eth1=10.0.1.2")]
 pub struct LinkRequestError {
@@ -73,7 +73,7 @@ impl FromStr for LinkRequest {
     }
 }
 
-/// Which IP versions may be used.
+/// Restriction to one IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// IPv4 only.
@@ -88,17 +88,18 @@ impl Family {
     }
 }
 
-/// When host routes are installed.
+/// Policy for installing host routes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RoutePolicy {
-    /// Where pinning a socket to its interface does not carry traffic ([`needs_route`](crate::routes::needs_route)), and the process
-    /// may. Links in subnets of their own are always carried by pinning on Linux, so for them that is nowhere.
+    /// Only if pinning a socket to its interface does not carry traffic
+    /// ([`needs_route`](crate::routes::needs_route)), and the process has the permission. On Linux,
+    /// pinning always works for links in separate subnets, so that they never need a route.
     #[default]
     Auto,
-    /// For every link; it is an error if the process may not.
+    /// For every link; missing permission is an error.
     Always,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 

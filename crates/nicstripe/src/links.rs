@@ -1,4 +1,4 @@
-//! The interfaces of this machine, as far as they may be links.
+//! Local interfaces, as candidates for links.
 
 use std::net::IpAddr;
 
@@ -6,33 +6,33 @@ use nicstripe_proto::BitRate;
 
 use crate::{error::Error, here};
 
-/// An interface of this machine.
+/// Local interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalInterface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its other names, by which it may be called as well.
+    /// Alternative names, which are accepted as well.
     pub alternative_names: Vec<String>,
-    /// Its addresses, each with the bits of its prefix.
+    /// Addresses, each with its prefix length in bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Largest packet that it sends, in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Its line rate, if known.
+    /// Line rate, if known.
     pub line_rate: Option<BitRate>,
-    /// Why it is no link unless it is named; `None` where it is one.
+    /// Reason why it is a link only if named; `None` if it is a link by default.
     pub left_out: Option<String>,
-    /// The names of its cables, where it is a bond.
+    /// Names of the member interfaces of a bond.
     pub members: Vec<String>,
 }
 
 impl LocalInterface {
-    /// Whether `name` is one of its names.
+    /// Returns true if `name` is its name or an alternative name.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.alternative_names.iter().any(|other| other == name)
     }
 }
 
-/// Returns the interfaces of this machine. Needs no rights.
+/// Returns the local interfaces. Needs no privileges.
 ///
 /// ```no_run
 /// for interface in nicstripe::links::local_interfaces()? {
@@ -43,7 +43,7 @@ impl LocalInterface {
 ///
 /// # Errors
 ///
-/// The kernel does not list them.
+/// The kernel cannot list them.
 pub fn local_interfaces() -> Result<Vec<LocalInterface>, Error> {
     let all = here::listed()?;
     let described = all.iter().map(|interface| LocalInterface {

@@ -1,27 +1,27 @@
-//! What may stand in a log record.
+//! Sanitized values for log records.
 
 use std::fmt;
 
 use nicstripe_proto::name::printable;
 
-/// Most bytes of one value in a log record. What is longer is cut and ends with `…`.
+/// Maximum bytes of one value in a log record. A longer value is truncated and ends with `…`.
 pub(crate) const MOST_LOGGED: usize = 256;
 
-/// A value as it may stand in a log record, whoever it came from: one line, without control and direction characters, of at most
-/// [`MOST_LOGGED`] bytes.
+/// Sanitized value for a log record: one line of at most [`MOST_LOGGED`] bytes, without control and
+/// direction characters.
 ///
-/// Everything that a peer, a file or the system has worded goes into a record by this type.
+/// Every text from a peer, a file or the system is logged through this type.
 pub(crate) struct Logged(String);
 
-/// Makes a value fit for a log record.
+/// Sanitizes a value for a log record.
 pub(crate) fn logged(value: impl fmt::Display) -> Logged {
     let mut short = Short { text: String::new(), cut: false };
-    // Fails when the text is cut, which is what ends it.
+    // Fails on truncation, which stops the formatting.
     let _ = fmt::write(&mut short, format_args!("{value}"));
     Logged::new(short.text.as_bytes(), short.cut)
 }
 
-/// The same of an error with its causes.
+/// Like [`logged`], with the source chain of the error.
 pub(crate) fn logged_error(error: &dyn std::error::Error) -> Logged {
     logged(crate::chain(error))
 }
@@ -53,12 +53,12 @@ impl fmt::Debug for Logged {
     }
 }
 
-/// The last place at or before `at` where a character begins, or the end of the text.
+/// Returns the last character boundary at or before `at`, or at the end of the text.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Takes the first bytes only, so that a long value costs no memory.
+/// Keeps only the first bytes, so that a long value costs no memory.
 struct Short {
     text: String,
     cut: bool,

@@ -1,8 +1,8 @@
-//! Host routes of a session's links: installed where they are needed or wanted, removed when the session goes; and MTUs that are changed
-//! for a while, by the same helper.
+//! Host routes of a session's links, installed as needed or requested and removed when the session
+//! ends. Also temporary MTU changes by the same helper.
 //!
-//! The routes themselves are the business of a helper (`nicstripe-routes`, or its code in a thread where that program is missing):
-//! it alone changes them and judges whether it may. This module decides which are asked for.
+//! Only the helper changes routes and decides if it may: the program `nicstripe-routes`, or its
+//! code in a thread if that program is missing. This module decides which routes to request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,37 +22,39 @@ use nicstripe_link::{
 
 use crate::{error::Error, here, link::RoutePolicy, routes, session::PathPlan};
 
-/// Keeps the host routes of one session, and removes them when it is dropped; after a kill the helper does, or the next start of
-/// any nicstripe.
+/// Holds the host routes of one session and removes them when dropped. After a kill, the helper or
+/// the next start of any nicstripe process removes them.
 ///
-/// The helper is started when the first route is needed, unless it was [before](Self::start_apart). A keeper that is dropped waits
-/// for its routes to be removed: milliseconds, or seconds where another process has the records of routes locked.
+/// The first route starts the helper, unless it was started [before](Self::start_apart). Dropping a
+/// keeper blocks until its routes are removed: milliseconds, or seconds while another process holds
+/// the lock of the route records.
 #[derive(Debug)]
 pub struct RouteKeeper {
     policy: RoutePolicy,
     shared: Arc<Shared>,
     held: Mutex<Vec<HostRoute>>,
-    /// Interfaces whose MTU it has changed.
+    /// Interfaces whose MTU this keeper has changed.
     mtus: Mutex<BTreeSet<InterfaceIndex>>,
     count: AtomicU32,
-    /// Set when it is dropped: a change that was asked for and has not begun is not made any more.
+    /// Set on drop: a requested change that has not begun is skipped.
     is_gone: Arc<AtomicBool>,
 }
 
 impl RouteKeeper {
-    /// Starts to keep routes; removes what a process that was killed has left, where it may.
+    /// Returns a keeper. Removes leftovers of killed processes if permitted.
     ///
-    /// `state_dir` is where routes are recorded. With [`RoutePolicy::Never`] nothing else happens, ever.
+    /// `state_dir` holds the records of routes. With [`RoutePolicy::Never`] the keeper does nothing
+    /// else.
     pub fn start(policy: RoutePolicy, state_dir: &Path) -> Self {
         sweep(state_dir);
         Self::sharing(policy, Arc::new(Shared { state_dir: state_dir.to_owned(), state: Mutex::default() }))
     }
 
-    /// The same, for a process that has the right to change routes and should not have it when it speaks to the network: the helper
-    /// is started at once, and the right given up.
+    /// Like [`start`](Self::start), for a process that drops the privilege to change routes before
+    /// it uses the network. Starts the helper at once and gives up the privilege.
     ///
-    /// To be called while the process has one thread. Where the helper's program is missing and the policy allows routes, the
-    /// process keeps the right, and the work is done in a thread.
+    /// Call it while the process has one thread. If the helper program is missing and the policy
+    /// allows routes, the process keeps the privilege and a thread does the work.
     pub fn start_apart(policy: RoutePolicy, state_dir: &Path) -> Self {
         let keeper = Self::start(policy, state_dir);
         if !may_change_routes() {
@@ -70,7 +72,7 @@ impl RouteKeeper {
         keeper
     }
 
-    /// Returns a keeper for another session, with the same policy and the same helper.
+    /// Returns a keeper for another session, with the same policy and helper.
     pub(crate) fn another(&self) -> Self {
         Self::sharing(self.policy, self.shared.clone())
     }
@@ -79,20 +81,22 @@ impl RouteKeeper {
         Self { policy, shared, held: Mutex::default(), mtus: Mutex::default(), count: AtomicU32::new(0), is_gone: Arc::default() }
     }
 
-    /// Has a route to `destination` by `interface`, where the policy wants one. Twice is once.
+    /// Installs a route to `destination` by `interface` if the policy requires one. Idempotent.
     ///
-    /// Under [`RoutePolicy::Auto`] that is where [`needs_route`] says so. Cancel safe, but a call that is given up may install the
-    /// route all the same; it goes with the keeper, or at the latest with the process.
+    /// [`RoutePolicy::Auto`] requires one if [`needs_route`] returns true. Cancel safe, but a
+    /// cancelled call may still install the route; it is removed with the keeper, at the latest
+    /// when the process ends.
     ///
     /// # Errors
     ///
-    /// The process and its helper may not, the address is not one to which routes of ours may go, or another route is in the way.
+    /// Process and helper lack the permission, the address is not allowed as a destination, or
+    /// another route conflicts.
     pub async fn hold(&self, destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>) -> Result<(), RouteError> {
         if !self.wants(destination, interface) {
             return Ok(());
         }
         let route = host_route(destination, interface, prefer_source);
-        // Noted before it is asked for, so that the keeper's end removes it whatever becomes of this call.
+        // Recorded before the request, so that dropping the keeper removes it in any case.
         self.held().push(route);
         let added = self.shared.call(move |shared| shared.add(&route)).await;
         match added {
@@ -102,7 +106,7 @@ impl RouteKeeper {
         added
     }
 
-    /// Whether the policy wants a route that is not there.
+    /// Returns true if the policy requires a route that this keeper does not hold.
     pub(crate) fn wants(&self, destination: IpAddr, interface: u32) -> bool {
         let is_wanted = match self.policy {
             RoutePolicy::Never => false,
@@ -112,16 +116,18 @@ impl RouteKeeper {
         is_wanted && is_routable(destination) && self.find(destination, interface).is_none()
     }
 
-    /// Whether a route that the policy wants would take what goes to `destination` away from the interface by which it goes now.
+    /// Returns true if a route required by the policy would move traffic to `destination` away from
+    /// its current interface.
     ///
-    /// Such a route needs a proof that what goes there now arrives at the peer.
+    /// Such a route needs a proof that this traffic reaches the peer.
     pub(crate) fn diverts(&self, destination: IpAddr, interface: u32) -> bool {
         let goes_there = || route_to(destination).is_ok_and(|way| way.interface.0 == interface && way.gateway.is_none());
         self.wants(destination, interface) && !goes_there()
     }
 
-    /// Has the kernel find out anew where `destination` is by its own way, before that is to prove that the address is the peer's: what it
-    /// heard there by another interface may have taught it the wrong card. Where it cannot be had the proof may take longer.
+    /// Flushes the kernel's neighbour entry of `destination` before a probe must prove that the
+    /// address belongs to the peer. ARP traffic on another interface may have left the wrong MAC
+    /// address in it. On failure the entry stays, and the proof may take longer.
     pub(crate) async fn ask_anew(&self, destination: IpAddr, interface: u32) {
         let route = host_route(destination, interface, None);
         let asked =
@@ -131,11 +137,11 @@ impl RouteKeeper {
         }
     }
 
-    /// Gives up the route to `destination` by `interface`. Nothing happens if there is none.
+    /// Releases the route to `destination` by `interface`. Does nothing if there is none.
     ///
     /// # Errors
     ///
-    /// It cannot be removed; the helper's end or the next start will do it.
+    /// The route cannot be removed; the helper's exit or the next start will remove it.
     pub async fn release(&self, destination: IpAddr, interface: u32) -> Result<(), RouteError> {
         let Some(route) = self.find(destination, interface) else { return Ok(()) };
         self.held().retain(|held| *held != route);
@@ -143,12 +149,12 @@ impl RouteKeeper {
         self.shared.call(move |shared| shared.remove(&route)).await
     }
 
-    /// Puts back what the kernel dropped of an interface's routes when it went down. The helper sees to it by itself; this makes
-    /// sure of it before a connection is tried.
+    /// Restores the routes that the kernel dropped when an interface went down. The helper does
+    /// this by itself; call this to be sure before a connection attempt.
     ///
     /// # Errors
     ///
-    /// The interface is down again, or a route is not allowed any more.
+    /// The interface is down again, or a route is no longer allowed.
     pub async fn interface_up(&self, index: u32) -> Result<(), RouteError> {
         let interface = InterfaceIndex(index);
         if !self.held().iter().any(|route| route.interface == interface) {
@@ -157,16 +163,18 @@ impl RouteKeeper {
         self.shared.call(move |shared| shared.restore(interface)).await
     }
 
-    /// Gives an interface another MTU for at most `longest`, whatever the policy about routes; returns what it had. The helper puts it back
-    /// however this process ends (see [`RouteHelper::set_mtu`]), and the keeper when it is dropped. Cancel safe in the same way as
+    /// Sets the MTU of an interface for at most `longest`, independent of the route policy; returns
+    /// the previous MTU. The helper restores it however this process ends (see
+    /// [`RouteHelper::set_mtu`]), and the keeper restores it when dropped. Cancel safe like
     /// [`hold`](Self::hold).
     ///
     /// # Errors
     ///
-    /// The process and its helper may not, the interface is none whose MTU is changed, or another keeper has it changed.
+    /// Process and helper lack the permission, the interface's MTU may not be changed, or another
+    /// keeper has changed it.
     pub async fn set_mtu(&self, interface: u32, mtu: u32, longest: Duration) -> Result<u32, MtuError> {
         let interface = InterfaceIndex(interface);
-        // Noted before it is asked for, so that the keeper's end puts it back whatever becomes of this call.
+        // Recorded before the request, so that dropping the keeper restores it in any case.
         let is_new = lock(&self.mtus).insert(interface);
         let is_gone = self.is_gone.clone();
         let set = self.shared.call_mtu(move |shared| shared.set_mtu(interface, mtu, longest, is_new, &is_gone)).await;
@@ -176,11 +184,11 @@ impl RouteKeeper {
         set
     }
 
-    /// Puts back what an interface had before [`set_mtu`](Self::set_mtu). Returns whether that changed anything.
+    /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if that changed it.
     ///
     /// # Errors
     ///
-    /// It cannot be put back now; the helper tries again at its end, and the next start does.
+    /// The MTU cannot be restored; the helper retries when it exits, and so does the next start.
     pub async fn restore_mtu(&self, interface: u32) -> Result<bool, MtuError> {
         let interface = InterfaceIndex(interface);
         if !lock(&self.mtus).contains(&interface) {
@@ -193,22 +201,23 @@ impl RouteKeeper {
         restored
     }
 
-    /// When host routes are installed.
+    /// Returns the policy for installing host routes.
     pub fn policy(&self) -> RoutePolicy {
         self.policy
     }
 
-    /// How many routes it has.
+    /// Returns the number of routes held.
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Holds a route for each of these plans, of which the peer has proved the addresses that need it: see [`diverts`](Self::diverts).
+    /// Holds a route for each plan. The peer has proven the addresses that need a proof: see
+    /// [`diverts`](Self::diverts).
     ///
     /// # Errors
     ///
-    /// Under [`RoutePolicy::Always`] the first that cannot be had. Else none: a link that needs a route and has none will not connect,
-    /// which its own state tells.
+    /// Under [`RoutePolicy::Always`] the first route that cannot be installed. Otherwise none: a
+    /// link without its required route fails to connect and reports this in its state.
     pub(crate) async fn hold_all(&self, plans: &[&PathPlan], here: &[Interface]) -> Result<(), Error> {
         for plan in plans {
             let Some(interface) = here.iter().find(|interface| interface.is_called(&plan.interface)) else { continue };
@@ -259,7 +268,7 @@ fn host_route(destination: IpAddr, interface: u32, prefer_source: Option<IpAddr>
     HostRoute { destination, interface: InterfaceIndex(interface), prefer_source, metric: HostRoute::DEFAULT_METRIC }
 }
 
-/// What the keepers of a process share: one helper.
+/// Helper process shared by all keepers of a process.
 #[derive(Debug)]
 struct Shared {
     state_dir: PathBuf,
@@ -268,23 +277,23 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Dropped before the records of it are, which removes what it has.
+    /// Dropped before the records of routes, because dropping it removes its routes.
     helper: Option<RouteHelper>,
-    /// How many keepers hold a route.
+    /// Number of keepers per route.
     holders: BTreeMap<HostRoute, u32>,
     /// Interfaces whose MTU a keeper has changed.
     mtus: BTreeSet<InterfaceIndex>,
 }
 
 impl Shared {
-    /// Runs `work` where it may block.
+    /// Runs `work` on a thread that may block.
     async fn call(self: &Arc<Self>, work: impl FnOnce(&Self) -> Result<(), RouteError> + Send + 'static) -> Result<(), RouteError> {
         let shared = self.clone();
         let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
         worked.unwrap_or_else(|error| Err(RouteError::Helper { source: io::Error::other(error) }))
     }
 
-    /// The same for work on MTUs.
+    /// Like `call`, for work on MTUs.
     async fn call_mtu<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, MtuError> + Send + 'static,
@@ -294,7 +303,7 @@ impl Shared {
         worked.unwrap_or_else(|error| Err(MtuError::Helper { source: io::Error::other(error) }))
     }
 
-    /// `is_new`: for a keeper that had not changed it so far.
+    /// `is_new` is true if the calling keeper had not changed this MTU before.
     fn set_mtu(&self, interface: InterfaceIndex, mtu: u32, longest: Duration, is_new: bool, is_gone: &AtomicBool) -> Result<u32, MtuError> {
         let mut state = self.state();
         if is_gone.load(Ordering::Acquire) {
@@ -314,7 +323,7 @@ impl Shared {
         let mut state = self.state();
         let restored = match &mut state.helper {
             Some(helper) => helper.restore_mtu(interface),
-            // It is nobody's, and went with the helper that it had.
+            // The MTU was restored when its helper ended.
             None => Ok(false),
         };
         if restored.is_ok() {
@@ -357,14 +366,14 @@ impl Shared {
     }
 }
 
-/// What a panic left is as good as what it found.
+/// Ignores poisoning: the state is valid after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
-    /// Asks the helper, which is started if it does not run. One that has ended, because somebody killed it, is replaced once, and
-    /// the new one gets all routes.
+    /// Asks the helper; starts it if it is not running. A helper that was killed is replaced once,
+    /// and its successor gets all routes.
     fn ask(&mut self, state_dir: &Path, question: impl Fn(&mut RouteHelper) -> Result<(), RouteError>) -> Result<(), RouteError> {
         let is_new = self.helper.is_none();
         match question(self.helper(state_dir)?) {
@@ -382,7 +391,8 @@ impl State {
         }
     }
 
-    /// The same about an MTU. The MTUs that a helper had changed which somebody killed are put back by its successor.
+    /// Like `ask`, for an MTU. The successor of a killed helper restores the MTUs that it had
+    /// changed.
     fn ask_mtu<T>(&mut self, state_dir: &Path, question: impl Fn(&mut RouteHelper) -> Result<T, MtuError>) -> Result<T, MtuError> {
         let is_new = self.helper.is_none();
         let no_helper = |error: RouteError| MtuError::Helper { source: io::Error::other(error) };
@@ -391,7 +401,7 @@ impl State {
                 self.helper = None;
                 let held: Vec<HostRoute> = self.holders.keys().copied().collect();
                 let helper = self.helper(state_dir).map_err(no_helper)?;
-                // A route that cannot be had again is missed by its own link.
+                // A route that cannot be reinstalled fails only its own link.
                 held.iter().for_each(|route| _ = helper.add(route));
                 question(helper)
             }
@@ -413,20 +423,21 @@ impl State {
     }
 }
 
-/// What decides whether a link needs a host route.
+/// Facts that decide if a link needs a host route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteFacts {
-    /// Whether the interface drops what the kernel would not answer by it; `None` where that is not known, or the kernel's own way is by
-    /// the interface, so that it does not matter.
+    /// True if the interface drops packets whose reply the kernel would send by another interface
+    /// (strict `rp_filter`). `None` if unknown, or irrelevant because the kernel's route uses this
+    /// interface.
     pub reverse_path_strict: Option<bool>,
-    /// The interface of the link.
+    /// Interface index of the link.
     pub interface: u32,
-    /// The interface by which the kernel would send to the peer's address; `None` without a route.
+    /// Interface index of the kernel's route to the peer's address; `None` without a route.
     pub kernel_takes: Option<u32>,
 }
 
 impl RouteFacts {
-    /// Reads them. IPv6 has no reverse path filter in the kernel's settings.
+    /// Reads the facts from the kernel. Linux has no reverse path filter setting for IPv6.
     pub fn read(destination: IpAddr, interface: InterfaceIndex) -> Self {
         let kernel_takes = route_to(destination).ok().map(|route| route.interface.0);
         let reverse_path_strict = match destination {
@@ -444,15 +455,17 @@ fn is_reverse_path_strict(interface: InterfaceIndex) -> Option<bool> {
     Sysctls::read(&name).is_reverse_path_strict()
 }
 
-/// Whether pinning a socket to its interface alone does not carry traffic: the interface's reverse path filter is strict, and the
-/// kernel's own way to the address is another.
+/// Returns true if pinning a socket to its interface does not carry traffic: the interface's
+/// reverse path filter is strict, and the kernel's route to the address uses another interface.
 ///
-/// Measured on Linux 6.18 with two cables in one subnet: without the route the connection times out, with it both cables carry.
+/// Measured on Linux 6.18 with two cables in one subnet: the connection times out without the
+/// route, and both cables carry traffic with it.
 pub fn needs_route(facts: &RouteFacts) -> bool {
     facts.reverse_path_strict == Some(true) && facts.kernel_takes != Some(facts.interface)
 }
 
-/// Removes what a process that was killed has left, where we may. Nothing is left in most cases, which costs one look at the table.
+/// Removes leftovers of killed processes if permitted. Usually there are none, and the cost is one
+/// read of the routing table.
 pub(crate) fn sweep(state_dir: &Path) {
     if let Err(error) = routes::clean_mtus(state_dir) {
         tracing::debug!(error = %crate::logged::logged_error(&error), "MTUs are not looked after");
@@ -463,8 +476,8 @@ pub(crate) fn sweep(state_dir: &Path) {
     }
     match routes.clean() {
         Ok(removed) => removed.iter().for_each(|route| tracing::info!(destination = %route.destination, "stale host route removed")),
-        // A helper that may cleans when it starts, and one that may not says the same. Else there is nothing to be done: they are
-        // another user's.
+        // A privileged helper cleans up when it starts; an unprivileged one reports this error as
+        // well. The remaining routes belong to another user.
         Err(error @ (RouteError::NotPermitted { .. } | RouteError::Ledger { .. })) => match routes::clean_by_helper(state_dir) {
             Some(Ok(_)) => {}
             _ => tracing::debug!(error = %crate::logged::logged_error(&error), "host routes are not looked after"),
@@ -473,7 +486,7 @@ pub(crate) fn sweep(state_dir: &Path) {
     }
 }
 
-/// A link-local address is on its interface without any route.
+/// A link-local address is reachable on its interface without a route.
 fn is_routable(ip: IpAddr) -> bool {
     !ip.is_loopback() && !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

@@ -1,4 +1,4 @@
-//! Which paths a client makes: facts of the two machines in, plans out. Pure.
+//! Path planning of a client: facts of the two machines in, plans out. Pure.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -18,7 +18,7 @@ use crate::{
     session::{Capacities, Capacity, LinkRates, PathPlan},
 };
 
-/// What this machine tells a peer of its interfaces.
+/// Returns the description of the local interfaces for a peer.
 pub(crate) fn described(interfaces: &[Interface], excluded: &[String]) -> Vec<PeerInterface> {
     let usable = interfaces.iter().filter(|interface| interface.up);
     usable.map(|interface| describe(interface, interfaces, excluded)).take(MOST_INTERFACES).collect()
@@ -55,7 +55,7 @@ fn settings(interface: &Interface) -> Option<Ipv4Settings> {
     })
 }
 
-/// What is known when paths are planned.
+/// Facts known at planning time.
 pub(crate) struct Facts<'a> {
     pub(crate) local: &'a [PeerInterface],
     pub(crate) remote: &'a [PeerInterface],
@@ -64,10 +64,11 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Returns the paths that were asked for by name, in their order, beside the first contact where that was one of them.
+    /// Returns the paths requested by name, in their order, without the first contact if that was
+    /// one of them.
     ///
-    /// Where both ends are given, that is the plan; else each of the peer's interfaces is taken once, by one of the candidates that were
-    /// `reached`.
+    /// A request with both ends is a plan by itself. Otherwise each interface of the peer is used
+    /// once, by one of the `reached` candidates.
     pub(crate) fn named(
         &self,
         requests: &[LinkRequest],
@@ -107,12 +108,12 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the ways to the peer that may work, best first.
+    /// Returns the candidate paths to the peer, best first.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         self.pairing().candidates().cloned().collect()
     }
 
-    /// Returns the two machines' interfaces, to be paired.
+    /// Returns the interfaces of both machines, ready for pairing.
     pub(crate) fn pairing(&self) -> Pairing {
         let mut pairing = Pairing::new(self.local.to_vec(), self.remote.to_vec());
         match self.family {
@@ -159,7 +160,7 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the plan of a link both of whose ends are given, which needs nothing of the peer.
+/// Returns the plan of a link with both ends given, which needs no information from the peer.
 pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16) -> Result<Option<PathPlan>, Error> {
     let local = local_interface(request, interfaces)?;
     let Some(LinkEnd::Address(remote)) = request.remote else { return Ok(None) };
@@ -180,7 +181,7 @@ pub(crate) fn direct(request: &LinkRequest, interfaces: &[Interface], port: u16)
     }))
 }
 
-/// Finds the interface that a request names here.
+/// Finds the local interface that a request names.
 pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interface]) -> Result<&'a Interface, Error> {
     let found = interfaces.iter().find(|interface| match &request.local {
         LinkEnd::Interface(name) => interface.is_called(name),
@@ -201,7 +202,7 @@ pub(crate) fn local_interface<'a>(request: &LinkRequest, interfaces: &'a [Interf
     Err(Error::Link { link: request.to_string(), why })
 }
 
-/// Returns most goodput over a link with packets of its full size, and with small ones.
+/// Returns the maximum goodput of a link with full-size and with small packets.
 fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capacities {
     let rate = |bps: Option<u64>| bps.map(BitRate);
     let rates = LinkRates {
@@ -213,11 +214,13 @@ fn capacities(ours: &PeerInterface, theirs: &PeerInterface, ipv6: bool) -> Capac
     Capacities { full: with(full), narrow: with(full.min(SMALL_MTU)), rates }
 }
 
-/// Returns most goodput over a link: the line rate of its slower end, what a shaper at the sending end lets out, less all headers.
+/// Returns the maximum goodput of a link, less all headers: the line rate of its slower end, or the
+/// rate of a shaper at the sending end.
 ///
-/// See [`Theory`]; a shaper counts less of each packet than the wire takes. 1 GbE: 941.5 Mbit/s.
+/// See [`Theory`]; a shaper counts fewer bytes per packet than the wire carries. 1 GbE: 941.5
+/// Mbit/s.
 fn capacity(rates: &LinkRates, mtu: u32, ipv6: bool) -> Capacity {
-    // A packet is not longer than its length can say, whatever the interface claims (lo: 65,536).
+    // The length field limits a packet, whatever MTU the interface reports (lo: 65,536).
     let of = |rate: BitRate| Theory { ip: if ipv6 { IpVersion::V6 } else { IpVersion::V4 }, ..Theory::usual(rate, mtu.min(65_536)) };
     let line = rates.line.map(|rate| of(rate).goodput());
     let behind = |shaper: Option<BitRate>| line.into_iter().chain(shaper.map(|rate| of(rate).goodput_of_shaper())).min();
@@ -225,7 +228,7 @@ fn capacity(rates: &LinkRates, mtu: u32, ipv6: bool) -> Capacity {
     Capacity { outgoing, incoming }
 }
 
-/// Whether a user means this candidate.
+/// Returns true if a request matches this candidate.
 pub(crate) fn is_meant(request: &LinkRequest, candidate: &Candidate) -> bool {
     is_end(&request.local, &candidate.local) && request.remote.as_ref().is_none_or(|end| is_end(end, &candidate.remote))
 }
@@ -241,7 +244,7 @@ fn is_loopback(interface: &PeerInterface) -> bool {
     interface.addresses.iter().any(|address| address.ip.is_loopback())
 }
 
-/// A link-local address means something only with the interface that it is on.
+/// Returns the socket address, with the interface as scope of a link-local address.
 pub(crate) fn socket_address(ip: IpAddr, port: u16, interface: u32) -> SocketAddr {
     match ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => SocketAddrV6::new(ip, port, 0, interface).into(),
@@ -274,7 +277,7 @@ mod tests {
         interface
     }
 
-    /// Two machines with two cables, and what is planned for the links named so.
+    /// Plans the named links between two machines with two cables.
     fn named(requests: &[&str], first: Option<&str>) -> Result<Vec<PathPlan>, Error> {
         let local = [with_address("eth1", 1, "10.0.1.1"), with_address("eth2", 2, "10.0.2.1")];
         let remote = [with_address("enp1", 1, "10.0.1.2"), with_address("enp2", 2, "10.0.2.2")];

@@ -1,4 +1,4 @@
-//! What a finished transfer says of itself.
+//! Report of a finished transfer.
 
 use std::{fmt, time::Duration};
 
@@ -10,43 +10,44 @@ use crate::{
     tree::TreeReport,
 };
 
-/// The outcome of a transfer.
+/// Result of a transfer.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// Bytes of the file.
     pub size: u64,
-    /// BLAKE3 of the file, the same at both ends; a tree has none.
+    /// BLAKE3 of the file, equal at both ends; `None` for a tree.
     pub digest: Option<Digest>,
-    /// What became of a tree.
+    /// Result of a tree.
     pub tree: Option<TreeReport>,
-    /// Bytes of payload that were put on the wire: less than `size` where chunks were holes, the same as before, or compressed.
+    /// Payload bytes sent on the wire: less than `size` if chunks were holes, unchanged or
+    /// compressed.
     pub wire_bytes: u64,
-    /// From the call until the file was durable.
+    /// Time from the call until the file was durable.
     pub elapsed: Duration,
-    /// From the first byte of the file until it was durable.
+    /// Time from the first byte of the file until it was durable.
     pub moving: Duration,
     /// Bytes that were durable at the receiver before.
     pub resumed_bytes: u64,
-    /// Bytes of the file that were sent more than once.
+    /// Bytes of the file that were retransmitted.
     pub resent_bytes: u64,
-    /// Times that a connected link was lost.
+    /// Number of times a connected link was lost.
     pub failovers: u32,
-    /// Host routes that were installed.
+    /// Number of host routes installed.
     pub routes_installed: u32,
-    /// Most that the links can carry together, where every one's rate is known.
+    /// Maximum rate of all links together; `None` unless the rate of each is known.
     pub expected: Option<BitRate>,
-    /// What held it back.
+    /// Bottleneck of the transfer.
     pub limited_by: Limit,
-    /// Each link.
+    /// Results per link.
     pub links: Vec<LinkReport>,
-    /// Interfaces that were to be links and do not work as such.
+    /// Interfaces that were meant to be links and do not work.
     pub failed: Vec<UnusedInterface>,
-    /// What an administrator could do about them.
+    /// Remedies for these interfaces, for an administrator.
     pub remedies: Vec<LinkRemedy>,
 }
 
 impl Report {
-    /// Bits of the file that were moved in this run, per second of `elapsed`.
+    /// Returns the bits of the file moved in this run, per second of `elapsed`.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -59,9 +60,11 @@ impl Report {
         BitRate::from_bytes_over(self.size.saturating_sub(self.resumed_bytes), self.elapsed)
     }
 
-    /// Goodput over what was expected, as a fraction; unknown where the expectation is, or where nothing was moved.
+    /// Returns goodput over the expected rate, as a fraction; `None` without an expectation, or if
+    /// no bytes were moved.
     ///
-    /// What did not go over the wire (holes, chunks that were there, what compression saved) does not count: this is about the links.
+    /// Bytes that did not cross the wire (holes, unchanged chunks, compression savings) do not
+    /// count, because this is about the links.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -79,81 +82,83 @@ impl Report {
     }
 }
 
-/// The outcome of one link. What is absent is unknown.
+/// Result of one link. `None` means unknown.
 #[derive(Debug, Clone)]
 pub struct LinkReport {
-    /// Which.
+    /// The link.
     pub link: LinkName,
-    /// Bytes of the file that it delivered first.
+    /// Bytes of the file that arrived first over this link.
     pub bytes: u64,
-    /// Least that those were on the wire: less than `bytes` where chunks were compressed.
+    /// Lower bound of these bytes on the wire: less than `bytes` if chunks were compressed.
     pub wire_bytes: u64,
     /// `bytes` per second of [`Report::elapsed`].
     pub goodput: BitRate,
-    /// Most that it can carry, with packets of the size that gets through.
+    /// Maximum goodput with the packet size that gets through.
     pub theory: Option<BitRate>,
-    /// Its state at the end.
+    /// State at the end.
     pub state: LinkState,
-    /// Whether each connection arrived at the peer's interface that it was aimed at, and our interface carried at least the `wire_bytes`
-    /// of all links on it; `None` where one of these could not be told.
+    /// True if each connection arrived at the peer's interface it was aimed at, and the local
+    /// interface carried at least the `wire_bytes` of all its links; `None` if either is unknown.
     pub verified: Option<bool>,
-    /// Bytes that our interface carried in the direction of the data while the transfer ran, by the kernel's count and with all headers.
+    /// Bytes that the local interface carried in the direction of the data during the transfer,
+    /// headers included (kernel counter).
     pub interface_bytes: Option<u64>,
-    /// Largest packet that gets through, in bytes, where that is less than the interface's MTU.
+    /// Largest packet that gets through, in bytes; `None` if that is the interface's MTU.
     pub path_mtu: Option<u32>,
-    /// Times that it was lost.
+    /// Number of times the link was lost.
     pub failures: u32,
-    /// How many of these were because what it carried was damaged, though TCP had taken it for right: a bad cable, card or switch.
+    /// Losses due to corrupt data with a valid TCP checksum: a bad cable, card or switch.
     pub damaged: u32,
-    /// What the sender's kernel says.
+    /// Statistics of the sender's kernel.
     pub kernel: KernelView,
 }
 
-/// What the sender's kernel says of a link's connections (TCP_INFO, tcp(7)), summed over them.
+/// Statistics of the sender's kernel for a link's connections (TCP_INFO, tcp(7)), summed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KernelView {
-    /// Bytes sent more than once.
+    /// Retransmitted bytes.
     pub retransmitted_bytes: Option<u64>,
-    /// Smoothed round-trip time of the last connection, queues included.
+    /// Smoothed round-trip time of the last connection, queueing included.
     pub rtt: Option<Duration>,
-    /// Time with something to send.
+    /// Time with data to send.
     pub busy: Option<Duration>,
-    /// Part of it held back by the receiver's window.
+    /// Part of `busy` limited by the receiver's window.
     pub rwnd_limited: Option<Duration>,
-    /// Part of it held back by the send buffer.
+    /// Part of `busy` limited by the send buffer.
     pub sndbuf_limited: Option<Duration>,
-    /// Time in which the receiver gave no credit although there was something to send (our own account, not the kernel's).
+    /// Time with data to send but without credit from the receiver (measured by nicstripe, not the
+    /// kernel).
     pub starved: Option<Duration>,
 }
 
-/// What held a transfer back.
+/// Bottleneck of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The cables carried all they can.
+    /// The capacity of the cables.
     Cables,
-    /// The limit that the user has set.
+    /// The limit set by the user.
     Bandwidth,
     /// Reading the source.
     Source,
-    /// Writing the target, or the receiver's processor.
+    /// Writing the target, or the receiver's CPU.
     Receiver,
     /// The sender's socket buffers.
     SendBuffer,
-    /// Damaged or lost packets.
+    /// Corrupt or lost packets.
     Loss,
     /// A link was down for part of the time.
     LinkDown,
-    /// Opening, making and closing many small files.
+    /// Opening, creating and closing many small files.
     Files,
-    /// The file is too small for anything else to show.
+    /// The transfer is too short for any other limit to show.
     Latency,
     /// None of these.
     Unknown,
 }
 
 impl Limit {
-    /// The word for it in machine-readable output.
+    /// Returns the name used in machine-readable output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cables => "cables",
@@ -187,15 +192,23 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Decides what held a transfer back; thresholds as the literature on TCP's own chronographs uses them (`docs/MANUAL.md`, limits).
+/// Determines the bottleneck of a transfer. Thresholds follow the literature on TCP's chronographs
+/// (`docs/MANUAL.md`, limits).
 ///
-/// In this order: a transfer too short to tell; the user's own limit where nine tenths of it were reached; a lost link; the cables where 97 % of theory was reached; loss above 0.1 % of the bytes;
-/// a receiver that gave no credit for a fifth of the time; a sender whose connections were idle more than a fifth of the time had nothing to
-/// send; a receiver's window that held it back a fifth of the busy time; the same for the send buffer. Where the links' rates are unknown
-/// and none of these holds, the cables.
+/// The first match counts:
 ///
-/// Of a tree the cables count from 95 %, as its files begin and end. What is small on average is limited by that where the receiver does not
-/// hold it back. Nobody knows whether a tree's connections wait for the source or for the end of a file: reading is never what is told.
+/// 1. a transfer too short to judge;
+/// 2. at least 90 % of the user's limit;
+/// 3. a lost link;
+/// 4. the cables at 97 % of theory (a tree: 95 %, because its files start and end);
+/// 5. retransmissions above 0.1 % of the bytes;
+/// 6. a receiver without credit for 20 % of the time;
+/// 7. a tree of small files on average;
+/// 8. the source, if the sender's connections were idle for more than 20 % of the time (a tree:
+///    unknown, because it may have waited for the end of a file);
+/// 9. a receiver's window that limited 20 % of the busy time;
+/// 10. a send buffer that did;
+/// 11. the cables, if the rate of a link is unknown.
 pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
     if report.moving < SMALL {
         return Limit::Latency;
@@ -235,20 +248,21 @@ pub(crate) fn limit(report: &Report, bandwidth: Option<BitRate>) -> Limit {
     if sum(|kernel| kernel.sndbuf_limited).is_some_and(|time| time >= 0.2 * busy) {
         return Limit::SendBuffer;
     }
-    // Links whose rate nobody knows were kept busy all the time by both ends: that is all they carry.
+    // Both ends kept links of unknown rate busy all the time, so that this is their capacity.
     if report.expected.is_none() { Limit::Cables } else { Limit::Unknown }
 }
 
-/// Whether what was copied is small on average, names without bytes included.
+/// Returns true if the copied entries are small on average, counting those without data.
 fn is_of_small_files(tree: &TreeReport) -> bool {
     let copied = tree.files + tree.directories + tree.symlinks + tree.nodes;
     copied > 0 && tree.bytes / copied < SMALL_FILE
 }
 
-/// A file of this size takes 2 ms at 1 Gbit/s; making one durable takes as long on many disks.
+/// Size limit of a small file, in bytes: 2 ms at 1 Gbit/s, about the time of an fsync on many
+/// disks.
 const SMALL_FILE: u64 = 256 * 1024;
 
-/// Shorter than this, start-up and the last acknowledgement are a visible part of it.
+/// Minimum duration to judge: below it, start-up and the last acknowledgement dominate.
 const SMALL: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
@@ -296,7 +310,7 @@ mod tests {
         assert_eq!(limit(&report(Some(same), 0), None), Limit::Unknown);
     }
 
-    /// A link that had something to send for a tenth of the second.
+    /// Returns a link with data to send for a tenth of the second.
     fn idle_link() -> LinkReport {
         LinkReport {
             link: LinkName { interface: "eth1".into(), peer_interface: None, local: None, remote: [10, 0, 0, 1].into() },

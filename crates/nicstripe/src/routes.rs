@@ -1,4 +1,4 @@
-//! The host routes that nicstripe has installed, and the MTUs that it has changed, for whoever looks after them.
+//! Administration of the host routes and MTU changes that nicstripe has made.
 
 use std::{io, path::Path};
 
@@ -7,8 +7,8 @@ use nicstripe_link::{Mtus, RouteHelper, Routes};
 
 pub use crate::path_routes::{RouteFacts, RouteKeeper, needs_route};
 
-/// Returns our routes (protocol 83) in the kernel's table, each with the processes that still want it; `None` where the record of
-/// that may not be read.
+/// Returns nicstripe's routes (protocol 83) in the kernel's table, each with the processes that
+/// still need it; `None` if the records are not readable.
 ///
 /// ```no_run
 /// for (route, owners) in nicstripe::routes::list("/var/lib/backup-tool".as_ref())? {
@@ -26,9 +26,10 @@ pub fn list(state_dir: &Path) -> Result<Vec<(HostRoute, Option<Vec<u32>>)>, Rout
     routes.list_ours()?.into_iter().map(owners).collect()
 }
 
-/// Removes those of our routes that no living process wants; returns them.
+/// Removes and returns the routes that no living process needs.
 ///
-/// Where this process may not, the helper is asked (`nicstripe-routes`, which may have been given the right).
+/// Falls back to the helper (`nicstripe-routes`, which may have the privilege) if this process
+/// lacks it.
 ///
 /// ```no_run
 /// let removed = nicstripe::routes::clean("/var/lib/backup-tool".as_ref())?;
@@ -48,7 +49,8 @@ pub fn clean(state_dir: &Path) -> Result<Vec<HostRoute>, RouteError> {
     }
 }
 
-/// Returns the interfaces whose MTU is changed, or was left so; none where the record of that may not be read.
+/// Returns the interfaces whose MTU is changed or was left changed; empty if the records are not
+/// readable.
 pub fn list_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     match Mtus::open(state_dir)?.list() {
         Err(MtuError::Ledger { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => Ok(Vec::new()),
@@ -56,7 +58,8 @@ pub fn list_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     }
 }
 
-/// Puts back the MTUs that no living process wants changed; returns them. Where this process may not, the helper is asked.
+/// Restores the MTUs that no living process needs changed; returns them. Falls back to the helper
+/// if this process lacks the privilege.
 pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     if !Mtus::any_recorded(state_dir) {
         return Ok(Vec::new());
@@ -65,7 +68,7 @@ pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     match mtus.clean() {
         Err(refused @ MtuError::NotPermitted { .. }) => {
             let before = mtus.list()?;
-            // What it says of routes is heard where those are cleaned.
+            // Its result about routes belongs to their own clean-up.
             let _ = clean_by_helper(state_dir);
             let left = mtus.list()?;
             if left.iter().any(|changed| changed.owner.is_none()) {
@@ -77,7 +80,7 @@ pub fn clean_mtus(state_dir: &Path) -> Result<Vec<ChangedMtu>, MtuError> {
     }
 }
 
-/// Has the helper clean; `None` where there is none.
+/// Lets the helper clean up; `None` if there is no helper.
 pub(crate) fn clean_by_helper(state_dir: &Path) -> Option<Result<u32, RouteError>> {
     let program = RouteHelper::program()?;
     Some(RouteHelper::spawn(&program, state_dir).map_err(|source| RouteError::Helper { source }).and_then(|mut helper| helper.clean()))

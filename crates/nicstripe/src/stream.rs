@@ -1,4 +1,5 @@
-//! One connection: bytes of a socket to frames of a session and back. One task a connection, both directions.
+//! One connection of a session: decodes received bytes into frames and encodes frames to send. One
+//! task per connection handles both directions.
 
 mod load;
 
@@ -24,7 +25,7 @@ use crate::{
     tls::{TlsError, TlsStream},
 };
 
-/// What a session wants on a connection.
+/// Command of a session to a connection.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     Frame(Frame),
@@ -32,31 +33,31 @@ pub(crate) enum Outgoing {
         header: DataHeader,
         buffer: Arc<ChunkBuffer>,
     },
-    /// Load from here on, or no more.
+    /// Starts sending a load; `None` stops it.
     Load(Option<LoadOrder>),
     /// Measure round trips.
     Ping(PingOrder),
 }
 
-/// What a connection tells its session.
+/// Event of a connection for its session.
 #[derive(Debug)]
 pub(crate) enum StreamEvent {
-    /// Something arrived, though no whole frame.
+    /// Data arrived, but no complete frame.
     Heard,
     Frame(Frame),
     Chunk {
         header: DataHeader,
         buffer: ChunkBuffer,
     },
-    /// The kernel took so many chunks wholly.
+    /// Number of chunks that the kernel has accepted completely.
     Flushed(u32),
-    /// The round trips that were asked for; fewer where their time was over.
+    /// The requested round trips; fewer on timeout.
     Pinged(Vec<Duration>),
-    /// The connection is over.
+    /// The connection has ended.
     Ended(StreamEnd),
 }
 
-/// How a connection ended.
+/// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamEnd {
     #[error("the peer closed it")]
@@ -71,45 +72,47 @@ pub(crate) enum StreamEnd {
     Load(#[from] LoadError),
     #[error("peer asks for more echoes than it takes")]
     Flood,
-    /// A daemon's: there are as many connections as may be, and this key has the most.
+    /// At the daemon: the connection limit is reached, and this key has the most connections.
     #[error("it gave way to a connection of another key")]
     GaveWay,
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// Where a connection's events go, marked with what their session calls it.
+/// Destination of a connection's events, tagged with the session's name for the connection.
 pub(crate) trait EventSink: Send + 'static {
-    /// Hands over a batch; `false` when nobody listens any more.
+    /// Delivers a batch; returns `false` if the receiver is gone.
     fn deliver(&mut self, events: Vec<StreamEvent>) -> impl Future<Output = bool> + Send;
 }
 
-/// Encrypted bytes that may wait for the kernel before the next frame is taken: one chunk, so that a chunk that was superseded meanwhile
-/// can still be dropped.
+/// Encrypted bytes that may wait for the kernel before the next frame is encoded. One chunk, so
+/// that a chunk superseded meanwhile can still be dropped.
 const HIGH_WATER: usize = 256 * 1024;
 
-/// Below so many waiting bytes a load's next frame is encrypted: what is left of the one before is moved to the front of the buffer then, and
-/// both stay in the cache. The kernel has more to send meanwhile.
+/// Waiting bytes below which the next frame of a load is encrypted. The rest of the previous frame
+/// then moves to the front of the buffer, and both stay in the cache. The kernel has more to send
+/// meanwhile.
 const LOW_WATER: usize = 64 * 1024;
 
-/// From so many waiting bytes on, nothing is received. What an end says by itself is less than half of it ([`HIGH_WATER`] and the longest frame,
-/// and one message of a bench), so two ends that both send never wait for each other; the rest is answers that the peer does not read.
+/// Waiting bytes above which the connection stops receiving. Own messages take less than half of it
+/// ([`HIGH_WATER`], the longest frame and one benchmark message), so that two sending ends never
+/// deadlock. The rest are replies that the peer does not read.
 const MOST_UNREAD: usize = 2 << 20;
 const _: () = assert!(MOST_UNREAD > 2 * (HIGH_WATER + MAX_PAYLOAD + MAX_LOAD));
 
-/// How often a connection that receives part of a chunk says that it lives.
+/// Interval at which a connection that is receiving a chunk reports activity.
 const HEARD_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a connection that was let go may take to send its last bytes.
+/// Maximum time for a released connection to send its last bytes.
 const LINGER: Duration = Duration::from_millis(300);
 
-/// A connection on which hello and welcome were exchanged.
+/// Connection after the exchange of hello and welcome.
 pub(crate) struct Greeted {
     tls: TlsStream,
     decoder: Decoder,
-    /// Frames that came right behind the greeting.
+    /// Frames received directly after the greeting.
     early: Vec<Frame>,
-    /// The place that a daemon has for it.
+    /// The daemon's permit for this connection.
     place: Option<Place>,
 }
 
@@ -120,7 +123,7 @@ impl std::fmt::Debug for Greeted {
 }
 
 impl Greeted {
-    /// A connection whose peer's first frame is not waited for: to refuse it.
+    /// Returns a connection whose first frame is not awaited, to refuse it.
     pub(crate) fn unheard(tls: TlsStream) -> Self {
         Self { tls, decoder: Decoder::new(), early: Vec::new(), place: None }
     }
@@ -135,7 +138,7 @@ impl Greeted {
                 while let Some(piece) = decoder.next(&mut plaintext)? {
                     match piece {
                         Piece::Frame(frame) => frames.push(frame),
-                        // Nobody has given credit yet.
+                        // No credit has been granted yet.
                         _ => return Err(StreamEnd::Early),
                     }
                 }
@@ -153,7 +156,7 @@ impl Greeted {
         &self.tls
     }
 
-    /// Keeps its place for as long as the connection lasts, which ends when another key gets the place.
+    /// Stores the connection's permit. The connection ends when another key takes the permit.
     pub(crate) fn hold(&mut self, place: Place) {
         self.place = Some(place);
     }
@@ -169,7 +172,7 @@ impl Greeted {
     }
 }
 
-/// Sends one frame on a connection that no session has yet.
+/// Sends one frame on a connection without a session.
 pub(crate) async fn send_frame(tls: &mut TlsStream, frame: &Frame) -> Result<(), StreamEnd> {
     let mut bytes = Vec::new();
     frame.encode(&mut bytes);
@@ -183,7 +186,7 @@ pub(crate) async fn send_frame(tls: &mut TlsStream, frame: &Frame) -> Result<(),
     Ok(())
 }
 
-/// A connection that carries a session's path.
+/// Connection that carries a path of a session.
 pub(crate) struct Stream<S> {
     tls: TlsStream,
     decoder: Decoder,
@@ -193,7 +196,8 @@ pub(crate) struct Stream<S> {
     outgoing: mpsc::Receiver<Outgoing>,
     sink: S,
     plain: Vec<u8>,
-    /// For each chunk that the kernel has not taken wholly: where it ends, in encrypted bytes since the start.
+    /// End offset of each chunk that the kernel has not accepted completely, in encrypted bytes
+    /// since the start.
     chunk_ends: VecDeque<u64>,
     heard_at: Instant,
     bench: Bench,
@@ -218,7 +222,7 @@ impl<S: EventSink> Stream<S> {
         }
     }
 
-    /// Runs until the connection ends or its session lets go of it.
+    /// Runs until the connection ends or its session releases it.
     pub(crate) async fn run(mut self) {
         let place = self.place.take();
         let gone = async {
@@ -238,7 +242,7 @@ impl<S: EventSink> Stream<S> {
             }
             Err(end) => end,
         };
-        // TLS may have left a last word, which tells the peer why; it is not waited for.
+        // TLS may have queued an alert that tells the peer the reason; do not wait for it.
         if let StreamEnd::Tls(_) = end {
             let _ = self.tls.try_flush();
         }
@@ -246,7 +250,7 @@ impl<S: EventSink> Stream<S> {
         self.sink.deliver(vec![StreamEvent::Ended(end)]).await;
     }
 
-    /// Returns when the session has let go; an error when the connection has ended.
+    /// Returns `Ok` once the session has released the connection, and an error once it has ended.
     async fn carry(&mut self) -> Result<(), StreamEnd> {
         let early = std::mem::take(&mut self.early);
         if !early.is_empty() {
@@ -276,15 +280,16 @@ impl<S: EventSink> Stream<S> {
             self.bench.fill(&mut self.tls, LOW_WATER)?;
             self.flush().await?;
             if self.tls.is_cut() {
-                // Only the peer's last words are waited for.
+                // Only the peer's last frames are still expected.
                 self.bench.end();
             }
-            // A socket that always has room would keep this thread, and with it perhaps the only one that looks what the kernel has to say.
+            // A socket that is always writable would monopolize this thread, possibly the only one
+            // that polls the kernel.
             tokio::task::coop::consume_budget().await;
         }
     }
 
-    /// Encrypts what the session wants sent, and whatever else it has ready.
+    /// Encrypts a command of the session, and further ones that are ready.
     fn take(&mut self, first: Outgoing) -> Result<(), StreamEnd> {
         let mut next = Some(first);
         while let Some(outgoing) = next {
@@ -306,7 +311,7 @@ impl<S: EventSink> Stream<S> {
         Ok(self.encrypt(&[])?)
     }
 
-    /// Encrypts the frames gathered in `plain`, and `payload` behind them.
+    /// Encrypts the frames gathered in `plain`, followed by `payload`.
     fn encrypt(&mut self, payload: &[u8]) -> Result<(), TlsError> {
         if !self.plain.is_empty() {
             self.tls.queue(&[&self.plain, payload])?;
@@ -315,7 +320,7 @@ impl<S: EventSink> Stream<S> {
         Ok(())
     }
 
-    /// The session has let go: sends what is left.
+    /// Sends the remaining bytes after the session has released the connection.
     async fn drain(&mut self) -> Result<(), StreamEnd> {
         while self.tls.queued() > 0 {
             self.tls.ready(false, true).await?;
@@ -371,7 +376,7 @@ impl<S: EventSink> Stream<S> {
     }
 }
 
-/// Takes plaintext apart; chunks are gathered in buffers of their own, loads are counted and dropped.
+/// Parses plaintext: gathers chunks in separate buffers, counts and drops loads.
 struct Taking<'a> {
     decoder: &'a mut Decoder,
     incoming: &'a mut Option<(DataHeader, ChunkBuffer)>,
@@ -390,7 +395,8 @@ impl Taking<'_> {
                 Piece::DataStart(header) => *self.incoming = Some((header, self.buffers.take())),
                 Piece::DataBytes(bytes) => {
                     if let Some((_, buffer)) = self.incoming {
-                        // The decoder has checked the length against the limit that buffers are made for.
+                        // The decoder has checked the length against the limit that buffers are
+                        // made for.
                         buffer.append(bytes);
                     }
                 }

@@ -1,4 +1,4 @@
-//! What was tried to reach a host.
+//! Attempts to reach a host.
 
 use std::{fmt, io, net::SocketAddr};
 
@@ -6,54 +6,54 @@ use nicstripe_proto::name::printable;
 
 use crate::trust::PublicKey;
 
-/// A host that does not answer: where it was looked for, and with what result.
+/// Host that does not answer, with all attempts and their results.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unreached {
-    /// The host, as it was asked for.
+    /// Host as requested.
     pub host: String,
-    /// The port.
+    /// TCP port.
     pub port: u16,
-    /// Our key, which the host has to trust.
+    /// Local public key, which the host must trust.
     pub ours: PublicKey,
-    /// How the cables were asked.
+    /// Result of the search on the cables.
     pub cables: Cables,
-    /// What the resolver said; `None` if it knew addresses or was not asked.
+    /// Error of the resolver; `None` if it returned addresses or was not queried.
     pub resolver: Option<String>,
-    /// Connections that failed.
+    /// Failed connections.
     pub tried: Vec<Tried>,
 }
 
-/// How the cables were asked for a peer.
+/// Result of the search for a peer on the cables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cables {
-    /// Asked on these interfaces, without an answer.
+    /// Searched on these interfaces, without an answer.
     Silent(Vec<String>),
-    /// Answered on these interfaces, where no connection could be made.
+    /// Answered on these interfaces, but no connection succeeded.
     Answered(Vec<String>),
-    /// Not asked, as that takes IPv6 and IPv4 was asked for.
+    /// Not searched: the search needs IPv6, and IPv4 was requested.
     Ipv4Only,
-    /// Not asked, as no interface is fit for it.
+    /// Not searched: no interface is suitable.
     Unfit(String),
-    /// Not asked, as the host is in no list of peers.
+    /// Not searched: the host is not in the peers file.
     NoPeer,
 }
 
-/// A connection that failed.
+/// Failed connection.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Tried {
-    /// Where to.
+    /// Remote address.
     pub address: SocketAddr,
-    /// Our interface.
+    /// Local interface.
     pub interface: Option<String>,
-    /// What the system said.
+    /// Error of the operating system.
     pub source: io::Error,
 }
 
 impl Unreached {
-    /// Tells whether the host is in the list of peers.
+    /// Returns true if the host is in the list of peers.
     pub fn is_peer(&self) -> bool {
         self.cables != Cables::NoPeer
     }

@@ -1,4 +1,4 @@
-//! Attempts at the first connection of a session: which failure is followed by another one, when, and until when.
+//! Retry policy of a session's first connection.
 
 use std::{
     io,
@@ -9,24 +9,25 @@ use tokio::sync::mpsc;
 
 use crate::{error::Error, event::Event};
 
-/// Attempts at the first connection of a session.
+/// Retries of the first connection of a session.
 ///
 /// | failure | next attempt | until |
 /// | --- | --- | --- |
-/// | the connection ended before the daemon answered | after 0.1 s, then doubling up to 1 s | 10 s, or the patience if that is less |
-/// | the daemon has no place for another session | after 0.1 s, then doubling up to 2 s | the patience |
+/// | connection closed before the daemon answered | after 0.1 s, doubling up to 1 s | 10 s, or the patience if that is less |
+/// | daemon has no capacity for another session | after 0.1 s, doubling up to 2 s | the patience |
 /// | any other | none | |
 ///
-/// Each pause is shortened by up to a half at random, so that a crowd that came at once does not come back at once.
+/// Each pause is shortened by up to half at random, so that clients that arrive together do not
+/// retry together.
 #[derive(Debug)]
 pub(crate) struct Retries {
     host: String,
     patience: Duration,
-    /// Whether a place is waited for.
+    /// True if the client waits for capacity.
     queues: bool,
     events: Option<mpsc::Sender<Event>>,
     begun: Instant,
-    /// First of the attempts in a row that were cut.
+    /// Time of the first of the consecutive attempts that were cut.
     cut_since: Option<Instant>,
     failed: u32,
     is_told: bool,
@@ -37,12 +38,16 @@ impl Retries {
         Self { host: host.to_owned(), patience, queues: true, events, begun: Instant::now(), cut_since: None, failed: 0, is_told: false }
     }
 
-    /// The same, without a wait for a place.
+    /// Returns the retries with or without the wait for capacity.
     pub(crate) fn queueing(self, queues: bool) -> Self {
         Self { queues, ..self }
     }
 
-    /// Waits until the next attempt. Errors: that of the last one, if there is to be no other.
+    /// Waits until the next attempt.
+    ///
+    /// # Errors
+    ///
+    /// Returns `error` if there is to be no further attempt.
     pub(crate) async fn again(&mut self, error: Error) -> Result<(), Error> {
         let Some(longest) = self.longest_pause(&error, Instant::now()) else { return Err(error) };
         let most = if let Error::Full { most, .. } = error { most } else { None };
@@ -58,7 +63,7 @@ impl Retries {
         Ok(())
     }
 
-    /// Returns the longest pause before another attempt; `None` where there is to be none.
+    /// Returns the longest pause before the next attempt; `None` if there is to be none.
     fn longest_pause(&mut self, error: &Error, now: Instant) -> Option<Duration> {
         let (since, longest, pause) = match error {
             Error::Full { .. } if self.queues => {
@@ -81,7 +86,8 @@ impl Retries {
     }
 }
 
-/// Pause after so many failed attempts: between half of it and all.
+/// Returns the pause after `failed` attempts: exponential back-off, between half and all of it at
+/// random.
 fn pause(failed: u32, longest: Duration, random: [u8; 2]) -> Duration {
     let doubled = (FIRST_PAUSE * (1 << failed.min(10))).min(longest);
     doubled.mul_f64(0.5 + f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX) / 2.0)
@@ -90,16 +96,19 @@ fn pause(failed: u32, longest: Duration, random: [u8; 2]) -> Duration {
 /// Pause after the first failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest pause after a connection that was cut: it has cost the daemon a place for strangers, and a key exchange at most.
+/// Longest pause after a cut connection, which costs the daemon one slot for unauthenticated peers
+/// and at most one key exchange.
 const MOST_CUT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Longest pause while there is no place: 200 that wait make 130 handshakes a second, 3 % of a core.
+/// Longest pause while the daemon is full: 200 waiting clients make 130 handshakes a second, 3 % of
+/// a core.
 const MOST_FULL_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long the daemon may cut connections in a row: a crowd of 1,000 at one address is through its gate in a few seconds.
+/// Maximum time during which the daemon may cut consecutive connections. 1,000 clients at one
+/// address pass its gate in a few seconds.
 const CUT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long is waited without a word.
+/// Time before the first [`Event::Queued`].
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -122,7 +131,7 @@ mod tests {
         assert_eq!(retries.longest_pause(&refused, begun), None);
         assert_eq!(retries.longest_pause(&full(), begun + Duration::from_secs(59)), Some(MOST_FULL_PAUSE));
         assert_eq!(retries.longest_pause(&full(), begun + Duration::from_secs(60)), None);
-        // The 10 s are counted from the first that was cut, and anew after an answer.
+        // The 10 s count from the first cut attempt and restart after an answer.
         let begun = begun + Duration::from_secs(20);
         assert_eq!(retries.longest_pause(&cut(), begun), Some(MOST_CUT_PAUSE));
         assert_eq!(retries.longest_pause(&cut(), begun + Duration::from_secs(9)), Some(MOST_CUT_PAUSE));
