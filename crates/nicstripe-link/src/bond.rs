@@ -1,33 +1,33 @@
-//! Kernel bonds: what one is made of, and how many connections it takes to use all of it.
+//! Kernel bonds: members, mode, and the number of connections that uses all members.
 
 use crate::{
     interface::InterfaceName,
     netlink::{Attributes, u8_at},
 };
 
-/// A bond's members and how it spreads what it sends over them.
+/// Members and transmit policy of a bond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bond {
-    /// Its ports, by index, whatever state they are in.
+    /// Its ports in order of interface index, in any state.
     pub members: Vec<InterfaceName>,
-    /// How many of them are up with carrier. At most `members.len()`.
+    /// Number of members that are up with carrier. At most `members.len()`.
     pub carrying: usize,
-    /// How it works; `None` for team and HSR, and for modes newer than this code.
+    /// Bonding mode; `None` for team and HSR, and for modes newer than this code.
     pub mode: Option<BondMode>,
-    /// What decides which member a packet takes; `None` where the kernel does not tell.
+    /// Transmit hash policy; `None` if the kernel does not report it.
     pub hash: Option<TransmitHash>,
 }
 
 impl Bond {
-    /// Describes a bond of which only the settings are known.
+    /// Describes a bond without members.
     ///
-    /// For tests and simulations; [`interfaces`](crate::interfaces) reads the real ones.
+    /// For tests and simulations; [`interfaces`](crate::interfaces) reads real bonds.
     pub fn new(mode: Option<BondMode>, hash: Option<TransmitHash>) -> Self {
         Self { members: Vec::new(), carrying: 0, mode, hash }
     }
 
-    /// Reads the mode and the hash from the attributes of a link message of kind `bond`.
+    /// Reads the mode and the hash policy from the attributes of a `bond` link message.
     pub(crate) fn parse(data: Attributes<'_>) -> Self {
         let number = |kind| data.find(kind).and_then(|value| u8_at(value, 0));
         Self::new(
@@ -37,32 +37,33 @@ impl Bond {
     }
 }
 
-/// The mode of a bond; names as `ip link` and the kernel's `Documentation/networking/bonding.rst` spell them.
+/// Mode of a bond, named as in `ip link` and the kernel's `Documentation/networking/bonding.rst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BondMode {
-    /// `balance-rr`: one packet after the other to the next member.
+    /// `balance-rr`: packets in round-robin order.
     BalanceRoundRobin,
-    /// `active-backup`: one member works, the others wait.
+    /// `active-backup`: one active member, the others on standby.
     ActiveBackup,
     /// `balance-xor`: by hash.
     BalanceXor,
-    /// `broadcast`: everything to every member.
+    /// `broadcast`: every packet to every member.
     Broadcast,
     /// `802.3ad` (LACP): by hash.
     Lacp,
-    /// `balance-tlb`: each hash value to the member that had least to do when it came up. Only one member receives.
+    /// `balance-tlb`: each hash value to the member that was least loaded when the value first
+    /// occurred. Only one member receives.
     BalanceTlb,
-    /// `balance-alb`: by the destination's address.
+    /// `balance-alb`: by destination address.
     BalanceAlb,
 }
 
 impl BondMode {
-    /// By the kernel's numbers, `BOND_MODE_*` (include/uapi/linux/if_bonding.h).
+    /// In order of the kernel's `BOND_MODE_*` numbers (include/uapi/linux/if_bonding.h).
     const ALL: [Self; 7] =
         [Self::BalanceRoundRobin, Self::ActiveBackup, Self::BalanceXor, Self::Broadcast, Self::Lacp, Self::BalanceTlb, Self::BalanceAlb];
 }
 
-/// What a bond's `xmit_hash_policy` looks at.
+/// Packet fields that a bond's `xmit_hash_policy` hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransmitHash {
     /// `layer2`: hardware addresses.
@@ -71,43 +72,47 @@ pub enum TransmitHash {
     Layer34,
     /// `layer2+3`: hardware and IP addresses.
     Layer23,
-    /// `encap2+3`: as `layer2+3`, of what a tunnel carries.
+    /// `encap2+3`: `layer2+3` of the packet inside a tunnel.
     Encap23,
-    /// `encap3+4`: as `layer3+4`, of what a tunnel carries.
+    /// `encap3+4`: `layer3+4` of the packet inside a tunnel.
     Encap34,
-    /// `vlan+srcmac`: VLAN and the source's hardware address.
+    /// `vlan+srcmac`: VLAN and source hardware address.
     VlanSourceMac,
 }
 
 impl TransmitHash {
-    /// By the kernel's numbers, `BOND_XMIT_POLICY_*` (include/uapi/linux/if_bonding.h).
+    /// In order of the kernel's `BOND_XMIT_POLICY_*` numbers (include/uapi/linux/if_bonding.h).
     const ALL: [Self; 6] = [Self::Layer2, Self::Layer34, Self::Layer23, Self::Encap23, Self::Encap34, Self::VlanSourceMac];
 
-    /// Whether two connections between the same two addresses can get different members.
+    /// Returns true if connections between one pair of addresses can use different members.
     fn looks_at_ports(self) -> bool {
         matches!(self, Self::Layer34 | Self::Encap34)
     }
 }
 
-/// How many connections a bond needs.
+/// Number of connections a bond needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BondStreams {
-    /// So many, with random ports, use all members with a probability of at least 99 %; 1 where more would change nothing.
+    /// With this number and random ports, all members are in use with a probability of at least 99
+    /// %. 1 if more would change nothing.
     Enough(u8),
-    /// All connections to one address take the same member, however many there are.
+    /// All connections to one address use one member, whatever their number.
     NoNumberHelps,
 }
 
-/// Returns how many connections to one address use all carrying members of a bond, for what this end sends.
+/// Returns the number of connections to one address that use all carrying members of a bond, for
+/// sent traffic.
 ///
-/// Where the hash looks at ports, a connection with a random port takes each of the *n* members with equal probability. After
-/// *k* connections all are used with probability Σᵢ (−1)ⁱ · C(n, i) · (1 − i/n)ᵏ (the coupon collector's problem, by inclusion
-/// and exclusion; W. Feller, *An Introduction to Probability Theory and Its Applications*, vol. 1, ch. IV.2): 8 for two
-/// members, 15 for three, 21 for four. A bond of unknown mode or hash is taken for one that looks at ports. What the bond
-/// *receives* is spread by the switch or the peer's bond, which this end cannot see.
+/// If the hash includes ports, a connection with a random port uses each of the *n* members with
+/// equal probability. After *k* connections all are used with probability Σᵢ (−1)ⁱ · C(n, i) · (1 −
+/// i/n)ᵏ (the coupon collector's problem, by inclusion and exclusion; W. Feller, *An Introduction
+/// to Probability Theory and Its Applications*, vol. 1, ch. IV.2): 8 for two members, 15 for three,
+/// 21 for four. An unknown mode or hash is treated as one that includes ports. The switch or the
+/// peer's bond spreads *received* traffic, which this end cannot see.
 pub fn streams_for(bond: &Bond) -> BondStreams {
     match bond.mode {
-        // One packet after the other: a single connection uses all. One working member, or the same on all: nothing to spread.
+        // A single connection uses all members of a round-robin bond. The other two have nothing to
+        // spread.
         Some(BondMode::BalanceRoundRobin | BondMode::ActiveBackup | BondMode::Broadcast) => BondStreams::Enough(1),
         _ if bond.carrying < 2 => BondStreams::Enough(1),
         Some(BondMode::BalanceAlb) => BondStreams::NoNumberHelps,
@@ -118,7 +123,8 @@ pub fn streams_for(bond: &Bond) -> BondStreams {
     }
 }
 
-/// The least number of draws after which all of `kinds` equally likely kinds were drawn with probability [`ENOUGH`].
+/// Returns the smallest number of draws that draws all of `kinds` equally likely kinds with
+/// probability [`ENOUGH`].
 fn draws_for_all(kinds: usize) -> u8 {
     let all_drawn = |draws: &u8| probability_of_all(kinds, *draws) >= ENOUGH;
     (1..u8::MAX).find(all_drawn).unwrap_or(u8::MAX)
@@ -157,7 +163,7 @@ mod tests {
         for (members, expected) in [(1, 1), (2, 8), (3, 15), (4, 21)] {
             assert_eq!(streams_for(&bond(BondMode::Lacp, TransmitHash::Layer34, members)), BondStreams::Enough(expected), "{members}");
         }
-        // 2 · (1/2)^7 = 1.6 % are missed with 7 draws of two, 0.8 % with 8.
+        // 2 · (1/2)^7 = 1.6 % of 7-draw runs miss one of two, 0.8 % of 8-draw runs.
         assert!(probability_of_all(2, 7) < ENOUGH && probability_of_all(2, 8) >= ENOUGH);
     }
 

@@ -1,4 +1,4 @@
-//! What an interface has carried, by the kernel's own count.
+//! Traffic counters of an interface, as the kernel counts.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use crate::{
     netlink::{Message, Netlink, Request, u64_at},
 };
 
-/// Bytes that an interface has carried since it was made, Ethernet headers included.
+/// Bytes that an interface has carried since its creation, Ethernet headers included.
 ///
-/// What one increment means is the driver's business; only the growth between two readings is evidence. A received and
-/// discarded frame counts with most drivers.
+/// The driver defines one increment, so only the growth between two readings is evidence. Most
+/// drivers also count received frames that are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes received.
@@ -20,7 +20,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What was carried since an earlier reading. A counter that was set back counts from zero.
+    /// Returns the traffic since an earlier reading. A counter that was reset counts from zero.
     pub fn since(&self, earlier: &Self) -> Self {
         let grown = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
         Self { received: grown(self.received, earlier.received), sent: grown(self.sent, earlier.sent) }
@@ -29,8 +29,8 @@ impl Counters {
 
 /// Reads the counters of one interface of the calling thread's network namespace.
 ///
-/// One question to the kernel about nothing else (`RTM_GETSTATS`, Linux 4.7). Needs no rights. `ENODEV` where there is no such
-/// interface.
+/// One `RTM_GETSTATS` query (Linux 4.7). Needs no privileges. Returns `ENODEV` if the interface
+/// does not exist.
 pub fn counters(interface: InterfaceIndex) -> io::Result<Counters> {
     let mut header = [0; STATS_HEADER_LEN];
     header[4..8].copy_from_slice(&interface.0.to_ne_bytes());
@@ -58,7 +58,7 @@ const STATS_HEADER_LEN: usize = 12;
 const IFLA_STATS_LINK_64: u16 = 1;
 /// `IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)`.
 const STATS_FILTER_LINK_64: u32 = 1;
-/// Offsets in `struct rtnl_link_stats64`, which begins with packets received and sent.
+/// Offsets in `struct rtnl_link_stats64`, which begins with received and sent packets.
 const RX_BYTES: usize = 16;
 const TX_BYTES: usize = 24;
 

@@ -1,6 +1,7 @@
-//! What the processor does: of the whole machine by cores, of this process, and how long a control group's quota held it back.
+//! CPU time of the machine by core and of this process, and throttling by control group quotas.
 //!
-//! The texts of `/proc` and `/sys` are read by pure functions. What is missing, as it may be in a container, is `None` and never 0.
+//! Pure functions parse the texts of `/proc` and `/sys`. Missing values, as in some containers, are
+//! `None` and never 0.
 
 use std::{
     fs, io,
@@ -8,12 +9,13 @@ use std::{
     time::Duration,
 };
 
-/// Reads the processor's times. Finds the files once; a reading takes some 50 µs and grows with the number of cores.
+/// Reader of CPU times. Locates the files once; a reading takes about 50 µs and grows with the
+/// number of cores.
 #[derive(Debug)]
 pub struct CpuMeter {
-    /// Nanoseconds of a tick of `/proc/stat`.
+    /// Duration of one tick of `/proc/stat`.
     tick: Duration,
-    /// This process's control group and those that it is in, if they can be found.
+    /// This process's control group and its ancestors, if found.
     groups: Vec<PathBuf>,
     version: GroupVersion,
 }
@@ -25,7 +27,7 @@ impl Default for CpuMeter {
 }
 
 impl CpuMeter {
-    /// Finds where to read. Never fails: what cannot be found is absent from each reading.
+    /// Locates the files. Never fails: values that cannot be found are absent from each reading.
     pub fn new() -> Self {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         let place = group(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
@@ -33,7 +35,7 @@ impl CpuMeter {
         Self { tick: tick(), groups: place.map(|place| place.levels()).unwrap_or_default(), version }
     }
 
-    /// Reads all there is at this moment.
+    /// Reads all available times.
     pub fn read(&self) -> CpuReading {
         CpuReading {
             machine: fs::read_to_string("/proc/stat").ok().and_then(|text| machine(&text, self.tick)),
@@ -42,7 +44,8 @@ impl CpuMeter {
         }
     }
 
-    /// Returns the processor time that the tightest quota around this process allows, in thousandths of one core; `None` without a quota.
+    /// Returns the CPU time that the tightest quota on this process allows, in thousandths of one
+    /// core; `None` without a quota.
     pub fn quota_millicores(&self) -> Option<u64> {
         self.groups.iter().filter_map(|group| self.quota_of(group)).min()
     }
@@ -56,17 +59,18 @@ impl CpuMeter {
     }
 }
 
-/// Times since the machine, the process and its control group began; the difference of two readings is what counts.
+/// Cumulative times of the machine, the process and its control groups. Only the difference of two
+/// readings is meaningful.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuReading {
     machine: Option<Machine>,
     process: Option<Duration>,
-    /// By control groups, the process's own first.
+    /// One entry per control group, the process's own first.
     throttled: Vec<Option<Duration>>,
 }
 
 impl CpuReading {
-    /// Returns what was spent since an earlier reading of the same meter.
+    /// Returns the time spent since an earlier reading of the same meter.
     pub fn since(&self, earlier: &Self) -> CpuSpent {
         let machine = self.machine.as_ref().zip(earlier.machine.as_ref());
         let total = machine.map(|(now, then)| now.total.since(&then.total));
@@ -77,15 +81,15 @@ impl CpuReading {
             interrupts: total.map(|total| total.interrupts),
             worst_core: machine.and_then(|(now, then)| now.worst_core(then)),
             process: self.process.zip(earlier.process).map(|(now, then)| now.saturating_sub(then)),
-            // A group that waits because one around it does is not counted again.
+            // The maximum, not the sum: an ancestor's throttling also stalls the groups inside it.
             throttled: levels.filter_map(|(now, then)| Some((*now)?.saturating_sub((*then)?))).max(),
         }
     }
 }
 
 impl CpuReading {
-    /// Returns how long each core was not free since an earlier reading of the same meter, by the cores' numbers; zero for those that were
-    /// switched off at one of the two.
+    /// Returns the busy time of each core since an earlier reading of the same meter, by core
+    /// number. Zero for cores that were offline at either reading.
     pub fn cores_since(&self, earlier: &Self) -> Vec<Duration> {
         let Some((now, then)) = self.machine.as_ref().zip(earlier.machine.as_ref()) else { return Vec::new() };
         let mut busy = Vec::new();
@@ -102,30 +106,31 @@ impl CpuReading {
     }
 }
 
-/// What was spent between two readings. Times of the machine have the grain of the kernel's clock tick, 10 ms in most places.
+/// CPU time spent between two readings. Machine times have the resolution of the kernel's clock
+/// tick, usually 10 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuSpent {
-    /// Of all cores in user space.
+    /// User time of all cores.
     pub user: Option<Duration>,
-    /// Of all cores in the kernel, interrupts not included.
+    /// Kernel time of all cores, without interrupts.
     pub system: Option<Duration>,
-    /// Of all cores in interrupts and what they leave for later (hard and soft).
+    /// Interrupt time of all cores, hard and soft.
     pub interrupts: Option<Duration>,
-    /// How much of its time the busiest core was not free, 0.0 to 1.0; what a hypervisor took from it is not free. `None` also where less
+    /// Busy share of the busiest core, 0.0 to 1.0; stolen time counts as busy. `None` also if less
     /// than a tick has passed.
     pub worst_core: Option<f64>,
-    /// Of this process, user and system.
+    /// User and system time of this process.
     pub process: Option<Duration>,
-    /// For how long a quota held this process's control group back, or the one of those around it that waited longest; summed over its
-    /// processors, so that it can be more than what has passed.
+    /// Throttled time of this process's control group or of the ancestor that was throttled
+    /// longest. Summed over CPUs, so it can exceed the elapsed time.
     pub throttled: Option<Duration>,
 }
 
-/// The first lines of `/proc/stat`.
+/// The CPU lines at the start of `/proc/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Machine {
     total: Times,
-    /// With the numbers of the cores: those that are switched off have none.
+    /// By core number; offline cores have no line.
     cores: Vec<(u32, Times)>,
 }
 
@@ -140,7 +145,7 @@ impl Machine {
     }
 }
 
-/// Where a processor's time went.
+/// CPU time by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Times {
     user: Duration,
@@ -151,7 +156,7 @@ struct Times {
 }
 
 impl Times {
-    /// Waiting for a disk may be counted back (`Documentation/filesystems/proc.rst`).
+    /// I/O wait can decrease (`Documentation/filesystems/proc.rst`).
     fn since(&self, earlier: &Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),
@@ -173,12 +178,12 @@ impl Times {
     }
 }
 
-/// Reads `/proc/stat`.
+/// Parses `/proc/stat`.
 fn machine(text: &str, tick: Duration) -> Option<Machine> {
     let mut machine = Machine { total: Times::default(), cores: Vec::new() };
     let mut has_total = false;
     for line in text.lines() {
-        // The lines of processors are the first.
+        // The CPU lines come first.
         let Some(rest) = line.strip_prefix("cpu") else { break };
         let (number, fields) = rest.split_once(' ')?;
         let times = times(fields, tick)?;
@@ -190,8 +195,8 @@ fn machine(text: &str, tick: Duration) -> Option<Machine> {
     has_total.then_some(machine)
 }
 
-/// `user nice system idle iowait irq softirq steal guest guest_nice`, in ticks; the last of them are missing on old kernels. What guests
-/// take is in the user's already.
+/// Parses `user nice system idle iowait irq softirq steal guest guest_nice`, in ticks. Old kernels
+/// lack the last fields. User time already includes guest time.
 fn times(fields: &str, tick: Duration) -> Option<Times> {
     let ticks: Vec<u64> = fields.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
     let [user, nice, system, idle, rest @ ..] = ticks.as_slice() else { return None };
@@ -206,32 +211,32 @@ fn times(fields: &str, tick: Duration) -> Option<Times> {
     })
 }
 
-/// How control groups are laid out.
+/// Version of the control group hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GroupVersion {
     One,
     Two,
 }
 
-/// Where the files of this process's control group are.
+/// Location of this process's control group files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GroupPlace {
     version: GroupVersion,
-    /// Where the tree is mounted.
+    /// Mount point of the hierarchy.
     mounted: PathBuf,
-    /// The group's place below that.
+    /// The group's path below the mount point.
     below: PathBuf,
 }
 
 impl GroupPlace {
-    /// The group, and those that it is in as far as they can be seen.
+    /// Returns the group and its visible ancestors.
     fn levels(&self) -> Vec<PathBuf> {
         self.below.ancestors().take(MOST_LEVELS).map(|level| self.mounted.join(level)).collect()
     }
 }
 
-/// Finds the control group that limits the processor, from `/proc/self/cgroup` and `/proc/self/mountinfo`. Where both kinds are in use it is
-/// the one that has the processor.
+/// Finds the control group that limits the CPU, from `/proc/self/cgroup` and
+/// `/proc/self/mountinfo`. With both versions mounted, this is the one with the CPU controller.
 fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
     let mut lines = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -246,29 +251,30 @@ fn group(groups: &str, mounts: &str) -> Option<GroupPlace> {
         GroupVersion::One => mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "cpu"),
         GroupVersion::Two => mount.kind == "cgroup2",
     })?;
-    // A container sees its own group as the root, or its path as it is outside: then that of the mount is left out.
+    // A container sees its own group either as the root or by its path on the host. In the second
+    // case, strip the mount's root.
     let below = Path::new(path).strip_prefix(&mount.root).ok()?;
-    // Outside of what can be seen: "/..".
+    // A group outside the visible hierarchy starts with "/..".
     let is_plain = below.components().all(|component| matches!(component, std::path::Component::Normal(_)));
     is_plain.then(|| GroupPlace { version, mounted: mount.place, below: below.to_owned() })
 }
 
 /// A line of `mountinfo`.
 pub(crate) struct Mount<'t> {
-    /// The mount's number.
+    /// Mount ID.
     pub(crate) id: u64,
-    /// The device's numbers, as the text has them.
+    /// Device as `major:minor`.
     pub(crate) device: &'t str,
-    /// What of the file system is mounted.
+    /// Path within the file system that is mounted.
     root: String,
     place: PathBuf,
-    /// The file system's type.
+    /// File system type.
     pub(crate) kind: &'t str,
     options: &'t str,
 }
 
 impl<'t> Mount<'t> {
-    /// `id parent major:minor root place options [fields…] - type source super-options`
+    /// Parses `id parent major:minor root place options [fields…] - type source super-options`.
     pub(crate) fn parse(line: &'t str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ');
@@ -280,7 +286,7 @@ impl<'t> Mount<'t> {
     }
 }
 
-/// Spaces, tabs, line ends and backslashes are `\040` and the like.
+/// Decodes the octal escapes of spaces, tabs, line ends and backslashes, such as `\040`.
 fn unescaped(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -300,8 +306,8 @@ fn unescaped(field: &str) -> String {
     text
 }
 
-/// Reads `cpu.stat` of either version: `throttled_usec`, or `throttled_time` in nanoseconds. `None` in a group without a limit of its own,
-/// where the second version says nothing of it.
+/// Parses `cpu.stat` of either version: `throttled_usec`, or `throttled_time` in nanoseconds.
+/// `None` for a version 2 group without a limit, which has no such line.
 fn throttled(text: &str) -> Option<Duration> {
     text.lines().find_map(|line| match line.split_once(' ')? {
         ("throttled_usec", value) => value.parse().ok().map(Duration::from_micros),
@@ -310,13 +316,13 @@ fn throttled(text: &str) -> Option<Duration> {
     })
 }
 
-/// Reads `cpu.max`: `max 100000`, or `50000 100000`.
+/// Parses `cpu.max`: `max 100000`, or `50000 100000`.
 fn quota_two(text: &str) -> Option<u64> {
     let (quota, period) = text.trim().split_once(' ')?;
     millicores(quota.parse().ok()?, period.parse().ok()?)
 }
 
-/// Reads `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us`.
+/// Parses `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us`.
 fn quota_one(quota: &str, period: &str) -> Option<u64> {
     millicores(quota.trim().parse().ok()?, period.trim().parse().ok()?)
 }
@@ -325,17 +331,17 @@ fn millicores(quota: u64, period: u64) -> Option<u64> {
     quota.checked_mul(1000)?.checked_div(period)
 }
 
-/// The time of one tick of `/proc/stat`.
+/// Returns the duration of one tick of `/proc/stat`.
 fn tick() -> Duration {
-    // SAFETY: sysconf takes a number and answers with one.
+    // SAFETY: sysconf takes and returns integers only.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     Duration::from_secs(1) / u32::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
 }
 
-/// What this process has spent, its ended threads included.
+/// Returns the CPU time of this process, including its finished threads.
 fn process_time() -> io::Result<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is that of a live timespec, which the kernel fills.
+    // SAFETY: the pointer refers to a live timespec, which the kernel fills.
     if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -343,7 +349,7 @@ fn process_time() -> io::Result<Duration> {
     Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
-/// Reads one text as each kind of file, for the fuzzer.
+/// Parses one text as each kind of file, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
     let read = machine(text, Duration::from_millis(10));
@@ -353,9 +359,9 @@ pub(crate) fn parse(text: &str) {
     let _ = (throttled(text), quota_two(text), quota_one(first, second));
 }
 
-/// More than any kernel is built for (`CONFIG_NR_CPUS`).
+/// More than any kernel supports (`CONFIG_NR_CPUS`).
 const MOST_CORES: usize = 8192;
-/// Deeper than any tree of groups that people make; each level is a file to be read.
+/// Deeper than practical hierarchies; each level is one file to read.
 const MOST_LEVELS: usize = 16;
 
 #[cfg(test)]

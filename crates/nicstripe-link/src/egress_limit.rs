@@ -1,29 +1,30 @@
-//! What rate limiters on root queueing disciplines let out: tbf's, and htb's where it is the same for all.
+//! Rate limits of root queueing disciplines: tbf, and htb if all its leaf classes have one limit.
 //!
-//! Formats and constants: `include/uapi/linux/{rtnetlink,pkt_sched}.h`. Reading needs no rights. Whatever is not understood,
-//! and whatever the kernel refuses to tell, is "no limit known".
+//! Formats and constants: `include/uapi/linux/{rtnetlink,pkt_sched}.h`. Reading needs no
+//! privileges. Anything unknown or not reported by the kernel counts as "no limit known".
 
 use crate::{
     interface::{InterfaceIndex, LineRate},
     netlink::{Attributes, Message, Netlink, Request, u32_at, until_nul},
 };
 
-/// Lists the limits of the namespace's root queueing disciplines that are limiters and can be understood.
+/// Lists the rate limits of the namespace's root queueing disciplines.
 ///
-/// Only a dump answers on all kernels: a question about one interface used to be answered to whoever listens for changes
-/// (`qdisc_notify`, net/sched/sch_api.c). It tells of each queue of each interface, so it is worth asking only when
-/// [`is_limiter`] has said so of one.
+/// Only a dump works on all kernels: some kernels sent the reply to a single-interface query to the
+/// multicast group of change listeners (`qdisc_notify`, net/sched/sch_api.c). The dump lists each
+/// queue of each interface, so call this only if [`is_limiter`] is true for an interface.
 pub(crate) fn egress_limits(netlink: &mut Netlink) -> Vec<(InterfaceIndex, LineRate)> {
     let limiters = netlink.dump(&Request::new(RTM_GETQDISC, &[0; TC_LEN]), Limiter::parse).unwrap_or_default();
     limiters.into_iter().filter_map(|limiter| limiter.limit(netlink)).collect()
 }
 
-/// Whether a queueing discipline of this kind (`TCA_KIND`, `IFLA_QDISC`) is one that [`egress_limits`] understands.
+/// Returns true if [`egress_limits`] supports this kind of queueing discipline (`TCA_KIND`,
+/// `IFLA_QDISC`).
 pub(crate) fn is_limiter(kind: &[u8]) -> bool {
     matches!(until_nul(kind), TBF | HTB)
 }
 
-/// A root queueing discipline that limits the rate.
+/// Rate-limiting root queueing discipline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limiter {
     Tbf(InterfaceIndex, ByteRate),
@@ -36,7 +37,8 @@ impl Limiter {
             return None;
         }
         let (header, attributes) = message.split(TC_LEN)?;
-        // With a size table the kernel counts other lengths than the frames have, such as those of ATM cells.
+        // With a size table the kernel counts lengths other than the frame lengths, such as those
+        // of ATM cells.
         if u32_at(header, TC_PARENT)? != TC_H_ROOT || attributes.find(TCA_STAB).is_some() {
             return None;
         }
@@ -58,29 +60,30 @@ impl Limiter {
     }
 }
 
-/// Returns what a tbf lets out for longer than a burst.
+/// Returns the sustained rate of a tbf, without bursts.
 fn tbf_rate(options: Attributes<'_>) -> Option<ByteRate> {
     // struct tc_tbf_qopt: rate and peakrate, each a struct tc_ratespec, then limit, buffer and mtu.
     let parameters = options.find(TCA_TBF_PARMS)?;
     let rate = ByteRate::read(parameters, 0, options.find(TCA_TBF_RATE64))?;
     let peak = ByteRate::read(parameters, RATESPEC_LEN, options.find(TCA_TBF_PRATE64))?;
-    // The kernel warns of a peak rate below the rate, but obeys it. Zero is "no peak rate".
+    // The kernel obeys a peak rate below the rate, with a warning. Zero means no peak rate.
     Some(if peak.0 == 0 { rate } else { rate.min(peak) })
 }
 
-/// A root queueing discipline of classes.
+/// Classful root queueing discipline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Htb {
     interface: InterfaceIndex,
-    /// Range: its upper 16 bits; the lower ones are zero.
+    /// Range: the upper 16 bits; the lower 16 are zero.
     handle: u32,
-    /// Handle of the class that takes what no filter assigns; without such a class that leaves unlimited.
+    /// Handle of the class for packets that no filter assigns. If the class does not exist, those
+    /// packets are not limited.
     default: u32,
 }
 
 impl Htb {
     fn parse(interface: InterfaceIndex, handle: u32, options: Attributes<'_>) -> Option<Self> {
-        // What a card makes of the classes by itself is the card's business.
+        // With offload the card enforces the classes, possibly in its own way.
         if options.find(TCA_HTB_OFFLOAD).is_some() {
             return None;
         }
@@ -97,13 +100,14 @@ impl Htb {
         netlink.dump(&request, |message| Class::parse(message).filter(|class| self.owns(class))).unwrap_or_default()
     }
 
-    /// Whether the class is this one's, rather than of another queueing discipline below.
+    /// Returns true if the class belongs to this htb and not to a queueing discipline below it.
     fn owns(self, class: &Class) -> bool {
         class.handle & TC_H_MAJOR == self.handle & TC_H_MAJOR
     }
 
-    /// Returns what it lets out whichever class a packet is given, if that can be said without reading filters: the default
-    /// class is a leaf, one class is above all others, and all leaves may send at the same rate.
+    /// Returns the rate limit if it is the same for every class, so that no filters must be read.
+    /// Requires that the default class is a leaf, that there is one top class, and that all leaves
+    /// have the same limit.
     pub(crate) fn limit(self, classes: &[Class]) -> Option<ByteRate> {
         let top = classes.iter().filter(|class| class.parent == TC_H_ROOT).count();
         if top != 1 || classes.len() > MAX_CLASSES {
@@ -117,11 +121,11 @@ impl Htb {
     }
 }
 
-/// A class of an htb.
+/// Class of an htb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
     handle: u32,
-    /// The class it borrows from, or [`TC_H_ROOT`].
+    /// Parent class, from which it borrows, or [`TC_H_ROOT`].
     parent: u32,
     rate: ByteRate,
     ceil: ByteRate,
@@ -137,7 +141,8 @@ impl Class {
             return None;
         }
         let options = Attributes::new(attributes.find(TCA_OPTIONS)?);
-        // struct tc_htb_opt: rate and ceil, each a struct tc_ratespec, then buffer, cbuffer, quantum, level and prio.
+        // struct tc_htb_opt: rate and ceil, each a struct tc_ratespec, then buffer, cbuffer,
+        // quantum, level and prio.
         let parameters = options.find(TCA_HTB_PARMS)?;
         Some(Self {
             handle: u32_at(header, TC_HANDLE)?,
@@ -147,10 +152,12 @@ impl Class {
         })
     }
 
-    /// Returns what the class may send while the others are silent: its rate whatever its parent's, more only if the parent
-    /// lends it, and never above its ceiling. A class without a parent cannot borrow, whatever its ceiling says.
+    /// Returns the rate of the class while all others are idle. This is its own rate whatever its
+    /// parent's, more only by borrowing from the parent, and at most its ceiling. A class without a
+    /// parent cannot borrow, whatever its ceiling.
     ///
-    /// Checked against Linux 6.18 with rate and ceiling above and below the parent's, at 20 to 60 Mbit/s.
+    /// Verified on Linux 6.18 with rate and ceiling above and below the parent's, at 20 to 60
+    /// Mbit/s.
     fn limit(&self, classes: &[Class], depth: usize) -> Option<ByteRate> {
         if self.parent == TC_H_ROOT {
             return Some(self.rate.min(self.ceil));
@@ -161,15 +168,16 @@ impl Class {
     }
 }
 
-/// Bytes per second, as traffic control counts them.
+/// Bytes per second, the unit of traffic control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ByteRate(u64);
 
 impl ByteRate {
-    /// Reads the `struct tc_ratespec` at `offset` of `parameters`; `wide` is the attribute that comes with rates from
-    /// 2^32 on. `None` where the frames are counted in ATM cells.
+    /// Reads the `struct tc_ratespec` at `offset` of `parameters`. `wide` is the attribute for
+    /// rates from 2^32 on. `None` if frames are counted in ATM cells.
     ///
-    /// An overhead in it is passed over: it counts once a superpacket, and 24 bytes had no effect that could be measured.
+    /// Ignores the overhead field: it counts once per superpacket, and 24 bytes had no measurable
+    /// effect.
     fn read(parameters: &[u8], offset: usize, wide: Option<&[u8]>) -> Option<Self> {
         // cell_log (u8), linklayer (u8), overhead (u16), cell_align (i16), mpu (u16), rate (u32).
         let linklayer = parameters.get(offset + 1)? & TC_LINKLAYER_MASK;
@@ -186,9 +194,10 @@ impl ByteRate {
 const TBF: &[u8] = b"tbf";
 const HTB: &[u8] = b"htb";
 
-/// How many classes above each other are looked through: `TC_HTB_MAXDEPTH`, include/uapi/linux/pkt_sched.h.
+/// Maximum class depth: `TC_HTB_MAXDEPTH`, include/uapi/linux/pkt_sched.h.
 const HTB_DEPTH: usize = 8;
-/// How many classes are compared, each with each (picked by eye). More belong to somebody who shapes others' traffic.
+/// Maximum number of classes to compare, at quadratic cost (picked by eye). More belong to a router
+/// that shapes the traffic of others.
 const MAX_CLASSES: usize = 64;
 
 // include/uapi/linux/rtnetlink.h

@@ -1,4 +1,4 @@
-//! All interfaces and their addresses, by two netlink dumps and a look at what each interface is.
+//! Enumeration of interfaces and addresses by two netlink dumps, plus details per interface.
 
 use std::{io, net::IpAddr};
 
@@ -13,11 +13,11 @@ use crate::{
     sysfs::{self, DeviceType},
 };
 
-/// Lists the interfaces of the calling thread's network namespace, by index, with what is known of each.
+/// Lists the interfaces of the calling thread's network namespace with their properties, by index.
 ///
-/// Needs no rights. Took 0.1 ms with 4 interfaces and 0.25 ms with 17 (`tests/kernel`, unoptimised), 0.01 ms more where one
-/// of them has a rate limiter; blocks only while another process holds the kernel's lock on its interfaces, and at most 5 s
-/// a question.
+/// Needs no privileges. Took 0.1 ms with 4 interfaces and 0.25 ms with 17 (`tests/kernel`,
+/// unoptimised), and 0.01 ms more if one has a rate limiter. Blocks only while another process
+/// holds the kernel's RTNL lock, and at most 5 s per query.
 pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
     let mut netlink = Netlink::route().map_err(InterfacesError::Open)?;
     let links = links(&mut netlink).map_err(InterfacesError::Links)?;
@@ -42,7 +42,7 @@ pub fn interfaces() -> Result<Vec<Interface>, InterfacesError> {
     Ok(interfaces)
 }
 
-/// Names the members of each bond.
+/// Fills in the members of each bond.
 fn join_bonds(interfaces: &mut [Interface]) {
     let ports: Vec<_> = interfaces.iter().filter_map(|port| Some((port.master?, port.name, port.carrier))).collect();
     for interface in interfaces {
@@ -53,7 +53,8 @@ fn join_bonds(interfaces: &mut [Interface]) {
     }
 }
 
-/// Asks for the rates of bonds, which are made of their ports' and worth as much: of invented ones nothing.
+/// Queries the rate of each bond that has a member with a known rate. The kernel derives a bond's
+/// rate from its members, so invented rates must not count.
 fn rate_bonds(interfaces: &mut [Interface], rates: &mut LineRates) {
     let rated: Vec<_> = interfaces.iter().filter(|port| port.speed.is_some()).filter_map(|port| port.master).collect();
     let bonds = interfaces.iter_mut().filter(|one| one.kind == InterfaceKind::Bond && rated.contains(&one.index));
@@ -62,7 +63,7 @@ fn rate_bonds(interfaces: &mut [Interface], rates: &mut LineRates) {
     }
 }
 
-/// Gives a VLAN the rate of the cable it shares.
+/// Sets a VLAN's rate to that of its lower interface.
 fn rate_vlans(interfaces: &mut [Interface]) {
     for position in 0..interfaces.len() {
         if interfaces[position].kind == InterfaceKind::Vlan {
@@ -83,11 +84,11 @@ fn shared_rate(vlan: &Interface, all: &[Interface]) -> Option<LineRate> {
     None
 }
 
-/// Why the interfaces cannot be listed.
+/// Error of [`interfaces`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InterfacesError {
-    /// No netlink socket (a sandbox without `AF_NETLINK`, or no descriptor left).
+    /// Cannot open a netlink socket (a sandbox without `AF_NETLINK`, or out of file descriptors).
     #[error("cannot open a netlink socket to list interfaces")]
     Open(#[source] io::Error),
     /// `RTM_GETLINK` failed.
@@ -109,7 +110,7 @@ pub(crate) fn addresses(netlink: &mut Netlink) -> io::Result<Vec<AddressMessage>
     netlink.dump(&Request::new(RTM_GETADDR, &[0; IFADDR_LEN]), AddressMessage::parse)
 }
 
-/// What a link message says that matters here.
+/// Relevant fields of a link message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LinkMessage {
     pub(crate) index: InterfaceIndex,
@@ -121,28 +122,30 @@ pub(crate) struct LinkMessage {
     alternative_names: Vec<String>,
     mac: Option<MacAddress>,
     lower: Option<InterfaceIndex>,
-    /// Whether its root queueing discipline is one that may limit its rate.
+    /// True if the root queueing discipline may limit the rate.
     limited: bool,
-    /// The settings of a kernel bond; its members are other messages' masters.
+    /// Settings of a kernel bond; the members name it as their master in their own messages.
     bond: Option<Bond>,
     device: Device,
 }
 
 impl LinkMessage {
-    /// Reads `RTM_NEWLINK` and `RTM_DELLINK`; `None` for other messages and for interfaces without a valid name.
+    /// Reads `RTM_NEWLINK` and `RTM_DELLINK`; `None` for other messages and for interfaces without
+    /// a valid name.
     pub(crate) fn parse(message: &Message<'_>) -> Option<Self> {
         if !matches!(message.kind, RTM_NEWLINK | RTM_DELLINK) {
             return None;
         }
         let (header, attributes) = message.split(IFINFO_LEN)?;
-        // Bridges send messages about their ports by the same name: one that a port left is no interface gone.
+        // A bridge port sends messages of the same type. A port that leaves its bridge still
+        // exists.
         if *header.first()? != libc::AF_UNSPEC as u8 {
             return None;
         }
         let index = InterfaceIndex(u32_at(header, 4)?);
         let flags = u32_at(header, 8)?;
         let number = |kind| attributes.find(kind).and_then(|value| u32_at(value, 0));
-        // A number from another namespace says nothing in this one.
+        // An index of another network namespace is meaningless here.
         let lower = if attributes.find(IFLA_LINK_NETNSID).is_none() { number(IFLA_LINK) } else { None };
         Some(Self {
             index,
@@ -178,7 +181,7 @@ impl LinkMessage {
             up: self.up,
             carrier: self.carrier,
             master: self.master,
-            // A veth names its other end there, which is another cable's end, not what it sends through.
+            // For a veth this attribute is its other end, not an interface it sends through.
             lower: self.lower.filter(|_| kind != InterfaceKind::Veth),
             addresses: Vec::new(),
             speed,
@@ -188,7 +191,7 @@ impl LinkMessage {
     }
 }
 
-/// What tells the kind of an interface.
+/// Properties that determine the kind of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Device {
     /// `ARPHRD_*`.
@@ -196,7 +199,7 @@ struct Device {
     loopback: bool,
     /// `IFLA_INFO_KIND`; empty for most hardware.
     kind: String,
-    /// The bus its parent is on (`pci`, `usb`, `virtio` …), where there is a parent (Linux 5.14).
+    /// Bus of its parent device (`pci`, `usb`, `virtio` …), if it has one (Linux 5.14).
     bus: Option<String>,
 }
 
@@ -217,7 +220,7 @@ impl Device {
             | "ip6tnl" | "sit" | "vti" | "vti6" | "xfrm" | "vxlan" | "geneve" | "bareudp" | "gtp" | "amt" | "batadv" => {
                 InterfaceKind::Tunnel
             }
-            // Some drivers of real cards register a kind of their own.
+            // Some drivers of physical cards register their own kind.
             "" => self.kind_by_hardware(device_type),
             _ if self.bus.is_some() => self.kind_by_hardware(device_type),
             _ => InterfaceKind::Other,
@@ -244,8 +247,8 @@ impl Device {
         }
     }
 
-    /// Whether the rate its driver reports was negotiated on a cable. A veth says 10 Gbit/s whatever it can do, a virtio
-    /// card repeats what the host was configured to say, a bridge has no rate.
+    /// Returns true if the driver reports a rate that was negotiated on a cable. A veth always
+    /// reports 10 Gbit/s, a virtio card repeats the host's configuration, and a bridge has no rate.
     fn tells_its_rate(&self, kind: InterfaceKind) -> bool {
         kind == InterfaceKind::Ethernet && self.bus.as_deref() != Some("virtio")
     }
@@ -271,7 +274,7 @@ fn mac(value: &[u8]) -> Option<MacAddress> {
     <[u8; 6]>::try_from(value).ok().filter(|mac| *mac != [0; 6]).map(MacAddress)
 }
 
-/// What an address message says.
+/// Relevant fields of an address message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressMessage {
     pub(crate) interface: InterfaceIndex,
@@ -279,13 +282,13 @@ pub(crate) struct AddressMessage {
     pub(crate) usability: Usability,
 }
 
-/// Whether an address may be used.
+/// Usability of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usability {
-    /// It is still being checked for duplicates.
+    /// Duplicate address detection is in progress.
     NotYet,
     Usable,
-    /// Deprecated, or another machine has it.
+    /// Deprecated, or a duplicate.
     NoMore,
 }
 
@@ -311,7 +314,7 @@ impl AddressMessage {
     }
 }
 
-/// Duplicate detection and deprecation are IPv6's; on IPv4 the bits mean nothing that matters here.
+/// Duplicate detection and deprecation apply to IPv6; the flags of IPv4 addresses are irrelevant.
 fn usability(ip: IpAddr, flags: u32) -> Usability {
     if ip.is_ipv4() {
         Usability::Usable
@@ -324,7 +327,7 @@ fn usability(ip: IpAddr, flags: u32) -> Usability {
     }
 }
 
-/// How many VLANs on top of each other are looked through; the kernel allows eight devices (`MAX_NEST_DEV`).
+/// Maximum depth of stacked VLANs; the kernel allows eight devices (`MAX_NEST_DEV`).
 const VLAN_DEPTH: usize = 8;
 
 // include/uapi/linux/rtnetlink.h
@@ -371,7 +374,7 @@ const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
 const IFF_RUNNING: u32 = 0x40;
 const IFF_LOWER_UP: u32 = 0x1_0000;
-/// Carrier, and not waiting for something else such as 802.1X.
+/// Operational state: carrier, and not waiting for a condition such as 802.1X.
 const OPERATIONAL: u32 = IFF_UP | IFF_RUNNING | IFF_LOWER_UP;
 
 // include/uapi/linux/if_arp.h
@@ -448,7 +451,8 @@ mod tests {
             lower: Some(InterfaceIndex(lower)),
             ..interface(index, &format!("vlan{index}"), InterfaceKind::Vlan, &[])
         };
-        // 4 is over 3 over 2; 5 is over an interface of another namespace, 6 and 7 over each other.
+        // 4 is on top of 3, and 3 of 2. 5 is on top of an interface of another namespace. 6 and 7
+        // are on top of each other.
         let mut all = [over(4, 3), over(3, 2), card, over(5, 99), over(6, 7), over(7, 6)];
         rate_vlans(&mut all);
         let rates = all.map(|interface| interface.speed.map(|rate| rate.0 / 1_000_000));
@@ -470,7 +474,7 @@ mod tests {
         assert_eq!(all[0].bond, None);
     }
 
-    /// A link message of `bond0` as the kernel lays it out, cut to what is read.
+    /// Link message of `bond0` in the kernel's layout, cut to the attributes in use.
     #[test]
     fn a_link_message_of_a_bond_tells_mode_and_hash() {
         let mut data = Vec::new();
@@ -488,7 +492,7 @@ mod tests {
             LinkMessage::parse(&Messages::new(&request.for_test()).next().unwrap()).unwrap().bond
         };
         assert_eq!(message(b"bond"), Some(Bond::new(Some(BondMode::Lacp), Some(TransmitHash::Layer34))));
-        // What another kind means by these numbers is its own business.
+        // Another kind has its own meaning for these attribute numbers.
         assert_eq!(message(b"team"), None);
     }
 

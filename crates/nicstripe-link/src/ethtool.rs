@@ -1,7 +1,7 @@
-//! What only ethtool knows of an interface: its driver, its duplex, and what its card or the kernel does for TCP.
+//! Interface details that only ethtool reports: driver, duplex, and TCP offloads.
 //!
-//! By `SIOCETHTOOL` (linux/ethtool.h) and not by netlink's family of the same name: that one does not tell the driver, and has a table of
-//! names to be read for the rest.
+//! Uses `SIOCETHTOOL` (linux/ethtool.h) instead of the netlink family of the same name. The netlink
+//! family does not report the driver, and for offloads it requires a table of names.
 
 use std::{
     fmt, io,
@@ -15,23 +15,25 @@ use crate::{
     netlink::{text, u8_at, u32_at},
 };
 
-/// What ethtool says of an interface. All of it is absent where the driver does not say, or the system does not let us ask.
+/// Interface details as ethtool reports them. A field is absent if the driver does not report it or
+/// the system denies access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceDetails {
-    /// The driver's name.
+    /// Driver name.
     pub driver: Option<String>,
-    /// Whether both ends may send at once. Virtual drivers invent it, as they do their rate.
+    /// Duplex mode. Virtual drivers invent it, like their rate.
     pub duplex: Option<Duplex>,
-    /// Offloads that are on, of `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum` and `sg`, in this order.
+    /// Enabled offloads out of `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum` and `sg`, in this
+    /// order.
     pub offloads: Option<Vec<&'static str>>,
 }
 
-/// Whether both ends of a cable may send at once.
+/// Duplex mode of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Duplex {
-    /// One after the other.
+    /// Half duplex: one end sends at a time.
     Half,
-    /// Both.
+    /// Full duplex: both ends may send at once.
     Full,
 }
 
@@ -44,7 +46,8 @@ impl fmt::Display for Duplex {
     }
 }
 
-/// Asks the kernel about an interface of the calling thread's network namespace. Needs no rights, and takes some system calls.
+/// Queries an interface of the calling thread's network namespace. Needs no privileges, and takes
+/// several system calls.
 pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
     let Ok(socket) = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
         return InterfaceDetails::default();
@@ -59,7 +62,7 @@ pub fn interface_details(interface: &InterfaceName) -> InterfaceDetails {
     }
 }
 
-/// What can be asked here.
+/// Supported ethtool queries.
 #[derive(Clone, Copy)]
 enum Question {
     /// `ETHTOOL_GDRVINFO`: `struct ethtool_drvinfo`, 196 bytes.
@@ -70,7 +73,7 @@ enum Question {
     Value(Offload),
 }
 
-/// A command that reads one switch.
+/// Command that reads one offload.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum Offload {
@@ -92,39 +95,40 @@ impl Question {
     }
 }
 
-/// Room for the longest answer, as the kernel lays it out.
+/// Buffer for the longest answer, in the kernel's layout.
 type Answer = [u8; ANSWER_LEN];
 
-/// Asks one question about an interface.
+/// Runs one query for an interface.
 fn ask(socket: &OwnedFd, interface: &InterfaceName, question: Question) -> io::Result<Answer> {
     let mut answer = Aligned([0; ANSWER_LEN]);
     answer.0[..4].copy_from_slice(&question.command().to_ne_bytes());
-    // SAFETY: all zeros is an ifreq without a name.
+    // SAFETY: all zeros is a valid ifreq without a name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // At most 15 bytes: the last of the 16 stays 0.
+    // A name has at most 15 bytes, so the last of the 16 stays 0.
     for (to, from) in request.ifr_name.iter_mut().zip(interface.as_bytes()) {
         *to = from.cast_signed();
     }
     request.ifr_ifru.ifru_data = (&raw mut answer.0).cast();
-    // SAFETY: the request names an interface and points at `ANSWER_LEN` bytes, which are no fewer than any command of `Question` reads or
-    // writes; both outlive the call, and nothing else refers to them.
+    // SAFETY: the request names an interface and points to `ANSWER_LEN` bytes, at least as many as
+    // any command of `Question` reads or writes. Both outlive the call, and nothing else refers to
+    // them.
     match unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
         0 => Ok(answer.0),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Structures of ethtool begin where a number of four bytes may.
+/// Ethtool structures need an alignment of four bytes.
 #[repr(C, align(4))]
 struct Aligned(Answer);
 
-/// Reads the name out of an `ethtool_drvinfo`.
+/// Parses the driver name of an `ethtool_drvinfo`.
 fn driver(answer: &[u8]) -> Option<String> {
     let name: String = text(answer.get(4..36)?).chars().filter(|c| !c.is_control()).collect();
     (!name.is_empty()).then_some(name)
 }
 
-/// Reads the duplex out of an `ethtool_cmd`; 255 is "unknown".
+/// Parses the duplex mode of an `ethtool_cmd`; 255 is "unknown".
 fn duplex(answer: &[u8]) -> Option<Duplex> {
     match u8_at(answer, 14)? {
         0 => Some(Duplex::Half),
@@ -133,12 +137,12 @@ fn duplex(answer: &[u8]) -> Option<Duplex> {
     }
 }
 
-/// Reads an `ethtool_value`.
+/// Parses an `ethtool_value`.
 fn is_on(answer: &[u8]) -> Option<bool> {
     u32_at(answer, 4).map(|value| value != 0)
 }
 
-/// Names as the report has them, in its order.
+/// Names in the order of the report.
 const OFFLOADS: [(&str, Offload); 6] = [
     ("tso", Offload::Tso),
     ("gso", Offload::Gso),

@@ -1,4 +1,4 @@
-//! Changes of links and addresses, as the kernel tells them.
+//! Link and address change notifications from the kernel.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -15,64 +15,65 @@ use crate::{
     netlink::{BUFFER_LEN, Messages, Netlink, NetlinkSocket},
 };
 
-/// A change of an interface.
+/// Change of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// An interface appeared. Its carrier and addresses follow as changes of their own.
+    /// A new interface. Separate changes report its carrier and addresses.
     Appeared {
-        /// Which one.
+        /// The new interface.
         index: InterfaceIndex,
-        /// Its name at that moment.
+        /// Its name at that time.
         name: InterfaceName,
     },
-    /// An interface is gone, with its addresses and routes.
+    /// An interface was removed, together with its addresses and routes.
     Gone {
-        /// Which one.
+        /// The removed interface.
         index: InterfaceIndex,
     },
-    /// An interface can carry data, or cannot any more: carrier came or went, or the administrator switched it.
+    /// An interface gained or lost the ability to carry data, by carrier or by the administrator.
     ///
-    /// When it was switched off, the kernel dropped its routes without a word and does not bring them back:
-    /// [`Routes::restore`](crate::Routes::restore) when it is up again.
+    /// After an administrative "down" the kernel has silently dropped its routes and does not bring
+    /// them back. Call [`Routes::restore`](crate::Routes::restore) when it is up again.
     Carrier {
-        /// Which one.
+        /// The affected interface.
         index: InterfaceIndex,
-        /// Whether it can.
+        /// True if the interface can carry data.
         up: bool,
     },
-    /// Its name, MTU or master is another.
+    /// Name, MTU or master changed.
     Altered {
-        /// Which one.
+        /// The affected interface.
         index: InterfaceIndex,
     },
-    /// An address can be used, or cannot any more. An IPv6 address counts from the end of duplicate detection.
+    /// An address became usable or unusable. An IPv6 address becomes usable at the end of duplicate
+    /// address detection.
     Address {
-        /// Whose.
+        /// The interface of the address.
         index: InterfaceIndex,
-        /// Which one.
+        /// The address.
         address: IpAddr,
-        /// Whether it can.
+        /// True if the address is usable.
         usable: bool,
     },
 }
 
-/// The stream of changes in the network namespace of the thread that opened it.
+/// Stream of changes in the network namespace of the thread that opened it.
 ///
-/// Only changes are told, each once: the state at the start is read when the stream is opened, messages that repeat what
-/// is known are passed over, and when the kernel had to drop messages the state is read again and the difference told.
-/// Needs no rights.
+/// Reports each change once, relative to the state at the start. Messages that repeat known state
+/// are skipped. After the kernel drops messages, the stream reads the state again and reports the
+/// difference. Needs no privileges.
 #[derive(Debug)]
 pub struct Changes {
     socket: AsyncFd<NetlinkSocket>,
     table: Table,
-    /// Found and not yet told.
+    /// Changes not yet returned.
     pending: VecDeque<Change>,
     buffer: Vec<u8>,
 }
 
 impl Changes {
-    /// Subscribes, and reads the state from which changes are told.
+    /// Subscribes to changes, and reads the initial state.
     ///
     /// # Panics
     ///
@@ -80,18 +81,19 @@ impl Changes {
     pub fn open() -> io::Result<Self> {
         let groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Subscribed before the state is read: a change in between is told, if it is one.
+        // Subscribe before reading the state, so that a change in between is not lost.
         let socket = NetlinkSocket::open(None, flags, groups)?;
-        // SAFETY: the socket owns its descriptor, which is open, never replaced, and closed when the socket is dropped;
-        // the `AsyncFd` owns the socket from here on.
+        // SAFETY: the socket owns its descriptor, which is open, never replaced, and closed when
+        // the socket is dropped; the `AsyncFd` owns the socket from here on.
         let socket = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?;
         Ok(Self { socket, table: Table::read()?, pending: VecDeque::new(), buffer: vec![0; BUFFER_LEN] })
     }
 
-    /// Waits for the next change. Cancel safe: a change is either returned or told by the next call.
+    /// Waits for the next change. Cancel safe: the next call returns a change that this one did
+    /// not.
     ///
-    /// A change of carrier is told within a few milliseconds (`tests/kernel`). After an error the stream cannot be
-    /// relied on and must be opened again.
+    /// A carrier change arrives within a few milliseconds (`tests/kernel`). After an error the
+    /// stream is unreliable, and the caller must open a new one.
     pub async fn next(&mut self) -> io::Result<Change> {
         loop {
             if let Some(change) = self.pending.pop_front() {
@@ -101,14 +103,15 @@ impl Changes {
             let Ok(received) = ready.try_io(|socket| socket.get_ref().receive(&mut self.buffer).map(<[u8]>::len)) else {
                 continue;
             };
-            // Nothing is awaited from here to the next pop, so that nothing is lost when the caller gives up waiting.
+            // No await from here to the next pop, so that cancellation loses nothing.
             match received {
                 Ok(len) => {
                     let datagram = self.buffer.get(..len).unwrap_or_default();
                     self.pending.extend(events(datagram).flat_map(|event| self.table.apply(event)));
                 }
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    // What is still queued is older than what was dropped, and must not be applied to the newer state.
+                    // Queued messages are older than the dropped ones, and must not be applied to
+                    // the newer state.
                     self.drain();
                     self.pending.extend(self.table.replace(Table::read()?));
                 }
@@ -119,7 +122,7 @@ impl Changes {
 }
 
 impl Changes {
-    /// Throws away what is queued.
+    /// Discards queued messages.
     fn drain(&mut self) {
         for _ in 0..DRAIN_LIMIT {
             match self.socket.get_ref().receive(&mut self.buffer) {
@@ -130,14 +133,14 @@ impl Changes {
     }
 }
 
-/// What is known of all links and addresses.
+/// Known state of all links and addresses.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Table {
     links: HashMap<InterfaceIndex, Link>,
     addresses: HashSet<(InterfaceIndex, IpAddr)>,
 }
 
-/// What changes of a link.
+/// Tracked fields of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Link {
     name: InterfaceName,
@@ -146,7 +149,7 @@ struct Link {
     carrier: bool,
 }
 
-/// What one message says.
+/// Content of one message.
 enum Event {
     Link(InterfaceIndex, Link),
     LinkGone(InterfaceIndex),
@@ -154,7 +157,7 @@ enum Event {
 }
 
 impl Table {
-    /// Reads the state as it is.
+    /// Reads the current state.
     fn read() -> io::Result<Self> {
         let mut netlink = Netlink::route()?;
         let links = enumerate::links(&mut netlink)?.into_iter().map(Event::link);
@@ -166,7 +169,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Takes a message in and returns what it changed.
+    /// Applies a message and returns the changes.
     fn apply(&mut self, event: Event) -> Vec<Change> {
         match event {
             Event::Link(index, link) => {
@@ -201,7 +204,7 @@ impl Table {
         }
     }
 
-    /// Becomes `now` and returns what is different.
+    /// Replaces the state by `now` and returns the differences.
     fn replace(&mut self, now: Self) -> Vec<Change> {
         let gone: Vec<_> = self.links.keys().filter(|index| !now.links.contains_key(index)).copied().collect();
         let mut changes: Vec<_> = gone.into_iter().flat_map(|index| self.apply(Event::LinkGone(index))).collect();
@@ -225,7 +228,7 @@ impl Event {
     }
 }
 
-/// Reads the messages of a datagram that matter here.
+/// Parses the relevant messages of a datagram.
 fn events(datagram: &[u8]) -> impl Iterator<Item = Event> {
     Messages::new(datagram).filter_map(|message| match message.kind {
         RTM_NEWLINK => LinkMessage::parse(&message).map(Event::link),
@@ -238,7 +241,8 @@ fn events(datagram: &[u8]) -> impl Iterator<Item = Event> {
     })
 }
 
-/// More messages than any socket buffer holds: each takes at least 768 bytes of the usual 208 KiB.
+/// More messages than any socket buffer holds: each takes at least 768 bytes of the default 208
+/// KiB.
 const DRAIN_LIMIT: usize = 65_536;
 
 // include/uapi/linux/rtnetlink.h
@@ -261,7 +265,7 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
-    /// A table with link A, which has carrier and 10.0.0.1.
+    /// Returns a table with link A, which has carrier and 10.0.0.1.
     fn table() -> Table {
         Table { links: [(A, link(true))].into(), addresses: [(A, ip(1))].into() }
     }

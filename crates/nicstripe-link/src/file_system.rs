@@ -1,4 +1,4 @@
-//! What a file system calls itself.
+//! Names of file system types.
 
 use std::{fs, os::fd::AsFd};
 
@@ -6,10 +6,11 @@ use rustix::fs::{AtFlags, FsWord, StatxFlags, fstat, fstatfs, major, minor, stat
 
 use crate::cpu::Mount;
 
-/// Returns the name of the file system that an open file or directory is on, as mount(8) spells it: `ext4`, `nfs4`, `fuse.sshfs`.
+/// Returns the type of the file system of an open file or directory, as in mount(8): `ext4`,
+/// `nfs4`, `fuse.sshfs`.
 ///
-/// From `/proc/self/mountinfo`, by the number of the mount (Linux 5.8), else of the device; where that cannot be read, by the number that the
-/// commonest kinds have. `None` for others.
+/// Looks up `/proc/self/mountinfo` by mount ID (Linux 5.8), or by device. Falls back to the
+/// `statfs` magic number, which covers the most common types. `None` for others.
 pub fn file_system(file: &impl AsFd) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let by_mount = || named(&mounts, |mount| Some(mount.id) == mount_id(file));
@@ -27,7 +28,7 @@ fn mount_id(file: &impl AsFd) -> Option<u64> {
     is_told.then_some(found.stx_mnt_id)
 }
 
-/// The type of the first mount for which `is_it` holds.
+/// Returns the type of the first mount for which `is_it` is true.
 fn named(mounts: &str, is_it: impl Fn(&Mount<'_>) -> bool) -> Option<String> {
     mounts.lines().filter_map(Mount::parse).find(is_it).map(|mount| mount.kind.to_owned())
 }
@@ -35,7 +36,7 @@ fn named(mounts: &str, is_it: impl Fn(&Mount<'_>) -> bool) -> Option<String> {
 /// linux/magic.h
 fn by_magic(magic: FsWord) -> Option<&'static str> {
     Some(match magic {
-        // One number for ext2, ext3 and ext4.
+        // ext2, ext3 and ext4 share one number.
         0xef53 => "ext4",
         0x5846_5342 => "xfs",
         0x9123_683e => "btrfs",
@@ -53,7 +54,7 @@ fn by_magic(magic: FsWord) -> Option<&'static str> {
     })
 }
 
-/// Reads one text as `mountinfo`, for the fuzzer.
+/// Parses one text as `mountinfo`, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
     let _ = named(text, |mount| mount.id == 0);

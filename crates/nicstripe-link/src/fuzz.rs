@@ -1,6 +1,7 @@
-//! What the fuzz targets run: what the kernel answers, and what other programs leave in files and say over the helper's pipe.
+//! Fuzzing entry points: kernel answers, files of other programs, and messages on the helper's
+//! pipe.
 //!
-//! `fuzz/fuzz_targets` calls these functions, and the tests here do with every file of `fuzz/corpus`.
+//! Called by `fuzz/fuzz_targets`, and by the tests below with every file of `fuzz/corpus`.
 
 use std::path::Path;
 
@@ -21,7 +22,8 @@ use crate::{
     tcp_info,
 };
 
-/// What the kernel answers: a datagram of netlink, `TCP_INFO`, or a text of `/proc`, `/sys` or a resolver's file, as the first byte says.
+/// Parses a kernel answer. The first byte selects a netlink datagram, `TCP_INFO`, or a text of
+/// `/proc`, `/sys` or a resolver's file.
 pub fn netlink(data: &[u8]) {
     let Some((kind, answer)) = data.split_first() else { return };
     match kind % 4 {
@@ -69,7 +71,8 @@ fn texts(text: &str) {
     file_system::parse(text);
 }
 
-/// What is said over the pipe of the route helper, and what stands in its file, as the first byte says: there is one way to say it.
+/// Decodes a message of the route helper's pipe or a record file; the first byte selects which.
+/// Checks that each value has only one encoding.
 pub fn routes(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     match kind % 3 {
@@ -87,7 +90,7 @@ pub fn routes(data: &[u8]) {
     }
 }
 
-/// Most changes of length are of no interest.
+/// Pads or cuts the input to the fixed message length, since other lengths test nothing.
 fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut filled = [0; N];
     let len = bytes.len().min(N);
@@ -118,7 +121,7 @@ mod tests {
     use super::{replay::replay, *};
     use crate::{netlink as wire, routes::HostRoute};
 
-    /// What Linux 6.18 answers here, so that all of it is read by the test and kept.
+    /// Link message as on Linux 6.18, with all attributes that the parser uses.
     fn link(name: &[u8], kind: &[u8], alternative: &[u8]) -> Vec<u8> {
         let (mut info, mut properties) = (Vec::new(), Vec::new());
         wire::push_attribute(&mut info, 1, kind);

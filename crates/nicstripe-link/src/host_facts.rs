@@ -1,4 +1,4 @@
-//! What machine this is, as far as it can be seen from a process.
+//! Facts about the host that a process can read.
 
 use std::{fs::File, io::Read as _, path::Path};
 
@@ -6,35 +6,36 @@ use rustix::{system::uname, thread::sched_getaffinity};
 
 use crate::cpu::CpuMeter;
 
-/// One machine. What cannot be seen is absent; no text is longer than 128 bytes or holds control characters.
+/// Description of one machine. Unavailable facts are absent. A text has at most 128 bytes and no
+/// control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFacts {
-    /// Its name.
+    /// Host name.
     pub name: Option<String>,
-    /// The distribution, as `/etc/os-release` calls it; else the kernel's kind.
+    /// Distribution, as named in `/etc/os-release`, otherwise the kernel's name.
     pub os: Option<String>,
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: Option<String>,
-    /// Model of the processor; of a small board, its own.
+    /// CPU model; on a small board, the board model.
     pub cpu: Option<String>,
-    /// Logical processors that the calling thread may use.
+    /// Logical CPUs in the calling thread's affinity mask.
     pub cores: Option<u32>,
-    /// Frequency in MHz: nominal, else at present, else the greatest.
+    /// CPU frequency in MHz: nominal, otherwise current, otherwise maximum.
     pub cpu_mhz: Option<u32>,
-    /// Congestion control of new connections in the calling thread's network namespace.
+    /// Default congestion control in the calling thread's network namespace.
     pub congestion: Option<String>,
-    /// Whether TCP has timestamps there, which take 12 bytes of each packet.
+    /// True if TCP timestamps are on in that namespace; they take 12 bytes per packet.
     pub timestamps: Option<bool>,
-    /// The most that SO_RCVBUF may ask for (`net.core.rmem_max`), in bytes.
+    /// Maximum SO_RCVBUF (`net.core.rmem_max`), in bytes.
     pub receive_buffer_max: Option<u64>,
-    /// The most that SO_SNDBUF may ask for (`net.core.wmem_max`), in bytes.
+    /// Maximum SO_SNDBUF (`net.core.wmem_max`), in bytes.
     pub send_buffer_max: Option<u64>,
-    /// The tightest quota of a control group, in thousandths of a core; `None` without one.
+    /// Tightest control group quota, in thousandths of a core; `None` without one.
     pub cpu_quota_millicores: Option<u64>,
 }
 
 impl HostFacts {
-    /// Reads them. Needs no rights and takes about a millisecond.
+    /// Reads the facts. Needs no privileges and takes about a millisecond.
     pub fn read() -> Self {
         let names = uname();
         let shown = |text: &std::ffi::CStr| plain(&text.to_string_lossy());
@@ -55,14 +56,14 @@ impl HostFacts {
     }
 }
 
-/// Reads the beginning of a file; the processors of a large machine are alike.
+/// Reads the start of a file; the first CPU entries are enough on a large machine.
 fn text(path: impl AsRef<Path>) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Text for people, on one line and not for ever; `None` if nothing is left.
+/// Reduces a text to one line of bounded length for display; `None` if nothing remains.
 fn plain(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|word| !word.is_empty());
     let line = words.collect::<Vec<_>>().join(" ");
@@ -75,7 +76,7 @@ fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Reads os-release(5).
+/// Parses os-release(5).
 fn os_name(text: &str) -> Option<String> {
     let value = |key: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
@@ -84,13 +85,14 @@ fn os_name(text: &str) -> Option<String> {
     value("PRETTY_NAME").or_else(|| value("NAME"))
 }
 
-/// Reads the model in `/proc/cpuinfo`, which each architecture lays out as it likes: x86, RISC-V and LoongArch, POWER, Arm's boards, s390.
+/// Parses the model in `/proc/cpuinfo`, whose layout depends on the architecture: x86, RISC-V and
+/// LoongArch, POWER, Arm boards, s390.
 fn model(cpuinfo: &str) -> Option<String> {
     let key = |key: &str| field(cpuinfo, key).and_then(plain);
     ["model name", "Model Name", "uarch", "cpu", "Model", "Hardware"].iter().find_map(|name| key(name))
 }
 
-/// The value of the first line with this key.
+/// Returns the value of the first line with this key.
 fn field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
     cpuinfo.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;
@@ -98,19 +100,19 @@ fn field<'t>(cpuinfo: &'t str, key: &str) -> Option<&'t str> {
     })
 }
 
-/// Finds the frequency in what cpufreq has (kHz) and in `/proc/cpuinfo` (MHz, or `1991.000000MHz` on POWER).
+/// Reads the frequency from cpufreq (kHz) or `/proc/cpuinfo` (MHz, or `1991.000000MHz` on POWER).
 fn megahertz(cpufreq: impl Fn(&str) -> Option<String>, cpuinfo: &str) -> Option<u32> {
     let from_file = |file| number(&cpufreq(file)?).and_then(|kilohertz| u32::try_from(kilohertz / 1000).ok());
     let present = || {
         let text = field(cpuinfo, "cpu MHz").or_else(|| field(cpuinfo, "clock"))?;
         let value: f64 = text.trim_end_matches("MHz").parse().ok()?;
-        // The cast saturates, and makes 0 of what is no number.
+        // The cast saturates, and converts NaN to 0.
         Some(value.round() as u32)
     };
     from_file("base_frequency").or_else(present).or_else(|| from_file("cpuinfo_max_freq")).filter(|megahertz| *megahertz > 0)
 }
 
-/// Reads one text as each kind of file, for the fuzzer.
+/// Parses one text as each kind of file, for the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn parse(text: &str) {
     let _ = (os_name(text), model(text), plain(text).is_none_or(|line| line.len() <= MOST_TEXT));
@@ -119,7 +121,8 @@ pub(crate) fn parse(text: &str) {
 
 const OS_FILES: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 const FREQUENCIES: &str = "/sys/devices/system/cpu/cpu0/cpufreq";
-/// Room for the first processors of any `/proc/cpuinfo`; boards are named at the end of theirs, which are short.
+/// Covers the first CPUs of any `/proc/cpuinfo`. Files of boards end with the board's name, but are
+/// short.
 const MOST_BYTES: u64 = 64 << 10;
 const MOST_TEXT: usize = 128;
 

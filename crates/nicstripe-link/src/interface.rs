@@ -1,4 +1,4 @@
-//! An interface as the operating system reports it, and the rule about which interfaces are used unasked.
+//! Interfaces as the operating system reports them, and the rule for those used by default.
 
 use std::{
     fmt,
@@ -11,50 +11,55 @@ use thiserror::Error;
 
 use crate::bond::Bond;
 
-/// An interface of this machine, as the kernel reported it at one moment.
+/// Interface of this machine, as the kernel reported it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interface {
-    /// The kernel's number for it; never used twice until the machine restarts, so it survives a change of name.
+    /// Kernel index; not reused until reboot, so it survives a rename.
     pub index: InterfaceIndex,
-    /// The name that `ip link` shows.
+    /// Name that `ip link` shows.
     pub name: InterfaceName,
-    /// Further names (`altname` of `ip link`) by which users may call it.
+    /// Further names (`altname` of `ip link`) that users may type.
     pub alternative_names: Vec<String>,
-    /// Hardware address; absent where there is none of six bytes (tunnels, loopback).
+    /// Hardware address; absent if it is not six bytes long (tunnels, loopback).
     pub mac: Option<MacAddress>,
-    /// Largest IP packet it sends, in bytes.
+    /// MTU: largest IP packet it sends, in bytes.
     pub mtu: u32,
-    /// What it is.
+    /// Kind of interface.
     pub kind: InterfaceKind,
-    /// Whether the administrator has switched it on.
+    /// True if the administrator has switched it on.
     pub up: bool,
-    /// Whether it is on and operational: cable in, far side there. Always `false` while it is not [`up`](Self::up).
+    /// True if it is up and operational: cable plugged, far end up. Always `false` while it is not
+    /// [`up`](Self::up).
     pub carrier: bool,
-    /// The bridge, bond or VRF it is a port of.
+    /// Bridge, bond or VRF of which it is a port.
     pub master: Option<InterfaceIndex>,
-    /// The interface it sends through (a VLAN's, a macvlan's): both share one cable. Absent for a veth, and where that
-    /// interface is in another namespace.
+    /// Lower interface of a VLAN or macvlan; both share one cable. Absent for a veth, and if the
+    /// lower interface is in another namespace.
     pub lower: Option<InterfaceIndex>,
-    /// Its addresses that can be used; tentative, deprecated and duplicate IPv6 addresses are left out.
+    /// Usable addresses, without tentative, deprecated and duplicate IPv6 addresses.
     pub addresses: Vec<InterfaceAddress>,
-    /// Negotiated rate. `None` is "unknown": many virtual interfaces have none, or invent one, which is not repeated here.
+    /// Negotiated rate. `None` means unknown: many virtual interfaces have no rate, or invent one,
+    /// which is ignored.
     pub speed: Option<LineRate>,
-    /// What a rate limiter on its root queueing discipline lets out, in bits per second of Ethernet frames: each counted with
-    /// its header of 14 bytes, but without preamble, checksum and gap.
+    /// Egress limit of a rate limiter on its root queueing discipline, in bits per second of
+    /// Ethernet frames. Each frame counts with its header of 14 bytes, but without preamble,
+    /// checksum and gap.
     ///
-    /// `None` is "none, or unknown". Known are tbf, and htb if all its leaf classes may send at the same rate and the default
-    /// class is one of them. A limiter on the interface it sends through ([`lower`](Self::lower)), or on its ports, is theirs.
+    /// `None` means no limit or unknown. Supports tbf, and htb if all its leaf classes have the
+    /// same limit and the default class is one of them. A limiter on a lower interface
+    /// ([`lower`](Self::lower)) or on a port is reported there.
     pub egress_limit: Option<LineRate>,
-    /// What it is made of, for a bond ([`InterfaceKind::Bond`]); its [`speed`](Self::speed) is then what the kernel makes of
-    /// its members': the sum of those that carry, or that of the active one.
+    /// Members of a bond ([`InterfaceKind::Bond`]). The kernel then derives [`speed`](Self::speed)
+    /// from its members: the sum of those with carrier, or the rate of the active one.
     pub bond: Option<Bond>,
 }
 
 impl Interface {
-    /// Describes an interface that is up, with carrier and an MTU of 1500, and of which nothing else is known.
+    /// Describes an interface that is up, with carrier and an MTU of 1500, and without other
+    /// properties.
     ///
-    /// For tests and simulations; [`interfaces`](crate::interfaces) reads the real ones.
+    /// For tests and simulations; [`interfaces`](crate::interfaces) reads real ones.
     pub fn new(index: InterfaceIndex, name: InterfaceName, kind: InterfaceKind) -> Self {
         Self {
             index,
@@ -74,10 +79,11 @@ impl Interface {
         }
     }
 
-    /// Says whether a session uses this interface unasked, or why not. `all` is the list it came from.
+    /// Checks if a session uses this interface by default, and returns the reason if not. `all` is
+    /// the list that contains it.
     ///
-    /// What it *is* comes before what state it is in, so that a Wi-Fi interface is told to be Wi-Fi even while it is down.
-    /// An interface the user named needs only [`usable`](Self::usable).
+    /// Checks the kind before the state, so that a Wi-Fi interface is reported as Wi-Fi even while
+    /// it is down. An interface named by the user needs only [`usable`](Self::usable).
     pub fn candidate(&self, all: &[Interface]) -> Result<(), LeftOut> {
         match self.kind {
             InterfaceKind::Loopback => return Err(LeftOut::Loopback),
@@ -95,7 +101,7 @@ impl Interface {
         self.usable()
     }
 
-    /// Says whether the interface can carry anything at this moment, or why not.
+    /// Checks if the interface can carry data now, and returns the reason if not.
     pub fn usable(&self) -> Result<(), LeftOut> {
         if !self.up {
             return Err(LeftOut::Down);
@@ -109,35 +115,38 @@ impl Interface {
         Ok(())
     }
 
-    /// Whether `name` is its name or one of its alternative names.
+    /// Returns true if `name` is its name or one of its alternative names.
     pub fn is_called(&self, name: &str) -> bool {
         self.name.as_bytes() == name.as_bytes() || self.alternative_names.iter().any(|other| other == name)
     }
 
-    /// Whether `address` is one of its own.
+    /// Returns true if the interface has this address.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.ip == address)
     }
 
-    /// Whether `remote` can be reached on this interface without a router: it is in one of its prefixes. For an IPv6
-    /// link-local address that is so on each interface that has such an address itself.
+    /// Returns true if `remote` is on-link: it is in a prefix of this interface, so no router is
+    /// needed. An IPv6 link-local address is on-link on every interface that has such an address.
     pub fn is_on_link(&self, remote: IpAddr) -> bool {
         self.addresses.iter().any(|own| own.is_on_link(remote))
     }
 
-    /// The bridge or bond that speaks for it. A VRF does not: its ports keep their own addresses.
+    /// Returns the bridge or bond that replaces this port on the network. Ports of a VRF keep their
+    /// own addresses.
     fn speaker<'a>(&self, all: &'a [Interface]) -> Option<&'a Interface> {
         let master = find(self.master?, all)?;
         (master.kind != InterfaceKind::Vrf).then_some(master)
     }
 }
 
-/// Whether a cable is behind this bridge, at most `depth` bridges further down.
+/// Returns true if the bridge has a port with a cable, directly or through at most `depth` further
+/// bridges.
 fn has_physical_port(bridge: InterfaceIndex, all: &[Interface], depth: usize) -> bool {
     all.iter().filter(|port| port.master == Some(bridge)).any(|port| match port.kind {
         InterfaceKind::Ethernet | InterfaceKind::Bond => true,
         InterfaceKind::Bridge => depth > 0 && has_physical_port(port.index, all, depth - 1),
-        // A VLAN of a bridge is as physical as that bridge; one whose lower interface is elsewhere has to be believed.
+        // A VLAN of a bridge depends on that bridge. A VLAN with an unknown lower interface is
+        // assumed physical.
         InterfaceKind::Vlan => match port.lower.and_then(|lower| find(lower, all)) {
             Some(lower) if lower.kind == InterfaceKind::Bridge => depth > 0 && has_physical_port(lower.index, all, depth - 1),
             Some(lower) => matches!(lower.kind, InterfaceKind::Ethernet | InterfaceKind::Bond | InterfaceKind::Vlan),
@@ -156,7 +165,7 @@ fn find(index: InterfaceIndex, all: &[Interface]) -> Option<&Interface> {
     all.iter().find(|interface| interface.index == index)
 }
 
-/// The kernel's number of an interface.
+/// The kernel's interface index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InterfaceIndex(pub u32);
 
@@ -166,7 +175,7 @@ impl fmt::Display for InterfaceIndex {
     }
 }
 
-/// The name of an interface: 1 to 15 bytes that the kernel accepts as one.
+/// Interface name: 1 to 15 bytes, valid by the kernel's rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceName {
     /// Padded with zeros.
@@ -176,7 +185,7 @@ pub struct InterfaceName {
 }
 
 impl InterfaceName {
-    /// Checks a name by the kernel's rule (`dev_valid_name`, net/core/dev.c).
+    /// Validates a name by the kernel's rule (`dev_valid_name`, net/core/dev.c).
     pub fn new(name: &[u8]) -> Result<Self, InvalidName> {
         let forbidden = |byte: &u8| matches!(byte, 0 | b'/' | b':' | 0x0b | 0xa0) || byte.is_ascii_whitespace();
         if name.is_empty() || name.len() > NAME_LEN || name == b"." || name == b".." || name.iter().any(forbidden) {
@@ -213,15 +222,15 @@ impl fmt::Debug for InterfaceName {
     }
 }
 
-/// A text that cannot be the name of an interface.
+/// Text that is not a valid interface name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("invalid interface name {name:?}: expected 1 to 15 bytes without spaces, '/' or ':'")]
 pub struct InvalidName {
-    /// What was given.
+    /// The rejected text.
     pub name: String,
 }
 
-/// A hardware address of six bytes, printed as `52:54:00:12:34:56`.
+/// Hardware address of six bytes, printed as `52:54:00:12:34:56`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddress(pub [u8; 6]);
 
@@ -232,67 +241,70 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// A rate in bits per second, never zero: what was negotiated, or what a limiter lets out.
+/// Rate in bits per second, never zero: negotiated, or the rate of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineRate(pub u64);
 
-/// What an interface is, as far as it matters for choosing cables.
+/// Kind of an interface, as needed to find cables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InterfaceKind {
-    /// `lo`.
+    /// The loopback interface, `lo`.
     Loopback,
-    /// A network card: physical, virtio or another hypervisor's; InfiniBand (IPoIB); a port of a switch chip (DSA).
+    /// Network card: physical, virtio or another hypervisor's; InfiniBand (IPoIB); a port of a
+    /// switch chip (DSA).
     Ethernet,
-    /// One end of a pair inside this machine (veth, netkit): what containers and labs have for a network card.
+    /// End of a virtual pair (veth, netkit), the network card of containers and test labs.
     Veth,
-    /// A bridge. Its ports are cables, or the machines and containers inside.
+    /// Bridge. Its ports are cables, or local virtual machines and containers.
     Bridge,
-    /// Several interfaces that work as one (bond, team, HSR).
+    /// Several interfaces combined into one (bond, team, HSR).
     Bond,
-    /// Another interface's cable under a second name: VLAN, macvlan, ipvlan, MACsec. See [`Interface::lower`].
+    /// Virtual interface on top of another's cable: VLAN, macvlan, ipvlan, MACsec. See
+    /// [`Interface::lower`].
     Vlan,
-    /// Packets inside packets, or handed to a program: tun, tap, WireGuard, GRE, VXLAN, PPP and the like.
+    /// Tunnel: tun, tap, WireGuard, GRE, VXLAN, PPP and similar.
     Tunnel,
     /// Wireless LAN.
     WiFi,
-    /// A routing domain; its ports are the interfaces.
+    /// Routing domain, with interfaces as ports.
     Vrf,
-    /// Anything else (dummy, ifb, CAN, WWAN …).
+    /// Any other kind (dummy, ifb, CAN, WWAN …).
     Other,
 }
 
-/// An address of an interface.
+/// Address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct InterfaceAddress {
     /// The address itself.
     pub ip: IpAddr,
-    /// Length of its prefix in bits: at most 32 (IPv4) or 128 (IPv6).
+    /// Prefix length in bits: at most 32 (IPv4) or 128 (IPv6).
     pub prefix_len: u8,
-    /// The far end of a point-to-point interface, to which the prefix belongs then.
+    /// Far end of a point-to-point interface, which the prefix then refers to.
     pub peer: Option<IpAddr>,
-    /// Whether it is an IPv6 privacy address (RFC 8981), which the system will replace within hours.
+    /// True for an IPv6 privacy address (RFC 8981), which the system replaces within hours.
     pub temporary: bool,
 }
 
 impl InterfaceAddress {
-    /// Describes an ordinary address.
+    /// Describes an address without a peer that is not temporary.
     pub fn new(ip: IpAddr, prefix_len: u8) -> Self {
         Self { ip, prefix_len, peer: None, temporary: false }
     }
 
-    /// Whether it is an IPv6 link-local address, which means nothing without its interface (RFC 4007).
+    /// Returns true for an IPv6 link-local address, which is meaningful only with its interface
+    /// (RFC 4007).
     pub fn is_link_local(&self) -> bool {
         matches!(self.ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
     }
 
-    /// Whether `remote` is in this address's prefix.
+    /// Returns true if `remote` is in this address's prefix.
     pub fn is_on_link(&self, remote: IpAddr) -> bool {
         network(self.peer.unwrap_or(self.ip), self.prefix_len) == network(remote, self.prefix_len)
     }
 
-    /// Whether `remote` is the network or the broadcast address of this prefix (IPv4 only).
+    /// Returns true if `remote` is the network or broadcast address of this prefix (IPv4 only).
     pub fn is_broadcast(&self, remote: IpAddr) -> bool {
         let (IpAddr::V4(remote), true) = (remote, self.prefix_len < 31 && self.is_on_link(remote)) else {
             return false;
@@ -303,7 +315,8 @@ impl InterfaceAddress {
     }
 }
 
-/// Returns the address with all bits after the prefix cleared; a longer prefix than the address has is the whole address.
+/// Returns the address with all bits after the prefix cleared. A prefix longer than the address
+/// keeps all bits.
 fn network(ip: IpAddr, prefix_len: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
@@ -317,35 +330,35 @@ fn network(ip: IpAddr, prefix_len: u8) -> IpAddr {
     }
 }
 
-/// Why an interface is not used unasked; each prints as one line for the user.
+/// Reason not to use an interface by default; each prints as one line for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LeftOut {
-    /// It joins the machine to itself.
+    /// Loopback interface.
     #[error("loopback")]
     Loopback,
-    /// A bridge or bond speaks for it.
+    /// Port of a bridge or bond, which is used instead.
     #[error("a port of {0}, which speaks for it")]
     PortOf(InterfaceName),
-    /// All ports of the bridge are inside this machine.
+    /// All ports of the bridge are virtual and local.
     #[error("a bridge without a physical port")]
     BridgeWithoutPhysicalPort,
-    /// It runs over other interfaces, which are used themselves.
+    /// Tunnel over other interfaces, which are used directly.
     #[error("a tunnel")]
     Tunnel,
-    /// It shares the air with everything else.
+    /// Wireless LAN, a shared medium.
     #[error("Wi-Fi")]
     WiFi,
-    /// There is no cable behind an interface of its kind.
+    /// Kind of interface without a cable.
     #[error("not a kind of interface that has a cable")]
     NoCable,
-    /// The administrator switched it off.
+    /// Switched off by the administrator.
     #[error("down")]
     Down,
     /// No cable, or nothing at its far end.
     #[error("no carrier")]
     NoCarrier,
-    /// Neither IPv4 nor IPv6, not even a link-local address.
+    /// No IPv4 or IPv6 address, not even a link-local one.
     #[error("no address")]
     NoAddress,
 }
@@ -353,14 +366,14 @@ pub enum LeftOut {
 /// `IFNAMSIZ` without the terminator (include/uapi/linux/if.h).
 const NAME_LEN: usize = 15;
 
-/// How many bridges on top of each other are looked through; the kernel allows eight devices (`MAX_NEST_DEV`).
+/// Maximum depth of stacked bridges; the kernel allows eight devices (`MAX_NEST_DEV`).
 const BRIDGE_DEPTH: usize = 8;
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// An interface that is up, has a cable and the addresses given as `ip/len`.
+    /// Returns an interface that is up, with a cable and the addresses given as `ip/len`.
     pub(crate) fn interface(index: u32, name: &str, kind: InterfaceKind, addresses: &[&str]) -> Interface {
         let addresses = addresses.iter().map(|text| {
             let (ip, prefix_len) = text.split_once('/').unwrap();

@@ -1,31 +1,32 @@
-//! What nicstripe asks of the operating system: interfaces and their addresses, sockets pinned to an interface, what TCP
-//! knows about a connection, host routes, and changes as they happen.
+//! Linux networking primitives for nicstripe: interfaces and their addresses, sockets pinned to an
+//! interface, TCP statistics, host routes, and change notifications.
 //!
-//! One small function per question, typed answers, no policy about transfers: which interfaces are used, how much is sent
-//! on each and what a dead one means is decided elsewhere. The one exception is [`may_install`], because the rule about
-//! which routes may never be touched belongs beside the code that could touch them.
+//! One small function per question, with typed answers and no transfer policy. Callers decide which
+//! interfaces to use, how much to send on each, and how to react to a dead one. The exception is
+//! [`may_install`]: the rule that protects existing routes stays next to the code that could change
+//! them.
 //!
-//! | question | answer |
+//! | task | item |
 //! | --- | --- |
-//! | which interfaces are there, and which of them are cables? | [`interfaces`], [`Interface::candidate`] |
-//! | tell me when one changes | [`Changes`] |
-//! | a listener or a connection on exactly this interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
-//! | who is on this cable, before anybody has an address? | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
-//! | how is this connection doing? | [`tcp_info`], [`tune`], [`change_congestion`], [`set_buffers`] |
-//! | what has it carried? how does a bond spread? | [`counters`], [`streams_for`] |
-//! | what keeps cables of one subnet apart, and what would help? | [`Sysctls`], [`arp_flux_remedy`], [`strict_path_remedies`] |
-//! | which way would the kernel send this? | [`route_to`], [`interface_for`] |
-//! | send this address by that interface | [`RouteHelper`], [`Routes`], [`may_install`] |
-//! | give this interface another MTU for a while | [`RouteHelper::set_mtu`], [`Mtus`] |
-//! | what machine is this, and what does it do meanwhile? | [`HostFacts`], [`CpuMeter`], [`interface_details`], [`file_system`] |
-//! | may this process do so? not any more | [`may_change_routes`], [`give_up_routes`] |
-//! | does it get that many threads? | [`check_threads`] |
+//! | list interfaces and find those with a cable | [`interfaces`], [`Interface::candidate`] |
+//! | subscribe to interface changes | [`Changes`] |
+//! | listen or connect on one interface | [`listen`], [`pinned_socket`], [`arrival_interface`] |
+//! | discover neighbours before addresses exist | [`multicast_listener`], [`multicast_sender`], [`receive_from_neighbour`] |
+//! | read and tune a TCP connection | [`tcp_info`], [`tune`], [`change_congestion`], [`set_buffers`] |
+//! | read traffic counters and bond settings | [`counters`], [`streams_for`] |
+//! | diagnose several cables on one subnet | [`Sysctls`], [`arp_flux_remedy`], [`strict_path_remedies`] |
+//! | query the kernel's route | [`route_to`], [`interface_for`] |
+//! | route an address through one interface | [`RouteHelper`], [`Routes`], [`may_install`] |
+//! | change an interface's MTU temporarily | [`RouteHelper::set_mtu`], [`Mtus`] |
+//! | read host facts and CPU load | [`HostFacts`], [`CpuMeter`], [`interface_details`], [`file_system`] |
+//! | check and drop privileges | [`may_change_routes`], [`give_up_routes`] |
+//! | check the thread limit | [`check_threads`] |
 //!
-//! Everything but [`Changes`] is synchronous: the kernel answers netlink requests inside the system call, so there is
-//! nothing to wait for. Linux only so far; where a feature needs a kernel newer than 4.11, its item says so.
+//! Everything except [`Changes`] is synchronous: the kernel answers netlink requests inside the
+//! system call. Linux only; an item's doc names the kernel version if it needs more than 4.11.
 //!
-//! Netlink is read by hand (`netlink.rs`), by attribute, and what is not understood is skipped: a typed decoder that
-//! rejects a whole message because a newer kernel changed one attribute would hide a cable.
+//! `netlink.rs` parses netlink by attribute and skips unknown ones. A typed decoder that rejects a
+//! whole message because a newer kernel changed one attribute would hide an interface.
 
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]

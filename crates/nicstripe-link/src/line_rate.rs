@@ -1,7 +1,7 @@
-//! The negotiated rate of an interface, from ethtool's netlink family (Linux 5.6), else from sysfs.
+//! Negotiated rate of an interface, from ethtool's netlink family (Linux 5.6) or from sysfs.
 //!
-//! "Unknown" is an ordinary answer: drivers say 0, -1, `EINVAL` or `EOPNOTSUPP`, and virtual ones invent a number. All of
-//! that is `None`.
+//! An unknown rate is normal: drivers report 0, -1, `EINVAL` or `EOPNOTSUPP`, and virtual ones
+//! invent a number. All of these map to `None`.
 
 use std::{io, sync::OnceLock};
 
@@ -11,12 +11,12 @@ use crate::{
     sysfs,
 };
 
-/// Asks for rates; opens its socket at the first question.
+/// Reader of rates; opens its socket on first use.
 #[derive(Default)]
 pub(crate) struct LineRates(Option<Option<Ethtool>>);
 
 impl LineRates {
-    /// Returns the rate of an interface, `None` if it is unknown.
+    /// Returns the rate of an interface, or `None` if it is unknown.
     pub(crate) fn read(&mut self, name: InterfaceName, index: InterfaceIndex) -> Option<LineRate> {
         let ethtool = self.0.get_or_insert_with(|| Ethtool::open().ok());
         let megabits = match ethtool {
@@ -53,13 +53,13 @@ impl Ethtool {
     }
 }
 
-/// Returns the number of ethtool's family, which does not change while the kernel runs.
+/// Returns the ID of ethtool's netlink family, which is constant while the kernel runs.
 fn family(netlink: &mut Netlink) -> io::Result<u16> {
     static FAMILY: OnceLock<u16> = OnceLock::new();
     if let Some(family) = FAMILY.get() {
         return Ok(*family);
     }
-    // A dump, because asking by a name that is not there makes the kernel run modprobe and wait for it.
+    // Use a dump: a query by an unknown name makes the kernel run modprobe and wait for it.
     let request = Request::new(GENL_ID_CTRL, &[CTRL_CMD_GETFAMILY, 1, 0, 0]);
     let families = netlink.dump(&request, |message| {
         let (_, attributes) = message.split(GENERIC_HEADER_LEN)?;
@@ -69,9 +69,9 @@ fn family(netlink: &mut Netlink) -> io::Result<u16> {
     Ok(*FAMILY.get_or_init(|| family))
 }
 
-/// Turns what a driver says into a rate.
+/// Converts the rate that a driver reports.
 fn known(megabits: u32) -> Option<LineRate> {
-    // Zero, and everything from 2^31 on (which a driver meant as a negative number), is "unknown".
+    // Zero and values from 2^31 on (negative numbers) mean unknown.
     let known = (1..=i32::MAX.unsigned_abs()).contains(&megabits);
     known.then(|| LineRate(u64::from(megabits) * 1_000_000))
 }

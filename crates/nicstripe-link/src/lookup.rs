@@ -1,4 +1,4 @@
-//! Which way the kernel would send a packet: its own answer, without sending one.
+//! Route lookup: the kernel's answer, without sending a packet.
 
 use std::{io, net::IpAddr};
 
@@ -8,29 +8,32 @@ use crate::{
     route_table::{ROUTE_HEADER_LEN, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC, RTA_VIA, RTM_GETROUTE, RTM_NEWROUTE, host_header, via},
 };
 
-/// The kernel's way to an address.
+/// The kernel's route to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RouteTo {
-    /// The interface it would leave by (`lo` for own addresses).
+    /// Egress interface (`lo` for local addresses).
     pub interface: InterfaceIndex,
-    /// The source address an unbound socket would get.
+    /// Source address that an unbound socket would get.
     pub local: Option<IpAddr>,
-    /// The router it would go to; `None` when the address is on-link.
+    /// Next-hop router; `None` if the address is on-link.
     pub gateway: Option<IpAddr>,
 }
 
-/// Asks the kernel which way it would send to `remote` from an unbound socket. Needs no rights, sends nothing.
+/// Queries the kernel's route from an unbound socket to `remote`. Needs no privileges and sends
+/// nothing.
 ///
-/// The error is the one a socket would get: `ENETUNREACH` without a route, `EACCES` for a prohibited one. An IPv6
-/// link-local address is on each interface; the kernel names any one of them.
+/// # Errors
+///
+/// The error that a socket would get: `ENETUNREACH` without a route, `EACCES` for a prohibited one.
+/// An IPv6 link-local address exists on every interface; the kernel returns an arbitrary one.
 pub fn route_to(remote: IpAddr) -> io::Result<RouteTo> {
     let request = Request::new(RTM_GETROUTE, &host_header(remote)).address(RTA_DST, remote);
     let answer = Netlink::route()?.query(&request, parse)?;
     answer.ok_or_else(|| io::ErrorKind::HostUnreachable.into())
 }
 
-/// Returns which of `interfaces` the kernel would use to send to `remote`, if any.
+/// Returns the one of `interfaces` through which the kernel would send to `remote`, if any.
 pub fn interface_for(remote: IpAddr, interfaces: &[Interface]) -> Option<&Interface> {
     let route = route_to(remote).ok()?;
     interfaces.iter().find(|interface| interface.index == route.interface)

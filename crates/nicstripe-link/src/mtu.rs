@@ -1,4 +1,4 @@
-//! The MTU of an interface: changed for a while, recorded before it is, and put back whoever dies.
+//! Temporary MTU changes, recorded in advance and restored even if the owner is killed.
 
 use std::{
     io,
@@ -17,48 +17,52 @@ use crate::{
     route_ledger::{self, Ledger, LedgerError, Owner, Recorded, namespace},
 };
 
-/// Changes MTUs and sees to it that none stays changed past its owner.
+/// Manager of temporary MTU changes, none of which outlives its owner.
 ///
-/// What an interface had is recorded in the state directory, with the process that changes it, *before* the kernel is asked, so that
-/// whatever is killed when, [`clean`](Self::clean) finds what is left. An MTU that somebody else has changed meanwhile is left as it is.
+/// The state directory records the original MTU and the owning process *before* each change. After
+/// a kill at any point, [`clean`](Self::clean) finds and restores what is left. An MTU that another
+/// program has changed since is left as it is.
 ///
-/// Changing one needs `CAP_NET_ADMIN`. Each call acts on the calling thread's network namespace, takes about a millisecond, and waits at
-/// most 2 s for another process in the middle of one; drivers of some cards take the link down for a moment. Only one owner may change an
-/// interface at a time. For what outlives a kill at once there is [`RouteHelper::set_mtu`](crate::RouteHelper::set_mtu).
+/// Changes need `CAP_NET_ADMIN`. Each call acts on the calling thread's network namespace and takes
+/// about a millisecond. It waits at most 2 s for another process that holds the lock. Drivers of
+/// some cards take the link down briefly. Only one owner may change an interface at a time. For a
+/// change that is restored immediately after a kill, use
+/// [`RouteHelper::set_mtu`](crate::RouteHelper::set_mtu).
 #[derive(Debug)]
 pub struct Mtus {
     directory: PathBuf,
     owner: Owner,
 }
 
-/// An interface whose MTU is changed, or was left so.
+/// Interface with a changed MTU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedMtu {
-    /// Which one.
+    /// The interface.
     pub interface: InterfaceIndex,
     /// Its name.
     pub name: String,
-    /// What it has at present, or had until it was put back.
+    /// Current MTU, or the last one before it was restored.
     pub now: u32,
-    /// What it had before.
+    /// Original MTU.
     pub was: u32,
-    /// The process that changed it; `None` once that is gone.
+    /// Process that changed it; `None` if that process has ended.
     pub owner: Option<u32>,
 }
 
-/// One changed interface and the process that changed it.
+/// Record of one changed interface and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MtuRecord {
     owner: Owner,
-    /// Inode of the network namespace that the interface is in.
+    /// Inode of the interface's network namespace.
     namespace: u64,
     interface: InterfaceIndex,
-    /// Index and namespace may be given again; with its name and address it is the same interface.
+    /// Index and namespace can be reused; name and address confirm that it is the same interface.
     name: String,
     mac: Option<String>,
-    /// What is put back.
+    /// Original MTU, to be restored.
     was: u32,
-    /// What we set: at most the last and the one before, as the record is written before the kernel is asked.
+    /// MTUs set by this owner: at most the last two, because the record is written before the
+    /// change.
     set: Vec<u32>,
 }
 
@@ -68,23 +72,25 @@ impl Recorded for MtuRecord {
 }
 
 impl Mtus {
-    /// Opens the state directory, which is created if it is missing.
+    /// Opens the state directory, and creates it if it is missing.
     pub fn open(state_dir: &Path) -> Result<Self, MtuError> {
         Ok(Self { directory: state_dir.to_owned(), owner: route_ledger::enter(state_dir)? })
     }
 
-    /// Whether anything is recorded in a state directory, which may be missing. Cheap, for every start of a program.
+    /// Returns true if a state directory holds any record. The directory may be missing. Cheap
+    /// enough for every program start.
     pub fn any_recorded(state_dir: &Path) -> bool {
         route_ledger::read::<MtuRecord>(state_dir).is_ok_and(|records| !records.is_empty())
     }
 
-    /// Gives an interface another MTU, and returns the one that it had before this process changed it.
+    /// Changes the MTU of an interface, and returns the MTU from before this process changed it.
     ///
-    /// Between [`MIN_MTU`] and [`MAX_MTU`], on cables only: see [`MtuError`] for what is refused.
+    /// Accepts [`MIN_MTU`] to [`MAX_MTU`], and only interfaces with a cable. [`MtuError`] lists the
+    /// rejected cases.
     pub fn set(&self, interface: InterfaceIndex, mtu: u32) -> Result<u32, MtuError> {
         let mut ledger = Ledger::<MtuRecord>::open(&self.directory)?;
         let namespace = namespace()?;
-        // What a dead process left is not what the interface had.
+        // Restore first: an MTU left by a dead process is not the original one.
         settle(&mut ledger, namespace)?;
         let all = listed()?;
         let found = may_set(interface, mtu, &all)?;
@@ -112,8 +118,8 @@ impl Mtus {
         changed.map(|()| was)
     }
 
-    /// Puts back what an interface had before [`set`](Self::set). Returns whether there was something to put back: it may be gone, have
-    /// its MTU already, or one that somebody else gave it.
+    /// Restores the MTU from before [`set`](Self::set). Returns true if it changed the MTU. Returns
+    /// false if the interface is gone, already has its MTU, or has an MTU set by another program.
     pub fn restore(&self, interface: InterfaceIndex) -> Result<bool, MtuError> {
         let mut ledger = Ledger::<MtuRecord>::open(&self.directory)?;
         let namespace = namespace()?;
@@ -125,13 +131,15 @@ impl Mtus {
         Ok(changed.is_some())
     }
 
-    /// Puts back what dead processes have left in the calling thread's network namespace, and returns it. For the start of any nicstripe.
+    /// Restores the MTUs of dead processes in the calling thread's network namespace, and returns
+    /// them. Every nicstripe process calls this at startup.
     pub fn clean(&self) -> Result<Vec<ChangedMtu>, MtuError> {
         let mut ledger = Ledger::<MtuRecord>::open(&self.directory)?;
         settle(&mut ledger, namespace()?)
     }
 
-    /// Lists the interfaces of the calling thread's network namespace that are recorded as changed and are.
+    /// Lists the interfaces of the calling thread's network namespace whose MTU is recorded as
+    /// changed and still differs.
     pub fn list(&self) -> Result<Vec<ChangedMtu>, MtuError> {
         let namespace = namespace()?;
         let records = route_ledger::read::<MtuRecord>(&self.directory)?;
@@ -152,7 +160,8 @@ impl MtuRecord {
         (self.interface, &self.name, &self.mac) == (interface.index, &interface.name.to_string(), &mac)
     }
 
-    /// The interface, if it is there and has an MTU that was set by us and is not its own.
+    /// Returns the interface if it exists and has an MTU that its owner set and that differs from
+    /// the original.
     fn found_changed(&self, all: &[Interface]) -> Option<ChangedMtu> {
         let found = all.iter().find(|interface| self.is_about(interface))?;
         let is_changed = found.mtu != self.was && self.set.contains(&found.mtu);
@@ -166,7 +175,8 @@ impl MtuRecord {
     }
 }
 
-/// Puts back what dead owners have left in this namespace. What cannot be put back stays recorded, and is an error.
+/// Restores the MTUs of dead owners in this namespace. A failed restore keeps its record and is
+/// returned as an error.
 fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<ChangedMtu>, MtuError> {
     let (dead, mut kept): (Vec<_>, Vec<_>) = ledger.records.drain(..).partition(|record| !record.owner.is_alive());
     if dead.is_empty() {
@@ -180,7 +190,8 @@ fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<Chan
             continue;
         }
         if record.namespace != namespace {
-            // For whoever starts there; namespaces end without a word, so not for ever.
+            // Keep the record for a process of that namespace. Namespaces end without notice, so
+            // limit the number.
             if kept.len() < MAX_RECORDS / 2 {
                 kept.push(record);
             }
@@ -202,7 +213,7 @@ fn settle(ledger: &mut Ledger<'_, MtuRecord>, namespace: u64) -> Result<Vec<Chan
     failed.map_or(Ok(restored), Err)
 }
 
-/// Puts back what a record says, where it is still as the record says. Returns what was changed.
+/// Restores a recorded MTU if the interface still matches the record. Returns the change, if any.
 fn put_back(record: &MtuRecord, all: &[Interface]) -> Result<Option<ChangedMtu>, MtuError> {
     let Some(changed) = record.found_changed(all) else { return Ok(None) };
     match set_link(record.interface, record.was) {
@@ -211,14 +222,14 @@ fn put_back(record: &MtuRecord, all: &[Interface]) -> Result<Option<ChangedMtu>,
     }
 }
 
-/// Decides whether an interface may be given an MTU at all.
+/// Checks whether the MTU of this interface may be changed.
 fn may_set(interface: InterfaceIndex, mtu: u32, all: &[Interface]) -> Result<&Interface, MtuError> {
     let found = all.iter().find(|known| known.index == interface).ok_or(MtuError::NoInterface { interface })?;
-    // A bridge never again follows its ports once its MTU was set.
+    // A bridge with an explicit MTU never follows its ports again.
     if !matches!(found.kind, InterfaceKind::Ethernet | InterfaceKind::Veth | InterfaceKind::Bond | InterfaceKind::Vlan) {
         return Err(MtuError::NotACable { interface });
     }
-    // The kernel changes those along, and would not change them back.
+    // The kernel also changes the MTUs of dependent interfaces, and does not restore those.
     if found.master.is_some() || all.iter().any(|upper| upper.lower == Some(interface)) {
         return Err(MtuError::Shared { interface });
     }
@@ -232,7 +243,6 @@ fn listed() -> Result<Vec<Interface>, MtuError> {
     interfaces().map_err(|error| MtuError::List(io::Error::other(error)))
 }
 
-/// Has the kernel change it.
 fn set_link(interface: InterfaceIndex, mtu: u32) -> Result<(), MtuError> {
     let mut header = [0; IFINFO_LEN];
     header[4..8].copy_from_slice(&interface.0.to_ne_bytes());
@@ -241,61 +251,62 @@ fn set_link(interface: InterfaceIndex, mtu: u32) -> Result<(), MtuError> {
     changed.map_err(|source| match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => MtuError::NotPermitted { interface },
         Some(libc::ENODEV) => MtuError::NoInterface { interface },
-        // EINVAL: more or less than the driver takes. ERANGE: more than the interface below has.
+        // EINVAL: outside the driver's range. ERANGE: above the lower interface's MTU.
         Some(libc::EINVAL | libc::ERANGE) => MtuError::OutOfRange { interface, mtu },
         _ => MtuError::Kernel { interface, mtu, source },
     })
 }
 
-/// Why an MTU cannot be changed or put back, by who must act.
+/// Error of an MTU change or restore, by who must act.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MtuError {
-    /// The process, or the helper for this caller, lacks the right.
+    /// The process, or the helper on behalf of this caller, lacks the privilege.
     #[error("cannot change the MTU of interface {interface}: that takes root or CAP_NET_ADMIN")]
     NotPermitted {
         /// The interface.
         interface: InterfaceIndex,
     },
-    /// The interface is gone.
+    /// The interface does not exist.
     #[error("cannot change the MTU of interface {interface}: there is no such interface")]
     NoInterface {
         /// The interface.
         interface: InterfaceIndex,
     },
-    /// Loopback, a bridge, a tunnel, Wi-Fi and the like.
+    /// Interface without a cable: loopback, bridge, tunnel, Wi-Fi and similar.
     #[error("cannot change the MTU of interface {interface}: it is no cable")]
     NotACable {
         /// The interface.
         interface: InterfaceIndex,
     },
-    /// Other interfaces would be changed along: it is a port of one, or others stand on it.
+    /// The change would affect other interfaces: it is a port, or other interfaces are on top of
+    /// it.
     #[error("cannot change the MTU of interface {interface}: other interfaces go by it")]
     Shared {
         /// The interface.
         interface: InterfaceIndex,
     },
-    /// Too small or too large, for us or for the driver.
+    /// MTU out of the supported range, or of the driver's.
     #[error("invalid MTU {mtu} of interface {interface}: expected {MIN_MTU} to {MAX_MTU}, and no more than the card takes")]
     OutOfRange {
         /// The interface.
         interface: InterfaceIndex,
-        /// What was asked for.
+        /// The requested MTU.
         mtu: u32,
     },
-    /// Another living process has changed it.
+    /// Another live process has changed it.
     #[error("cannot change the MTU of interface {interface}: another session has changed it")]
     HeldElsewhere {
         /// The interface.
         interface: InterfaceIndex,
     },
-    /// There are as many changed interfaces as there may be.
+    /// Limit on changed interfaces reached.
     #[error("cannot change the MTU of interface {interface}: {MAX_RECORDS} in all are the most allowed")]
     TooMany {
         /// The interface.
         interface: InterfaceIndex,
     },
-    /// The helper was asked to end, and changes nothing any more.
+    /// The helper is shutting down and makes no more changes.
     #[error("cannot change the MTU of interface {interface}: the helper is ending")]
     Ending {
         /// The interface.
@@ -306,34 +317,34 @@ pub enum MtuError {
     Kernel {
         /// The interface.
         interface: InterfaceIndex,
-        /// What it was to have.
+        /// The requested MTU.
         mtu: u32,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The interfaces cannot be listed.
+    /// Cannot list the interfaces.
     #[error("cannot list interfaces to change an MTU")]
     List(#[source] io::Error),
-    /// The file of records cannot be read or written. Without a record no MTU is changed.
+    /// Cannot read or write the record file. Without a record no MTU is changed.
     #[error("cannot keep the record of MTUs in {}", path.display())]
     Ledger {
         /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process holds the records locked, and is stopped or hangs.
+    /// Another process holds the lock on the records, and is stopped or hangs.
     #[error("cannot lock the record of MTUs {} within {} s: another process holds it", path.display(), waited.as_secs_f64())]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// How long was waited.
+        /// Time spent waiting.
         waited: Duration,
     },
-    /// The helper does not run, has ended, or is of another version.
+    /// The helper does not run, has ended, or has another version.
     #[error("the helper that changes MTUs does not answer")]
     Helper {
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
@@ -347,12 +358,13 @@ impl From<LedgerError> for MtuError {
     }
 }
 
-/// The least MTU: below it the kernel takes an interface's IPv6 addresses away (`addrconf_notify`, net/ipv6/addrconf.c; RFC 8200).
+/// Minimum MTU: below it the kernel removes an interface's IPv6 addresses (`addrconf_notify`,
+/// net/ipv6/addrconf.c; RFC 8200).
 pub const MIN_MTU: u32 = 1280;
-/// The greatest MTU: the largest IPv4 packet.
+/// Maximum MTU: the largest IPv4 packet.
 pub const MAX_MTU: u32 = 65_535;
 
-/// How many interfaces may be changed at a time on a machine (picked by eye).
+/// Maximum number of changed interfaces on a machine (picked by eye).
 const MAX_RECORDS: usize = 64;
 
 #[cfg(test)]
@@ -404,7 +416,7 @@ mod tests {
         };
         let with = |mtu| Interface { mtu, ..interface(1, InterfaceKind::Ethernet) };
         let changed = |found: Interface| record.found_changed(&[found]).map(|changed| changed.now);
-        // Killed between the record and the kernel, the interface has the one or the other.
+        // If the owner dies between record and change, the interface has one MTU or the other.
         assert_eq!([1500, 4000, 9000, 2000].map(|mtu| changed(with(mtu))), [None, Some(4000), Some(9000), None]);
         assert_eq!(changed(Interface { name: "eth9".parse().unwrap(), ..with(9000) }), None);
         let mac = Some(crate::MacAddress([2; 6]));

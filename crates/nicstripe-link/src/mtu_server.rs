@@ -1,4 +1,4 @@
-//! The MTUs that a helper has changed for its user: put back in time, on request, and at the end.
+//! MTU changes held by a helper: restored on expiry, on request, and at the end.
 
 use std::{
     path::Path,
@@ -12,10 +12,10 @@ use crate::{
     routes::MAX_ROUTES,
 };
 
-/// What a helper has changed.
+/// MTU changes of one helper.
 pub(crate) struct HeldMtus<'d> {
     state_dir: &'d Path,
-    /// Interfaces, and when each is put back unless it is asked for again. At most as many as it may have routes.
+    /// Interfaces and the expiry of their change. At most [`MAX_ROUTES`].
     held: Vec<(InterfaceIndex, Instant)>,
     is_ending: bool,
 }
@@ -25,7 +25,7 @@ impl<'d> HeldMtus<'d> {
         Self { state_dir, held: Vec::new(), is_ending: false }
     }
 
-    /// Gives an interface another MTU for so many seconds; returns what it had.
+    /// Changes the MTU of an interface for `seconds`; returns the original.
     pub(crate) fn set(&mut self, interface: InterfaceIndex, mtu: u32, seconds: u32) -> Result<u32, MtuError> {
         if self.is_ending {
             return Err(MtuError::Ending { interface });
@@ -43,7 +43,7 @@ impl<'d> HeldMtus<'d> {
         Ok(was)
     }
 
-    /// Puts one back; says whether that changed anything.
+    /// Restores one MTU; returns true if that changed it.
     pub(crate) fn restore(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
         let Some(position) = self.held.iter().position(|(held, _)| *held == interface) else { return Ok(false) };
         let changed = Mtus::open(self.state_dir)?.restore(interface)?;
@@ -51,12 +51,12 @@ impl<'d> HeldMtus<'d> {
         Ok(changed)
     }
 
-    /// When the next is to be put back.
+    /// Returns the next expiry.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.held.iter().map(|(_, end)| *end).min()
     }
 
-    /// Puts back those whose time is over. What cannot be put back is tried again a second later.
+    /// Restores expired changes. Retries a failed restore one second later.
     pub(crate) fn release_expired(&mut self) {
         let now = Instant::now();
         let expired: Vec<_> = self.held.iter().filter(|(_, end)| *end <= now).map(|(interface, _)| *interface).collect();
@@ -67,25 +67,25 @@ impl<'d> HeldMtus<'d> {
         }
     }
 
-    /// Puts all back and changes none from now on.
+    /// Restores all MTUs and rejects further changes.
     pub(crate) fn end(&mut self) {
         self.is_ending = true;
         self.held.iter_mut().for_each(|(_, end)| *end = Instant::now());
         self.release_expired();
     }
 
-    /// Puts all back. What cannot be put back is left to the next start, which finds its owner dead.
+    /// Restores all MTUs. A failed restore is left to the next startup, which finds its owner dead.
     pub(crate) fn release(&mut self) {
         for (interface, _) in std::mem::take(&mut self.held) {
             let _ = Mtus::open(self.state_dir).and_then(|mtus| mtus.restore(interface));
         }
     }
 
-    /// Puts back what dead processes have left. Whoever changes one will hear what keeps this from working.
+    /// Restores the MTUs of dead processes. Ignores errors: the next change reports them.
     pub(crate) fn clean(&self) {
         let _ = Mtus::open(self.state_dir).and_then(|mtus| mtus.clean());
     }
 }
 
-/// How long after a failure it is tried again (picked by eye).
+/// Delay before a failed restore is retried (picked by eye).
 const AGAIN: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
-//! UDP that stays on one link: a group to listen to, and datagrams of which it is known that a neighbour sent them.
+//! Link-local UDP: multicast groups, and datagrams that provably come from a neighbour.
 //!
-//! Every socket here is bound to one device, speaks IPv6 between link-local addresses, and sends with a hop limit of 255. A router lowers
-//! it, so what arrives with 255 was sent by a machine on the same link, whatever its source address says (RFC 5082).
+//! Every socket here is bound to one device, uses IPv6 link-local addresses, and sends with a hop
+//! limit of 255. Routers decrement the hop limit. A datagram that arrives with 255 therefore comes
+//! from the same link, whatever its source address (RFC 5082).
 
 use std::{
     io::{self, IoSlice},
@@ -19,7 +20,7 @@ use crate::{
 };
 
 impl Interface {
-    /// Returns its first IPv6 link-local address that can be used.
+    /// Returns its first usable IPv6 link-local address.
     pub fn link_local(&self) -> Option<Ipv6Addr> {
         self.addresses.iter().find_map(|own| match own.ip {
             IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(ip),
@@ -28,21 +29,29 @@ impl Interface {
     }
 }
 
-/// Opens a nonblocking socket that gets what is sent to a link-local multicast group and port on this interface, and nothing else.
+/// Opens a nonblocking socket that receives only datagrams for a link-local multicast group and
+/// port on this interface.
 ///
-/// Several share one port as long as their interfaces differ. Needs no right for ports from 1024 on.
+/// Sockets on different interfaces can share a port. Ports from 1024 on need no privileges.
 ///
-/// Errors: `ENODEV` when there is no such interface, `EADDRINUSE`, `EACCES`, `EINVAL` when `group` is no multicast address.
+/// # Errors
+///
+/// `ENODEV` if the interface does not exist, `EADDRINUSE`, `EACCES`, and `EINVAL` if `group` is not
+/// a multicast address.
 pub fn multicast_listener(interface: &Interface, group: Ipv6Addr, port: u16) -> io::Result<UdpSocket> {
     let socket = link_socket(interface, group, port)?;
     socket.join_multicast_v6(&group, interface.index.0)?;
     Ok(socket.into())
 }
 
-/// Opens a nonblocking socket that sends from a link-local address of this interface, from any free port, and gets what is sent there.
+/// Opens a nonblocking socket that sends and receives on a link-local address of this interface,
+/// with an arbitrary free port.
 ///
-/// What it sends to a group is not heard by this machine itself. Errors: `ENODEV`, and `EADDRNOTAVAIL` when the interface does not have the
-/// address.
+/// This machine does not receive its own multicasts.
+///
+/// # Errors
+///
+/// `ENODEV`, and `EADDRNOTAVAIL` if the interface does not have the address.
 pub fn multicast_sender(interface: &Interface, local: Ipv6Addr) -> io::Result<UdpSocket> {
     let socket = link_socket(interface, local, 0)?;
     socket.set_multicast_if_v6(interface.index.0)?;
@@ -50,10 +59,14 @@ pub fn multicast_sender(interface: &Interface, local: Ipv6Addr) -> io::Result<Ud
     Ok(socket.into())
 }
 
-/// Reads one datagram into `buffer`: its length, and the neighbour that sent it.
+/// Reads one datagram into `buffer`, and returns its length and the neighbour that sent it.
 ///
-/// `None` for one that is passed over: its hop limit is not 255, its source is not link-local, or it does not fit. Errors: `WouldBlock` when
-/// none is there.
+/// Returns `None` for a datagram to ignore: its hop limit is not 255, its source is not link-local,
+/// or it does not fit.
+///
+/// # Errors
+///
+/// `WouldBlock` if no datagram is available.
 pub fn receive_from_neighbour(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddrV6)>> {
     let mut source = SockAddr::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
     let mut control = [0; CONTROL_LEN];
@@ -67,9 +80,12 @@ pub fn receive_from_neighbour(socket: &impl AsFd, buffer: &mut [u8]) -> io::Resu
     Ok(neighbour.filter(|_| whole).map(|neighbour| (len, neighbour)))
 }
 
-/// Sends one datagram to a neighbour from a link-local address of the socket's interface, which need not be the one it is bound to.
+/// Sends one datagram to a neighbour from a link-local address of the socket's interface. The
+/// address may differ from the bound one.
 ///
-/// Errors: `EINVAL` when `from` is not an address of that interface, `WouldBlock`, and whatever the way there is refused with.
+/// # Errors
+///
+/// `EINVAL` if `from` is not an address of that interface, `WouldBlock`, and the network's errors.
 pub fn send_to_neighbour(
     socket: &impl AsFd,
     datagram: &[u8],
@@ -87,7 +103,7 @@ pub fn send_to_neighbour(
 fn link_socket(interface: &Interface, address: Ipv6Addr, port: u16) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV6, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     socket.set_only_v6(true)?;
-    // Before bind, or the port counts as taken on all interfaces.
+    // Set before bind, otherwise the port counts as in use on all interfaces.
     socket.bind_device(Some(interface.name.as_bytes()))?;
     socket.set_unicast_hops_v6(HOPS)?;
     socket.set_multicast_hops_v6(HOPS)?;
@@ -96,12 +112,13 @@ fn link_socket(interface: &Interface, address: Ipv6Addr, port: u16) -> io::Resul
     Ok(socket)
 }
 
-/// Returns the hop limit that a datagram arrived with (`IPV6_HOPLIMIT`, an int).
+/// Returns the hop limit of a received datagram (`IPV6_HOPLIMIT`, an int).
 fn hop_limit(control: &[u8]) -> Option<u32> {
     u32_at(control_message(control, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)?, 0)
 }
 
-/// Lays out the control message that names the source of a datagram (`IPV6_PKTINFO`, `struct in6_pktinfo`).
+/// Encodes the control message with a datagram's source address (`IPV6_PKTINFO`, `struct
+/// in6_pktinfo`).
 fn source_message(from: Ipv6Addr, interface: InterfaceIndex) -> Vec<u8> {
     let data = [&from.octets()[..], &interface.0.to_ne_bytes()].concat();
     let mut message = (CONTROL_HEADER_LEN + data.len()).to_ne_bytes().to_vec();
@@ -114,15 +131,16 @@ fn source_message(from: Ipv6Addr, interface: InterfaceIndex) -> Vec<u8> {
 }
 
 fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the borrow is as exclusive and as long as before. Whoever gets the slice must
-    // not write uninitialised bytes: both callers in this module hand it to recvmsg(2), where the kernel writes real ones.
+    // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and the borrow is as exclusive and as long
+    // as before. The holder of the slice must not write uninitialised bytes: both callers in this
+    // module pass it to recvmsg(2), and the kernel writes initialised ones.
     unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
-/// Hop limit of all that is sent, and of all that is believed to come from a neighbour.
+/// Hop limit of sent datagrams, and the required one of received ones.
 const HOPS: u32 = 255;
 
-/// Room for all control messages a datagram can have; one is expected, of 24 bytes.
+/// Capacity for all control messages of a datagram; one of 24 bytes is expected.
 const CONTROL_LEN: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The kernel's table of neighbours: which hardware address an address of a cable is at.
+//! The kernel's neighbour table, which maps on-link addresses to hardware addresses.
 
 use std::{io, net::IpAddr};
 
@@ -8,12 +8,17 @@ use crate::{
     netlink::{Message, Netlink, Request, u16_at},
 };
 
-/// Has the kernel ask anew where an on-link address is, by the interface by which it would send there, if it doubts what it knows.
+/// Deletes the neighbour entry of an on-link address if it is stale, so that the kernel resolves
+/// the address again.
 ///
-/// A machine of several cards in one subnet asks for others under any of its addresses by any of its cards, and whoever hears that takes the
-/// address to be at that card. What is sent there is dropped where the card's reverse path filter is strict, and the kernel finds out after
-/// 8 s (`delay_first_probe_time`, `ucast_solicit`; neighbour discovery in arp(7)). What was confirmed within the last half minute, and what
-/// the administrator has set, stays. Needs `CAP_NET_ADMIN`. Returns whether something was forgotten.
+/// Applies to the interface through which the kernel would send to the address. A machine with
+/// several cards in one subnet may send ARP requests from any of its addresses on any of its cards.
+/// Receivers then learn the address with the wrong card. A strict reverse path filter drops packets
+/// sent to that card, and the kernel detects this only after 8 s (`delay_first_probe_time`,
+/// `ucast_solicit`; neighbour discovery in arp(7)).
+///
+/// Keeps entries confirmed within the last half minute and entries set by the administrator. Needs
+/// `CAP_NET_ADMIN`. Returns true if an entry was deleted.
 pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
     let way = route_to(address)?;
     let mut netlink = Netlink::route()?;
@@ -24,7 +29,7 @@ pub(crate) fn forget_doubted(address: IpAddr) -> io::Result<bool> {
     Ok(true)
 }
 
-/// `struct ndmsg` and the address.
+/// Returns a request with a `struct ndmsg` and the address.
 fn request(kind: u16, address: IpAddr, interface: InterfaceIndex) -> Request {
     let mut header = [0; HEADER_LEN];
     header[0] = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;

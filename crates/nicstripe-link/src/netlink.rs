@@ -1,7 +1,8 @@
-//! A netlink socket and the few bytes of framing around what it says: requests out, messages and attributes in.
+//! Netlink socket and message framing: requests out, messages and attributes in.
 //!
-//! Formats: `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h`. All integers are in host order. A reader here
-//! never panics and never rejects a message for a part it does not know: what does not fit ends the iteration.
+//! Formats: `include/uapi/linux/{netlink,rtnetlink,if_link,if_addr}.h`. All integers are in host
+//! order. Parsers here never panic and never reject a message for an unknown part: malformed data
+//! ends the iteration.
 
 use std::{
     io,
@@ -21,19 +22,19 @@ use rustix::{
 
 use crate::sockopt;
 
-/// A netlink socket that asks and waits for the answer.
+/// Netlink socket for requests with a reply.
 pub(crate) struct Netlink {
     socket: NetlinkSocket,
     sequence: u32,
 }
 
 impl Netlink {
-    /// Opens a socket to rtnetlink: links, addresses, routes.
+    /// Opens an rtnetlink socket: links, addresses, routes.
     pub(crate) fn route() -> io::Result<Self> {
         Self::open(None)
     }
 
-    /// Opens a socket to generic netlink: ethtool.
+    /// Opens a generic netlink socket: ethtool.
     pub(crate) fn generic() -> io::Result<Self> {
         Self::open(Some(netlink::GENERIC))
     }
@@ -44,14 +45,15 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Lets the kernel filter route dumps by the header of the request (Linux 4.20); older kernels send everything.
+    /// Makes the kernel filter route dumps by the request header (Linux 4.20); older kernels send
+    /// everything.
     pub(crate) fn filter_dumps(&self) {
         let _ = sockopt::set_int(&self.socket, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
     }
 
-    /// Asks for all objects of a kind, and returns what `parse` makes of each answer.
+    /// Dumps all objects of a kind, and returns the results of `parse`.
     ///
-    /// A dump that the kernel marks as interrupted by a change is repeated.
+    /// Repeats a dump that the kernel marks as interrupted by a change.
     pub(crate) fn dump<T>(&mut self, request: &Request, mut parse: impl FnMut(&Message<'_>) -> Option<T>) -> io::Result<Vec<T>> {
         for _ in 0..DUMP_ATTEMPTS {
             let mut parsed = Vec::new();
@@ -63,19 +65,20 @@ impl Netlink {
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "the kernel's table changed during each attempt to read it"))
     }
 
-    /// Asks for one object and returns what `parse` makes of it.
+    /// Queries one object and returns the result of `parse`.
     pub(crate) fn query<T>(&mut self, request: &Request, mut parse: impl FnMut(&Message<'_>) -> Option<T>) -> io::Result<Option<T>> {
         let mut parsed = None;
         self.exchange(request, NLM_F_ACK, |message| parsed = parse(message))?;
         Ok(parsed)
     }
 
-    /// Sends a command and waits until the kernel has carried it out or refused.
+    /// Sends a command and waits for the kernel's result.
     pub(crate) fn command(&mut self, request: &Request, flags: u16) -> io::Result<()> {
         self.exchange(request, flags | NLM_F_ACK, |_| ()).map(drop)
     }
 
-    /// Sends a request and passes on the answers until the last. Returns whether a dump was interrupted.
+    /// Sends a request and passes all answers to `on_message`. Returns true if a dump was
+    /// interrupted.
     fn exchange(&mut self, request: &Request, flags: u16, mut on_message: impl FnMut(&Message<'_>)) -> io::Result<bool> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&request.finish(flags | NLM_F_REQUEST, self.sequence))?;
@@ -98,13 +101,13 @@ impl Netlink {
     }
 }
 
-/// A netlink socket: datagrams from the kernel only.
+/// Netlink socket that accepts datagrams from the kernel only.
 #[derive(Debug)]
 pub(crate) struct NetlinkSocket(OwnedFd);
 
 impl NetlinkSocket {
-    /// Opens a socket, rtnetlink's without a protocol (its number is zero), and joins the multicast `groups` (one bit each,
-    /// `1 << (RTNLGRP_* - 1)`).
+    /// Opens a socket and joins the multicast `groups` (one bit each, `1 << (RTNLGRP_* - 1)`). No
+    /// protocol means rtnetlink, whose number is zero.
     pub(crate) fn open(protocol: Option<Protocol>, flags: SocketFlags, groups: u32) -> io::Result<Self> {
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
@@ -112,14 +115,15 @@ impl NetlinkSocket {
     }
 
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        // Without an address the datagram goes to the kernel. Netlink takes it whole or not at all.
+        // A datagram without a destination goes to the kernel. Netlink accepts all of it or
+        // nothing.
         retry_on_intr(|| rustix::net::send(&self.0, datagram, SendFlags::empty()))?;
         Ok(())
     }
 
-    /// Receives the next datagram that the kernel sent; what other processes send is passed over.
+    /// Receives the next datagram from the kernel; skips those of other processes.
     ///
-    /// `ENOBUFS` means that the kernel had to drop messages for this socket (multicast only).
+    /// `ENOBUFS` means that the kernel dropped messages for this socket (multicast only).
     pub(crate) fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
         let len = loop {
             let (_, len, sender) = match rustix::net::recvfrom(&self.0, &mut *buffer, RecvFlags::TRUNC) {
@@ -152,7 +156,7 @@ impl AsFd for NetlinkSocket {
     }
 }
 
-/// A request being written: header, fixed body, attributes.
+/// Request under construction: header, fixed body, attributes.
 #[derive(Clone)]
 pub(crate) struct Request {
     bytes: Vec<u8>,
@@ -160,7 +164,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Starts a message of type `kind` with its fixed part, whose length must be a multiple of four.
+    /// Starts a message of type `kind` with its fixed part, whose length must be a multiple of
+    /// four.
     pub(crate) fn new(kind: u16, body: &[u8]) -> Self {
         debug_assert_eq!(body.len() % ALIGNMENT, 0);
         let mut bytes = vec![0; HEADER_LEN];
@@ -174,7 +179,7 @@ impl Request {
         self
     }
 
-    /// Appends an attribute that holds an address.
+    /// Appends an address attribute.
     pub(crate) fn address(self, kind: u16, address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => self.attribute(kind, &address.octets()),
@@ -182,7 +187,7 @@ impl Request {
         }
     }
 
-    /// Returns the message as it would be sent.
+    /// Returns the message as sent.
     #[cfg(test)]
     pub(crate) fn for_test(&self) -> Vec<u8> {
         self.finish(0, 1)
@@ -199,7 +204,7 @@ impl Request {
     }
 }
 
-/// Appends an attribute to `bytes`, padded to the alignment netlink wants.
+/// Appends an attribute to `bytes`, padded to netlink's alignment.
 pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let len = u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).expect("attributes of ours are a few bytes");
     bytes.extend_from_slice(&len.to_ne_bytes());
@@ -208,7 +213,7 @@ pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
 }
 
-/// One message: its header, and what follows.
+/// One message: header fields and body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
@@ -224,7 +229,8 @@ impl<'a> Message<'a> {
         Some((fixed, Attributes::new(rest)))
     }
 
-    /// Returns what an error, acknowledgement or end-of-dump message says: a negative errno, or zero.
+    /// Returns the result of an error, acknowledgement or end-of-dump message: a negative errno, or
+    /// zero.
     fn outcome(&self) -> io::Result<()> {
         match i32_at(self.body, 0).unwrap_or(0) {
             0 => Ok(()),
@@ -233,7 +239,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The messages of a datagram.
+/// Iterator over the messages of a datagram.
 pub(crate) struct Messages<'a>(&'a [u8]);
 
 impl<'a> Messages<'a> {
@@ -258,7 +264,8 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The attributes of a message or of another attribute: kind (without the flag bits) and value.
+/// Iterator over the attributes of a message or of another attribute: kind (without the flag bits)
+/// and value.
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a>(&'a [u8]);
 
@@ -285,7 +292,8 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// A receive timeout looks like a nonblocking socket without data.
+/// Reports a receive timeout as such: the kernel returns the error of a nonblocking socket without
+/// data.
 fn name_timeout(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::WouldBlock {
         return error;
@@ -317,12 +325,12 @@ fn i32_at(bytes: &[u8], offset: usize) -> Option<i32> {
     Some(i32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-/// Reads an attribute's text up to its terminator; bytes that are not UTF-8 are replaced.
+/// Reads a text attribute up to its terminator; replaces bytes that are not UTF-8.
 pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(until_nul(value)).into_owned()
 }
 
-/// Returns what stands before the first NUL.
+/// Returns the bytes before the first NUL.
 pub(crate) fn until_nul(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -335,17 +343,20 @@ pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(value).ok().map(|octets| Ipv6Addr::from(octets).into())
 }
 
-/// How long an answer may take: the kernel answers inside the call, unless somebody holds the RTNL lock (picked by eye).
+/// Timeout for an answer: the kernel answers inside the call, unless another process holds the RTNL
+/// lock (picked by eye).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a dump is tried when the table keeps changing under it (picked by eye; one repetition is already rare).
+/// Maximum attempts for a dump while the table keeps changing (picked by eye; one retry is already
+/// rare).
 const DUMP_ATTEMPTS: usize = 8;
-/// Room for one datagram. The kernel fills at most 32 KiB of a dump buffer (`netlink_dump`, net/netlink/af_netlink.c).
+/// Buffer for one datagram. The kernel fills at most 32 KiB of a dump buffer (`netlink_dump`,
+/// net/netlink/af_netlink.c).
 pub(crate) const BUFFER_LEN: usize = 65_536;
 
 const ALIGNMENT: usize = 4;
 const HEADER_LEN: usize = 16;
 const ATTRIBUTE_HEADER_LEN: usize = 4;
-/// The two upper bits of an attribute's kind say "nested" and "network order".
+/// The two upper bits of an attribute's kind flag "nested" and "network order".
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
 const NLMSG_NOOP: u16 = 1;
@@ -414,7 +425,7 @@ mod tests {
         assert!(outcome(&message(0)).is_ok());
     }
 
-    /// Reads all there is, and must end.
+    /// Reads everything; must terminate.
     fn walk(bytes: &[u8]) {
         for message in Messages::new(bytes).take(1000) {
             let _ = message.split(16).map(|(_, attributes)| attributes.take(1000).count());

@@ -1,6 +1,7 @@
-//! What an administrator can do about several cables in one subnet: exact commands, and those that take them back.
+//! Suggested fixes for several cables in one subnet: exact commands, and the commands that undo
+//! them.
 //!
-//! Facts in, text out; nothing is run here.
+//! Turns facts into text, and runs nothing.
 
 use std::net::IpAddr;
 
@@ -9,25 +10,27 @@ use crate::{
     sysctls::{ARP_ANNOUNCE, ARP_IGNORE, RP_FILTER, Setting, Sysctls},
 };
 
-/// A fault and its cure.
+/// Problem and its fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Remedy {
-    /// What is wrong, in one sentence for the user.
+    /// The problem, in one sentence for the user.
     pub problem: String,
-    /// The commands that cure it, to be run as root on the machine that the facts are of, in this order.
+    /// Commands that fix it, to be run as root on the affected machine, in this order.
     pub apply: Vec<String>,
-    /// The commands that restore what was, in this order.
+    /// Commands that restore the previous state, in this order.
     pub undo: Vec<String>,
 }
 
-/// Returns the cure for a machine that answers for one card's address on another's cable (ARP flux): each interface answers for
-/// its own addresses only (`arp_ignore` 1) and asks in its own name (`arp_announce` 2).
+/// Returns the fix for ARP flux, where a machine answers for one card's address on another's cable.
+/// Each interface then answers only for its own addresses (`arp_ignore` 1), and its requests carry
+/// its own address (`arp_announce` 2).
 ///
-/// `interfaces` are those of the machine that share a subnet. It is the machine that packets arrive at wrongly whose settings
-/// decide; with the answers to them in mind both machines should have them. Only values that are too small are changed, and only
-/// the interfaces' own. Neighbours forget what they learned wrongly within a minute, or at once when their caches are flushed.
-/// `None` where nothing is left to change, or nothing can be read.
+/// `interfaces` are those of the machine that share a subnet. The settings of the machine that
+/// receives packets on the wrong interface decide. Apply the fix to both machines, so that it
+/// covers replies too. Raises only values that are too low, and only those of the interfaces
+/// themselves. Neighbours drop wrong entries within a minute, or when their caches are flushed.
+/// Returns `None` if no setting needs a change, or none can be read.
 pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy> {
     let (mut apply, mut undo) = (Vec::new(), Vec::new());
     for (name, sysctls) in interfaces {
@@ -44,23 +47,24 @@ pub fn arp_flux_remedy(interfaces: &[(InterfaceName, Sysctls)]) -> Option<Remedy
     Some(Remedy { problem, apply, undo })
 }
 
-/// What is known about an address whose packets the reverse path filter drops.
+/// Facts about a remote address whose packets the reverse path filter drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrictPath {
-    /// The interface that the packets arrive by.
+    /// Interface on which the packets arrive.
     pub interface: InterfaceName,
-    /// Where they come from.
+    /// Their source address.
     pub remote: IpAddr,
-    /// The interface that this machine would answer by, where it has a route at all.
+    /// Interface of this machine's route to `remote`, if any.
     pub kernel_takes: Option<InterfaceName>,
     /// The settings of `interface`.
     pub sysctls: Sysctls,
 }
 
-/// Returns the cures for a strict reverse path filter, best first: a route to the address by its own interface, which also keeps
-/// ARP answers off the wrong cable, and a loose filter (2), which does not.
+/// Returns the fixes for a strict reverse path filter, best first. The first is a host route to the
+/// address, which also keeps ARP answers off the wrong cable. The second is a loose filter (2),
+/// which does not.
 ///
-/// Empty where the filter is not strict, or the kernel takes that interface anyway.
+/// Empty if the filter is not strict, or if the kernel already uses that interface.
 pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
     let StrictPath { interface, remote, kernel_takes, sysctls } = facts;
     if sysctls.is_reverse_path_strict() != Some(true) || *kernel_takes == Some(*interface) || !remote.is_ipv4() {
@@ -79,7 +83,8 @@ pub fn strict_path_remedies(facts: &StrictPath) -> Vec<Remedy> {
     vec![by_route, Remedy { problem, apply, undo }]
 }
 
-/// Adds the commands that raise an interface's setting to `wanted` and that restore it, unless it is that high or unknown.
+/// Adds the commands that raise an interface's setting to `wanted` and restore it, if the value is
+/// known and lower.
 fn change(name: &InterfaceName, key: &str, setting: Setting, wanted: u8, apply: &mut Vec<String>, undo: &mut Vec<String>) {
     let (Some(own), Some(effective)) = (setting.own, setting.effective()) else { return };
     if effective < wanted {
@@ -89,7 +94,8 @@ fn change(name: &InterfaceName, key: &str, setting: Setting, wanted: u8, apply: 
     }
 }
 
-/// Spells a setting for sysctl(8), which takes a dot in a name for a separator unless slashes are used throughout.
+/// Returns a setting's name for sysctl(8), which treats a dot as a separator unless slashes are
+/// used throughout.
 fn path(name: &InterfaceName, key: &str) -> String {
     let name = name.to_string();
     let separator = if name.contains('.') { "/" } else { "." };

@@ -1,6 +1,7 @@
-//! The right to change routes (`CAP_NET_ADMIN`): whether the process has it, handing it to a child, and giving it up.
+//! The `CAP_NET_ADMIN` capability, which route changes need: check it, lend it to a child, and drop
+//! it.
 //!
-//! Linux keeps rights by thread; a new thread or process has those of the thread that started it.
+//! Linux keeps capabilities per thread; a new thread or process inherits those of its creator.
 
 use std::{
     io,
@@ -21,30 +22,33 @@ use rustix::{
     },
 };
 
-/// Whether the calling thread may change routes.
+/// Returns true if the calling thread may change routes.
 pub fn may_change_routes() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(RIGHT))
 }
 
-/// Takes the right to change routes from the calling thread, and so from every thread and process that it starts afterwards.
+/// Drops the capability to change routes from the calling thread, and thus from all threads and
+/// processes it starts later.
 ///
-/// To be called while the process has one thread: others keep the right. All other rights stay. There is no way back, also not
-/// by executing a program as root where the thread may limit that (`CAP_SETPCAP`). Nothing happens without the right.
+/// Call it while the process has one thread, because other threads keep the capability. All other
+/// capabilities stay. The drop is permanent, even across execution of a program as root if the
+/// thread has `CAP_SETPCAP`. Does nothing without the capability.
 pub fn give_up_routes() -> io::Result<()> {
     let sets = capabilities(None)?;
     if !sets.permitted.contains(RIGHT) {
         return Ok(());
     }
-    // Refused without CAP_SETPCAP; then only root could get it back, by executing a program.
+    // Fails without CAP_SETPCAP; then only root could regain the capability, by executing a
+    // program.
     let _ = remove_capability_from_bounding_set(RIGHT);
     let without = |set: CapabilitySet| set.difference(RIGHT);
-    // What is not permitted is not ambient either: the kernel sees to that.
+    // The kernel removes capabilities that are not permitted from the ambient set.
     let sets =
         CapabilitySets { effective: without(sets.effective), permitted: without(sets.permitted), inheritable: without(sets.inheritable) };
     Ok(set_capabilities(None, sets)?)
 }
 
-/// Gives up every right but that to change routes, and the way to any other.
+/// Drops all capabilities except the one for routes, and prevents regaining any.
 pub(crate) fn keep_routes_only() -> io::Result<()> {
     set_no_new_privs(true)?;
     // Kernels before 4.3 have no ambient set.
@@ -53,32 +57,33 @@ pub(crate) fn keep_routes_only() -> io::Result<()> {
     Ok(set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })?)
 }
 
-/// Makes a process that has only network rights fit to share a state directory: it takes the directory's group, if it still may,
-/// and what it makes there can be read by that group.
+/// Lets a process with only network capabilities share a state directory. Takes the directory's
+/// group if permitted, and makes new files readable by that group.
 pub(crate) fn share_directory(directory: &Path) {
     umask(Mode::WGRP | Mode::RWXO);
     let Ok(metadata) = std::fs::metadata(directory) else { return };
     let group = Gid::from_raw(metadata.st_gid());
     if group != getegid() {
-        // Refused to all but root, which needs no group's help where it keeps its rights over files.
+        // Only root may do this. Root does not need the group if it keeps its file capabilities.
         let _ = set_thread_gid(group);
     }
 }
 
-/// The calling thread's right to change routes, lent to the programs that it executes until this is dropped.
+/// The calling thread's capability to change routes, lent to executed programs until this is
+/// dropped.
 ///
-/// Root's programs have it anyway; a user's only what is in the ambient set.
+/// Programs of root inherit it anyway; a user's programs inherit only the ambient set.
 pub(crate) struct Lent(CapabilitySets);
 
 impl Lent {
-    /// Lends it; `None` where there is nothing to lend or the kernel refuses.
+    /// Lends the capability; `None` if the thread lacks it or the kernel refuses.
     pub(crate) fn lend() -> Option<Self> {
         let sets = capabilities(None).ok()?;
         if !sets.permitted.contains(RIGHT) || sets.inheritable.contains(RIGHT) {
             return None;
         }
         set_capabilities(None, CapabilitySets { inheritable: sets.inheritable.union(RIGHT), ..sets }).ok()?;
-        // From here on the sets are restored whatever the kernel says.
+        // From here on, drop restores the sets even on error.
         let lent = Self(sets);
         configure_capability_in_ambient_set(RIGHT, true).ok()?;
         Some(lent)
@@ -92,25 +97,28 @@ impl Drop for Lent {
     }
 }
 
-/// Whether the program was started with more rights than whoever started it has (set-user-ID, set-group-ID, file
-/// capabilities), so that nothing that comes from there may be believed.
+/// Returns true if execution raised the program's privileges above its caller's (set-user-ID,
+/// set-group-ID, file capabilities). Input from the caller is then untrusted.
 pub(crate) fn gained_by_execution() -> bool {
-    // SAFETY: getauxval takes a number and reads what the kernel laid down when the process was made.
+    // SAFETY: getauxval takes an integer and reads what the kernel provided at process start.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Has the signals that end a group of processes not end this one, which ends in order when its input does. Returns a descriptor that can be
-/// read when one came; `None` where the kernel gives none.
+/// Prevents signals to the process group from ending this process, which shuts down when its input
+/// closes. Returns a descriptor that becomes readable on such a signal, or `None` if the kernel
+/// provides none.
 ///
-/// To be called while the process has one thread: others would not have them blocked.
+/// Call it while the process has one thread, because other threads would not have the signals
+/// blocked.
 pub(crate) fn hold_signals() -> Option<OwnedFd> {
     for signal in [libc::SIGPIPE].into_iter().chain(ENDING) {
-        // SAFETY: SIG_IGN is no function that could run; the numbers are those of signals that may be ignored.
+        // SAFETY: SIG_IGN runs no code; the numbers are those of signals that may be ignored.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigemptyset` writes all of the set before the others read it, and its pointer is that of a live place; the signal numbers
-    // are valid. Mask and descriptor change nothing in memory.
+    // SAFETY: `sigemptyset` initialises the whole set before the other calls read it, and its
+    // pointer refers to a live variable. The signal numbers are valid. Mask and descriptor change
+    // nothing in memory.
     let descriptor = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         ENDING.into_iter().for_each(|signal| _ = libc::sigaddset(set.as_mut_ptr(), signal));
@@ -121,21 +129,23 @@ pub(crate) fn hold_signals() -> Option<OwnedFd> {
         return None;
     }
     for signal in ENDING {
-        // SAFETY: SIG_DFL is no function either. The signal stays blocked: one that is ignored would not come to the descriptor.
+        // SAFETY: SIG_DFL runs no code either. The signal stays blocked: an ignored one would not
+        // reach the descriptor.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    // SAFETY: the kernel has just made it, and nobody else has it.
+    // SAFETY: the kernel has just created it, and it has no other owner.
     Some(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Whether whoever started this program could change an interface's MTU without it: it is root, or has lent its own rights.
+/// Returns true if the caller could change an MTU without this program: it is root, or has lent its
+/// own capability.
 ///
-/// A helper that was given the right to change routes for everybody's use must not change MTUs for everybody.
+/// A helper with file capabilities for route changes must not let every user change MTUs.
 pub(crate) fn may_change_mtus() -> bool {
     !gained_by_execution() || rustix::process::getuid().is_root()
 }
 
-/// The signals that end a group of processes.
+/// Signals that usually end a whole process group.
 const ENDING: [libc::c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
 const RIGHT: CapabilitySet = CapabilitySet::NET_ADMIN;
@@ -146,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// Rights are a thread's own, so that a test may give up those of its own thread.
+    /// Capabilities are per thread, so a test can drop those of its own thread.
     #[test]
     fn what_was_given_up_is_gone_for_later_threads_and_lending_is_taken_back() {
         thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! The route helper as its user sees it: a process that may change routes, or the same code in a thread.
+//! Client side of the route helper: a privileged process, or the same code in a thread.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -22,14 +22,17 @@ use crate::{
     routes::{HostRoute, RouteError},
 };
 
-/// Something that installs host routes and changes MTUs on request, and undoes that when this is dropped or the process ends.
+/// Helper that installs host routes and changes MTUs, and undoes both on drop or when this process
+/// ends.
 ///
-/// It applies the whole policy itself ([`may_install`](crate::may_install), at most [`MAX_ROUTES`](crate::MAX_ROUTES)), records
-/// each route before it is installed ([`Routes`](crate::Routes)), and puts back those that the kernel dropped when their interface
-/// comes up again. As a process of its own it outlives this one by the time that it takes to remove them, however this one ends;
-/// what is left when both are killed goes at the next start.
+/// The helper enforces the whole policy itself ([`may_install`](crate::may_install), at most
+/// [`MAX_ROUTES`](crate::MAX_ROUTES)). It records each route before installation
+/// ([`Routes`](crate::Routes)), and restores routes that the kernel dropped when their interface
+/// comes up again. A separate helper process outlives this one until it has removed the routes,
+/// however this one ends. If both are killed, the next start removes them.
 ///
-/// Calls block: a request takes about a millisecond, at most some seconds. After [`RouteError::Helper`] it is of no use any more.
+/// Calls block: a request takes about a millisecond, and a few seconds at most. Unusable after
+/// [`RouteError::Helper`].
 #[derive(Debug)]
 pub struct RouteHelper {
     stream: UnixStream,
@@ -44,15 +47,18 @@ enum Runs {
 }
 
 impl RouteHelper {
-    /// Finds the helper's program beside this one's. `None` where there is none, or where this program is cannot be told.
+    /// Finds the helper's program in the directory of this one. `None` if it does not exist, or
+    /// this program's path is unknown.
     pub fn program() -> Option<PathBuf> {
         let program = std::env::current_exe().ok()?.parent()?.join(PROGRAM);
         program.is_file().then_some(program)
     }
 
-    /// Starts the helper as a process of its own, which has the right to change routes if its file or the calling thread has it.
+    /// Starts the helper as a separate process, which is privileged if its file or the calling
+    /// thread is.
     ///
-    /// A program with file capabilities takes [`SHARED_STATE_DIR`](crate::SHARED_STATE_DIR) for its records, whatever it is told.
+    /// A program with file capabilities always records in
+    /// [`SHARED_STATE_DIR`](crate::SHARED_STATE_DIR).
     pub fn spawn(program: &Path, state_dir: &Path) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
         let _lent = Lent::lend();
@@ -60,7 +66,7 @@ impl RouteHelper {
             .arg(path::absolute(state_dir)?)
             .env_clear()
             .current_dir("/")
-            // What a terminal sends to the group of this process is not meant for the helper.
+            // Signals that a terminal sends to this process's group must not reach the helper.
             .process_group(0)
             .stdin(OwnedFd::from(theirs.try_clone()?))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
@@ -68,8 +74,8 @@ impl RouteHelper {
         Ok(Self { stream: ours, runs: Runs::Process(child), state_dir: state_dir.to_owned() })
     }
 
-    /// Does the helper's work in a thread of this process, with the rights of the calling one. After a kill, the routes stay until
-    /// the next start.
+    /// Starts the helper in a thread of this process, with the capabilities of the calling thread.
+    /// After a kill, the routes remain until the next start.
     pub fn in_process(state_dir: &Path) -> io::Result<Self> {
         let (ours, theirs) = connection()?;
         let directory = state_dir.to_owned();
@@ -82,49 +88,57 @@ impl RouteHelper {
         Ok(Self { stream: ours, runs: Runs::Thread(Some(thread)), state_dir: state_dir.to_owned() })
     }
 
-    /// Installs a route. Twice is once.
+    /// Installs a route. Idempotent.
     pub fn add(&mut self, route: &HostRoute) -> Result<(), RouteError> {
         self.ask(&Request::Add(*route)).map(drop)
     }
 
-    /// Removes a route that [`add`](Self::add) installed. Returns whether the kernel's was deleted: it may be wanted by others,
-    /// or gone.
+    /// Removes a route that [`add`](Self::add) installed. Returns true if the kernel's route was
+    /// deleted; it may have other owners, or be gone.
     pub fn remove(&mut self, route: &HostRoute) -> Result<bool, RouteError> {
         self.ask(&Request::Remove(*route)).map(|removed| removed > 0)
     }
 
-    /// Puts back what the kernel dropped of an interface's routes; the helper does so by itself when it sees the interface come up.
+    /// Reinstalls an interface's routes that the kernel dropped. The helper does so by itself when
+    /// the interface comes up.
     pub fn restore(&mut self, interface: InterfaceIndex) -> Result<(), RouteError> {
         self.ask(&Request::Restore(interface)).map(drop)
     }
 
-    /// Has the kernel ask anew where the destination of a route is, by its own way, if it doubts what it knows. Only where the policy allows
-    /// the route. Returns whether something was forgotten.
+    /// Deletes the stale neighbour entry of a route's destination, so that the kernel resolves it
+    /// again over its own route. The policy must allow the route. Returns true if an entry was
+    /// deleted.
     pub fn forget_neighbour(&mut self, route: &HostRoute) -> Result<bool, RouteError> {
         self.ask(&Request::ForgetNeighbour(*route)).map(|forgotten| forgotten > 0)
     }
 
-    /// Gives an interface another MTU, and returns the one that it had before this helper changed it.
+    /// Changes the MTU of an interface, and returns the MTU from before this helper changed it.
     ///
-    /// It is put back by [`restore_mtu`](Self::restore_mtu), after `longest` (in whole seconds, at most an hour; each call begins it anew),
-    /// when this is dropped, when this process ends in whatever way, and when the helper is told to end by a signal; if both are killed, at
-    /// the next start of any nicstripe. What is refused: [`MtuError`]. A helper that has rights which its caller lacks refuses all.
+    /// The helper restores it at the first of these events: [`restore_mtu`](Self::restore_mtu), the
+    /// end of `longest`, drop of this value, the end of this process, and a termination signal to
+    /// the helper. `longest` counts in whole seconds, at most an hour, and each call restarts it.
+    /// If both processes are killed, the next nicstripe start restores the MTU.
+    ///
+    /// # Errors
+    ///
+    /// See [`MtuError`]. A helper with more privileges than its caller rejects all changes.
     pub fn set_mtu(&mut self, interface: InterfaceIndex, mtu: u32, longest: Duration) -> Result<u32, MtuError> {
         let seconds = longest.as_secs().clamp(1, MAX_MTU_SECONDS.into()) as u32;
         self.ask_mtu(&Request::SetMtu { interface, mtu, seconds })
     }
 
-    /// Puts back what an interface had before [`set_mtu`](Self::set_mtu). Returns whether that changed anything.
+    /// Restores the MTU from before [`set_mtu`](Self::set_mtu). Returns true if that changed it.
     pub fn restore_mtu(&mut self, interface: InterfaceIndex) -> Result<bool, MtuError> {
         self.ask_mtu(&Request::RestoreMtu(interface)).map(|changed| changed > 0)
     }
 
-    /// Removes what dead processes have left, as the helper does when it starts: routes, and changed MTUs. Returns how many routes that were.
+    /// Removes routes and restores MTUs left by dead processes, as the helper does at startup.
+    /// Returns the number of routes.
     pub fn clean(&mut self) -> Result<u32, RouteError> {
         self.ask(&Request::Clean)
     }
 
-    /// The number of the helper's process; `None` for a thread.
+    /// Process ID of the helper; `None` for a thread.
     pub fn id(&self) -> Option<u32> {
         match &self.runs {
             Runs::Process(child) => Some(child.id()),
@@ -147,7 +161,7 @@ impl RouteHelper {
         let mut bytes = [0; ANSWER_LEN];
         let read = self.stream.read_exact(&mut bytes);
         if let Err(error) = read {
-            // A late answer must not be taken for that to the next request.
+            // A late answer must not be matched to the next request.
             let _ = self.stream.shutdown(Shutdown::Both);
             return Err(error);
         }
@@ -160,7 +174,7 @@ impl Drop for RouteHelper {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let _ = self.stream.set_read_timeout(Some(END_TIMEOUT));
-        // It closes its end when it has removed them.
+        // The helper closes its end after it has removed the routes.
         let ended = matches!(self.stream.read(&mut [0; ANSWER_LEN]), Ok(0));
         match &mut self.runs {
             Runs::Process(child) if ended => drop(child.wait()),
@@ -171,7 +185,7 @@ impl Drop for RouteHelper {
     }
 }
 
-/// Makes the two ends of a connection; the first has a time limit on everything.
+/// Creates both ends of a connection; the first has read and write timeouts.
 fn connection() -> io::Result<(UnixStream, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -182,7 +196,8 @@ fn connection() -> io::Result<(UnixStream, UnixStream)> {
 /// Name of the helper's program.
 const PROGRAM: &str = "nicstripe-routes";
 
-/// Longest wait for an answer: that for the lock on the records (2 s) and for the kernel (5 s), and some.
+/// Timeout for an answer: covers the lock on the records (2 s) and the kernel (5 s).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for the helper's end: that for the lock on the records, and some. It removes the routes all the same.
+/// Timeout for the helper's end: covers the lock on the records. After it, the helper still removes
+/// the routes.
 const END_TIMEOUT: Duration = Duration::from_secs(3);

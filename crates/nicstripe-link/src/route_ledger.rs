@@ -1,7 +1,9 @@
-//! Who installed which route, and who changed which interface's MTU: files of records under a lock, written before the kernel is asked.
+//! Records of installed routes and changed MTUs with their owners, written under a lock before each
+//! change.
 //!
-//! `routes.jsonl` and `mtus.jsonl` hold one record a line. Each is replaced as a whole (write beside it, rename), so a reader never sees
-//! half of it, whatever is killed when. They are not synced to disk: neither routes nor MTUs outlive the machine's restart.
+//! `routes.jsonl` and `mtus.jsonl` hold one record per line. Each save writes a new file and
+//! renames it, so a reader never sees a partial file, even after a kill. The files are not synced
+//! to disk: neither routes nor MTUs survive a reboot.
 
 use std::{
     fs::{self, File},
@@ -23,11 +25,11 @@ use tracing::warn;
 
 use crate::routes::HostRoute;
 
-/// What is recorded, each kind in a file of its own.
+/// Kind of record, with its own file.
 pub(crate) trait Recorded: Serialize + DeserializeOwned {
-    /// Name of the file.
+    /// File name.
     const FILE: &'static str;
-    /// Name of what takes its place.
+    /// Name of the temporary file that replaces it.
     const NEW_FILE: &'static str;
 }
 
@@ -36,15 +38,15 @@ impl Recorded for Record {
     const NEW_FILE: &'static str = "routes.jsonl.new";
 }
 
-/// Why records cannot be read or written.
+/// Error of reading or writing records.
 #[derive(Debug, Error)]
 pub(crate) enum LedgerError {
-    /// The file cannot be used.
+    /// I/O error on the file.
     #[error("cannot keep the records in {}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Another process holds the lock.
@@ -52,36 +54,36 @@ pub(crate) enum LedgerError {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// How long was waited.
+        /// Time spent waiting.
         waited: Duration,
     },
 }
 
 impl LedgerError {
-    /// Names the file that an operation failed on.
+    /// Converts an I/O error on this path.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
     }
 }
 
-/// One installed route and the process that wants it.
+/// Installed route and the process that owns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) owner: Owner,
-    /// Inode of the network namespace the route is in.
+    /// Inode of the route's network namespace.
     pub(crate) namespace: u64,
     #[serde(flatten)]
     pub(crate) route: HostRoute,
 }
 
-/// A process, told from later ones with the same number by the time it was started.
+/// Process, distinguished by its start time from later ones with the same ID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
-    /// Clock ticks after the machine's start (field 22 of `/proc/PID/stat`).
+    /// Clock ticks after boot (field 22 of `/proc/PID/stat`).
     start_time: u64,
-    /// Which run of the machine (`/proc/sys/kernel/random/boot_id`).
+    /// Boot ID (`/proc/sys/kernel/random/boot_id`).
     boot: String,
 }
 
@@ -93,36 +95,36 @@ impl Owner {
         Ok(Self { pid, start_time: stat.start_time, boot: boot_id()? })
     }
 
-    /// Whether it was a process of an earlier run of the machine, which left nothing in the kernel.
+    /// Returns true for a process of an earlier boot, which has left nothing in the kernel.
     pub(crate) fn is_of_another_boot(&self) -> bool {
         boot_id().is_ok_and(|boot| boot != self.boot)
     }
 
-    /// Whether the process still runs. In doubt it does: a route too many is repaired at the next start, a route taken
-    /// from under a running transfer is not.
+    /// Returns true if the process still runs, or if that is unknown. The next start removes a
+    /// leftover route, but a route removed from a running transfer is not restored.
     pub(crate) fn is_alive(&self) -> bool {
         if self.is_of_another_boot() {
             return false;
         }
         match Stat::read(self.pid) {
             Ok(Some(stat)) => stat.start_time == self.start_time && !stat.dead,
-            // /proc hides other users' processes when it is mounted with hidepid.
+            // /proc hides processes of other users if it is mounted with hidepid.
             Ok(None) => exists(self.pid),
             Err(_) => true,
         }
     }
 }
 
-/// What `/proc/PID/stat` says.
+/// Relevant fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     start_time: u64,
-    /// Killed, and waiting for its parent to ask.
+    /// True for a zombie or dead process.
     dead: bool,
 }
 
 impl Stat {
-    /// `None` when there is no such process to be seen.
+    /// Returns `None` if no such process is visible.
     fn read(pid: u32) -> io::Result<Option<Self>> {
         let text = match fs::read(format!("/proc/{pid}/stat")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -133,12 +135,13 @@ impl Stat {
         Self::parse(&String::from_utf8_lossy(&text)).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// `pid (name) state …`; the name may hold spaces and parentheses, so fields are counted after the last one.
+    /// Parses `pid (name) state …`. The name may contain spaces and parentheses, so fields count
+    /// from the last parenthesis.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(") ")?;
         let mut fields = fields.split_whitespace();
         let state = fields.next()?;
-        // Field 3 is consumed, 22 is wanted.
+        // Field 3 is consumed, field 22 comes next.
         let start_time = fields.nth(22 - 4)?.parse().ok()?;
         Some(Self { start_time, dead: matches!(state, "Z" | "X" | "x") })
     }
@@ -159,17 +162,17 @@ pub(crate) fn namespace() -> Result<u64, LedgerError> {
     Ok(fs::metadata(path).map_err(LedgerError::at(path))?.st_ino())
 }
 
-/// Makes a state directory, if it is missing, and says who this process is.
+/// Creates the state directory if it is missing, and returns this process as owner.
 pub(crate) fn enter(state_dir: &Path) -> Result<Owner, LedgerError> {
     fs::create_dir_all(state_dir).map_err(LedgerError::at(state_dir))?;
     Owner::current().map_err(LedgerError::at(Path::new("/proc/self/stat")))
 }
 
-/// The records, locked against every other process and thread until this is dropped.
+/// Locked records. No other process or thread can change them until this is dropped.
 pub(crate) struct Ledger<'d, R = Record> {
     directory: &'d Path,
     pub(crate) records: Vec<R>,
-    /// Its lock ends when it is closed.
+    /// Closing it releases the lock.
     _lock: OwnedFd,
 }
 
@@ -180,7 +183,7 @@ impl<'d, R: Recorded> Ledger<'d, R> {
         Ok(Self { directory, records: read(directory)?, _lock: lock })
     }
 
-    /// Replaces the file by the records as they are.
+    /// Replaces the file with the current records.
     pub(crate) fn save(&self) -> Result<(), LedgerError> {
         let path = self.directory.join(R::NEW_FILE);
         self.write(&path).map_err(LedgerError::at(&path))?;
@@ -194,7 +197,7 @@ impl<'d, R: Recorded> Ledger<'d, R> {
             serde_json::to_writer(&mut text, record)?;
             text.push(b'\n');
         }
-        // What a killed process left half written may belong to another user.
+        // The partial file of a killed process may belong to another user.
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -205,7 +208,8 @@ impl<'d, R: Recorded> Ledger<'d, R> {
     }
 }
 
-/// Reads the records of a directory without locking them: they are replaced as a whole. None where there is no file.
+/// Reads the records of a directory without the lock, because each save replaces the whole file.
+/// Empty without a file.
 pub(crate) fn read<R: Recorded>(directory: &Path) -> Result<Vec<R>, LedgerError> {
     let path = directory.join(R::FILE);
     let bytes = match read_file(&path) {
@@ -215,7 +219,7 @@ pub(crate) fn read<R: Recorded>(directory: &Path) -> Result<Vec<R>, LedgerError>
     Ok(records_of(&bytes, &path))
 }
 
-/// Reads the records of a file's bytes; a line that is none is passed over.
+/// Parses the records of a file; skips invalid lines.
 pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     let text = String::from_utf8_lossy(bytes);
     let records = text.lines().filter_map(|line| {
@@ -225,8 +229,8 @@ pub(crate) fn records_of<R: Recorded>(bytes: &[u8], path: &Path) -> Vec<R> {
     records.collect()
 }
 
-/// Reads a file that others than its reader may have put there: no link is followed, no pipe waited for, no end awaited that never
-/// comes.
+/// Reads a file that another user may have planted: follows no link, waits for no pipe, and limits
+/// the size.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -235,10 +239,11 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens and locks a file; the lock is held for microseconds by anyone, so waiting for it long means that something is wrong.
+/// Opens and locks a file. Holders keep the lock for microseconds, so a long wait indicates a
+/// fault.
 fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
     let fail = |source: Errno| LedgerError::at(path)(source.into());
-    // Reading is enough to lock, and all that a file of another member of the directory's group allows.
+    // Read access is enough for a lock, and a file of another group member allows no more.
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, FILE_MODE).map_err(fail)?;
     let deadline = Instant::now() + LOCK_TIMEOUT;
@@ -252,14 +257,14 @@ fn lock(path: &Path) -> Result<OwnedFd, LedgerError> {
     }
 }
 
-/// Ten times what the most records take.
+/// Ten times the size of the maximum number of records.
 const MOST_BYTES: u64 = 1 << 20;
-/// One for all kinds of records.
+/// One lock for all kinds of records.
 const LOCK_FILE: &str = "routes.lock";
-/// Read by the group of a shared directory, less the umask.
+/// Readable by the group of a shared directory, subject to the umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o640);
 
-/// Picked by eye: a thousand times what a locked operation takes.
+/// Picked by eye: a thousand times the duration of a locked operation.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(2);
 
@@ -310,7 +315,7 @@ mod tests {
         fs::remove_file(&place).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &place, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert_eq!(read::<Record>(directory.path()).unwrap(), []);
-        // Records are written beside it and take its place.
+        // Save goes through a temporary file, which then replaces the record file.
         Ledger { directory: directory.path(), records: vec![record()], _lock: lock(&directory.path().join(LOCK_FILE)).unwrap() }
             .save()
             .unwrap();
@@ -331,7 +336,7 @@ mod tests {
         assert!(owner.is_alive());
         assert!(!Owner { start_time: owner.start_time + 1, ..owner.clone() }.is_alive());
         assert!(!Owner { boot: "another".to_owned(), ..owner.clone() }.is_alive());
-        // Above the largest number Linux gives (2^22).
+        // Above Linux's maximum process ID (2^22).
         assert!(!Owner { pid: 5_000_000, ..owner }.is_alive());
     }
 

@@ -1,5 +1,5 @@
-//! Where a host route of ours may go, and where never: the rule that keeps a peer from making us send somebody else's
-//! traffic, or our own to a router, over a cable it controls.
+//! Policy for host routes: the rule that stops a peer from redirecting traffic. Without it, a peer
+//! could draw other hosts' traffic, or traffic for a router, to a cable that it controls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,21 +16,22 @@ use crate::{
     routes::{HostRoute, RouteError},
 };
 
-/// What is around that a route must not touch.
+/// Network state that a host route must not interfere with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Next hops of all routes of all tables.
     pub gateways: BTreeSet<IpAddr>,
-    /// Name servers.
+    /// Addresses of name servers.
     pub resolvers: BTreeSet<IpAddr>,
-    /// Destinations of host routes that are not ours, each with its protocol number.
+    /// Destinations of host routes without our protocol number, with their protocol number.
     pub host_routes: BTreeMap<IpAddr, u8>,
 }
 
 impl Surroundings {
-    /// Reads them from the kernel's route tables and from the resolver files of libc, systemd and NetworkManager.
+    /// Reads the state from the kernel's route tables and the resolver files of libc, systemd and
+    /// NetworkManager.
     ///
-    /// Needs no rights. A resolver file that cannot be read names no resolvers.
+    /// Needs no privileges. An unreadable resolver file counts as empty.
     pub fn read() -> io::Result<Self> {
         let survey = route_table::survey()?;
         let files = RESOLVER_FILES.iter().filter_map(|path| fs::read_to_string(path).ok());
@@ -42,10 +43,10 @@ impl Surroundings {
     }
 }
 
-/// Decides whether a host route to `destination` by `interface` may be installed.
+/// Checks whether a host route to `destination` through `interface` may be installed.
 ///
-/// This is only what the machine itself can check. That the address belongs to the peer must have been proved before, in
-/// an authenticated handshake over that very interface.
+/// Covers only local checks. An authenticated handshake over the same interface must already have
+/// proved that the address belongs to the peer.
 pub fn may_install(
     destination: IpAddr,
     interface: InterfaceIndex,
@@ -71,7 +72,7 @@ pub fn may_install(
     if surroundings.resolvers.contains(&destination) {
         return Err(Refusal::Resolver { destination });
     }
-    // What is on-link on loopback is this machine, whatever the prefix.
+    // Every on-link address of loopback is this machine, whatever the prefix.
     if by.kind == InterfaceKind::Loopback || !by.is_on_link(destination) {
         return Err(Refusal::NotOnLink { destination, interface: by.name });
     }
@@ -81,7 +82,7 @@ pub fn may_install(
     Ok(())
 }
 
-/// Decides the same about a whole route, in the surroundings as they are.
+/// Checks a whole route against the current state.
 pub(crate) fn may_add(route: &HostRoute) -> Result<(), RouteError> {
     let interfaces = interfaces().map_err(|error| RouteError::List(io::Error::other(error)))?;
     let surroundings = Surroundings::read().map_err(RouteError::List)?;
@@ -89,7 +90,7 @@ pub(crate) fn may_add(route: &HostRoute) -> Result<(), RouteError> {
     Ok(may_prefer(route, &interfaces)?)
 }
 
-/// Decides whether the source that a route prefers is one of its interface's own.
+/// Checks that the route's preferred source is an address of its interface.
 fn may_prefer(route: &HostRoute, interfaces: &[Interface]) -> Result<(), Refusal> {
     let HostRoute { destination, interface, prefer_source: Some(source), .. } = *route else { return Ok(()) };
     match interfaces.iter().find(|known| known.index == interface) {
@@ -99,77 +100,77 @@ fn may_prefer(route: &HostRoute, interfaces: &[Interface]) -> Result<(), Refusal
     }
 }
 
-/// Why a host route is not installed.
+/// Reason to reject a host route.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Loopback, multicast, broadcast, unspecified, reserved, or IPv4 dressed as IPv6.
+    /// Loopback, multicast, broadcast, unspecified, reserved, or IPv4 embedded in IPv6.
     #[error("no route to {destination}: not a unicast address of one machine")]
     NotUnicast {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
     },
-    /// The interface is gone.
+    /// The interface does not exist.
     #[error("no route to {destination}: there is no interface {interface}")]
     NoInterface {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
-        /// The interface asked for.
+        /// The requested interface.
         interface: InterfaceIndex,
     },
-    /// The address is ours.
+    /// The address is local.
     #[error("no route to {destination}: it is this machine's own address on {interface}")]
     Own {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
-        /// The interface that has it.
+        /// The interface with that address.
         interface: InterfaceName,
     },
-    /// The address is the first or last of a prefix of ours.
+    /// The address is the first or last of a local prefix.
     #[error("no route to {destination}: it is the network or broadcast address of a prefix of this machine")]
     Broadcast {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
     },
-    /// A route goes through that address; its traffic would follow ours.
+    /// The address is a route's gateway, whose traffic the host route would divert.
     #[error("no route to {destination}: it is the gateway of a route")]
     Gateway {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
     },
-    /// The machine asks that address for names.
+    /// The address is a name server of this machine.
     #[error("no route to {destination}: it is a name server of this machine")]
     Resolver {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
     },
-    /// The interface has no prefix with that address.
+    /// No prefix of the interface contains the address.
     #[error("no route to {destination} by {interface}: the address is in none of the interface's prefixes")]
     NotOnLink {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
-        /// The interface asked for.
+        /// The requested interface.
         interface: InterfaceName,
     },
-    /// Somebody else already decided where that address is.
+    /// A host route of another program exists for the address.
     #[error("no route to {destination}: one that is not ours (protocol {protocol}) is there")]
     Routed {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
-        /// Who installed the route that is there, as `ip route` spells it.
+        /// Protocol of the existing route, as in `ip route`.
         protocol: String,
     },
-    /// The source asked for is not an address of the interface.
+    /// The requested source is not an address of the interface.
     #[error("no route to {destination} by {interface}: the source asked for is none of the interface's own addresses")]
     Source {
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
-        /// The interface asked for.
+        /// The requested interface.
         interface: InterfaceName,
     },
 }
 
-/// Whether the address is one that a machine on the next cable can have.
+/// Returns true if a directly connected machine can have this address.
 fn is_unicast(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_unicast_v4(ip),
@@ -178,17 +179,17 @@ fn is_unicast(ip: IpAddr) -> bool {
 }
 
 fn is_unicast_v4(ip: Ipv4Addr) -> bool {
-    // 0.0.0.0/8 is "this network", 240.0.0.0/4 reserved (RFC 6890).
+    // 0.0.0.0/8 is "this network", 240.0.0.0/4 is reserved (RFC 6890).
     !(ip.is_loopback() || ip.is_multicast() || ip.octets()[0] == 0 || ip.octets()[0] >= 240)
 }
 
 fn is_unicast_v6(ip: Ipv6Addr) -> bool {
-    // ::/96 holds the unspecified address, loopback and the obsolete IPv4-compatible ones.
+    // ::/96 contains the unspecified address, loopback and the obsolete IPv4-compatible addresses.
     let embeds_v4 = ip.to_ipv4().is_some();
     !(ip.is_multicast() || embeds_v4)
 }
 
-/// The addresses after `nameserver` in a resolv.conf(5), without their scopes.
+/// Returns the `nameserver` addresses of a resolv.conf(5), without scopes.
 pub(crate) fn resolvers(text: &str) -> impl Iterator<Item = IpAddr> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -197,7 +198,7 @@ pub(crate) fn resolvers(text: &str) -> impl Iterator<Item = IpAddr> {
     })
 }
 
-/// Where name servers are written: libc's file, and those that still name the real ones where libc's names a local stub.
+/// Resolver files: libc's, and two that list the real servers if libc's names a local stub.
 const RESOLVER_FILES: [&str; 3] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"];
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! What the program and its route helper say to each other: one request of 44 bytes, one answer of 28, in turn.
+//! Protocol between the program and its route helper: one request of 44 bytes, then one answer of
+//! 28.
 //!
-//! Numbers are little-endian. Bytes that a record does not use are zero, and a record where one of them is not is refused, so that
-//! each thing can be said in one way only.
+//! Numbers are little-endian. Unused bytes are zero, and a message with any other value there is
+//! rejected, so that each message has only one encoding.
 //!
 //! | offset | request | answer |
 //! | --- | --- | --- |
@@ -10,8 +11,8 @@
 //! | 2 | family of the destination: 4, 6, or 0 for none | family of the address: 4, 6, or 0 for none |
 //! | 3 | family of the source: 4, 6, or 0 for none | 0 |
 //! | 4 | interface, u32 | detail, u32: see [`Status`] |
-//! | 8 | metric, or MTU, u32 | interface that an error is about, u32 |
-//! | 12 | destination, 16 bytes; IPv4 takes the first four. With an MTU: seconds that it may last, u32 | address that an error is about, 16 bytes |
+//! | 8 | metric, or MTU, u32 | interface of the error, u32 |
+//! | 12 | destination, 16 bytes; IPv4 uses the first four. With an MTU: its maximum duration in seconds, u32 | address of the error, 16 bytes |
 //! | 28 | source, 16 bytes | |
 
 use std::{
@@ -31,26 +32,27 @@ use crate::{
     routes::{HostRoute, RouteError},
 };
 
-/// What a helper is asked to do.
+/// Request to a helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Install a route, unless the policy forbids it. Twice is once.
+    /// Install a route if the policy allows it. Idempotent.
     Add(HostRoute),
-    /// Remove one that this helper installed. Nothing happens to others.
+    /// Remove a route that this helper installed. No effect on other routes.
     Remove(HostRoute),
-    /// Put back what the kernel dropped of this interface's routes.
+    /// Reinstall this interface's routes that the kernel dropped.
     Restore(InterfaceIndex),
-    /// Remove what dead processes have left.
+    /// Remove routes and restore MTUs left by dead processes.
     Clean,
-    /// Give an interface another MTU, for at most so many seconds, 1 to [`MAX_MTU_SECONDS`]. Again begins them anew.
+    /// Change an MTU for at most `seconds`, 1 to [`MAX_MTU_SECONDS`]. A repeat restarts the time.
     SetMtu { interface: InterfaceIndex, mtu: u32, seconds: u32 },
-    /// Give the interface back what it had.
+    /// Restore the interface's original MTU.
     RestoreMtu(InterfaceIndex),
-    /// Have the kernel ask anew where the destination of a route that may be installed is.
+    /// Make the kernel resolve the neighbour at a route's destination again. The policy must allow
+    /// the route.
     ForgetNeighbour(HostRoute),
 }
 
-/// Longest time that an MTU may stay changed without being asked for again.
+/// Longest time that an MTU stays changed without a new request.
 pub(crate) const MAX_MTU_SECONDS: u32 = 3600;
 
 /// Length of a request.
@@ -83,7 +85,7 @@ impl Request {
         bytes
     }
 
-    /// `None` for everything that [`encode`](Self::encode) does not write.
+    /// Returns `None` for any bytes that [`encode`](Self::encode) does not produce.
     pub(crate) fn decode(bytes: &[u8; REQUEST_LEN]) -> Option<Self> {
         let request = match bytes[1] {
             ADD => Self::Add(route(bytes)?),
@@ -116,12 +118,12 @@ fn route(bytes: &[u8; REQUEST_LEN]) -> Option<HostRoute> {
     })
 }
 
-/// How long an MTU may last; `None` for never and for too long.
+/// Reads the duration of an MTU change; `None` if it is zero or too long.
 fn seconds(bytes: &[u8; REQUEST_LEN]) -> Option<u32> {
     Some(number(bytes, 12)).filter(|seconds| (1..=MAX_MTU_SECONDS).contains(seconds))
 }
 
-/// Lays an address down and returns its family.
+/// Writes an address and returns its family.
 fn put_address(place: &mut [u8], address: Option<IpAddr>) -> u8 {
     match address {
         None => 0,
@@ -151,7 +153,7 @@ fn number<const N: usize>(bytes: &[u8; N], offset: usize) -> u32 {
     bytes.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-/// What a helper answers.
+/// Answer of a helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: Status,
@@ -163,9 +165,11 @@ pub(crate) struct Answer {
 /// Length of an answer.
 pub(crate) const ANSWER_LEN: usize = 28;
 
-/// How a request ended. The detail is: of `Done` how many routes were added, removed or are there, what an interface's MTU was, or whether
-/// it was put back; of `Occupied` and `Routed` the protocol number of the route in the way; of `Kernel`, `List` and `Ledger` an errno; else
-/// zero.
+/// Result of a request.
+///
+/// The detail depends on the status. `Done`: the number of routes added, removed or present, an
+/// interface's original MTU, or 1 if it was restored. `Occupied` and `Routed`: the protocol number
+/// of the existing route. `Kernel`, `List` and `Ledger`: an errno. Zero otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {
@@ -196,7 +200,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// In the order of their numbers.
+    /// In order of number.
     const ALL: [Self; 24] = [
         Self::Done,
         Self::NotPermitted,
@@ -228,7 +232,7 @@ impl Status {
 impl Answer {
     pub(crate) const MALFORMED: Self = Self { status: Status::Malformed, detail: 0, interface: 0, address: None };
 
-    /// Says how a request ended.
+    /// Converts the result of a route request.
     pub(crate) fn of(result: Result<u32, RouteError>) -> Self {
         match result {
             Ok(detail) => Self { status: Status::Done, detail, interface: 0, address: None },
@@ -290,7 +294,7 @@ impl Answer {
         bytes
     }
 
-    /// `None` for everything that [`encode`](Self::encode) does not write.
+    /// Returns `None` for any bytes that [`encode`](Self::encode) does not produce.
     pub(crate) fn decode(bytes: &[u8; ANSWER_LEN]) -> Option<Self> {
         let answer = Self {
             status: *Status::ALL.get(usize::from(bytes[1]))?,
@@ -301,7 +305,8 @@ impl Answer {
         (answer.encode() == *bytes).then_some(answer)
     }
 
-    /// Turns the answer to `request` back into what the helper meant; `directory` is where it keeps its records.
+    /// Converts the answer to `request` back to the helper's result; `directory` is the helper's
+    /// state directory.
     pub(crate) fn into_result(self, request: &Request, directory: &Path) -> Result<u32, RouteError> {
         let destination = self.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let held = InterfaceIndex(self.interface);
@@ -339,7 +344,7 @@ impl Answer {
         })
     }
 
-    /// Says how a request about an MTU ended.
+    /// Converts the result of an MTU request.
     pub(crate) fn of_mtu(result: Result<u32, MtuError>) -> Self {
         match result {
             Ok(detail) => Self { status: Status::Done, detail, interface: 0, address: None },
@@ -366,7 +371,7 @@ impl Answer {
         Self { status, detail, interface, address: None }
     }
 
-    /// Turns the answer to a request about an MTU back into what the helper meant.
+    /// Converts the answer to an MTU request back to the helper's result.
     pub(crate) fn into_mtu_result(self, request: &Request, directory: &Path) -> Result<u32, MtuError> {
         let interface = InterfaceIndex(self.interface);
         let source = || io::Error::from_raw_os_error(self.detail.cast_signed());
@@ -392,7 +397,7 @@ impl Answer {
     }
 }
 
-/// As a helper that was installed with an earlier version answers.
+/// Error for the answer of a helper of an earlier version.
 fn not_understood() -> io::Error {
     io::Error::other("the helper does not understand this program's requests")
 }
@@ -401,13 +406,13 @@ fn not_an_answer() -> io::Error {
     io::Error::other("the helper's answer is one to another request")
 }
 
-/// The number of an interface that was just seen; zero, which none has, if it went meanwhile.
+/// Returns the index of an interface, or zero, which is never valid, if it has disappeared.
 fn index_of(name: &InterfaceName) -> u32 {
     let all = interfaces().unwrap_or_default();
     all.iter().find(|interface| interface.name == *name).map_or(0, |interface| interface.index.0)
 }
 
-/// The name of an interface; its number, if it went meanwhile.
+/// Returns the name of an interface, or its index as text if it has disappeared.
 fn name_of(index: InterfaceIndex) -> InterfaceName {
     let all = interfaces().unwrap_or_default();
     let name = all.iter().find(|interface| interface.index == index).map(|interface| interface.name);
@@ -466,7 +471,7 @@ mod tests {
 
     const SET: Request = Request::SetMtu { interface: InterfaceIndex(7), mtu: 9000, seconds: 60 };
 
-    /// Each kind once.
+    /// Returns one request of each kind.
     fn all() -> [Request; 8] {
         let (restore, restore_mtu) = (Request::Restore(InterfaceIndex(7)), Request::RestoreMtu(InterfaceIndex(7)));
         let forget = Request::ForgetNeighbour(v4());
@@ -505,7 +510,8 @@ mod tests {
         }
     }
 
-    /// Each byte of each request takes each value: what is read must be what would be written.
+    /// Sets each byte of each request to each value: a decoded request must encode to the same
+    /// bytes.
     #[test]
     fn nothing_is_said_in_two_ways_and_nothing_panics() {
         // Miri is a thousand times slower.
@@ -604,7 +610,7 @@ mod tests {
             assert_eq!(format!("{told} {told:?}"), text);
         }
         assert_eq!(Answer::of_mtu(Ok(1500)).into_mtu_result(&SET, Path::new("")).unwrap(), 1500);
-        // What only routes are answered.
+        // This status answers route requests only.
         let answer = Answer { status: Status::Gateway, detail: 0, interface: 0, address: None };
         assert!(matches!(answer.into_mtu_result(&SET, Path::new("")), Err(MtuError::Helper { .. })));
     }

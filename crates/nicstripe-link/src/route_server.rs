@@ -1,8 +1,8 @@
-//! The part of nicstripe that changes routes and MTUs: it obeys requests of one kind over a pipe, applies the policy itself, and undoes
-//! what it did when the pipe closes.
+//! Server side of the route helper, which changes routes and MTUs. It accepts one kind of request
+//! over a pipe, enforces the policy itself, and undoes its changes when the pipe closes.
 //!
-//! It parses nothing that came over a network: requests are of a fixed size and from whoever started it, facts are the kernel's, and
-//! the files that it reads are its records and this machine's list of name servers.
+//! It parses no network input: requests have a fixed size and come from its parent, facts come from
+//! the kernel, and the only files it reads are its records and the machine's resolver files.
 
 use std::{
     collections::BTreeSet,
@@ -34,13 +34,17 @@ use crate::{
     routes::{HostRoute, MAX_ROUTES, RouteError, Routes},
 };
 
-/// Is the program `nicstripe-routes`: obeys requests on standard input until it closes, then removes the routes that it added.
+/// Main function of `nicstripe-routes`: serves requests on standard input until it closes, then
+/// removes the routes it added.
 ///
-/// The only argument is the state directory, an absolute path. A program that has rights its caller lacks (file capabilities,
-/// set-group-ID) does not ask the caller: it takes [`SHARED_STATE_DIR`]. Of the rights that it has it keeps `CAP_NET_ADMIN` alone.
-/// Signals that are sent to a whole group of processes do not end it: the end of the input, which comes with the end of the process
-/// that writes it, is what does, and only then are the routes taken back. MTUs are put back at the first such signal, and no other is
-/// changed from then on: what may be killed next would leave other programs without their connections.
+/// The only argument is the state directory, an absolute path. A program with more privileges than
+/// its caller (file capabilities, set-group-ID) ignores the argument and uses [`SHARED_STATE_DIR`].
+/// It drops all capabilities except `CAP_NET_ADMIN`.
+///
+/// Signals to a process group do not end it. It ends when its input closes, which also happens when
+/// the writing process ends, and only then removes the routes. The first such signal restores MTUs
+/// and disables further changes, because a kill may follow and would leave other programs without
+/// their connections.
 pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let argument = arguments.nth(1);
     let state_dir = match &argument {
@@ -70,13 +74,18 @@ pub fn route_helper_main(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     }
 }
 
-/// Where the records of routes are that all users of a machine share. Made by the administrator or the package, with a group that
-/// the helper is in.
+/// Directory of route records that all users of a machine share. The administrator or the package
+/// creates it, with a group that the helper belongs to.
 pub const SHARED_STATE_DIR: &str = "/run/nicstripe";
 
-/// Obeys requests from `input` until it closes or says what is none, and answers on `output`. Then undoes what was done.
+/// Serves requests from `input`, with answers on `output`, until `input` closes or holds an invalid
+/// request. Then undoes its changes.
 ///
-/// MTUs are put back, too, when `signals` can be read. An error means that requests could not be waited for; all is undone then as well.
+/// Also restores MTUs when `signals` becomes readable.
+///
+/// # Errors
+///
+/// Waiting for requests failed; the changes are undone in this case too.
 pub(crate) fn serve(input: &impl AsFd, output: &impl AsFd, state_dir: &Path, signals: Option<&OwnedFd>) -> io::Result<()> {
     let mut server = Server { state_dir, signals, mtus: HeldMtus::new(state_dir), held: Vec::new(), lost: BTreeSet::new() };
     server.sweep();
@@ -88,12 +97,12 @@ pub(crate) fn serve(input: &impl AsFd, output: &impl AsFd, state_dir: &Path, sig
 
 struct Server<'d> {
     state_dir: &'d Path,
-    /// Can be read when the process is told to end. Taken when it was.
+    /// Becomes readable on a termination signal; `None` after the first one.
     signals: Option<&'d OwnedFd>,
     mtus: HeldMtus<'d>,
-    /// What this server has added and not removed. At most [`MAX_ROUTES`].
+    /// Routes that this server has added and not removed. At most [`MAX_ROUTES`].
     held: Vec<HostRoute>,
-    /// Interfaces that went down, and with them their routes.
+    /// Interfaces that went down and lost their routes.
     lost: BTreeSet<InterfaceIndex>,
 }
 
@@ -119,7 +128,7 @@ impl Server<'_> {
             }
             filled += match rustix::io::read(input, &mut bytes[filled..]) {
                 Err(Errno::INTR) => continue,
-                // A reset is an end like another.
+                // A reset counts as the end of input.
                 Ok(0) | Err(_) => return Ok(()),
                 Ok(len) => len,
             };
@@ -171,7 +180,8 @@ impl Server<'_> {
         Ok(deleted.into())
     }
 
-    /// Puts the routes by an interface back, where the policy still allows them. Returns how many are there.
+    /// Reinstalls the routes through an interface if the policy still allows them. Returns the
+    /// number present.
     fn restore(&mut self, interface: InterfaceIndex) -> Result<u32, RouteError> {
         let routes = Routes::open(self.state_dir)?;
         let mut present = 0;
@@ -183,13 +193,14 @@ impl Server<'_> {
         Ok(present)
     }
 
-    /// Reads what the kernel says about interfaces, and puts back what it dropped as soon as it can be.
+    /// Handles the kernel's change messages, and reinstalls dropped routes as soon as possible.
     fn on_changes(&mut self, changes: &NetlinkSocket, buffer: &mut [u8]) {
         loop {
             match changes.receive(buffer) {
                 Ok(datagram) => Messages::new(datagram).for_each(|message| match message.kind {
                     RTM_NEWLINK => LinkMessage::parse(&message).into_iter().for_each(|link| self.on_link(link.index, link.up)),
-                    // Routes with a source, and the policy, need the interface's addresses, which come back later.
+                    // The policy and routes with a source need the interface's addresses, which
+                    // return later than the link.
                     RTM_NEWADDR => AddressMessage::parse(&message).into_iter().for_each(|address| self.retry(address.interface)),
                     _ => {}
                 }),
@@ -210,14 +221,15 @@ impl Server<'_> {
         }
     }
 
-    /// What does not succeed is tried again at the next change of that interface.
+    /// Restores an interface's routes. A failure is retried at the next change of that interface.
     fn retry(&mut self, interface: InterfaceIndex) {
         if self.lost.contains(&interface) {
             let _ = self.restore(interface);
         }
     }
 
-    /// Removes what dead processes have left. Whoever asks for a route will hear what keeps this from working.
+    /// Removes routes and restores MTUs left by dead processes. Ignores errors: the next request
+    /// for a route reports them.
     fn sweep(&self) {
         if Mtus::any_recorded(self.state_dir) {
             self.mtus.clean();
@@ -228,7 +240,8 @@ impl Server<'_> {
         }
     }
 
-    /// Removes all that is held. What cannot be removed is left to the next start, which finds its owner dead.
+    /// Removes all held routes. A failed removal is left to the next startup, which finds its owner
+    /// dead.
     fn release(&mut self) {
         while let Some(route) = self.held.pop() {
             let _ = Routes::open(self.state_dir).and_then(|routes| routes.remove(&route));
@@ -236,23 +249,24 @@ impl Server<'_> {
     }
 }
 
-/// The policy is that of routes: nobody has the kernel ask anew where routers and name servers are.
+/// Applies the route policy, so that a caller cannot delete the neighbour entries of routers and
+/// name servers.
 fn forget_neighbour(route: &HostRoute) -> Result<bool, RouteError> {
     may_add(route)?;
     let HostRoute { destination, interface, .. } = *route;
     neighbours::forget_doubted(destination).map_err(|source| RouteError::Kernel { destination, interface, source })
 }
 
-/// What a server has to look at.
+/// Events that woke the server.
 struct Woken {
     asked: bool,
     changed: bool,
     told_to_end: bool,
 }
 
-/// Waits for a request, a change, a signal, or the time given.
+/// Waits for a request, a change, a signal, or the deadline.
 fn wait(input: &impl AsFd, changes: &NetlinkSocket, signals: Option<&OwnedFd>, until: Option<Instant>) -> io::Result<Woken> {
-    // Without signals the first is asked for twice, and not at all for what comes by it.
+    // Without signals the third entry repeats `input` with no events requested.
     let (third, flags) = signals.map_or((input.as_fd(), PollFlags::empty()), |signals| (signals.as_fd(), PollFlags::IN));
     let mut waiting = [PollFd::new(input, PollFlags::IN), PollFd::new(changes, PollFlags::IN), PollFd::from_borrowed_fd(third, flags)];
     retry_on_intr(|| {

@@ -1,4 +1,4 @@
-//! The kernel's route table: host routes in, host routes out, and what stands there already.
+//! The kernel's route table: adding, deleting and listing host routes.
 
 use std::{
     io,
@@ -12,12 +12,14 @@ use crate::{
     routes::{HostRoute, ROUTE_PROTOCOL},
 };
 
-/// Adds a route; `EEXIST` when one to the same destination with the same metric is there. Never replaces.
+/// Adds a route; `EEXIST` if a route with the same destination and metric exists. Never replaces
+/// one.
 pub(crate) fn add(route: &HostRoute) -> io::Result<()> {
     Netlink::route()?.command(&request(RTM_NEWROUTE, route), NLM_F_CREATE | NLM_F_EXCL)
 }
 
-/// Deletes the route that equals this one in destination, interface, metric, source and protocol; `ESRCH` when none does.
+/// Deletes the route with this destination, interface, metric, source and our protocol; `ESRCH` if
+/// there is no such route.
 pub(crate) fn delete(route: &HostRoute) -> io::Result<()> {
     Netlink::route()?.command(&request(RTM_DELROUTE, route), 0)
 }
@@ -29,11 +31,11 @@ pub(crate) fn ours() -> io::Result<Vec<HostRoute>> {
     Ok(routes)
 }
 
-/// What the table says about where routes of ours may not go.
+/// Route table contents that the policy needs.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) gateways: Vec<IpAddr>,
-    /// Destinations of host routes that are not ours, with their protocol.
+    /// Destinations of host routes without our protocol number, with their protocol.
     pub(crate) host_routes: Vec<(IpAddr, u8)>,
 }
 
@@ -51,7 +53,7 @@ pub(crate) fn survey() -> io::Result<Survey> {
     Ok(survey)
 }
 
-/// Returns the protocol of the host route that a new one with this destination and metric collides with.
+/// Returns the protocol of the existing host route with this destination and metric.
 pub(crate) fn occupant(destination: IpAddr, metric: NonZeroU32) -> io::Result<Option<u8>> {
     let found = dump(ANY_PROTOCOL, |entry| {
         let same = entry.table == RT_TABLE_MAIN && entry.host() == Some(destination) && entry.metric == metric.get();
@@ -60,7 +62,7 @@ pub(crate) fn occupant(destination: IpAddr, metric: NonZeroU32) -> io::Result<Op
     Ok(found.into_iter().next())
 }
 
-/// Spells a protocol number as `ip route` does.
+/// Returns the name of a protocol number, as in `ip route`.
 pub(crate) fn protocol_name(protocol: u8) -> String {
     let name = match protocol {
         1 => "redirect",
@@ -80,7 +82,7 @@ pub(crate) fn protocol_name(protocol: u8) -> String {
     name.to_owned()
 }
 
-/// Returns the number that [`protocol_name`] spells so, zero if there is none.
+/// Returns the number for a name of [`protocol_name`], or zero if the name is unknown.
 pub(crate) fn protocol_number(name: &str) -> u8 {
     (0..=u8::MAX).find(|number| protocol_name(*number) == name).unwrap_or(0)
 }
@@ -101,7 +103,7 @@ fn request(kind: u16, route: &HostRoute) -> Request {
     }
 }
 
-/// Dumps the routes of one protocol ([`ANY_PROTOCOL`]: all), IPv4 and IPv6.
+/// Dumps the IPv4 and IPv6 routes of one protocol, or all with [`ANY_PROTOCOL`].
 fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Result<Vec<T>> {
     let mut netlink = Netlink::route()?;
     netlink.filter_dumps();
@@ -124,23 +126,23 @@ fn dump<T>(protocol: u8, mut parse: impl FnMut(&Entry) -> Option<T>) -> io::Resu
     Ok(found)
 }
 
-/// The gateways of next-hop objects (Linux 5.3), which routes may name by number only.
+/// Returns the gateways of next-hop objects (Linux 5.3), which routes may reference by ID only.
 fn next_hops() -> Vec<IpAddr> {
     let gateway = |message: &Message<'_>| {
         let (_, attributes) = message.split(NEXT_HOP_HEADER_LEN)?;
         ip(attributes.find(NHA_GATEWAY)?)
     };
     let request = Request::new(RTM_GETNEXTHOP, &[0; NEXT_HOP_HEADER_LEN]);
-    // Older kernels refuse the question: they have no such objects.
+    // Older kernels reject the request because they have no such objects.
     Netlink::route().and_then(|mut netlink| netlink.dump(&request, gateway)).unwrap_or_default()
 }
 
-/// Whether the kernel says that it has no such address family.
+/// Returns true if the error means that the kernel lacks the address family.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP | libc::ENOENT))
 }
 
-/// One route as the kernel shows it.
+/// Route as reported by the kernel.
 #[derive(Debug)]
 pub(crate) struct Entry {
     family: u8,
@@ -177,13 +179,14 @@ impl Entry {
         })
     }
 
-    /// Returns the destination when it is a single address.
+    /// Returns the destination if it is a single address.
     fn host(&self) -> Option<IpAddr> {
         let destination = self.destination?;
         (self.prefix_len == host_prefix_len(destination) && !self.cloned).then_some(destination)
     }
 
-    /// Returns the route when it is one that nicstripe could have installed. Whatever else carries our number is left alone.
+    /// Returns the route if nicstripe could have installed it. Other routes with our number are
+    /// ignored.
     pub(crate) fn as_ours(&self) -> Option<HostRoute> {
         let ours = self.protocol == ROUTE_PROTOCOL && self.table == RT_TABLE_MAIN && self.kind == RTN_UNICAST && self.gateways.is_empty();
         if !ours {
@@ -213,7 +216,7 @@ fn gateways(attributes: Attributes<'_>) -> Vec<IpAddr> {
     gateways
 }
 
-/// Reads an `RTA_VIA`: a gateway of another address family than the route.
+/// Parses an `RTA_VIA`: a gateway of another address family than the route's.
 pub(crate) fn via(value: &[u8]) -> Option<IpAddr> {
     ip(value.get(2..)?)
 }
@@ -239,7 +242,8 @@ pub(crate) const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 pub(crate) const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEXTHOP: u16 = 106;
-/// `struct rtmsg`: family, destination length, source length, TOS, table, protocol, scope, type, flags (u32).
+/// `struct rtmsg`: family, destination length, source length, TOS, table, protocol, scope, type,
+/// flags (u32).
 pub(crate) const ROUTE_HEADER_LEN: usize = 12;
 /// `struct rtnexthop`: length (u16), flags, hops, index (i32).
 const NEXT_HOP_LEN: usize = 8;

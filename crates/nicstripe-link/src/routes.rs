@@ -1,4 +1,5 @@
-//! Host routes of ours in the kernel's table: installed, recorded, removed, and swept when their owner died.
+//! nicstripe's host routes in the kernel's table: installation, records, removal, and cleanup after
+//! dead owners.
 
 use std::{
     io,
@@ -20,39 +21,43 @@ use crate::{
     route_table::{self, protocol_name},
 };
 
-/// A route to one address by one interface, on-link, in the main table.
+/// On-link route to one address through one interface, in the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostRoute {
-    /// Where to: a /32 or /128.
+    /// Destination address: a /32 or /128.
     pub destination: IpAddr,
-    /// Which way.
+    /// Egress interface.
     pub interface: InterfaceIndex,
-    /// Source address for sockets that have none.
+    /// Source address for sockets that are not bound to one.
     pub prefer_source: Option<IpAddr>,
-    /// The kernel's priority of it; lower wins, among routes to the same address. Never zero, which IPv6 takes as 1024.
+    /// Kernel metric; the lowest of all routes to an address wins. Never zero, which IPv6 treats as
+    /// 1024.
     pub metric: NonZeroU32,
 }
 
 impl HostRoute {
-    /// The metric where there is no reason for another: before what DHCP clients use (100 and up), after what an
+    /// Default metric: before those of DHCP clients (100 and up), after routes that an
     /// administrator adds without a metric (0).
     pub const DEFAULT_METRIC: NonZeroU32 = NonZeroU32::new(50).expect("50 is not zero");
 }
 
-/// Installs host routes and sees to it that none outlives its owner.
+/// Manager of host routes, none of which outlives its owner.
 ///
-/// Each route carries [`ROUTE_PROTOCOL`] and is recorded, with the process that wants it, in a file of the state directory
-/// *before* the kernel is asked, so that whatever is killed when, [`clean`](Self::clean) finds what is left. A route that two
-/// owners want is installed once and goes with the last. Routes that are not ours are never replaced nor removed.
+/// Each route carries [`ROUTE_PROTOCOL`]. A file in the state directory records it with its owning
+/// process *before* the installation. After a kill at any point, [`clean`](Self::clean) finds and
+/// removes what is left. A route with two owners is installed once and removed with the last owner.
+/// Routes of other programs are never replaced or removed.
 ///
-/// All processes that install routes on a machine must use one state directory, best [`SHARED_STATE_DIR`]: a route without a
-/// record there counts as left over.
+/// All processes that install routes on a machine must share a state directory, preferably
+/// [`SHARED_STATE_DIR`]: a route without a record there counts as left over.
 ///
-/// Changing routes needs `CAP_NET_ADMIN`; listing needs nothing. A change takes 0.2 to 0.5 ms with the state directory on
-/// tmpfs and 2 to 5 ms on ext4, which starts writing a replaced file at once (`tests/kernel`, unoptimised); another process in
-/// the middle of one is waited for, at most 2 s. Each call acts on the calling thread's network namespace. Whether a route may
-/// be installed at all is [`may_install`](crate::may_install)'s question, to be asked first; [`RouteHelper`](crate::RouteHelper)
-/// asks it.
+/// Changes need `CAP_NET_ADMIN`; listing needs no privileges. A change takes 0.2 to 0.5 ms with the
+/// state directory on tmpfs, and 2 to 5 ms on ext4, which starts to write a replaced file at once
+/// (`tests/kernel`, unoptimised). It waits at most 2 s for another process that holds the lock.
+/// Each call acts on the calling thread's network namespace.
+///
+/// Callers must check [`may_install`](crate::may_install) first;
+/// [`RouteHelper`](crate::RouteHelper) does so itself.
 #[derive(Debug)]
 pub struct Routes {
     directory: PathBuf,
@@ -60,15 +65,15 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Opens the state directory, which is created if it is missing.
+    /// Opens the state directory, and creates it if it is missing.
     pub fn open(state_dir: &Path) -> Result<Self, RouteError> {
         Ok(Self { directory: state_dir.to_owned(), owner: route_ledger::enter(state_dir)? })
     }
 
     /// Records and installs a route for this process.
     ///
-    /// Each `add` is undone by one [`remove`](Self::remove). A route to the same address that is not ours is left alone:
-    /// [`RouteError::Occupied`].
+    /// Each `add` needs one [`remove`](Self::remove). A route of another program to the same
+    /// address is left alone: [`RouteError::Occupied`].
     pub fn add(&self, route: &HostRoute) -> Result<(), RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
@@ -89,9 +94,11 @@ impl Routes {
         installed
     }
 
-    /// Installs a route again that this process added and the kernel dropped, as it does when the interface goes down.
+    /// Reinstalls a route of this process that the kernel dropped, for example when the interface
+    /// went down.
     ///
-    /// Nothing happens when the route is there. Returns `false`, and installs nothing, when this process has no such route.
+    /// Does nothing if the route exists. Returns `false`, and installs nothing, if this process has
+    /// no such route.
     pub fn restore(&self, route: &HostRoute) -> Result<bool, RouteError> {
         let ledger = Ledger::<Record>::open(&self.directory)?;
         if !ledger.records.contains(&self.record(*route)?) {
@@ -100,9 +107,10 @@ impl Routes {
         install(route, &ledger.records).map(|()| true)
     }
 
-    /// Takes back one [`add`](Self::add); the kernel's route goes with its last owner.
+    /// Undoes one [`add`](Self::add); the last owner's removal deletes the kernel's route.
     ///
-    /// Returns whether the kernel's route was deleted: it may be gone already, wanted by another owner, or never ours.
+    /// Returns true if the kernel's route was deleted. It may be gone already, have another owner,
+    /// or belong to another program.
     pub fn remove(&self, route: &HostRoute) -> Result<bool, RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let record = self.record(*route)?;
@@ -113,10 +121,11 @@ impl Routes {
         Ok(deleted)
     }
 
-    /// Deletes the routes of ours that no living process wants, and returns them. For the start of any nicstripe.
+    /// Deletes nicstripe routes without a live owner, and returns them. Every nicstripe process
+    /// calls this at startup.
     ///
-    /// Only host routes with our protocol number in the calling thread's network namespace are looked at. What is recorded in
-    /// [`SHARED_STATE_DIR`] is wanted, too, whichever directory this is.
+    /// Covers only host routes with our protocol number in the calling thread's network namespace.
+    /// Records in [`SHARED_STATE_DIR`] count as well, whichever directory this is.
     pub fn clean(&self) -> Result<Vec<HostRoute>, RouteError> {
         let mut ledger = Ledger::<Record>::open(&self.directory)?;
         let recorded = ledger.records.len();
@@ -135,12 +144,12 @@ impl Routes {
         Ok(removed)
     }
 
-    /// Lists the host routes in the kernel that carry our protocol number, by destination, whoever owns them.
+    /// Lists the kernel's host routes with our protocol number, by destination and for all owners.
     pub fn list_ours(&self) -> Result<Vec<HostRoute>, RouteError> {
         route_table::ours().map_err(RouteError::List)
     }
 
-    /// Returns the numbers of the living processes that want a route.
+    /// Returns the process IDs of a route's live owners.
     pub fn owners(&self, route: &HostRoute) -> Result<Vec<u32>, RouteError> {
         let ledger = Ledger::<Record>::open(&self.directory)?;
         let namespace = namespace()?;
@@ -157,11 +166,11 @@ impl Routes {
     }
 }
 
-/// Why routes cannot be read or changed, by who must act.
+/// Error of a route change or listing, by who must act.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// The process lacks the right; the administrator can give it.
+    /// The process lacks the privilege; the administrator can grant it.
     #[error(
         "cannot change the route to {destination}: CAP_NET_ADMIN is missing, which the administrator can give \
          (`setcap cap_net_admin+ep` on nicstripe-routes, or `AmbientCapabilities=CAP_NET_ADMIN` in a systemd unit)"
@@ -170,27 +179,27 @@ pub enum RouteError {
         /// The address of the route.
         destination: IpAddr,
     },
-    /// Somebody else's route is in the place; the user decides which is right.
+    /// A route of another program exists there; the user decides which is right.
     #[error("cannot add a route to {destination} with metric {metric}: one that is not ours (protocol {protocol}) is there")]
     Occupied {
         /// The address of the route.
         destination: IpAddr,
-        /// Its metric.
+        /// Metric of the route.
         metric: NonZeroU32,
-        /// Who installed the route that is there, as `ip route` spells it.
+        /// Protocol of the existing route, as in `ip route`.
         protocol: String,
     },
-    /// Another living owner routes the same address another way.
+    /// A live owner routes the same address through another interface.
     #[error("cannot add a route to {destination} by interface {wanted}: another session has it by interface {held}")]
     HeldElsewhere {
         /// The address of the route.
         destination: IpAddr,
-        /// The interface asked for.
+        /// The requested interface.
         wanted: InterfaceIndex,
-        /// The interface of the route that is there.
+        /// The interface of the existing route.
         held: InterfaceIndex,
     },
-    /// There are as many routes as there may be.
+    /// Limit on routes reached.
     #[error("cannot add a route to {destination}: {MAX_ROUTES} routes a process and {MAX_RECORDS} in all are the most allowed")]
     TooMany {
         /// The address of the route.
@@ -199,7 +208,7 @@ pub enum RouteError {
     /// The interface is down or gone.
     #[error("cannot add a route to {destination}: interface {interface} is down or gone")]
     NoInterface {
-        /// The address of the route.
+        /// The requested interface.
         destination: IpAddr,
         /// The interface asked for.
         interface: InterfaceIndex,
@@ -209,37 +218,37 @@ pub enum RouteError {
     Kernel {
         /// The address of the route.
         destination: IpAddr,
-        /// Its interface.
+        /// Interface of the route.
         interface: InterfaceIndex,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The policy forbids it.
+    /// Rejected by the policy.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The helper that changes routes does not run, or has ended.
+    /// The route helper does not run, or has ended.
     #[error("the helper that changes routes does not answer")]
     Helper {
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The kernel's table cannot be read.
+    /// Cannot read the kernel's table.
     #[error("cannot list routes")]
     List(#[source] io::Error),
-    /// The file of records cannot be read or written. Without a record no route is installed.
+    /// Cannot read or write the record file. Without a record no route is installed.
     #[error("cannot keep the record of routes in {}", path.display())]
     Ledger {
         /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process holds the records locked, and is stopped or hangs.
+    /// Another process holds the lock on the records, and is stopped or hangs.
     #[error("cannot lock the record of routes {} within {} s: another process holds it", path.display(), waited.as_secs_f64())]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// How long was waited.
+        /// Time spent waiting.
         waited: Duration,
     },
 }
@@ -253,8 +262,8 @@ impl From<LedgerError> for RouteError {
     }
 }
 
-/// Installs a route that is recorded in `records`. One of ours that is in the way is shared if it is the same, replaced if
-/// no living process wants it.
+/// Installs a route that is recorded in `records`. Shares an identical nicstripe route, and
+/// replaces a conflicting one without a live owner.
 fn install(route: &HostRoute, records: &[Record]) -> Result<(), RouteError> {
     let first = match route_table::add(route) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => error,
@@ -276,7 +285,7 @@ fn install(route: &HostRoute, records: &[Record]) -> Result<(), RouteError> {
     route_table::add(route).map_err(|source| refused(route, source))
 }
 
-/// Deletes a route; `false` when it is gone already.
+/// Deletes a route; `false` if it is already gone.
 fn delete(route: &HostRoute) -> Result<bool, RouteError> {
     match route_table::delete(route) {
         // ESRCH: no such route. ENODEV: the interface is gone, and its routes with it.
@@ -285,7 +294,7 @@ fn delete(route: &HostRoute) -> Result<bool, RouteError> {
     }
 }
 
-/// Whether a living process wants this route in this namespace.
+/// Returns true if a live process owns this route in this namespace.
 fn is_wanted(route: &HostRoute, records: &[Record]) -> Result<bool, RouteError> {
     let namespace = namespace()?;
     let wants = |record: &&Record| record.route == *route && record.namespace == namespace;
@@ -309,12 +318,13 @@ fn refused(route: &HostRoute, source: io::Error) -> RouteError {
     }
 }
 
-/// The protocol number that marks a route as ours: 83 (0x53), which neither the kernel nor iproute2 gives to anyone.
+/// Protocol number of nicstripe's routes: 83 (0x53), which neither the kernel nor iproute2 assigns.
 pub const ROUTE_PROTOCOL: u8 = 83;
 
-/// How many routes one process may have at a time, so that a hostile peer cannot fill the table (picked by eye: four
-/// sessions of four cables).
+/// Maximum number of routes per process, so that a hostile peer cannot fill the table (picked by
+/// eye: four sessions with four cables).
 pub const MAX_ROUTES: usize = 16;
 
-/// How many routes all processes of a machine may have together, so that no user fills the table by starting many (picked by eye).
+/// Maximum number of routes of all processes of a machine, so that no user can fill the table with
+/// many processes (picked by eye).
 const MAX_RECORDS: usize = 256;

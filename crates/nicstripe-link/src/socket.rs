@@ -1,7 +1,8 @@
-//! TCP sockets pinned to an interface, and the interface a connection came in by.
+//! TCP sockets pinned to an interface, and the arrival interface of a connection.
 //!
-//! Why the device and not an address: neither the source address nor `IP_UNICAST_IF` chooses the interface of a TCP
-//! connection on Linux, `SO_BINDTODEVICE` does, and without any right as long as it is set once per socket.
+//! Sockets bind to a device instead of an address. On Linux neither the source address nor
+//! `IP_UNICAST_IF` selects the interface of a TCP connection. `SO_BINDTODEVICE` does, without
+//! privileges if it is set only once per socket.
 
 use std::{
     io,
@@ -14,32 +15,40 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::{interface::InterfaceName, netlink::u32_at, sockopt};
 
-/// Opens a nonblocking listener that accepts only what arrives by `interface` (anything, if `None`).
+/// Opens a nonblocking listener that accepts only connections through `interface` (through any, if
+/// `None`).
 ///
-/// Accepted sockets inherit the device, so that their replies leave by it too. Port 0 takes a free port. An IPv6 listener
-/// takes IPv6 only: to serve both, open one each. Several listeners share one port as long as their interfaces differ.
+/// Accepted sockets inherit the device, so their replies use it too. Port 0 selects a free port. An
+/// IPv6 listener accepts IPv6 only; open a second listener for IPv4. Listeners on different
+/// interfaces can share a port.
 ///
-/// Errors: `ENODEV` when there is no such interface, `EADDRINUSE`, `EADDRNOTAVAIL`, and `EACCES` for ports below 1024.
+/// # Errors
+///
+/// `ENODEV` if the interface does not exist, `EADDRINUSE`, `EADDRNOTAVAIL`, and `EACCES` for ports
+/// below 1024.
 pub fn listen(interface: Option<&InterfaceName>, address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     let socket = stream_socket(address)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Before bind, or the port counts as taken on all interfaces.
+    // Set before bind, otherwise the port counts as in use on all interfaces.
     pin(&socket, interface)?;
     socket.bind(&address.into())?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(socket.into())
 }
 
-/// Opens a nonblocking TCP socket that will send and receive by `interface` only (by any, if `None`), from the address
-/// `local` (the kernel's choice, if `None`), ready to be connected to `remote`.
+/// Opens a nonblocking TCP socket that uses only `interface` (any, if `None`) and the address
+/// `local` (the kernel's choice, if `None`), ready to connect to `remote`.
 ///
-/// Options that must be set before connecting ([`tune`](crate::tune) with a largest segment) can be. Nothing is sent yet.
+/// Callers can still set options that must precede the connection ([`tune`](crate::tune) with a
+/// largest segment). Sends nothing yet.
 ///
-/// Errors: `ENODEV` when there is no such interface, `EADDRNOTAVAIL` when `local` is not an address of this machine,
-/// `EINVAL` when it is of the other family than `remote`.
+/// # Errors
+///
+/// `ENODEV` if the interface does not exist, `EADDRNOTAVAIL` if `local` is not a local address,
+/// `EINVAL` if its family differs from that of `remote`.
 pub fn pinned_socket(interface: Option<&InterfaceName>, local: Option<IpAddr>, remote: SocketAddr) -> io::Result<Socket> {
     let socket = stream_socket(remote)?;
     pin(&socket, interface)?;
@@ -49,10 +58,11 @@ pub fn pinned_socket(interface: Option<&InterfaceName>, local: Option<IpAddr>, r
     Ok(socket)
 }
 
-/// Returns the interface a connection came in by: the device its socket is bound to, else the one on which its first
-/// packet arrived. `None` when the kernel does not know, as for connections made by this side without a device.
+/// Returns the arrival interface of a connection: the device of its socket, or the interface of its
+/// first packet. `None` if the kernel does not know it, as for outgoing connections without a
+/// device.
 ///
-/// Needs no rights, IPv4, IPv6 and IPv4-mapped alike.
+/// Needs no privileges. Supports IPv4, IPv6 and IPv4-mapped addresses.
 pub fn arrival_interface(socket: &impl AsFd) -> io::Result<Option<InterfaceName>> {
     if let Some(name) = SockRef::from(socket).device()? {
         return Ok(InterfaceName::new(&name).ok());
@@ -70,7 +80,8 @@ fn pin(socket: &Socket, interface: Option<&InterfaceName>) -> io::Result<()> {
     interface.map_or(Ok(()), |name| socket.bind_device(Some(name.as_bytes())))
 }
 
-/// Returns the source address with any free port. A link-local one gets the scope of the far side, as both are on one link.
+/// Returns the source address with port 0. A link-local one gets the scope of the remote address,
+/// as both are on one link.
 fn source(local: IpAddr, remote: SocketAddr) -> io::Result<SocketAddr> {
     match (local, remote) {
         (IpAddr::V4(_), SocketAddr::V4(_)) => Ok(SocketAddr::new(local, 0)),
@@ -85,7 +96,8 @@ fn source(local: IpAddr, remote: SocketAddr) -> io::Result<SocketAddr> {
     }
 }
 
-/// Returns the number of the interface on which a connection's first packet arrived, which the kernel keeps for `IP_PKTINFO`.
+/// Returns the index of the interface of a connection's first packet, which the kernel keeps for
+/// `IP_PKTINFO`.
 fn arrival_index(socket: &impl AsFd) -> io::Result<Option<u32>> {
     let source = match SockRef::from(socket).local_addr()?.as_socket() {
         Some(SocketAddr::V6(local)) if !is_mapped(*local.ip()) => PACKET_INFO_V6,
@@ -95,7 +107,7 @@ fn arrival_index(socket: &impl AsFd) -> io::Result<Option<u32>> {
     sockopt::set_int(socket, source.level, source.enable, 1)?;
     let mut buffer = [0; CONTROL_LEN];
     let index = sockopt::read(socket, source.level, source.options, &mut buffer).map(|control| source.index(control));
-    // Left on, the kernel would copy the headers of each IPv6 packet for a reader that never comes.
+    // If this stayed on, the kernel would copy the headers of each IPv6 packet for no reader.
     sockopt::set_int(socket, source.level, source.enable, 0)?;
     index.map(|index| index.filter(|index| *index != 0))
 }
@@ -104,14 +116,14 @@ fn is_mapped(ip: Ipv6Addr) -> bool {
     ip.to_ipv4_mapped().is_some()
 }
 
-/// Where to ask for packet information, and where the interface's number is in the answer.
+/// Socket options for packet information, and the position of the interface index in the answer.
 struct PacketInfo {
     level: libc::c_int,
     enable: libc::c_int,
     options: libc::c_int,
-    /// Type of the control message that holds it.
+    /// Type of the control message with the index.
     message: libc::c_int,
-    /// Offset of the number in that message.
+    /// Offset of the index in that message.
     offset: usize,
 }
 
@@ -121,7 +133,7 @@ impl PacketInfo {
     }
 }
 
-/// Finds a control message (cmsg(3)) among those that the kernel gave, and returns its data.
+/// Finds a control message (cmsg(3)) and returns its data.
 pub(crate) fn control_message(mut control: &[u8], wanted_level: libc::c_int, wanted_kind: libc::c_int) -> Option<&[u8]> {
     loop {
         let len = usize::from_ne_bytes(*control.first_chunk()?);
@@ -137,14 +149,14 @@ pub(crate) fn control_message(mut control: &[u8], wanted_level: libc::c_int, wan
 
 const WORD: usize = size_of::<usize>();
 
-/// Bytes of a control message before its data.
+/// Length of a control message's header, in bytes.
 pub(crate) const CONTROL_HEADER_LEN: usize = size_of::<libc::cmsghdr>().next_multiple_of(WORD);
 
 /// `struct in_pktinfo`: the index comes first.
 const PACKET_INFO_V4: PacketInfo =
     PacketInfo { level: libc::IPPROTO_IP, enable: libc::IP_PKTINFO, options: libc::IP_PKTOPTIONS, message: libc::IP_PKTINFO, offset: 0 };
 
-/// `struct in6_pktinfo`: the index comes after the address.
+/// `struct in6_pktinfo`: the index follows the address.
 const PACKET_INFO_V6: PacketInfo = PacketInfo {
     level: libc::IPPROTO_IPV6,
     enable: libc::IPV6_RECVPKTINFO,
@@ -153,7 +165,7 @@ const PACKET_INFO_V6: PacketInfo = PacketInfo {
     offset: 16,
 };
 
-/// Room for all control messages a TCP socket can have; one is expected.
+/// Capacity for all control messages of a TCP socket; one is expected.
 const CONTROL_LEN: usize = 512;
 
 #[cfg(test)]

@@ -1,49 +1,52 @@
-//! The kernel settings that decide whether a cable of several in one subnet can be used by itself.
+//! Kernel settings that decide if several cables in one subnet can be used separately.
 
 use std::{fs, path::PathBuf};
 
 use crate::interface::InterfaceName;
 
-/// The IPv4 settings of one interface that matter to several cables in one subnet, as they are in the calling thread's network
-/// namespace. IPv6 has none of them.
+/// IPv4 settings of one interface that affect several cables in one subnet, in the calling thread's
+/// network namespace. IPv6 has no such settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sysctls {
-    /// Whether packets are dropped whose source is not routed back by this interface: 0 no, 1 strict, 2 only those that are
-    /// routed nowhere.
+    /// Reverse path filter: 0 off, 1 strict (drop packets whose source is not routed through this
+    /// interface), 2 loose (drop packets whose source has no route).
     pub rp_filter: Setting,
-    /// Which ARP requests are answered: 0 for any address of this machine, 1 only for those of the interface asked.
+    /// ARP requests to answer: 0 for any local address, 1 only for addresses of the receiving
+    /// interface.
     pub arp_ignore: Setting,
-    /// Which address ARP requests carry: 0 any, 2 the best of the interface they leave by.
+    /// Source address in ARP requests: 0 any, 2 the best one of the outgoing interface.
     pub arp_announce: Setting,
-    /// Whether ARP requests are answered only by the interface that the asker is routed by: 0 no, 1 yes.
+    /// 1 to answer ARP requests only on the interface that routes to the requester, 0 to answer on
+    /// any.
     pub arp_filter: Setting,
 }
 
 impl Sysctls {
-    /// Reads them from `/proc/sys`. Needs no rights, where that is mounted.
+    /// Reads the settings from `/proc/sys`. Needs no privileges.
     pub fn read(interface: &InterfaceName) -> Self {
         let read = |key| Setting { own: value(interface.as_bytes(), key), all: value(b"all", key) };
         Self { rp_filter: read(RP_FILTER), arp_ignore: read(ARP_IGNORE), arp_announce: read(ARP_ANNOUNCE), arp_filter: read(ARP_FILTER) }
     }
 
-    /// Whether the reverse path is checked strictly; `None` where it is not known.
+    /// Returns true if the reverse path filter is strict; `None` if unknown.
     pub fn is_reverse_path_strict(&self) -> Option<bool> {
         self.rp_filter.effective().map(|mode| mode == 1)
     }
 }
 
-/// One setting: an interface's own value, and that of `all`.
+/// One setting: the interface's own value, and that of `all`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// `net.ipv4.conf.INTERFACE.…`; `None` where it cannot be read.
+    /// `net.ipv4.conf.INTERFACE.…`; `None` if it cannot be read.
     pub own: Option<u8>,
-    /// `net.ipv4.conf.all.…`; `None` where it cannot be read.
+    /// `net.ipv4.conf.all.…`; `None` if it cannot be read.
     pub all: Option<u8>,
 }
 
 impl Setting {
-    /// What counts: the greater of the two, as the kernel takes it for each of these settings (`IN_DEV_MAXCONF` and
-    /// `IN_DEV_ORCONF`, include/linux/inetdevice.h). `None` where one of them cannot be read.
+    /// Returns the effective value: the greater of the two, as in the kernel for each of these
+    /// settings (`IN_DEV_MAXCONF` and `IN_DEV_ORCONF`, include/linux/inetdevice.h). `None` if one
+    /// of them cannot be read.
     pub fn effective(&self) -> Option<u8> {
         Some(self.own?.max(self.all?))
     }
@@ -55,7 +58,7 @@ pub(crate) const ARP_ANNOUNCE: &str = "arp_announce";
 const ARP_FILTER: &str = "arp_filter";
 
 fn value(section: &[u8], key: &str) -> Option<u8> {
-    // A valid interface name holds no slash and is neither "." nor "..".
+    // A valid interface name contains no slash and is neither "." nor "..".
     let section = str::from_utf8(section).ok()?;
     let path = PathBuf::from("/proc/sys/net/ipv4/conf").join(section).join(key);
     fs::read_to_string(path).ok()?.trim().parse().ok()

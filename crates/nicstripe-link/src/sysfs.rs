@@ -1,22 +1,22 @@
-//! The little that only sysfs knows, read so that an interface of another network namespace is never taken for ours.
+//! Values that only sysfs has, with protection against interfaces of another network namespace.
 //!
-//! A mounted sysfs shows the namespace in which it was mounted, which need not be ours; names repeat there. Each reader
-//! here therefore compares the interface's index first.
+//! A mounted sysfs shows the namespace of its mount, which may not be the caller's and may reuse
+//! names. Each reader here therefore compares the interface index first.
 
 use std::{fs, path::PathBuf};
 
 use crate::interface::{InterfaceIndex, InterfaceName};
 
-/// What the driver core calls the device (`DEVTYPE`), and whether it is wireless.
+/// Device type of the driver core (`DEVTYPE`), and the wireless flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceType {
-    /// `wlan`, `wwan`, `bridge` …; empty for ordinary cards, and where nothing can be read.
+    /// `wlan`, `wwan`, `bridge` …; empty for ordinary cards, and if it cannot be read.
     pub(crate) name: String,
-    /// Whether it belongs to the wireless stack.
+    /// True if it belongs to the wireless stack.
     pub(crate) wireless: bool,
 }
 
-/// Reads the device type; the default when sysfs is absent or shows another namespace.
+/// Reads the device type; the default if sysfs is absent or shows another namespace.
 pub(crate) fn device_type(name: InterfaceName, index: InterfaceIndex) -> DeviceType {
     let Some(directory) = directory(name) else { return DeviceType::default() };
     let Ok(uevent) = fs::read_to_string(directory.join("uevent")) else { return DeviceType::default() };
@@ -33,7 +33,7 @@ pub(crate) fn speed(name: InterfaceName, index: InterfaceIndex) -> Option<u32> {
     if same { read("speed")?.trim().parse().ok() } else { None }
 }
 
-/// Returns `DEVTYPE` (empty if there is none) when the text is about interface `index`.
+/// Returns `DEVTYPE` (empty if missing) if the text describes interface `index`.
 pub(crate) fn device_type_of(uevent: &str, index: InterfaceIndex) -> Option<String> {
     let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     let same = value("IFINDEX")?.parse() == Ok(index.0);

@@ -1,4 +1,4 @@
-//! What the kernel knows about a TCP connection (`TCP_INFO`).
+//! TCP connection statistics of the kernel (`TCP_INFO`).
 
 use std::{io, mem::offset_of, os::fd::AsFd, time::Duration};
 
@@ -6,72 +6,76 @@ use libc::tcp_info as Raw;
 
 use crate::sockopt;
 
-/// A connection as the kernel sees it at one moment.
+/// State of a connection at one moment, as the kernel sees it.
 ///
-/// Counters count from the connection's start. What an older kernel does not report is `None`, never zero; the version is
-/// the first that does. Byte counts are of TCP payload.
+/// Counters start with the connection. Values that an older kernel does not report are `None`,
+/// never zero; each field names the first version that does. Byte counts are of TCP payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpInfo {
-    /// Whether the connection is established.
+    /// True if the connection is established.
     pub established: bool,
     /// Smoothed round-trip time; zero before the first sample.
     pub rtt: Duration,
-    /// Its mean deviation.
+    /// Mean deviation of the round-trip time.
     pub rtt_var: Duration,
-    /// Least round-trip time of the last minutes (4.9); absent before the first sample.
+    /// Minimum round-trip time of the last minutes (4.9); absent before the first sample.
     pub min_rtt: Option<Duration>,
-    /// How long an unanswered segment waits before it is sent again.
+    /// Retransmission timeout.
     pub rto: Duration,
-    /// Largest segment it sends, in bytes.
+    /// Maximum segment size for sending, in bytes.
     pub mss: u32,
-    /// Largest packet the path takes, in bytes.
+    /// Path MTU, in bytes.
     pub path_mtu: u32,
     /// Congestion window, in segments.
     pub snd_cwnd: u32,
-    /// Segments sent and not acknowledged.
+    /// Unacknowledged segments in flight.
     pub unacked: u32,
-    /// Segments thought lost.
+    /// Segments presumed lost.
     pub lost: u32,
-    /// How often in a row the oldest segment was sent again without an answer: 3 take about 1.5 s on a LAN.
+    /// Consecutive unanswered retransmissions of the oldest segment: 3 take about 1.5 s on a LAN.
     pub retransmits: u8,
-    /// Segments ever sent again. Pairs with [`bytes_retrans`](Self::bytes_retrans).
+    /// Total retransmitted segments. Pairs with [`bytes_retrans`](Self::bytes_retrans).
     pub total_retrans: u32,
-    /// Time since the far side acknowledged anything, to the millisecond. Over 500 ms while [`unacked`](Self::unacked) is
-    /// not zero, the path is suspect: healthy ones, even bloated, stayed under 60 ms.
+    /// Time since the last acknowledgement, in milliseconds. Over 500 ms with
+    /// [`unacked`](Self::unacked) above zero, the path is suspect: healthy ones, even with
+    /// bufferbloat, stayed under 60 ms.
     pub last_ack_recv: Duration,
-    /// Time since data last came in, to the millisecond.
+    /// Time since the last received data, in milliseconds.
     pub last_data_recv: Duration,
-    /// Most recent rate at which data arrived at the far side (4.9).
+    /// Most recent delivery rate to the receiver (4.9).
     pub delivery_rate_bytes_per_second: Option<u64>,
-    /// Whether that rate was limited by the sender having nothing to send (4.9): then it must not lower an estimate.
+    /// True if the sender's lack of data limited that rate (4.9); it must not lower an estimate
+    /// then.
     pub delivery_rate_app_limited: Option<bool>,
-    /// Rate at which the kernel spaces packets (3.15); `None` also where it does not.
+    /// Pacing rate (3.15); `None` also without pacing.
     pub pacing_rate_bytes_per_second: Option<u64>,
-    /// Bytes the far side has acknowledged (4.1), the SYN counted as one.
+    /// Acknowledged bytes, including one for the SYN (4.1).
     pub bytes_acked: Option<u64>,
     /// Bytes received in order (4.1).
     pub bytes_received: Option<u64>,
-    /// Bytes sent, resent ones counted each time (4.19).
+    /// Bytes sent, including retransmissions (4.19).
     pub bytes_sent: Option<u64>,
-    /// Bytes sent again (4.19).
+    /// Retransmitted bytes (4.19).
     pub bytes_retrans: Option<u64>,
-    /// Bytes written by us and not sent for the first time (4.6).
+    /// Bytes written to the socket but not yet sent (4.6).
     pub notsent_bytes: Option<u32>,
-    /// Time during which there was something to send, to the kernel's timer tick of 1 to 10 ms (4.9). The two below are
-    /// parts of it.
+    /// Time with data to send, at the resolution of the kernel's timer tick of 1 to 10 ms (4.9).
+    /// Includes the two below.
     pub busy: Option<Duration>,
-    /// Time during which the far side's window stopped us: its reader, usually its disk, is the limit (4.9).
+    /// Time limited by the receiver's window: its reader, usually its disk, is the bottleneck
+    /// (4.9).
     pub rwnd_limited: Option<Duration>,
-    /// Time during which our own send buffer was too small (4.9).
+    /// Time limited by the local send buffer (4.9).
     pub sndbuf_limited: Option<Duration>,
-    /// Bytes the far side is willing to take beyond what it acknowledged (5.4).
+    /// Send window: bytes the receiver accepts beyond those acknowledged (5.4).
     pub snd_wnd: Option<u32>,
 }
 
-/// Asks about a TCP socket, connected or not. Needs no rights; takes about a microsecond.
+/// Reads the statistics of a TCP socket, connected or not. Needs no privileges; takes about a
+/// microsecond.
 pub fn tcp_info(socket: &impl AsFd) -> io::Result<TcpInfo> {
-    // More than any kernel fills, so that its answer is never cut.
+    // Longer than the answer of any kernel, which is thus never truncated.
     let mut buffer = [0; 512];
     let bytes = sockopt::read(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer)?;
     parse(bytes).ok_or_else(|| {
@@ -87,7 +91,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
     let micros = |offset: usize| word(offset).map(u64::from).map(Duration::from_micros);
     let millis = |offset: usize| word(offset).map(u64::from).map(Duration::from_millis);
     let long_micros = |offset: usize| long(offset).map(Duration::from_micros);
-    // A rate of all ones is "no limit", a least time of all ones "no sample".
+    // A rate of all ones means no limit, a minimum time of all ones no sample.
     let rate = |offset: usize| long(offset).filter(|rate| *rate != u64::MAX);
     let min_rtt = word(offset_of!(Raw, tcpi_min_rtt)).filter(|least| *least != u32::MAX && *least != 0);
     let app_limited = byte(DELIVERY_RATE_FLAGS).filter(|_| long(offset_of!(Raw, tcpi_delivery_rate)).is_some());
@@ -121,23 +125,26 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<TcpInfo> {
     })
 }
 
-/// All fields up to `tcpi_total_retrans`, which every kernel since 2.6.10 reports.
+/// Length up to `tcpi_total_retrans`, which every kernel since 2.6.10 reports.
 const SHORTEST_LEN: usize = offset_of!(Raw, tcpi_total_retrans) + size_of::<u32>();
 
 /// `include/net/tcp_states.h`
 const TCP_ESTABLISHED: u8 = 1;
 
-/// Bit fields after the window scales, which the libc crate's structure has as padding.
+/// Offset of the bit fields after the window scales, which are padding in the libc crate's
+/// structure.
 const DELIVERY_RATE_FLAGS: usize = offset_of!(Raw, tcpi_snd_rcv_wscale) + 1;
 
-/// The first bit field of a byte is its lowest bit on little-endian machines, its highest on the others.
+/// The first bit field of a byte is its lowest bit on little-endian machines, its highest on
+/// others.
 const APP_LIMITED: u8 = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The answer of a kernel that fills `len` bytes, all ones so that each field shows.
+    /// Returns the parsed answer of a kernel that fills `len` bytes, all ones so that each field is
+    /// visible.
     fn answer(len: usize) -> Option<TcpInfo> {
         parse(&vec![1; len])
     }
@@ -148,7 +155,7 @@ mod tests {
         let oldest = answer(SHORTEST_LEN).unwrap();
         assert!(oldest.total_retrans > 0);
         assert_eq!((oldest.min_rtt, oldest.bytes_acked, oldest.delivery_rate_app_limited), (None, None, None));
-        // Linux 4.9 ends with tcpi_sndbuf_limited, and so has all times but not tcpi_bytes_sent.
+        // Linux 4.9 ends with tcpi_sndbuf_limited. It has all times, but no tcpi_bytes_sent.
         let middle = answer(offset_of!(Raw, tcpi_delivered)).unwrap();
         assert!(middle.sndbuf_limited.is_some() && middle.delivery_rate_app_limited == Some(true));
         assert_eq!((middle.bytes_sent, middle.snd_wnd), (None, None));

@@ -1,4 +1,4 @@
-//! Whether the kernel starts threads for this process.
+//! Check of the limit on threads.
 
 use std::{
     io,
@@ -6,10 +6,10 @@ use std::{
     thread::Builder,
 };
 
-/// Starts `count` threads beside each other and ends them again, which takes some 20 µs each.
+/// Starts `count` concurrent threads and ends them again, which takes about 20 µs each.
 ///
-/// For what starts threads and cannot say that it got none: a runtime panics there, or waits for ever. Another process may take them in
-/// between, so this is no promise.
+/// For callers that cannot report a failed thread start: a runtime panics or hangs there. Gives no
+/// guarantee, because another process may use up the limit in between.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub fn check_threads(count: usize) -> io::Result<()> {
     result
 }
 
-/// Bytes of stack for a thread that does nothing: the least of most systems.
+/// Stack size of an idle thread, in bytes: the minimum of most systems.
 const SMALL_STACK: usize = 64 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Options of a TCP connection, set as far as the kernel has them.
+//! TCP connection options, set if the kernel supports them.
 
 use std::{
     fmt, io,
@@ -11,27 +11,33 @@ use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tracing::info;
 
-/// What is asked of a TCP connection. Buffer sizes are not among it: setting one ([`set_buffers`]) switches the kernel's own sizing off.
+/// Options for a TCP connection. Buffer sizes are separate: setting one ([`set_buffers`]) turns off
+/// the kernel's auto-tuning.
 ///
-/// Defaults: no delay, 128 KiB not sent, user timeout of a minute; everything else as the system has it.
+/// Defaults: no delay, 128 KiB not sent, a user timeout of one minute; otherwise the system's
+/// values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Sends small writes at once (`TCP_NODELAY`).
     pub no_delay: bool,
-    /// How many bytes not yet sent make the socket unwritable (`TCP_NOTSENT_LOWAT`); `None` leaves the system's value.
+    /// Amount of unsent data, in bytes, at which the socket stops being writable
+    /// (`TCP_NOTSENT_LOWAT`); `None` keeps the system's value.
     ///
-    /// It bounds what is committed to a slow link. 64 to 128 KiB cost a fast one nothing at LAN round-trip times: 1 Gbit/s +
-    /// 10 Mbit/s fell from 1.50 × ideal to 1.08 ×, 2 × 1 Gbit/s stayed (256 MiB, 2 links, veth and tbf).
+    /// Bounds the data committed to a slow link. 64 to 128 KiB cost a fast one nothing at LAN
+    /// round-trip times: 1 Gbit/s + 10 Mbit/s fell from 1.50 × ideal to 1.08 ×, 2 × 1 Gbit/s did
+    /// not change (256 MiB, 2 links, veth and tbf).
     pub notsent_lowat: Option<u32>,
-    /// After how long without an acknowledgement the kernel gives the connection up (`TCP_USER_TIMEOUT`).
+    /// Time without an acknowledgement after which the kernel closes the connection
+    /// (`TCP_USER_TIMEOUT`).
     pub user_timeout: Option<UserTimeout>,
-    /// Probes of an idle connection; `None` leaves them off.
+    /// Keepalive probes; `None` leaves them off.
     pub keepalive: Option<Keepalive>,
-    /// Congestion control by the kernel's name for it (`TCP_CONGESTION`). Unprivileged processes may use those in
-    /// `net.ipv4.tcp_allowed_congestion_control`; where this one is not, the system's default stays.
+    /// Kernel name of the congestion control (`TCP_CONGESTION`). Unprivileged processes may use
+    /// those in `net.ipv4.tcp_allowed_congestion_control`; with any other, the system's default
+    /// stays.
     pub congestion: Option<String>,
-    /// Largest segment in bytes (`TCP_MAXSEG`), set before connecting: for a switch that silently drops what is larger.
-    /// The kernel takes 88 to 32767.
+    /// Maximum segment size in bytes (`TCP_MAXSEG`), set before connecting, for a switch that
+    /// silently drops larger packets. The kernel accepts 88 to 32767.
     pub max_segment: Option<u32>,
 }
 
@@ -48,12 +54,12 @@ impl Default for StreamOptions {
     }
 }
 
-/// A `TCP_USER_TIMEOUT` of at least [`MIN_USER_TIMEOUT`].
+/// Value for `TCP_USER_TIMEOUT` of at least [`MIN_USER_TIMEOUT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UserTimeout(Duration);
 
 impl UserTimeout {
-    /// Takes a timeout, if it is long enough.
+    /// Accepts a timeout that is long enough.
     pub fn new(timeout: Duration) -> Result<Self, UserTimeoutTooShort> {
         if timeout < MIN_USER_TIMEOUT { Err(UserTimeoutTooShort { timeout }) } else { Ok(Self(timeout)) }
     }
@@ -64,27 +70,27 @@ impl UserTimeout {
     }
 }
 
-/// A user timeout that would kill healthy connections.
+/// User timeout short enough to close healthy connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("TCP user timeout of {} s is under the minimum of {} s", timeout.as_secs_f64(), MIN_USER_TIMEOUT.as_secs_f64())]
 pub struct UserTimeoutTooShort {
-    /// What was given.
+    /// The rejected timeout.
     pub timeout: Duration,
 }
 
-/// When an idle connection is probed. With a user timeout set, that decides when probing ends, and not `probes`
-/// (`tcp_keepalive_timer`, net/ipv4/tcp_timer.c).
+/// Keepalive timing. A user timeout overrides `probes` (`tcp_keepalive_timer`,
+/// net/ipv4/tcp_timer.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Silence before the first probe; whole seconds.
+    /// Idle time before the first probe; whole seconds.
     pub idle: Duration,
     /// Time between probes; whole seconds.
     pub interval: Duration,
-    /// How many unanswered probes end the connection.
+    /// Number of unanswered probes that end the connection.
     pub probes: u32,
 }
 
-/// One of the options of [`StreamOptions`].
+/// Name of one of the [`StreamOptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StreamOption {
@@ -115,19 +121,20 @@ impl fmt::Display for StreamOption {
     }
 }
 
-/// An option that did not take: the connection works without it.
+/// Option that could not be set; the connection works without it.
 #[derive(Debug, Error)]
 #[error("the system does not take {option}")]
 pub struct NotTaken {
-    /// Which one.
+    /// The option.
     pub option: StreamOption,
-    /// Why: `ENOPROTOOPT` for a kernel without it, `EPERM` or `ENOENT` for a congestion control, `EINVAL` for a value.
+    /// Cause: `ENOPROTOOPT` for a kernel without it, `EPERM` or `ENOENT` for a congestion control,
+    /// `EINVAL` for a value.
     pub source: io::Error,
 }
 
-/// Sets the options of a TCP socket, connected or not, and returns those that did not take.
+/// Sets the options of a TCP socket, connected or not, and returns those that failed.
 ///
-/// Each option that does not take is logged at its first time in the process.
+/// Logs each failed option once per process.
 pub fn tune(socket: &impl AsFd, options: &StreamOptions) -> Vec<NotTaken> {
     let socket = SockRef::from(socket);
     let mut not_taken = Vec::new();
@@ -155,45 +162,51 @@ pub fn tune(socket: &impl AsFd, options: &StreamOptions) -> Vec<NotTaken> {
     not_taken
 }
 
-/// Gives a TCP socket another congestion control by the kernel's name for it, connected or not, and returns the name of the one it had.
+/// Changes the congestion control of a TCP socket, connected or not, and returns the previous one's
+/// name.
 ///
-/// Errors: `EPERM` or `ENOENT` where this process may not use it, see [`StreamOptions::congestion`].
+/// # Errors
+///
+/// `EPERM` or `ENOENT` if this process may not use it, see [`StreamOptions::congestion`].
 pub fn change_congestion(socket: &impl AsFd, name: &str) -> io::Result<String> {
     let socket = SockRef::from(socket);
     let before = socket.tcp_congestion()?;
     socket.set_tcp_congestion(name.as_bytes())?;
-    // The kernel fills the name up with zeros.
+    // The kernel pads the name with zeros.
     let len = before.iter().position(|byte| *byte == 0).unwrap_or(before.len());
     Ok(String::from_utf8_lossy(&before[..len]).into_owned())
 }
 
-/// Socket buffers in the units in which they are asked for.
+/// Socket buffer sizes, in the units of setsockopt(2).
 ///
-/// The kernel sets twice as much aside as is asked for, as half of it goes on what it keeps beside the data (socket(7)), and getsockopt(2)
-/// tells that doubled number. Here it is halved again, so that asked and given can be compared.
+/// The kernel doubles the requested size, because half of it goes to its own metadata (socket(7)),
+/// and getsockopt(2) returns the doubled size. These values are halved again, so that they compare
+/// with the requested ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// For sending, in bytes.
+    /// Send buffer, in bytes.
     pub send: u64,
-    /// For receiving, in bytes.
+    /// Receive buffer, in bytes.
     pub receive: u64,
 }
 
-/// Gives a TCP socket send and receive buffers of `bytes`, and returns what the kernel made of it: it cuts silently at `net.core.wmem_max`
-/// and `rmem_max`, and raises to some kilobytes.
+/// Sets the send and receive buffers of a TCP socket to `bytes`, and returns the actual sizes. The
+/// kernel silently caps them at `net.core.wmem_max` and `rmem_max`, and has a minimum of a few
+/// kilobytes.
 ///
-/// From then on it does not size them by itself. A receive buffer greater than what the connection's window scale allows, which is settled
-/// by the limits when it is made (or by a buffer that was set before), is not used to the full.
+/// Turns off the kernel's auto-tuning. A receive buffer beyond the connection's window scale is
+/// only partly used. The window scale is fixed at connection setup, by the limits or by a buffer
+/// set before.
 pub fn set_buffers(socket: &impl AsFd, bytes: u64) -> io::Result<BufferSizes> {
     let borrowed = SockRef::from(socket);
-    // The kernel takes a signed number, and its limits are far below.
+    // The kernel takes a signed integer, and its limits are far lower.
     let asked = usize::try_from(bytes.min(i32::MAX as u64 / 2)).unwrap_or(usize::MAX);
     borrowed.set_send_buffer_size(asked)?;
     borrowed.set_recv_buffer_size(asked)?;
     buffers(socket)
 }
 
-/// Reads the sizes of a socket's buffers as they are at this moment: where the kernel sizes them, they grow.
+/// Reads the current buffer sizes of a socket, which grow under auto-tuning.
 pub fn buffers(socket: &impl AsFd) -> io::Result<BufferSizes> {
     let socket = SockRef::from(socket);
     let half = |doubled: usize| doubled as u64 / 2;
@@ -208,8 +221,8 @@ fn log_once(not_taken: &NotTaken) {
     }
 }
 
-/// The least `TCP_USER_TIMEOUT`: it is a backstop. At 2 s it killed a healthy link whose receiver's disk stalled for 2.3 s,
-/// as the kernel counts a closed window like silence.
+/// Minimum `TCP_USER_TIMEOUT`, which is only a backstop. A timeout of 2 s closed a healthy link
+/// whose receiver's disk stalled for 2.3 s, because the kernel treats a closed window like silence.
 pub const MIN_USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -248,7 +261,7 @@ mod tests {
         let limit = |name| std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<u64>().ok();
         assert!(limit("wmem_max").is_none_or(|limit| cut.send == limit), "{cut:?}");
         assert!(limit("rmem_max").is_none_or(|limit| cut.receive == limit), "{cut:?}");
-        // SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
+        // Minimums: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
         let raised = set_buffers(&socket, 1).unwrap();
         assert!(raised.send > 500 && raised.receive > 500, "{raised:?}");
     }

@@ -17,7 +17,7 @@ btime 1795288129
 softirq 281605586 0 3761364 71865058 117159937 9165344 0 58200305 3561838 3233155 14658585
 ";
 
-/// The same half a second later: the second core did nothing but interrupts, the first was idle.
+/// Half a second after `STAT`: the second core only handled interrupts, the first was idle.
 const LATER: &str = "\
 cpu  1899190 2067902 1304924 2203128 50482 0 150552 9172 0 0
 cpu0 936070 1026280 636697 1153933 12974 0 72204 4626 0 0
@@ -41,7 +41,7 @@ fn a_machine_whose_times_cannot_be_read_has_none() {
     for text in ["", "intr 1 2 3\n", "cpu0 1 2 3 4\n", "cpu  1 2 3\n", "cpu  1 2 3 x\n", "cpu"] {
         assert_eq!(machine(text, TICK), None, "{text:?}");
     }
-    // Linux 2.4 had four numbers.
+    // Linux 2.4 reports four numbers.
     assert_eq!(machine("cpu  1 2 3 4\n", TICK).unwrap().total.user, ms(30));
 }
 
@@ -71,7 +71,7 @@ fn what_a_hypervisor_takes_is_not_free() {
     assert_eq!(times.busy_share(), Some(0.65));
 }
 
-/// systemd 255, cgroup v2 only.
+/// systemd 255, cgroup version 2 only.
 const V2_MOUNTS: &str = "\
 24 30 0:22 / /proc rw,nosuid,nodev,noexec,relatime shared:13 - proc proc rw
 30 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw,errors=remount-ro
@@ -93,7 +93,7 @@ fn the_group_of_version_two_is_found_with_those_around_it() {
     assert_eq!(found("0::/../../other\n", V2_MOUNTS), None, "outside of what is to be seen");
 }
 
-/// Docker 20 on a kernel with cgroup v1, without a namespace of groups.
+/// Docker 20 on a kernel with cgroup version 1, without a cgroup namespace.
 const V1_MOUNTS: &str = "\
 1125 1102 0:47 / /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,mode=755
 1126 1125 0:29 /docker/4f1e /sys/fs/cgroup/systemd ro,nosuid,nodev,noexec,relatime master:11 - cgroup cgroup rw,xattr,name=systemd
@@ -107,7 +107,7 @@ fn the_group_of_version_one_is_that_of_the_processor() {
     let (version, levels) = found(groups, V1_MOUNTS).unwrap();
     assert_eq!(version, GroupVersion::One);
     assert_eq!(levels, ["/sys/fs/cgroup/cpu,cpuacct/inner", "/sys/fs/cgroup/cpu,cpuacct"]);
-    // Both versions, as here: the processor is the first's.
+    // With both versions mounted, version 1 has the CPU controller.
     let mixed = "9:name=systemd:/\n3:cpuset:/\n2:cpuacct:/\n1:cpu:/\n0::/\n";
     let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
                   33 31 0:30 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct\n\

@@ -1,19 +1,19 @@
 use super::*;
 
-/// A class with its rate and ceiling; parent 0 is the root.
+/// Returns a class with a rate and a ceiling; parent 0 is the root.
 fn class(handle: u32, parent: u32, rate: u64, ceil: u64) -> Class {
     let parent = if parent == 0 { TC_H_ROOT } else { parent };
     Class { handle, parent, rate: ByteRate(rate), ceil: ByteRate(ceil) }
 }
 
-/// Limit of an htb whose default class is 10.
+/// Returns the limit of an htb whose default class is 10.
 fn limit(classes: &[Class]) -> Option<u64> {
     Htb { interface: InterfaceIndex(2), handle: 0, default: 10 }.limit(classes).map(|rate| rate.0)
 }
 
 #[test]
 fn a_class_is_limited_as_the_kernel_limits_it() {
-    // Each was sent through a veth on Linux 6.18 and came out at this rate, in Mbit/s.
+    // Each case was measured through a veth on Linux 6.18, in Mbit/s.
     assert_eq!(limit(&[class(10, 0, 20, 60)]), Some(20), "nobody above lends");
     assert_eq!(limit(&[class(1, 0, 20, 20), class(10, 1, 60, 60)]), Some(60), "its own rate is its own");
     assert_eq!(limit(&[class(1, 0, 20, 40), class(10, 1, 5, 60)]), Some(20), "the top class has no more to lend");
@@ -62,7 +62,7 @@ fn only_limiters_are_worth_asking_about() {
     }
 }
 
-/// What Linux 6.18 reported, in its own byte order.
+/// Messages recorded on Linux 6.18, in little-endian byte order.
 #[cfg(target_endian = "little")]
 mod recorded {
     use super::*;
@@ -140,7 +140,7 @@ mod recorded {
             for cut in 0..whole.len() {
                 let mut short = whole[..cut].to_vec();
                 read(&short);
-                // A message that says itself how short it is gets further.
+                // A matching length field lets the parser read further.
                 if cut >= 4 {
                     short[..4].copy_from_slice(&(cut as u32).to_le_bytes());
                     read(&short);
@@ -199,7 +199,7 @@ mod recorded {
         1800030000000000000000000000000000000000000000001800040000000000000000000000000064070000640700002c0003005600000000000000\
         0100000000000000000000000000000000000000000000000000000000000000180004000000000000000000000000006407000064070000";
 
-    /// The root queueing discipline of a veth without one.
+    /// Root queueing discipline of a veth without a configured one.
     const NOQUEUE: &str = "\
         94000000240002000100000000000000000000000200000000000000ffffffff020000000c0001006e6f71756575650005000c000000000030000700\
         14000100000000000000000000000000000000001800030000000000000000000000000000000000000000002c000300000000000000000000000000\

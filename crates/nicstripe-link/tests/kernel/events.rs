@@ -1,4 +1,4 @@
-//! Changes of links and addresses as they are told.
+//! Notifications of link and address changes.
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ fn leaving_a_bridge_is_not_being_gone() {
 fn after_a_flood_the_last_state_is_told() {
     let lab = Lab::one_cable();
     let index = lab.near.index("a0");
-    // Some 1500 bytes a message: several times what the socket's buffer of 208 KiB holds.
+    // About 1500 bytes per message, several times the socket's buffer of 208 KiB in total.
     let flood = |handle: rtnetlink::Handle| async move {
         for round in 0..FLOOD {
             let link = rtnetlink::LinkUnspec::new_with_name("a0").mtu(1400 + round % 2).build();
@@ -101,7 +101,7 @@ fn after_a_flood_the_last_state_is_told() {
     };
     lab.near.block_on(|| async {
         let mut changes = Changes::open().unwrap();
-        // The cut is among what stays queued, the healing among what is dropped.
+        // The message of the cut stays queued, and that of the repair is dropped.
         lab.far.down("b0");
         lab.near.netlink(flood);
         lab.far.up("b0");

@@ -1,4 +1,4 @@
-//! The helper that changes routes: what it refuses, and that nothing of it stays however its user ends.
+//! The route helper: rejected requests, and cleanup however its user ends.
 
 use std::{
     env, fs,
@@ -125,7 +125,7 @@ fn a_helper_refuses_every_address_that_is_not_a_neighbours() {
     ] {
         let destination: IpAddr = destination.parse().unwrap();
         let route = HostRoute { destination, ..stage.neighbour(2) };
-        // Where the helper is, so that names mean the same.
+        // Run in the helper's namespace, so that interface names match.
         let error = bench.lab.near.run(|| helper.add(&route)).unwrap_err();
         let is_right = matches!(error, RouteError::Refused(_)) && error.to_string().contains(why);
         assert!(is_right, "{destination}: {error}");
@@ -173,7 +173,8 @@ fn decoys_are_untouched_when_the_user_of_a_helper_is_killed() {
     let stage = Stage::new();
     let bench = &stage.bench;
     for number in 0..50_u8 {
-        // Every protocol number from 100 on, some with our metric, some to where ours could go.
+        // Every protocol number from 100 on, some with our metric, some at destinations we could
+        // use.
         let protocol = RouteProtocol::Other(100 + number);
         let metric = if number % 2 == 0 { 50 } else { u32::from(number) };
         bench.add_foreign(&format!("10.2.0.{}", 100 + number), 32, if number % 3 == 0 { "a0" } else { "a1" }, protocol, metric);
@@ -198,7 +199,7 @@ fn after_a_kill_at_any_moment_nothing_stays_past_the_next_start() {
     let mut left = 0;
     for round in 0..60 {
         let mut user = stage.starting_user(&ours);
-        // From before the first route to after the last: each takes some milliseconds to be installed.
+        // From before the first route to after the last: each installation takes some milliseconds.
         thread::sleep(Duration::from_micros(700 * (round / 3)));
         user.kill_with_helper(round % 3);
         let stay = stage.present().len();
@@ -252,7 +253,8 @@ fn routes_come_back_when_their_interface_does() {
     assert_eq!(stage.present(), ours);
 }
 
-/// IPv6 addresses go when an interface is switched off; the administrator's tools bring them back later.
+/// The kernel removes IPv6 addresses when an interface is switched off; the administrator's tools
+/// restore them later.
 fn a_route_of_a_source_waits_for_the_address() {
     let stage = Stage::new();
     let near = &stage.bench.lab.near;
@@ -278,11 +280,11 @@ fn what_is_no_request_ends_the_helper_and_its_routes() {
     };
     let mut child = stage.bench.lab.near.run(start);
     let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    // A request to add 10.2.0.2 by a1, as `route_protocol` lays it out.
+    // A request to add 10.2.0.2 through a1, in the layout of `route_protocol`.
     let mut add = [0; 44];
     add[..16].copy_from_slice(&[1, 1, 4, 0, 0, 0, 0, 0, 50, 0, 0, 0, 10, 2, 0, 2]);
     add[4..8].copy_from_slice(&stage.bench.index("a1").0.to_le_bytes());
-    // In two halves, with time between them.
+    // Sent in two halves with a delay in between.
     input.write_all(&add[..20]).unwrap();
     thread::sleep(Duration::from_millis(20));
     input.write_all(&add[20..]).unwrap();
@@ -298,7 +300,8 @@ fn what_is_no_request_ends_the_helper_and_its_routes() {
     assert_eq!(stage.present(), []);
 }
 
-/// What the design claims of `--routes auto`: binding to the device alone times out, with the routes both cables carry, each its own.
+/// Claim of the design for `--routes auto`: a connection bound to the device alone times out, and
+/// with the routes both cables carry traffic.
 fn in_one_subnet_with_a_strict_filter_both_cables_work_with_routes_alone() {
     let lab =
         Lab::new().cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"])).cable(("a1", &["10.9.0.12/24"]), ("b1", &["10.9.0.22/24"]));
@@ -322,7 +325,8 @@ fn in_one_subnet_with_a_strict_filter_both_cables_work_with_routes_alone() {
     let far = Stage::helper_in(&lab, &lab.far, state.path(), &[("10.9.0.11", "b0"), ("10.9.0.12", "b1")]);
     let read = |name| lab.near.run(|| counters(lab.near.index(name)).unwrap());
     let (first_before, second_before) = (read("a0"), read("a1"));
-    // The kernel may still be asking for the hardware address as it was while nobody answered, and give up a second later.
+    // The kernel may still be resolving the hardware address from the failed attempt, and give up a
+    // second later.
     let carried = || (0..3).map(|_| exchange("a1", second)).find(|carried| !is_unreachable(carried)).unwrap();
     lab.near.run(carried).unwrap();
     let (first, carried) = (read("a0").since(&first_before), read("a1").since(&second_before));
@@ -345,7 +349,7 @@ fn answer(listener: &TcpListener) {
     }
 }
 
-/// Sends [`SENT`] bytes by an interface and waits until the other side has them.
+/// Sends [`SENT`] bytes through an interface and waits until the other side has received them.
 fn exchange(interface: &str, remote: SocketAddr) -> std::io::Result<()> {
     let socket = pinned_socket(Some(&name(interface)), None, remote)?;
     socket.set_nonblocking(false)?;
@@ -381,7 +385,7 @@ impl Stage {
         self.bench.lab.near.run(|| RouteHelper::spawn(&self.program, self.bench.state.path()).unwrap())
     }
 
-    /// A helper thread in a namespace of another lab, with routes to these addresses.
+    /// Starts a helper thread in a namespace of another lab, with routes to these addresses.
     fn helper_in(_: &Lab, side: &crate::lab::Namespace, state: &Path, routes: &[(&str, &str)]) -> RouteHelper {
         let mut helper = side.run(|| RouteHelper::in_process(state).unwrap());
         for (destination, interface) in routes {
@@ -392,12 +396,13 @@ impl Stage {
         helper
     }
 
-    /// A route to 10.2.0.`last`, which is on a1's cable.
+    /// Returns a route to 10.2.0.`last`, which is on a1's cable.
     fn neighbour(&self, last: u8) -> HostRoute {
         HostRoute { destination: [10, 2, 0, last].into(), ..self.bench.route("10.2.0.2", "a1") }
     }
 
-    /// Gives a1 an IPv6 address and waits until it can be used, which even without duplicate detection is a little later.
+    /// Adds an IPv6 address to a1 and waits until it is usable, which takes a moment even without
+    /// duplicate detection.
     fn add_address(&self, address: &str) {
         let near = &self.bench.lab.near;
         near.add_address("a1", address);
@@ -412,7 +417,7 @@ impl Stage {
         self.bench.run(|routes| routes.list_ours().unwrap())
     }
 
-    /// Waits until exactly these are there.
+    /// Waits until exactly these routes exist.
     #[track_caller]
     fn await_present(&self, expected: &[HostRoute]) {
         let start = Instant::now();
@@ -422,20 +427,21 @@ impl Stage {
         }
     }
 
-    /// Starts a process that has these routes by a helper of its own.
+    /// Starts a process that has installed these routes with its own helper.
     fn user(&self, routes: &[HostRoute]) -> User {
         let user = self.starting_user(routes);
         self.await_present(routes);
         user
     }
 
-    /// The same as soon as it has its helper.
+    /// Like `user`, but returns as soon as the process has its helper.
     fn starting_user(&self, routes: &[HostRoute]) -> User {
         let arguments = routes.iter().map(|route| format!("{} {}", route.destination, route.interface));
         self.start_user(&arguments.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Starts a process that has a helper do this: `ADDRESS INDEX` adds a route, `mtu INDEX MTU` changes an MTU; one a line.
+    /// Starts a process that passes requests to a helper, one per line: `ADDRESS INDEX` adds a
+    /// route, `mtu INDEX MTU` changes an MTU.
     pub(crate) fn start_user(&self, arguments: &str) -> User {
         let start = || {
             let mut command = Command::new(env::current_exe().unwrap());
@@ -449,14 +455,15 @@ impl Stage {
     }
 }
 
-/// A process that uses a helper; killed at the latest when the test ends.
+/// Process that uses a helper; killed when the test ends at the latest.
 pub(crate) struct User {
     pub(crate) child: Child,
     pub(crate) helper: u32,
 }
 
 impl User {
-    /// Kills it: by itself for 0, after its helper for 1, before it for any other number. Returns when both are gone.
+    /// Kills the process: alone for 0, after its helper for 1, before its helper otherwise. Returns
+    /// when both are gone.
     pub(crate) fn kill_with_helper(&mut self, order: u64) {
         match order {
             0 => self.child.kill().unwrap(),
@@ -482,11 +489,11 @@ impl Drop for User {
 }
 
 pub(crate) fn kill(pid: u32) {
-    // The helper may have ended already: its user has.
+    // The helper may have ended already, because its user has.
     let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
 }
 
-/// Waits until a process is gone, or is a zombie.
+/// Waits until a process is gone or a zombie.
 pub(crate) fn wait_for_end(pid: u32) {
     let start = Instant::now();
     while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
@@ -495,7 +502,7 @@ pub(crate) fn wait_for_end(pid: u32) {
     }
 }
 
-/// Is the helper, or a process that uses one, when the process was started as such.
+/// Runs as the helper, or as a user of one, if the process was started as such.
 pub(crate) fn act() -> Option<ExitCode> {
     let called = env::args_os().next().unwrap_or_default();
     if Path::new(&called).file_name().is_some_and(|name| name == PROGRAM) {
@@ -514,7 +521,7 @@ pub(crate) fn act() -> Option<ExitCode> {
         let (destination, interface) = (destination.parse().unwrap(), InterfaceIndex(interface.parse().unwrap()));
         helper.add(&HostRoute { destination, interface, prefer_source: None, metric: HostRoute::DEFAULT_METRIC }).unwrap();
     }
-    // Ends with the pipe, and so with the test, if nobody kills it first.
+    // Ends with the pipe, and thus with the test, unless it is killed first.
     let _ = std::io::stdin().read(&mut [0]);
     Some(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! Interfaces as they are found, and which of them are used unasked.
+//! Interface discovery, and the selection of default interfaces.
 
 use std::time::{Duration, Instant};
 
@@ -125,7 +125,7 @@ fn listing_interfaces_takes_a_millisecond_at_most() {
     let mut here: Vec<_> = (0..101).map(|_| time_of_listing()).collect();
     here.sort();
     eprintln!("interfaces(): median {in_lab:?} for 17 interfaces, {limited:?} with a limiter, {:?} for this machine's own", here[50]);
-    // The claim is for an optimised build on a quiet machine; this is neither.
+    // A loose bound: the documented time is for a quiet machine.
     assert!(in_lab < Duration::from_millis(5) && limited < Duration::from_millis(5), "{in_lab:?} {limited:?}");
 }
 

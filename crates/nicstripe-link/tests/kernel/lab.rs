@@ -1,4 +1,5 @@
-//! Two machines and the cables between them: network namespaces and veth pairs, gone when the lab is dropped.
+//! Two hosts and the cables between them: network namespaces and veth pairs, removed when the lab
+//! is dropped.
 
 use std::{
     fs::{self, File},
@@ -14,13 +15,14 @@ use nicstripe_link::{Interface, InterfaceAddress, InterfaceIndex, InterfaceName,
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, packet_route::link::LinkMessage};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// A network namespace with loopback up.
+/// Network namespace with loopback up.
 pub(crate) struct Namespace(File);
 
 impl Namespace {
     pub(crate) fn new() -> io::Result<Self> {
         let made = thread::spawn(|| {
-            // SAFETY: only the network namespace of this short-lived thread changes, no memory or descriptor table.
+            // SAFETY: only the network namespace of this short-lived thread changes, no memory or
+            // descriptor table.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
             File::open("/proc/thread-self/ns/net")
         });
@@ -29,7 +31,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs `body` in a thread that is in this namespace; a panic in it goes on in the caller.
+    /// Runs `body` in a thread inside this namespace; propagates its panic to the caller.
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         let enter = || {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
@@ -96,7 +98,8 @@ impl Namespace {
         self.interface(name).index
     }
 
-    /// Waits until the kernel has noticed the cable and given the interface its link-local address, which it does later.
+    /// Waits until the kernel has detected the carrier and assigned the link-local address, both of
+    /// which happen later.
     fn wait_until_settled(&self, name: &str) {
         let start = Instant::now();
         let settled = |interface: &Interface| interface.carrier && interface.addresses.iter().any(InterfaceAddress::is_link_local);
@@ -111,7 +114,7 @@ impl Namespace {
         self.run(|| fs::write(format!("/proc/sys/net/{path}"), value).unwrap());
     }
 
-    /// Bytes an interface has sent.
+    /// Returns the number of bytes an interface has sent.
     pub(crate) fn sent_bytes(&self, name: &str) -> u64 {
         let table = self.run(|| fs::read_to_string("/proc/thread-self/net/dev").unwrap());
         let counters = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':')).unwrap();
@@ -129,13 +132,15 @@ impl Lab {
     pub(crate) fn new() -> Self {
         let lab = Self { near: Namespace::new().unwrap(), far: Namespace::new().unwrap() };
         for side in [&lab.near, &lab.far] {
-            // Duplicate detection would keep link-local addresses back for seconds; the one test that wants it asks.
+            // Duplicate detection would delay link-local addresses by seconds; the one test of it
+            // turns it on.
             side.sysctl("ipv6/conf/default/accept_dad", "0");
         }
         lab
     }
 
-    /// Adds a cable between the interface `near` here and `far` there, both up, with the addresses given (`ip/len`).
+    /// Adds a cable between the interfaces `near` and `far` of the two hosts, both up, with the
+    /// addresses given (`ip/len`).
     pub(crate) fn cable(self, near: (&str, &[&str]), far: (&str, &[&str])) -> Self {
         self.near.add_link(LinkVeth::new(near.0, far.0).build());
         let there = self.far.0.as_raw_fd();
@@ -149,18 +154,18 @@ impl Lab {
         self
     }
 
-    /// One cable, `a0` 10.1.0.1/24 to `b0` 10.1.0.2/24.
+    /// Returns a lab with one cable, `a0` 10.1.0.1/24 to `b0` 10.1.0.2/24.
     pub(crate) fn one_cable() -> Self {
         Self::new().cable(("a0", &["10.1.0.1/24"]), ("b0", &["10.1.0.2/24"]))
     }
 
-    /// Two cables in subnets of their own, `a0`–`b0` as above and `a1` 10.2.0.1/24 to `b1` 10.2.0.2/24.
+    /// Returns a lab with two cables in separate subnets, `a0`–`b0` as above and `a1` 10.2.0.1/24
+    /// to `b1` 10.2.0.2/24.
     pub(crate) fn two_cables() -> Self {
         Self::one_cable().cable(("a1", &["10.2.0.1/24"]), ("b1", &["10.2.0.2/24"]))
     }
 }
 
-/// A valid interface name.
 pub(crate) fn name(text: &str) -> InterfaceName {
     text.parse().unwrap()
 }

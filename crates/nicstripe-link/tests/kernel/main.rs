@@ -1,9 +1,9 @@
-//! What nicstripe-link says and does, checked against a running kernel.
+//! Tests of nicstripe-link against a running kernel.
 //!
-//! `cargo test -p nicstripe-link --test kernel`. Each test makes network namespaces of its own, which end with it however it
-//! ends; the machine's own network is not touched. As root nothing else is needed; other users need user namespaces
-//! (`kernel.unprivileged_userns_clone`, or whatever the distribution calls it). Where neither is to be had the tests are
-//! listed as ignored with the reason.
+//! Run with `cargo test -p nicstripe-link --test kernel`. Each test creates its own network
+//! namespaces, which end with it in any case, and does not touch the machine's network. Root needs
+//! nothing else. Other users need user namespaces (`kernel.unprivileged_userns_clone`, or the
+//! distribution's equivalent). Without either, the tests are listed as ignored with the reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,8 @@ fn main() -> ExitCode {
     if let Some(code) = helper::act().or_else(routes::act_as_owner) {
         return code;
     }
-    // A process may enter a user namespace only while it has one thread: before the harness starts its own.
+    // Enter the user namespace before the harness starts threads: the kernel allows it only to a
+    // single-threaded process.
     let obstacle = enter_user_namespace().and_then(|()| lab::Namespace::new().map(drop)).err();
     let lists =
         [interfaces::TESTS, qdiscs::TESTS, sockets::TESTS, routes::TESTS, helper::TESTS, mtu::TESTS, events::TESTS, multicast::TESTS];
@@ -47,10 +48,10 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// A test's name and body.
+/// Name and body of a test.
 type Test = (&'static str, fn());
 
-/// Lists functions as tests by their names.
+/// Lists functions as tests by name.
 macro_rules! tests {
     ($($name:ident),* $(,)?) => {
         pub(crate) const TESTS: &[crate::Test] = &[$((stringify!($name), $name)),*];
@@ -58,7 +59,7 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
-/// Runs a test in a thread of its own, for at most [`DEADLINE`].
+/// Runs a test in its own thread, for at most [`DEADLINE`].
 fn run(test: fn()) -> Result<(), Failed> {
     let (done, finished) = channel();
     let thread = thread::spawn(move || {
@@ -88,5 +89,5 @@ fn enter_user_namespace() -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-/// Far above what any test takes (the slowest waits 2 s for duplicate address detection).
+/// Far above the duration of any test (the slowest waits 2 s for duplicate address detection).
 const DEADLINE: Duration = Duration::from_secs(30);

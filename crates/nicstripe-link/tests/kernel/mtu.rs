@@ -1,4 +1,4 @@
-//! MTUs that are changed for a while: what had which before has it again, however the user and the helper end.
+//! Temporary MTU changes: the original MTU is restored however the user and the helper end.
 
 use std::{
     thread,
@@ -35,7 +35,7 @@ crate::tests![
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// The MTU of an interface at the near end.
+/// Returns the MTU of an interface of the near host.
 fn mtu_of(stage: &Stage, interface: &str) -> u32 {
     stage.bench.lab.near.interface(interface).mtu
 }
@@ -53,7 +53,7 @@ fn await_mtu(stage: &Stage, interface: &str, expected: u32) {
     }
 }
 
-/// What is recorded as changed at the near end.
+/// Returns the recorded MTU changes of the near host.
 fn changed(stage: &Stage) -> Vec<ChangedMtu> {
     mtus(stage, |mtus| mtus.list().unwrap())
 }
@@ -101,10 +101,10 @@ fn an_mtu_is_put_back_when_its_time_is_over() {
     let a1 = index(&stage, "a1");
     helper.set_mtu(index(&stage, "a0"), 9000, LONG).unwrap();
     helper.set_mtu(a1, 9000, Duration::ZERO).unwrap();
-    // A second, the least.
+    // The minimum duration is one second.
     await_mtu(&stage, "a1", 1500);
     assert_eq!(mtu_of(&stage, "a0"), 9000);
-    // It goes on working.
+    // The helper still accepts changes.
     helper.set_mtu(a1, 4000, LONG).unwrap();
     assert_eq!(mtu_of(&stage, "a1"), 4000);
 }
@@ -178,7 +178,7 @@ fn what_an_interface_had_is_not_forgotten_over_many_changes() {
         assert_eq!(helper.set_mtu(a1, mtu, LONG).unwrap(), 1500);
         assert_eq!(mtu_of(&stage, "a1"), mtu);
     }
-    // One that is refused leaves the last, and what is put back.
+    // A rejected change keeps both the last MTU and the original to restore.
     assert!(matches!(helper.set_mtu(a1, 100, LONG), Err(MtuError::OutOfRange { .. })));
     assert_eq!(mtu_of(&stage, "a1"), 9000);
     drop(helper);
@@ -205,7 +205,7 @@ fn two_users_do_not_change_one_interface() {
     assert!(matches!(error, MtuError::HeldElsewhere { .. }), "{error:?}");
     assert!(!second.restore_mtu(a1).unwrap());
     assert_eq!(mtu_of(&stage, "a1"), 9000);
-    // What a killed one left is not what the interface had.
+    // The MTU that a killed helper left is not the original one.
     kill(first.id().unwrap());
     wait_for_end(first.id().unwrap());
     assert_eq!(second.set_mtu(a1, 4000, LONG).unwrap(), 1500);

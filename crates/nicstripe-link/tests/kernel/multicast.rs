@@ -1,4 +1,4 @@
-//! UDP that stays on one link.
+//! Link-local UDP.
 
 use std::{
     net::{Ipv6Addr, SocketAddrV6, UdpSocket},
@@ -103,7 +103,7 @@ fn ask(host: &Namespace, socket: &UdpSocket, interface: &str, datagram: &[u8]) {
     send_to_neighbour(socket, datagram, link_local(host, interface), host.index(interface), group).unwrap();
 }
 
-/// Waits for a datagram; `None` when the one that came was passed over.
+/// Waits for a datagram; `None` if the received one was ignored.
 fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddrV6)> {
     let deadline = Timespec { tv_sec: 10, tv_nsec: 0 };
     assert_eq!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&deadline)).unwrap(), 1, "nothing came in 10 s");
@@ -112,7 +112,8 @@ fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddrV6)> {
     received.map(|(len, from)| (buffer[..len].to_vec(), from))
 }
 
-/// Panics if anything comes. What was sent before is there already: a veth delivers within the call that sends.
+/// Panics if a datagram arrives. Earlier ones have already arrived: a veth delivers inside the call
+/// that sends.
 fn assert_silent(socket: &UdpSocket) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(50) {
@@ -125,7 +126,7 @@ fn link_local(host: &Namespace, interface: &str) -> Ipv6Addr {
     host.interface(interface).link_local().unwrap()
 }
 
-/// Waits until an interface has so many link-local addresses that it may send from.
+/// Waits until an interface has `count` link-local addresses that it may send from.
 fn usable_link_locals(host: &Namespace, interface: &str, count: usize) -> Vec<Ipv6Addr> {
     let start = Instant::now();
     loop {

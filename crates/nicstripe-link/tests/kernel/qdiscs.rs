@@ -1,4 +1,4 @@
-//! What rate limiters on interfaces let out, read back from the kernel.
+//! Rate limits of interfaces, read back from the kernel.
 
 use futures_util::StreamExt;
 use nicstripe_link::{LineRate, interfaces};
@@ -27,7 +27,7 @@ fn a_tbf_is_an_egress_limit() {
     assert_eq!(limit(&lab.near, "a1"), None, "the limit is the other interface's");
     assert_eq!(limit(&lab.far, "b0"), None, "the limit is the other end's");
 
-    // Below and above what fits into 32 bits.
+    // Below and above the range of 32 bits.
     lab.near.tbf("a1", u32::MAX.into());
     assert_eq!(limit(&lab.near, "a1"), Some(u64::from(u32::MAX) * 8));
     lab.near.tbf("a1", 12_500_000_000);
@@ -48,7 +48,7 @@ fn a_limit_is_read_without_any_rights() {
     lab.near.tbf("a0", 12_500_000);
     let found = lab.near.run(|| {
         let none = CapabilitySet::empty();
-        // The rights of this thread, which ends with the closure.
+        // Drops the capabilities of this thread only, which ends with the closure.
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
         interfaces().unwrap()
     });
@@ -72,7 +72,7 @@ fn limit(namespace: &Namespace, name: &str) -> Option<u64> {
 }
 
 impl Namespace {
-    /// Limits an interface to so many bytes per second, whatever limited it before.
+    /// Limits an interface to this rate, and replaces any earlier limit.
     pub(crate) fn tbf(&self, name: &str, bytes_per_second: u64) {
         let parameters = [&ratespec(bytes_per_second)[..], &[0; RATESPEC_LEN], &QUEUE_BYTES.to_ne_bytes(), &[0; 8]].concat();
         let options = [
@@ -83,7 +83,7 @@ impl Namespace {
         self.qdisc(name, ROOT, ONE, "tbf", &options);
     }
 
-    /// Puts an htb at the root of an interface.
+    /// Adds an htb as the root of an interface.
     fn htb(&self, name: &str, default: u32) {
         // struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts.
         let parameters = [3, 10, default, 0, 0].map(u32::to_ne_bytes).concat();
@@ -116,7 +116,7 @@ impl Namespace {
         message
     }
 
-    /// Sends a request and panics if the kernel refuses it.
+    /// Sends a request and panics if the kernel rejects it.
     fn request(&self, message: RouteNetlinkMessage) {
         let mut request = NetlinkMessage::from(message);
         request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE;
@@ -131,7 +131,8 @@ impl Namespace {
     }
 }
 
-/// `struct tc_ratespec`: the link layer named, because the kernel wants a table of times otherwise.
+/// Returns a `struct tc_ratespec`. Names the link layer, because the kernel otherwise requires a
+/// table of times.
 fn ratespec(bytes_per_second: u64) -> [u8; RATESPEC_LEN] {
     let mut spec = [0; RATESPEC_LEN];
     spec[1] = TC_LINKLAYER_ETHERNET;

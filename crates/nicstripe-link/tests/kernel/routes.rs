@@ -1,4 +1,4 @@
-//! Host routes: whose they are, who may touch them, and what is left when their owner is killed.
+//! Host routes: ownership, protection of other routes, and cleanup after an owner is killed.
 
 use std::{
     env, fs,
@@ -83,7 +83,7 @@ fn a_killed_owner_leaves_nothing_and_decoys_stay() {
         ("10.8.0.1", 32, RouteProtocol::Static),
         ("10.8.0.2", 32, RouteProtocol::Bird),
         ("10.8.0.3", 32, RouteProtocol::Other(84)),
-        // Our number, but nothing that we install.
+        // Our protocol number, but not a route that nicstripe installs.
         ("10.8.1.0", 24, RouteProtocol::Other(83)),
     ] {
         bench.add_foreign(destination, prefix_len, "a0", protocol, 50);
@@ -98,7 +98,7 @@ fn a_killed_owner_leaves_nothing_and_decoys_stay() {
         assert_eq!(local.owners(&routes[0]).unwrap(), [owner.id()]);
         assert!(local.clean().unwrap().is_empty(), "the owner is alive");
         owner.kill().unwrap();
-        // Until it is asked after, the owner is a zombie: dead enough.
+        // A zombie until it is reaped, and zombies count as dead.
         wait_for_death(owner.id());
         assert_eq!(local.clean().unwrap(), routes);
         assert!(local.clean().unwrap().is_empty());
@@ -208,11 +208,11 @@ fn all_processes_together_have_a_limited_number_of_routes() {
         (record["owner"]["pid"], record["owner"]["start_time"]) = (pid.into(), start_time.into());
         fs::write(&records, format!("{record}\n").repeat(256)).unwrap();
     };
-    // Process 1 lives as long as the machine does.
+    // Process 1 lives as long as the machine runs.
     let stat = fs::read_to_string("/proc/1/stat").unwrap();
     fill_with(1, stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap());
     bench.run(|routes| assert!(matches!(routes.add(&second), Err(RouteError::TooMany { .. }))));
-    // Above the largest number Linux gives.
+    // Above Linux's maximum process ID.
     fill_with(5_000_000, 1);
     bench.run(|routes| {
         routes.add(&second).unwrap();
@@ -263,7 +263,7 @@ fn the_surroundings_are_read_from_the_kernel() {
     assert!(matches!(decide([10, 1, 0, 2].into()), Err(Refusal::NotOnLink { .. })), "that is the other cable");
 }
 
-/// A lab of two cables and a state directory.
+/// Lab of two cables, and a state directory.
 pub(crate) struct Bench {
     pub(crate) lab: Lab,
     pub(crate) state: TempDir,
@@ -292,7 +292,7 @@ impl Bench {
         }
     }
 
-    /// Adds a route behind the crate's back.
+    /// Adds a route without the crate.
     pub(crate) fn add_foreign(&self, to: &str, prefix_len: u8, interface: &str, protocol: RouteProtocol, metric: u32) {
         let route = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(to.parse().unwrap(), prefix_len)
@@ -304,7 +304,7 @@ impl Bench {
         self.lab.near.netlink(|handle| async move { handle.route().add(route).execute().await.unwrap() });
     }
 
-    /// The whole IPv4 table, as another program reads it.
+    /// Returns the whole IPv4 table, as another program reads it.
     pub(crate) fn table(&self) -> Vec<RouteMessage> {
         self.lab.near.netlink(|handle| async move {
             let all = RouteMessageBuilder::<Ipv4Addr>::new().build();
@@ -312,7 +312,8 @@ impl Bench {
         })
     }
 
-    /// Starts another process that adds these routes and keeps them until it is killed or this one ends.
+    /// Starts another process that adds these routes and keeps them until it is killed or this one
+    /// ends.
     fn owner(&self, routes: &[HostRoute]) -> Owner {
         let arguments = routes.iter().map(|route| format!("{} {}", route.destination, route.interface));
         let arguments = arguments.collect::<Vec<_>>().join("\n");
@@ -325,7 +326,7 @@ impl Bench {
     }
 }
 
-/// A process that owns routes; killed at the latest when the test ends.
+/// Process that owns routes; killed when the test ends at the latest.
 struct Owner(Child);
 
 impl std::ops::Deref for Owner {
@@ -359,7 +360,7 @@ fn spawn_owner(routes: &str, state: &Path) -> Child {
         .unwrap()
 }
 
-/// Plays the owner of routes when the process was started as one.
+/// Runs as an owner of routes, if the process was started as one.
 pub(crate) fn act_as_owner() -> Option<ExitCode> {
     let (wanted, state) = (env::var(OWNER_ROUTES).ok()?, env::var(OWNER_STATE).ok()?);
     let routes = Routes::open(Path::new(&state)).unwrap();
@@ -374,7 +375,7 @@ pub(crate) fn act_as_owner() -> Option<ExitCode> {
         routes.add(&route).unwrap();
     }
     println!("ready");
-    // Ends with the pipe, and so with the test, if nobody kills it first.
+    // Ends with the pipe, and thus with the test, unless it is killed first.
     let _ = std::io::stdin().read(&mut [0]);
     Some(ExitCode::SUCCESS)
 }
@@ -388,7 +389,7 @@ pub(crate) fn wait_for_death(pid: u32) {
     }
 }
 
-/// Takes `CAP_NET_ADMIN` from the calling thread.
+/// Drops `CAP_NET_ADMIN` in the calling thread.
 fn drop_rights() {
     let mut sets = capabilities(None).unwrap();
     sets.effective.remove(CapabilitySet::NET_ADMIN);

@@ -1,4 +1,4 @@
-//! Sockets pinned to an interface, and what TCP says about a connection.
+//! Sockets pinned to an interface, and TCP statistics of a connection.
 
 use std::{
     io::{Read as _, Write as _},
@@ -65,7 +65,7 @@ fn an_unpinned_listener_is_told_the_arrival_interface() {
 }
 
 fn a_pinned_socket_leaves_by_its_interface_whatever_the_route_says() {
-    // One subnet over two cables: the kernel's route is the first cable's for both remote addresses.
+    // One subnet over two cables: the kernel routes both remote addresses through the first cable.
     let lab =
         Lab::new().cable(("a0", &["10.9.0.11/24"]), ("b0", &["10.9.0.21/24"])).cable(("a1", &["10.9.0.12/24"]), ("b1", &["10.9.0.22/24"]));
     let listener = lab.far.run(|| listen(Some(&name("b1")), "0.0.0.0:0".parse().unwrap(), 8).unwrap());
@@ -79,7 +79,7 @@ fn a_pinned_socket_leaves_by_its_interface_whatever_the_route_says() {
 
     let after = ["a0", "a1"].map(|name| lab.near.sent_bytes(name));
     assert!(after[1] - before[1] > MEBIBYTE as u64, "{before:?} {after:?}");
-    // A few neighbour solicitations may go there.
+    // Allows for a few neighbour solicitations.
     assert!(after[0] - before[0] < 4096, "{before:?} {after:?}");
 }
 
@@ -125,7 +125,7 @@ fn tcp_info_is_plausible_after_a_mebibyte() {
     assert!(sender.rtt > Duration::ZERO && sender.rtt < Duration::from_secs(1), "{:?}", sender.rtt);
     assert!(sender.min_rtt.unwrap() <= sender.rtt * 8);
     assert!(sender.delivery_rate_bytes_per_second.unwrap() > 0);
-    // Counted in timer ticks: a mebibyte may take less than one.
+    // Measured in timer ticks: a mebibyte may take less than one.
     assert!(sender.busy.unwrap() < Duration::from_secs(10));
     assert!(sender.snd_cwnd > 0 && sender.last_ack_recv < Duration::from_secs(10));
     assert_eq!(tcp_info(&receiver).unwrap().bytes_received, Some(MEBIBYTE as u64));
@@ -142,7 +142,8 @@ fn a_closed_window_counts_as_limited_by_the_receiver() {
     let block = vec![0; MEBIBYTE];
     let start = Instant::now();
     let limited = loop {
-        // The window closes once both buffers are full; until the kernel notices, there is always more to send.
+        // The window closes once both buffers are full; until the kernel notices, more data is
+        // always queued.
         let _ = client.write(&block);
         let info = tcp_info(&client).unwrap();
         if info.rwnd_limited.unwrap() > Duration::from_millis(100) {
@@ -156,7 +157,7 @@ fn a_closed_window_counts_as_limited_by_the_receiver() {
     assert!(limited.notsent_bytes.unwrap() > 0);
 }
 
-/// Connects from a namespace and waits until that has succeeded or failed.
+/// Connects from a namespace and waits for the result.
 fn connect(from: &Namespace, interface: Option<&InterfaceName>, remote: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = from.run(|| pinned_socket(interface, None, remote).unwrap());
     match socket.connect(&remote.into()) {
