@@ -1,37 +1,39 @@
-//! Whether a rate is worse than it was, or only by chance.
+//! Comparison of a rate with earlier results, to detect a regression beyond noise.
 
 use crate::{
     bench::statistics::{as_values, median, median_absolute_deviation},
     units::BitRate,
 };
 
-/// What a comparison has found.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The difference may be chance.
+    /// The difference may be noise.
     Same,
-    /// Faster by more than chance.
+    /// Faster beyond noise.
     Better,
-    /// Slower by more than chance.
+    /// Slower beyond noise.
     Regression,
 }
 
-/// How repeats of a rate compare with earlier ones.
+/// Difference between repeats of a rate and earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Of the median, in percent of the earlier one; negative: slower.
+    /// Change of the median, in percent of the earlier one; negative if slower.
     pub percent: f64,
-    /// What may be chance, in percent of the earlier median.
+    /// Noise, in percent of the earlier median.
     pub noise_percent: f64,
-    /// What follows.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 
-/// Compares repeats of a rate with earlier ones of the same thing. `None` where one of them has none, or the earlier median is 0.
+/// Compares repeats of a rate with earlier ones of the same measurement. Returns `None` if either
+/// has no repeats, or if the earlier median is 0.
 ///
-/// A difference is more than chance when the medians differ by more than the noise and the ranges do not overlap. The noise is
-/// [`LEAST_NOISE_PERCENT`], or three times the greater of the two median absolute deviations where that is more. Simulated with 6 repeats
-/// each: noise of 1 % is never taken for a regression, and a tenth less always is (tests below).
+/// A difference is significant if the medians differ by more than the noise and the ranges do not
+/// overlap. The noise is [`LEAST_NOISE_PERCENT`], or three times the greater of the two median
+/// absolute deviations if that is more. Simulated with 6 repeats each: noise of 1 % is never taken
+/// for a regression, and a drop of a tenth always is (tests below).
 pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
     let (values, before) = (as_values(now), as_values(earlier));
     let base = median(&before).filter(|base| *base > 0.0)?;
@@ -46,7 +48,8 @@ pub fn compare(now: &[BitRate], earlier: &[BitRate]) -> Option<Change> {
     Some(Change { percent, noise_percent, verdict })
 }
 
-/// A difference up to this is chance, however well the repeats agree: two runs of one thing differ by what the machine did before.
+/// Smallest noise, however well the repeats agree: two runs of one measurement differ by the
+/// machine's earlier load.
 pub const LEAST_NOISE_PERCENT: f64 = 3.0;
 
 #[cfg(test)]
@@ -95,7 +98,7 @@ mod tests {
         assert_eq!(compare(&mbit(&[1]), &mbit(&[0])), None);
     }
 
-    /// As many repeats of a rate with 1 % of normal noise as the rule asks for.
+    /// Repeats of a rate with 1 % of normal noise, as many as the rule requires.
     fn repeats(rng: &mut Rng, mbit: f64) -> Vec<BitRate> {
         let rule = RepeatRule::default();
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! What holds a link, or all of them, back.
+//! Limiting factor of one link, or of all links together.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use crate::{
     units::BitRate,
 };
 
-/// What holds back.
+/// Limiting factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Limiter {
-    /// The cable carries all it can: good.
+    /// The cable is fully used: the ideal case.
     Cable,
-    /// The sending program had nothing to send.
+    /// The sending program has nothing to send.
     Sender,
-    /// The receiving program does not take it fast enough.
+    /// The receiving program does not read fast enough.
     Receiver,
-    /// The receiver's socket buffer is small.
+    /// The receiver's socket buffer is too small.
     ReceiveBuffer,
-    /// The sender's socket buffer is small.
+    /// The sender's socket buffer is too small.
     SendBuffer,
     /// A processor core, or the quota of a control group.
     Cpu,
-    /// Packets are lost.
+    /// Packet loss.
     Loss,
-    /// Something that links share: a bus, a switch.
+    /// A resource that links share: a bus, a switch.
     Shared,
-    /// The round trip: the window that the systems allow is less than bandwidth × delay.
+    /// The round trip: the window that the systems allow is below bandwidth × delay.
     Window,
     /// None of these.
     Unknown,
@@ -35,78 +35,81 @@ pub enum Limiter {
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// The one that sends.
+    /// The sender.
     Sender,
-    /// The one that receives.
+    /// The receiver.
     Receiver,
 }
 
-/// What the processors of one machine did in a window. Parts are from 0 to 1, of the window.
+/// Processor load of one machine in a window. Shares are 0 to 1 of the window's length.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Processor {
-    /// How busy the busiest core was.
+    /// Load of the busiest core.
     pub worst_core: Option<f64>,
-    /// How many cores our own process kept busy.
+    /// Number of cores that the bench process keeps busy.
     pub process_cores: Option<f64>,
-    /// How long the quota of a control group held the process back; of several threads the sum.
+    /// Share of time that a control group's quota throttles the process, summed over its threads.
     pub throttled: Option<f64>,
-    /// How many cores that quota is.
+    /// That quota, in cores.
     pub quota_cores: Option<f64>,
 }
 
 impl Processor {
-    /// Whether a quota holds the process back.
+    /// Returns true if a quota limits the process.
     fn is_at_quota(&self) -> bool {
         let uses_it_up = self.process_cores.zip(self.quota_cores).is_some_and(|(used, quota)| used >= FULL_CORE * quota);
         self.throttled.is_some_and(|throttled| throttled >= THROTTLED_FROM) || uses_it_up
     }
 
-    /// Whether a core has no time left.
+    /// Returns true if a core has no idle time.
     fn has_full_core(&self) -> bool {
         self.worst_core.is_some_and(|busy| busy >= FULL_CORE)
     }
 
-    /// Whether that is our own doing: what else runs on the machine does not make our program slow if the scheduler is fair.
+    /// Returns true if the bench process itself fills a core. Load of other processes does not slow
+    /// the bench if the scheduler is fair.
     fn is_full_of_us(&self) -> bool {
         self.has_full_core() && self.process_cores.is_some_and(|cores| cores >= OWN_CORE)
     }
 }
 
-/// A socket's buffer as the kernel tells it (`getsockopt`): twice what was asked for on Linux, which keeps half for its own records.
+/// Socket buffer as reported by `getsockopt`. Linux reports twice the requested size and uses half
+/// of it for bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Whether it was asked for; else the kernel sizes it, and has done so up to now.
+    /// True if the size was requested; otherwise the kernel sizes the buffer, and this is its
+    /// current size.
     pub is_fixed: bool,
 }
 
-/// What is known of a link in a window. What is not known is `None` and proves nothing.
+/// Measurements of a link in a window. `None` means unknown and proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// What it carried.
+    /// Measured goodput.
     pub goodput: BitRate,
-    /// The most that it can carry.
+    /// Theoretical maximum of the goodput.
     pub theory: Option<BitRate>,
-    /// What it carries alone, where others were loaded as well.
+    /// Goodput when loaded alone, if other links were loaded as well.
     pub alone: Option<BitRate>,
-    /// Time with something to send, as a part of the window.
+    /// Share of the window in which the sender had data to send.
     pub busy: Option<f64>,
-    /// Part of the busy time in which the receiver's window held the sender back.
+    /// Share of the busy time in which the receiver's window limited the sender.
     pub rwnd_limited: Option<f64>,
-    /// Part of the busy time in which the send buffer did.
+    /// Share of the busy time in which the send buffer limited the sender.
     pub sndbuf_limited: Option<f64>,
-    /// Bytes sent again as a part of those sent.
+    /// Retransmitted bytes as a share of the bytes sent.
     pub loss: Option<f64>,
-    /// The same when it was loaded alone.
+    /// Like `loss`, when loaded alone.
     pub loss_alone: Option<f64>,
-    /// The shortest round trip without load.
+    /// Shortest round trip without load.
     pub round_trip: Option<Duration>,
-    /// The mean round trip under load.
+    /// Mean round trip under load.
     pub loaded_round_trip: Option<Duration>,
-    /// The sending machine.
+    /// Processors of the sending machine.
     pub sender: Processor,
-    /// The receiving machine.
+    /// Processors of the receiving machine.
     pub receiver: Processor,
     /// The sender's buffer.
     pub send_buffer: Option<Buffer>,
@@ -114,19 +117,19 @@ pub struct Evidence {
     pub receive_buffer: Option<Buffer>,
 }
 
-/// What was found.
+/// Result for a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What holds back.
+    /// The limiting factor.
     pub limiter: Limiter,
-    /// At which end, of [`Limiter::Cpu`].
+    /// The end at fault, for [`Limiter::Cpu`].
     pub at: Option<End>,
-    /// Whether a quota does it, of [`Limiter::Cpu`].
+    /// True if a quota is the cause, for [`Limiter::Cpu`].
     pub by_quota: bool,
 }
 
 impl Finding {
-    /// Returns a finding that has no end.
+    /// Returns a finding without an end.
     pub const fn of(limiter: Limiter) -> Finding {
         Finding { limiter, at: None, by_quota: false }
     }
@@ -136,28 +139,32 @@ impl Finding {
     }
 }
 
-/// Returns what holds a link back.
+/// Returns the limiting factor of a link: the first of these that applies.
 ///
-/// In this order, of which the first that applies is taken. The thresholds are those of web100's and NDT's diagnosis, of `TCP_INFO`'s times
-/// (busy, rwnd-limited, sndbuf-limited: since Linux 4.10), and of measurements in namespaces (a slow reader: 54 % rwnd-limited; a buffer of
-/// 16 KiB: 100 %; a sender that sleeps: 2 % busy).
+/// The thresholds come from the diagnosis of web100 and NDT, from the times in `TCP_INFO` (busy,
+/// rwnd-limited, sndbuf-limited: since Linux 4.10), and from measurements in namespaces. Measured:
+/// a slow reader is 54 % rwnd-limited, a buffer of 16 KiB 100 %; a sender that sleeps is 2 % busy.
 ///
-/// 1. At 97 % of theory: loss, if 0.08 % of the bytes are sent again, else the cable. First, as nothing else matters then: a core may be
-///    busy and a window closed for a while at full rate. Loss is told all the same, as one packet in a thousand costs TCP only 1 % on a cable
-///    and shows a bad one; loss that comes only with the load of other links is not the cable's.
-/// 2. A quota that throttles: a process that stands still looks like a program that is slow, at either end.
-/// 3. A send buffer that the kernel sizes and that is less than it begins with, or one that was asked for and is full, where it is not the
-///    receiver's window that holds back (5): the window or the send buffer. Its time in `TCP_INFO` stays 0 where the kernel always has
-///    something unsent (`tcp_cwnd_validate`), and a sender that waits for room may look idle.
-/// 4. Busy for less than 80 % of the time: the sender, or its processor where that is full of us.
-/// 5. Held back by the receiver's window for 20 % of it: the window or the receive buffer if that is small, else the receiver, or its
-///    processor.
-/// 6. Held back by the send buffer for 20 %: the window or the send buffer.
+/// 1. At 97 % of theory: loss if 0.08 % of the bytes are retransmitted, otherwise the cable. This
+///    comes first, since at full rate a core may still be busy and a window closed for a while.
+///    Loss is reported anyway: one packet in a thousand costs TCP only 1 % on a cable, but shows a
+///    bad one. Loss that occurs only under load on other links is not the cable's.
+/// 2. A quota that throttles: a stopped process looks like a slow program, at either end.
+/// 3. A send buffer: one sized by the kernel that is below its initial size, or a requested one
+///    that is full. Reported as the window or the send buffer, unless the receiver's window is the
+///    limit (5). Its time in `TCP_INFO` stays 0 while the kernel always has unsent data
+///    (`tcp_cwnd_validate`), and a sender that waits for room may look idle.
+/// 4. Busy for less than 80 % of the time: the sender, or its processor if the bench process fills
+///    a core.
+/// 5. Limited by the receiver's window for 20 % of the busy time: the window or the receive buffer
+///    if that is small, otherwise the receiver or its processor.
+/// 6. Limited by the send buffer for 20 % of the busy time: the window or the send buffer.
 /// 7. A core that is busy for 90 %: the processor.
 /// 8. Loss as above.
-/// 9. Less than 95 % of what the link carries alone: something shared. Without theory, 97 % of it are the cable.
-/// 10. A buffer below bandwidth × delay: the window. One that is full, as it holds no more than what is carried in a round trip under load:
-///     that buffer. Else it is unknown.
+/// 9. Below 95 % of the rate alone: a shared resource. Without theory, 97 % of that rate count as
+///    the cable.
+/// 10. A buffer below bandwidth × delay: the window. A buffer that holds no more than one loaded
+///     round trip carries is full, and is the limit. Otherwise unknown.
 pub fn of_link(evidence: &Evidence) -> Finding {
     let reaches = |rate: Option<BitRate>| rate.is_some_and(|rate| evidence.goodput.0 as f64 >= FULL_RATE * rate.0 as f64);
     if reaches(evidence.theory) {
@@ -188,7 +195,7 @@ impl Evidence {
 
     fn limited_send_buffer(&self) -> Option<Finding> {
         let is_limited = |buffer: &Buffer| if buffer.is_fixed { self.is_full(*buffer) } else { buffer.bytes < FIRST_SEND_BUFFER_BYTES };
-        // What the kernel does count comes first.
+        // The kernel's own measurement takes precedence.
         let buffer = self.send_buffer.filter(|_| !is_held(self.rwnd_limited)).filter(is_limited)?;
         Some(Finding::of(if self.is_short_for_round_trip(buffer) { Limiter::Window } else { Limiter::SendBuffer }))
     }
@@ -199,13 +206,14 @@ impl Evidence {
         found.or_else(|| is_full(self.receive_buffer).then_some(Limiter::ReceiveBuffer)).map(Finding::of)
     }
 
-    /// Whether the half of a buffer that is a window is no more than what is under way: one that the kernel sizes is more, as it leaves
-    /// room to grow (`tcp_sndbuf_expand`, `tcp_rcv_space_adjust`: twice of it).
+    /// Returns true if the usable half of a buffer is no more than the bytes in flight. A buffer
+    /// sized by the kernel is larger, since the kernel leaves room to grow (`tcp_sndbuf_expand`,
+    /// `tcp_rcv_space_adjust`: twice of it).
     fn is_full(&self, buffer: Buffer) -> bool {
         self.loaded_round_trip.is_some_and(|round_trip| buffer.bytes / 2 <= theory::bdp(self.goodput, round_trip))
     }
 
-    /// Steps 4 to 6: what TCP says of its programs and buffers.
+    /// Steps 4 to 6: programs and buffers according to TCP.
     fn program(&self) -> Option<Finding> {
         let slow = |end, processor: Processor, limiter| match processor.is_full_of_us() {
             true => Finding::cpu(end, false),
@@ -225,7 +233,7 @@ impl Evidence {
         None
     }
 
-    /// Whether a buffer that holds the sender back is too small, and for what.
+    /// Returns a finding if a buffer that limits the sender is too small.
     fn of_buffer(&self, buffer: Buffer, limiter: Limiter) -> Option<Finding> {
         if self.is_short_for_round_trip(buffer) {
             return Some(Finding::of(Limiter::Window));
@@ -238,7 +246,8 @@ impl Evidence {
         (buffer.bytes < enough).then(|| Finding::of(limiter))
     }
 
-    /// Whether the half of a buffer that is a window is less than bandwidth × delay, on a link where it is the delay that makes it so.
+    /// Returns true if the usable half of a buffer is below bandwidth × delay, on a link with a
+    /// long round trip.
     fn is_short_for_round_trip(&self, buffer: Buffer) -> bool {
         let is_short = |(rate, round_trip)| round_trip >= LONG_ROUND_TRIP && buffer.bytes / 2 < theory::bdp(rate, round_trip);
         self.expected().zip(self.round_trip).is_some_and(is_short)
@@ -268,18 +277,18 @@ impl Evidence {
     }
 }
 
-/// What was found of one link, to be joined with what was found of others.
+/// Result for one link, as input of [`of_all`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkFinding<'a> {
-    /// What people call it.
+    /// The link's name for display.
     pub name: &'a str,
-    /// What holds it back.
+    /// Its limiting factor.
     pub finding: Finding,
-    /// What it carried.
+    /// Measured goodput.
     pub goodput: BitRate,
-    /// What it should: theory, or what it carries alone where that is not known.
+    /// Expected goodput: theory, or the rate alone if theory is unknown.
     pub expected: Option<BitRate>,
-    /// Bytes sent again as a part of those sent.
+    /// Retransmitted bytes as a share of the bytes sent.
     pub loss: Option<f64>,
 }
 
@@ -289,21 +298,23 @@ impl LinkFinding<'_> {
     }
 }
 
-/// What holds all links back.
+/// Limiting factor of all links together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Whole {
-    /// What.
+    /// The limiting factor.
     pub finding: Finding,
-    /// The links that it holds back, by their places.
+    /// Indices of the links that it limits.
     pub links: Vec<usize>,
-    /// Which of them share something with each other, of [`Limiter::Shared`]: one group, unless pairs were measured that say more.
+    /// Links that share a resource, for [`Limiter::Shared`]: one group, unless measurements of
+    /// pairs tell more.
     pub groups: Vec<Vec<usize>>,
 }
 
-/// Returns what holds all links of a load back; `None` without links.
+/// Returns the limiting factor of all links under load; `None` without links.
 ///
-/// What costs most of what could be expected, summed over the links that have the same limiter. A link that is not full is told however
-/// little it matters to the total, but for one of which nothing is known where the total is 97 % of what is expected.
+/// Chooses the factor with the largest shortfall, summed over the links that it limits. A link
+/// below its full rate is reported however small its effect on the total. The exception is an
+/// unknown factor while the total is at 97 % of the expected rate.
 pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     let all = || (0..links.len()).collect::<Vec<usize>>();
     let of = |limiter: Limiter| all().into_iter().filter(|place| links[*place].finding.limiter == limiter).collect::<Vec<usize>>();
@@ -318,29 +329,29 @@ pub fn of_all(links: &[LinkFinding<'_>]) -> Option<Whole> {
     causes.retain(|limiter| *limiter != Limiter::Cable && !(is_full && *limiter == Limiter::Unknown));
     causes.sort_unstable();
     causes.dedup();
-    // The first of those that cost the same.
+    // The first of those with an equal shortfall.
     let limiter = causes.into_iter().rev().max_by_key(missing);
     let Some(limiter) = limiter else {
         return (!links.is_empty()).then(|| Whole { finding: Finding::of(Limiter::Cable), links: all(), groups: Vec::new() });
     };
     let held = of(limiter);
     let finding = held.iter().map(|place| links[*place].finding).max_by_key(|finding| finding.by_quota)?;
-    // What one link shares, it shares with another.
+    // A single link must share the resource with another one.
     let held = if limiter == Limiter::Shared && held.len() == 1 { all() } else { held };
     let groups = if limiter == Limiter::Shared { vec![held.clone()] } else { Vec::new() };
     Some(Whole { finding, links: held, groups })
 }
 
-/// Names of the two ends, for people.
+/// Display names of the two ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// The machine that sends.
+    /// The sending machine.
     pub sender: &'a str,
-    /// The machine that receives.
+    /// The receiving machine.
     pub receiver: &'a str,
 }
 
-/// Returns what holds all links back in words, which go on a sentence: `limited by …`.
+/// Describes the limiting factor of all links, as the continuation of a sentence: `limited by …`.
 pub fn sentence(whole: &Whole, links: &[LinkFinding<'_>], names: Names<'_>) -> String {
     let held: Vec<&LinkFinding<'_>> = whole.links.iter().filter_map(|place| links.get(*place)).collect();
     let list = listed(&held.iter().map(|link| link.name).collect::<Vec<&str>>());
@@ -398,27 +409,31 @@ fn is_held(part: Option<f64>) -> bool {
     part.is_some_and(|part| part >= HELD_BACK_FROM)
 }
 
-/// From here on a link carries what it can: a shaped link repeats to 1 %, and acknowledgements of the other direction take up to 3 %.
+/// Share of the expected rate that counts as full: a shaped link repeats to 1 %, and
+/// acknowledgements of the other direction take up to 3 %.
 pub const FULL_RATE: f64 = 0.97;
 
-/// Part of the time with something to send below which the program is slow.
+/// Share of time with data to send below which the program is slow.
 const BUSY_FROM: f64 = 0.8;
-/// Part of the busy time from which on a window or a buffer holds back.
+/// Share of the busy time from which a window or a buffer is the limit.
 const HELD_BACK_FROM: f64 = 0.2;
-/// From here on a core has no time left.
+/// Load from which a core has no idle time.
 const FULL_CORE: f64 = 0.9;
-/// Cores that our process keeps busy from which on a full core is its doing: the kernel does a part of the work.
+/// Busy cores from which a full core is due to the bench process: the kernel does a part of the
+/// work.
 const OWN_CORE: f64 = 0.7;
-/// Part of the window that a quota may hold the process back, as it does for a moment when a load begins.
+/// Share of throttled time that is tolerated, since a quota throttles briefly when a load begins.
 const THROTTLED_FROM: f64 = 0.05;
-/// Bytes sent again, as a part of those sent: 0.1 %, less what chance takes off a bad cable that loses so many (3 σ of 240,000 packets).
+/// Retransmitted share of the bytes sent: 0.1 %, less the random deviation of a cable with that
+/// loss (3 σ of 240,000 packets).
 const LOSS_FROM: f64 = 0.0008;
-/// What Linux begins with (`tcp_rmem`, 128 KiB): a buffer that it sizes and that is less has been limited.
+/// Initial receive buffer of Linux (`tcp_rmem`, 128 KiB): a smaller buffer sized by the kernel was
+/// restricted.
 const FIRST_BUFFER_BYTES: u64 = 128 * 1024;
-/// What a connection's send buffer is at least when it is made: room for twice the first 10 segments (`tcp_sndbuf_expand`), each with what
-/// the kernel keeps beside it, 2304 bytes. One that the kernel sizes and that is less has been limited (`tcp_wmem`).
+/// Minimum initial send buffer: twice the first 10 segments (`tcp_sndbuf_expand`) at 2304 bytes
+/// each, including kernel overhead. A smaller one sized by the kernel was restricted (`tcp_wmem`).
 const FIRST_SEND_BUFFER_BYTES: u64 = 20 * 2304;
-/// Below it no window that a system comes with is too small: a gigabit needs 125 KB.
+/// Round trip below which no default window is too small: a gigabit needs 125 KB.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

@@ -1,57 +1,65 @@
-//! The figures of a bench that compare what was with what could be. Those of nothing, or of something that is not known, are `None`.
+//! Metrics of a bench that compare measured with possible values. Undefined or unknown ones are
+//! `None`.
 
 use crate::{bench::statistics::jain, units::BitRate};
 
-/// Returns how much of what was sent had not to be sent again, in percent: `(sent − retransmitted) / sent × 100` (RFC 6349, 4.2).
+/// Returns the share of sent bytes that were no retransmissions, in percent: `(sent −
+/// retransmitted) / sent × 100` (RFC 6349, 4.2).
 ///
-/// `sent` includes what was sent again, as `tcpi_bytes_sent` does.
+/// `sent` includes retransmissions, as `tcpi_bytes_sent` does.
 pub fn tcp_efficiency_pct(sent_bytes: u64, retransmitted_bytes: u64) -> Option<f64> {
     (sent_bytes > 0).then(|| sent_bytes.saturating_sub(retransmitted_bytes) as f64 / sent_bytes as f64 * 100.0)
 }
 
-/// Returns the time that a transfer took as a multiple of the time that it takes in theory (RFC 6349, 4.1); 1 is perfect.
+/// Returns the duration of a transfer as a multiple of its theoretical duration (RFC 6349, 4.1); 1
+/// is perfect.
 ///
-/// Of loads that last for a given time it is the inverse of their efficiency: the same bytes at the two rates.
+/// For loads of fixed duration it is the inverse of their efficiency: the same bytes at the two
+/// rates.
 pub fn transfer_time_ratio(actual: BitRate, ideal: BitRate) -> Option<f64> {
     ratio(ideal, actual)
 }
 
-/// Returns how much longer round trips are under load, in percent: `(loaded − baseline) / baseline × 100` (RFC 6349, 4.3).
+/// Returns the increase of round trips under load, in percent: `(loaded − baseline) / baseline ×
+/// 100` (RFC 6349, 4.3).
 ///
-/// The baseline is the shortest of the round trips without load. On a cable thousands of percent are usual and harmless, so that the times
-/// have to be told as well.
+/// The baseline is the shortest round trip without load. On a cable thousands of percent are usual
+/// and harmless, so the times must be reported as well.
 pub fn buffer_delay_pct(loaded_us: f64, baseline_us: f64) -> Option<f64> {
     let delay = (loaded_us - baseline_us) / baseline_us * 100.0;
     (baseline_us > 0.0 && delay.is_finite()).then_some(delay)
 }
 
-/// Returns what was reached of what is possible, from 0; above 1 where theory is wrong. `None` where that is 0.
+/// Returns goodput as a share of theory, from 0; above 1 if theory is wrong. Returns `None` if
+/// theory is 0.
 pub fn efficiency(goodput: BitRate, theory: BitRate) -> Option<f64> {
     ratio(goodput, theory)
 }
 
-/// Returns what links carry together as a part of the sum of what each carries alone.
+/// Returns the rate of links together as a share of the sum of their rates alone.
 pub fn scaling(together: BitRate, alone: impl IntoIterator<Item = BitRate>) -> Option<f64> {
     ratio(together, alone.into_iter().sum())
 }
 
-/// Returns Jain's index of the links' parts of what each could carry: 1 where all reach the same part of it, 1/n where one gets everything.
+/// Returns Jain's index of the links' efficiencies: 1 if all reach an equal share of their maximum,
+/// 1/n if one gets everything.
 ///
-/// Of the rates themselves a link of 100 Mbit/s beside one of a gigabit would look unfair. `None` without links, where one could carry
-/// nothing, or where none carried anything.
+/// An index of the rates themselves would make a link of 100 Mbit/s next to a gigabit look unfair.
+/// Returns `None` without links, if the maximum of one is 0, or if all rates are 0.
 pub fn fairness(links: &[(BitRate, BitRate)]) -> Option<f64> {
     let shares: Option<Vec<f64>> = links.iter().map(|(goodput, theory)| efficiency(*goodput, *theory)).collect();
     jain(&shares?)
 }
 
-/// Returns processor seconds for a gigabit that was moved.
+/// Returns the processor seconds per transferred gigabit.
 pub fn cpu_seconds_per_gbit(busy_seconds: f64, bytes: u64) -> Option<f64> {
     (bytes > 0).then(|| busy_seconds / (bytes as f64 * 8.0 / 1e9))
 }
 
-/// Returns MHz of processor for a Mbit/s: the old rule of thumb is 1. `mhz` is the frequency of a core.
+/// Returns the MHz of processor per Mbit/s: the traditional rule of thumb is 1. `mhz` is the
+/// frequency of a core.
 pub fn cpu_mhz_per_mbps(cpu_seconds_per_gbit: f64, mhz: u32) -> f64 {
-    // Seconds a gigabit are cores at one Gbit/s; those have `mhz` each, and one Gbit/s is 1000 Mbit/s.
+    // Seconds per gigabit equal cores at 1 Gbit/s, of `mhz` each; 1 Gbit/s is 1000 Mbit/s.
     cpu_seconds_per_gbit * f64::from(mhz) / 1000.0
 }
 
@@ -73,7 +81,8 @@ mod tests {
 
     #[test]
     fn the_three_metrics_of_rfc_6349_give_its_examples() {
-        // 4.2: 100,000 bytes sent, 2000 of them again, of 102,000 in all; 4.1: 12 s where 8 s are ideal; 4.3: 32 ms of 25 ms.
+        // 4.2: 100,000 bytes sent, 2000 of them retransmitted, 102,000 in all; 4.1: 12 s where 8 s
+        // are ideal; 4.3: 32 ms of 25 ms.
         near(tcp_efficiency_pct(102_000, 2_000), 98.04);
         near(transfer_time_ratio(BitRate(8), BitRate(12)), 1.5);
         near(buffer_delay_pct(32.0, 25.0), 28.0);
@@ -100,7 +109,7 @@ mod tests {
     fn the_processor_that_a_gigabit_takes_is_told_in_seconds_and_in_megahertz() {
         let seconds = cpu_seconds_per_gbit(1.0, 1_250_000_000);
         near(seconds, 0.1);
-        // A core of 3000 MHz that is one tenth busy at 1000 Mbit/s: 0.3 MHz a Mbit/s.
+        // A core of 3000 MHz that is one tenth busy at 1000 Mbit/s: 0.3 MHz per Mbit/s.
         near(seconds.map(|seconds| cpu_mhz_per_mbps(seconds, 3000)), 0.3);
     }
 

@@ -1,12 +1,15 @@
-//! What a bench decides: how much a link can carry, when a measurement may end, what its numbers are worth and what they mean.
+//! Bench decisions: link capacity, end of a measurement, statistics of its results, and the
+//! limiting factor.
 //!
-//! Everything here is arithmetic on what others have measured: no clock, no socket, no file. Times are given as [`std::time::Duration`]
-//! since something that the caller knows; a machine that plans ([`repeat::Schedule`], [`sweep::Planner`]) is asked what to measure next and
-//! told what came of it, until it has no more questions.
+//! All of it is arithmetic on measured values: no clock, no socket, no file. Times are
+//! [`std::time::Duration`]s since an instant that the caller knows. A planner
+//! ([`repeat::Schedule`], [`sweep::Planner`]) returns the next measurement and takes its result,
+//! until nothing is left.
 //!
-//! The way of a number through this module: [`window`] takes it from the counters of a run, [`statistics`] joins those of repeats,
-//! [`repeat`] says how many are needed, [`theory`] and [`metrics`] say what could be expected, [`limiter`] why it was not more, [`sweep`]
-//! how it depends on a size, and [`compare`] whether it is worse than it was.
+//! Data flow: [`window`] derives a rate from a run's counters, [`statistics`] aggregates repeats,
+//! and [`repeat`] decides how many are needed. [`theory`] and [`metrics`] compute the expected
+//! values, and [`limiter`] finds the cause of a shortfall. [`sweep`] varies a size, and [`compare`]
+//! detects regressions.
 
 pub mod compare;
 pub mod limiter;

@@ -1,4 +1,4 @@
-//! How often a load is repeated, and in which order.
+//! Number and order of a load's repeats.
 
 use crate::{
     bench::{
@@ -8,12 +8,13 @@ use crate::{
     units::BitRate,
 };
 
-/// How many repeats a figure needs.
+/// Number of repeats that a result needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepeatRule {
-    /// Fewest; 6, as of fewer no interval has the median with 95 %, see [`median_interval`]. 0 is taken for 1.
+    /// Minimum; 6, since fewer have no 95 % interval of the median, see [`median_interval`]. 0
+    /// counts as 1.
     pub least: u32,
-    /// Most; 12 (netperf takes 30 at most). Below `least` it is taken for `least`.
+    /// Maximum; 12 (netperf takes 30 at most). Raised to `least` if it is below.
     pub most: u32,
 }
 
@@ -23,19 +24,20 @@ impl Default for RepeatRule {
     }
 }
 
-/// Whether a figure has been repeated often enough.
+/// State of a result's repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeats {
-    /// It needs more.
+    /// More repeats are needed.
     More,
-    /// Its repeats agree.
+    /// The repeats agree.
     Agree,
-    /// They do not, and there are as many as there may be: it is not stable, and that has to be told.
+    /// The repeats disagree at the maximum number: the result is unstable and must be reported as
+    /// such.
     Disagree,
 }
 
 impl RepeatRule {
-    /// Returns whether these repeats are enough.
+    /// Returns the state of these repeats.
     pub fn verdict(&self, rates: &[BitRate]) -> Repeats {
         let least = self.least.max(1);
         match rates.len() {
@@ -47,10 +49,10 @@ impl RepeatRule {
     }
 }
 
-/// Returns whether repeats agree: greatest and least differ by at most 2 % of the median, or the interval that holds the median with 95 %
-/// (of 6 and more) lies within ± 2.5 % of it, as netperf asks for.
+/// Returns true if repeats agree. Either greatest and least differ by at most 2 % of the median, or
+/// the 95 % interval of the median (of 6 and more) lies within ± 2.5 % of it, as netperf requires.
 ///
-/// One alone agrees with nothing.
+/// Always false for a single repeat.
 pub fn agree(rates: &[BitRate]) -> bool {
     let values = as_values(rates);
     let Some(middle) = median(&values).filter(|middle| *middle > 0.0 && values.len() > 1) else { return false };
@@ -59,7 +61,7 @@ pub fn agree(rates: &[BitRate]) -> bool {
     extent <= MOST_EXTENT * middle || median_interval(&values).is_some_and(is_within)
 }
 
-/// One kind of load.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Round trips without load.
@@ -70,30 +72,33 @@ pub enum Phase {
     Together,
     /// All links, from daemon to client.
     Reverse,
-    /// All links, both ways at once.
+    /// All links, both directions at once.
     Both,
-    /// Two of more links, to find out which share something.
+    /// Two links of several, to find shared resources.
     Pair,
 }
 
-/// What is to be measured.
+/// A measurement to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Which kind of load.
+    /// The kind of load.
     pub phase: Phase,
-    /// Number of its repeat, from 1.
+    /// Number of the repeat, from 1.
     pub repeat: u32,
-    /// The links that carry it.
+    /// The loaded links.
     pub links: Vec<u32>,
 }
 
-/// Says what to measure next, from what was measured so far.
+/// Schedule of measurements, based on the results so far.
 ///
-/// Ask [`Schedule::next`], measure that, and tell [`Schedule::record`] or [`Schedule::fail`], until there is no more; then, or whenever the
-/// time is up, [`Schedule::spread`] and [`Schedule::sharing`] say what came of it. Round trips come first and once. Then loads take turns
-/// (ABAB and not AABB), so that what changes with time changes all of them; each ends by the rule, for itself. A link that is the only one is
-/// not measured alone and together, as that is the same. Where more than two links carry together less than [`GOOD_SCALING`] of what they
-/// carry alone, pairs of them follow. Memory: one rate a repeat, and at most 28 pairs.
+/// Call [`Schedule::next`], measure, and call [`Schedule::record`] or [`Schedule::fail`], until
+/// `next` returns `None`. [`Schedule::spread`] and [`Schedule::sharing`] return the results at any
+/// time.
+///
+/// Round trips are measured first and once. Then loads alternate (ABAB, not AABB), so that drift
+/// affects all of them equally; each ends by the rule separately. A single link is not measured
+/// both alone and together. If more than two links together carry less than [`GOOD_SCALING`] of the
+/// sum alone, pairs of them follow. Memory: one rate per repeat, and at most 28 pairs.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     links: Vec<u32>,
@@ -103,7 +108,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Returns the schedule of these phases over these links, each phase at most once and in the order of [`Phase`].
+    /// Returns the schedule of these phases over these links, each phase at most once and in the
+    /// order of [`Phase`].
     pub fn new(phases: &[Phase], links: &[u32], rule: RepeatRule) -> Schedule {
         let mut schedule = Schedule { links: links.to_vec(), rule, series: Vec::new(), has_planned_pairs: false };
         let is_meant = |phase| phases.contains(&phase) && !links.is_empty();
@@ -123,20 +129,22 @@ impl Schedule {
         self.series.push(Series { phase, links: links.to_vec(), rule, rates: Vec::new(), failures: 0 });
     }
 
-    /// Returns what to measure next; the same until that is recorded.
+    /// Returns the next measurement; unchanged until its result is recorded.
     pub fn next(&self) -> Option<Planned> {
         let open = self.series.iter().filter(|series| !series.is_done());
         let series = open.min_by_key(|series| (series.phase != Phase::Idle, series.phase == Phase::Pair, series.turns()))?;
         Some(Planned { phase: series.phase, repeat: series.rates.len() as u32 + 1, links: series.links.clone() })
     }
 
-    /// Returns how many loads are left at least, round trips aside: the fewest that the rule asks for, and one of each that scatters.
+    /// Returns the least number of loads left, without round trips: the rule's minimum, and one for
+    /// each that scatters.
     pub fn loads_left(&self) -> u32 {
         let open = self.series.iter().filter(|series| series.phase != Phase::Idle && !series.is_done());
         open.map(|series| series.rule.least.saturating_sub(series.turns() as u32).max(1)).sum()
     }
 
-    /// Takes what was measured: the total of all links of the load and both directions; of [`Phase::Idle`] any rate.
+    /// Records a result: the total of all links of the load and both directions; any rate for
+    /// [`Phase::Idle`].
     pub fn record(&mut self, planned: &Planned, rate: BitRate) {
         if let Some(series) = self.series_of(planned) {
             series.rates.push(rate);
@@ -144,7 +152,7 @@ impl Schedule {
         self.plan_pairs();
     }
 
-    /// Takes note that this could not be measured. It is tried once more; after that, what was measured of the same load stands.
+    /// Records a failure. The load is retried once; after that its earlier results stand.
     pub fn fail(&mut self, planned: &Planned) {
         if let Some(series) = self.series_of(planned) {
             series.failures += 1;
@@ -152,25 +160,26 @@ impl Schedule {
         self.plan_pairs();
     }
 
-    /// Returns whether a load was given up, as it failed too often: then less was measured than was planned.
+    /// Returns true if a load was given up after too many failures, so that results are missing.
     pub fn has_given_up(&self) -> bool {
         self.series.iter().any(|series| series.failures >= MOST_FAILURES)
     }
 
-    /// Returns what was measured of a load so far.
+    /// Returns the summary of a load so far.
     pub fn spread(&self, phase: Phase, links: &[u32]) -> Option<Spread> {
         let series = self.series.iter().find(|series| series.phase == phase && series.links == links)?;
         Spread::of(&series.rates)
     }
 
-    /// Returns what all links carry together as a part of what they carry alone, once all of that was measured.
+    /// Returns the rate of all links together as a share of their sum alone, once all are measured.
     pub fn scaling(&self) -> Option<f64> {
         self.scaling_of(Phase::Together, &self.links)
     }
 
-    /// Returns the groups of links that were found to share something, which holds them back; none where nothing does.
+    /// Returns the groups of links that a shared resource limits; empty if there are none.
     ///
-    /// Where no pair does and all links together do, all of them are one group: so much is there for two, and too little for all.
+    /// Returns one group of all links if they are limited together but no pair is: the resource
+    /// suffices for two, but not for all.
     pub fn sharing(&self) -> Vec<Vec<u32>> {
         if self.scaling().is_none_or(|scaling| scaling >= GOOD_SCALING) {
             return Vec::new();
@@ -190,7 +199,7 @@ impl Schedule {
         self.series.iter_mut().find(|series| series.phase == planned.phase && series.links == planned.links)
     }
 
-    /// Plans pairs, once all else is done, if they can tell anything.
+    /// Plans pairs after everything else, if they can reveal anything.
     fn plan_pairs(&mut self) {
         let is_worth_it = (3..=MOST_PAIRED_LINKS).contains(&self.links.len());
         if self.has_planned_pairs || !is_worth_it || !self.series.iter().all(Series::is_done) {
@@ -227,7 +236,8 @@ impl Series {
     }
 }
 
-/// Joins pairs of links, of which the two share something, to groups: those that have a link in common are one.
+/// Merges pairs of links with a shared resource into groups: pairs with a common link form one
+/// group.
 pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for mut group in pairs {
@@ -242,18 +252,19 @@ pub fn joined(pairs: impl IntoIterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     groups
 }
 
-/// From here on links do not hold each other back: `together ÷ Σ alone`.
+/// Value of `together ÷ Σ alone` from which links do not limit each other.
 pub const GOOD_SCALING: f64 = 0.95;
 
-/// Of [`agree`]: greatest − least, as a part of the median.
+/// Limit in [`agree`] of greatest − least, as a share of the median.
 const MOST_EXTENT: f64 = 0.02;
-/// Of [`agree`]: half of the median's interval, as a part of it. netperf's `-I 95,5` is the same of the mean.
+/// Limit in [`agree`] of half the median's interval, as a share of the median. netperf's `-I 95,5`
+/// is the equivalent for the mean.
 const HALF_INTERVAL: f64 = 0.025;
-/// Repeats of a pair: it is to be named and not to be measured, and there are many of them.
+/// Repeats of a pair: they only identify it, and there are many pairs.
 const PAIR_REPEATS: u32 = 2;
-/// Most links of which pairs are measured, 28 of them.
+/// Most links whose pairs are measured: 28 pairs.
 const MOST_PAIRED_LINKS: usize = 8;
-/// After that a load is given up.
+/// Failures after which a load is given up.
 const MOST_FAILURES: u32 = 2;
 
 #[cfg(test)]
@@ -268,7 +279,7 @@ mod tests {
 
     const ALL: [Phase; 5] = [Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both];
 
-    /// Runs a schedule to its end; `carry` is what the links of a load carry, or that they do not.
+    /// Runs a schedule to its end. `carry` returns the rate of a load, or `None` if it fails.
     fn run(schedule: &mut Schedule, carry: impl Fn(&Planned) -> Option<u64>) -> Vec<Planned> {
         let mut order = Vec::new();
         while let Some(planned) = schedule.next() {
@@ -303,7 +314,8 @@ mod tests {
         // Least and greatest of six are the interval.
         assert!(agree(&mbit(&[975, 1000, 1000, 1000, 1000, 1025])));
         assert!(!agree(&mbit(&[974, 1000, 1000, 1000, 1000, 1025])));
-        // Of nine it is from the second to the last but one: one that is far off does not matter.
+        // Of nine the interval runs from the second to the last but one: one outlier does not
+        // matter.
         assert!(agree(&mbit(&[500, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000])));
         assert!(!agree(&mbit(&[940])) && !agree(&[]) && !agree(&mbit(&[0; 6])));
     }
@@ -332,7 +344,7 @@ mod tests {
         let mut before = schedule.loads_left();
         assert_eq!(before, 5 * 6, "two alone, together, reverse and both ways");
         while let Some(planned) = schedule.next() {
-            // What scatters is measured again and again.
+            // A load that scatters is measured repeatedly.
             let scatters = planned.phase == Phase::Both;
             schedule.record(&planned, BitRate::from_mbit(if scatters { 100 * u64::from(planned.repeat) } else { 900 }));
             let left = schedule.loads_left();
@@ -372,7 +384,7 @@ mod tests {
         assert_eq!(Schedule::new(&ALL, &[], RepeatRule::default()).next(), None);
     }
 
-    /// Four gigabit links, of which those named share 1200 Mbit/s.
+    /// Four gigabit links; `sharers` share 1200 Mbit/s.
     fn shared(links: &[u32], sharers: &[u32]) -> u64 {
         let on_bus = links.iter().filter(|link| sharers.contains(link)).count() as u64;
         (on_bus * 940).min(1200) + (links.len() as u64 - on_bus) * 940

@@ -1,26 +1,26 @@
-//! Statistics of few numbers: repeats of a rate, round trips, points of a sweep.
+//! Statistics of small samples: repeats of a rate, round trips, points of a sweep.
 //!
-//! Values that are not numbers are left out, and nothing panics on them. What needs values and gets none is `None`.
+//! All functions ignore NaN and never panic. They return `None` for an empty sample.
 
 use crate::units::BitRate;
 
-/// Repeats of one rate.
+/// Summary of the repeats of one rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// The middle one; the mean of the two in the middle of an even number.
+    /// Median; the mean of the two middle values if their number is even.
     pub median: BitRate,
-    /// The least.
+    /// Minimum.
     pub min: BitRate,
-    /// The greatest.
+    /// Maximum.
     pub max: BitRate,
-    /// How many.
+    /// Number of repeats.
     pub n: u32,
-    /// Whether they agree: see [`super::repeat::agree`].
+    /// True if the repeats agree: see [`super::repeat::agree`].
     pub stable: bool,
 }
 
 impl Spread {
-    /// Returns what a spread is of these repeats; `None` of none.
+    /// Returns the summary of these repeats; `None` without repeats.
     pub fn of(rates: &[BitRate]) -> Option<Spread> {
         let bits = |rate: f64| BitRate(rate.round() as u64);
         let values = as_values(rates);
@@ -34,27 +34,27 @@ impl Spread {
     }
 }
 
-/// What a set of round trips, or of anything else, looks like.
+/// Distribution of a sample, such as round trips.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Distribution {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The greatest.
+    /// Maximum.
     pub max: f64,
     /// Standard deviation, see [`deviation`].
     pub std: f64,
-    /// The median.
+    /// Median.
     pub p50: f64,
-    /// 99 in 100 are not above.
+    /// 99th percentile.
     pub p99: f64,
 }
 
 impl Distribution {
-    /// Returns what these values look like; `None` of none.
+    /// Returns the distribution of these values; `None` without values.
     pub fn of(values: &[f64]) -> Option<Distribution> {
         let sorted = sorted(values);
         Some(Distribution {
@@ -75,19 +75,19 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns the standard deviation of these values themselves, divided by n and not by n − 1: what ping prints as `mdev`.
+/// Returns the population standard deviation, divided by n and not by n − 1: `mdev` of ping.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     let mean = mean(&values)?;
     Some((values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt())
 }
 
-/// Returns the middle value, or the mean of the two in the middle.
+/// Returns the median.
 pub fn median(values: &[f64]) -> Option<f64> {
     percentile(values, 50.0)
 }
 
-/// Returns the value that `percent` of the values (0 to 100, else the nearer of them) are not above, interpolated between two neighbours.
+/// Returns a percentile, interpolated between neighbours. `percent` is clamped to 0 to 100.
 pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     let values = sorted(values);
     let last = values.len().checked_sub(1).filter(|_| percent.is_finite())?;
@@ -97,22 +97,25 @@ pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     Some(values[below] + (values[above] - values[below]) * (place - below as f64))
 }
 
-/// Returns the median of the distances from the median (MAD). Not scaled: of normal values it is 0.67 of the standard deviation.
+/// Returns the median absolute deviation (MAD). Not scaled: for normal values it is 0.67 of the
+/// standard deviation.
 pub fn median_absolute_deviation(values: &[f64]) -> Option<f64> {
     let middle = median(values)?;
     let distances: Vec<f64> = sorted(values).iter().map(|value| (value - middle).abs()).collect();
     median(&distances)
 }
 
-/// Returns the mean of the best tenth, at least of one: what the people who swept windows × streams first called the maximum.
+/// Returns the mean of the best tenth, at least of one value: the "maximum" of the first sweeps of
+/// windows × streams.
 pub fn top_decile(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     mean(&values[values.len() - values.len().div_ceil(10)..])
 }
 
-/// Returns Jain's fairness index `(Σx)² / (n × Σx²)`, from 1/n to 1; `None` where all are 0.
+/// Returns Jain's fairness index `(Σx)² / (n × Σx²)`, from 1/n to 1; `None` if all are 0.
 ///
-/// Jain, Chiu and Hawe, "A quantitative measure of fairness and discrimination for resource allocation in shared computer systems", 1984.
+/// Jain, Chiu and Hawe, "A quantitative measure of fairness and discrimination for resource
+/// allocation in shared computer systems", 1984.
 pub fn jain(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     let sum: f64 = values.iter().sum();
@@ -120,20 +123,22 @@ pub fn jain(values: &[f64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
-/// Returns two of the values between which the median lies with at least 95 % confidence, whatever the distribution; `None` of fewer than 6.
+/// Returns two values that enclose the median with at least 95 % confidence, for any distribution;
+/// `None` for fewer than 6 values.
 ///
-/// Order statistics: the k-th least and the k-th greatest of n repeats hold it with 1 − 2 × P(fewer than k of n tosses are heads). Of 6
-/// repeats these are the least and the greatest, with 96.9 %: the smallest number for which there is such an interval.
+/// Order statistics: the k-th least and the k-th greatest of n repeats enclose it with 1 − 2 ×
+/// P(fewer than k of n tosses are heads). Of 6 repeats these are the least and the greatest, with
+/// 96.9 %: the smallest number with such an interval.
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
     let values = sorted(values);
     let rank = interval_rank(values.len())?;
     Some((*values.get(rank - 1)?, *values.get(values.len() - rank)?))
 }
 
-/// Returns the largest k, from 1, whose interval still has [`CONFIDENCE`].
+/// Returns the largest k, from 1, whose interval has at least [`CONFIDENCE`].
 fn interval_rank(n: usize) -> Option<usize> {
     if n > MOST_EXACT {
-        // The normal distribution's, 0.98 × √n from the middle, rounded outwards.
+        // Normal approximation: 0.98 × √n from the middle, rounded outwards.
         return Some(n / 2 - (n as f64).sqrt() as usize);
     }
     let mut term = 0.5_f64.powi(n as i32);
@@ -157,10 +162,10 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     values
 }
 
-/// That of [`median_interval`].
+/// Confidence of [`median_interval`].
 const CONFIDENCE: f64 = 0.95;
 
-/// Most values of which the interval is computed from binomials: 2⁻ⁿ is a number still.
+/// Most values for the exact binomial computation: 2⁻ⁿ must not underflow.
 const MOST_EXACT: usize = 1000;
 
 #[cfg(test)]

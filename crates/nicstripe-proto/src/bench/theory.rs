@@ -1,4 +1,4 @@
-//! What a link can carry at most, by arithmetic alone.
+//! Theoretical limits of a link.
 
 use std::time::Duration;
 
@@ -23,56 +23,63 @@ impl IpVersion {
     }
 }
 
-/// What the greatest goodput of a link follows from: TCP over IP over Ethernet with full packets.
+/// Parameters of a link's greatest goodput: TCP over IP over Ethernet with full packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Theory {
-    /// Rate of the line: all bits on the wire, preamble and gaps included.
+    /// Line rate: all bits on the wire, including preamble and gaps.
     pub line: BitRate,
     /// Size of the packets in bytes, as IP sees them.
     pub mtu: u32,
-    /// Which headers they have.
+    /// IP version of the packets.
     pub ip: IpVersion,
-    /// Whether TCP puts its timestamps into each segment, which take 12 bytes; Linux does by default.
+    /// True if each TCP segment carries timestamps, 12 bytes; the default of Linux.
     pub timestamps: bool,
     /// VLAN tags on the wire, 4 bytes each.
     pub vlan_tags: u8,
 }
 
 impl Theory {
-    /// Returns what a line carries over IPv4 with timestamps and without VLAN: what Linux does by default.
+    /// Returns the default case of Linux: IPv4 with timestamps and without VLAN tags.
     pub const fn usual(line: BitRate, mtu: u32) -> Theory {
         Theory { line, mtu, ip: IpVersion::V4, timestamps: true, vlan_tags: 0 }
     }
 
-    /// Returns the payload bytes of a full segment: MTU − IP − TCP; 0 where the headers alone fill it.
+    /// Returns the payload bytes of a full segment: MTU − IP − TCP; 0 if the headers alone fill it.
     pub const fn segment_bytes(&self) -> u64 {
         (self.mtu as u64).saturating_sub(self.ip.header_bytes() + tcp_header_bytes(self.timestamps))
     }
 
-    /// Returns the greatest goodput, rounded down: `L × (MTU − IP − TCP) / (MTU + 38 + 4·v)` (RFC 6349, 4.1).
+    /// Returns the greatest goodput, rounded down: `L × (MTU − IP − TCP) / (MTU + 38 + 4·v)` (RFC
+    /// 6349, 4.1).
     ///
-    /// The 38 bytes that Ethernet has beside each packet are 14 of header, 4 of checksum, 8 of preamble and 12 of gap.
+    /// The 38 bytes of Ethernet per packet are 14 of header, 4 of checksum, 8 of preamble and 12 of
+    /// gap.
     pub fn goodput(&self) -> BitRate {
         self.share(ETHERNET_BYTES)
     }
 
-    /// Returns the greatest goodput where `line` is the rate of a shaper in front of the wire, rounded down.
+    /// Returns the greatest goodput if `line` is the rate of a shaper in front of the wire, rounded
+    /// down.
     ///
-    /// A shaper (tc-tbf) counts packets as the kernel has them: with the 14 bytes of the header, without what the interface adds.
+    /// A shaper (tc-tbf) counts packets as the kernel has them: with the header of 14 bytes,
+    /// without the interface's additions.
     pub fn goodput_of_shaper(&self) -> BitRate {
         self.share(HEADER_BYTES)
     }
 
-    /// Returns the line with the goodput of this one where `line` is the rate of a shaper: `R × (MTU + 38 + 4·v) / (MTU + 14 + 4·v)`.
+    /// Returns the line rate with the same goodput if `line` is the rate of a shaper: `R × (MTU +
+    /// 38 + 4·v) / (MTU + 14 + 4·v)`.
     ///
-    /// So that the slower of line and shaper can be named by one number. Rounded up, lest the goodput be rounded down twice.
+    /// This makes line and shaper comparable. Rounded up, so that the goodput is not rounded down
+    /// twice.
     pub fn line_of_shaper(&self) -> BitRate {
         BitRate(saturate(
             (u128::from(self.line.0) * u128::from(self.wire_bytes(ETHERNET_BYTES))).div_ceil(self.wire_bytes(HEADER_BYTES).into()),
         ))
     }
 
-    /// Returns how many full packets a second the line takes, rounded down (RFC 6349, 4.1: 81,274 on 1 GbE).
+    /// Returns the full packets per second of the line, rounded down (RFC 6349, 4.1: 81,274 on 1
+    /// GbE).
     pub fn packets_per_second(&self) -> u64 {
         self.line.0 / 8 / self.wire_bytes(ETHERNET_BYTES)
     }
@@ -81,34 +88,39 @@ impl Theory {
         BitRate(saturate(u128::from(self.line.0) * u128::from(self.segment_bytes()) / u128::from(self.wire_bytes(overhead))))
     }
 
-    /// Never 0, as neither overhead is.
+    /// Never 0, since neither overhead is.
     fn wire_bytes(&self, overhead: u64) -> u64 {
         u64::from(self.mtu) + overhead + VLAN_TAG_BYTES * u64::from(self.vlan_tags)
     }
 }
 
-/// Returns bandwidth × delay in bytes, rounded down: what must be in flight to keep the link busy (RFC 6349, 3.1).
+/// Returns bandwidth × delay in bytes, rounded down: the bytes in flight that keep the link busy
+/// (RFC 6349, 3.1).
 pub fn bdp(rate: BitRate, round_trip: Duration) -> u64 {
     rate.bytes_in(round_trip)
 }
 
-/// Returns the rate of a sender that has at most `window` bytes in flight: `W × 8 / RTT` (RFC 6349, 3.3.1).
+/// Returns the rate of a sender with at most `window` bytes in flight: `W × 8 / RTT` (RFC 6349,
+/// 3.3.1).
 pub fn window_limited_rate(window_bytes: u64, round_trip: Duration) -> BitRate {
     BitRate::from_bytes_over(window_bytes, round_trip)
 }
 
-/// Returns the socket buffer to ask for so that it is not what holds a link back: four times bandwidth × delay, at least 256 KiB.
+/// Returns the socket buffer to request so that it does not limit a link: four times bandwidth ×
+/// delay, at least 256 KiB.
 ///
-/// The round trip is that under load. Twice, as Linux keeps half of a buffer for its own records, and twice again for what varies; the least
-/// is where a cable without delay has its plateau (measured: 64 KiB give 874 and 256 KiB 941 of 941.5 Mbit/s).
+/// The round trip is that under load. A factor of two is for Linux, which uses half of a buffer for
+/// bookkeeping, and another for variation. The minimum is the plateau of a cable without delay
+/// (measured: 64 KiB give 874 and 256 KiB 941 of 941.5 Mbit/s).
 pub fn buffer_to_ask_for(rate: BitRate, round_trip: Duration) -> u64 {
     bdp(rate, round_trip).saturating_mul(4).max(SUFFICIENT_BUFFER_BYTES)
 }
 
-/// Returns the most that TCP of the Reno family reaches where `loss` of the packets (0 to 1) are lost at random:
-/// `1.22 × MSS × 8 / (RTT × √p)` (Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion avoidance algorithm", 1997).
+/// Returns the greatest rate of Reno TCP at random loss of `loss` packets (0 to 1): `1.22 × MSS × 8
+/// / (RTT × √p)` (Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion
+/// avoidance algorithm", 1997).
 ///
-/// The greatest rate where nothing is lost, or where a round trip takes no time.
+/// Returns the maximum value if the loss or the round trip is 0.
 pub fn loss_limited_rate(segment_bytes: u64, round_trip: Duration, loss: f64) -> BitRate {
     // A float that is too large, or a division by 0, saturates.
     BitRate((1.22 * segment_bytes as f64 * 8.0 / (round_trip.as_secs_f64() * loss.max(0.0).sqrt())) as u64)
@@ -122,12 +134,13 @@ fn saturate(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// Below it a socket buffer costs rate also on a cable without delay, see [`buffer_to_ask_for`].
+/// Socket buffer below which even a cable without delay loses rate, see [`buffer_to_ask_for`].
 pub const SUFFICIENT_BUFFER_BYTES: u64 = 256 * 1024;
 
-/// What Ethernet adds to a packet on the wire: header 14, checksum 4, preamble 8, gap 12 (IEEE 802.3).
+/// Overhead of Ethernet per packet on the wire: header 14, checksum 4, preamble 8, gap 12 (IEEE
+/// 802.3).
 const ETHERNET_BYTES: u64 = 38;
-/// The part of it that the kernel sees.
+/// The part of this overhead that the kernel counts.
 const HEADER_BYTES: u64 = 14;
 /// IEEE 802.1Q.
 const VLAN_TAG_BYTES: u64 = 4;

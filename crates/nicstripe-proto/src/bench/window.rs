@@ -1,35 +1,36 @@
-//! The common window of a run: in which all links were loaded, and in which all of them are counted.
+//! Common window of a run: all links are loaded, and all of them are counted.
 //!
-//! The receiver reads all its counters at one instant, again and again. What counts is what arrived between two of these instants, the same
-//! for all paths, so that the sum of what the paths carried *is* the total; never a sum of averages over different times. Lengths are those
-//! that the clock says and not those that were meant.
+//! The receiver periodically reads all its counters at one instant. A rate covers the bytes between
+//! two of these instants, which are equal for all paths. The rates of the paths therefore sum up to
+//! the total; averages over different times are never added. Lengths are measured, not nominal.
 
 use std::time::Duration;
 
 use crate::{bench::statistics, units::BitRate};
 
-/// What had arrived at one instant.
+/// Counters of all paths at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When, on the receiver's clock, since any instant that is the same for all snapshots of a run.
+    /// Time on the receiver's clock, relative to an arbitrary instant that is fixed for the run.
     pub at: Duration,
-    /// Payload bytes of the run until then, one number a path; the paths and their order are the same in all snapshots of a run.
+    /// Payload bytes of the run so far, by path. The paths and their order are equal in all
+    /// snapshots of a run.
     pub bytes: Vec<u64>,
 }
 
-/// What arrived between two snapshots.
+/// Bytes received between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// When it began, on the clock of the snapshots.
+    /// Start time, on the clock of the snapshots.
     pub began: Duration,
-    /// How long it was.
+    /// Length of the span.
     pub length: Duration,
-    /// Payload bytes that arrived in it, one number a path.
+    /// Payload bytes received in it, by path.
     pub bytes: Vec<u64>,
 }
 
 impl Span {
-    /// Returns what arrived from one snapshot to a later one. A counter that went back counts nothing.
+    /// Returns the span from one snapshot to a later one. A counter that decreased counts as 0.
     pub fn between(from: &Snapshot, to: &Snapshot) -> Span {
         let bytes = from.bytes.iter().zip(&to.bytes).map(|(from, to)| to.saturating_sub(*from)).collect();
         Span { began: from.at, length: to.at.saturating_sub(from.at), bytes }
@@ -45,13 +46,14 @@ impl Span {
         BitRate::from_bytes_over(self.total_bytes(), self.length)
     }
 
-    /// Returns the rate of one path; zero where there is none of that number.
+    /// Returns the rate of one path; zero if the path does not exist.
     pub fn rate(&self, path: usize) -> BitRate {
         BitRate::from_bytes_over(self.bytes.get(path).copied().unwrap_or_default(), self.length)
     }
 }
 
-/// Returns what arrived from each snapshot to the next. Snapshots that are not later than the one before are left out.
+/// Returns the spans between consecutive snapshots. Ignores a snapshot that is not later than the
+/// previous one.
 pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
     let mut spans = Vec::new();
     let Some(mut last) = snapshots.first() else { return spans };
@@ -64,10 +66,12 @@ pub fn intervals(snapshots: &[Snapshot]) -> Vec<Span> {
     spans
 }
 
-/// Returns the common window: from the first snapshot at which all paths are past warm-up to the last before the first sender `stopped`.
+/// Returns the common window: from the first snapshot with all paths past warm-up, to the last one
+/// before the first sender `stopped`.
 ///
-/// The first snapshot is that before any load. A path warms up from the last snapshot at which nothing had arrived by it; one by which
-/// nothing arrives within twice the warm-up is not waited for, and counts as carrying nothing. `None` while the window is empty.
+/// The first snapshot must precede any load. A path warms up from its last snapshot without data. A
+/// path without data for twice the warm-up is not awaited, and counts as 0. Returns `None` while
+/// the window is empty.
 pub fn common(snapshots: &[Snapshot], warm_up: Duration, stopped: Option<Duration>) -> Option<Span> {
     let from = snapshots.get(warm_from(snapshots, warm_up)?)?;
     let is_before_stop = |at: Duration| stopped.is_none_or(|stopped| at <= stopped);
@@ -75,7 +79,7 @@ pub fn common(snapshots: &[Snapshot], warm_up: Duration, stopped: Option<Duratio
     (to.at > from.at).then(|| Span::between(from, to))
 }
 
-/// Returns the index of the first snapshot at which all paths are past warm-up.
+/// Returns the index of the first snapshot with all paths past warm-up.
 fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
     let first = snapshots.first()?;
     let waits_until = first.at.saturating_add(warm_up.saturating_mul(2));
@@ -88,23 +92,25 @@ fn warm_from(snapshots: &[Snapshot], warm_up: Duration) -> Option<usize> {
     snapshots.iter().position(|snapshot| snapshot.at >= all_warm)
 }
 
-/// When a load may end.
+/// Condition under which a load may end.
 ///
-/// After fio's `steadystate`: the slope of a line through the last samples, and how far they are from their mean.
+/// Modelled on fio's `steadystate`: the slope of a line through the last samples, and their
+/// deviation from the mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SettleRule {
-    /// Length of a sample, 0.5 s. Snapshots may be closer; a sample ends with the first that makes it as long as this, or nearly: snapshots
-    /// that are meant to be as far apart come a little early or late.
+    /// Length of a sample, 0.5 s. If snapshots are more frequent, a sample ends with the first that
+    /// completes this length, with a tolerance of a tenth for jitter.
     pub sample: Duration,
-    /// How many of the last samples are looked at, 5.
+    /// Number of last samples to examine, 5.
     pub samples: usize,
     /// Shortest window, 3 s.
     pub least: Duration,
-    /// Longest window, 10 s. A load that has not settled by then ends all the same, and that is told.
+    /// Longest window, 10 s. A load that has not settled by then ends anyway, and is reported as
+    /// unsettled.
     pub longest: Duration,
-    /// What the line through the samples may rise or fall from the first to the last of them, as a part of their mean; 1 %.
+    /// Most that the fitted line may rise or fall over all samples, as a share of their mean; 1 %.
     pub slope: f64,
-    /// What a sample may be from the mean, as a part of it; 2 %.
+    /// Most that a sample may deviate from the mean, as a share of the mean; 2 %.
     pub deviation: f64,
 }
 
@@ -121,21 +127,22 @@ impl Default for SettleRule {
     }
 }
 
-/// Where a load is.
+/// Progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It has to go on.
+    /// It must continue.
     Going,
     /// Its rate has settled: it may end.
     Settled,
-    /// It has lasted as long as it may, and its rate has not settled.
+    /// It has reached its longest time without settling.
     Unsettled,
 }
 
 impl SettleRule {
-    /// Returns where a load is whose snapshots so far are these.
+    /// Returns the progress of a load with these snapshots so far.
     ///
-    /// What settles is the total: links that share something may take from each other for ever while their sum stands still.
+    /// Only the total must settle: links with a shared resource may shift rate between them while
+    /// their sum is constant.
     pub fn progress(&self, snapshots: &[Snapshot], warm_up: Duration) -> Progress {
         let Some(window) = common(snapshots, warm_up, None) else { return Progress::Going };
         if window.length < self.least.min(self.longest) {
@@ -148,7 +155,7 @@ impl SettleRule {
         }
     }
 
-    /// Returns the totals of the samples from `began` on.
+    /// Returns the total rates of the samples from `began` on.
     fn rates(&self, snapshots: &[Snapshot], began: Duration) -> Vec<f64> {
         let mut ends: Vec<Snapshot> = Vec::new();
         let least = self.sample.saturating_sub(self.sample / EARLY);
@@ -160,7 +167,8 @@ impl SettleRule {
         intervals(&ends).iter().map(|span| span.total().0 as f64).collect()
     }
 
-    /// Whether the last of these rates stand still. Nothing at all does not: there may be more to come.
+    /// Returns true if the last of these rates are steady. A rate of zero is not, since data may
+    /// still come.
     fn is_settled(&self, rates: &[f64]) -> bool {
         let Some(first) = rates.len().checked_sub(self.samples.max(2)) else { return false };
         let last = &rates[first..];
@@ -174,7 +182,8 @@ impl SettleRule {
     }
 }
 
-/// Returns what the line of least squares through these rises from one to the next. There are at least two.
+/// Returns the slope of the least-squares line through these values, per step. There are at least
+/// two values.
 fn slope(values: &[f64]) -> f64 {
     let middle = (values.len() - 1) as f64 / 2.0;
     let places = || (0..values.len()).map(|place| place as f64 - middle);
@@ -182,7 +191,7 @@ fn slope(values: &[f64]) -> f64 {
     rise / places().map(|place| place * place).sum::<f64>()
 }
 
-/// By one part in so many a sample may be shorter than it was meant to be.
+/// Divisor of the tolerance by which a sample may be too short.
 const EARLY: u32 = 10;
 
 #[cfg(test)]
@@ -194,7 +203,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const SEC: Duration = Duration::from_secs(1);
 
-    /// Snapshots each 100 ms, of paths with so many bytes in each interval.
+    /// Snapshots every 100 ms, of paths with these bytes in each interval.
     fn snapshots(paths: &[Vec<u64>]) -> Vec<Snapshot> {
         let mut bytes = vec![0; paths.len()];
         let mut found = vec![Snapshot { at: Duration::ZERO, bytes: bytes.clone() }];
@@ -205,7 +214,7 @@ mod tests {
         found
     }
 
-    /// 100 ms of one gigabit a second.
+    /// 100 ms at one gigabit per second.
     const FULL: u64 = 12_500_000;
 
     #[test]
@@ -253,7 +262,8 @@ mod tests {
 
     #[test]
     fn snapshots_that_come_a_little_early_or_late_are_samples_all_the_same() {
-        // Each half second, in turn 2 ms late and on time: every other sample is shorter than half a second.
+        // Every half second, alternately on time and 2 ms late: every other sample is shorter than
+        // half a second.
         let at = |index: u32| index * 500 * MS + index % 2 * 2 * MS;
         let snapshot = |index: u32| Snapshot { at: at(index), bytes: vec![at(index).as_micros() as u64 * 125] };
         let run: Vec<Snapshot> = (0..9).map(snapshot).collect();

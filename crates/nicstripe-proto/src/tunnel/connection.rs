@@ -153,7 +153,7 @@ impl Inbound {
         self.is_used_up = true;
     }
 
-    /// Counts bytes read, of which `unread` are left. Enlarges the window if the update is worth a
+    /// Counts bytes read, with `unread` left. Enlarges the window if the update is worth a
     /// record.
     pub(super) fn on_read(&mut self, bytes: u64, unread: usize, pool: &mut Pool) {
         self.release(bytes, pool);

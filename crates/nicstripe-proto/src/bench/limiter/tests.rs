@@ -4,7 +4,7 @@ use super::*;
 
 const THEORY: BitRate = BitRate(941_482_444);
 
-/// A gigabit link that carries so much and that nothing holds back.
+/// A gigabit link at this rate without any limit.
 fn link(mbit: u64) -> Evidence {
     Evidence {
         goodput: BitRate::from_mbit(mbit),
@@ -45,7 +45,7 @@ fn a_sender_that_sleeps_is_starved() {
 
 #[test]
 fn a_reader_that_is_slow_is_the_receiver() {
-    // Measured: 54 % at 390 Mbit/s; the kernel had made its buffer large.
+    // Measured: 54 % at 390 Mbit/s; the kernel had enlarged its buffer.
     let grown = Buffer { bytes: 6 << 20, is_fixed: false };
     let slow = Evidence { rwnd_limited: Some(0.54), ..link(390) };
     assert_eq!(limiter(slow), Limiter::Receiver);
@@ -96,7 +96,7 @@ fn a_buffer_that_is_full_all_the_time_is_named() {
 
 #[test]
 fn a_window_below_bandwidth_times_delay_is_named_where_there_is_delay() {
-    // 1.18 MB are on their way at 10 ms; of 512 KiB half is window.
+    // 1.18 MB are in flight at 10 ms; half of 512 KiB is window.
     let buffer = Some(Buffer { bytes: 512 << 10, is_fixed: true });
     let far = Evidence { round_trip: Some(Duration::from_millis(10)), ..link(200) };
     assert_eq!(limiter(Evidence { receive_buffer: buffer, rwnd_limited: Some(0.9), ..far }), Limiter::Window);
@@ -121,7 +121,7 @@ fn a_core_without_time_and_a_quota_are_the_processor() {
 
 #[test]
 fn one_packet_in_a_thousand_is_told_also_at_full_rate() {
-    // Measured: cubic carries 931.4 of 941.5 Mbit/s then, and 791.1 with one in a hundred.
+    // Measured: cubic carries 931.4 of 941.5 Mbit/s then, and 791.1 at 1 % loss.
     assert_eq!(limiter(Evidence { loss: Some(0.00095), ..link(931) }), Limiter::Loss);
     assert_eq!(limiter(Evidence { loss: Some(0.01), ..link(791) }), Limiter::Loss);
     assert_eq!(limiter(Evidence { loss: Some(0.0001), ..link(925) }), Limiter::Cable);

@@ -1,4 +1,4 @@
-//! Sizes of socket buffers, against what the kernel does by itself.
+//! Sweep of socket buffer sizes, compared with the kernel's auto-tuning.
 
 use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized};
 use crate::{
@@ -6,32 +6,33 @@ use crate::{
     units::BitRate,
 };
 
-/// Sweeps socket buffers: 16 KiB and upwards, by doubling, until two doublings bring nothing.
+/// Sweeps socket buffers from 16 KiB by doubling, until two doublings bring nothing.
 ///
-/// Each size is measured three times and what the kernel does by itself in between, so that both see the same machine. The plateau is the
-/// least size that later ones exceed by less than 2 %, or than what the sizes' repeats differ by. A size that is better than the kernel by
-/// more than 3 % is compared with it once more, ABBA, before it is advised.
+/// Each size is measured three times, interleaved with the kernel's auto-tuning, so that both see
+/// equal conditions. The plateau is the smallest size that later ones exceed by less than 2 %, or
+/// by less than the scatter of repeats. A size that beats the kernel by more than 3 % is compared
+/// once again, in the order ABBA, before it is advised.
 #[derive(Clone, Debug)]
 pub struct BufferSweep {
     sizes: Vec<u64>,
     bdp_bytes: Option<u64>,
     table: Table,
     state: State,
-    /// Whether a size has won the last comparison.
+    /// True if a size has won the last comparison.
     has_won: bool,
     stopped: Stopped,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Measuring this of the sizes. To: `Check`, `Ended`.
+    /// Measuring the size with this index. To: `Check`, `Ended`.
     Upwards(usize),
     /// Comparing this size with the kernel, in the order of [`CHECK`]. To: `Ended`.
     Check(Check),
     Ended,
 }
 
-/// The last comparison, of the rates of a size and of the kernel.
+/// Rates of a size and of the kernel in the last comparison.
 #[derive(Clone, Debug)]
 struct Check {
     size: u64,
@@ -51,9 +52,11 @@ impl Check {
 }
 
 impl BufferSweep {
-    /// Returns the sweep for a link with this bandwidth × delay under load, where buffers up to `allowed` bytes may be asked for.
+    /// Returns the sweep for a link with this bandwidth × delay under load and buffers of up to
+    /// `allowed` bytes.
     ///
-    /// The largest is eight times bandwidth × delay, at least 1 MiB so that a cable shows its plateau; 64 MiB where it is not known.
+    /// The largest size is eight times bandwidth × delay, at least 1 MiB so that a cable shows its
+    /// plateau; 64 MiB if it is unknown.
     pub fn new(bdp_bytes: Option<u64>, allowed: Option<u64>) -> BufferSweep {
         let wanted = bdp_bytes.map_or(LARGEST, |bdp| bdp.saturating_mul(8).clamp(SUFFICIENT, LARGEST));
         let largest = wanted.min(allowed.unwrap_or(u64::MAX)).max(SMALLEST);
@@ -100,7 +103,7 @@ impl BufferSweep {
         }
     }
 
-    /// See [`super::Planner::fail`]. The sweep ends: larger buffers would fail as well.
+    /// See [`super::Planner::fail`]. Ends the sweep, as larger buffers would fail as well.
     pub fn fail(&mut self, _point: &Point) {
         match self.state {
             State::Upwards(_) => self.decide(Stopped::Failed),
@@ -130,28 +133,30 @@ impl BufferSweep {
         }
     }
 
-    /// Whether the kernel gave less than it was asked for, or no more than for the size before.
+    /// Returns true if the kernel granted less than requested, or no more than for the previous
+    /// size.
     fn is_clamped(&self, index: usize) -> bool {
         let got = |index: usize| self.table.of((Some(self.sizes[index]), None)).and_then(|trials| trials.got_bytes);
         let before = index.checked_sub(1).and_then(got);
         got(index).is_some_and(|bytes| bytes < self.sizes[index] || before.is_some_and(|before| bytes <= before))
     }
 
-    /// Returns the place of the plateau and its size, if it is one: the last size may not be much better than that before.
+    /// Returns the index and size of the plateau. Returns `None` if the last size is still much
+    /// better than the previous one.
     fn plateau(&self) -> Option<(usize, u64)> {
         let trials: Vec<&Trials> = self.sizes.iter().map_while(|size| self.table.of((Some(*size), None))).collect();
         let extents: Vec<f64> = trials.iter().map(|trials| trials.extent()).collect();
         let chance = LEAST_GAIN.max(CHANCE * median(&extents).unwrap_or_default());
         let gains = |from: &Trials, to: &Trials| to.median() - from.median() >= chance * to.median();
         let rates: Vec<f64> = trials.iter().map(|trials| trials.median()).collect();
-        // Where there is no scatter the two rules are one.
+        // Both rules agree if there is no scatter.
         let place = (0..trials.len()).find(|place| !trials[place + 1..].iter().any(|later| gains(trials[*place], later)));
         let place = place.zip(plateau(&rates)).map(|(place, least)| place.min(least))?;
         let is_one = place + 1 < trials.len() || self.stopped == Stopped::Clamped && place > 0 && !gains(trials[place - 1], trials[place]);
         is_one.then(|| (place, self.sizes[place]))
     }
 
-    /// From: `Upwards`. To: `Check` where a size seems better than the kernel, else `Ended`.
+    /// From: `Upwards`. To: `Check` if a size seems better than the kernel, otherwise `Ended`.
     fn decide(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let kernel = self.table.median(KERNEL);
@@ -162,7 +167,7 @@ impl BufferSweep {
         };
     }
 
-    /// From: `Check`. What it has found stays for [`BufferSweep::advice`].
+    /// From: `Check`. To: `Ended`. Keeps the result for [`BufferSweep::advice`].
     fn end(&mut self) {
         let found = std::mem::replace(&mut self.state, State::Ended);
         if let State::Check(check) = found
@@ -195,20 +200,21 @@ impl BufferSweep {
     }
 }
 
-/// What the kernel does by itself.
+/// The kernel's auto-tuning.
 const KERNEL: Key = (None, None);
 const SMALLEST: u64 = 16 << 10;
-/// Here a cable without delay has had its plateau and two doublings more.
+/// Size at which a cable without delay is two doublings past its plateau.
 const SUFFICIENT: u64 = 1 << 20;
 const LARGEST: u64 = 64 << 20;
-/// Doublings beyond the plateau that have to bring nothing.
+/// Doublings beyond the plateau that must bring nothing.
 const CONFIRMING: usize = 2;
-/// What is something, as a part of the rate.
+/// Smallest relevant gain, as a share of the rate.
 const LEAST_GAIN: f64 = 0.02;
-/// The same, as a multiple of what greatest and least of three repeats differ by, which is 1.7 standard deviations: the least that medians of
-/// three do not differ by in 100 simulated sweeps. The median of all sizes' differences, so that one disturbed repeat does not count.
+/// Smallest relevant gain, as a multiple of the range of three repeats, which is 1.7 standard
+/// deviations. It is the smallest value by which medians of three never differed in 100 simulated
+/// sweeps. Uses the median range of all sizes, so that one disturbed repeat does not count.
 const CHANCE: f64 = 2.5;
-/// From here on a size is better than the kernel.
+/// Factor from which a size is better than the kernel.
 const BETTER: f64 = 1.03;
-/// The order of the last comparison: whether it is the size's turn.
+/// Order of the last comparison: true for the size, false for the kernel.
 const CHECK: [bool; 4] = [true, false, false, true];

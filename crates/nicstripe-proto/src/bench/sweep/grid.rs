@@ -1,4 +1,5 @@
-//! Sizes of buffers × connections: the oldest way to find out what a long path carries (SLAC's bulk throughput measurements, 2002).
+//! Sweep of buffer sizes × connections: the oldest way to find the capacity of a long path (SLAC's
+//! bulk throughput measurements, 2002).
 
 use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, sized, streams::COUNTS};
 use crate::{
@@ -6,10 +7,11 @@ use crate::{
     units::BitRate,
 };
 
-/// Sweeps socket buffers × connections a link.
+/// Sweeps socket buffers × connections per link.
 ///
-/// For each number of connections upwards through the sizes, until two in a row bring less than 2 %; then all that was measured twice more,
-/// in the same order, so that repeats of a point are far apart in time.
+/// For each number of connections it measures ascending sizes, until two in a row bring less than 2
+/// %. Then it measures all points twice more in the same order, so that repeats of a point are far
+/// apart in time.
 #[derive(Clone, Debug)]
 pub struct GridSweep {
     sizes: Vec<u64>,
@@ -20,18 +22,19 @@ pub struct GridSweep {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Measuring this of [`COUNTS`] with this of the sizes. To: `Again`.
+    /// Measuring this entry of [`COUNTS`] with the size of this index. To: `Again`.
     Upwards {
         column: usize,
         row: usize,
     },
-    /// Measuring this of the points again. To: `Ended`.
+    /// Measuring the point with this index again. To: `Ended`.
     Again(usize),
     Ended,
 }
 
 impl GridSweep {
-    /// Returns the sweep up to buffers of `largest` bytes: 64 KiB and upwards, four times as large each, at most six sizes.
+    /// Returns the sweep up to buffers of `largest` bytes: 64 KiB and upwards by factors of four,
+    /// at most six sizes.
     pub fn new(largest: u64) -> GridSweep {
         let sizes = (0..6).map(|step: u32| SMALLEST << (2 * step)).filter(|size| *size <= largest.max(SMALLEST)).collect();
         GridSweep { sizes, table: Table::default(), state: State::Upwards { column: 0, row: 0 }, failures: 0 }
@@ -51,7 +54,8 @@ impl GridSweep {
         self.advance(false);
     }
 
-    /// See [`super::Planner::fail`]. The next number of connections is tried; with the second failure the sweep ends.
+    /// See [`super::Planner::fail`]. Continues with the next number of connections; the second
+    /// failure ends the sweep.
     pub fn fail(&mut self, _point: &Point) {
         self.failures += 1;
         match self.failures {
@@ -70,7 +74,7 @@ impl GridSweep {
         let mut outcome = outcome_of(self.table.results(), stopped);
         let medians: Vec<BitRate> = outcome.points.iter().map(|point| point.rate.median).collect();
         outcome.top_decile = top_decile(&as_values(&medians)).map(|rate| BitRate(rate.round() as u64));
-        // The first of those that are as good: the least of what has to be set.
+        // The first of equal points has the smallest settings.
         let best = outcome.points.iter().rev().max_by_key(|point| point.rate.median);
         outcome.plateau = best.and_then(|point| point.size);
         outcome.advice = match best.map(|point| (point.size, point.streams)) {
@@ -111,7 +115,7 @@ impl GridSweep {
         }
     }
 
-    /// Whether the last two sizes have brought nothing.
+    /// Returns true if the last two sizes have brought nothing.
     fn is_flat(&self, column: usize, row: usize) -> bool {
         let rate = |row: usize| self.table.median((Some(self.sizes[row]), Some(COUNTS[column])));
         row >= 2 && (row - 1..=row).all(|row| rate(row) < rate(row - 1) * (1.0 + LEAST_GAIN))
@@ -119,5 +123,5 @@ impl GridSweep {
 }
 
 const SMALLEST: u64 = 64 << 10;
-/// What a size four times as large has to bring.
+/// Smallest relevant gain of a size four times as large, as a share.
 const LEAST_GAIN: f64 = 0.02;

@@ -1,16 +1,18 @@
-//! Sizes of messages, as NetPIPE sweeps them (Snell, Mikler and Gustafson, "NetPIPE: a network protocol independent performance evaluator",
-//! 1996): powers of two and, where packets and buffers end, the sizes beside them.
+//! Sweep of message sizes in the style of NetPIPE (Snell, Mikler and Gustafson, "NetPIPE: a network
+//! protocol independent performance evaluator", 1996): powers of two, and the sizes next to packet
+//! and buffer boundaries.
 
 use std::time::Duration;
 
 use super::{Load, Measured, Outcome, Point, Stopped, TRIALS, Table, Trials, outcome_of, plateau, sized};
 use crate::{bench::statistics::median, units::BitRate};
 
-/// Sweeps the sizes of messages: 1 byte to 64 MiB, to and fro up to 64 KiB, one way above.
+/// Sweeps message sizes from 1 byte to 64 MiB: ping-pong up to 64 KiB, one direction above.
 ///
-/// Upwards, three times each, until three doublings in a row change the median by less than 1 % and it has reached 95 % of what the link
-/// streams, one message takes more than a second, or the time is up. Then each point that is less than 90 % of its neighbours is measured
-/// again, twice at most, before that is believed.
+/// Measures ascending sizes, three times each. It stops after three doublings in a row that change
+/// the median by less than 1 %, at 95 % of the streaming rate. It also stops if one message takes
+/// more than a second, or at the end of the budget. Then each point below 90 % of its neighbours is
+/// measured again, at most twice, before it counts as a dropout.
 #[derive(Clone, Debug)]
 pub struct MessageSweep {
     sizes: Vec<u64>,
@@ -24,7 +26,7 @@ pub struct MessageSweep {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Measuring this of the sizes. To: `Again`.
+    /// Measuring the size with this index. To: `Again`.
     Upwards(usize),
     /// Measuring these again; the first is the current one. To: `Ended`.
     Again(Vec<Suspect>),
@@ -35,13 +37,14 @@ enum State {
 #[derive(Clone, Debug)]
 struct Suspect {
     size: u64,
-    /// Sets of repeats that were as low.
+    /// Sets of repeats that were equally low.
     confirmed: u32,
     trials: Trials,
 }
 
 impl MessageSweep {
-    /// Returns the sweep over a link with segments of this payload (1448 where that is not known), which streams at `streaming`.
+    /// Returns the sweep over a link with this segment payload (1448 if unknown) and streaming
+    /// rate.
     ///
     /// `budget` is the time after which no larger size is begun: 60 s.
     pub fn new(segment_bytes: Option<u64>, streaming: Option<BitRate>, budget: Duration) -> MessageSweep {
@@ -116,7 +119,7 @@ impl MessageSweep {
         outcome
     }
 
-    /// How many messages take about the time of a repeat, by what those before took.
+    /// Returns the number of messages that fill one repeat, estimated from the last size.
     fn messages(&self) -> u64 {
         let last = self.table.0.last().and_then(Trials::time).filter(|time| !time.is_zero());
         let round_trips = last.map_or(FIRST_MESSAGES, |time| (TRIAL_TIME.as_nanos() / (2 * time.as_nanos()).max(1)) as u64);
@@ -142,7 +145,7 @@ impl MessageSweep {
         }
     }
 
-    /// Whether the last three doublings have changed nothing, at the rate that the link streams.
+    /// Returns true if the last three doublings have changed nothing, at the streaming rate.
     fn is_flat(&self) -> bool {
         let doublings: Vec<f64> = self.curve().into_iter().filter(|(size, _)| size.is_power_of_two()).map(|(_, rate)| rate).collect();
         let Some(from) = doublings.len().checked_sub(FLAT_DOUBLINGS + 1) else { return false };
@@ -153,7 +156,7 @@ impl MessageSweep {
         is_still && last[FLAT_DOUBLINGS] >= FLAT_RATE * streaming
     }
 
-    /// From: `Upwards`. To: `Again`, or `Ended` where nothing is suspect.
+    /// From: `Upwards`. To: `Again`, or `Ended` if nothing is suspect.
     fn look_again(&mut self, stopped: Stopped) {
         self.stopped = stopped;
         let suspects = dropouts(&self.curve()).into_iter().take(MOST_SUSPECTS);
@@ -161,7 +164,7 @@ impl MessageSweep {
         self.end_if_done();
     }
 
-    /// A suspect has one repeat more: a full set of them clears it, or confirms it once.
+    /// Handles one more repeat of a suspect: a full set clears it, or confirms it once.
     fn after_repeat(&mut self) {
         let curve = self.curve();
         let State::Again(suspects) = &mut self.state else { return };
@@ -176,7 +179,7 @@ impl MessageSweep {
         }
         let size = suspects.remove(0).size;
         if let Some(trials) = self.table.0.iter_mut().find(|trials| trials.key.0 == Some(size)) {
-            // What was disturbed is not what the size does.
+            // The first measurement was disturbed, so the new one replaces it.
             *trials = if is_low { Trials { dropout: true, ..trials.clone() } } else { set };
         }
         self.end_if_done();
@@ -188,7 +191,7 @@ impl MessageSweep {
         }
     }
 
-    /// Sizes with their medians, upwards.
+    /// Returns sizes with their medians, ascending.
     fn curve(&self) -> Vec<(u64, f64)> {
         let mut curve: Vec<(u64, f64)> = self.table.0.iter().filter_map(|trials| Some((trials.key.0?, trials.median()))).collect();
         curve.sort_by_key(|(size, _)| *size);
@@ -204,7 +207,7 @@ fn of_size(size: u64) -> Trials {
     Trials { key: (Some(size), None), ..Trials::default() }
 }
 
-/// Powers of two, and one less and more where segments and the largest ping end.
+/// Powers of two, and the neighbours of segment boundaries and of the largest ping.
 fn sizes(segment: u64) -> Vec<u64> {
     let powers = (0..=LARGEST_SIZE.trailing_zeros()).map(|power| 1 << power);
     let beside = |size: u64| [size.saturating_sub(1), size, size.saturating_add(1)];
@@ -215,7 +218,7 @@ fn sizes(segment: u64) -> Vec<u64> {
     sizes
 }
 
-/// Returns the sizes that are below 90 % of the good one before them and of one after them: where the curve falls and comes back.
+/// Returns the sizes below 90 % of a good one before and of one after: a drop that recovers.
 fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
     let mut found = Vec::new();
     let mut good = 0.0;
@@ -230,7 +233,8 @@ fn dropouts(curve: &[(u64, f64)]) -> Vec<u64> {
     found
 }
 
-/// Returns the size at which the curve first passes half of its best, between two points in proportion to the rate.
+/// Returns the size at which the curve first passes half of its best, interpolated linearly by
+/// rate.
 fn half_size(curve: &[(u64, f64)]) -> Option<u64> {
     let half = curve.iter().map(|(_, rate)| *rate).fold(0.0, f64::max) / 2.0;
     let place = curve.iter().position(|(_, rate)| half > 0.0 && *rate >= half)?;
@@ -250,31 +254,32 @@ fn advice(outcome: &Outcome) -> String {
     if parts.is_empty() { "nothing was measured".into() } else { parts.join(", ") }
 }
 
-/// Largest message, where the links' rates have been reached long since.
+/// Largest message, far beyond the size at which links reach their full rate.
 const LARGEST_SIZE: u64 = 64 << 20;
-/// Largest message that goes to and fro.
+/// Largest message of a ping-pong.
 pub(super) const LARGEST_PING: u64 = 64 << 10;
-/// Largest message that counts as latency.
+/// Largest message that counts for latency.
 const SHORT: u64 = 64;
 /// Payload of a packet of 1500 bytes with timestamps.
 const USUAL_SEGMENT: u64 = 1448;
 /// Time of one repeat: three of them are a quarter of a second.
 const TRIAL_TIME: Duration = Duration::from_millis(84);
-/// Round trips of the first repeat, when nothing is known.
+/// Round trips of the first repeat, without an estimate.
 const FIRST_MESSAGES: u64 = 100;
-/// Most round trips of a repeat: of the shortest that there are, on one machine, 84 ms are 10,000.
+/// Most round trips of a repeat: the shortest, on one machine, need 10,000 for 84 ms.
 const MOST_MESSAGES: u64 = 100_000;
-/// A message that takes longer ends the sweep.
+/// Message time that ends the sweep.
 const SLOW_MESSAGE: Duration = Duration::from_secs(1);
-/// Doublings in a row that have to change nothing.
+/// Doublings in a row that must change nothing.
 const FLAT_DOUBLINGS: usize = 3;
-/// What is nothing.
+/// Smallest relevant change, as a share.
 const FLAT_CHANGE: f64 = 0.01;
-/// Part of the streaming rate that has to be reached.
+/// Required share of the streaming rate.
 const FLAT_RATE: f64 = 0.95;
-/// A point below this part of its neighbours is a dropout.
+/// Share of its neighbours below which a point is a dropout.
 const DROPOUT: f64 = 0.9;
-/// How often that has to be seen again before it is believed.
+/// Confirmations required.
 const CONFIRMATIONS: u32 = 2;
-/// Most points that are measured again, which bounds the time beyond the budget to 4 s: a link that is disturbed all the time has more.
+/// Most points that are measured again. Bounds the time beyond the budget to 4 s: a permanently
+/// disturbed link has more suspects.
 const MOST_SUSPECTS: usize = 8;

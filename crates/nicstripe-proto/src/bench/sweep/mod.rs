@@ -1,8 +1,9 @@
-//! How a rate depends on a size or a number: which points to measure, when to stop, and what follows.
+//! Sweeps of a rate over a size or a number: points to measure, stop conditions, and results.
 //!
-//! A planner is asked [`Planner::next`] for a point, that is measured, [`Planner::record`] or [`Planner::fail`] tells it what came of it,
-//! until there is no more; [`Planner::outcome`] can be asked at any time, so that a sweep that is interrupted has one too. The five planners
-//! are apart, as they stop by different rules; what they have in common is here.
+//! [`Planner::next`] returns a point to measure, and [`Planner::record`] or [`Planner::fail`] takes
+//! its result, until none is left. [`Planner::outcome`] is available at any time, also for an
+//! interrupted sweep. The five planners are separate, since they stop by different rules; this
+//! module holds their common parts.
 
 use std::{fmt, time::Duration};
 
@@ -19,74 +20,75 @@ mod streams;
 
 pub use self::{buffer::BufferSweep, grid::GridSweep, message::MessageSweep, mtu::MtuSweep, streams::StreamSweep};
 
-/// What is to be measured.
+/// A point to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Bytes of a message, a socket buffer or a packet; absent: what the system does by itself.
+    /// Bytes of a message, a socket buffer or a packet; `None` for the system's default.
     pub size: Option<u64>,
-    /// Connections a link; absent: as the bench has them.
+    /// Connections per link; `None` for the bench's default.
     pub streams: Option<u32>,
     /// Number of its repeat, from 1.
     pub repeat: u32,
-    /// What to load the links with.
+    /// Kind of load.
     pub load: Load,
-    /// Shortest time for which to do it, warm-up not included.
+    /// Shortest duration, without warm-up.
     pub least: Duration,
 }
 
-/// How a point is measured.
+/// Kind of load for a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// So many messages to and fro, one after the other; more if they take less than the point's time.
+    /// Messages to and fro, one after the other; more than `messages` if they take less than the
+    /// point's time.
     PingPong {
-        /// How many, at least 3.
+        /// Number of messages, at least 3.
         messages: u64,
     },
-    /// Messages of that size one way, and an answer to the last.
+    /// Messages of that size in one direction, and an answer to the last.
     Messages,
-    /// As much as goes.
+    /// As much data as possible.
     Stream,
 }
 
-/// What came of a point.
+/// Result of one measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Goodput one way; of ping-pong, the size over half a round trip.
+    /// Goodput in one direction; for ping-pong, the size over half a round trip.
     pub rate: BitRate,
-    /// How long the measurement took, all in all: it counts against the budget.
+    /// Total duration of the measurement: it counts against the budget.
     pub elapsed: Duration,
-    /// Time of one message: half a round trip, or what the delivery took.
+    /// Time of one message: half a round trip, or the time to deliver it.
     pub time: Option<Duration>,
-    /// Processor time of both ends for a gigabit.
+    /// Processor seconds of both ends per gigabit.
     pub cpu_seconds_per_gbit: Option<f64>,
-    /// What the kernel gave where it was asked for a size: what `getsockopt` says of a buffer.
+    /// Buffer size that the kernel granted for a requested one, as `getsockopt` reports it.
     pub got_bytes: Option<u64>,
     /// Jain's index of the connections.
     pub fairness: Option<f64>,
 }
 
-/// Why a sweep has ended.
+/// Reason for which a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It has not.
+    /// It has not ended.
     Early,
-    /// All that was planned was measured.
+    /// All planned points were measured.
     Done,
-    /// The rate does not rise any more.
+    /// The rate has stopped rising.
     Plateau,
-    /// The time was up.
+    /// The time budget is spent.
     Budget,
     /// One message takes more than a second.
     SlowMessage,
-    /// The system gives no larger buffer.
+    /// The system grants no larger buffer.
     Clamped,
-    /// Connections do not get equal shares any more.
+    /// Connections no longer get equal shares.
     Unfair,
     /// Points could not be measured.
     Failed,
 }
 
-/// Says why in a few words.
+/// The reason in a few words.
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -102,65 +104,67 @@ impl fmt::Display for Stopped {
     }
 }
 
-/// One point, measured.
+/// Result of one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointResult {
     /// See [`Point::size`].
     pub size: Option<u64>,
     /// See [`Point::streams`].
     pub streams: Option<u32>,
-    /// Its repeats.
+    /// Summary of its repeats.
     pub rate: Spread,
     /// Time of one message, the median.
     pub time: Option<Duration>,
-    /// Processor time of both ends for a gigabit, the median.
+    /// Processor seconds of both ends per gigabit, the median.
     pub cpu_seconds_per_gbit: Option<f64>,
-    /// What the kernel gave.
+    /// Buffer size that the kernel granted.
     pub got_bytes: Option<u64>,
-    /// It is below its neighbours, and was so when it was measured again.
+    /// True if it is below its neighbours, confirmed by further measurements.
     pub dropout: bool,
-    /// It was computed and not measured.
+    /// True if it was computed and not measured.
     pub computed: bool,
 }
 
-/// What a sweep has found.
+/// Result of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The points, in the order of their sizes; what the system does by itself comes first.
+    /// The points in ascending order of size; the system's default comes first.
     pub points: Vec<PointResult>,
-    /// Where the rate stops to rise: the least size that reaches 98 % of the best. `None` where it still rises at the end.
+    /// Start of the plateau: the smallest size that reaches 98 % of the best. `None` if the rate
+    /// still rises at the end.
     pub plateau: Option<u64>,
-    /// Bandwidth × delay under load, in bytes, as it was given.
+    /// Bandwidth × delay under load in bytes, as given.
     pub bdp_bytes: Option<u64>,
     /// Half a round trip of messages up to 64 bytes.
     pub latency: Option<Duration>,
-    /// The size that reaches half of the greatest rate, n½.
+    /// Size that reaches half of the greatest rate, n½.
     pub half_size: Option<u64>,
-    /// Mean of the best tenth of the points, of a grid.
+    /// Mean of the best tenth of a grid's points.
     pub top_decile: Option<BitRate>,
-    /// What follows, in a sentence.
+    /// Conclusion in one sentence.
     pub advice: String,
-    /// Why it ended.
+    /// Reason for which it ended.
     pub stopped: Stopped,
 }
 
 /// A planner of any kind.
 #[derive(Clone, Debug)]
 pub enum Planner {
-    /// Of messages.
+    /// Message sizes.
     Message(MessageSweep),
-    /// Of socket buffers.
+    /// Socket buffers.
     Buffer(BufferSweep),
-    /// Of connections a link.
+    /// Connections per link.
     Streams(StreamSweep),
-    /// Of buffers × connections.
+    /// Socket buffers × connections.
     Grid(GridSweep),
-    /// Of packets.
+    /// Packet sizes.
     Mtu(MtuSweep),
 }
 
 impl Planner {
-    /// Returns the next point to measure; the same until something is recorded, `None` when the sweep has ended.
+    /// Returns the next point to measure; unchanged until a result is recorded, `None` after the
+    /// end.
     pub fn next(&self) -> Option<Point> {
         match self {
             Planner::Message(sweep) => sweep.next(),
@@ -171,7 +175,7 @@ impl Planner {
         }
     }
 
-    /// Takes what came of the point that [`Planner::next`] gave.
+    /// Records the result of the point that [`Planner::next`] returned.
     pub fn record(&mut self, point: &Point, measured: Measured) {
         match self {
             Planner::Message(sweep) => sweep.record(point, measured),
@@ -182,7 +186,8 @@ impl Planner {
         }
     }
 
-    /// Takes note that this point cannot be measured: it is left out, or the sweep ends with what it has.
+    /// Records that this point cannot be measured: it is skipped, or the sweep ends with its
+    /// results so far.
     pub fn fail(&mut self, point: &Point) {
         match self {
             Planner::Message(sweep) => sweep.fail(point),
@@ -193,7 +198,7 @@ impl Planner {
         }
     }
 
-    /// Returns what was found so far.
+    /// Returns the result so far.
     pub fn outcome(&self) -> Outcome {
         match self {
             Planner::Message(sweep) => sweep.outcome(),
@@ -205,10 +210,10 @@ impl Planner {
     }
 }
 
-/// A size, or none; a number of connections, or none.
+/// Size and number of connections of a point.
 type Key = (Option<u64>, Option<u32>);
 
-/// What was measured of one point so far.
+/// Repeats of one point so far.
 #[derive(Clone, Debug, Default)]
 struct Trials {
     key: Key,
@@ -233,12 +238,12 @@ impl Trials {
         self.rates.len()
     }
 
-    /// 0 where nothing was measured.
+    /// Returns the median rate; 0 without repeats.
     fn median(&self) -> f64 {
         median(&as_values(&self.rates)).unwrap_or_default()
     }
 
-    /// What the greatest and the least differ by, as a part of the median.
+    /// Returns the difference of greatest and least, as a share of the median.
     fn extent(&self) -> f64 {
         let rates = || self.rates.iter().map(|rate| rate.0 as f64);
         (rates().fold(0.0, f64::max) - rates().fold(f64::INFINITY, f64::min)) / self.median().max(1.0)
@@ -262,7 +267,7 @@ impl Trials {
     }
 }
 
-/// What was measured of all points so far, in the order in which they came.
+/// Results of all points so far, in the order of measurement.
 #[derive(Clone, Debug, Default)]
 struct Table(Vec<Trials>);
 
@@ -286,7 +291,7 @@ impl Table {
         self.of(key).map_or(0, Trials::count)
     }
 
-    /// 0 where nothing was measured.
+    /// Returns the median rate of a point; 0 without repeats.
     fn median(&self, key: Key) -> f64 {
         self.of(key).map_or(0.0, Trials::median)
     }
@@ -298,18 +303,18 @@ impl Table {
     }
 }
 
-/// Returns the place of the least value that reaches 98 % of the best; `None` where nothing was reached.
+/// Returns the index of the first value that reaches 98 % of the best; `None` if all are 0.
 fn plateau(rates: &[f64]) -> Option<usize> {
     let best = rates.iter().copied().fold(0.0, f64::max);
     rates.iter().position(|rate| best > 0.0 && *rate >= PLATEAU * best)
 }
 
-/// The outcome of nothing but points, to be completed.
+/// Returns an outcome with only points, to be completed.
 fn outcome_of(points: Vec<PointResult>, stopped: Stopped) -> Outcome {
     Outcome { points, plateau: None, bdp_bytes: None, latency: None, half_size: None, top_decile: None, advice: String::new(), stopped }
 }
 
-/// Prints bytes for people: `64 KiB`, `1449 bytes`.
+/// Formats a size for display: `64 KiB`, `1449 bytes`.
 fn sized(bytes: u64) -> String {
     match bytes {
         _ if bytes > 0 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -319,11 +324,11 @@ fn sized(bytes: u64) -> String {
     }
 }
 
-/// Where a rate stops to rise, as a part of the best.
+/// Share of the best rate at which the plateau begins.
 const PLATEAU: f64 = 0.98;
-/// Repeats of a point: the fewest that have a middle.
+/// Repeats of a point: the smallest number with a middle value.
 const TRIALS: usize = 3;
-/// Time of one repeat of a point that is measured by a load.
+/// Duration of one repeat of a point under load.
 const LOAD_TIME: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

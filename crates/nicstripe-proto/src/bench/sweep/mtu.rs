@@ -1,4 +1,4 @@
-//! Sizes of packets.
+//! Sweep of packet sizes.
 
 use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, PointResult, Stopped, TRIALS, Table, outcome_of, plateau};
 use crate::{
@@ -6,10 +6,11 @@ use crate::{
     units::BitRate,
 };
 
-/// Sweeps the MTU: 1500, 4000 and 9000, and the present one, in turns, three times each.
+/// Sweeps the MTU: 1500, 4000, 9000 and the current one, alternating, three times each.
 ///
-/// What the ends have now is never exceeded: larger packets could vanish on the way. What they would carry is computed by the parts of them
-/// that are payload; without the right to set it, that of smaller ones is as well.
+/// Never exceeds the current MTU of the ends, since larger packets could be dropped on the path.
+/// The rate of larger packets is computed from their share of payload. Without permission to set
+/// the MTU, so is that of smaller ones.
 #[derive(Clone, Debug)]
 pub struct MtuSweep {
     sizes: Vec<u32>,
@@ -20,9 +21,11 @@ pub struct MtuSweep {
 }
 
 impl MtuSweep {
-    /// Returns the sweep over a link that has now what `theory` says (the rate of its line does not matter), up to packets of `largest` bytes.
+    /// Returns the sweep over a link with the current parameters of `theory` (its line rate does
+    /// not matter), up to packets of `largest` bytes.
     ///
-    /// Its MTU is the least that both ends and the way between them have. `may_set`: whether ours may be lowered.
+    /// The MTU of `theory` is the smallest of both ends and the path between them. `may_set` is
+    /// true if the local one may be lowered.
     pub fn new(theory: Theory, largest: u32, may_set: bool) -> MtuSweep {
         let mut sizes: Vec<u32> = SIZES.into_iter().filter(|size| *size <= largest).chain([theory.mtu]).collect();
         sizes.sort_unstable();
@@ -45,7 +48,7 @@ impl MtuSweep {
         }
     }
 
-    /// See [`super::Planner::fail`]. Something on the way does not let packets of this size through: they are left out.
+    /// See [`super::Planner::fail`]. Skips this size, as the path drops its packets.
     pub fn fail(&mut self, point: &Point) {
         self.failed.extend(self.sizes.iter().filter(|size| point.size == Some(u64::from(**size))));
     }
@@ -64,7 +67,7 @@ impl MtuSweep {
             points.iter().filter(|point| !point.computed).map(|point| (point.size, point.rate.median.0 as f64)).collect();
         let rates: Vec<f64> = measured.iter().map(|(_, rate)| *rate).collect();
         let mut outcome = outcome_of(points, stopped);
-        // Of one size there is none, and what was computed rises as it must.
+        // A single size has no plateau, and computed rates always rise.
         outcome.plateau = plateau(&rates).filter(|_| rates.len() > 1).and_then(|place| measured.get(place)?.0);
         outcome.advice = self.advice(&outcome.points);
         outcome
@@ -78,7 +81,8 @@ impl MtuSweep {
         size == self.theory.mtu || self.may_set && size < self.theory.mtu
     }
 
-    /// What another size would carry, where it may not be tried: the present rate by the parts that are payload.
+    /// Computes the rate of a size that may not be tried: the current rate, scaled by the shares of
+    /// payload.
     fn computed(&self, size: u32) -> Option<PointResult> {
         if self.may_be_tried(size) {
             return None;
@@ -104,7 +108,7 @@ impl MtuSweep {
 
     fn advice(&self, points: &[PointResult]) -> String {
         let now = points.iter().find(|point| point.size == Some(self.theory.mtu.into()));
-        // The first of those that are as good: the least of what has to be set.
+        // The first of equal points has the smallest MTU.
         let best = points.iter().filter(|point| point.rate.median.0 > 0).rev().max_by_key(|point| point.rate.median);
         let (Some(now), Some(best)) = (now, best) else { return "nothing was measured".into() };
         let size = best.size.unwrap_or_default();
@@ -117,7 +121,7 @@ impl MtuSweep {
                 false => format!("an MTU of {size} carries {over:.1} % more{}{lost}", processor(now, best)),
             };
         }
-        // What the present one is worth is seen beside the least that was tried.
+        // The gain of the current MTU shows against the smallest one measured.
         match points.iter().find(|point| !point.computed && point.size < now.size) {
             Some(least) if gain(least, now) >= WORTH_PERCENT => {
                 let (less, more) = (least.size.unwrap_or_default(), gain(least, now));
@@ -132,12 +136,12 @@ impl MtuSweep {
     }
 }
 
-/// What the second carries more than the first, in percent of that.
+/// Returns the gain from the first to the second, in percent of the first.
 fn gain(from: &PointResult, to: &PointResult) -> f64 {
     (to.rate.median.0 as f64 / from.rate.median.0.max(1) as f64 - 1.0) * 100.0
 }
 
-/// What the second takes of processors, in words; nothing where that is not known.
+/// Describes the change of processor time from the first to the second; empty if unknown.
 fn processor(from: &PointResult, to: &PointResult) -> String {
     let cpu = from.cpu_seconds_per_gbit.zip(to.cpu_seconds_per_gbit).filter(|(before, _)| *before > 0.0);
     cpu.map_or(String::new(), |(before, after)| format!(" and takes {:.0} % of the processor time", after / before * 100.0))
@@ -147,9 +151,9 @@ fn key(size: u32) -> Key {
     (Some(size.into()), None)
 }
 
-/// The usual one, one that many old cards have, and the largest that most have.
+/// The standard MTU, one that many old cards support, and the largest that most support.
 const SIZES: [u32; 3] = [1500, 4000, 9000];
-/// Any large number: only parts of it count.
+/// Any large rate: only shares of it matter.
 const WHOLE: BitRate = BitRate::from_gbit(1000);
-/// A gain below it is not worth the work.
+/// Smallest gain worth reporting, in percent.
 const WORTH_PERCENT: f64 = 1.0;

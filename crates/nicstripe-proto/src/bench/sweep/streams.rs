@@ -1,13 +1,14 @@
-//! Connections a link.
+//! Sweep of connections per link.
 
 use super::{Key, LOAD_TIME, Load, Measured, Outcome, Point, Stopped, TRIALS, Table, outcome_of, plateau};
 use crate::bench::statistics::median;
 
-/// Sweeps connections a link: 1, 2, 4, 8, three times each, until one more doubling brings less than 2 % or their shares are unequal.
+/// Sweeps connections per link: 1, 2, 4, 8, three times each, until a doubling brings less than 2 %
+/// or their shares are unequal.
 #[derive(Clone, Debug, Default)]
 pub struct StreamSweep {
     table: Table,
-    /// The place in [`COUNTS`].
+    /// Index in [`COUNTS`].
     index: usize,
     stopped: Option<Stopped>,
 }
@@ -34,12 +35,12 @@ impl StreamSweep {
         }
     }
 
-    /// See [`super::Planner::fail`]. More connections would fail as well.
+    /// See [`super::Planner::fail`]. Ends the sweep, as more connections would fail as well.
     pub fn fail(&mut self, _point: &Point) {
         self.stopped.get_or_insert(Stopped::Failed);
     }
 
-    /// See [`super::Planner::outcome`]. The plateau is a number of connections, of those with equal shares.
+    /// See [`super::Planner::outcome`]. The plateau is a number of connections with equal shares.
     pub fn outcome(&self) -> Outcome {
         let mut outcome = outcome_of(self.table.results(), self.stopped.unwrap_or(Stopped::Early));
         let fair: Vec<u32> = COUNTS.into_iter().take_while(|streams| self.is_fair(*streams)).collect();
@@ -69,7 +70,7 @@ impl StreamSweep {
         };
     }
 
-    /// Whether it was measured and its connections had equal shares, as far as that is known.
+    /// Returns true if it was measured, and its connections had equal or unknown shares.
     fn is_fair(&self, streams: u32) -> bool {
         self.table.of(key(streams)).is_some_and(|trials| median(&trials.fairness).is_none_or(|index| index >= FAIR))
     }
@@ -79,9 +80,9 @@ fn key(streams: u32) -> Key {
     (None, Some(streams))
 }
 
-/// Connections a link that are tried.
+/// Numbers of connections per link.
 pub(super) const COUNTS: [u32; 4] = [1, 2, 4, 8];
-/// What twice as many have to bring.
+/// Smallest relevant gain of a doubling, as a share.
 const LEAST_GAIN: f64 = 0.02;
-/// Jain's index from which on shares are equal.
+/// Jain's index from which shares count as equal.
 const FAIR: f64 = 0.9;

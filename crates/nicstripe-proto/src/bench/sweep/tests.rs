@@ -5,7 +5,7 @@ use crate::bench::theory::Theory;
 
 const GIGABIT: f64 = 941.5e6;
 
-/// Asks, measures and tells until there is no more. Returns the points in the order in which they were measured.
+/// Runs a planner to its end. Returns the points in the order of measurement.
 fn run(planner: &mut Planner, mut measure: impl FnMut(&Point) -> Option<Measured>) -> Vec<Point> {
     let mut order = Vec::new();
     while let Some(point) = planner.next() {
@@ -23,7 +23,7 @@ fn rate(bits_per_second: f64) -> Measured {
     Measured { rate: BitRate(bits_per_second as u64), elapsed: Duration::from_millis(100), ..Measured::default() }
 }
 
-/// A link on which a message takes `latency` and what its bytes take (Hockney's model).
+/// A link on which a message takes `latency` plus the time of its bytes (Hockney's model).
 fn message(point: &Point, latency: f64, noise: f64) -> Measured {
     let size = point.size.unwrap() as f64;
     let seconds = (latency + size * 8.0 / GIGABIT) * (1.0 + noise);
@@ -66,7 +66,7 @@ fn latency_and_half_size_are_those_of_the_model() {
     assert!((50..51).contains(&found.latency.unwrap().as_micros()), "{found:?}");
     // Hockney: n½ = t₀ × r∞ = 5884 bytes.
     assert!((5500..6300).contains(&found.half_size.unwrap()), "{:?}", found.half_size);
-    // 98 % of it are reached at 49 × n½ = 288 KB, of the best measured one sooner.
+    // 98 % of it are reached at 49 × n½ = 288 KB; 98 % of the best measured one at less.
     assert!(matches!(found.plateau, Some(262_144 | 524_288)), "{:?}", found.plateau);
     assert!(found.points.iter().all(|point| !point.dropout));
     assert!(found.advice.contains("a short message takes 50.") && found.advice.contains("half of the full rate"), "{}", found.advice);
@@ -86,7 +86,7 @@ fn a_sweep_of_messages_ends_when_one_takes_a_second_or_the_time_is_up() {
     let mut planner = messages(None);
     let order =
         run(&mut planner, |point| Some(Measured { time: Some(Duration::from_secs_f64(point.size.unwrap() as f64 / 1e5)), ..rate(8e5) }));
-    // Flat from the first size on, if it were not for the streaming rate; here the best is that rate.
+    // Flat from the first size on, but below the streaming rate; here the best rate equals it.
     assert_eq!((planner.outcome().stopped, order.len()), (Stopped::Plateau, 12));
     let mut planner = messages(Some(GIGABIT));
     run(&mut planner, |point| Some(Measured { time: Some(Duration::from_secs_f64(point.size.unwrap() as f64 / 1e5)), ..rate(8e5) }));
@@ -151,7 +151,8 @@ fn larger_messages_that_fail_leave_what_was_measured() {
     assert_eq!(messages(None).outcome().advice, "nothing was measured");
 }
 
-/// A link with this round trip, on which half of twice the buffer is window; `None` is a kernel that needs nobody.
+/// A link with this round trip and a window of half of twice the buffer; `None` is the kernel's
+/// auto-tuning.
 fn buffered(point: &Point, round_trip: f64, kernel: f64) -> Measured {
     let windowed = point.size.map_or(kernel, |size| (size as f64 * 8.0 / round_trip).min(GIGABIT));
     Measured { got_bytes: point.size.map(|size| 2 * size), ..rate(windowed) }
@@ -194,7 +195,7 @@ fn a_fixed_buffer_is_advised_only_when_it_wins_again() {
     let last: Vec<Option<u64>> = order[order.len() - 4..].iter().map(|point| point.size).collect();
     assert_eq!(last, [Some(2 << 20), None, None, Some(2 << 20)], "ABBA");
     assert_eq!(planner.outcome().advice, "buffers of 2 MiB carry 56.9 % more than what the kernel does by itself");
-    // The kernel does better when it is compared once more.
+    // The kernel does better in the second comparison.
     let mut planner = Planner::Buffer(BufferSweep::new(Some(1_176_875), None));
     let mut kernels = 0;
     run(&mut planner, |point| {
@@ -254,9 +255,10 @@ fn a_grid_is_measured_three_times_and_gives_its_best_tenth() {
     assert_eq!(order.len(), 3 * found.points.len());
     assert!(found.points.iter().all(|point| point.rate.n == 3));
     assert_eq!(found.top_decile, Some(BitRate(GIGABIT as u64)));
-    // 4 MiB alone, or 256 KiB with 8 connections: the least that has to be set is the smaller buffer.
+    // 4 MiB alone, or 256 KiB with 8 connections: the smaller buffer is preferred.
     assert_eq!(found.plateau, Some(256 << 10));
-    // 64 KiB, 256 KiB, 1, 4, 16 and 64 MiB with one connection; with 8 the plateau begins at 256 KiB and ends the column at 4 MiB.
+    // 64 KiB, 256 KiB, 1, 4, 16 and 64 MiB with one connection; with 8 the plateau begins at 256
+    // KiB and ends the column at 4 MiB.
     assert_eq!(found.points.iter().filter(|point| point.streams == Some(1)).count(), 6);
     assert_eq!(found.points.iter().filter(|point| point.streams == Some(8)).count(), 4);
 }
@@ -280,7 +282,7 @@ fn packets_are_swept_in_turns_up_to_what_the_ends_have() {
     let found = planner.outcome();
     assert_eq!(found.advice, "the MTU of 9000 carries 5.2 % more than one of 1500");
     assert!(found.points.iter().all(|point| !point.computed));
-    // What was measured and what would be computed are the same here.
+    // Measured and computed points are equal here.
     let theory = Theory { mtu: 1500, ..theory };
     for may_set in [false, true] {
         let mut computed = Planner::Mtu(MtuSweep::new(theory, 9000, may_set));
