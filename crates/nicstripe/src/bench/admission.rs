@@ -1,4 +1,5 @@
-//! Who may bench at a daemon: one bench at a time, and none beside copies; the others wait in a queue that they see.
+//! Admission of benchmarks at a daemon: one at a time and none during copies. The others wait in a
+//! queue and see their position.
 
 use std::{
     collections::VecDeque,
@@ -13,14 +14,14 @@ use crate::{
     trust::PublicKey,
 };
 
-/// What peers may have of a daemon in benches. The table `[bench]` of its configuration.
+/// Limits of peers' benchmarks. The table `[bench]` of the daemon's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchLimits {
-    /// Whether anybody may bench: yes.
+    /// Benchmarks are allowed: default true.
     pub enabled: bool,
-    /// Most time of one bench: 30 min.
+    /// Maximum duration of one benchmark: default 30 min.
     pub time: Duration,
-    /// How many may wait: 8.
+    /// Maximum queue length: default 8.
     pub queue: usize,
 }
 
@@ -30,7 +31,7 @@ impl Default for BenchLimits {
     }
 }
 
-/// The benches of a daemon.
+/// Benchmarks of a daemon.
 #[derive(Debug, Default)]
 pub(crate) struct Admissions(Mutex<State>);
 
@@ -39,7 +40,7 @@ struct State {
     running: Option<Running>,
     waiting: VecDeque<Waiting>,
     next: u64,
-    /// Whether somebody looks after those who wait.
+    /// True while an usher task serves the queue.
     has_usher: bool,
 }
 
@@ -47,7 +48,7 @@ struct State {
 struct Running {
     bench: (PublicKey, [u8; 16]),
     until: Instant,
-    /// Its sessions' tickets.
+    /// Tickets of its sessions.
     tickets: Vec<u64>,
 }
 
@@ -60,7 +61,7 @@ struct Waiting {
     told: Option<BenchQueued>,
 }
 
-/// A session's place. Given back when it is dropped.
+/// A session's place in the queue or in the running benchmark. Returned on drop.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     admissions: Weak<Admissions>,
@@ -75,15 +76,15 @@ impl Drop for Ticket {
     }
 }
 
-/// What a daemon has to say when somebody asks, at that moment.
+/// Current limits and load of the daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk {
     pub(crate) limits: BenchLimits,
-    /// Transfers that run.
+    /// Running transfers.
     pub(crate) copies: u64,
 }
 
-/// How often those who wait are looked after.
+/// Polling interval of the queue.
 const USHER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Admissions {
@@ -91,8 +92,8 @@ impl Admissions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session asks to bench. Returns its place, or why it gets none; its answers come as [`Command::AnswerBench`]. Has to be called within
-    /// a tokio runtime.
+    /// Queues a session for a benchmark. Returns its ticket or the reason for rejection; answers
+    /// come as [`Command::AnswerBench`]. Must be called within a tokio runtime.
     pub(crate) fn ask(
         self: &Arc<Self>,
         key: PublicKey,
@@ -109,7 +110,7 @@ impl Admissions {
     }
 }
 
-/// Lets in whoever is next, and tells the others where they are, until nobody waits.
+/// Admits the next benchmark and reports their positions to the others, until the queue is empty.
 async fn usher(admissions: Weak<Admissions>, desk: impl Fn() -> Desk) {
     loop {
         let Some(answers) = admissions.upgrade().map(|all| all.state().look(&desk(), Instant::now())) else { return };
@@ -135,7 +136,7 @@ impl State {
         if !limits.enabled && !joins {
             return refused(BenchRefusal::Disabled, None);
         }
-        // Of those that wait while none runs, the first does not count.
+        // While no benchmark runs, the first in the queue does not count against the limit.
         let room = limits.queue + usize::from(self.running.is_none());
         if !joins && self.waiting.len() >= room {
             let left = self.running.as_ref().map(|running| running.until.saturating_duration_since(now));
@@ -144,7 +145,7 @@ impl State {
         self.next += 1;
         let wanted = wanted.min(limits.time);
         let waiting = Waiting { ticket: self.next, bench, wanted, session, told: None };
-        // Another session of the bench that runs does not wait.
+        // A further session of the running benchmark does not wait.
         if joins {
             self.waiting.push_front(waiting);
         } else {
@@ -167,7 +168,7 @@ impl State {
         }
     }
 
-    /// Says what to answer to whom; `None` when nobody waits, and nobody needs to look again.
+    /// Returns the answers that are due; `None` when the queue is empty and polling can stop.
     fn look(&mut self, desk: &Desk, now: Instant) -> Option<Vec<(SessionHandle, BenchBody)>> {
         let Desk { limits: BenchLimits { enabled, time, .. }, copies } = *desk;
         let mut answers = Vec::new();

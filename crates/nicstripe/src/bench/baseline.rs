@@ -1,4 +1,4 @@
-//! How a report compares with an earlier one. Pure.
+//! Comparison of a report with an earlier one. Pure.
 
 use nicstripe_proto::{
     BitRate,
@@ -7,11 +7,13 @@ use nicstripe_proto::{
 
 use super::report::{BenchLink, BenchReport, Comparison, Phase, Spread, Verdict};
 
-/// Compares a report with an earlier one: by what all links carry together, else in reverse, else both ways, whichever both have.
+/// Compares a report with an earlier one by the rate of all links together, falling back to reverse
+/// and then both directions, whichever both reports have.
 ///
-/// Only like is compared with like: where links, packets, directions or the version of the document are others, that is what it says, and
-/// a baseline of which no such load was measured is a spread of no repeats. See `nicstripe_proto::bench::compare` for what is chance. A line
-/// that has become slower, other buffers or connections and other machines are no obstacle: what they change is what a comparison is for.
+/// Reports are not comparable if links, packet sizes, directions or the document version differ. A
+/// baseline without such a load counts as a spread of zero repeats. See
+/// `nicstripe_proto::bench::compare` for the noise. A slower line, other buffers, connection counts
+/// or machines do not prevent a comparison, because their effect is its purpose.
 ///
 /// ```
 /// # fn example(now: &nicstripe::BenchReport, before: &nicstripe::BenchReport) {
@@ -45,7 +47,7 @@ fn totals(report: &BenchReport, phase: Phase) -> Vec<BitRate> {
     report.runs.iter().filter(|run| run.phase == phase).map(|run| BitRate(run.total_bps)).collect()
 }
 
-/// Why two reports are of different things.
+/// Returns the reason why two reports are not comparable.
 fn obstacle(report: &BenchReport, baseline: &BenchReport) -> Option<String> {
     if report.schema != baseline.schema {
         return Some(format!("the documents are {} and {}", report.schema, baseline.schema));
@@ -75,13 +77,13 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// The size of the packets that get through.
+/// Returns the size of the packets that get through, in bytes.
 fn mtu(link: &BenchLink) -> Option<u32> {
     let ends = || link.ends.client.mtu.into_iter().chain(link.ends.daemon.mtu).min();
     link.theory.map(|theory| theory.mtu).or_else(ends)
 }
 
-/// A rate that was not measured.
+/// Spread of a rate that was not measured.
 const NOTHING: Spread = Spread { median_bps: 0, min_bps: 0, max_bps: 0, n: 0, stable: false };
 
 #[cfg(test)]

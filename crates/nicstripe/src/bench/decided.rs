@@ -1,4 +1,4 @@
-//! What `nicstripe_proto::bench` decides, as structs of the report.
+//! Results of `nicstripe_proto::bench` as structs of the report.
 
 use nicstripe_proto::{
     BitRate,
@@ -16,7 +16,7 @@ impl From<statistics::Spread> for Spread {
     }
 }
 
-/// The middle and the range of some rates in bits a second; nothing of none.
+/// Returns median and range of rates in bit/s; `None` if there are none.
 pub(super) fn spread(rates: Vec<u64>) -> Option<Spread> {
     let rates: Vec<BitRate> = rates.into_iter().map(BitRate).collect();
     statistics::Spread::of(&rates).map(Spread::from)
@@ -83,7 +83,7 @@ impl From<TheoryInputs> for Theory {
 }
 
 impl RoundTrips {
-    /// Returns what round trips of so many microseconds look like; `None` of none.
+    /// Returns the statistics of round trips in microseconds; `None` if there are none.
     pub fn of(micros: &[f64]) -> Option<RoundTrips> {
         let found = statistics::Distribution::of(micros)?;
         Some(RoundTrips {
@@ -99,7 +99,7 @@ impl RoundTrips {
 }
 
 impl Sweep {
-    /// Returns what a sweep of this kind over this link (or over all) has found.
+    /// Returns the result of a sweep of this kind over this link (`None`: over all).
     pub fn of(kind: SweepKind, link: Option<u32>, outcome: sweep::Outcome) -> Sweep {
         Sweep {
             kind,
@@ -119,7 +119,8 @@ impl Sweep {
 impl From<sweep::PointResult> for SweepPoint {
     fn from(point: sweep::PointResult) -> SweepPoint {
         SweepPoint {
-            // Connections alone are what is swept; beside a buffer they are the second thing.
+            // `size` holds the swept value: the connections of a stream sweep. With a buffer,
+            // connections are the second dimension.
             size: point.size.or(point.streams.map(u64::from)),
             streams: point.streams.filter(|_| point.size.is_some()),
             rate: point.rate.into(),

@@ -1,8 +1,10 @@
-//! The disk stages of a copy, each by itself: reading a source into nothing, and writing a target out of memory.
+//! Disk stages of a copy, measured separately: reads a source without sending it, and writes a
+//! target from memory.
 //!
-//! Both use what copies use, with as many threads: the reader that hashes what it reads, and the target with its part file, its journal,
-//! its writes past the page cache and its syncs. Blocking work, for threads where that is allowed. Nothing has a name while it is written,
-//! so that a kill leaves nothing either. What joins the stages of both ends is in [`flow`].
+//! Both use the code and the thread count of copies: the hashing reader, and the target with part
+//! file, journal, direct writes and syncs. The work blocks and needs a thread that may block. Files
+//! have no name while they are written, so that a kill leaves nothing. [`flow`] joins the stages of
+//! both ends.
 
 pub(super) mod flow;
 
@@ -32,7 +34,7 @@ use rustix::fs::{Advice, fadvise};
 
 use crate::file::{Arrived, Attributes, BufferPool, FileError, ReadOptions, Root, Source, Target, TargetRequest, WriteError};
 
-/// What a stage has moved.
+/// Result of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) bytes: u64,
@@ -47,12 +49,12 @@ impl Moved {
     }
 }
 
-/// Stops a stage when it goes.
+/// Stops a stage when dropped.
 #[derive(Debug, Default)]
 pub(crate) struct StopOnDrop(Arc<AtomicBool>);
 
 impl StopOnDrop {
-    /// What the stage is given.
+    /// Returns the stop flag for the stage.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         self.0.clone()
     }
@@ -64,7 +66,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Does what a client wants of the daemon's disk, beneath its root; of bytes to write no more than 64 GiB.
+/// Runs a client's disk order beneath the daemon's root. Writes at most 64 GiB.
 ///
 /// # Errors
 ///
@@ -74,7 +76,7 @@ pub(crate) fn serve(root: &Root, peer_key: [u8; 32], order: &DiskOrder, stop: &A
         (Some(name), true) => read_stage_beneath(root, name, order.bytes, stop)?,
         (None, true) => return Err(failed("measure", "no file to read is named")),
         (name, false) => {
-            // As for a copy, a directory is a place to put a file into.
+            // As for a copy, the file goes into an existing directory.
             let into = name.as_ref().filter(|name| root.is_directory(name));
             let named = name.as_ref().filter(|_| into.is_none());
             let no_name = || Ok((root.open_directory(into)?, OsStr::new(NO_NAME)));
@@ -87,19 +89,20 @@ pub(crate) fn serve(root: &Root, peer_key: [u8; 32], order: &DiskOrder, stop: &A
     Ok(DiskDone { number: order.number, bytes, micros, file_system, error: None })
 }
 
-/// Reads the first `bytes` of a file or block device of our user, or all of a shorter one, from the disk and not from memory.
+/// Reads the first `bytes` of a local file or block device, or all of a shorter one, from the disk
+/// instead of memory.
 ///
-/// What the page cache has of it is dropped first, and afterwards, for whoever reads it next: what others have open or mapped may stay there,
-/// and a tmpfs is nothing but memory.
+/// Drops its pages from the page cache before and after. Pages that other processes have open or
+/// mapped may remain, and a tmpfs exists only in memory.
 ///
 /// # Errors
 ///
-/// It cannot be read, or is empty. [`io::ErrorKind::Interrupted`] within when `stop` was set.
+/// The file is unreadable or empty. The source is [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn read_stage(path: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     read_source(&Source::open(path, ReadOptions::default())?, &forgotten(path)?, bytes, stop)
 }
 
-/// The same of a file beneath a daemon's root.
+/// Like [`read_stage`], for a file beneath a daemon's root.
 pub(crate) fn read_stage_beneath(root: &Root, name: &Name, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let file = root.open_file(name, flags).map_err(|error| FileError::new("open", name, error))?;
@@ -110,15 +113,16 @@ fn forgotten(path: &Path) -> Result<File, FileError> {
     File::open(path).map_err(|error| FileError::new("open", path.display(), error))
 }
 
-/// `file` is the source once more, to have its pages dropped.
+/// `file` is a second handle of the source, for dropping its pages.
 fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     let size = source.identity().size.min(bytes);
     if size == 0 {
         return Err(failed("measure", "it has no bytes to read"));
     }
-    // Of the whole file: its last chunk may be read in part only by changing how it is hashed, which a copy does not do either.
+    // The grid covers the whole file: reading part of the last chunk would change how it is hashed,
+    // unlike in a copy.
     let grid = Grid::new(source.identity().size, ChunkSize::DEFAULT);
-    // Pages that are not written yet cannot be dropped.
+    // Dirty pages cannot be dropped.
     let _ = file.sync_data();
     let _ = fadvise(file, 0, None, Advice::DontNeed);
     let chunks = size.div_ceil(ChunkSize::DEFAULT.bytes());
@@ -136,27 +140,30 @@ fn read_source(source: &Source, file: &File, bytes: u64, stop: &AtomicBool) -> R
     Ok(Moved { bytes: read.into_inner(), elapsed, file_system: file_system(file) })
 }
 
-/// Where a stage writes.
+/// Destination of a write stage.
 #[derive(Debug)]
 pub(crate) struct WritePlace<'a> {
-    /// The directory, open for reading.
+    /// Directory, open for reading.
     pub(crate) dir: OwnedFd,
-    /// The name that the copy would have there. What has it is not touched.
+    /// Name of the copy's target. An existing file of that name is not modified.
     pub(crate) name: &'a OsStr,
-    /// The peer's key: with the name it says which copy waits to go on there.
+    /// The peer's key. Together with the name it identifies an interrupted copy that can be
+    /// resumed.
     pub(crate) peer_key: [u8; 32],
 }
 
-/// Writes `bytes` as a receiver writes them, makes them durable and removes them. The time ends when they are durable.
+/// Writes `bytes` like a receiver, makes them durable and removes them. The measured time ends when
+/// they are durable.
 ///
-/// The part file and the journal have, for a moment before anything is written, the names that a copy of this peer to this name would give
-/// them. A kill just then leaves them empty, for the next copy to that name or the next such stage to remove.
+/// Before the first write, part file and journal briefly have the names of this peer's copy to this
+/// name. A kill at that moment leaves them empty; the next copy or write stage of that name removes
+/// them.
 ///
 /// # Errors
 ///
-/// They cannot be written: there is too little space, another transfer is writing to that name, a copy to it was interrupted and could
-/// not go on afterwards, or the name is a directory's.
-/// [`io::ErrorKind::Interrupted`] within when `stop` was set.
+/// There is too little space, another transfer is writing to that name, an interrupted copy to it
+/// would lose its resume state, or the name is a directory. The source is
+/// [`io::ErrorKind::Interrupted`] if `stop` was set.
 pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     if bytes == 0 {
         return Err(failed("measure", "there are no bytes to write"));
@@ -168,12 +175,12 @@ pub(crate) fn write_stage(place: WritePlace<'_>, bytes: u64, stop: &AtomicBool) 
     Ok(Moved { bytes, elapsed: began.elapsed(), file_system })
 }
 
-/// A target that is written out of memory.
+/// Target written from memory.
 struct Writer {
     target: Target,
-    /// What each chunk is made of. Random, so that no file system makes less of it.
+    /// Content of each chunk. Random, so that no file system compresses it.
     block: Vec<u8>,
-    /// The values that a sender would tell.
+    /// Chunk hashes as a sender would provide them.
     values: Vec<ChainingValue>,
     buffers: BufferPool,
     progress: Mutex<Progress>,
@@ -182,9 +189,9 @@ struct Writer {
 
 #[derive(Default)]
 struct Progress {
-    /// Chunks that are being written, or wait for it.
+    /// Chunks that are being written or queued.
     under_way: usize,
-    /// Written since the last sync began.
+    /// Chunks written since the last sync began.
     unsynced: Vec<Subtree>,
     has_ended: bool,
     error: Option<FileError>,
@@ -202,7 +209,7 @@ impl Writer {
             options: PutOptions { replace: true, restart: true, trial: true, ..PutOptions::default() },
             peer_key: place.peer_key,
             journal_id: crate::random_bytes(),
-            // As part of a tree: then a device of that name is no place to write to.
+            // Opened as part of a tree, which rejects a device of that name.
             attributes: Some(Attributes::default()),
         };
         let (target, _) = Target::open(request)?;
@@ -222,7 +229,7 @@ impl Writer {
         Ok(Self { target, block, values, buffers: BufferPool::default(), progress: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Writes all and makes it durable.
+    /// Writes all chunks and makes them durable.
     fn write(&self, stop: &AtomicBool) -> Result<(), FileError> {
         let written = thread::scope(|scope| {
             let syncing = scope.spawn(|| self.sync_now_and_then());
@@ -271,7 +278,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs as a session does: whenever so much was written since the last sync began, one at a time.
+    /// Syncs like a session: when `sync_bytes` were written or `sync_interval` has elapsed since
+    /// the last sync began, one sync at a time.
     fn sync_now_and_then(&self) -> Result<(), FileError> {
         let SessionConfig { sync_bytes, sync_interval, .. } = SessionConfig::default();
         let due = usize::try_from(sync_bytes).unwrap_or(usize::MAX) / CHUNK_LEN;
@@ -301,7 +309,8 @@ impl Writer {
     }
 }
 
-/// Has threads do `work` for chunks 0 to `count`, in their order as far as threads have one. Returns the first error.
+/// Runs `work` for chunks 0 to `count` on several threads, in approximate order. Returns the first
+/// error.
 fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<(), FileError> + Sync) -> Result<(), FileError> {
     let next = AtomicU64::new(0);
     let each = || -> Result<(), FileError> {
@@ -311,7 +320,7 @@ fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<
                 return Ok(());
             }
             let done = if stop.load(Ordering::Relaxed) { Err(stopped()) } else { work(ChunkId(chunk)) };
-            // The others end as well.
+            // Ends the other threads as well.
             done.inspect_err(|_| next.store(count, Ordering::Relaxed))?;
         }
     };
@@ -319,7 +328,7 @@ fn side_by_side(count: u64, stop: &AtomicBool, work: impl Fn(ChunkId) -> Result<
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(each)).collect();
         let ended = running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed("measure", "a fault in this program"))));
-        // All are waited for.
+        // Collecting joins all threads.
         ended.collect::<Vec<_>>().into_iter().collect()
     })
 }
@@ -332,16 +341,16 @@ fn stopped() -> FileError {
     FileError::new("measure", "the disk", io::ErrorKind::Interrupted.into()).with_code(FailCode::Cancelled)
 }
 
-/// What is written where nothing is named.
+/// File name if the order has none.
 const NO_NAME: &str = "nicstripe-bench";
-/// Most that is written for a peer.
+/// Maximum bytes written for a peer.
 const MOST_WRITTEN: u64 = 64 << 30;
 const TRANSFER: TransferId = TransferId(0);
 const CHUNK_LOG2: u8 = 18;
 const CHUNK_LEN: usize = 1 << CHUNK_LOG2;
-/// What one path's credit lets be under way.
+/// Chunks in flight: the credit of one path.
 const MOST_UNDER_WAY: usize = 32;
-/// As the threads of copies: see [`crate::file::IoPool`].
+/// Thread counts as for copies: see [`crate::file::IoPool`].
 const FEWEST_THREADS: usize = 2;
 const MOST_THREADS: usize = 8;
 

@@ -1,65 +1,66 @@
-//! What a bench tells while it runs.
+//! Events of a running benchmark.
 
 use std::time::Duration;
 
 use super::report::{BenchLink, Interval, Phase, RoundTrips, Run, SweepKind, SweepPoint, Way};
 
-/// What a bench tells while it runs.
+/// Event of a running benchmark.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum BenchEvent {
-    /// The daemon lets others go first.
+    /// The daemon has queued the benchmark.
     Waiting {
-        /// How many benches, the one that runs included; 0: it waits for copies to end.
+        /// Benchmarks ahead, including the running one; 0 means that it waits for copies to end.
         ahead: u32,
-        /// How long they may take at most.
+        /// Maximum time until they are done.
         wait: Duration,
     },
     /// The links are known.
     Connected {
-        /// All of them, in the order of their ids.
+        /// All links, ordered by id.
         links: Vec<BenchLink>,
     },
-    /// The round trips of a link without load were measured.
+    /// Round trips of an idle link were measured.
     Idle {
-        /// Its id.
+        /// Link id.
         link: u32,
-        /// What they were.
+        /// Statistics of the round trips.
         round_trips: RoundTrips,
     },
-    /// The time that it will take from now on, about; it is told before each load, and less of what turns out to be needless.
+    /// Estimated remaining time. Sent before each load; shrinks as loads turn out to be
+    /// unnecessary.
     Left(Duration),
     /// A load begins.
     Began {
-        /// Which kind.
+        /// Kind of load.
         phase: Phase,
-        /// Number of its repeat, from 1.
+        /// Repeat number, from 1.
         repeat: u32,
         /// Ids of its links.
         links: Vec<u32>,
     },
-    /// A sample of the load that began last.
+    /// Sample of the current load.
     Sample {
-        /// Which kind.
+        /// Kind of load.
         phase: Phase,
-        /// Number of its repeat.
+        /// Repeat number.
         repeat: u32,
-        /// Which way.
+        /// Direction.
         way: Way,
-        /// The sample.
+        /// Sample.
         interval: Interval,
-        /// Ids of the links, in the order of the interval's numbers.
+        /// Ids of the links, in the order of the interval's values.
         links: Vec<u32>,
     },
     /// A load has ended.
     RunDone(Run),
-    /// A point of a sweep was measured; once more if it was measured again, with all its repeats.
+    /// A sweep point was measured. Sent again with all repeats if the point was measured again.
     Point {
-        /// What is swept.
+        /// Swept quantity.
         kind: SweepKind,
-        /// The point.
+        /// Measured point.
         point: SweepPoint,
     },
-    /// Something worth knowing, in a sentence.
+    /// Remark, in one sentence.
     Note(String),
 }

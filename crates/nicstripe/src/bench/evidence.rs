@@ -1,4 +1,4 @@
-//! What runs tell of a link, for `nicstripe_proto::bench::limiter`.
+//! Evidence about a link from its runs, for `nicstripe_proto::bench::limiter`.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use nicstripe_proto::{
 
 use super::report::{BenchLink, CpuUse, Ends, Flow, HostFacts, Phase, Run, TcpUse, Way};
 
-/// What was measured, and on what.
+/// Measured runs and their environment.
 #[derive(Clone, Copy)]
 pub(super) struct Measured<'a> {
     pub(super) links: &'a [BenchLink],
     pub(super) runs: &'a [Run],
-    /// The machines, where they are known.
+    /// Both machines, if known.
     pub(super) hosts: Option<&'a Ends<HostFacts>>,
-    /// Socket buffers that were asked for.
+    /// Requested socket buffer size, in bytes.
     pub(super) socket_buffer_bytes: Option<u64>,
 }
 
-/// A link's part of a run, with the run.
+/// A link's flow in a run, with the run.
 type Part<'a> = (&'a Run, &'a Flow);
 
 impl<'a> Measured<'a> {
@@ -31,13 +31,13 @@ impl<'a> Measured<'a> {
         self.runs.iter().filter(move |run| run.phase == phase)
     }
 
-    /// Returns what a link carried one way in the loads of a phase.
+    /// Returns the flows of a link in one direction in the loads of a phase.
     pub(super) fn parts(&self, phase: Phase, link: u32, way: Way) -> Vec<Part<'a>> {
         let parts = self.of_phase(phase).flat_map(|run| run.flows.iter().map(move |flow| (run, flow)));
         parts.filter(|(_, flow)| flow.link == link && flow.way == way).collect()
     }
 
-    /// Returns what a link carries alone; of the only link, that is what all of them carry.
+    /// Returns the flows of a link without other load; for an only link, those of all links.
     pub(super) fn alone(&self, link: u32, way: Way) -> Vec<Part<'a>> {
         let solo = self.parts(Phase::Solo, link, way);
         if !solo.is_empty() || self.links.len() != 1 {
@@ -46,7 +46,7 @@ impl<'a> Measured<'a> {
         self.parts(if way == Way::ToDaemon { Phase::Together } else { Phase::Reverse }, link, way)
     }
 
-    /// Returns what these parts, of one link and way, tell of it.
+    /// Returns the evidence from these flows of one link and direction.
     pub(super) fn evidence(&self, link: &BenchLink, way: Way, parts: &[Part<'a>]) -> Evidence {
         let is_solo = parts.iter().all(|(run, _)| run.phase == Phase::Solo);
         let alone = if is_solo || self.links.len() == 1 { Vec::new() } else { self.alone(link.id, way) };
@@ -71,14 +71,15 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// The sender's and the receiver's.
+    /// Returns the sender's and the receiver's processor.
     fn processors(&self, way: Way, parts: &[Part<'a>]) -> (Processor, Processor) {
         let client = processor(parts, |cpu| cpu.client, self.hosts.map(|hosts| &hosts.client));
         let daemon = processor(parts, |cpu| cpu.daemon, self.hosts.map(|hosts| &hosts.daemon));
         if way == Way::ToDaemon { (client, daemon) } else { (daemon, client) }
     }
 
-    /// The least of the runs' buffers. Where the kernel was not asked, what was asked for, which it doubles.
+    /// Returns the smallest buffer of the runs. Falls back to twice the requested size, because the
+    /// kernel doubles it.
     fn buffer(&self, parts: &[Part<'a>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<Buffer> {
         let told = parts.iter().filter_map(|(_, flow)| of(flow.tcp.as_ref()?)).min();
         let asked = || self.socket_buffer_bytes.map(|bytes| bytes.saturating_mul(2));
@@ -86,12 +87,12 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// Returns bytes sent again as a part of those sent.
+/// Returns retransmitted bytes as a fraction of sent bytes.
 fn loss(parts: &[Part<'_>]) -> Option<f64> {
     ratio(parts, |_, tcp| Some((tcp.retransmitted_bytes?, tcp.sent_bytes?)))
 }
 
-/// Returns the sum of a figure of TCP; `None` where no run has it.
+/// Returns the sum of a TCP counter; `None` if no run has it.
 pub(super) fn sum(parts: &[Part<'_>], of: impl Fn(&TcpUse) -> Option<u64>) -> Option<u64> {
     let values: Vec<u64> = parts.iter().filter_map(|(_, flow)| of(flow.tcp.as_ref()?)).collect();
     (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))
@@ -110,7 +111,7 @@ fn median_rate(parts: &[Part<'_>]) -> Option<BitRate> {
     median(&as_values(&rates(parts))).map(|rate| BitRate(rate.round() as u64))
 }
 
-/// Returns the sum of one figure over the sum of another, of the runs that have both.
+/// Returns the ratio of two sums over the runs that have both values.
 fn ratio(parts: &[Part<'_>], of: impl Fn(&Run, &TcpUse) -> Option<(u64, u64)>) -> Option<f64> {
     let pairs: Vec<(u64, u64)> = parts.iter().filter_map(|(run, flow)| of(run, flow.tcp.as_ref()?)).collect();
     let (above, below) = pairs.iter().fold((0_u64, 0_u64), |(a, b), (c, d)| (a.saturating_add(*c), b.saturating_add(*d)));

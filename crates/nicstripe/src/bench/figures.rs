@@ -1,7 +1,8 @@
-//! Samples of both ends in, figures of one load out. Pure: clocks and bytes are given.
+//! Computes the results of one load from the samples of both ends. Pure: takes times and byte
+//! counts as input.
 //!
-//! What counts and whether it stands still is decided by [`nicstripe_proto::bench::window`]; here the two ends' samples are put on one clock
-//! for it, and what they say of that window is told.
+//! [`nicstripe_proto::bench::window`] decides which samples count and if the rate is stable. This
+//! module puts the samples of both ends on one clock and evaluates them in that window.
 
 use std::time::Duration;
 
@@ -13,26 +14,26 @@ use nicstripe_proto::{
 
 use super::report::{CpuUse, Ends, Flow, Interval, Limiter, TcpUse, Way};
 
-/// The samples of one end in one load, on the client's clock.
+/// Samples of one end in one load, on the client's clock.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Track {
     samples: Vec<BenchSample>,
-    /// Microseconds by which the client's clock is ahead of the samples'.
+    /// Microseconds by which the client's clock is ahead of the samples' clock.
     offset: i64,
 }
 
-/// A link's place among a load's paths.
+/// A link's paths within a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoadedLink {
-    /// Its id in the report.
+    /// Link id in the report.
     pub(crate) id: u32,
-    /// Which of the paths are its.
+    /// Indices of its paths.
     pub(crate) paths: Vec<usize>,
-    /// The most that it can have, if known.
+    /// Theoretical maximum, if known.
     pub(crate) theory_bps: Option<u64>,
 }
 
-/// A span of time on the client's clock, in microseconds since the load began.
+/// Time span on the client's clock, in microseconds since the load began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) from: u64,
@@ -51,7 +52,7 @@ impl Window {
     }
 }
 
-/// One way of a load: who counts, and who sends.
+/// One direction of a load with the samples of its receiver and sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loading<'a> {
     pub(crate) way: Way,
@@ -59,10 +60,11 @@ pub(crate) struct Loading<'a> {
     pub(crate) sender: &'a Track,
 }
 
-/// Returns what had arrived at each instant that all receivers have seen: of each way the paths of all links, one after the other.
+/// Returns the received bytes at each instant covered by all receivers: for each direction the
+/// paths of all links, in order.
 ///
-/// One receiver's are its samples. Of two, whose clocks tick apart, what one had between two samples is taken in proportion, so that both
-/// ways have one window.
+/// A single receiver yields its own samples. For two receivers with unaligned samples, the values
+/// in between are interpolated, so that both directions share one window.
 pub(crate) fn snapshots(ways: &[Loading<'_>], links: &[LoadedLink]) -> Vec<Snapshot> {
     let from = ways.iter().filter_map(|loading| loading.receiver.times().next()).max();
     let to = ways.iter().filter_map(|loading| loading.receiver.times().next_back()).min();
@@ -73,24 +75,25 @@ pub(crate) fn snapshots(ways: &[Loading<'_>], links: &[LoadedLink]) -> Vec<Snaps
     let mut had: Vec<u64> = Vec::new();
     let at = |at| {
         let now = ways.iter().flat_map(|loading| paths(links).map(move |path| loading.receiver.received(at, path)));
-        // What goes back, as its path was gone for a while, has lost nothing.
+        // A counter that drops because its path was down for a while has lost nothing.
         had = now.zip(had.iter().copied().chain(std::iter::repeat(0))).map(|(now, before)| now.max(before)).collect();
         Snapshot { at: Duration::from_micros(at), bytes: had.clone() }
     };
     times.into_iter().map(at).collect()
 }
 
-/// The paths of all links, one link after the other.
+/// Returns the paths of all links, link by link.
 fn paths(links: &[LoadedLink]) -> impl Iterator<Item = usize> {
     links.iter().flat_map(|link| link.paths.iter().copied())
 }
 
 impl Track {
-    /// Takes a sample that was heard at so many microseconds of the client's clock. The one that was fastest on its way sets the clocks.
+    /// Adds a sample that arrived at `heard_us` of the client's clock. The sample with the shortest
+    /// delay sets the clock offset.
     pub(crate) fn push(&mut self, sample: BenchSample, heard_us: u64) {
         let offset = i64::try_from(heard_us).unwrap_or(i64::MAX).saturating_sub(i64::try_from(sample.at_us).unwrap_or(i64::MAX));
         self.offset = if self.samples.is_empty() { offset } else { self.offset.min(offset) };
-        // A sample that goes back in time is no sample.
+        // Drop a sample that goes back in time.
         if self.samples.last().is_none_or(|last| last.at_us < sample.at_us) {
             self.samples.push(sample);
         }
@@ -104,12 +107,12 @@ impl Track {
         self.samples.len()
     }
 
-    /// The times of all samples.
+    /// Returns the times of all samples.
     fn times(&self) -> impl DoubleEndedIterator<Item = u64> {
         (0..self.len()).map(|index| self.at(index))
     }
 
-    /// A counter at some moment, between two samples in proportion; unknown where no sample has it.
+    /// Returns a counter at a time, interpolated between samples; `None` if no sample has it.
     fn value(&self, at: u64, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
         let after = self.samples.partition_point(|sample| sample.at_us.saturating_add_signed(self.offset) < at);
         if after == 0 || after == self.len() {
@@ -121,17 +124,18 @@ impl Track {
         Some(v0 + (v1.saturating_sub(v0) as f64 * part).round() as u64)
     }
 
-    /// What had arrived by a path at some moment.
+    /// Returns the bytes received on a path until a time.
     fn received(&self, at: u64, path: usize) -> u64 {
         self.value(at, |sample| Some(sample.paths.get(path)?.received)).unwrap_or(0)
     }
 
-    /// Transfers that ran at this end during the load, as far as it tells.
+    /// Returns the number of transfers at this end during the load, if reported.
     pub(crate) fn transfers(&self) -> Option<u32> {
         self.samples.iter().filter_map(|sample| sample.transfers).max()
     }
 
-    /// How far a counter has risen in a window. One that was set back, as its connection was made anew, counts from there.
+    /// Returns the increase of a counter in a window. A counter reset by a reconnection counts from
+    /// zero.
     fn rise(&self, window: Window, counter: impl Fn(&BenchSample) -> Option<u64>) -> Option<u64> {
         let (from, to) = (self.value(window.from, &counter)?, self.value(window.to, &counter)?);
         Some(to.checked_sub(from).unwrap_or(to))
@@ -145,14 +149,14 @@ impl Track {
         self.value(at, |sample| value(sample.paths.get(path)?.tcp.as_ref()?))
     }
 
-    /// The values of a gauge in a window, of one path.
+    /// Returns the values of a path's gauge in a window.
     fn gauges(&self, window: Window, path: usize, value: impl Fn(&TcpSample) -> Option<u64>) -> Vec<u64> {
         let within = |index: &usize| (window.from..=window.to).contains(&self.at(*index));
         let indices = (0..self.len()).filter(within);
         indices.filter_map(|index| value(self.samples.get(index)?.paths.get(path)?.tcp.as_ref()?)).collect()
     }
 
-    /// Processor time in a window.
+    /// Returns the processor time in a window.
     pub(crate) fn cpu(&self, window: Window) -> Option<CpuUse> {
         let rise =
             |counter: fn(&nicstripe_proto::message::CpuSample) -> Option<u64>| self.rise(window, |sample| counter(sample.cpu.as_ref()?));
@@ -170,7 +174,7 @@ impl Track {
 }
 
 impl Loading<'_> {
-    /// What all links have received since the sample before, and since when.
+    /// Returns the interval between the last two samples, with the bytes received by each link.
     pub(crate) fn last_interval(&self, links: &[LoadedLink]) -> Option<Interval> {
         let before = self.receiver.len().checked_sub(2)?;
         let both = [before, before + 1].map(|index| self.receiver.at(index));
@@ -202,7 +206,7 @@ impl Loading<'_> {
     }
 }
 
-/// Returns what arrived by each link, of what arrived by each path of all links.
+/// Sums the bytes of each path by link.
 fn by_link(bytes: &[u64], links: &[LoadedLink]) -> Vec<u64> {
     let mut bytes = bytes.iter();
     links.iter().map(|link| bytes.by_ref().take(link.paths.len()).sum()).collect()
@@ -212,7 +216,8 @@ fn sum(paths: &[usize], of: impl Fn(usize) -> Option<u64>) -> Option<u64> {
     paths.iter().map(|path| of(*path)).sum()
 }
 
-/// What each link carried each way in the common window of a load. The sum of their bytes is what the window has.
+/// Returns the flow of each link and direction in the common window of a load. Their bytes add up
+/// to those of the window.
 pub(crate) fn flows(ways: &[Loading<'_>], span: &Span, links: &[LoadedLink]) -> Vec<Flow> {
     let bytes = span.bytes.chunks(paths(links).count().max(1)).map(|of_way| by_link(of_way, links));
     let of_way = |(loading, bytes): (&Loading<'_>, Vec<u64>)| {
@@ -239,13 +244,13 @@ fn flow(loading: &Loading<'_>, span: &Span, link: &LoadedLink, bytes: u64) -> Fl
         goodput_bps: BitRate::from_bytes_over(bytes, span.length).0,
         interface_sent_bytes: counted(sender, |path| path.interface_sent),
         interface_received_bytes: counted(receiver, |path| path.interface_received),
-        // Told when all is known: see `conclude`.
+        // Set later by `conclude`.
         limiter: Limiter::Unknown,
         tcp,
     }
 }
 
-/// The least that connections have in the last sample of the window.
+/// Returns the smallest buffer of the connections, by the last sample of the window.
 fn least_buffer(window: Window, track: &Track, paths: &[usize], of: impl Fn(&TcpSample) -> Option<u64> + Copy) -> Option<u64> {
     paths.iter().filter_map(|path| track.gauges(window, *path, of).last().copied()).min()
 }
@@ -257,7 +262,7 @@ fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
         |value: fn(&TcpSample) -> Option<u64>| paths.iter().flat_map(|path| sender.gauges(window, *path, value)).collect::<Vec<_>>();
     let average = |values: &[u64]| (!values.is_empty()).then(|| values.iter().sum::<u64>() / values.len() as u64);
     let rtts = gauges(|tcp| tcp.rtt_us);
-    // No connection, no kernel that speaks of it.
+    // Without RTT values there is no connection with TCP_INFO.
     average(&rtts)?;
     Some(TcpUse {
         sent_bytes: rise(|tcp| tcp.sent),
@@ -272,7 +277,7 @@ fn tcp_use(window: Window, sender: &Track, paths: &[usize]) -> Option<TcpUse> {
     })
 }
 
-/// The processors of both ends in a window.
+/// Returns the processor time of both ends in a window.
 pub(crate) fn cpu(window: Window, client: &Track, daemon: &Track) -> Ends<Option<CpuUse>> {
     Ends { client: client.cpu(window), daemon: daemon.cpu(window) }
 }
@@ -283,7 +288,8 @@ mod tests {
 
     const MS: u64 = 1000;
 
-    /// Samples at these microseconds of the other end's clock, `ahead` behind ours, of paths that had received so many bytes by then.
+    /// Builds a track from times on the other end's clock, which is `ahead` µs behind the local
+    /// one, and received bytes per path.
     fn track(ahead: u64, samples: &[(u64, Vec<u64>)]) -> Track {
         let mut track = Track::default();
         for (at_us, received) in samples {
@@ -293,7 +299,8 @@ mod tests {
         track
     }
 
-    /// Each half second, of paths that get so many bytes a sample after so many silent samples.
+    /// Builds a track sampled every half second, of paths with constant bytes per sample after a
+    /// number of silent samples.
     fn steady(paths: &[(u64, u64)], samples: u64) -> Track {
         let at = |index: u64| paths.iter().map(|(bytes, silent)| 7 + bytes * index.saturating_sub(*silent)).collect();
         track(MS, &(0..samples).map(|index| (index * 500 * MS, at(index))).collect::<Vec<_>>())
@@ -379,13 +386,13 @@ mod tests {
         assert_eq!(track.transfers(), Some(2));
     }
 
-    /// Numbers below `most` that look like chance and are the same each time (Knuth's MMIX generator).
+    /// Returns deterministic pseudo-random numbers below `most` (Knuth's MMIX generator).
     fn number(state: &mut u64, most: u64) -> u64 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 11) % most
     }
 
-    /// A track of three paths, sampled at odd times.
+    /// Returns a track of three paths, sampled at irregular times.
     fn any_track(seed: &mut u64) -> Track {
         let (mut at, mut had, mut samples) = (0, vec![0; 3], Vec::new());
         for _ in 0..2 + number(seed, 40) {

@@ -1,12 +1,12 @@
-//! Reports made by hand.
+//! Handmade reports.
 
 use super::report::*;
 
 pub(super) const THEORY: u64 = 941_482_444;
-/// Length of the windows.
+/// Length of the windows, in microseconds.
 pub(super) const WINDOW_US: u64 = 3_000_000;
 
-/// A gigabit link from `eth` and its number to `enp` and its number.
+/// Returns a gigabit link from `eth<id>` to `enp<id>`.
 pub(super) fn link(id: u32) -> BenchLink {
     let end = |name: String| InterfaceFacts { name, mtu: Some(1500), line_bps: Some(1_000_000_000), ..InterfaceFacts::default() };
     BenchLink {
@@ -20,14 +20,14 @@ pub(super) fn link(id: u32) -> BenchLink {
     }
 }
 
-/// A link of which nobody knows how fast its line is.
+/// Returns a link of unknown line rate.
 pub(super) fn link_of_unknown_rate(id: u32) -> BenchLink {
     let mut link = link(id);
     (link.theory_bps, link.theory) = (None, None);
     link
 }
 
-/// What a link carries that nothing but its cable holds back.
+/// Returns the flow of a link that only its cable limits.
 pub(super) fn flow(link: u32, mbit: f64) -> Flow {
     let bytes = (mbit * 1e6 / 8.0 * WINDOW_US as f64 / 1e6) as u64;
     Flow {
@@ -50,7 +50,7 @@ pub(super) fn flow(link: u32, mbit: f64) -> Flow {
     }
 }
 
-/// A flow whose TCP differs.
+/// Returns a flow with modified TCP counters.
 pub(super) fn flow_with(link: u32, mbit: f64, change: impl Fn(&mut TcpUse)) -> Flow {
     let mut flow = flow(link, mbit);
     flow.tcp.iter_mut().for_each(change);
@@ -84,7 +84,7 @@ pub(super) fn run(phase: Phase, repeat: u32, flows: Vec<Flow>) -> Run {
     }
 }
 
-/// Six repeats of each link alone and of all together, with these flows.
+/// Returns six repeats of each link alone and of all together, with these flows.
 pub(super) fn runs(alone: &[Flow], together: &[Flow]) -> Vec<Run> {
     let mut runs = Vec::new();
     for repeat in 1..=6 {
@@ -123,7 +123,7 @@ pub(super) fn report(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
     }
 }
 
-/// A report whose summary is made.
+/// Returns a report with its summary.
 pub(super) fn concluded(links: Vec<BenchLink>, runs: Vec<Run>) -> BenchReport {
     let mut report = report(links, runs);
     super::conclude(&mut report);

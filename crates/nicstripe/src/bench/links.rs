@@ -1,4 +1,4 @@
-//! The links of a bench: groups of paths between one pair of interfaces.
+//! Links of a benchmark: groups of paths between one pair of interfaces.
 
 use nicstripe_proto::{
     BitRate, PathId,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::session::{BenchPath, LinkRates, all_verified};
 
-/// The links of a session, with the paths of each.
+/// Links of a session, with the paths of each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Links {
     pub(super) links: Vec<BenchLink>,
@@ -36,22 +36,23 @@ impl Links {
         Self { links, paths: groups.iter().map(|group| group.iter().map(|path| path.id).collect()).collect() }
     }
 
-    /// Ids of all links.
+    /// Returns the ids of all links.
     pub(super) fn ids(&self) -> Vec<u32> {
         self.links.iter().map(|link| link.id).collect()
     }
 
-    /// Connections of the link that has most.
+    /// Returns the largest number of connections per link.
     pub(super) fn streams(&self) -> u32 {
         self.paths.iter().map(|paths| paths.len() as u32).max().unwrap_or(1)
     }
 
-    /// One path of a link.
+    /// Returns one path of a link.
     pub(super) fn path(&self, id: u32) -> Option<PathId> {
         self.paths.get(id.checked_sub(1)? as usize)?.first().copied()
     }
 
-    /// The paths of some links, one after the other, and which of them are whose.
+    /// Returns the paths of the given links, concatenated, and the indices that belong to each
+    /// link.
     pub(super) fn loaded(&self, ids: &[u32]) -> (Vec<u16>, Vec<LoadedLink>) {
         let (mut all, mut loaded) = (Vec::new(), Vec::new());
         for id in ids {
@@ -89,7 +90,8 @@ fn interface(facts: &BenchFacts, name: &str) -> InterfaceFacts {
     InterfaceFacts { name: name.to_owned(), mtu, line_bps, driver, duplex, offloads }
 }
 
-/// What a link's theory is computed from: what is known of the slower direction, and of the packets that get through.
+/// Returns the inputs of a link's theoretical rate: the slower direction and the size of the
+/// packets that get through.
 fn theory(path: &BenchPath, ends: &Ends<InterfaceFacts>, here: &BenchFacts, there: &BenchFacts) -> Option<TheoryInputs> {
     let inputs = TheoryInputs {
         line_bps: 0,
@@ -104,7 +106,7 @@ fn theory(path: &BenchPath, ends: &Ends<InterfaceFacts>, here: &BenchFacts, ther
     Some(TheoryInputs { line_bps: slowest.0, ..inputs })
 }
 
-/// What a report says of a machine.
+/// Returns the facts of a machine for the report.
 pub(super) fn host(facts: &BenchFacts) -> HostFacts {
     HostFacts {
         name: facts.name.clone(),
@@ -127,7 +129,7 @@ mod tests {
 
     const GIGABIT: BitRate = BitRate::from_gbit(1);
 
-    /// A link between interfaces of this MTU, whose lines and shapers have these rates.
+    /// Returns a link between interfaces with this MTU and these line and shaper rates.
     fn link(mtu: u32, rates: LinkRates) -> BenchLink {
         let link = LinkName {
             interface: "eth0".into(),

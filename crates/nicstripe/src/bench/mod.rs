@@ -1,7 +1,9 @@
-//! Measures what the links between two machines carry, alone and together, through the sessions and paths that copies use.
+//! Measures the rates of the links between two machines, alone and together, through the sessions
+//! and paths that copies use.
 //!
-//! [`crate::Client::bench`] measures what a [`BenchPlan`] says and gives a [`BenchReport`]; a [`crate::Daemon`] takes part within its
-//! [`BenchLimits`]. Whoever receives counts, on its own clock, and the two ends' samples make one time line (`figures`).
+//! [`crate::Client::bench`] runs a [`BenchPlan`] and returns a [`BenchReport`]; a [`crate::Daemon`]
+//! takes part within its [`BenchLimits`]. The receiver counts bytes on its own clock; `figures`
+//! merges the samples of both ends into one time line.
 
 mod admission;
 mod baseline;

@@ -1,4 +1,4 @@
-//! What is to be measured.
+//! Plan of a benchmark.
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -6,48 +6,51 @@ use nicstripe_proto::Name;
 
 use super::report::{Phase, PlanSummary, SweepKind};
 
-/// What is to be measured.
+/// Plan of a benchmark.
 ///
-/// Defaults: every phase but pairs, which follow where links share something; loads of at most 10 s after 1 s that does not count, sampled
-/// each half second, ended when the rate has settled; 6 to 12 repeats; messages of 256 KiB; 200 round trips a link; no sweeps, no disks.
+/// Defaults: all phases except pairs, which are added if links share a bottleneck; loads of at most
+/// 10 s after a warm-up of 1 s, sampled every 0.5 s and ended once the rate has settled; 6 to 12
+/// repeats; messages of 256 KiB; 200 round trips per link; no sweeps, no disks.
 #[derive(Debug, Clone)]
 pub struct BenchPlan {
-    /// Which loads. `Idle` is the round trips.
+    /// Phases to run. `Idle` measures round trips.
     pub phases: Vec<Phase>,
-    /// Longest time of one load, its warm-up not included.
+    /// Maximum duration of one load, without warm-up.
     pub load: Duration,
-    /// Time at the start of each load that does not count.
+    /// Warm-up at the start of each load, which does not count.
     pub warm_up: Duration,
-    /// Time between two samples: 20 ms to 1 min.
+    /// Sampling interval: 20 ms to 1 min.
     pub interval: Duration,
-    /// Fewest and most repeats of each load.
+    /// Minimum and maximum repeats of each load.
     pub repeats: RangeInclusive<u32>,
-    /// Whether a load ends when its rate has settled, after 3 s at the earliest.
+    /// True if a load ends once its rate has settled, after at least 3 s.
     pub settle: bool,
-    /// Payload bytes of one message, 1 to 256 KiB.
+    /// Payload bytes per message, 1 to 256 KiB.
     pub message_bytes: u32,
-    /// Socket buffers that both ends set; `None`: the kernels size them.
+    /// Socket buffer size set at both ends, in bytes; `None` leaves it to the kernels.
     pub socket_buffer: Option<u64>,
-    /// Round trips a link without load.
+    /// Round trips per idle link.
     pub pings: u32,
-    /// What is swept besides.
+    /// Additional sweeps.
     pub sweeps: Vec<SweepKind>,
-    /// Which disks are measured.
+    /// Disks to measure.
     pub disk: Option<DiskPlan>,
-    /// No load begins after so long.
+    /// Time after which no load starts.
     pub budget: Option<Duration>,
 }
 
 /// Disks to measure.
 #[derive(Debug, Clone)]
 pub struct DiskPlan {
-    /// The file here that would be copied; in the reverse way, where it would be copied to.
+    /// Local source file; with `reverse`, the local target.
     pub file: PathBuf,
-    /// What it is or would be called at the daemon, relative to its root; `None`: as here. What is there is not touched.
+    /// File at the daemon, relative to its root; `None` uses the local file name. An existing file
+    /// is not modified.
     pub name: Option<Name>,
-    /// Whether it would be copied from the daemon to here.
+    /// True for a copy from the daemon to this machine.
     pub reverse: bool,
-    /// Bytes that each stage moves; those of the source, if that has fewer. The copy itself is left out if it has more.
+    /// Bytes moved by each stage; at most the size of the source. The copy itself is skipped if the
+    /// source is larger.
     pub bytes: u64,
 }
 
@@ -71,7 +74,7 @@ impl Default for BenchPlan {
 }
 
 impl BenchPlan {
-    /// The same within the bounds of the protocol.
+    /// Returns the plan clamped to the limits of the protocol.
     pub(super) fn bounded(self) -> Self {
         let (least, most) = (Duration::from_millis(20), Duration::from_secs(60));
         let fewest = (*self.repeats.start()).max(1);
@@ -87,7 +90,7 @@ impl BenchPlan {
         }
     }
 
-    /// What a report says of it.
+    /// Returns the plan's section of the report.
     pub(super) fn summary(&self, streams: u32) -> PlanSummary {
         let millis = |time: Duration| time.as_millis() as u64;
         PlanSummary {

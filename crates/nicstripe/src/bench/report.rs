@@ -1,65 +1,66 @@
-//! What a bench has found, as structs that are written to JSON and read back from it.
+//! Benchmark report, as structs that are written to and read from JSON.
 //!
-//! Units are in the names; bytes, microseconds and bits a second are integers. What is not known is absent, never 0 or -1. A field is only
-//! ever added within one version of [`SCHEMA`]; `docs/schema/nicstripe-bench-report-1.json` describes it, and a test validates what is
-//! written against that.
+//! Units are part of the names; bytes, microseconds and bits per second are integers. Unknown
+//! values are absent, never 0 or -1. Within one version of [`SCHEMA`], fields are only added.
+//! `docs/schema/nicstripe-bench-report-1.json` describes the document, and a test validates written
+//! reports against it.
 
 use serde::{Deserialize, Serialize};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "nicstripe-bench-report/1";
 
-/// The outcome of one bench.
+/// Result of one benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchReport {
     /// [`SCHEMA`].
     pub schema: String,
-    /// 32 hexadecimal digits, random.
+    /// Random id, 32 hexadecimal digits.
     pub id: String,
-    /// When it began, RFC 3339 in UTC.
+    /// Start time, RFC 3339 in UTC.
     pub started: String,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub elapsed_s: f64,
-    /// Whether all that was planned was measured. A bench that is interrupted has what it had until then.
+    /// True if the whole plan was measured. An interrupted benchmark has the results up to then.
     pub complete: bool,
-    /// The program's version at both ends.
+    /// Version of the program at both ends.
     pub versions: Ends<String>,
-    /// What was to be measured.
+    /// Plan of the benchmark.
     pub plan: PlanSummary,
-    /// The two machines.
+    /// Both machines.
     pub hosts: Ends<HostFacts>,
-    /// The links, in the order of their ids.
+    /// Links, ordered by id.
     pub links: Vec<BenchLink>,
-    /// What was measured of whole loads, in the order of time.
+    /// Loads, in chronological order.
     pub runs: Vec<Run>,
-    /// Sweeps of one thing or two.
+    /// Sweeps over one or two quantities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sweeps: Vec<Sweep>,
-    /// The stages of a copy from disk to disk.
+    /// Stages of a copy from disk to disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskReport>,
-    /// What it comes to.
+    /// Summary of the results.
     pub summary: Summary,
-    /// How it compares with another report.
+    /// Comparison with another report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Comparison>,
 }
 
-/// The same of both ends.
+/// A value for each end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize + Known"))]
 pub struct Ends<T> {
-    /// The end that connects.
+    /// The connecting end.
     #[serde(default, skip_serializing_if = "Known::is_unknown")]
     pub client: T,
-    /// The end that is connected to.
+    /// The accepting end.
     #[serde(default, skip_serializing_if = "Known::is_unknown")]
     pub daemon: T,
 }
 
-/// What of one end may be unknown, and is left out of the document then.
+/// Value of one end that is omitted from the document if unknown.
 pub trait Known {
-    /// Whether it is.
+    /// Returns true if the value is unknown.
     fn is_unknown(&self) -> bool {
         false
     }
@@ -75,50 +76,50 @@ impl<T> Known for Option<T> {
     }
 }
 
-/// What was to be measured.
+/// Plan of a benchmark, as reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanSummary {
-    /// Which phases.
+    /// Phases to run.
     pub phases: Vec<Phase>,
-    /// Longest time of one load, in milliseconds, warm-up not included.
+    /// Maximum duration of one load in milliseconds, without warm-up.
     pub load_ms: u64,
-    /// Time at the start of each load that does not count.
+    /// Warm-up at the start of each load in milliseconds, which does not count.
     pub warm_up_ms: u64,
-    /// Time between two samples.
+    /// Sampling interval in milliseconds.
     pub interval_ms: u64,
-    /// Fewest and most repeats of each load.
+    /// Minimum and maximum repeats of each load.
     pub repeats: [u32; 2],
-    /// Connections a link.
+    /// Connections per link.
     pub streams: u32,
-    /// Payload bytes of one message.
+    /// Payload bytes per message.
     pub message_bytes: u64,
-    /// Socket buffers that were asked for; absent: the kernel sizes them.
+    /// Requested socket buffer size; absent if left to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_bytes: Option<u64>,
 }
 
-/// One kind of load.
+/// Kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Round trips without load.
     Idle,
-    /// One link alone, from client to daemon.
+    /// One link alone, client to daemon.
     Solo,
-    /// All links, from client to daemon.
+    /// All links, client to daemon.
     Together,
-    /// All links, from daemon to client.
+    /// All links, daemon to client.
     Reverse,
-    /// All links, both ways at once.
+    /// All links, both directions at once.
     Both,
-    /// A pair of links, to find out which share something.
+    /// A pair of links, to detect shared bottlenecks.
     Pair,
 }
 
-/// One machine, as far as it can be seen from its process.
+/// Facts about one machine, as visible from its process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Its name.
+    /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Operating system.
@@ -127,25 +128,25 @@ pub struct HostFacts {
     /// Kernel release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Model of the processor.
+    /// Processor model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Logical processors that the process may use.
+    /// Logical processors available to the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
-    /// Nominal or present frequency.
+    /// Nominal or current frequency in MHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_mhz: Option<u32>,
     /// Default congestion control.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// Largest socket buffers that may be asked for.
+    /// Largest receive buffer that can be requested (`rmem_max`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer_max_bytes: Option<u64>,
-    /// The same for sending.
+    /// Largest send buffer that can be requested (`wmem_max`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer_max_bytes: Option<u64>,
-    /// Whether the processor quota of a control group is in force, in thousandths of one core.
+    /// CPU quota of the control group, in thousandths of one core; absent without a quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_quota_millicores: Option<u64>,
 }
@@ -153,198 +154,201 @@ pub struct HostFacts {
 /// One link: a pair of interfaces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchLink {
-    /// Its number in this report, from 1.
+    /// Number in this report, from 1.
     pub id: u32,
-    /// The two interfaces.
+    /// Both interfaces.
     pub ends: Ends<InterfaceFacts>,
     /// Addresses of the connections.
     pub addresses: Ends<String>,
-    /// Most goodput that it can have; absent where the rate of its line is not known at either end.
+    /// Theoretical maximum of the goodput; absent if neither end knows the line rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory_bps: Option<u64>,
-    /// What that was computed from.
+    /// Inputs of that computation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory: Option<TheoryInputs>,
     /// Round trips without load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_idle: Option<RoundTrips>,
-    /// Whether packets arrived at the interfaces that they were aimed at.
+    /// True if packets arrived at the interfaces they were aimed at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,
 }
 
-/// One interface.
+/// Facts about one interface.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceFacts {
-    /// Its name on its machine.
+    /// Interface name.
     pub name: String,
-    /// Its packets' size.
+    /// MTU in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Rate of the line as negotiated, or of a shaper in front of it where that is less.
+    /// Negotiated line rate, or the rate of a slower shaper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line_bps: Option<u64>,
-    /// Its driver.
+    /// Driver name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// Half or full.
+    /// Half or full duplex.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplex: Option<String>,
-    /// Offloads that are on, by the kernel's names for them: `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum`, `sg`.
+    /// Enabled offloads, by kernel name: `tso`, `gso`, `gro`, `tx-checksum`, `rx-checksum`, `sg`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offloads: Option<Vec<String>>,
 }
 
-/// What a link's theory was computed from: `line × (mtu − ip − tcp) / (mtu + 38 + 4·vlan)`.
+/// Inputs of a link's theoretical goodput: `line × (mtu − ip − tcp) / (mtu + 38 + 4·vlan)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TheoryInputs {
-    /// Rate of the slower line, in the slower direction.
+    /// Rate of the slower line in the slower direction.
     pub line_bps: u64,
-    /// Size of the packets that get through.
+    /// Size of the packets that get through, in bytes.
     pub mtu: u32,
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub ip: u8,
-    /// Whether TCP has timestamps, which take 12 bytes.
+    /// True if TCP timestamps are on, which take 12 bytes.
     pub timestamps: bool,
-    /// VLAN tags.
+    /// Number of VLAN tags.
     pub vlan_tags: u8,
 }
 
-/// Round trips in microseconds.
+/// Round-trip times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrips {
-    /// How many.
+    /// Number of round trips.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min_us: f64,
-    /// The mean.
+    /// Mean.
     pub avg_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
     /// Standard deviation.
     pub std_us: f64,
-    /// Half were shorter.
+    /// Median.
     pub p50_us: f64,
-    /// 99 in 100 were shorter.
+    /// 99th percentile.
     pub p99_us: f64,
 }
 
 /// One load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Which kind.
+    /// Kind of load.
     pub phase: Phase,
-    /// Number of its repeat, from 1.
+    /// Repeat number, from 1.
     pub repeat: u32,
-    /// When its window began, in microseconds since the bench began, on the client's clock.
+    /// Start of the window on the client's clock, in microseconds since the benchmark began.
     pub began_us: u64,
-    /// Length of its window on the receiver's clock: all links past warm-up, until the first sender stopped.
+    /// Length of the window on the receiver's clock: from the end of the warm-up of all links until
+    /// the first sender stopped.
     pub window_us: u64,
-    /// Whether the rate had settled when it ended.
+    /// True if the rate had settled at the end.
     pub stable: bool,
-    /// What each link did in each direction.
+    /// Results per link and direction.
     pub flows: Vec<Flow>,
-    /// Σ of the flows' bytes in the window, in bits a second.
+    /// Sum of the flows' bytes in the window, in bit/s.
     pub total_bps: u64,
     /// Processor time of both ends in the window.
     pub cpu: Ends<Option<CpuUse>>,
-    /// The samples.
+    /// Samples.
     pub intervals: Vec<Interval>,
-    /// Transfers that ran at the daemon at any time during it, for whomever: they took part of what the links carry.
+    /// Transfers of any client at the daemon at any time during the load, which used part of the
+    /// links' capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_transfers: Option<u32>,
 }
 
-/// Which way.
+/// Direction of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// From client to daemon.
+    /// Client to daemon.
     ToDaemon,
-    /// From daemon to client.
+    /// Daemon to client.
     ToClient,
 }
 
-/// What one link carried one way in the window of a run.
+/// Result of one link in one direction in the window of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// [`BenchLink::id`].
     pub link: u32,
-    /// Which way.
+    /// Direction.
     pub way: Way,
-    /// Payload bytes that arrived, as the receiver counted them.
+    /// Received payload bytes, counted by the receiver.
     pub bytes: u64,
-    /// The same in bits a second of the window.
+    /// Goodput in bit/s over the window.
     pub goodput_bps: u64,
-    /// Bytes that the interfaces counted in the window, headers included: the sender's as sent, the receiver's as received.
+    /// Bytes sent by the sender's interface in the window, headers included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_sent_bytes: Option<u64>,
-    /// See `interface_sent_bytes`.
+    /// Bytes received by the receiver's interface in the window, headers included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_received_bytes: Option<u64>,
-    /// What the sender's kernel says (TCP_INFO), summed over the link's connections.
+    /// Statistics of the sender's kernel (TCP_INFO), summed over the link's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpUse>,
-    /// What held this link back.
+    /// Bottleneck of this link.
     pub limiter: Limiter,
 }
 
-/// What the sender's kernel counted in a window.
+/// Counters of the sender's kernel in a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpUse {
-    /// Bytes sent, those sent again included.
+    /// Bytes sent, retransmissions included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_bytes: Option<u64>,
-    /// Bytes sent again.
+    /// Retransmitted bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
-    /// Time with something to send; of several connections, the mean.
+    /// Time with data to send; mean over several connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_us: Option<u64>,
-    /// Part of it held back by the receiver's window.
+    /// Part of `busy_us` limited by the receiver's window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rwnd_limited_us: Option<u64>,
-    /// Part of it held back by the send buffer.
+    /// Part of `busy_us` limited by the send buffer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sndbuf_limited_us: Option<u64>,
     /// Mean congestion window over the samples, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwnd_bytes: Option<u64>,
-    /// Mean smoothed round trip over the samples.
+    /// Mean smoothed RTT over the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_avg_us: Option<u64>,
-    /// Greatest of them.
+    /// Maximum smoothed RTT of the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_max_us: Option<u64>,
-    /// The sender's socket buffer at the end of the window, as `getsockopt` tells it; of several connections, the least.
+    /// Sender's socket buffer at the end of the window, as returned by `getsockopt`; minimum over
+    /// several connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_buffer_bytes: Option<u64>,
-    /// The receiver's, in the same way.
+    /// Receiver's socket buffer, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer_bytes: Option<u64>,
 }
 
-/// What holds a link or all of them back.
+/// Bottleneck of one link or of all links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limiter {
-    /// The cable carries all it can: good.
+    /// The cable is at capacity, the best case.
     Cable,
-    /// The sending program had nothing to send.
+    /// The sending program had no data to send.
     Sender,
-    /// The receiving program does not take it fast enough.
+    /// The receiving program reads too slowly.
     Receiver,
-    /// The receiver's socket buffer is small.
+    /// The receiver's socket buffer is too small.
     ReceiveBuffer,
-    /// The sender's socket buffer is small.
+    /// The sender's socket buffer is too small.
     SendBuffer,
-    /// A processor core, or the quota of a control group, at either end.
+    /// A processor core or a control group's quota, at either end.
     Cpu,
-    /// Packets are lost.
+    /// Packet loss.
     Loss,
-    /// Something that links share: a bus, a switch.
+    /// A bottleneck shared by links: a bus, a switch.
     Shared,
-    /// The round trip: the window that the systems allow is less than bandwidth × delay.
+    /// The round trip: the window that the systems allow is below bandwidth × delay.
     Window,
     /// None of these.
     Unknown,
@@ -353,155 +357,156 @@ pub enum Limiter {
 /// Processor time of one machine in a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
-    /// Of the whole machine, in user space.
+    /// User space, whole machine.
     pub user_us: u64,
-    /// In the kernel, interrupts not included.
+    /// Kernel without interrupts.
     pub system_us: u64,
-    /// In interrupts and what they leave for later.
+    /// Hard and soft interrupts.
     pub softirq_us: u64,
-    /// Of our process, user and system.
+    /// This process, user and system.
     pub process_us: u64,
-    /// How busy the busiest core was, 0 to 100.
+    /// Utilization of the busiest core, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_core_pct: Option<f64>,
-    /// Time that a control group's quota held the process back.
+    /// Time during which a control group's quota throttled the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_us: Option<u64>,
 }
 
-/// One sample of a run, on the receiver's clock. In [`Phase::Both`] those of the two receivers stand one after the other.
+/// One sample of a run, on the receiver's clock. In [`Phase::Both`] the samples of one receiver
+/// follow those of the other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Which way.
+    /// Direction.
     pub way: Way,
-    /// When it began, in microseconds since the run began, warm-up included.
+    /// Start in microseconds since the run began, warm-up included.
     pub t_us: u64,
-    /// How long it was.
+    /// Length in microseconds.
     pub dt_us: u64,
-    /// Bytes that arrived in it, one number a link, in the order of the run's flows of this way.
+    /// Received bytes per link, in the order of the run's flows of this direction.
     pub bytes: Vec<u64>,
-    /// Bytes that the sender sent again in it, in the same order.
+    /// Retransmitted bytes of the sender, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retransmitted_bytes: Vec<u64>,
-    /// The smoothed round trip at its end, in the same order.
+    /// Smoothed RTT at the end of the sample, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rtt_us: Vec<u64>,
 }
 
-/// What was swept.
+/// Swept quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SweepKind {
-    /// Sizes of messages, as NetPIPE has them.
+    /// Message sizes, as in NetPIPE.
     Message,
-    /// Sizes of socket buffers.
+    /// Socket buffer sizes.
     Buffer,
-    /// Connections a link.
+    /// Connections per link.
     Streams,
-    /// Sizes of buffers × connections.
+    /// Buffer sizes × connections.
     Grid,
-    /// Sizes of packets.
+    /// Packet sizes.
     Mtu,
 }
 
 /// One sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// What was swept.
+    /// Swept quantity.
     pub kind: SweepKind,
-    /// The link that it was done on; absent: all.
+    /// Swept link; absent for all links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<u32>,
-    /// The points, in the order of their sizes.
+    /// Points, ordered by size.
     pub points: Vec<SweepPoint>,
-    /// Where it stops to rise: the least size that reaches 98 % of the best.
+    /// Start of the plateau: the smallest size that reaches 98 % of the best rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<u64>,
-    /// Bandwidth × delay under load, in bytes, for a sweep of buffers.
+    /// Bandwidth × delay under load in bytes, for a sweep of buffers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bdp_bytes: Option<u64>,
-    /// Half a round trip of messages up to 64 bytes.
+    /// Half the round trip of messages up to 64 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<f64>,
-    /// The size that reaches half of the greatest rate.
+    /// Size that reaches half of the maximum rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_size_bytes: Option<u64>,
     /// Mean rate of the best tenth of the points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_decile_bps: Option<u64>,
-    /// What follows from it, in a sentence.
+    /// Conclusion, in one sentence.
     pub advice: String,
-    /// Why it ended.
+    /// Reason for its end.
     pub stopped: String,
 }
 
 /// One point of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
-    /// Bytes, or connections; absent: what the system does by itself.
+    /// Bytes or connections; absent for the system's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// The second thing, of a grid: connections.
+    /// Connections, the second dimension of a grid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
-    /// Repeats of the rate.
+    /// Rate over the repeats.
     pub rate: Spread,
-    /// Time of one message, of messages: half a round trip up to 64 KiB, delivery above.
+    /// Time of one message: half a round trip up to 64 KiB, delivery above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_us: Option<f64>,
-    /// Processor time of both ends for a gigabit.
+    /// Processor time of both ends per gigabit, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gbit: Option<f64>,
-    /// What the kernel gave where it was asked for `size`.
+    /// Buffer size granted by the kernel for a requested `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub got_bytes: Option<u64>,
-    /// Less than 90 % of its neighbours, and measured again before that was believed.
+    /// True if below 90 % of its neighbours, confirmed by a second measurement.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dropout: bool,
-    /// Computed and not measured, for want of a right.
+    /// True if computed instead of measured, for lack of a privilege.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub computed: bool,
 }
 
-/// Repeats of one rate, in bits a second.
+/// Repeats of one rate, in bit/s.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The middle one.
+    /// Median.
     pub median_bps: u64,
-    /// The least.
+    /// Minimum.
     pub min_bps: u64,
-    /// The greatest.
+    /// Maximum.
     pub max_bps: u64,
-    /// How many.
+    /// Number of repeats.
     pub n: u32,
-    /// Whether they agree: see `nicstripe_proto::bench::repeat`.
+    /// True if the repeats agree: see `nicstripe_proto::bench::repeat`.
     pub stable: bool,
 }
 
 /// Stages of a copy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
-    /// From whose disk to whose.
+    /// Direction of the copy.
     #[serde(default = "to_daemon")]
     pub way: Way,
     /// Bytes moved by each stage.
     pub bytes: u64,
-    /// Reading the source, past the page cache, into nothing.
+    /// Reading the source without the page cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Spread>,
     /// Memory to memory over all links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Spread>,
-    /// Writing the target, the durable sync included.
+    /// Writing the target, final sync included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Spread>,
-    /// A copy, up to where it is durable; nothing is kept of it.
+    /// A copy until it is durable; it is then discarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<Spread>,
-    /// The narrowest: `read`, `network` or `write`.
+    /// Slowest stage: `read`, `network` or `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrowest: Option<String>,
-    /// File systems, by their names.
+    /// File system names.
     pub file_systems: Ends<Option<String>>,
 }
 
@@ -509,10 +514,10 @@ fn to_daemon() -> Way {
     Way::ToDaemon
 }
 
-/// What it comes to.
+/// Summary of a benchmark.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Of each link, in the order of `links`.
+    /// Results per link, in the order of `links`.
     pub links: Vec<LinkSummary>,
     /// All links, client to daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -520,50 +525,51 @@ pub struct Summary {
     /// All links, daemon to client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse: Option<Spread>,
-    /// Both ways at once, the sum of both.
+    /// Sum of both directions at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub both: Option<Spread>,
-    /// Mean of the best tenth of the intervals of `together`, each at most theory.
+    /// Mean of the best tenth of the intervals of `together`, each capped at theory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_decile_bps: Option<u64>,
-    /// Σ of the links' theory; absent where one is not known.
+    /// Sum of the links' theory; absent if one is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theory_bps: Option<u64>,
     /// `together` ÷ theory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency: Option<f64>,
-    /// `together` ÷ Σ alone.
+    /// `together` ÷ sum of the links alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<f64>,
-    /// Jain's index of the links' shares of their own theory (or of what they do alone, where that is unknown).
+    /// Jain's index of the links' fractions of their own theory (of their rate alone if that is
+    /// unknown).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
-    /// RFC 6349: bytes sent once ÷ bytes sent, in percent.
+    /// RFC 6349: percentage of sent bytes that are not retransmissions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_efficiency_pct: Option<f64>,
-    /// RFC 6349: time that it took ÷ time in theory.
+    /// RFC 6349: actual time ÷ theoretical time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer_time_ratio: Option<f64>,
-    /// RFC 6349: how much longer round trips are under load, in percent.
+    /// RFC 6349: increase of the round trip under load, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_delay_pct: Option<f64>,
-    /// Processor time of each machine for a gigabit, in `together`.
+    /// Processor time of each machine per gigabit in `together`, in seconds.
     pub cpu_s_per_gbit: Ends<Option<f64>>,
-    /// The old rule of thumb: MHz of processor for a Mbit/s.
+    /// MHz of processor per Mbit/s, a traditional rule of thumb.
     pub cpu_mhz_per_mbps: Ends<Option<f64>>,
-    /// What holds all of it back.
+    /// Overall bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limiter: Option<Limiter>,
-    /// The same in one sentence, which names the links and the machine.
+    /// Summary in one sentence that names the links and the machine.
     pub sentence: String,
 }
 
-/// What it comes to for one link.
+/// Summary of one link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkSummary {
     /// [`BenchLink::id`].
     pub link: u32,
-    /// Alone.
+    /// Rate alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<Spread>,
     /// Its part of `together`.
@@ -572,45 +578,45 @@ pub struct LinkSummary {
     /// `together` ÷ theory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efficiency: Option<f64>,
-    /// Bytes sent again in `together`, all repeats.
+    /// Retransmitted bytes in `together`, over all repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
     /// Mean round trip under load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_loaded_us: Option<u64>,
-    /// What holds it back in `together`.
+    /// Bottleneck in `together`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limiter: Option<Limiter>,
 }
 
-/// How a report compares with an earlier one.
+/// Comparison with an earlier report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The other's id.
+    /// Id of the earlier report.
     pub id: String,
-    /// The other's `together`.
+    /// `together` of the earlier report.
     pub baseline: Spread,
-    /// Change of the median, in percent; negative: slower.
+    /// Change of the median in percent; negative means slower.
     pub change_pct: f64,
-    /// What may be chance, in percent.
+    /// Noise in percent.
     pub noise_pct: f64,
-    /// What follows.
+    /// Result of the comparison.
     pub verdict: Verdict,
-    /// Why two reports cannot be compared.
+    /// Reason why the reports are not comparable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// What a comparison has found.
+/// Result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The difference may be chance.
+    /// The difference is within the noise.
     Same,
-    /// Faster by more than chance.
+    /// Faster beyond the noise.
     Better,
-    /// Slower by more than chance.
+    /// Slower beyond the noise.
     Regression,
-    /// Other links, packets, directions or versions of the document.
+    /// Links, packet sizes, directions or document versions differ.
     NotComparable,
 }

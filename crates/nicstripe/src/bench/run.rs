@@ -1,4 +1,5 @@
-//! A bench at work: round trips, loads, sweeps and disks, one after the other, into a report that is whole at any time.
+//! Runs a benchmark: round trips, loads, sweeps and disks in sequence, into a report that is
+//! consistent at any time.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -30,7 +31,7 @@ use super::{
 };
 use crate::{client::Client, error::Error};
 
-/// A bench that runs. Dropping it ends it.
+/// Running benchmark. Dropping it ends it.
 #[derive(Debug)]
 pub struct Bench {
     events: mpsc::Receiver<BenchEvent>,
@@ -46,7 +47,8 @@ impl Bench {
         Self { events: receiver, stop, task: tokio::spawn(runner.run()) }
     }
 
-    /// Returns the next event, or `None` when the bench has ended. Cancel safe. Events that nobody takes are dropped, beyond the first 4096.
+    /// Returns the next event, or `None` once the benchmark has ended. Cancel safe. At most 4096
+    /// unread events are queued; further ones are dropped.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +63,7 @@ impl Bench {
         self.events.recv().await
     }
 
-    /// Ends it early; the report has what was measured until then.
+    /// Ends the benchmark early; the report has the results up to then.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -75,7 +77,7 @@ impl Bench {
         self.stop.cancel();
     }
 
-    /// A handle that ends it, for another task.
+    /// Returns a token that lets another task end the benchmark.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -91,7 +93,7 @@ impl Bench {
         self.stop.clone()
     }
 
-    /// Waits for its end.
+    /// Waits until the benchmark ends.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -103,8 +105,8 @@ impl Bench {
     ///
     /// # Errors
     ///
-    /// It ended before anything could be measured: the daemon cannot be reached, or refuses. What ends it later leaves a report that is not
-    /// complete, and a [`BenchEvent::Note`].
+    /// The benchmark ended before any measurement: the daemon is not reachable, or rejects it. A
+    /// later failure yields an incomplete report and a [`BenchEvent::Note`].
     pub async fn finish(mut self) -> Result<BenchReport, Error> {
         self.events.close();
         match (&mut self.task).await {
@@ -120,22 +122,22 @@ impl Drop for Bench {
     }
 }
 
-/// Events that may wait for whoever shows them.
+/// Maximum number of unread events.
 const EVENTS: usize = 4096;
 
-/// Round trips on one link take at most so long.
+/// Maximum time for the round trips of one link.
 const PINGING: Duration = Duration::from_secs(5);
 
-/// Bytes of their messages.
+/// Bytes of a round-trip message.
 const PING_BYTES: u64 = 64;
 
-/// How long a load takes that settles, at the least; see [`BenchPlan::settle`].
+/// Minimum duration of a load that settles; see [`BenchPlan::settle`].
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// Part of the daemon's time that is left for the end.
+/// Part of the daemon's time reserved for the end.
 const TIME_LEFT: Duration = Duration::from_secs(2);
 
-/// A bench at work.
+/// State of a running benchmark.
 pub(super) struct Runner {
     pub(super) client: Client,
     pub(super) plan: BenchPlan,
@@ -143,18 +145,18 @@ pub(super) struct Runner {
     stop: CancellationToken,
     pub(super) began: Instant,
     pub(super) report: BenchReport,
-    /// Number of the bench, the same in all of its sessions.
+    /// Benchmark id, shared by all of its sessions.
     pub(super) id: [u8; 16],
     pub(super) links: Links,
-    /// How long all loads took that have ended.
+    /// Total duration of the completed loads.
     loading: Duration,
-    /// The load under way.
+    /// Current load.
     under_way: Option<(LoadOrder, Instant, Arc<Mutex<Loaded>>)>,
-    /// Nothing new begins from then on.
+    /// Time after which nothing new starts.
     pub(super) deadline: Option<Instant>,
-    /// Whether something that was planned was not measured.
+    /// True if a part of the plan was not measured.
     pub(super) is_short: bool,
-    /// What the sweep under way holds.
+    /// Resources held by the current sweep.
     pub(super) held: sweep::Held,
 }
 
@@ -204,7 +206,7 @@ impl Runner {
             result = self.measure(&mut talk) => result,
         };
         self.end_sweep().await;
-        // Who has gone leaves no load behind.
+        // An interrupted benchmark leaves no running load.
         if let Some(talk) = &talk {
             talk.leave().await;
         }
@@ -242,23 +244,23 @@ impl Runner {
         self.links = links;
     }
 
-    /// Says what may be worth knowing.
+    /// Sends a remark.
     pub(super) fn note(&self, text: String) {
         let _ = self.events.try_send(BenchEvent::Note(text));
     }
 
-    /// Says what was planned and is not measured, and why.
+    /// Reports a part of the plan that is skipped, and why.
     pub(super) fn leave_out(&mut self, what: &str, why: &str) {
         self.is_short = true;
         self.note(format!("{what} was left out: {why}"));
     }
 
-    /// Whether nothing new may begin.
+    /// Returns true if nothing new may start.
     pub(super) fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// How long it takes if each load takes as long as it may, for those who wait.
+    /// Returns the duration if every load takes its maximum, for the daemon's queue.
     fn expected_seconds(&self, links: usize) -> u32 {
         let loads: usize = self.plan.phases.iter().map(|phase| if *phase == Phase::Solo { links } else { 1 }).sum();
         let each = self.plan.load + self.plan.warm_up + self.plan.interval;
@@ -309,7 +311,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Tells how long this many loads and what follows take: a load as those so far, the first as one that settles at once.
+    /// Reports the remaining time for `loads` loads and `after`. Assumes the mean duration of the
+    /// loads so far; for the first one, that of a load that settles at once.
     pub(super) fn tell_time_left(&self, loads: u32, after: Duration) {
         let settled = if self.plan.settle { self.plan.load.min(SETTLING) } else { self.plan.load };
         let done = u32::try_from(self.report.runs.len()).unwrap_or(u32::MAX);
@@ -319,7 +322,7 @@ impl Runner {
         let _ = self.events.try_send(BenchEvent::Left(left.min(most)));
     }
 
-    /// Loads what is planned. Returns what all of it carried, unless that is nothing.
+    /// Runs a planned load. Returns its total rate; `None` if nothing arrived.
     async fn load(&mut self, talk: &mut Talk, planned: &Planned) -> Result<Option<BitRate>, Error> {
         let order = self.order(planned.phase.into(), planned.repeat, &planned.links);
         let begun = Instant::now();
@@ -336,7 +339,7 @@ impl Runner {
         Ok(Some(total))
     }
 
-    /// What is loaded in a phase, as the plan has it.
+    /// Returns the load of a phase according to the plan.
     pub(super) fn order(&self, phase: Phase, repeat: u32, ids: &[u32]) -> LoadOrder {
         let (paths, links) = self.links.loaded(ids);
         LoadOrder {
@@ -355,21 +358,21 @@ impl Runner {
         }
     }
 
-    /// Loads, and remembers what comes of it where it is interrupted.
+    /// Runs a load; keeps its state so that an interruption does not lose it.
     async fn run_load(&mut self, talk: &mut Talk, order: LoadOrder) -> Result<(), Error> {
         let loaded = Arc::new(Mutex::new(Loaded::default()));
         self.under_way = Some((order.clone(), Instant::now(), loaded.clone()));
         talk.load(&order, &loaded, &self.events).await
     }
 
-    /// What the load under way came to.
+    /// Returns the result of the current load.
     fn take_run(&mut self) -> Option<Run> {
         let (order, began, loaded) = self.under_way.take()?;
         let loaded = std::mem::take(&mut *loaded.lock().unwrap_or_else(PoisonError::into_inner));
         run_of(&order, began.duration_since(self.began), &loaded)
     }
 
-    /// A load that was interrupted is a run as well, if it was warm for a while.
+    /// Keeps an interrupted load as a run if its window is long enough.
     fn keep_what_there_is(&mut self) {
         if let Some(run) = self.take_run().filter(|run| run.window_us >= LEAST_WINDOW.as_micros() as u64) {
             self.report.runs.push(run);
@@ -377,10 +380,11 @@ impl Runner {
     }
 }
 
-/// Least window of a load that was interrupted.
+/// Minimum window of an interrupted load.
 const LEAST_WINDOW: Duration = Duration::from_secs(1);
 
-/// Makes a run of what both ends have sampled. Nothing where there is no window yet, or nothing arrived in it.
+/// Builds a run from the samples of both ends; `None` if it has no window yet, or if nothing
+/// arrived in it.
 pub(super) fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Option<Run> {
     let ways = order.ways(loaded);
     let span = window::common(&figures::snapshots(&ways, &order.links), order.warm_up, None).filter(|span| span.total_bytes() > 0)?;
@@ -399,11 +403,12 @@ pub(super) fn run_of(order: &LoadOrder, began: Duration, loaded: &Loaded) -> Opt
     })
 }
 
-/// A moment as RFC 3339 has it, in UTC, to the second.
+/// Formats a time as RFC 3339 in UTC, to the second.
 fn rfc3339(at: SystemTime) -> String {
     let seconds = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days of the Gregorian calendar, counted from 1 March 0000 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+    // Days of the Gregorian calendar, counted from 1 March 0000 (Howard Hinnant, "chrono-compatible
+    // low-level date algorithms").
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

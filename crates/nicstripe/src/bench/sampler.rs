@@ -1,4 +1,5 @@
-//! What a machine says of itself while it benches: processor time, its interfaces' counters, and facts for the report.
+//! Local measurements for a benchmark: processor time, interface counters, and facts for the
+//! report.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,13 +16,13 @@ pub(crate) struct CpuSampler {
 }
 
 impl CpuSampler {
-    /// Begins to count. As a process may be put into another control group, each run begins anew.
+    /// Starts counting. Created per run, because the process may move to another control group.
     pub(crate) fn begin() -> Self {
         let meter = CpuMeter::new();
         Self { first: meter.read(), meter }
     }
 
-    /// What was spent since then; nothing where the system does not say.
+    /// Returns the processor time since then; `None` if the system does not report it.
     pub(crate) fn sample(&self) -> Option<CpuSample> {
         let now = self.meter.read();
         let spent = now.since(&self.first);
@@ -42,19 +43,19 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Bytes that interfaces have received and sent, by their names.
+/// Received and sent bytes of interfaces, by name.
 #[derive(Debug, Default)]
 pub(crate) struct InterfaceCounters(BTreeMap<String, InterfaceIndex>);
 
 impl InterfaceCounters {
-    /// Looks up the interfaces of these names.
+    /// Looks up interfaces by name.
     pub(crate) fn of(names: impl Iterator<Item = String>) -> Self {
         let here = interfaces().unwrap_or_default();
         let index = |name: String| here.iter().find(|interface| interface.is_called(&name)).map(|found| (name, found.index));
         Self(names.filter_map(index).collect())
     }
 
-    /// Reads all of them.
+    /// Reads all counters.
     pub(crate) fn read(&self) -> BTreeMap<String, (u64, u64)> {
         let read = |(name, index): (&String, &InterfaceIndex)| {
             let counted = counters(*index).ok()?;
@@ -64,8 +65,8 @@ impl InterfaceCounters {
     }
 }
 
-/// What is known of this machine; of its interfaces, those of these names. Takes some milliseconds, and more where a driver is slow to
-/// answer.
+/// Returns the facts about this machine and the named interfaces. Takes some milliseconds, more
+/// with a slow driver.
 pub(crate) fn facts(names: impl Iterator<Item = String>) -> BenchFacts {
     let here = interfaces().unwrap_or_default();
     let host = HostFacts::read();

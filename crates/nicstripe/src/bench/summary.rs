@@ -1,4 +1,4 @@
-//! What the runs of a bench come to. Pure: report structs in, report structs out.
+//! Summarizes the runs of a benchmark. Pure: report structs in, report structs out.
 
 use nicstripe_proto::{
     BitRate,
@@ -13,10 +13,11 @@ use super::{
     report::{BenchLink, BenchReport, CpuUse, DiskReport, Ends, Flow, HostFacts, Limiter, LinkSummary, Phase, Run, Spread, Summary, Way},
 };
 
-/// Returns what these runs over these links come to.
+/// Returns the summary of these runs over these links.
 ///
-/// Of phases that were not measured there is nothing in it. The sentence is about [`Phase::Together`], or the next that was measured of
-/// reverse, both and alone; as nothing is known of the machines, it calls them client and daemon. [`conclude`] knows more.
+/// Phases that were not measured are absent. The sentence covers [`Phase::Together`], falling back
+/// to reverse, both and solo. It calls the machines client and daemon, because their names are
+/// unknown; [`conclude`] uses the names.
 ///
 /// ```
 /// # fn example(report: &nicstripe::BenchReport) {
@@ -27,7 +28,8 @@ pub fn summarise(links: &[BenchLink], runs: &[Run]) -> Summary {
     Measured { links, runs, hosts: None, socket_buffer_bytes: None }.summary()
 }
 
-/// Completes a report: names what holds back each flow of each run, and writes the summary. May be done again when there are more runs.
+/// Completes a report: sets the bottleneck of each flow of each run, and writes the summary. May be
+/// repeated after further runs.
 ///
 /// ```
 /// # fn example(report: &mut nicstripe::BenchReport) {
@@ -96,7 +98,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// What holds back each flow of a run, as far as that run alone tells.
+    /// Returns the bottleneck of each flow of a run, from that run only.
     fn limiters(&self, run: &'a Run) -> Vec<Limiter> {
         let of_flow = |flow: &'a Flow| {
             let link = self.links.iter().find(|link| link.id == flow.link)?;
@@ -110,7 +112,7 @@ impl<'a> Measured<'a> {
         statistics::Spread::of(&rates).map(Spread::from)
     }
 
-    /// What a link carries alone, the median.
+    /// Returns the median rate of a link alone.
     fn alone_rate(&self, link: &BenchLink, way: Way) -> Option<BitRate> {
         statistics::Spread::of(&rates(&self.alone(link.id, way))).map(|spread| spread.median)
     }
@@ -137,7 +139,7 @@ impl<'a> Measured<'a> {
         metrics::tcp_efficiency_pct(sent, again)
     }
 
-    /// The mean of the links'.
+    /// Returns the mean over the links.
     fn buffer_delay(&self) -> Option<f64> {
         let of_link = |link: &BenchLink| metrics::buffer_delay_pct(self.link(link).rtt_loaded_us? as f64, link.rtt_idle?.min_us);
         statistics::mean(&self.links.iter().filter_map(of_link).collect::<Vec<f64>>())
@@ -159,14 +161,14 @@ impl<'a> Measured<'a> {
         Ends { client: of(cpu.client, hosts.client.cpu_mhz), daemon: of(cpu.daemon, hosts.daemon.cpu_mhz) }
     }
 
-    /// A sample above theory is of what had waited in a buffer on the way: no cable carried that.
+    /// Caps each sample at theory: a sample above it contains data that was buffered on the way.
     fn top_decile(&self, theory: Option<BitRate>) -> Option<u64> {
         let most = theory.map_or(f64::INFINITY, |theory| theory.bits_per_second() as f64);
         let rates: Vec<f64> = self.of_phase(Phase::Together).flat_map(rates_in_window).map(|rate| rate.min(most)).collect();
         statistics::top_decile(&rates).map(|rate| rate.round() as u64)
     }
 
-    /// What holds back all links in the phase that counts most, and the sentence that says so.
+    /// Returns the overall bottleneck in the most significant phase, and the sentence about it.
     fn whole(&self) -> Option<(Limiter, String)> {
         let phase =
             [Phase::Together, Phase::Reverse, Phase::Both, Phase::Solo].into_iter().find(|phase| self.of_phase(*phase).next().is_some())?;
@@ -184,7 +186,7 @@ impl<'a> Measured<'a> {
         Some((whole.finding.limiter.into(), format!("{}, {because}{doubts}", self.claim(phase, way, &links))))
     }
 
-    /// What holds back a link in a phase; `None` where it took no part.
+    /// Returns the bottleneck of a link in a phase; `None` if the link took no part.
     fn finding<'n>(&self, phase: Phase, way: Way, link: &BenchLink, name: &'n str) -> Option<LinkFinding<'n>> {
         let parts = self.parts(phase, link.id, way);
         let evidence = self.evidence(link, way, &parts);
@@ -197,7 +199,8 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// Returns which links share something, by what pairs of them carry: places in `found`. None where no pair was measured that does.
+    /// Returns the groups of links that share a bottleneck according to the pair loads, as indices
+    /// into `found`. Empty if no pair showed one.
     fn sharing(&self, names: &[String], found: &[LinkFinding<'_>]) -> Vec<Vec<usize>> {
         let ids = |run: &Run| -> Vec<u32> { run.flows.iter().map(|flow| flow.link).collect() };
         let holds_back = |run: &&Run| {
@@ -214,7 +217,8 @@ impl<'a> Measured<'a> {
         groups.into_iter().map(|group| group.into_iter().filter_map(place).collect()).collect()
     }
 
-    /// The way that a sentence about a phase is about: of both ways, the slower.
+    /// Returns the direction described by the sentence about a phase: the slower one if both were
+    /// loaded.
     fn way(&self, phase: Phase) -> Way {
         let carried = |way: Way| -> u64 {
             self.of_phase(phase)
@@ -230,7 +234,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// What a link should carry: theory, or what it carries alone where that is not known.
+    /// Returns the expected rate of a link: theory, or its rate alone if that is unknown.
     fn expected(&self, link: &BenchLink, way: Way) -> Option<BitRate> {
         link.theory_bps.map(BitRate).or_else(|| self.alone_rate(link, way))
     }
@@ -260,7 +264,7 @@ impl<'a> Measured<'a> {
         let of = match part {
             Some(part) if unknown.is_empty() => format!(", {part:.1} % of theory"),
             Some(_) if phase == Phase::Solo => format!("; {are_unknown}"),
-            // What one link carries is what it carries alone.
+            // For a single link this would compare the rate with itself.
             Some(_) if self.links.len() == 1 => format!("; {are_unknown}"),
             Some(part) if unknown.len() == self.links.len() => format!(", {part:.1} % of what they carry alone; {are_unknown}"),
             Some(part) => format!(", {part:.1} % of theory; {are_unknown}, what it carries alone stands for it"),
@@ -269,7 +273,7 @@ impl<'a> Measured<'a> {
         format!("{carry} {total} {direction}{of}")
     }
 
-    /// What makes the figure doubtful.
+    /// Returns the reservations about the rate.
     fn doubt(&self, phase: Phase) -> String {
         match self.spread(phase) {
             Some(spread) if phase != Phase::Solo && spread.n == 1 => "; measured once".into(),
@@ -280,7 +284,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Says that others used the links as well.
+    /// Returns the remark that other transfers used the links.
     fn disturbance(&self, phase: Phase) -> String {
         let disturbed = self.of_phase(phase).filter(|run| run.other_transfers.is_some_and(|count| count > 0)).count();
         let daemon = self.machines(Way::ToDaemon).receiver;
@@ -295,7 +299,7 @@ impl<'a> Measured<'a> {
         let name = |host: Option<&'a HostFacts>, role| host.and_then(|host| host.name.as_deref()).unwrap_or(role);
         let client = name(self.hosts.map(|hosts| &hosts.client), "the client");
         let daemon = name(self.hosts.map(|hosts| &hosts.daemon), "the daemon");
-        // Two machines of one name are told by their roles.
+        // Two machines with the same name are called by their roles.
         let (client, daemon) = if client == daemon { ("the client", "the daemon") } else { (client, daemon) };
         match way {
             Way::ToDaemon => Names { sender: client, receiver: daemon },
@@ -303,7 +307,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Which stage of a copy from disk to disk is the narrowest.
+    /// Returns the sentence about the slowest stage of a copy from disk to disk.
     fn disks(&self, disk: &DiskReport) -> Option<String> {
         let Names { sender, receiver } = self.machines(disk.way);
         let rate = |spread: &Spread| format!("{:.1} MB/s", spread.median_bps as f64 / 8e6);
@@ -319,7 +323,8 @@ impl<'a> Measured<'a> {
         Some(format!("from disk to disk the narrowest is {what}, {}{copy}", rate(&narrowest)))
     }
 
-    /// What people call a link: its interface here, and the other end where that is not enough.
+    /// Returns the display name of a link: its local interface, and the remote end if that is
+    /// ambiguous.
     fn name(&self, link: &BenchLink) -> String {
         let ends = &link.ends;
         match self.links.iter().filter(|other| other.ends.client.name == ends.client.name).count() {
@@ -337,7 +342,8 @@ fn bytes(run: &Run) -> u64 {
     run.flows.iter().map(|flow| flow.bytes).fold(0, u64::saturating_add)
 }
 
-/// Returns the rates of the samples that are in the window: those in a row that take as long and carry as much. All, where there are none.
+/// Returns the rates of the samples in the window: the consecutive ones whose time and bytes add up
+/// to the run's. Falls back to all samples.
 fn rates_in_window(run: &Run) -> Vec<f64> {
     let samples: Vec<(u64, u64)> = run
         .intervals

@@ -1,6 +1,7 @@
-//! Sweeps: points measured one after the other.
+//! Sweeps: measures points in sequence.
 //!
-//! `nicstripe_proto::bench::sweep` plans: which point is next, when one is measured again, when there are enough. Here they are measured.
+//! `nicstripe_proto::bench::sweep` plans the next point, repeated measurements and the end. This
+//! module measures.
 
 mod apart;
 mod given;
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// Sweeps what the plan says. A point that cannot be measured is left out, and its sweep goes on.
+/// Runs the planned sweeps. A point that cannot be measured is skipped, and its sweep continues.
 pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
     let kinds = runner.plan.sweeps.clone();
     for (index, kind) in kinds.iter().copied().enumerate() {
@@ -36,15 +37,15 @@ pub(super) async fn sweeps(runner: &mut Runner, talk: &mut Talk) -> Result<(), E
     Ok(())
 }
 
-/// A sweep under way.
+/// Sweep in progress.
 #[derive(Debug)]
 struct Swept {
     kind: SweepKind,
     link: Option<u32>,
     planner: Planner,
-    /// Whether no more is measured for want of time.
+    /// True if it ended for lack of time.
     is_late: bool,
-    /// Whether something could not be measured.
+    /// True if a point could not be measured.
     is_short: bool,
 }
 
@@ -53,21 +54,21 @@ impl Swept {
         Self { kind, link, planner, is_late: false, is_short: false }
     }
 
-    /// Whether something that was planned was not measured.
+    /// Returns true if a part of the plan was not measured.
     fn is_incomplete(&self) -> bool {
         self.is_late || self.is_short || self.planner.next().is_some() || self.planner.outcome().stopped == Stopped::Budget
     }
 
-    /// What it has found until now; nothing where nothing was measured.
+    /// Returns the results so far; `None` if nothing was measured.
     fn found(&self) -> Option<Sweep> {
         let outcome = self.planner.outcome();
-        // Also where all that was left is to look again at what was slow.
+        // Applies even if only the second measurement of slow points was left.
         let stopped = if self.is_late { Stopped::Budget } else { outcome.stopped };
         let is_something = !outcome.points.is_empty() || outcome.stopped == Stopped::Failed;
         is_something.then(|| Sweep { stopped: stopped.to_string(), ..Sweep::of(self.kind, self.link, outcome) })
     }
 
-    /// A point as it is known now.
+    /// Returns the current result of a point.
     fn known(&self, point: &Point) -> Option<SweepPoint> {
         let found = self.planner.outcome().points.into_iter().find(|known| (known.size, known.streams) == (point.size, point.streams));
         found.map(SweepPoint::from)
@@ -96,7 +97,7 @@ impl Runner {
         }
     }
 
-    /// How a sweep of this kind goes; nothing where there is no link for it.
+    /// Returns the plan of a sweep; `None` if no link is suitable.
     async fn planned(&mut self, kind: SweepKind) -> Option<Swept> {
         let first = *self.links.ids().first()?;
         Some(match kind {
@@ -105,7 +106,7 @@ impl Runner {
                 let planner = MessageSweep::new(self.segment(first), self.rate_alone(first), left.min(MESSAGES_TIME));
                 Swept::new(kind, Some(first), Planner::Message(planner))
             }
-            // What the systems allow is seen when they give no more.
+            // The system limit shows when it grants no more.
             SweepKind::Buffer => Swept::new(kind, None, Planner::Buffer(BufferSweep::new(self.bdp(), None))),
             SweepKind::Streams => Swept::new(kind, None, Planner::Streams(StreamSweep::new())),
             SweepKind::Grid => Swept::new(kind, None, Planner::Grid(GridSweep::new(self.largest_buffer()))),
@@ -130,7 +131,7 @@ impl Runner {
         (!is_over).then_some(next)
     }
 
-    /// Tells the planner what came of a point, and who listens, when the point is done for now.
+    /// Passes the result of a point to the planner, and to the events once the point is complete.
     fn took(&mut self, kind: SweepKind, point: &Point, measured: Result<Measured, Error>) {
         let Some(swept) = self.held.sweep.as_mut() else { return };
         let failure = match measured {
@@ -152,7 +153,7 @@ impl Runner {
         failure.into_iter().for_each(|text| self.note(text));
     }
 
-    /// Sends messages of one size to and fro, or one way where they are longer than an echo.
+    /// Exchanges messages of one size; sends them one way only if they are longer than an echo.
     async fn message(&self, talk: &mut Talk, path: nicstripe_proto::PathId, point: &Point) -> Result<Measured, Error> {
         let size = point.size.unwrap_or(1);
         let least = point.least.min(self.plan.load);
@@ -173,7 +174,7 @@ impl Runner {
         Ok(Measured { rate: BitRate::from_bytes_over(size, time), elapsed: began.elapsed(), time: Some(time), ..Measured::default() })
     }
 
-    /// Ends a sweep and all that it holds; what it has found is in the report.
+    /// Ends a sweep, releases its resources, and reports its results.
     pub(super) async fn end_sweep(&mut self) {
         if let Some(swept) = self.held.end().await {
             self.is_short |= swept.is_incomplete();
@@ -182,7 +183,7 @@ impl Runner {
     }
 }
 
-/// How long the sweeps of a plan may take, for those who wait.
+/// Returns the maximum duration of the plan's sweeps, for the daemon's queue.
 pub(super) fn longest(plan: &BenchPlan) -> Duration {
     plan.sweeps.iter().map(|kind| longest_of(*kind, plan)).sum()
 }
@@ -197,7 +198,7 @@ fn longest_of(kind: SweepKind, plan: &BenchPlan) -> Duration {
     }
 }
 
-/// Says in words which point it is.
+/// Returns the display name of a point.
 fn named(kind: SweepKind, point: &Point) -> String {
     let size = point.size.map_or_else(|| "the system's own".to_owned(), |size| format!("{size} bytes"));
     match (kind, point.streams) {
@@ -209,13 +210,13 @@ fn named(kind: SweepKind, point: &Point) -> String {
     }
 }
 
-/// Most time of one sweep of messages.
+/// Maximum duration of one sweep of messages.
 const MESSAGES_TIME: Duration = Duration::from_secs(60);
 
-/// No other message of a point is begun after so long; the point has what it has until then.
+/// Time after which a point sends no further message; it keeps the results up to then.
 const LONGEST_MESSAGES: Duration = Duration::from_secs(2);
 
-/// Largest packets that are thought of.
+/// Largest packet size considered, in bytes.
 const LARGEST_MTU: u32 = 9000;
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
         while let Some(point) = swept.planner.next() {
             let size = point.size.unwrap();
             let is_slow = size == 4096;
-            // It is looked at again when all others are measured.
+            // Slow points are measured again after all others.
             if is_slow && swept.known(&point).is_some_and(|known| known.rate.n >= 3) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What a bench says to its session, and waits to hear.
+//! Control exchange of a benchmark with its session.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -24,10 +24,10 @@ use crate::{
     stream::PingOrder,
 };
 
-/// A session that benches.
+/// Session that runs a benchmark.
 #[derive(Debug)]
 pub(super) struct Talk {
-    /// Keeps the session.
+    /// Keeps the session alive.
     pub(super) client: Client,
     session: SessionHandle,
     news: mpsc::Receiver<BenchNews>,
@@ -35,7 +35,7 @@ pub(super) struct Talk {
     disk: u32,
 }
 
-/// One load, as it is asked for.
+/// Parameters of one load.
 #[derive(Debug, Clone)]
 pub(super) struct LoadOrder {
     pub(super) phase: Phase,
@@ -47,29 +47,29 @@ pub(super) struct LoadOrder {
     pub(super) warm_up: Duration,
     pub(super) longest: Duration,
     pub(super) interval: Duration,
-    /// Whether it ends when the rate has settled, after so long at the earliest.
+    /// Minimum duration after which a settled rate ends the load; `None` to run to the end.
     pub(super) settle_after: Option<Duration>,
     pub(super) message_bytes: u32,
     pub(super) socket_buffer: Option<u64>,
 }
 
-/// What came of a load, also while it is under way.
+/// Results of a load, also while it runs.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) client: Track,
     pub(super) daemon: Track,
-    /// The least buffer of all that were asked for.
+    /// Smallest buffer granted to any connection.
     pub(super) got_buffer: Option<u64>,
 }
 
-/// How long the daemon may take to answer what needs no waiting: as long as a path takes to be found lost and another to take over.
+/// Timeout of the daemon's answers outside the queue: the time to detect a lost path and fail over.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the daemon goes on with a load whose end it does not hear of.
+/// Time after which the daemon ends a load without a stop message.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Talk {
-    /// Takes hold of a client's session. Returns the paths that it has.
+    /// Attaches to a client's session. Returns its paths.
     pub(super) async fn begin(client: Client) -> Result<(Self, Vec<BenchPath>), Error> {
         client.links().await?;
         let session = client.session_handle().await?;
@@ -84,7 +84,8 @@ impl Talk {
         }
     }
 
-    /// Asks to be let in, and waits for it. Returns for how long, and what the daemon says of its machine.
+    /// Requests admission and waits for it. Returns the granted time and the facts about the
+    /// daemon's machine.
     pub(super) async fn enter(
         &mut self,
         id: [u8; 16],
@@ -93,7 +94,7 @@ impl Talk {
     ) -> Result<(Duration, BenchFacts), Error> {
         self.tell(BenchBody::Ask(BenchAsk { id, seconds })).await?;
         let mut admitted = None;
-        // The queue may be long; that the daemon is gone is told by the session's end.
+        // The wait in the queue is unbounded; the end of the session reports a lost daemon.
         let mut timeout = ANSWER_TIMEOUT;
         loop {
             match self.said(timeout).await? {
@@ -115,7 +116,7 @@ impl Talk {
         }
     }
 
-    /// Measures round trips on a path, at most for so long.
+    /// Measures round trips on a path, for at most `longest`.
     pub(super) async fn ping(&mut self, path: PathId, count: u32, bytes: u64, longest: Duration) -> Result<Vec<Duration>, Error> {
         self.command(BenchCommand::Ping { path, order: PingOrder { count, bytes, run: self.run, longest } }).await?;
         let deadline = Instant::now() + longest + ANSWER_TIMEOUT;
@@ -127,7 +128,7 @@ impl Talk {
         }
     }
 
-    /// Begins a run that both ends count, and that nobody loads: for messages that are longer than an echo.
+    /// Opens a run that both ends count, without a load: for messages that are longer than an echo.
     pub(super) async fn open_run(&mut self, path: PathId) -> Result<(), Error> {
         let order = LoadOrder {
             phase: Phase::Idle,
@@ -146,7 +147,8 @@ impl Talk {
         self.begin_run(&order, &Mutex::default()).await
     }
 
-    /// Loads, until the rate has settled or the time is over. What came of it until now is in `loaded`, also where this is dropped.
+    /// Runs a load until the rate has settled or the time is over. `loaded` holds the results so
+    /// far, even if this future is dropped.
     pub(super) async fn load(&mut self, order: &LoadOrder, loaded: &Mutex<Loaded>, events: &mpsc::Sender<BenchEvent>) -> Result<(), Error> {
         let links: Vec<u32> = order.links.iter().map(|link| link.id).collect();
         let _ = events.try_send(BenchEvent::Began { phase: order.phase, repeat: order.repeat, links });
@@ -195,7 +197,7 @@ impl Talk {
         }
     }
 
-    /// Ends the run: the receivers take their last sample before anybody stops to send.
+    /// Ends the run. The receivers take their last sample before the senders stop.
     pub(super) async fn end_run(&mut self, order: &LoadOrder, began: Instant, loaded: &Mutex<Loaded>) -> Result<(), Error> {
         self.tell(BenchBody::Stop(RunNumber { run: self.run })).await?;
         let stopping = Instant::now();
@@ -207,7 +209,7 @@ impl Talk {
         }
     }
 
-    /// Ends a run that was only opened.
+    /// Ends a run without a load.
     pub(super) async fn close_run(&mut self) -> Result<(), Error> {
         self.tell(BenchBody::Stop(RunNumber { run: self.run })).await?;
         loop {
@@ -217,7 +219,7 @@ impl Talk {
         }
     }
 
-    /// Takes in what is told; says whether the run has ended at the daemon.
+    /// Processes a message; returns true if the run has ended at the daemon.
     fn take(
         &self,
         news: Option<BenchNews>,
@@ -253,7 +255,7 @@ impl Talk {
         Ok(false)
     }
 
-    /// Has the daemon write.
+    /// Runs a disk stage at the daemon.
     pub(super) async fn disk(&mut self, mut order: DiskOrder, longest: Duration) -> Result<DiskDone, Error> {
         self.disk += 1;
         order.number = self.disk;
@@ -266,7 +268,7 @@ impl Talk {
         }
     }
 
-    /// Tells the daemon that this session benches no more; loads that run end.
+    /// Tells the daemon that this session has left the benchmark; running loads end.
     pub(super) async fn leave(&self) {
         let _ = self.tell(BenchBody::Leave).await;
     }
@@ -315,14 +317,14 @@ impl Talk {
 }
 
 impl LoadOrder {
-    /// Where the load is.
+    /// Returns the progress of the load.
     pub(super) fn progress(&self, loaded: &Loaded) -> Progress {
         let default = SettleRule::default();
         let rule = SettleRule { least: self.settle_after.unwrap_or(default.least), longest: self.longest, ..default };
         rule.progress(&snapshots(&self.ways(loaded), &self.links), self.warm_up)
     }
 
-    /// The ways that are loaded.
+    /// Returns the loaded directions.
     pub(super) fn ways<'a>(&self, loaded: &'a Loaded) -> Vec<Loading<'a>> {
         let ways = [(self.to_daemon, loaded.to_daemon()), (self.to_client, loaded.to_client())];
         ways.into_iter().filter_map(|(is_loaded, loading)| is_loaded.then_some(loading)).collect()
@@ -345,11 +347,11 @@ fn show(loading: Loading<'_>, order: &LoadOrder, events: Option<&mpsc::Sender<Be
     let _ = events.try_send(BenchEvent::Sample { phase: order.phase, repeat: order.repeat, way: loading.way, interval, links });
 }
 
-/// How often it is looked whether a load may end: samples may come much closer.
+/// Interval of the checks for the end of a load; samples may come much more often.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
-/// What may wait to be taken in: a minute of the densest samples.
+/// Capacity of the message queue: one minute of the densest samples.
 const NEWS: usize = 4096;
 
-/// Longer than anybody waits.
+/// Effectively unbounded timeout.
 const FOREVER: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::bench::fixture::{flow, link, report, run, runs};
 
-/// One link that carries so much in each of its repeats.
+/// Returns a report of one link with these rates, one per repeat.
 fn of_rates(phase: Phase, mbit: &[f64]) -> BenchReport {
     let runs = mbit.iter().zip(1..).map(|(mbit, repeat)| run(phase, repeat, vec![flow(1, *mbit)])).collect();
     report(vec![link(1)], runs)
@@ -70,7 +70,7 @@ fn uniform(state: &mut u64) -> f64 {
     (mixed ^ (mixed >> 31)) as f64 / u64::MAX as f64
 }
 
-/// A report of six repeats with 1 % of normal noise.
+/// Returns a report of six repeats with 1 % of normal noise.
 fn noisy(state: &mut u64, mbit: f64) -> BenchReport {
     let mut normal = || (0..12).map(|_| uniform(state)).sum::<f64>() - 6.0;
     let rates: Vec<f64> = (0..6).map(|_| mbit * (1.0 + 0.01 * normal())).collect();

@@ -1,4 +1,4 @@
-//! The stages of a copy from disk to disk, at both ends and in turn.
+//! Stages of a copy from disk to disk, at both ends, in sequence.
 
 use std::{
     os::unix::ffi::OsStrExt as _,
@@ -26,10 +26,10 @@ use crate::{
     file::{FileError, open_parent},
 };
 
-/// Measures the disks of a copy as the plan says: reading, the network, writing, and all of it, again and again in this order. After each
-/// stage the report has what there is.
+/// Measures the disks of a copy: read, network, write and the whole copy, repeated in this order.
+/// Updates the report after each stage.
 ///
-/// What cannot be measured is noted, and left out from then on.
+/// A stage that fails is noted and skipped from then on.
 pub(in crate::bench) async fn measure(runner: &mut Runner, talk: &mut Talk) -> Result<(), Error> {
     let Some(plan) = runner.plan.disk.clone() else { return Ok(()) };
     let Some(name) = plan.name.clone().or_else(|| own_name(&plan.file)) else {
@@ -49,7 +49,7 @@ fn own_name(file: &Path) -> Option<Name> {
     Name::new(file.file_name().map(|name| name.as_bytes().to_vec())).ok()
 }
 
-/// One stage of a copy.
+/// Stage of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Read,
@@ -71,26 +71,26 @@ impl Stage {
     }
 }
 
-/// What is measured, and has been.
+/// Stages to measure and their results.
 struct Flow {
     plan: DiskPlan,
-    /// The file's name at the daemon.
+    /// Name of the file at the daemon.
     name: Name,
-    /// What each stage moves: what the plan says, then what there was to be read.
+    /// Bytes moved by each stage: initially from the plan, then the size that was read.
     bytes: u64,
-    /// By stages.
+    /// Rates per stage.
     rates: [Vec<u64>; 4],
     left_out: [bool; 4],
     systems: Ends<Option<String>>,
-    /// A session for copies: one that fails ends its session.
+    /// Separate session for copies, because a failed one ends its session.
     copier: Option<Client>,
 }
 
-/// A rate, or why there is none.
+/// Rate, or the reason why it is missing.
 type Measured = Result<BitRate, String>;
 
 impl Flow {
-    /// As many as the fewest of loads; of what takes long not so many.
+    /// Returns the minimum repeats of a load, reduced for large files, which take long.
     fn repeats(&self, fewest: u32) -> u32 {
         if self.bytes > LARGE { fewest.min(MOST_OF_LARGE) } else { fewest }
     }
@@ -111,7 +111,7 @@ impl Flow {
                     Err(why) => {
                         self.left_out[stage as usize] = true;
                         runner.leave_out(stage.what(), &why);
-                        // Nobody knows how much there is to be moved.
+                        // The number of bytes to move is unknown.
                         if stage == Stage::Read {
                             return Ok(());
                         }
@@ -171,7 +171,7 @@ impl Flow {
         Ok(moved.rate())
     }
 
-    /// A copy as the user would make it, but that nothing of it stays.
+    /// Runs a copy like the user's, but discards the result.
     async fn copy(&mut self, runner: &Runner) -> Measured {
         let size = std::fs::metadata(&self.plan.file).map(|found| found.len());
         let is_all = if self.plan.reverse { self.bytes < self.plan.bytes } else { size.is_ok_and(|size| size <= self.bytes) };
@@ -193,7 +193,7 @@ impl Flow {
         let [read, network, write, all] = self.rates.clone().map(spread);
         let stages = [("read", read), ("network", network), ("write", write)];
         let narrowest = stages.iter().filter_map(|(name, rate)| Some((rate.as_ref()?.median_bps, *name))).min();
-        // Of one stage alone nothing can be said.
+        // Needs the rates of all stages.
         let narrowest = narrowest.filter(|_| stages.iter().all(|(_, rate)| rate.is_some()));
         DiskReport {
             way: self.way(),
@@ -208,14 +208,14 @@ impl Flow {
     }
 }
 
-/// Writes where a file of that name would go here.
+/// Writes at the local place of such a file.
 fn write_here(file: &Path, bytes: u64, stop: &AtomicBool) -> Result<Moved, FileError> {
     let into = file.join(DIRECTORY_NAME);
     let (dir, name) = open_parent(if file.is_dir() { &into } else { file })?;
     write_stage(WritePlace { dir, name, peer_key: [0; 32] }, bytes, stop)
 }
 
-/// From memory to memory over all links.
+/// Measures memory to memory over all links.
 async fn network(way: Way, repeat: u32, runner: &Runner, talk: &mut Talk) -> Result<Measured, Error> {
     let phase = if way == Way::ToDaemon { Phase::Together } else { Phase::Reverse };
     let order = runner.order(phase, repeat, &runner.links.ids());
@@ -227,24 +227,24 @@ async fn network(way: Way, repeat: u32, runner: &Runner, talk: &mut Talk) -> Res
     Ok(run.map(|run| BitRate(run.total_bps)).ok_or_else(|| "nothing arrived".into()))
 }
 
-/// Has a thread work that may wait, and stops it where nobody waits for it any more.
+/// Runs blocking work on a thread; stops it if this future is dropped.
 async fn aside<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Option<T> {
     let stop = StopOnDrop::default();
     let flag = stop.flag();
     tokio::task::spawn_blocking(move || work(&flag)).await.ok()
 }
 
-/// How long the daemon's disk may take.
+/// Maximum time for the daemon's disk.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Longest load between two stages.
+/// Maximum duration of a load between two stages.
 const NETWORK_TIME: Duration = Duration::from_secs(3);
 
-/// From here on a stage takes seconds on any disk, and chance counts for less.
+/// Size from which a stage takes seconds on any disk, so that noise matters less.
 const LARGE: u64 = 256 << 20;
 
-/// Repeats of what is large.
+/// Repeats for large files.
 const MOST_OF_LARGE: u32 = 3;
 
-/// What is written where the target is a directory.
+/// File name if the target is a directory.
 const DIRECTORY_NAME: &str = "nicstripe-bench";

@@ -18,7 +18,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Folders on memory and on whatever disk temporary files are on.
+/// Returns folders in memory and on the disk of temporary files.
 fn folders() -> Vec<tempfile::TempDir> {
     let memory = tempfile::tempdir_in("/dev/shm");
     [memory, tempfile::tempdir()].into_iter().filter_map(Result::ok).collect()
@@ -27,7 +27,7 @@ fn folders() -> Vec<tempfile::TempDir> {
 #[test]
 fn what_is_written_is_removed_and_took_some_time() {
     for folder in folders() {
-        // The last chunk is short and its length no multiple of a sector.
+        // The last chunk is short and its length is not a multiple of a sector.
         let rate = write_stage(place(folder.path(), "target"), 20 * MIB + 1001, &runs()).unwrap().rate();
         assert!(rate > BitRate::ZERO && rate < BitRate(u64::MAX), "{rate:?}");
         assert_eq!(names(folder.path()), [""; 0]);
@@ -56,7 +56,7 @@ fn what_is_written_has_no_name_so_that_a_kill_leaves_nothing() {
     assert_eq!(names(folder.path()), [""; 0]);
     writer.write(&runs()).unwrap();
     assert_eq!(names(folder.path()), [""; 0]);
-    // Nor does it stand in the way of others.
+    // It does not block other writers either.
     write_stage(place(folder.path(), "target"), 2 * MIB, &runs()).unwrap();
     drop(writer);
     assert_eq!(names(folder.path()), [""; 0]);
@@ -125,7 +125,7 @@ fn a_stage_that_is_stopped_leaves_nothing() {
     let stop = AtomicBool::new(true);
     let error = write_stage(place(folder.path(), "target"), 8 * MIB, &stop).unwrap_err();
     assert_eq!(error.source.kind(), io::ErrorKind::Interrupted);
-    // In the middle of it.
+    // Stop a running stage.
     let stop = runs();
     let stopped = thread::scope(|scope| {
         let stage = scope.spawn(|| write_stage(place(folder.path(), "target"), 4 << 30, &stop));
@@ -133,7 +133,7 @@ fn a_stage_that_is_stopped_leaves_nothing() {
         stop.store(true, Ordering::Relaxed);
         stage.join().unwrap()
     });
-    // Where there is no room for that much it ends by itself.
+    // It also fails by itself if the disk has less space.
     assert!(stopped.is_err(), "{stopped:?}");
     assert_eq!(names(folder.path()), [""; 0]);
     fs::write(folder.path().join("source"), [1; 1000]).unwrap();
@@ -160,7 +160,7 @@ fn a_source_is_read_from_its_disk_and_stays_as_it_is() {
         let read = read_from_disks().zip(before).map(|(now, then)| now - then);
         let name = file_system(&File::open(&path).unwrap());
         if name.is_some_and(|name| name == "ext4" || name == "xfs") {
-            // Other tests may read as well.
+            // Upper bound only: other tests may read as well.
             assert!(read.is_none_or(|read| read >= 9 * MIB), "{read:?} bytes came from the disk");
         }
         assert!(read_stage(&path, MIB, &runs()).is_ok(), "a part of it");
@@ -168,7 +168,7 @@ fn a_source_is_read_from_its_disk_and_stays_as_it_is() {
     }
 }
 
-/// Bytes that this process had read from disks; `None` where that is not told.
+/// Returns the bytes that this process has read from disks; `None` if not reported.
 fn read_from_disks() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())

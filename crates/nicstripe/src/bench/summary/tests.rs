@@ -12,7 +12,7 @@ fn two() -> Vec<BenchLink> {
     vec![link(1), link(2)]
 }
 
-/// Two links of which each carries 940 alone.
+/// Returns a report of two links with 940 Mbit/s each alone.
 fn beside(together: &[Flow]) -> BenchReport {
     concluded(two(), runs(&[flow(1, 940.0), flow(2, 940.0)], together))
 }
@@ -135,7 +135,7 @@ fn a_small_buffer_is_named_whether_the_kernel_limits_it_or_the_plan() {
     report.plan.socket_buffer_bytes = Some(16_384);
     conclude(&mut report);
     assert_eq!(report.summary.limiter, Some(Limiter::ReceiveBuffer));
-    // At 10 ms the same is a matter of the round trip.
+    // At 10 ms the round trip is the bottleneck.
     report.links[0].rtt_idle.iter_mut().for_each(|trips| trips.min_us = 10_000.0);
     conclude(&mut report);
     assert_eq!(report.summary.limiter, Some(Limiter::Window));
@@ -192,7 +192,7 @@ fn the_only_link_is_alone_when_all_are_together() {
 #[test]
 fn processor_time_is_told_for_a_gigabit_and_in_megahertz() {
     let found = concluded(vec![link(1)], runs(&[], &[flow(1, 1000.0 / 3.0)])).summary;
-    // 0.3 s of processor in 3 s for 1 Gbit.
+    // 0.3 s of processor time in 3 s for 1 Gbit.
     near(found.cpu_s_per_gbit.client, 0.3);
     near(found.cpu_mhz_per_mbps.daemon, 0.9);
 }
@@ -208,7 +208,8 @@ fn the_best_tenth_is_that_of_the_samples_in_the_window() {
         retransmitted_bytes: Vec::new(),
         rtt_us: Vec::new(),
     };
-    // Two samples of warm-up, faster than the wire as what waits in buffers arrives; six in the window; one after it.
+    // Two warm-up samples, faster than the wire because buffered data arrives; six in the window;
+    // one after it.
     let bytes = [90_000_000, 80_000_000, 50_000_000, 50_000_000, 50_000_000, 45_000_000, 55_000_000, 50_000_000, 10];
     measured.intervals = bytes.into_iter().zip(0..).map(|(bytes, index)| sample(index, bytes)).collect();
     assert_eq!(summarise(&[link(1)], std::slice::from_ref(&measured)).top_decile_bps, Some(880_000_000));

@@ -1,4 +1,4 @@
-//! Points that need other connections: each in a session of its own, which ends with it.
+//! Sweep points that need other connections: each uses a separate session that ends with it.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -28,7 +28,7 @@ use crate::{
     session::BenchPath,
 };
 
-/// What a sweep holds that has to be given back however the bench ends.
+/// Resources of a sweep that must be released however the benchmark ends.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(super) sweep: Option<Swept>,
@@ -37,7 +37,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Gives back all. Returns the sweep.
+    /// Releases everything. Returns the sweep.
     pub(super) async fn end(&mut self) -> Option<Swept> {
         if let Some(apart) = self.apart.take() {
             apart.end().await;
@@ -51,15 +51,15 @@ impl Held {
     }
 }
 
-/// A session for some points.
+/// Session for some points.
 #[derive(Debug)]
 struct Apart {
     /// Size and connections of its points.
     key: (Option<u64>, Option<u32>),
-    /// Connects in a task of its own: where who waits for it is gone, there is somebody to end it.
+    /// Connecting task; it outlives a dropped caller, so that the session is still closed.
     connecting: Option<JoinHandle<Result<Client, Error>>>,
     client: Option<Client>,
-    /// Once it is let in.
+    /// Set once admitted.
     entered: Option<(Talk, Links)>,
 }
 
@@ -73,7 +73,7 @@ impl Apart {
             client.close().await;
         }
         if let Some(connecting) = self.connecting {
-            // Not waited for: nobody may answer it.
+            // Not awaited: the daemon may never answer.
             tokio::spawn(async move {
                 if let Ok(Ok(client)) = connecting.await {
                     client.close().await;
@@ -84,7 +84,7 @@ impl Apart {
 }
 
 impl Runner {
-    /// Loads all links as a point wants it, once.
+    /// Loads all links once with the parameters of a point.
     pub(super) async fn load_point(&mut self, kind: SweepKind, point: &Point) -> Result<Measured, Error> {
         let began = Instant::now();
         let buffer = match kind {
@@ -108,7 +108,7 @@ impl Runner {
         let done = talk.load(&order, &loaded, &events).await;
         let loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = done {
-            // Who knows what is left of it.
+            // The session's state is unknown.
             self.end_apart().await;
             return Err(error);
         }
@@ -124,7 +124,7 @@ impl Runner {
         })
     }
 
-    /// Has a session for this point: the one that there is, or a new one.
+    /// Ensures a session for this point: reuses the current one or opens a new one.
     async fn enter_apart(&mut self, kind: SweepKind, point: &Point, buffer: Option<u64>) -> Result<(), Error> {
         let key = (point.size, point.streams);
         if self.held.apart.as_ref().is_some_and(|apart| apart.key == key && apart.entered.is_some()) {
@@ -135,7 +135,7 @@ impl Runner {
         if let (Some(packets), Some(mtu)) = (&self.held.packets, mtu) {
             packets.set(mtu).await?;
         }
-        // Some cards take their link down to change it.
+        // Some cards take their link down to change the MTU.
         let patience = Instant::now() + if mtu.is_some() { LINKS_BACK } else { Duration::ZERO };
         loop {
             let entered = self.try_apart(key, buffer, mtu).await;
@@ -181,7 +181,8 @@ impl Runner {
     }
 }
 
-/// Whether a session has all links of the bench: else a point of it would be compared with another thing.
+/// Fails unless a session has all links of the benchmark, because its points would not be
+/// comparable.
 fn has_all(wanted: &[BenchLink], found: &[BenchLink]) -> Result<(), Error> {
     let mut left: Vec<&str> = found.iter().map(|link| link.ends.client.name.as_str()).collect();
     for name in wanted.iter().map(|link| link.ends.client.name.as_str()) {
@@ -193,7 +194,7 @@ fn has_all(wanted: &[BenchLink], found: &[BenchLink]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Processor time of both ends for a gigabit.
+/// Returns the processor time of both ends per gigabit, in seconds.
 fn cpu_per_gbit(run: &Run) -> Option<f64> {
     let of = |cpu: &CpuUse| cpu.user_us + cpu.system_us + cpu.softirq_us;
     let micros = of(run.cpu.client.as_ref()?) + of(run.cpu.daemon.as_ref()?);
@@ -201,7 +202,7 @@ fn cpu_per_gbit(run: &Run) -> Option<f64> {
     (bytes > 0).then(|| micros as f64 / 1e6 / (bytes as f64 * 8.0 / 1e9))
 }
 
-/// Jain's index of a link's connections, of the link with the least.
+/// Returns Jain's index over the connections of a link, for the link with the lowest index.
 fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
     let each = (0..order.paths.len()).map(|path| LoadedLink { id: path as u32, paths: vec![path], theory_bps: None });
     let flows = run_of(&LoadOrder { links: each.collect(), ..order.clone() }, Duration::ZERO, loaded)?.flows;
@@ -210,6 +211,6 @@ fn fairness(order: &LoadOrder, loaded: &Loaded) -> Option<f64> {
     order.links.iter().filter_map(of).min_by(f64::total_cmp)
 }
 
-/// How long links may take to come back.
+/// Maximum wait for links to come back.
 const LINKS_BACK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! What a sweep begins with: what the bench has found out before.
+//! Inputs of a sweep: earlier results of the benchmark.
 
 use std::time::Duration;
 
@@ -16,26 +16,27 @@ use crate::bench::{
 };
 
 impl Runner {
-    /// What all links are loaded with in a point: as the bench does, so backwards where it only does that.
+    /// Returns the phase of a point's load: that of the benchmark, so reverse only if the benchmark
+    /// measures nothing else.
     pub(super) fn point_phase(&self) -> Phase {
         let phases = &self.plan.phases;
         if phases.contains(&Phase::Reverse) && !phases.contains(&Phase::Together) { Phase::Reverse } else { Phase::Together }
     }
 
-    /// Payload of a full packet of a link, where its packets are known.
+    /// Returns the payload of a full packet of a link, if its MTU is known.
     pub(super) fn segment(&self, link: u32) -> Option<u64> {
         let link = self.report.links.iter().find(|known| known.id == link)?;
         Some(theory(link)?.segment_bytes()).filter(|bytes| *bytes > 0)
     }
 
-    /// What a link carries alone, towards the daemon.
+    /// Returns the rate of a link alone, towards the daemon.
     pub(super) fn rate_alone(&self, link: u32) -> Option<BitRate> {
         let flows = self.flows_alone(link, Way::ToDaemon);
         middle(flows.iter().map(|flow| flow.goodput_bps as f64)).map(|bps| BitRate(bps.round() as u64))
     }
 
-    /// Bandwidth × delay of the link that has most of it, in bytes: what it can carry or did, and the round trip under that load, or without
-    /// any where none was measured.
+    /// Returns the largest bandwidth × delay of all links, in bytes. Uses the theoretical or
+    /// measured rate, and the RTT under load or, if not measured, without load.
     pub(super) fn bdp(&self) -> Option<u64> {
         let way = if self.point_phase() == Phase::Reverse { Way::ToClient } else { Way::ToDaemon };
         self.report.links.iter().filter_map(|link| self.bdp_of(link, way)).max()
@@ -50,7 +51,7 @@ impl Runner {
         Some(bdp(BitRate(rate), Duration::from_nanos((micros * 1e3) as u64)))
     }
 
-    /// What a link did alone; of all links together where it was not alone, or is the only one.
+    /// Returns the flows of a link alone; falls back to those of all links together.
     fn flows_alone(&self, link: u32, way: Way) -> Vec<&Flow> {
         let of = |phases: [Phase; 2]| -> Vec<&Flow> {
             let runs = self.report.runs.iter().filter(|run| phases.contains(&run.phase));
@@ -60,7 +61,8 @@ impl Runner {
         if alone.is_empty() { of([Phase::Together, Phase::Reverse]) } else { alone }
     }
 
-    /// The largest buffer worth trying in a grid: what both systems give, and no more than eight times bandwidth × delay.
+    /// Returns the largest useful buffer of a grid: limited by both systems and by eight times
+    /// bandwidth × delay.
     pub(super) fn largest_buffer(&self) -> u64 {
         let Ends { client, daemon } = &self.report.hosts;
         let maxima = [client, daemon].map(|host| [host.receive_buffer_max_bytes, host.send_buffer_max_bytes]);
@@ -68,14 +70,15 @@ impl Runner {
         allowed.min(self.bdp().unwrap_or_default().saturating_mul(8).max(LEAST_LARGEST))
     }
 
-    /// What all links have in common: the least packets of both ends and of the ways between them.
+    /// Returns the theory of the smallest packet size of all links.
     pub(super) fn narrowest(&self) -> Theory {
         let all = self.report.links.iter().filter_map(theory);
         all.min_by_key(|theory| theory.mtu).unwrap_or(Theory::usual(BitRate::from_gbit(1), USUAL_MTU))
     }
 }
 
-/// What follows from the packets of a link; its rate may be unknown. Nothing where its packets are.
+/// Returns the theory of a link from its packet size, even with an unknown rate; `None` if the
+/// packet size is unknown.
 fn theory(link: &BenchLink) -> Option<Theory> {
     let ends = [link.ends.client.mtu, link.ends.daemon.mtu].into_iter().flatten().min();
     let mtu = link.theory.map(|inputs| inputs.mtu).into_iter().chain(ends).min()?;
@@ -88,7 +91,7 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     median(&values.collect::<Vec<_>>())
 }
 
-/// The largest buffer of a grid where bandwidth × delay is small or not known.
+/// Largest buffer of a grid if bandwidth × delay is small or unknown.
 const LEAST_LARGEST: u64 = 4 << 20;
-/// What interfaces have whose packets are not known.
+/// MTU of interfaces that report none.
 const USUAL_MTU: u32 = 1500;

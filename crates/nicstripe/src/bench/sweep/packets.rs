@@ -1,4 +1,4 @@
-//! Other MTUs for our interfaces, for as long as a point is measured.
+//! Temporary MTUs of the local interfaces while a point is measured.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use nicstripe_link::interfaces;
 
 use crate::{bench::report::BenchLink, client::Client, error::Error, link::RoutePolicy, path_routes::RouteKeeper};
 
-/// Our interfaces of a bench's links, whose MTU may be changed. What they had is put back by [`Packets::restore`], and when it is dropped;
-/// after a kill the keeper's helper does it.
+/// Local interfaces of a benchmark's links, whose MTU may be changed. [`Packets::restore`] and drop
+/// restore the original values; after a kill the keeper's helper does.
 #[derive(Debug)]
 pub(super) struct Packets {
     keeper: RouteKeeper,
-    /// With their names, and what they have of themselves.
+    /// Index, name and original MTU.
     interfaces: Vec<(u32, String, u32)>,
 }
 
 impl Packets {
-    /// Finds out whether we may; an answer in words where not. Nothing is changed.
+    /// Checks the permission to change MTUs; returns the reason if it is missing. Changes nothing.
     pub(super) async fn claim(client: &Client, links: &[BenchLink]) -> Result<Self, String> {
         let keeper = client.keeper().ok_or("this program keeps no records of what it changes")?;
         if keeper.policy() == RoutePolicy::Never {
@@ -31,7 +31,7 @@ impl Packets {
             }
         }
         let packets = Self { keeper, interfaces: found };
-        // Whether we may is known when what is there is asked for.
+        // Setting the current value shows if it is permitted.
         for (index, name, mtu) in &packets.interfaces {
             packets.keeper.set_mtu(*index, *mtu, LONGEST).await.map_err(|error| format!("{name}: {}", crate::chain(&error)))?;
         }
@@ -39,7 +39,8 @@ impl Packets {
         Ok(packets)
     }
 
-    /// Has no interface send larger packets than this: those that have larger ones of themselves get it, the others what they had.
+    /// Caps all interfaces at this MTU: lowers larger ones and restores the others to their
+    /// original value.
     pub(super) async fn set(&self, mtu: u32) -> Result<(), Error> {
         for (index, name, own) in &self.interfaces {
             let set = match *own > mtu {
@@ -51,7 +52,7 @@ impl Packets {
         Ok(())
     }
 
-    /// Puts back what the interfaces had. All are tried; the first error is told.
+    /// Restores all original values; returns the first error.
     pub(super) async fn restore(&self) -> Result<(), Error> {
         let mut first = Ok(());
         for (index, name, _) in &self.interfaces {
@@ -67,5 +68,5 @@ fn failed(name: &str, error: &nicstripe_link::MtuError) -> Error {
     Error::Link { link: name.to_owned(), why: crate::chain(error) }
 }
 
-/// When the helper puts back an MTU by itself: much later than a point takes.
+/// Time after which the helper restores an MTU by itself, much longer than a point takes.
 const LONGEST: Duration = Duration::from_secs(120);
