@@ -1,4 +1,4 @@
-//! Files in memory.
+//! In-memory storage.
 
 mod blocks;
 mod tree;
@@ -22,10 +22,11 @@ use self::{
 use super::{FileIdentity, Listed, PartRequest, Stat, Storage, StoredFile, StoredPart};
 use crate::{file::FileError, trust::PublicKey};
 
-/// Files in memory, for tests and for programs that embed a daemon. Cheap to clone; clones are the same files.
+/// In-memory storage, for tests and for programs that embed a daemon. Clones are cheap and share
+/// the same files.
 ///
-/// Nothing outlasts the process. What is durable in the sense of a transfer, so that an interrupted one goes on from there, lasts as long as
-/// the storage. A file takes memory in blocks of 256 KiB as far as they are written; one that has holes takes none for them.
+/// Nothing outlives the process. Interrupted transfers can resume as long as the storage exists. A
+/// file takes memory in blocks of 256 KiB, up to the last byte written in each; holes take none.
 ///
 /// ```
 /// use nicstripe::{Daemon, Name, storage::MemoryStorage};
@@ -42,7 +43,7 @@ pub struct MemoryStorage(Arc<Memory>);
 struct Memory {
     state: Mutex<State>,
     space: Arc<Space>,
-    /// The version that the next content gets.
+    /// Version of the next content.
     next_version: AtomicU64,
 }
 
@@ -54,14 +55,14 @@ struct State {
 
 type PartKey = (Name, PublicKey);
 
-/// A part, whether it is open or waits to be gone on with.
+/// Registered part: open, or waiting to be resumed.
 struct Kept {
     origin: [u8; 32],
     part: Arc<PartState>,
     is_open: bool,
 }
 
-/// What is there of a file that is being received.
+/// Received data of a part, and its durable subtrees.
 struct PartState {
     blocks: Mutex<Blocks>,
     durable: Mutex<Vec<Subtree>>,
@@ -74,22 +75,23 @@ impl Default for MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// An empty storage that takes as much as there is memory for.
+    /// Creates an empty storage, limited only by the machine's memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty storage for so many bytes, those of files that are being received among them. What does not fit is refused as on a full disk.
+    /// Creates an empty storage with a limit in bytes, which includes unfinished files. Writes
+    /// beyond it fail like those on a full disk.
     pub fn with_limit(bytes: u64) -> Self {
         let memory = Memory { state: Mutex::default(), space: Arc::new(Space::of(bytes)), next_version: AtomicU64::new(1) };
         Self(Arc::new(memory))
     }
 
-    /// Puts a file there, in the place of one that has the name.
+    /// Stores a file, replacing any of that name.
     ///
     /// # Errors
     ///
-    /// The name is a directory's, it is in no directory, or there is no room.
+    /// The name is a directory, its directory does not exist, or the storage is full.
     pub fn insert(&self, name: &Name, bytes: impl AsRef<[u8]>) -> Result<(), FileError> {
         let bytes = bytes.as_ref();
         let mut blocks = Blocks::new(self.0.space.clone());
@@ -98,7 +100,7 @@ impl MemoryStorage {
         self.state().tree.put(name, content, true)
     }
 
-    /// All bytes of a file; `None` where there is none of that name.
+    /// Returns the content of a file, or `None` if it does not exist.
     pub fn contents(&self, name: &Name) -> Option<Vec<u8>> {
         let content = self.state().tree.file(name).ok()?;
         let mut bytes = vec![0; usize::try_from(content.size).ok()?];
@@ -106,17 +108,17 @@ impl MemoryStorage {
         Some(bytes)
     }
 
-    /// Bytes that it takes, those of files that are being received among them.
+    /// Returns the bytes in use, including unfinished files.
     pub fn used(&self) -> u64 {
         self.0.space.used()
     }
 
-    /// How many files are being received, or wait for their peer to come back and go on.
+    /// Returns the number of unfinished files: being received, or waiting for a resume.
     pub fn unfinished(&self) -> usize {
         self.state().parts.len()
     }
 
-    /// Lets go of what was received of files whose transfers were interrupted and have not gone on.
+    /// Deletes unfinished files that no transfer has open.
     pub fn forget_unfinished(&self) {
         self.state().parts.retain(|_, kept| kept.is_open);
     }
@@ -179,7 +181,7 @@ impl Storage for MemoryStorage {
 
 impl StoredFile for Arc<Content> {
     fn identity(&self) -> io::Result<FileIdentity> {
-        // What is open does not change: a new content of the name is another one.
+        // Constant for an open file: new content of the name is another object.
         Ok(FileIdentity { size: self.size, modified: self.modified, version: self.version })
     }
 
@@ -206,7 +208,7 @@ impl PartState {
     }
 }
 
-/// A file that is being received.
+/// File that is being received.
 struct MemoryPart {
     storage: MemoryStorage,
     key: PartKey,
@@ -254,7 +256,7 @@ impl StoredPart for MemoryPart {
     }
 }
 
-/// What was not finished waits for its peer to come back.
+/// Leaves an unfinished part for a resume.
 impl Drop for MemoryPart {
     fn drop(&mut self) {
         if let Some(kept) = self.storage.state().parts.get_mut(&self.key)

@@ -1,12 +1,14 @@
-//! What a daemon keeps its peers' files in.
+//! Storage of the files that a daemon serves.
 //!
-//! A [`Daemon`](crate::Daemon) serves a directory of the file system unless it is given another [`Storage`]: [`MemoryStorage`], for tests and
-//! for programs that embed a daemon, or one of the program's own. Whoever writes one implements three traits: [`Storage`] finds, lists and
-//! names; [`StoredFile`] is a file that is read; [`StoredPart`] one that is received, which nobody sees before it is whole.
+//! A [`Daemon`](crate::Daemon) serves a directory of the file system by default. Alternatives are
+//! [`MemoryStorage`], for tests and programs that embed a daemon, or a [`Storage`] of the program.
+//! An implementation needs three traits: [`Storage`] opens, lists and renames; [`StoredFile`] is a
+//! file being read; [`StoredPart`] is a file being received, invisible until complete.
 //!
-//! All calls may block: they come from the daemon's I/O threads, several at once, and never from an async task. None may panic.
+//! All calls may block. They come concurrently from the daemon's I/O threads, never from an async
+//! task. None may panic.
 //!
-//! Another storage than a directory has single files only: peers that want to copy trees, or to measure its disk, are refused.
+//! A [`Storage`] holds single files only. The daemon rejects tree copies and disk benchmarks on it.
 
 mod memory;
 mod served;
@@ -34,12 +36,13 @@ use nicstripe_proto::{
 
 use crate::{file::FileError, trust::PublicKey};
 
-/// A place for files, each with a [`Name`] beneath one root.
+/// Files and directories below one root, each with a [`Name`].
 ///
-/// Errors are told to peers by [`FileError::code`]: [`NotFound`](nicstripe_proto::FailCode::NotFound) where there is nothing of that name,
-/// [`Exists`](nicstripe_proto::FailCode::Exists) where there is something that must not be replaced,
-/// [`NotAFile`](nicstripe_proto::FailCode::NotAFile) where a directory is no file or a file no directory. What a peer may do at all is decided
-/// before a storage is asked.
+/// The daemon reports errors to the peer with their [`FileError::code`]:
+/// [`NotFound`](nicstripe_proto::FailCode::NotFound) if the name does not exist,
+/// [`Exists`](nicstripe_proto::FailCode::Exists) if it must not be replaced,
+/// [`NotAFile`](nicstripe_proto::FailCode::NotAFile) if it is a directory where a file is needed,
+/// or the reverse. The daemon checks a peer's rights before it calls the storage.
 ///
 /// ```
 /// use nicstripe::{Name, storage::{MemoryStorage, Storage}};
@@ -53,80 +56,81 @@ use crate::{file::FileError, trust::PublicKey};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub trait Storage: fmt::Debug + Send + Sync + 'static {
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     ///
     /// # Errors
     ///
-    /// There is none of that name, it is a directory, or it cannot be read.
+    /// The file does not exist, is a directory, or cannot be read.
     fn open(&self, name: &Name) -> Result<Box<dyn StoredFile>, FileError>;
 
-    /// Begins to receive a file, or goes on with what an earlier attempt at it has left durable: the part, and all that was told to
-    /// [`StoredPart::sync`] of it.
+    /// Begins to receive a file, or resumes an earlier attempt. Returns the part and all subtrees
+    /// passed to [`StoredPart::sync`] before.
     ///
-    /// What an earlier attempt has left counts only where [`PartRequest::origin`] is the same and [`PartRequest::restart`] not set; else it
-    /// goes.
+    /// An earlier attempt counts only if its [`PartRequest::origin`] is equal and
+    /// [`PartRequest::restart`] is not set. Otherwise the storage deletes it.
     ///
     /// # Errors
     ///
-    /// [`Busy`](nicstripe_proto::FailCode::Busy) while the same peer's part of that name is open: it is asked again for a few seconds. Else
-    /// that the name is taken and must not be replaced, is a directory's, is in no directory, or that there is no room.
+    /// [`Busy`](nicstripe_proto::FailCode::Busy) if the same peer has a part of that name open; the
+    /// daemon retries for a few seconds. Other errors: the name exists and must not be replaced, is
+    /// a directory, its directory does not exist, or the storage is full.
     fn begin(&self, request: &PartRequest<'_>) -> Result<(Box<dyn StoredPart>, Vec<Subtree>), FileError>;
 
-    /// Lists a directory, the root for `None`, in the order of the names' bytes: at most `most` entries behind the name `after`, and whether
-    /// there are more. Parts are not listed.
+    /// Lists a directory (`None`: the root) in byte order of the names. Returns at most `most`
+    /// entries after the name `after`, and true if more follow. Parts are not listed.
     ///
     /// # Errors
     ///
-    /// There is no such directory.
+    /// The directory does not exist.
     fn list(&self, dir: Option<&Name>, after: Option<&[u8]>, most: usize) -> Result<Listed, FileError>;
 
-    /// What has this name.
+    /// Returns the kind, size and modification time of a name.
     ///
     /// # Errors
     ///
-    /// There is nothing of that name.
+    /// The name does not exist.
     fn stat(&self, name: &Name) -> Result<Stat, FileError>;
 
     /// Removes a file or an empty directory, durably.
     ///
     /// # Errors
     ///
-    /// There is nothing of that name, or it is a directory with something in it.
+    /// The name does not exist, or is a directory that is not empty.
     fn remove(&self, name: &Name) -> Result<(), FileError>;
 
-    /// Gives a file or directory another name, durably and at once: nobody sees both names, or none. With `replace` it takes the place of a
-    /// file of that name.
+    /// Renames a file or directory, durably and atomically. With `replace` it replaces a file named
+    /// `to`.
     ///
     /// # Errors
     ///
-    /// There is nothing named `from`; `to` is taken, is in no directory, or is beneath `from`.
+    /// `from` does not exist; `to` exists, its directory does not, or it lies below `from`.
     fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), FileError>;
 
-    /// Makes a directory, and those that lead to it where they are missing, durably. One that is there is fine.
+    /// Creates a directory and its missing parents, durably. Succeeds if it exists.
     ///
     /// # Errors
     ///
-    /// One of the names is a file's.
+    /// One of the names is a file.
     fn make_dir(&self, name: &Name) -> Result<(), FileError>;
 }
 
-/// Entries of a directory with their names in it, and whether there are more.
+/// Entries of a directory with their names relative to it, and true if more follow.
 pub type Listed = (Vec<(Vec<u8>, Stat)>, bool);
 
-/// What something that has a name is.
+/// Kind, size and modification time of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
-    /// Bytes of a file; of anything else they mean nothing.
+    /// Size of a file in bytes; meaningless for other kinds.
     pub size: u64,
-    /// When its content changed last.
+    /// Time of the last change of the content.
     pub modified: SystemTime,
 }
 
 impl Stat {
-    /// Says this of something.
+    /// Creates it from its parts.
     pub const fn new(kind: Kind, size: u64, modified: SystemTime) -> Self {
         Self { kind, size, modified }
     }
@@ -143,49 +147,49 @@ impl From<Stat> for ObjectStat {
     }
 }
 
-/// What may have a name.
+/// Kinds of named objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A file.
+    /// Regular file.
     File,
-    /// A directory.
+    /// Directory.
     Dir,
-    /// Something else, such as a socket of a file system.
+    /// Anything else, such as a socket.
     Other,
 }
 
-/// A file that is open to be read. Dropped when nobody reads it any more.
+/// File open for reading. Dropped when the last reader has finished.
 pub trait StoredFile: fmt::Debug + Send + Sync {
-    /// What it is now. It is asked when the file has been opened, and again when all of it was read: a file that has changed meanwhile is not
-    /// passed off as one.
+    /// Returns the current identity. Called when the file is opened, and after the last read. A
+    /// transfer whose source has changed in between fails.
     ///
     /// # Errors
     ///
-    /// It cannot be found out; the transfer fails.
+    /// The identity cannot be determined; the transfer fails.
     fn identity(&self) -> io::Result<FileIdentity>;
 
-    /// Fills `bytes` with what is in the file from `offset` on.
+    /// Fills `bytes` with the content from `offset`.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] where the file ends before.
+    /// [`io::ErrorKind::UnexpectedEof`] if the file is too short.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Its permission bits, for whoever wants to keep them.
+    /// Returns the permission bits, for receivers that preserve them.
     fn mode(&self) -> u32 {
         0o644
     }
 }
 
-/// What tells one content of a name from another. An interrupted transfer goes on only where it is the same.
+/// Identity of a file's content. A transfer resumes only if it is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When the content changed last.
+    /// Time of the last change of the content.
     pub modified: SystemTime,
-    /// A number that no other content of this name has or had, as far as the storage knows one; else 0.
+    /// Number unique among all contents that this name has had, or 0 if the storage has none.
     pub version: u64,
 }
 
@@ -196,65 +200,69 @@ impl FileIdentity {
     }
 }
 
-/// A file that is to be received.
+/// Properties of a file to be received.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PartRequest<'a> {
-    /// The name that it is to have.
+    /// Name of the complete file.
     pub name: &'a Name,
-    /// Who sends it. Parts of different peers have nothing to do with each other.
+    /// Key of the sender. Parts of different peers are independent.
     pub peer: PublicKey,
-    /// Bytes that it will have; `None` where that is not known before its end. Such a part is never gone on with.
+    /// Size in bytes, or `None` if unknown until the end. A part of unknown size is never resumed.
     pub size: Option<u64>,
-    /// Stands for the source, as it is now, and for how it is cut into chunks: only a part of the same origin can be gone on with.
+    /// Hash of the source's identity and its division into chunks. Only a part of equal origin can
+    /// be resumed.
     pub origin: [u8; 32],
-    /// Whether it may take the place of a file that has the name when it is whole.
+    /// True if the complete file may replace an existing one.
     pub replace: bool,
-    /// Whether what an earlier attempt has left is to go.
+    /// True if data of an earlier attempt must be deleted.
     pub restart: bool,
-    /// Permission bits that it is to have, where the storage has such.
+    /// Permission bits, for storages that have them.
     pub mode: u32,
-    /// The modification time that it is to have; that of its commit for `None`.
+    /// Modification time; `None` for the time of the commit.
     pub modified: Option<SystemTime>,
 }
 
-/// A file that is being received, under a name that nobody sees.
+/// File being received, not visible under its name.
 ///
-/// Dropped without [`commit`](Self::commit) or [`discard`](Self::discard), what was told to [`sync`](Self::sync) has to be there for the
-/// next [`Storage::begin`] of the same origin, and everything else may be.
+/// A part may be dropped without [`commit`](Self::commit) or [`discard`](Self::discard). Data
+/// covered by [`sync`](Self::sync) must then be available to the next [`Storage::begin`] of the
+/// same origin; other data may be.
 pub trait StoredPart: fmt::Debug + Send + Sync {
-    /// Writes bytes at `offset`; several threads do so at once, at different places and in any order. What was never written reads as zeros.
+    /// Writes bytes at `offset`. Called concurrently, for disjoint extents in any order. Unwritten
+    /// bytes read as zeros.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::StorageFull`] is told to the peer as such.
+    /// The daemon reports [`io::ErrorKind::StorageFull`] to the peer as such.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Reads back what was written, for those who want to be sure of it.
+    /// Reads back written bytes, for verification.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] where there is less.
+    /// [`io::ErrorKind::UnexpectedEof`] if the part is too short.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Makes all durable that was written before the call; then makes `durable` so, to be given back by [`Storage::begin`]. It comes on top
-    /// of what was told before. Chunks may be written meanwhile, but no other call of this, nor of [`commit`](Self::commit), comes before
-    /// it has returned.
+    /// Makes all data written before the call durable, then records `durable` durably, for
+    /// [`Storage::begin`] to return. Adds to the subtrees recorded before. Writes may run
+    /// concurrently; other calls of `sync` and [`commit`](Self::commit) do not.
     ///
     /// # Errors
     ///
-    /// After one, nothing of the part is believed any more: it is discarded, and not tried again.
+    /// After an error no data of the part is trusted: the daemon discards it without a retry.
     fn sync(&self, durable: &[Subtree]) -> io::Result<()>;
 
-    /// Everything was written: makes the file durable with its name, of `size` bytes. Nobody may see anything else under the name than what was
-    /// there before, or the whole file.
+    /// Makes the complete file of `size` bytes durable under its name. Readers of the name must see
+    /// either the previous content or the complete file.
     ///
     /// # Errors
     ///
-    /// The name has been taken meanwhile and must not be replaced, or the storage failed. The file must then not have the name.
+    /// The name was taken meanwhile and must not be replaced, or the storage failed. The name must
+    /// then be unchanged.
     fn commit(&self, size: u64) -> Result<(), FileError>;
 
-    /// Removes it. Errors mean nothing: nobody can do anything about them.
+    /// Deletes the part. Errors are ignored, since no caller could handle them.
     fn discard(&self);
 }
 
@@ -272,7 +280,7 @@ fn timestamp_of(time: SystemTime) -> Timestamp {
     }
 }
 
-/// `None` for a time that the system cannot express.
+/// Converts a timestamp; `None` if the system cannot represent it.
 fn time_of(timestamp: Timestamp) -> Option<SystemTime> {
     let seconds = Duration::from_secs(timestamp.seconds.unsigned_abs());
     let whole = match timestamp.seconds {

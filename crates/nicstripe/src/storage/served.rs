@@ -1,4 +1,4 @@
-//! What a daemon serves: a directory of the file system, which has ways of its own, or whatever else is a [`Storage`].
+//! Storage that a daemon serves: a directory of the file system, or a [`Storage`].
 
 use std::{io, sync::Arc};
 
@@ -10,16 +10,16 @@ use crate::{
     trust::{Access, PublicKey},
 };
 
-/// What a daemon serves.
+/// Storage that a daemon serves.
 #[derive(Debug, Clone)]
 pub(crate) enum Served {
-    /// A directory, without another layer before its files.
+    /// Directory, accessed without an extra layer.
     Files(Arc<Root>),
-    /// Anything else.
+    /// [`Storage`] implementation.
     Other(Stored),
 }
 
-/// Another storage than a directory, reached by names that were checked alone.
+/// [`Storage`] implementation, accessible only with checked names.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored(Arc<dyn Storage>);
 
@@ -28,14 +28,14 @@ impl Stored {
         Self(storage)
     }
 
-    /// Returns the storage to look for a name, or to list its root.
+    /// Checks a name for reading (`None`: the root) and returns the storage.
     pub(crate) fn to_find(&self, operation: &'static str, name: Option<&Name>) -> Result<&dyn Storage, FileError> {
         let shown = || name.map_or_else(|| ".".to_owned(), ToString::to_string);
         name.map_or(Ok(()), check_sought).map_err(|cause| FileError::new(operation, shown(), cause))?;
         Ok(&*self.0)
     }
 
-    /// Returns the storage to give something a name.
+    /// Checks a name for writing and returns the storage.
     pub(crate) fn to_name(&self, operation: &'static str, name: &Name) -> Result<&dyn Storage, FileError> {
         check_given(name).map_err(|cause| FileError::new(operation, name, cause))?;
         Ok(&*self.0)
@@ -43,7 +43,8 @@ impl Stored {
 }
 
 impl Served {
-    /// Returns what a peer of these rights is served: one that may make links and not follow them everywhere follows none.
+    /// Restricts the storage to a peer's rights. An append-only peer may create symlinks but not
+    /// follow all of them, so it follows none.
     pub(crate) fn within(self, access: Access) -> Self {
         match self {
             Self::Files(root) if access == Access::AppendOnly => Self::Files(Arc::new(root.without_links())),
@@ -51,11 +52,12 @@ impl Served {
         }
     }
 
-    /// The directory, for what takes one; `what` is tried with `name`.
+    /// Returns the root directory, for operations that need one. `what` and `name` describe the
+    /// operation in the error.
     ///
     /// # Errors
     ///
-    /// [`FailCode::Refused`] where there is none.
+    /// [`FailCode::Refused`] if the daemon does not serve a directory.
     pub(crate) fn root(&self, what: &'static str, name: &dyn std::fmt::Display) -> Result<&Arc<Root>, FileError> {
         match self {
             Self::Files(root) => Ok(root),
@@ -72,7 +74,7 @@ impl Served {
         }
     }
 
-    /// Opens a file to be sent.
+    /// Opens a file for sending.
     pub(crate) fn open_source(&self, name: &Name, options: ReadOptions) -> Result<Source, FileError> {
         match self {
             Self::Files(root) => Source::open_beneath(root, name, options),
@@ -80,7 +82,7 @@ impl Served {
         }
     }
 
-    /// Opens a file to be received, and says what of it is durable already.
+    /// Opens a file for receiving, and returns the subtrees that are already durable.
     pub(crate) fn open_target(&self, name: &Name, offer: &Offer, options: PutOptions, peer: PublicKey) -> Result<TargetOpened, FileError> {
         match self {
             Self::Files(root) => {
@@ -96,7 +98,7 @@ impl Served {
                     options,
                     peer_key: *peer.as_bytes(),
                     journal_id: crate::random_bytes(),
-                    // As in a tree, a device is no place for a trial.
+                    // A dry run must not open a device, as in trees.
                     attributes: options.trial.then(Attributes::default),
                 };
                 file::Target::open(request).map(|(target, have)| (target.into(), have))

@@ -1,4 +1,4 @@
-//! The file that a session receives, wherever it goes.
+//! Target of a received file, in the file system or in a [`Storage`].
 
 use std::{
     io,
@@ -19,16 +19,16 @@ use crate::{
     trust::PublicKey,
 };
 
-/// A target, and what of it is durable already.
+/// Target with the subtrees that are already durable.
 pub(crate) type TargetOpened = (Target, Vec<Subtree>);
 
-/// A target that is being received.
+/// File that is being received.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one a transfer, and the large one is the usual one")]
 pub(crate) enum Target {
-    /// Of the file system, which may have holes, be compared with what is there, or be written in place.
+    /// File of the file system; supports holes, delta and in-place writes.
     File(file::Target),
-    /// Of another storage.
+    /// Part of a [`Storage`].
     Stored(StoredTarget),
 }
 
@@ -38,39 +38,40 @@ impl From<file::Target> for Target {
     }
 }
 
-/// A part of a storage, and what a session has to know of it.
+/// Part of a [`Storage`], with the session's state of it.
 #[derive(Debug)]
 pub(crate) struct StoredTarget {
     part: Box<dyn StoredPart>,
     shown: String,
     grid: Grid,
-    /// Whether the sender will tell holes. Nothing is done about them: what is not written reads as zeros.
+    /// True if the sender will announce holes. They need no action, since unwritten bytes read as
+    /// zeros.
     awaits_holes: bool,
-    /// Whether it is read back before it gets its name.
+    /// True if the content is read back before the commit.
     verify: bool,
-    /// Bytes up to the end of what was written.
+    /// End offset of the written data.
     end: AtomicU64,
-    /// Held by whoever syncs or commits.
+    /// Held during a sync or commit.
     syncs: Mutex<Syncs>,
-    /// Set when a sync failed: nothing more is believed of it.
+    /// Set when a sync has failed: its data is no longer trusted.
     poisoned: AtomicBool,
-    /// Whether something of it is durable that another attempt can go on with.
+    /// True if durable data allows a resume.
     has_durable: AtomicBool,
-    /// Goes after the part.
+    /// Dropped after the part.
     lease: Option<Lease>,
 }
 
-/// What syncs may still do.
+/// State of a part's syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Syncs {
     #[default]
     Open,
-    /// It has its name or is gone: what comes late does nothing.
+    /// Committed or discarded: late calls do nothing.
     Closed,
 }
 
 impl Target {
-    /// Begins to receive into a storage, or goes on.
+    /// Begins to receive into a storage, or resumes.
     pub(super) fn begin(
         storage: &dyn Storage,
         name: &Name,
@@ -85,7 +86,8 @@ impl Target {
             peer,
             size: (!grid.is_open()).then_some(grid.size),
             origin: origin_of(offer, grid, peer),
-            // There is nothing to compare with or to write over: the file as a whole takes the place of the one that is there.
+            // Neither delta nor in-place writes are supported: the whole file replaces the existing
+            // one.
             replace: options.replace || options.delta || options.in_place,
             restart: options.restart || grid.is_open(),
             mode,
@@ -107,7 +109,7 @@ impl Target {
         Ok((Self::Stored(target), have))
     }
 
-    /// Keeps descriptors for as long as it is open.
+    /// Holds a lease of file descriptors while the target is open.
     pub(crate) fn keep(mut self, lease: Lease) -> Self {
         match &mut self {
             Self::File(target) => target.keep(lease),
@@ -116,7 +118,7 @@ impl Target {
         self
     }
 
-    /// Its name as messages have it.
+    /// Returns the name for messages.
     pub(crate) fn shown(&self) -> &str {
         match self {
             Self::File(target) => target.shown(),
@@ -124,7 +126,7 @@ impl Target {
         }
     }
 
-    /// Whether its length is not known before its end.
+    /// Returns true if the size is unknown until the end.
     pub(crate) fn is_open_ended(&self) -> bool {
         match self {
             Self::File(target) => target.is_open_ended(),
@@ -132,7 +134,7 @@ impl Target {
         }
     }
 
-    /// Bytes that it is to have; 0 where that is not known.
+    /// Returns the final size in bytes, or 0 if unknown.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::File(target) => target.size(),
@@ -141,7 +143,7 @@ impl Target {
         }
     }
 
-    /// Whether the sender will tell holes.
+    /// Returns true if the sender will announce holes.
     pub(crate) fn awaits_holes(&self) -> bool {
         match self {
             Self::File(target) => target.awaits_holes(),
@@ -149,7 +151,7 @@ impl Target {
         }
     }
 
-    /// How many chunks, from the first, are to be compared with what is there.
+    /// Returns the number of leading chunks to compare with the existing file.
     pub(crate) fn delta(&self) -> Option<u64> {
         match self {
             Self::File(target) => target.delta(),
@@ -157,7 +159,7 @@ impl Target {
         }
     }
 
-    /// Sees to it that chunks that are holes read as zeros.
+    /// Makes the chunks of holes read as zeros.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
         match self {
             Self::File(target) => target.make_holes(holes),
@@ -165,7 +167,8 @@ impl Target {
         }
     }
 
-    /// Reads a chunk of the file that is there and puts it where the new file has it; nothing where it cannot be read.
+    /// Copies a chunk of the existing file into the new one and returns its hash. Returns `None` if
+    /// the chunk cannot be read.
     pub(crate) fn compare_chunk(&self, chunk: ChunkId, buffer: &mut ChunkBuffer) -> Result<Option<ChainingValue>, FileError> {
         match self {
             Self::File(target) => target.compare_chunk(chunk, buffer),
@@ -173,7 +176,8 @@ impl Target {
         }
     }
 
-    /// Verifies a chunk against its header, writes it, and reports it; and perhaps others that came meanwhile.
+    /// Verifies a chunk against its header, writes it and reports the result. May also report other
+    /// chunks that arrived meanwhile.
     pub(crate) fn write_chunk(&self, arrived: Arrived, report: impl Fn(Arrived, Result<(), WriteError>)) {
         match self {
             Self::File(target) => target.write_chunk(arrived, report),
@@ -185,7 +189,7 @@ impl Target {
         }
     }
 
-    /// Makes the data durable, then says what of it is.
+    /// Makes the data durable, then records the durable subtrees.
     pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
         match self {
             Self::File(target) => target.sync(subtrees),
@@ -193,7 +197,7 @@ impl Target {
         }
     }
 
-    /// Makes the whole file durable under its name. `digest` is what both ends agreed on.
+    /// Makes the whole file durable under its name. `digest` is the agreed hash.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
         match self {
             Self::File(target) => target.commit(digest),
@@ -201,7 +205,7 @@ impl Target {
         }
     }
 
-    /// Removes what was received.
+    /// Deletes the received data.
     pub(crate) fn discard(&self) {
         match self {
             Self::File(target) => target.discard(),
@@ -209,7 +213,7 @@ impl Target {
         }
     }
 
-    /// Whether a rerun can go on from what is durable.
+    /// Returns true if a later attempt can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
         match self {
             Self::File(target) => target.is_resumable(),
@@ -258,7 +262,7 @@ impl StoredTarget {
         Ok(())
     }
 
-    /// Reads back all that was written.
+    /// Reads back the content and compares its hash.
     fn has_digest(&self, digest: Digest, size: u64) -> io::Result<bool> {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; VERIFY_LEN.min(size) as usize];
@@ -296,7 +300,7 @@ impl StoredTarget {
     }
 }
 
-/// What nobody could go on with goes with us.
+/// Discards data that cannot be resumed.
 impl Drop for StoredTarget {
     fn drop(&mut self) {
         if self.grid.is_open() || !self.has_durable.load(Ordering::Acquire) {
@@ -306,7 +310,7 @@ impl Drop for StoredTarget {
     }
 }
 
-/// Stands for all that has to be the same for an attempt to go on where another ended.
+/// Returns the hash of everything that must be equal for a resume.
 fn origin_of(offer: &Offer, grid: Grid, peer: PublicKey) -> [u8; 32] {
     let source = &offer.source;
     let mut hasher = blake3::Hasher::new();

@@ -32,7 +32,7 @@ fn times_go_there_and_back_also_before_the_epoch() {
         let timestamp = Timestamp { seconds, nanoseconds };
         assert_eq!(timestamp_of(time_of(timestamp).unwrap()), timestamp);
     }
-    // What a peer makes up is no reason to panic.
+    // Values made up by a peer must not panic.
     for seconds in [i64::MIN, i64::MAX] {
         let _ = time_of(Timestamp { seconds, nanoseconds: u32::MAX });
     }
@@ -74,7 +74,7 @@ fn a_part_that_is_open_is_busy_and_one_that_was_discarded_is_not() {
     assert_eq!(storage.unfinished(), 1, "it is open");
     part.discard();
     let (_next, _) = storage.begin(&request(&target, 1, 10)).unwrap();
-    // What is over has no say in what came after it.
+    // A discarded part must not affect its successor.
     part.discard();
     drop(part);
     assert_eq!(code(storage.begin(&request(&target, 1, 10))), Some(FailCode::Busy));

@@ -1,4 +1,4 @@
-//! Bytes in blocks, of which those that were never written take nothing.
+//! Sparse bytes in blocks; blocks never written take no memory.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-/// How much there may be.
+/// Memory quota of a storage.
 #[derive(Debug)]
 pub(super) struct Space {
     most: u64,
@@ -25,7 +25,7 @@ impl Space {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Refuses what cannot fit.
+    /// Fails if `bytes` more exceed the quota.
     pub(super) fn check(&self, bytes: u64) -> io::Result<()> {
         let free = self.most.saturating_sub(self.used());
         if bytes <= free {
@@ -45,12 +45,12 @@ impl Space {
     }
 }
 
-/// Bytes of one file. What was never written reads as zeros, also behind the last byte that was.
+/// Sparse content of one file. Unwritten bytes read as zeros, also past the end.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// By number; each as long as it was written.
+    /// Blocks by number, each up to its last byte written.
     blocks: BTreeMap<u64, Vec<u8>>,
-    /// Bytes of them all.
+    /// Total length of the blocks.
     bytes: u64,
     space: Arc<Space>,
 }
@@ -60,12 +60,12 @@ impl Blocks {
         Self { blocks: BTreeMap::new(), bytes: 0, space }
     }
 
-    /// Bytes that they take.
+    /// Returns the memory used, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes everything out.
+    /// Moves the content out and leaves it empty.
     pub(super) fn take(&mut self) -> Self {
         let space = self.space.clone();
         std::mem::replace(self, Self::new(space))
@@ -75,7 +75,8 @@ impl Blocks {
         pieces(offset, bytes.len()).try_for_each(|piece| self.write_piece(&piece, bytes[piece.range()].to_vec()))
     }
 
-    /// The same beside other threads, which wait for no copying.
+    /// Like [`write`](Self::write), but copies outside the lock, so that concurrent writers do not
+    /// wait for each other's copies.
     pub(super) fn write_shared(shared: &Mutex<Self>, bytes: &[u8], offset: u64) -> io::Result<()> {
         pieces(offset, bytes.len()).try_for_each(|piece| {
             let copied = bytes[piece.range()].to_vec();
@@ -116,12 +117,12 @@ impl Drop for Blocks {
     }
 }
 
-/// A part of some bytes that is in one block.
+/// Part of a byte range that lies in one block.
 struct Piece {
     block: u64,
-    /// Where it begins in its block.
+    /// Offset in the block.
     within: usize,
-    /// Where it begins in the bytes.
+    /// Offset in the byte range.
     from: usize,
     len: usize,
 }
@@ -132,7 +133,7 @@ impl Piece {
     }
 }
 
-/// Cuts `len` bytes at `offset` at the borders of blocks.
+/// Splits `len` bytes at `offset` at block boundaries.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -144,5 +145,5 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// Bytes of a block: of a chunk, so that one of these is copied as a whole.
+/// Block size in bytes. Equal to the chunk size, so that a chunk is stored in one piece.
 const BLOCK: u64 = 256 << 10;

@@ -1,4 +1,4 @@
-//! Directories in memory, and the files in them.
+//! In-memory directories and their files.
 
 use std::{collections::BTreeMap, io, ops::Bound, sync::Arc, time::SystemTime};
 
@@ -10,7 +10,7 @@ use crate::{
     storage::{Kind, Listed, Stat},
 };
 
-/// A file as it is: another content of its name is another of these.
+/// Immutable content of a file. New content of the name is a new object.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) blocks: Blocks,
@@ -31,7 +31,7 @@ impl Content {
     }
 }
 
-/// All names, from the root.
+/// Directory tree, from the root.
 #[derive(Debug, Default)]
 pub(super) struct Tree(Dir);
 
@@ -71,7 +71,7 @@ impl Tree {
         }
     }
 
-    /// Refuses a name that a file could not be given.
+    /// Fails if a file cannot be given this name.
     pub(super) fn check_free(&self, name: &Name, replace: bool) -> Result<(), FileError> {
         match self.find(name) {
             Some(Node::Dir(_)) => Err(not_a_file("replace", name)),
@@ -81,7 +81,7 @@ impl Tree {
         }
     }
 
-    /// Gives a file its name.
+    /// Adds a file under a name.
     pub(super) fn put(&mut self, name: &Name, content: Content, replace: bool) -> Result<(), FileError> {
         self.check_free(name, replace)?;
         let parent = self.parent_mut(name).ok_or_else(|| missing("open the directory of", name))?;
