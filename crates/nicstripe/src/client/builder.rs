@@ -1,4 +1,4 @@
-//! What a client is set up with.
+//! Settings of a client.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -15,10 +15,11 @@ use crate::{
     trust::{AddressBook, Identity, Peers},
 };
 
-/// Sets up a [`Client`].
+/// Builder of a [`Client`].
 ///
-/// Defaults: port 7747, every usable link, one connection a link and more over bonds, routes as [`RoutePolicy::Auto`], no limit, 10 minutes of patience
-/// without any link. Identity and peers have to be given.
+/// Defaults: port 7747, every usable link, one connection per link (more over bonds), routes as
+/// [`RoutePolicy::Auto`], no rate limit, 10 minutes of patience without any link. Identity and
+/// peers are mandatory.
 #[derive(Debug, Clone)]
 pub struct ClientBuilder {
     pub(super) identity: Option<Identity>,
@@ -36,7 +37,7 @@ pub struct ClientBuilder {
     pub(super) socket_buffer: Option<u64>,
     pub(super) address_book: Option<AddressBook>,
     pub(super) events: Option<mpsc::Sender<Event>>,
-    /// Whether a place at the daemon is waited for.
+    /// True if the client waits for a free session of the daemon.
     pub(super) queues: bool,
 }
 
@@ -62,7 +63,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Who we are.
+    /// Sets the client's own identity.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().identity(nicstripe::trust::Identity::generate()?);
@@ -73,7 +74,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Whom we speak to.
+    /// Sets the trusted peers.
     ///
     /// ```
     /// use nicstripe::trust::{Home, Peers};
@@ -86,7 +87,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The daemon's TCP port.
+    /// Sets the daemon's TCP port.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().port(7748);
@@ -97,7 +98,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Uses these links and no others; empty: those that are found. One that cannot be used is then an error.
+    /// Sets the links to use. If empty, the client finds them. A named link that cannot be used is
+    /// an error.
     ///
     /// ```
     /// let links = vec!["eth1".parse()?, "10.0.1.1=10.0.1.2".parse()?];
@@ -109,7 +111,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Leaves out these interfaces, by name.
+    /// Excludes interfaces by name.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().exclude_links(vec!["wlan0".into()]);
@@ -120,8 +122,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Connections a link, 1 to 16. One is enough on a LAN, and the default but for bonds, whose members it takes more to use; more also help
-    /// where loss meets a long round trip.
+    /// Sets the connections per link, 1 to 16. The default is one, which suffices on a LAN, or more
+    /// for a bond, whose members need several to be used. More also help on paths with loss and a
+    /// long round-trip time.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().streams(4);
@@ -132,7 +135,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Remembers in this file where peers were met, and tries these addresses where a peer's name is given. Without it nothing is remembered.
+    /// Sets a file that records the addresses at which peers were reached, to be tried when a peer
+    /// is given by name. By default nothing is recorded.
     ///
     /// ```
     /// use nicstripe::trust::AddressBook;
@@ -143,8 +147,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Gives the sockets send and receive buffers of so many bytes before they connect, instead of letting the kernel size them: a buffer that is
-    /// set later does not count for the window that the connection begins with. The kernel cuts silently at its own limits. For measurements.
+    /// Sets a fixed size in bytes for the sockets' send and receive buffers, instead of the
+    /// kernel's autotuning. Set before connecting, since a later size does not affect the initial
+    /// window. The kernel silently caps it. Intended for measurements.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().socket_buffer(Some(4 << 20));
@@ -155,7 +160,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Most bits per second over all links together.
+    /// Sets a rate limit in bits per second for all links together.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().bandwidth(Some(nicstripe::BitRate(500_000_000)));
@@ -166,7 +171,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a transfer waits while there is no link at all, and a session for a place at a daemon that has as many as it may.
+    /// Sets how long a transfer waits without any link, and how long a session waits for a free
+    /// slot of a daemon at its limit.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().patience(std::time::Duration::from_secs(60));
@@ -177,7 +183,7 @@ impl ClientBuilder {
         self
     }
 
-    /// When host routes are installed.
+    /// Sets when host routes are installed.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().routes(nicstripe::RoutePolicy::Never);
@@ -188,7 +194,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Where host routes are recorded, so that the next start finds those of a process that was killed. Without it none are installed.
+    /// Sets the directory that records installed host routes, so that the next start removes those
+    /// of a killed process. Without it none are installed.
     ///
     /// ```
     /// let builder = nicstripe::Client::builder().state_dir("/var/lib/backup-tool".into());
@@ -199,8 +206,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Uses this keeper's helper and policy for host routes, which a program has [started apart](RouteKeeper::start_apart); then
-    /// [`routes`](Self::routes) does not count.
+    /// Uses the helper and policy of a keeper that the program has [started
+    /// apart](RouteKeeper::start_apart). Overrides [`routes`](Self::routes).
     ///
     /// ```no_run
     /// use nicstripe::{RoutePolicy, routes::RouteKeeper};
@@ -214,7 +221,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Where [`Event::Queued`] is told while there is no transfer that could tell it: [`connect`](Self::connect) may have to wait for its turn.
+    /// Sets the channel for [`Event::Queued`] while no transfer runs: [`connect`](Self::connect)
+    /// may have to wait for a free session.
     ///
     /// ```
     /// let (sender, mut events) = tokio::sync::mpsc::channel(4);
@@ -226,7 +234,7 @@ impl ClientBuilder {
         self
     }
 
-    /// A keeper for one session; `None` without a state directory.
+    /// Returns a route keeper for one session, or `None` without a state directory.
     pub(super) fn session_routes(&self) -> Option<RouteKeeper> {
         match (&self.route_keeper, &self.state_dir) {
             (Some(keeper), _) => Some(keeper.another()),
@@ -266,7 +274,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Error`] lists them; nothing is left behind.
+    /// See [`Error`]; a failed attempt leaves nothing behind.
     pub async fn connect(self, host: &str) -> Result<Client, Error> {
         let system = |source| Error::System { what: "start threads", source };
         let identity = match &self.identity {

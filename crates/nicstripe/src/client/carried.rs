@@ -1,7 +1,7 @@
-//! Whether the interfaces carried what the links delivered, by the kernel's own count.
+//! Comparison of delivered bytes with the kernel's interface counters.
 //!
-//! A connection that arrived at the right interface once may still be answered over another card (a switch, `arp_announce` of 0): the
-//! handshake does not see that, the counters do.
+//! A connection that once arrived at the right interface may still be answered over another card (a
+//! switch, `arp_announce` of 0). The handshake cannot detect that; the counters can.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,20 +9,20 @@ use nicstripe_link::{Counters, InterfaceIndex, counters, interfaces};
 
 use crate::report::LinkReport;
 
-/// What each interface had carried at some moment.
+/// Counters of all interfaces at one time.
 #[derive(Debug, Default)]
 pub(super) struct Carried(BTreeMap<String, (InterfaceIndex, Counters)>);
 
 impl Carried {
-    /// Reads the counters of all interfaces; those that cannot be read are not in it.
+    /// Reads the counters of all interfaces. Omits those that cannot be read.
     pub(super) fn read() -> Self {
         let read =
             |interface: nicstripe_link::Interface| Some((interface.name.to_string(), (interface.index, counters(interface.index).ok()?)));
         Self(interfaces().unwrap_or_default().into_iter().filter_map(read).collect())
     }
 
-    /// Returns what an interface carried since `earlier`: since it was made, where it was not there then. Nobody knows of one that was removed
-    /// and came back: its count went with it.
+    /// Returns the bytes of an interface since `earlier`, or since its creation if it is newer.
+    /// Returns `None` if the interface was recreated in between, which resets its counters.
     fn since(&self, earlier: &Self, interface: &str) -> Option<Counters> {
         let (index, now) = self.0.get(interface)?;
         match earlier.0.get(interface) {
@@ -32,10 +32,11 @@ impl Carried {
     }
 }
 
-/// Says of each link what its interface carried since `before`, and takes back that it is verified where that is less than what it
-/// delivered was on the wire.
+/// Sets the bytes that each link's interface carried since `before`. Withdraws `verified` if the
+/// interface carried less than the links delivered.
 ///
-/// Some drivers count once a second (tg3, bnxt): where it looks too little they are given that time.
+/// Some drivers update their counters once per second (tg3, bnxt), so a low count is read again for
+/// that time.
 pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiving: bool) {
     for _ in 0..COUNTING_LOOKS {
         judge(links, before, &Carried::read(), is_receiving);
@@ -47,12 +48,12 @@ pub(super) async fn verify(links: &mut [LinkReport], before: &Carried, is_receiv
     withdraw(links);
 }
 
-/// Takes back what the counters do not bear out.
+/// Withdraws `verified` from links that the counters contradict.
 fn withdraw(links: &mut [LinkReport]) {
     for index in 0..links.len() {
         let lacks = links.get(index).is_some_and(|link| link.interface_bytes.is_none_or(|carried| carried < on_wire(links, link)));
         if let Some(link) = links.get_mut(index).filter(|link| lacks && link.verified == Some(true)) {
-            // What nobody counted is not known.
+            // Without counters the result is unknown.
             link.verified = link.interface_bytes.map(|_| false);
         }
     }
@@ -65,12 +66,12 @@ fn judge(links: &mut [LinkReport], before: &Carried, now: &Carried, is_receiving
     }
 }
 
-/// Returns the least that all links on the interface of `link` put on the wire for what they delivered.
+/// Returns the minimum bytes on the wire for all links on the interface of `link`.
 fn on_wire(links: &[LinkReport], link: &LinkReport) -> u64 {
     links.iter().filter(|other| other.link.interface == link.link.interface).map(|other| other.wire_bytes).sum()
 }
 
-/// Looks at the counters, and the pause between two: somewhat more than a second in all.
+/// Readings of the counters, and the pause between two: more than one second in total.
 const COUNTING_LOOKS: u32 = 6;
 const COUNTING_PAUSE: Duration = Duration::from_millis(250);
 

@@ -1,4 +1,5 @@
-//! Proofs that our addresses are ours, for the host routes of the daemon: tokens that it sends there.
+//! Proof of the client's addresses for the daemon's host routes: the client returns tokens that the
+//! daemon sends to them.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -7,9 +8,11 @@ use tokio::{net::UdpSocket, task::JoinSet};
 
 use crate::session::{Command, SessionHandle};
 
-/// Waits for the tokens of connections that are about to be announced, and returns these with the ports at which it does.
+/// Opens a port for the token of each announced connection, and returns the connections with their
+/// ports.
 ///
-/// Those that come are returned to the daemon together, which answers when it has made way for all.
+/// A task returns the received tokens to the daemon in one message. The daemon answers when it has
+/// installed all routes.
 pub(super) async fn announced(connections: BTreeSet<(IpAddr, u32)>, session: &SessionHandle) -> Vec<Expected> {
     let mut expected = Vec::new();
     let mut awaited = JoinSet::new();
@@ -29,7 +32,7 @@ pub(super) async fn announced(connections: BTreeSet<(IpAddr, u32)>, session: &Se
     expected
 }
 
-/// Receives the token that comes to an address.
+/// Waits for the token sent to an address.
 async fn token(socket: UdpSocket, from: IpAddr, interface: u32) -> Option<Expected> {
     let mut datagram = [0; Token::LEN + 1];
     let received = async {
@@ -44,5 +47,6 @@ async fn token(socket: UdpSocket, from: IpAddr, interface: u32) -> Option<Expect
     Some(Expected { from, interface, port: None, token: Some(token) })
 }
 
-/// How long a token may take: its way over a cable takes a millisecond, but the kernel may have to ask for the hardware address first.
+/// Timeout of a token. Delivery over a cable takes a millisecond, but the kernel may first have to
+/// resolve the hardware address.
 const TOKEN_TIMEOUT: Duration = Duration::from_millis(500);

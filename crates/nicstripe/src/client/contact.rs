@@ -1,4 +1,4 @@
-//! The first connection of a session: where the host may be, and what came of trying.
+//! First connection of a session: candidate addresses and connection attempts.
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +26,8 @@ use crate::{
 };
 
 impl Inner {
-    /// Connects for the first time, over the first link that is named with both ends, else however the kernel would go; where that leads
-    /// nowhere, over the other interfaces that are in the subnet of the host's address.
+    /// Makes the first connection. Uses the first named link if both its ends are given, otherwise
+    /// the kernel's route. Falls back to other interfaces in the subnet of the host's address.
     pub(super) async fn first_contact(
         &self,
         connector: &Connector,
@@ -60,7 +60,8 @@ impl Inner {
         }
     }
 
-    /// Looks for a peer by its key on the cables, by its name with the resolver, and where it was met before.
+    /// Finds a peer by its key on the cables, by its name with the resolver, and at recorded
+    /// addresses.
     async fn meet_peer(&self, key: PublicKey, mut attempts: Attempts<'_>) -> Result<(PathPlan, FirstContact), Error> {
         let asks_cables = self.settings.family.is_none_or(|family| family == Family::V6);
         let (port, excluded) = (self.settings.port, &self.settings.excluded[..]);
@@ -80,7 +81,7 @@ impl Inner {
         if let Some(met) = attempts.each(&[&on_cables[..], &known].concat()).await? {
             return Ok(met);
         }
-        // What is known may be out of date, and the cables had little time to answer.
+        // Resolver and address book may be outdated, and the cables had little time to answer.
         let mut cables = Cables::Ipv4Only;
         if let Some(lookup) = lookup.filter(|_| on_cables.is_empty()) {
             match lookup.on_cables().await {
@@ -100,7 +101,7 @@ impl Inner {
         Err(attempts.error(self, cables, None))
     }
 
-    /// Returns the addresses of a host that is in no list of peers.
+    /// Resolves a host that is not in the list of peers.
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
         let error = |source| Error::Resolve { host: self.host.clone(), source };
         if let Some((address, zone)) = self.host.split_once('%')
@@ -122,7 +123,7 @@ impl Inner {
         self.resolver().await.map_err(error)
     }
 
-    /// Asks the system's resolver.
+    /// Queries the system's resolver.
     async fn resolver(&self) -> io::Result<Vec<SocketAddr>> {
         let found = tokio::net::lookup_host((self.host.as_str(), self.settings.port)).await?;
         let addresses: Vec<SocketAddr> = found.filter(|address| self.is_wanted(address.ip())).collect();
@@ -132,18 +133,20 @@ impl Inner {
         }
     }
 
-    /// Returns the first address that accepts connections, of those where the peer was met before; none of this proves who is there.
+    /// Returns the first recorded address of the peer that accepts connections. This does not prove
+    /// the peer's identity.
     async fn met(&self, key: &PublicKey, here: &[Interface]) -> Result<Vec<SocketAddr>, Vec<Tried>> {
         let seen = self.settings.address_book.as_ref().map_or_else(Vec::new, |book| book.of(key));
         let wanted = seen.iter().filter(|seen| self.is_wanted(seen.address));
         let addresses = wanted.filter_map(|seen| seen_address(seen, here, self.settings.port));
-        // An address that no route leads to is one of another place.
+        // Recorded addresses without a route belong to another network.
         let plans = addresses.filter_map(|address| contact_plans(address, here, &self.settings.excluded, true).ok()).flatten();
         let (ways, tried) = first_to_answer(plans.collect(), CONNECT_TIMEOUT).await;
         ways.first().map(|plan| vec![plan.remote]).ok_or(tried)
     }
 
-    /// Remembers where a peer proved its key. Waits for nothing: where it cannot be written the next copy looks for the peer again.
+    /// Records where a peer proved its key, in the background. If that fails, the next copy
+    /// searches for the peer again.
     pub(super) fn remember(&self, key: PublicKey, first: &PathPlan) {
         let Some(book) = self.settings.address_book.clone() else { return };
         let is_scoped = matches!(first.remote, SocketAddr::V6(remote) if remote.scope_id() != 0);
@@ -160,24 +163,25 @@ impl Inner {
     }
 }
 
-/// Attempts at the first connection.
+/// State of the attempts at the first connection.
 struct Attempts<'a> {
     connector: &'a Connector,
     here: &'a [Interface],
     local: &'a [PeerInterface],
-    /// Interfaces left out by name.
+    /// Interfaces excluded by name.
     excluded: &'a [String],
     retries: &'a mut Retries,
     contact_only: bool,
     tried: Vec<Tried>,
-    /// What was wrong with somebody who answered.
+    /// Error of a host that answered.
     failure: Option<Error>,
 }
 
 impl Attempts<'_> {
-    /// Connects to the first of these addresses that answers, of those that were not tried before. Errors: the host's own no.
+    /// Connects to the first address that answers. Skips addresses already tried. Returns an error
+    /// if the host itself rejects the connection.
     ///
-    /// The first way has a second; then all are tried at once.
+    /// The first address gets one second; then all are tried in parallel.
     async fn each(&mut self, addresses: &[SocketAddr]) -> Result<Option<(PathPlan, FirstContact)>, Error> {
         let mut plans = self.plans(addresses);
         let mut timeout = if plans.len() > 1 { CONNECT_TIMEOUT } else { FIRST_CONNECT_TIMEOUT };
@@ -185,9 +189,9 @@ impl Attempts<'_> {
             let plan = plans.remove(0);
             match self.connector.first(FIRST_PATH, &plan, self.local.to_vec(), timeout, self.retries).await {
                 Ok(contact) => return Ok(Some((plan, contact))),
-                // Somebody is there: another address would not change what it said.
+                // The host has answered; another address would not change its decision.
                 Err(error) if is_final(&error) => return Err(error),
-                // The host may have to be woken.
+                // Tried again, since the host may be waking up.
                 Err(Error::Connect { source, .. }) if timeout == CONNECT_TIMEOUT && source.kind() == io::ErrorKind::TimedOut => {
                     plans.insert(0, plan);
                 }
@@ -202,7 +206,7 @@ impl Attempts<'_> {
         Ok(None)
     }
 
-    /// Returns the ways to these addresses.
+    /// Plans the paths to these addresses.
     fn plans(&mut self, addresses: &[SocketAddr]) -> Vec<PathPlan> {
         let mut plans = Vec::new();
         for address in addresses {
@@ -223,7 +227,7 @@ impl Attempts<'_> {
         self.tried.extend(new);
     }
 
-    /// Returns the names of the interfaces that link-local addresses are on.
+    /// Returns the interfaces of link-local addresses.
     fn interfaces_of(&self, addresses: &[SocketAddr]) -> Vec<String> {
         let scope = |address: &SocketAddr| match address {
             SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope != 0),
@@ -233,7 +237,7 @@ impl Attempts<'_> {
         scopes.filter_map(|scope| self.here.iter().find(|one| one.index.0 == scope)).map(|one| one.name.to_string()).collect()
     }
 
-    /// Returns why there is no connection.
+    /// Returns the error for a failed contact.
     fn error(self, inner: &Inner, cables: Cables, resolver: Option<String>) -> Error {
         if let Some(failure) = self.failure {
             return failure;
@@ -250,7 +254,8 @@ impl Attempts<'_> {
     }
 }
 
-/// Returns what is known first: from the resolver, or where the peer was met. Errors: what came of both.
+/// Returns the addresses of the resolver or the address book, whichever is first. Fails with both
+/// errors.
 async fn first_known(
     resolver: impl Future<Output = Result<Vec<SocketAddr>, String>>,
     met: impl Future<Output = Result<Vec<SocketAddr>, Vec<Tried>>>,
@@ -268,7 +273,7 @@ async fn first_known(
     }
 }
 
-/// Returns where a peer was met, if the interface it was met on is still there.
+/// Returns the socket address of a recorded contact, or `None` if its interface has vanished.
 fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAddr> {
     let scope = match &seen.interface {
         Some(name) => here.iter().find(|interface| interface.is_called(name))?.index.0,
@@ -277,13 +282,13 @@ fn seen_address(seen: &SeenAt, here: &[Interface], port: u16) -> Option<SocketAd
     Some(socket_address(seen.address, port, scope))
 }
 
-/// Tells whether the host has answered, and said no.
+/// Returns true if the host has answered with a rejection.
 fn is_final(error: &Error) -> bool {
     matches!(error, Error::Untrusted { .. } | Error::UntrustedPeer { .. } | Error::Refused { .. } | Error::Full { .. })
 }
 
-/// Connects by all of these ways at once, and hangs up. Returns those that have not failed until somebody answered, by which that was first;
-/// and those that have.
+/// Tries to connect over all paths in parallel, then hangs up. Returns the paths that have not
+/// failed when the first one connects, that one first, and the failed ones.
 async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPlan>, Vec<Tried>) {
     let mut touches = JoinSet::new();
     for (at, plan) in plans.iter().enumerate() {
@@ -306,8 +311,9 @@ async fn first_to_answer(plans: Vec<PathPlan>, timeout: Duration) -> (Vec<PathPl
     (answering.into_iter().chain(ways.into_values()).collect(), tried.into_values().collect())
 }
 
-/// Plans the first contact: pinned to the interface that the kernel would take, or to another in the subnet of the address. The kernel
-/// takes an interface without a carrier as well, which is left out where there is another.
+/// Plans the first contact over the kernel's interface, and over others in the subnet of the
+/// address. Drops the kernel's choice if it lacks a carrier and there are others, since the kernel
+/// may route to such an interface.
 fn contact_plans(remote: SocketAddr, here: &[Interface], excluded: &[String], contact_only: bool) -> io::Result<Vec<PathPlan>> {
     let scope = match remote {
         SocketAddr::V6(remote) if remote.scope_id() != 0 => Some(remote.scope_id()),

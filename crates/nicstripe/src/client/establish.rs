@@ -1,4 +1,4 @@
-//! How a client sets up a session with its daemon: the plan of the paths after the first contact.
+//! Session setup of a client: paths planned after the first contact.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Inner {
         Ok(LiveSession { handle, key, audience, routes, survey, trunk: Arc::default() })
     }
 
-    /// Plans the links that were asked for by name, beside the first contact where that was one of them.
+    /// Plans the named links, except the one that made the first contact.
     async fn named(&self, facts: &Facts<'_>, here: &[Interface], first: &PathPlan) -> Result<Vec<PathPlan>, Error> {
         let requests = self.settings.links.get(usize::from(first.named)..).unwrap_or_default();
         if requests.is_empty() {
@@ -96,7 +96,7 @@ impl Inner {
         facts.named(requests, here, first, &reached)
     }
 
-    /// Returns the candidates for links that were named, without those of which only a probe can tell and did not.
+    /// Returns the candidates for named links. Link-local ones must answer a probe.
     async fn reached(&self, facts: &Facts<'_>, requests: &[LinkRequest]) -> Vec<Candidate> {
         let is_wanted = |candidate: &Candidate| requests.iter().any(|request| is_meant(request, candidate));
         let is_unsure = |candidate: &Candidate| candidate.preference == Preference::LinkLocal;
@@ -107,7 +107,7 @@ impl Inner {
         candidates
     }
 
-    /// Decides whether the first connection is a link, or was only good to meet the peer.
+    /// Decides if the first connection becomes a link or only serves to reach the peer.
     fn judge_contact(&self, facts: &Facts<'_>, here: &[Interface], verified: Option<bool>, first: &mut PathPlan) -> Result<(), Error> {
         if first.named || !self.settings.links.is_empty() {
             return Ok(());
@@ -130,8 +130,8 @@ impl Inner {
     }
 }
 
-/// Whether the interfaces of the first contact have addresses that are preferred to those that it used: a name that was found on a cable is
-/// an IPv6 address, and an address in a shared subnet may work by chance.
+/// Returns true if the interfaces of the first contact have a preferred address pair. A peer found
+/// on a cable has an IPv6 address, and an address in a shared subnet may work by chance.
 fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     let is_same_pair = |candidate: &&Candidate| {
         candidate.local.interface == first.interface && Some(&candidate.remote.interface) == first.peer_interface.as_ref()
@@ -141,5 +141,5 @@ fn has_better(first: &PathPlan, candidates: &[Candidate]) -> bool {
     own.is_some_and(|own| same_pair.any(|other| other.preference < own.preference))
 }
 
-/// News of paths that may wait for their planner.
+/// Capacity of the queue to the path planner.
 const NEWS: usize = 1024;

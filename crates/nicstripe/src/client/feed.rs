@@ -1,4 +1,5 @@
-//! What goes between a transfer's session and whoever reads or writes an object, in order and no faster than both.
+//! Flow of bytes between a transfer's session and the reader or writer of an object, in order and
+//! with backpressure.
 
 use std::sync::Arc;
 
@@ -12,41 +13,41 @@ use crate::{
     session::{Giver, Input, Outcome, SessionHandle, Tally, ToRead, WorkDone},
 };
 
-/// How a transfer is answered.
+/// Final result of a transfer.
 pub(super) type Ending = Result<Result<(Outcome, Tally), Error>, oneshot::error::RecvError>;
 
-/// What a reader is handed.
+/// Items for a reader.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// The file is open at the daemon, and is this: of a part, with the part's size.
+    /// The daemon has opened this file. For a range, the size is that of the range.
     Begun(SourceIdentity),
     Chunk(ChunkBuffer),
 }
 
-/// What a writer hands over.
+/// Items from a writer.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// A whole chunk, unless it is the last.
+    /// Full chunk, or a shorter last one.
     Chunk(ChunkBuffer),
-    /// All is written.
+    /// End of the data.
     End,
 }
 
-/// Chunks that wait between a session and a reader or writer, besides those of the session.
+/// Chunks buffered between a session and a reader or writer, in addition to the session's own.
 pub(super) const FEED_CHUNKS: usize = 2;
 
-/// The way of a transfer's bytes within the program.
+/// Flow of a transfer's bytes inside the program.
 #[derive(Debug)]
 pub(super) enum Feed {
-    /// They need none.
+    /// No flow: the session accesses files itself.
     None,
     /// From the session to a reader.
     Reader { from: mpsc::UnboundedReceiver<ToRead>, to: mpsc::Sender<Read> },
-    /// From a writer to the session, which says when it takes them.
+    /// From a writer to the session, which provides the chunk sender on acceptance.
     Writer { from: mpsc::Receiver<Written>, giver: oneshot::Receiver<Giver> },
 }
 
-/// Hands on what a session has for a reader, until the transfer has ended.
+/// Forwards a session's chunks to a reader until the transfer ends.
 pub(super) async fn to_reader(
     transfer: TransferId,
     session: &SessionHandle,
@@ -60,7 +61,7 @@ pub(super) async fn to_reader(
                 let _ = to.send(Read::Begun(identity)).await;
                 continue;
             }
-            // A reader that is gone has cancelled the transfer.
+            // Fails if the reader is gone, which cancels the transfer.
             ToRead::Chunk(buffer) => match to.send(Read::Chunk(buffer)).await {
                 Ok(()) => Input::Taken { transfer, chunks: 1 },
                 Err(_) => break,
@@ -72,7 +73,7 @@ pub(super) async fn to_reader(
     answer.await
 }
 
-/// Gives a session what a writer writes, until the transfer has ended.
+/// Forwards a writer's chunks to the session until the transfer ends.
 pub(super) async fn from_writer(
     inner: &Arc<Inner>,
     mut from: mpsc::Receiver<Written>,
@@ -80,9 +81,10 @@ pub(super) async fn from_writer(
     mut answer: oneshot::Receiver<Result<(Outcome, Tally), Error>>,
 ) -> Ending {
     let gave = async {
-        // Nobody gives what the daemon does not take.
+        // The daemon has rejected the transfer.
         let Ok(mut giver) = giver.await else { return };
-        // The last one is held back until it is known that it is: whether a chunk is the only one goes into its hash.
+        // Holds the latest chunk back until the next: a chunk's hash depends on whether it is the
+        // only one.
         let mut held = None;
         while let Some(told) = from.recv().await {
             let (chunk, is_end) = match told {

@@ -1,4 +1,4 @@
-//! What a client may be asked to do, and how its session is asked for it.
+//! Jobs of a client, and the session commands that carry them out.
 
 use std::{
     collections::VecDeque,
@@ -30,42 +30,42 @@ use crate::{
     tree::TreeOptions,
 };
 
-/// What a transfer does.
+/// Job of a transfer.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// A file from here to there; a trial keeps nothing of it.
+    /// Local file to the daemon. A dry run (`trial`) stores nothing.
     Put { source: PathBuf, name: Option<Name>, options: CopyOptions, trial: bool },
-    /// A file from there to here.
+    /// File of the daemon to a local path.
     Get { name: Name, target: PathBuf, options: CopyOptions, trial: bool },
     /// Files and directories.
     Tree(TreeJob, TreeOptions),
-    /// Bytes of unknown length; nothing once they are under way, as they cannot be had again.
+    /// Stream of unknown length. `None` once started, since it cannot be read again.
     Pipe(Mutex<Option<PipeJob>>, CopyOptions),
-    /// Bytes that are read or written by a task; nothing once they are under way.
+    /// Object read or written by a task. `None` once started.
     Object(Mutex<Option<ObjectJob>>, CopyOptions),
 }
 
-/// A tree to copy.
+/// Tree to copy.
 #[derive(Debug, Clone)]
 pub(super) enum TreeJob {
     Put { sources: Vec<PathBuf>, name: Option<Name>, as_name: bool },
     Get { sources: Vec<(Option<Name>, bool)>, target: PathBuf, as_name: bool },
 }
 
-/// Bytes of unknown length to copy.
+/// Stream of unknown length to copy.
 pub(super) enum PipeJob {
     Put { reader: Box<dyn io::Read + Send>, name: Name },
     Get { name: Name, writer: Box<dyn io::Write + Send> },
 }
 
-/// An object to read or write.
+/// Object to read or write.
 #[derive(Debug)]
 pub(super) enum ObjectJob {
     Read { name: Name, range: Option<GetRange>, to: mpsc::Sender<Read> },
     Write { name: Name, from: mpsc::Receiver<Written> },
 }
 
-/// What every transfer of a tree is asked with.
+/// Common parameters of a tree transfer.
 pub(super) struct Asked {
     pub(super) transfer: TransferId,
     pub(super) peer_key: [u8; 32],
@@ -79,7 +79,7 @@ impl Job {
         Self::Object(Mutex::new(Some(object)), options)
     }
 
-    /// Whether it may be one of very many, of which nobody wants to know what each cable did.
+    /// Returns true for objects. There may be very many, so they get no report per cable.
     pub(super) fn is_object(&self) -> bool {
         matches!(self, Self::Object(..))
     }
@@ -88,18 +88,18 @@ impl Job {
         match self {
             Self::Get { .. } | Self::Tree(TreeJob::Get { .. }, _) => true,
             Self::Put { .. } | Self::Tree(TreeJob::Put { .. }, _) => false,
-            // Of one nobody looks at what the interfaces received.
+            // Irrelevant for objects, which get no report on interfaces.
             Self::Object(..) => false,
             Self::Pipe(pipe, _) => matches!(*pipe.lock().unwrap_or_else(PoisonError::into_inner), Some(PipeJob::Get { .. })),
         }
     }
 
-    /// Whether another attempt goes on where this one ended.
+    /// Returns true if a second attempt can resume.
     pub(super) fn can_be_tried_again(&self) -> bool {
         !matches!(self, Self::Pipe(..) | Self::Object(..))
     }
 
-    /// Opens what has to be open before the peer is asked, and says what the session has to do.
+    /// Opens the local end, and returns the session command with the flow of bytes.
     pub(super) async fn command(
         &self,
         inner: &Inner,
@@ -130,7 +130,8 @@ impl Job {
                 };
                 let from = match opened {
                     Opened::Sized(source) => PutFrom::File { source: Arc::from(source), put: Box::new(put) },
-                    // Nothing tells its time and mode, either: the kernel made it when it was looked at.
+                    // The file's time and mode are meaningless: the kernel creates such a file on
+                    // access.
                     Opened::Unsized(file) => {
                         let options = PutOptions { preserve: false, delta: false, in_place: false, ..put.options };
                         PutFrom::Pipe { reader: Box::new(file), put: Box::new(Put { options, ..put }) }
@@ -187,7 +188,7 @@ impl Job {
         Ok((command, Feed::None))
     }
 
-    /// Moves the entries of a tree that are transfers of their own, until the tree itself has its answer.
+    /// Moves the standalone files of a tree until the tree's result arrives.
     pub(super) async fn move_entries(
         &self,
         inner: &Inner,
@@ -216,7 +217,7 @@ impl Job {
                 };
                 session.handle.command(command).await;
                 drop(numbers);
-                // What became of it is told to the tree.
+                // The session reports the result to the tree itself.
                 moving.spawn(async { drop(end.await) });
             }
             tokio::select! {
@@ -229,8 +230,8 @@ impl Job {
     }
 }
 
-/// Numbers of transfers. Whoever takes one holds this until the session has its command: a peer takes a number below one that it has seen for
-/// a transfer that is over, and says nothing.
+/// Source of transfer numbers. Hold the lock until the session has the command: the peer silently
+/// ignores numbers below the highest it has seen, as ended transfers.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(u32);
 
@@ -241,7 +242,7 @@ impl Numbers {
     }
 }
 
-/// The offer of bytes of unknown length.
+/// Returns an offer of unknown length.
 fn open_ended(transfer: TransferId) -> Offer {
     Offer {
         transfer,
@@ -257,7 +258,7 @@ fn io_threads_gone() -> Error {
     Error::System { what: "open a file", source: io::Error::other("the I/O threads have ended") }
 }
 
-/// Entries of a tree that are moved as transfers of their own at once: the sync of one does not keep the links waiting.
+/// Standalone files of a tree in parallel, so that the sync of one does not idle the links.
 const MOST_ALONE: usize = 8;
 
 impl fmt::Debug for PipeJob {

@@ -1,6 +1,7 @@
-//! Which paths a session has: planned at its start, and again whenever an interface, or what is known of a path, changes.
+//! Path planning of a session, at its start and after each change of an interface or path.
 //!
-//! A [`Planner`] decides; this task asks the kernel and the peer what it wants to know, and has the paths made and ended.
+//! A [`Planner`] decides. This task supplies the facts from the kernel and the peer, and adds and
+//! retires the paths.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -31,24 +32,24 @@ use crate::{
     session::{Command, Input, LinkNews, PathPlan, SessionHandle, sleep_until},
 };
 
-/// What a session's paths are planned from.
+/// Configuration of a session's path planning.
 pub(super) struct LinkerConfig {
     pub(super) port: u16,
     pub(super) family: Option<Family>,
-    /// Interfaces left out by name.
+    /// Interfaces excluded by name.
     pub(super) excluded: Vec<String>,
-    /// Connections a link, where the user said how many.
+    /// Connections per link, if set by the user.
     pub(super) streams: Option<u8>,
-    /// Whether links are found; otherwise those that the session begins with are all.
+    /// True to find links; otherwise the session keeps those it starts with.
     pub(super) automatic: bool,
-    /// Whether the peer is told of connections that it may need routes for.
+    /// True to announce connections to the peer that may need routes there.
     pub(super) announces: bool,
     pub(super) routes: Option<Arc<RouteKeeper>>,
-    /// Proves the peer's addresses.
+    /// Verifies the peer's addresses.
     pub(super) connector: Option<Arc<Connector>>,
 }
 
-/// Plans the paths of one session.
+/// Path planning of one session.
 pub(super) struct Linker {
     config: LinkerConfig,
     session: SessionHandle,
@@ -59,27 +60,27 @@ pub(super) struct Linker {
     paths: BTreeMap<PathId, Linked>,
     numbers: Numbers,
     probes: Probes,
-    /// What the peer has told of its interfaces and is not yet planned with, and when it will be.
+    /// Interfaces announced by the peer and not yet applied, and the time to apply them.
     told: Option<Vec<PeerInterface>>,
     apply_told: Option<Instant>,
     last_applied: Option<Instant>,
-    /// Announced to the peer, which answers when they may be made; and when they are made anyway.
+    /// Connections announced to the peer, and the time to attempt them even without its answer.
     awaiting: Vec<(PathPlan, Option<Candidate>)>,
     answer_by: Option<Instant>,
-    /// How often they were announced again.
+    /// Repetitions of the announcement.
     reminders: u32,
-    /// Whether a path other than the first has had a connection.
+    /// True once a path other than the first has connected.
     has_worked: bool,
 }
 
-/// A path, and what is known of it.
+/// State of one path.
 #[derive(Debug, Clone)]
 pub(super) struct Linked {
     pub(super) plan: PathPlan,
-    /// What it was made from, where links are found.
+    /// Origin of the path, if links are found automatically.
     pub(super) candidate: Option<Candidate>,
     pub(super) state: LinkState,
-    /// Whether it had a connection once.
+    /// True once the path has connected.
     pub(super) opened: bool,
     pub(super) verified: Option<bool>,
     pub(super) path_mtu: Option<u32>,
@@ -91,7 +92,7 @@ impl Linked {
     }
 }
 
-/// What a session's owner may ask.
+/// Request for a survey of the links.
 pub(super) type SurveyRequest = oneshot::Sender<LinkSurvey>;
 
 impl Linker {
@@ -123,7 +124,8 @@ impl Linker {
         }
     }
 
-    /// Takes the first connection into account, then makes the paths that need no probing; named ones are given.
+    /// Registers the first connection, then adds the paths that need no probe, and the given named
+    /// ones.
     pub(super) async fn begin(
         &mut self,
         first: &PathPlan,
@@ -156,7 +158,7 @@ impl Linker {
         if self.config.automatic { self.replan().await } else { Ok(()) }
     }
 
-    /// Runs as long as the session, and ends it when nobody can ask for it any more: every handle of it is gone.
+    /// Runs until the session ends. Closes the session when the last handle to it is dropped.
     pub(super) async fn run(mut self, mut news: mpsc::Receiver<LinkNews>, mut requests: mpsc::Receiver<SurveyRequest>) {
         let mut changes = open_changes();
         self.catch_up().await;
@@ -192,7 +194,7 @@ impl Linker {
         self.session.command(Command::Close(CloseCode::Done)).await;
     }
 
-    /// Says whether there may be something to plan.
+    /// Handles news of a path. Returns true if a new plan may be needed.
     async fn on_news(&mut self, news: LinkNews) -> bool {
         match news {
             LinkNews::Opened { path, verified, path_mtu } => self.on_opened(path, verified, path_mtu),
@@ -200,7 +202,7 @@ impl Linker {
             LinkNews::Astray { path, arrived, why } => self.on_astray(path, arrived, &why).await,
             LinkNews::PeerInterfaces(interfaces) => {
                 self.on_told(interfaces, Instant::now());
-                // It is also the answer to what was announced.
+                // This message also answers an announcement.
                 self.connect_awaiting().await;
                 return false;
             }
@@ -227,7 +229,7 @@ impl Linker {
             return;
         }
         if !self.streams_over(id).any(|linked| linked.opened) && self.expected(&(plan, Some(candidate))).is_some() {
-            // The announcement, or what proves it, may have been lost: both are made again.
+            // The announcement or its proof may have been lost; both are repeated.
             self.retire_all(id).await;
             self.planner.handle_unrouted(id);
         } else {
@@ -246,13 +248,13 @@ impl Linker {
         }
     }
 
-    /// The paths that were made from a candidate.
+    /// Returns the paths of a candidate.
     fn streams_over(&self, id: CandidateId) -> impl Iterator<Item = &Linked> {
         self.paths.values().filter(move |linked| linked.candidate.as_ref().is_some_and(|candidate| candidate.id() == id))
     }
 
-    /// The peer tells its interfaces. Only what it told last counts, and that ten times a second at most: a plan takes time, and this is
-    /// for the peer to ask for.
+    /// Stores the peer's new interfaces. Only the latest are applied, at most once per
+    /// [`TOLD_PAUSE`]: planning takes time, and the peer decides how often it sends.
     fn on_told(&mut self, interfaces: Vec<PeerInterface>, now: Instant) {
         self.told = Some(interfaces).filter(|interfaces| *interfaces != self.remote);
         let earliest = self.last_applied.map_or(now, |last| last + TOLD_PAUSE);
@@ -282,7 +284,8 @@ impl Linker {
         self.look(here).await;
     }
 
-    /// Takes in what has changed here since the first contact was planned, before changes were listened to.
+    /// Applies interface changes from the time between the first contact and the subscription to
+    /// changes.
     async fn catch_up(&mut self) {
         match interfaces() {
             Ok(here) if here != self.here => self.look(here).await,
@@ -297,13 +300,14 @@ impl Linker {
         self.retire_gone().await;
     }
 
-    /// The interfaces of one end are others.
+    /// Updates the planner after a change of interfaces at either end.
     fn changed(&mut self) {
         self.planner.update(self.local.clone(), self.remote.clone());
         self.probe();
     }
 
-    /// Ends the paths whose interface is not there any more; what comes back under its name has another index.
+    /// Retires the paths of vanished interfaces. An interface that returns under its name has a new
+    /// index.
     async fn retire_gone(&mut self) {
         let is_gone = |linked: &Linked| !self.here.iter().any(|interface| interface.is_called(&linked.plan.interface));
         let gone: Vec<PathId> = self.paths.iter().filter(|(_, linked)| is_gone(linked)).map(|(path, _)| *path).collect();
@@ -315,7 +319,7 @@ impl Linker {
         }
     }
 
-    /// Asks at the addresses that may be at the other end of one of our cables, as many as may be asked at once.
+    /// Probes addresses that may be at the other end of a cable, within the probe limits.
     fn probe(&mut self) {
         if !self.config.automatic {
             return;
@@ -338,7 +342,7 @@ impl Linker {
         self.probe();
     }
 
-    /// Makes the paths that are planned and not there, and ends those that are in the way of planned ones.
+    /// Adds planned paths and retires those that block them.
     async fn replan(&mut self) -> Result<(), Error> {
         let taken = self.taken();
         let mut plans: Vec<(PathPlan, Option<Candidate>)> = Vec::new();
@@ -362,7 +366,8 @@ impl Linker {
         added
     }
 
-    /// Returns what ends the session: the peer was met over an interface that is left out, and all else was tried in vain.
+    /// Returns an error if the peer was reached over an excluded interface and all other links have
+    /// failed.
     fn given_up(&self) -> Option<Error> {
         let contact = self.paths.get(&FIRST_PATH).filter(|contact| contact.plan.no_data)?;
         let is_trying = self.planner.poll_timeout().is_some() || !self.probes.is_empty() || !self.awaiting.is_empty();
@@ -373,8 +378,8 @@ impl Linker {
         Some(Error::Link { link: contact.plan.interface.clone(), why })
     }
 
-    /// Ends the path that only served to meet the peer when another is up. That is for the linker to do, which alone knows whether it keeps
-    /// the other.
+    /// Retires the contact-only path when another is up. Done here, since only the linker knows
+    /// that the other path stays.
     async fn retire_contact(&mut self) {
         let is_contact = |linked: &Linked| linked.plan.contact_only;
         let is_replaced = self.paths.values().any(|linked| linked.state == LinkState::Up && !is_contact(linked));
@@ -383,24 +388,26 @@ impl Linker {
         }
     }
 
-    /// Pairs of interfaces that paths outside of the pairing use: those made from names or from the first contact. The peer's has no name
-    /// where it did not say, or not that the address is its own (behind a router that rewrites addresses): ours is taken all the same.
+    /// Returns the interface pairs used by paths from named links or the first contact. The peer's
+    /// interface is empty if unknown, for example behind NAT; the local one counts as used all the
+    /// same.
     fn taken(&self) -> Vec<(String, String)> {
         let outside = self.paths.values().filter(|linked| linked.candidate.is_none() && !linked.plan.contact_only);
         outside.map(|linked| (linked.plan.interface.clone(), linked.plan.peer_interface.clone().unwrap_or_default())).collect()
     }
 
-    /// Makes these paths, with the host routes that they need. Those of which the peer proves no address have to wait for the next round.
+    /// Adds paths with the host routes they need. Paths to unverified addresses wait for the next
+    /// round.
     ///
     /// # Errors
     ///
-    /// A route that the user wants cannot be had; nothing is made then.
+    /// A mandatory route cannot be installed. No path is added then.
     async fn add(&mut self, plans: Vec<(PathPlan, Option<Candidate>)>) -> Result<(), Error> {
         let plans = match self.config.routes.clone() {
             Some(routes) => self.routed(plans, &routes).await?,
             None => plans,
         };
-        // Without a link nobody hears it.
+        // An announcement needs a working link.
         let is_heard = self.paths.values().any(Linked::is_up);
         let (announced, plain): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| is_heard && self.expected(plan).is_some());
         if !announced.is_empty() {
@@ -411,7 +418,7 @@ impl Linker {
         Ok(())
     }
 
-    /// Installs the routes that these need, and returns those of the paths that may be made.
+    /// Installs the routes of these paths, and returns the paths that may be added.
     async fn routed(
         &mut self,
         plans: Vec<(PathPlan, Option<Candidate>)>,
@@ -442,8 +449,8 @@ impl Linker {
         Ok(proved)
     }
 
-    /// Whether a route for this path takes nothing from anybody else: what goes to the address now goes the same way, or arrives at the peer.
-    /// Who typed the address answers for it.
+    /// Returns true if a route for this path diverts no traffic of others: it follows the existing
+    /// route, or the address is verified to be the peer's. An address typed by the user is trusted.
     async fn is_the_peers(&self, plan: &PathPlan, routes: &RouteKeeper) -> bool {
         let is_typed = plan.named && plan.local.is_none();
         let interface = self.here.iter().find(|interface| interface.is_called(&plan.interface));
@@ -455,14 +462,15 @@ impl Linker {
         connector.answers_at(plan.remote).await
     }
 
-    /// Tells the peer of connections that are about to be made, and waits for its answer.
+    /// Announces connections to the peer and starts the timer for its answer.
     async fn announce(&mut self, plans: &[(PathPlan, Option<Candidate>)]) {
         let expected = plans.iter().filter_map(|plan| self.expected(plan)).collect();
         self.session.command(Command::Expect(claims::announced(expected, &self.session).await)).await;
         self.answer_by = Some(Instant::now() + ANSWER_TIMEOUT);
     }
 
-    /// A proof that goes beside the session's own data may be lost in its queue, and what asks for a hardware address, too.
+    /// Repeats the announcement: the proof, which is not part of the session's data, or an ARP
+    /// request may have been lost. Connects without an answer after [`MOST_REMINDERS`].
     async fn on_unanswered(&mut self) {
         if self.reminders == MOST_REMINDERS {
             return self.connect_awaiting().await;
@@ -472,11 +480,11 @@ impl Linker {
         self.announce(&awaiting).await;
     }
 
-    /// The peer has let in what was announced, or does not answer.
+    /// Connects the announced paths, after the peer's answer or without it.
     async fn connect_awaiting(&mut self) {
         (self.answer_by, self.reminders) = (None, 0);
         let taken = self.taken();
-        // What was announced for a plan that is no more is not made.
+        // Drops paths that are no longer planned.
         let is_planned = |candidate: &Candidate| self.planner.is_planned(candidate.id(), &taken);
         let (plans, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.awaiting).into_iter().partition(|(_, candidate)| candidate.as_ref().is_none_or(is_planned));
@@ -501,10 +509,10 @@ impl Linker {
         }
     }
 
-    /// What the peer has to know of a connection before it is made: its kernel would drop the packets, or take them by another interface, and
-    /// has to be told to let them in.
+    /// Returns the connection to announce, if the peer's kernel would drop or misroute its packets
+    /// until the peer installs a host route.
     fn expected(&self, (plan, candidate): &(PathPlan, Option<Candidate>)) -> Option<(IpAddr, u32)> {
-        // Who may install no routes here, or shall not, asks for none there.
+        // A client that must not install routes does not request them from the peer.
         let candidate = candidate.as_ref().filter(|candidate| self.config.announces && self.planner.pairing().is_filtered(candidate))?;
         Some((plan.local?, candidate.remote.index))
     }
@@ -522,7 +530,7 @@ impl Linker {
         }
     }
 
-    /// Ends the paths that were made from a candidate, and makes none that waits for an answer.
+    /// Retires all paths of a candidate and drops those that wait for an answer.
     async fn retire_all(&mut self, id: CandidateId) {
         let is_of_it = |candidate: &Option<Candidate>| candidate.as_ref().is_some_and(|candidate| candidate.id() == id);
         self.awaiting.retain(|(_, candidate)| !is_of_it(candidate));
@@ -538,7 +546,8 @@ impl Linker {
         Some(linked)
     }
 
-    /// Connections for a link: as many as the user said, else as many as the bonds at its ends need.
+    /// Returns the connections for a link: as set by the user, otherwise as the bonds at its ends
+    /// need.
     fn streams_of(&self, plan: &PathPlan) -> u8 {
         let of = |side: &[PeerInterface], name: &str| {
             side.iter().find(|interface| interface.name == name).and_then(|interface| interface.streams)
@@ -574,7 +583,7 @@ fn open_changes() -> Option<Changes> {
     Changes::open().inspect_err(|error| tracing::warn!(%error, "changes of interfaces are not seen")).ok()
 }
 
-/// Returns the next change; waits for ever where the kernel tells none.
+/// Returns the next change of an interface. Waits forever if the kernel reports none.
 async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
     match changes {
         Some(open) => match open.next().await {
@@ -592,19 +601,19 @@ async fn next_change(changes: &mut Option<Changes>) -> Option<Change> {
 /// Path number of a session's first connection.
 pub(super) const FIRST_PATH: PathId = PathId(0);
 
-/// Most connections a link.
+/// Most connections per link.
 pub(super) const MOST_STREAMS: u8 = 16;
 
-/// How long an answer over a cable may take; on a LAN it is there within a millisecond.
+/// Timeout of a probe. On a LAN the answer takes less than a millisecond.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Least time between two plans for what the peer tells.
+/// Shortest interval between two plans triggered by the peer's interfaces.
 const TOLD_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long the peer may take to let in what was announced; it changes a route or two.
+/// Timeout of the answer to an announcement; the peer changes one or two routes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often what is not answered is announced again before it is tried all the same.
+/// Repetitions of an announcement before the client connects without an answer.
 const MOST_REMINDERS: u32 = 2;
 
 #[cfg(test)]

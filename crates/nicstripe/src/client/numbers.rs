@@ -1,4 +1,4 @@
-//! Numbers of a session's paths: 64 for as long as it lasts.
+//! Path numbers of a session: 64 for its lifetime.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -7,14 +7,14 @@ use nicstripe_proto::{LAST_PATH, PathId};
 use super::linker::FIRST_PATH;
 use crate::session::PathPlan;
 
-/// Gives each path its number.
+/// Allocator of path numbers.
 ///
-/// A link that was given up and is made again gets the numbers that it had: what is counted by path stays that link's, and a cable that comes
-/// and goes does not use them up.
+/// A link that is retired and added again reuses its numbers. This keeps per-path counters with
+/// their link, and a flapping link does not exhaust the numbers.
 #[derive(Debug)]
 pub(super) struct Numbers {
     next: u16,
-    /// Those that are free again, by our interface and the peer's address.
+    /// Released numbers, by local interface and remote address.
     free: BTreeMap<(String, IpAddr), Vec<PathId>>,
 }
 
@@ -25,12 +25,12 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// How many no path has had.
+    /// Returns how many numbers were never used.
     pub(super) fn unused(&self) -> usize {
         usize::from((LAST_PATH.0 + 1).saturating_sub(self.next))
     }
 
-    /// Returns the number of a new path; `None` if all were used for other links.
+    /// Allocates the number of a new path. Returns `None` if other links have used all numbers.
     pub(super) fn take(&mut self, plan: &PathPlan) -> Option<PathId> {
         let had = self.free.get_mut(&link(plan)).and_then(Vec::pop);
         had.or_else(|| {
@@ -40,7 +40,7 @@ impl Numbers {
         })
     }
 
-    /// A path is given up.
+    /// Releases a path's number.
     pub(super) fn give_back(&mut self, path: PathId, plan: &PathPlan) {
         self.free.entry(link(plan)).or_default().push(path);
     }

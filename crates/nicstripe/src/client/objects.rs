@@ -1,4 +1,4 @@
-//! Names beneath the daemon's root: looking at them, changing them, and small files whole.
+//! Names below the daemon's root: listing, changes, and reading or writing files as a whole.
 
 use std::{
     collections::VecDeque,
@@ -20,21 +20,22 @@ use super::{
 pub use crate::storage::{Kind, Stat};
 use crate::{error::Error, report::Report, session::Command};
 
-/// Something in a directory of the daemon.
+/// Entry of a directory of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Its name within the directory: one component.
+    /// Name in the directory, one component.
     pub name: Name,
-    /// What it is.
+    /// Kind, size and modification time.
     pub stat: Stat,
 }
 
 impl Client {
-    /// Returns what is in a directory, the daemon's root for `None`, sorted by the bytes of the names. Files that are not whole are not in it.
+    /// Returns the entries of a directory (`None`: the daemon's root), sorted by the bytes of their
+    /// names. Incomplete files are not listed.
     ///
-    /// Asks page by page and keeps all of it in memory, some 200 bytes an entry; [`entries`](Self::entries) keeps a page. What appears or
-    /// goes meanwhile may be in it or not.
+    /// Holds the whole list in memory, some 200 bytes per entry; [`entries`](Self::entries) holds
+    /// one page. Entries that appear or vanish during the call may or may not be included.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -47,7 +48,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// There is no such directory ([`Error::is_not_found`]), it cannot be read, or the daemon cannot be reached.
+    /// The directory does not exist ([`Error::is_not_found`]) or cannot be read, or the daemon
+    /// cannot be reached.
     pub async fn list(&self, dir: Option<&Name>) -> Result<Vec<Entry>, Error> {
         let mut entries = self.entries(dir.cloned());
         let mut all = Vec::new();
@@ -57,7 +59,8 @@ impl Client {
         Ok(all)
     }
 
-    /// Returns the same one by one, asking for the next page when one is used up.
+    /// Returns the entries of a directory one by one, and requests the next page when one is
+    /// consumed.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -72,7 +75,8 @@ impl Client {
         Entries { client: self.clone(), dir, page: VecDeque::new(), after: None, is_complete: false }
     }
 
-    /// Says what has a name. A symbolic link is [`Kind::Other`], whatever it leads to.
+    /// Returns the kind, size and modification time of a name. A symbolic link is [`Kind::Other`],
+    /// whatever its target.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -88,7 +92,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Nothing has the name ([`Error::is_not_found`]), it cannot be looked at, or the daemon cannot be reached.
+    /// The name does not exist ([`Error::is_not_found`]) or cannot be examined, or the daemon
+    /// cannot be reached.
     pub async fn stat(&self, name: &Name) -> Result<Stat, Error> {
         match self.ask(AskKind::Stat { name: name.clone() }).await? {
             AnswerKind::Stat { stat } => Ok(stat.into()),
@@ -96,7 +101,7 @@ impl Client {
         }
     }
 
-    /// Removes a file, or a directory that is empty. It is gone for good when this returns.
+    /// Removes a file or an empty directory. The removal is durable when this returns.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -107,13 +112,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Nothing has the name ([`Error::is_not_found`]); a directory is not empty ([`FailCode::Exists`](crate::FailCode::Exists)); the peer may
-    /// not remove ([`FailCode::Refused`](crate::FailCode::Refused)). After [`Error::Ended`] it may have been removed or not.
+    /// The name does not exist ([`Error::is_not_found`]); a directory is not empty
+    /// ([`FailCode::Exists`](crate::FailCode::Exists)); the peer may not remove
+    /// ([`FailCode::Refused`](crate::FailCode::Refused)). After [`Error::Ended`] the file may or
+    /// may not have been removed.
     pub async fn remove(&self, name: &Name) -> Result<(), Error> {
         self.change(AskKind::Remove { name: name.clone() }).await
     }
 
-    /// Gives what has one name another, in one step. With `replace` a file that has it is replaced, otherwise that is an error.
+    /// Renames a file or directory atomically. With `replace`, an existing file of the new name is
+    /// replaced.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -125,12 +133,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As of [`Client::remove`]; something has the new name ([`FailCode::Exists`](crate::FailCode::Exists)).
+    /// As for [`Client::remove`]; without `replace`, the new name exists
+    /// ([`FailCode::Exists`](crate::FailCode::Exists)).
     pub async fn rename(&self, from: &Name, to: &Name, replace: bool) -> Result<(), Error> {
         self.change(AskKind::Rename { from: from.clone(), to: to.clone(), replace }).await
     }
 
-    /// Makes a directory, and those that lead to it. That they are there is fine.
+    /// Creates a directory and its missing parents. Succeeds if it exists.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -141,15 +150,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Something that is no directory is in the way, or the peer may only read.
+    /// One of the names is not a directory, or the peer may only read.
     pub async fn make_dir(&self, name: &Name) -> Result<(), Error> {
         self.change(AskKind::MakeDir { name: name.clone() }).await
     }
 
-    /// Opens a file to be read in order, or here and there. Nothing is sent before the first read.
+    /// Opens a file for sequential or random reads. Nothing is transferred before the first read.
     ///
-    /// A reader counts as one of [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) while something is fetched for it, however slowly it reads: a
-    /// program that keeps more of them half read must not wait for one of them before it goes on with another.
+    /// A reader counts towards [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) while a fetch is under
+    /// way, even if the program reads slowly. A program with that many readers half read must not
+    /// block on one of them before reading the others.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -165,7 +175,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As of [`Client::stat`]; it is no file ([`FailCode::NotAFile`](crate::FailCode::NotAFile)).
+    /// As for [`Client::stat`]; the name is not a file
+    /// ([`FailCode::NotAFile`](crate::FailCode::NotAFile)).
     pub async fn open(&self, name: &Name) -> Result<ObjectReader, Error> {
         let stat = self.stat(name).await?;
         if stat.kind != Kind::File {
@@ -175,8 +186,8 @@ impl Client {
         Ok(ObjectReader::new(self.clone(), name.clone(), stat.size))
     }
 
-    /// Reads a file, or a part of it, into memory. What is beyond the file's end is left out. `Ok` means that every byte is what the daemon
-    /// read.
+    /// Reads a file, or a range of it, into memory. A range past the end is truncated. `Ok` means
+    /// that the bytes are verified to be those the daemon read.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -190,8 +201,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// There is no such file ([`Error::is_not_found`]); the part begins beyond its end ([`FailCode::Refused`](crate::FailCode::Refused)); it
-    /// cannot be read, or the daemon cannot be reached.
+    /// The file does not exist ([`Error::is_not_found`]); the range begins past its end
+    /// ([`FailCode::Refused`](crate::FailCode::Refused)); it cannot be read, or the daemon cannot
+    /// be reached.
     pub async fn read(&self, name: &Name, range: Option<Range<u64>>) -> Result<Vec<u8>, Error> {
         let range = range.map(|range| GetRange { offset: range.start, len: range.end.saturating_sub(range.start) });
         let (transfer, mut chunks) = self.fetch(name.clone(), range);
@@ -211,9 +223,9 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Begins a file of a length that is not known yet. It gets its name when all is written and [finished](ObjectWriter::finish), at once and
-    /// whole; a writer that is dropped before leaves nothing. Counts as one of [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then. Has to be
-    /// called within a tokio runtime.
+    /// Creates a file of unknown length. It appears under its name, complete and atomically, when
+    /// [finished](ObjectWriter::finish); a writer dropped earlier leaves nothing. Counts towards
+    /// [`MOST_TRANSFERS`](crate::MOST_TRANSFERS) until then. Call within a tokio runtime.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -229,13 +241,13 @@ impl Client {
     /// # }
     /// ```
     pub fn create(&self, name: &Name, options: CopyOptions) -> ObjectWriter {
-        // Two of them: the one that is written, and the one that is given.
+        // Two buffers: one being filled, one being sent.
         let (chunks, from) = mpsc::channel(FEED_CHUNKS);
         let transfer = self.start(Job::object(ObjectJob::Write { name: name.clone(), from }, options));
         ObjectWriter::new(transfer, chunks, self.inner.buffers.clone())
     }
 
-    /// Writes a file that is in memory. `Ok` means that all of it is durable under its name.
+    /// Writes a file from memory. `Ok` means that it is durable under its name.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -248,14 +260,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As of [`Client::put`]: the name exists ([`FailCode::Exists`](crate::FailCode::Exists)), the peer may not write, the disk is full.
+    /// As for [`Client::put`]: the name exists ([`FailCode::Exists`](crate::FailCode::Exists)), the
+    /// peer may not write, the disk is full.
     pub async fn write(&self, name: &Name, bytes: impl AsRef<[u8]>, options: CopyOptions) -> Result<Report, Error> {
         let mut writer = self.create(name, options);
         writer.take(bytes.as_ref()).await;
         writer.finish().await
     }
 
-    /// Begins to fetch a file, or a part of it. What arrives is handed over in order.
+    /// Begins to fetch a file or a range of it. The channel receives the chunks in order.
     pub(super) fn fetch(&self, name: Name, range: Option<GetRange>) -> (Transfer, mpsc::Receiver<Read>) {
         let (to, chunks) = mpsc::channel(FEED_CHUNKS);
         (self.start(Job::object(ObjectJob::Read { name, range, to }, CopyOptions::default())), chunks)
@@ -268,7 +281,8 @@ impl Client {
         }
     }
 
-    /// Asks the daemon. Dropped before the answer it may be done or not.
+    /// Sends a name request. If dropped before the answer, the request may or may not be carried
+    /// out.
     async fn ask(&self, ask: AskKind) -> Result<AnswerKind, Error> {
         let ended = || Error::Ended { host: self.host().to_owned(), why: "without an answer".into() };
         let session = self.inner.session(None).await?;
@@ -279,16 +293,16 @@ impl Client {
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// The session passes no answer of another kind.
+    /// Unreachable in practice: the session rejects answers of another kind.
     fn nonsense(&self) -> Error {
         Error::Ended { host: self.host().to_owned(), why: "it answered something else than was asked".into() }
     }
 }
 
-/// Memory that is reserved at once for what is read, at most; the rest when it has come.
+/// Upper bound of the initial buffer of a read; it grows as data arrives.
 const MOST_RESERVED: u64 = 64 << 20;
 
-/// What is in a directory, one by one; see [`Client::entries`].
+/// Entries of a directory, one by one; see [`Client::entries`].
 #[derive(Debug)]
 pub struct Entries {
     client: Client,
@@ -299,7 +313,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Returns the next entry, `None` after the last. Cancel safe.
+    /// Returns the next entry, or `None` after the last. Cancel safe.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -313,7 +327,7 @@ impl Entries {
     ///
     /// # Errors
     ///
-    /// As of [`Client::list`]; asked again it goes on where it was.
+    /// As for [`Client::list`]; a repeated call continues at the same place.
     pub async fn next(&mut self) -> Result<Option<Entry>, Error> {
         while self.page.is_empty() && !self.is_complete {
             let ask = AskKind::List { dir: self.dir.clone(), after: self.after.clone(), most: MOST_ENTRIES };
@@ -349,7 +363,7 @@ impl From<ObjectStat> for Stat {
         let seconds = Duration::from_secs(stat.mtime.seconds.unsigned_abs());
         let whole =
             if stat.mtime.seconds < 0 { SystemTime::UNIX_EPOCH.checked_sub(seconds) } else { SystemTime::UNIX_EPOCH.checked_add(seconds) };
-        // A time that no clock has is none.
+        // A time that cannot be represented becomes the epoch.
         let modified = whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(SystemTime::UNIX_EPOCH);
         Self { kind, size: stat.size, modified }
     }

@@ -1,6 +1,6 @@
-//! Probes of cables: how many are under way at once, and how many are made in a second.
+//! Probes of cables, limited in number and rate.
 //!
-//! Which addresses are asked comes from the peer, so that it must not decide how much is sent.
+//! The peer supplies the addresses to probe, so it must not control the amount of traffic.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use tokio::{task::JoinSet, time::Instant};
 use super::linker::PROBE_TIMEOUT;
 use crate::{connect::answers, plan::socket_address};
 
-/// The probes of one session.
+/// Running probes of one session.
 pub(super) struct Probes {
     port: u16,
     tasks: JoinSet<(CandidateId, bool)>,
@@ -27,7 +27,8 @@ impl Probes {
         Self { port, tasks: JoinSet::new(), under_way: BTreeSet::new(), budget }
     }
 
-    /// Asks at the candidate's address, unless that is done already. Says whether it is; if not, it was too much at once.
+    /// Starts a probe of the candidate's address. Returns false if a limit prevents it; true if it
+    /// runs, or already ran.
     pub(super) fn start(&mut self, candidate: &Candidate, now: Instant) -> bool {
         let id = candidate.id();
         if self.under_way.contains(&id) {
@@ -43,22 +44,23 @@ impl Probes {
         true
     }
 
-    /// Waits for the next answer, or for one to be given up; `None` at once where nothing is asked. Cancel safe.
+    /// Waits for the next result: an answer or a timeout. Returns `None` at once if no probe runs.
+    /// Cancel safe.
     pub(super) async fn next(&mut self) -> Option<(CandidateId, bool)> {
         let (id, answered) = self.tasks.join_next().await?.ok()?;
         self.under_way.remove(&id);
         Some((id, answered))
     }
 
-    /// Returns another answer that is there already.
+    /// Returns a further result that is already available.
     pub(super) fn next_now(&mut self) -> Option<(CandidateId, bool)> {
         let (id, answered) = self.tasks.try_join_next()?.ok()?;
         self.under_way.remove(&id);
         Some((id, answered))
     }
 
-    /// Asks at the addresses of all of these, and returns those that answered. Beyond the first [`PROBE_BURST`] none is asked: that takes
-    /// no longer than 4 s, whatever the peer says it has.
+    /// Probes the first [`PROBE_BURST`] candidates and returns those that answered. Takes at most 4
+    /// s, no matter how many addresses the peer announces.
     pub(super) async fn answering(mut self, candidates: &[Candidate]) -> BTreeSet<CandidateId> {
         let mut waiting = candidates.iter().take(PROBE_BURST as usize).peekable();
         let mut answering = BTreeSet::new();
@@ -76,10 +78,11 @@ impl Probes {
     }
 }
 
-/// Probes at once beyond what comes back with time: sixteen interfaces with sixteen, twice.
+/// Burst of the rate limit: sixteen local times sixteen remote interfaces, twice.
 const PROBE_BURST: u32 = 512;
 
-/// A probe is one packet of TCP, and two more where it is answered: 64 a second are some 50 kbit/s.
+/// Sustained rate. A probe is one TCP packet, and two more if answered, so 64 per second are some
+/// 50 kbit/s.
 const PROBES_PER_SECOND: u32 = 64;
 
 #[cfg(test)]
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
 
     fn candidate(number: u16) -> Candidate {
-        // No interface has this name, so that nothing is sent.
+        // No interface has this name, so nothing is sent.
         let end = |address: IpAddr| PathEnd { interface: "none0".into(), index: 1, address };
         let remote = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number);
         Candidate {

@@ -1,4 +1,4 @@
-//! A file at the daemon that is read in order, or here and there.
+//! Reader of a daemon's file, with sequential and random access.
 
 use std::{
     io::{self, SeekFrom},
@@ -15,44 +15,47 @@ use tokio::{
 use super::{Client, Transfer, feed::Read};
 use crate::{FailCode, error::Error, file::ChunkBuffer};
 
-/// A file at the daemon that is open for reading; see [`Client::open`].
+/// Open file of the daemon; see [`Client::open`].
 ///
-/// The first read at a place fetches 1 MiB; reading on from there fetches the rest of the file over all links, at most
-/// [`PIPE_WINDOW`](crate::PIPE_WINDOW) bytes ahead of what was read. Dropping it, or seeking elsewhere, ends what is being fetched. A file that
-/// changes while it is open is an error ([`FailCode::SourceChanged`]), not a mixture. A read that fails may be tried again, and goes on
-/// at the same place; its [`io::Error`] has the [`Error`] in it.
+/// The first read at a position fetches 1 MiB. Reading on from there fetches the rest of the file
+/// over all links, at most [`PIPE_WINDOW`](crate::PIPE_WINDOW) bytes ahead. Dropping the reader or
+/// seeking elsewhere cancels the fetch. A file that changes while open causes an error
+/// ([`FailCode::SourceChanged`]), never mixed content. A failed read may be retried and continues
+/// at the same position; its [`io::Error`] contains the [`Error`].
 ///
-/// Each chunk is compared with the hash of what the daemon read before it is handed out.
+/// Each chunk is verified against the daemon's hash before it is returned.
 #[derive(Debug)]
 pub struct ObjectReader {
     client: Client,
     name: Name,
     len: u64,
-    /// Where the next read begins.
+    /// Position of the next read.
     position: u64,
     fetch: Option<Fetch>,
-    /// What the file was when it was opened at the daemon first.
+    /// Identity of the file when the daemon first opened it.
     identity: Option<SourceIdentity>,
-    /// Where a part ended that was read to its end: from there on reading on is worth it.
+    /// End of the last range read completely. A read from there counts as sequential.
     follows: Option<u64>,
 }
 
-/// A part of the file that is under way.
+/// Range of the file being fetched.
 #[derive(Debug)]
 struct Fetch {
     transfer: Transfer,
     chunks: mpsc::Receiver<Read>,
-    /// What has come and was not read, and how many of its bytes were.
+    /// Received chunk, and the number of its bytes already read.
     chunk: Option<(ChunkBuffer, usize)>,
-    /// Where in the file the next byte of the part is, and where the part ends.
+    /// Position of the next byte of the range in the file, and end of the range.
     at: u64,
     end: u64,
 }
 
-/// Bytes that are fetched at a place before it is known that reading goes on there: some 8 ms of one gigabit link.
+/// Bytes fetched at a new position, before the access is known to be sequential: some 8 ms of one
+/// gigabit link.
 const FIRST_PART: u64 = 1 << 20;
 
-/// How far ahead a seek may go and the bytes between be thrown away rather than asked for anew: what a round trip of some milliseconds costs.
+/// Longest forward seek that discards bytes instead of starting a new fetch: the cost of a round
+/// trip of some milliseconds.
 const MOST_SKIPPED: u64 = 512 << 10;
 
 impl ObjectReader {
@@ -60,7 +63,7 @@ impl ObjectReader {
         Self { client, name, len, position: 0, fetch: None, identity: None, follows: None }
     }
 
-    /// Bytes of the file, as it was opened.
+    /// Returns the size of the file in bytes when opened.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -74,7 +77,7 @@ impl ObjectReader {
         self.len
     }
 
-    /// Where the next read begins, in bytes.
+    /// Returns the position of the next read in bytes.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -91,7 +94,7 @@ impl ObjectReader {
         self.position
     }
 
-    /// Begins to fetch what is at the position.
+    /// Begins to fetch at the position.
     fn begin(&mut self) {
         let rest = self.len - self.position;
         let len = if self.follows == Some(self.position) { rest } else { rest.min(FIRST_PART) };
@@ -99,7 +102,7 @@ impl ObjectReader {
         self.fetch = Some(Fetch { transfer, chunks, chunk: None, at: self.position, end: self.position + len });
     }
 
-    /// The file is open at the daemon: it has to be what it was.
+    /// Checks that the file opened by the daemon is unchanged.
     fn check(&mut self, found: SourceIdentity, len: u64) -> Result<(), Error> {
         let expected = *self.identity.get_or_insert(found);
         let is_same = found.size == len && (SourceIdentity { size: expected.size, ..found }) == expected;
@@ -110,7 +113,7 @@ impl ObjectReader {
         Err(Error::Peer { host: self.client.host().to_owned(), code: FailCode::SourceChanged, text, resumable: false })
     }
 
-    /// Waits until there are bytes at the position; nothing where a part has ended before it.
+    /// Waits for bytes at the position. Starts a new fetch if the current range does not cover it.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         loop {
             let is_near = |fetch: &Fetch| (fetch.at..=fetch.at + MOST_SKIPPED).contains(&self.position) && self.position <= fetch.end;
@@ -137,7 +140,7 @@ impl ObjectReader {
         }
     }
 
-    /// A part has ended, or failed.
+    /// Handles the end or failure of a fetch.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Some(fetch) = &mut self.fetch else { return Poll::Ready(Ok(())) };
         let ended = ready!(fetch.transfer.poll_end(cx));
@@ -151,7 +154,8 @@ impl ObjectReader {
         })
     }
 
-    /// All was read: what both ends say of it has to be the same.
+    /// Waits for the result of a fetch that is read completely, since both ends must agree on its
+    /// content.
     fn poll_all_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         while let Some(fetch) = self.fetch.as_mut().filter(|fetch| fetch.at == fetch.end && fetch.chunk.is_none()) {
             if ready!(fetch.chunks.poll_recv(cx)).is_none() {
@@ -163,7 +167,7 @@ impl ObjectReader {
 }
 
 impl Fetch {
-    /// Throws away what is before a place; says whether there are bytes at it.
+    /// Discards bytes before a position. Returns true if bytes are available at it.
     fn skip_to(&mut self, position: u64) -> bool {
         let Some((buffer, read)) = &mut self.chunk else { return false };
         let left = (buffer.bytes().len() - *read) as u64;
@@ -177,7 +181,7 @@ impl Fetch {
         false
     }
 
-    /// Hands out as many bytes as there are, and as there is room for.
+    /// Copies the available bytes into the caller's buffer.
     fn read(&mut self, into: &mut ReadBuf<'_>) -> u64 {
         let Some((buffer, read)) = &mut self.chunk else { return 0 };
         let bytes = buffer.bytes().get(*read..).unwrap_or_default();
@@ -193,7 +197,7 @@ impl Fetch {
     }
 }
 
-/// What has been read to its end needs nobody to wait for its last words.
+/// Lets a completely read fetch finish in the background.
 impl Drop for Fetch {
     fn drop(&mut self) {
         if self.at == self.end {

@@ -1,4 +1,4 @@
-//! The session of a client, made anew where it has ended.
+//! Session of a client, replaced when it has ended.
 
 use std::{io, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     tunnel::Trunk,
 };
 
-/// What a client is made of.
+/// Shared state of a client.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) identity: Identity,
@@ -26,36 +26,36 @@ pub(super) struct Inner {
     pub(super) pool: IoPool,
     pub(super) buffers: BufferPool,
     pub(super) numbers: Mutex<Numbers>,
-    /// Places of transfers that run side by side.
+    /// Permits of concurrent transfers.
     pub(super) places: Semaphore,
     pub(super) slot: Mutex<Slot>,
 }
 
-/// The session, or that there was one.
+/// Current session, if any.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) session: Option<LiveSession>,
-    /// Whether the last one has ended.
+    /// True if the previous session has ended.
     was_lost: bool,
 }
 
-/// A session that runs, or did.
+/// Session that is running or has ended.
 #[derive(Debug, Clone)]
 pub(super) struct LiveSession {
     pub(super) handle: SessionHandle,
     pub(super) key: PublicKey,
-    /// Who is told what happens to its links: the transfers that run.
+    /// Running transfers, which receive its link events.
     pub(super) audience: Audience,
-    /// Its host routes; they are removed with the last handle of the session.
+    /// Its host routes, removed when the last handle is dropped.
     pub(super) routes: Option<Arc<RouteKeeper>>,
-    /// Where its linker takes questions.
+    /// Channel for requests to its linker.
     pub(super) survey: mpsc::Sender<SurveyRequest>,
-    /// What its tunnels go through, once there is one.
+    /// Tunnel multiplexer, once opened.
     pub(super) trunk: Arc<Mutex<Option<Arc<Trunk>>>>,
 }
 
 impl Inner {
-    /// With no session yet.
+    /// Creates the state of a client without a session.
     pub(super) fn new(settings: ClientBuilder, identity: Identity, host: &str) -> io::Result<Self> {
         Ok(Self {
             peers: Arc::new(settings.peers.clone()),
@@ -70,7 +70,7 @@ impl Inner {
         })
     }
 
-    /// Returns the session, made anew where there is none or it has ended.
+    /// Returns the running session, or creates a new one.
     pub(super) async fn session(&self, events: Option<&mpsc::Sender<Event>>) -> Result<LiveSession, Error> {
         let mut slot = self.slot.lock().await;
         if let Some(session) = slot.session.as_ref().filter(|session| !session.handle.ended.is_cancelled()) {
@@ -91,12 +91,12 @@ impl Inner {
         Ok(session)
     }
 
-    /// The name of a key in the peers file.
+    /// Returns the name of a key in the peers file.
     pub(super) fn name_of(&self, key: &PublicKey) -> Option<String> {
         self.peers.find(key).and_then(|peer| peer.name.as_ref().map(|name| name.as_str().to_owned()))
     }
 
-    /// Ends a session that does not do as it is told. The next transfer gets another.
+    /// Closes a session that no longer responds. The next transfer creates another.
     pub(super) async fn forget(&self, session: &LiveSession) {
         session.handle.command(Command::Close(CloseCode::Cancelled)).await;
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, session.handle.ended.cancelled()).await;
@@ -108,7 +108,7 @@ impl Inner {
 }
 
 impl LiveSession {
-    /// Returns what is known of the links; nothing where the session has ended.
+    /// Returns a survey of the links, or `None` if the session has ended.
     pub(super) async fn survey(&self) -> Option<LinkSurvey> {
         let (request, answer) = oneshot::channel();
         self.survey.send(request).await.ok()?;
@@ -116,8 +116,10 @@ impl LiveSession {
     }
 }
 
-/// Whether an error that stands against another session, where there was one, may be gone soon: links, name and key were right then.
+/// Returns true if an error of a reconnect may be transient: links, name and key were valid for the
+/// previous session.
 fn passes(error: &Error) -> bool {
-    // Named links cannot connect while the daemon is away, and a name may be told by the machine that is.
+    // Named links cannot connect while the daemon is down, and the daemon's machine may serve its
+    // own name.
     matches!(error, Error::Link { .. } | Error::Resolve { .. } | Error::Unreached(_) | Error::NoInterface { .. })
 }

@@ -1,4 +1,4 @@
-//! What a session's links are and why: for people who want to see the plan.
+//! Survey of a session's links, with the reasons for the plan, for display.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,23 +21,23 @@ use crate::{
     routes::{RouteFacts, needs_route},
 };
 
-/// The links between two machines, and the interfaces that are none.
+/// Links between two machines, and their unused interfaces.
 #[derive(Debug, Clone)]
 pub struct LinkSurvey {
-    /// Links that carry data, or are meant to.
+    /// Links that carry data or are planned to.
     pub links: Vec<SurveyedLink>,
-    /// Interfaces of both machines that are not used.
+    /// Unused interfaces of both machines.
     pub unused: Vec<UnusedInterface>,
-    /// What an administrator could do about those that failed.
+    /// Actions for an administrator that could repair failed links.
     pub remedies: Vec<LinkRemedy>,
-    /// Goodput of all links together from here to the peer, where each one's rate is known.
+    /// Expected goodput of all links together to the peer, if all rates are known.
     pub expected: Option<BitRate>,
-    /// Whether answers over some cable are still awaited.
+    /// True while probes or announcements are pending.
     pub(super) is_probing: bool,
 }
 
 impl LinkSurvey {
-    /// Whether nothing about it will change by itself.
+    /// Returns true if the survey is final, unless an interface changes.
     pub(super) fn is_settled(&self) -> bool {
         !self.is_probing && self.links.iter().all(|link| link.state != LinkState::Connecting)
     }
@@ -46,75 +46,76 @@ impl LinkSurvey {
 /// One link.
 #[derive(Debug, Clone)]
 pub struct SurveyedLink {
-    /// Its two ends.
+    /// Both ends.
     pub link: LinkName,
-    /// Why it was chosen.
+    /// Reason for choosing it.
     pub reason: LinkReason,
-    /// What has become of it.
+    /// Current state.
     pub state: LinkState,
-    /// Whether its packets arrive at the peer's interface that they are aimed at; `None` where nobody could tell, or it is not connected.
+    /// True if packets arrive at the intended interface of the peer; `None` if unknown or not
+    /// connected.
     pub verified: Option<bool>,
-    /// Largest packet of the interfaces at both ends, in bytes.
+    /// Smaller MTU of the interfaces at both ends, in bytes.
     pub mtu: u32,
-    /// Largest packet that gets through, where that is less.
+    /// Largest packet that gets through, if below `mtu`.
     pub path_mtu: Option<u32>,
-    /// Line rate of our end, if known.
+    /// Line rate of the local end, if known.
     pub line_rate: Option<BitRate>,
     /// Line rate of the peer's end, if known.
     pub peer_line_rate: Option<BitRate>,
-    /// Most goodput from here to the peer, if known.
+    /// Highest goodput to the peer, if known.
     pub theory: Option<BitRate>,
-    /// Connections that it consists of.
+    /// Number of connections.
     pub streams: u32,
-    /// The cables of our end, where it is a bond.
+    /// Member interfaces of the local end, if it is a bond.
     pub members: Vec<String>,
-    /// The cables of the peer's end, where it is a bond.
+    /// Member interfaces of the peer's end, if it is a bond.
     pub peer_members: Vec<String>,
-    /// Destination of the host route that it needs here, if it needs one.
+    /// Destination of the host route that it needs locally, if any.
     pub route: Option<IpAddr>,
 }
 
-/// What keeps cables of one subnet from working by themselves, and what cures it.
+/// Misconfiguration that breaks cables in one subnet, with the commands that repair it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkRemedy {
-    /// Whether it is the peer's fault.
+    /// True if the peer's machine is misconfigured.
     pub is_peers: bool,
-    /// What is wrong there, in a sentence.
+    /// Description of the problem, one sentence.
     pub problem: String,
-    /// The commands that cure it, to be run as root there.
+    /// Commands to run as root on that machine.
     pub apply: Vec<String>,
-    /// The commands that restore what was.
+    /// Commands that restore the previous state.
     pub undo: Vec<String>,
 }
 
-/// Why a link was chosen.
+/// Reason for choosing a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkReason {
-    /// The user named it.
+    /// Named by the user.
     Named,
-    /// It is how the kernel reaches the host, and nothing better was found.
+    /// The kernel's route to the host; nothing better was found.
     Contact,
-    /// An IPv4 subnet of its own.
+    /// Separate IPv4 subnet.
     OwnSubnet,
-    /// IPv6 link-local addresses that answer over it.
+    /// Link-local IPv6 addresses that answer over it.
     LinkLocal,
-    /// An IPv6 prefix of its own.
+    /// Separate IPv6 prefix.
     OwnPrefix,
-    /// A subnet that it shares with other links.
+    /// Subnet shared with other links.
     SharedSubnet,
 }
 
-/// An interface that no link uses.
+/// Interface that no link uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusedInterface {
-    /// Whether it is the peer's.
+    /// True if it is the peer's.
     pub is_peers: bool,
-    /// Its name there.
+    /// Its name on that machine.
     pub interface: String,
-    /// Why not, in a few words.
+    /// Short reason.
     pub why: String,
-    /// Whether it was meant to be a link, and did not work as one.
+    /// True if it was planned as a link and failed.
     pub failed: bool,
 }
 
@@ -129,7 +130,7 @@ impl From<Preference> for LinkReason {
     }
 }
 
-/// What a linker knows.
+/// Facts known to a linker.
 pub(super) struct Known<'a> {
     pub(super) here: &'a [Interface],
     pub(super) local: &'a [PeerInterface],
@@ -140,7 +141,7 @@ pub(super) struct Known<'a> {
     pub(super) config: &'a LinkerConfig,
 }
 
-/// Describes what a linker knows.
+/// Creates the survey from a linker's facts.
 pub(super) fn of(known: &Known<'_>) -> LinkSurvey {
     let mut links: Vec<SurveyedLink> = Vec::new();
     for linked in known.paths.values().filter(|linked| !never_worked(linked, known.pairing)) {
@@ -176,13 +177,14 @@ fn is_used(links: &[SurveyedLink], unused: &UnusedInterface) -> bool {
     links.iter().any(is_end)
 }
 
-/// Whether it was tried in vain and never had a connection, though it is tried again: it is told among what does not work.
+/// Returns true if the path has failed and never connected, even if it is retried. It is listed as
+/// unused then.
 fn never_worked(linked: &Linked, pairing: &Pairing) -> bool {
     let failed = |candidate: &Candidate| pairing.state(candidate.id()).failure().is_some();
     !linked.opened && linked.candidate.as_ref().is_some_and(failed)
 }
 
-/// Returns the ways between interfaces that no link uses which were tried in vain: those are links that are missing.
+/// Returns failed candidates between unused interfaces: links that should exist.
 fn failures<'a>(pairing: &'a Pairing, links: &[SurveyedLink]) -> Vec<(&'a Candidate, &'a Failure)> {
     let free = |candidate: &Candidate| {
         let ours = links.iter().all(|link| link.link.interface != candidate.local.interface);
@@ -246,8 +248,9 @@ fn unused(explanation: Explanation, known: &Known<'_>, failures: &[(&Candidate, 
     Some(unused)
 }
 
-/// Whether the two ends were to be a link: they share a subnet, or somebody answered. Link-local addresses are on every interface, and that
-/// nobody answers at one only says that no cable joins these two.
+/// Returns true if a link was expected between the two ends: they share a subnet, or a machine
+/// answered. Every interface has a link-local address, so silence there only means that no cable
+/// joins the two.
 fn was_meant(candidate: &Candidate, failure: &Failure) -> bool {
     candidate.preference != Preference::LinkLocal || *failure != Failure::Unreachable
 }
@@ -265,7 +268,8 @@ fn failure_text(failure: &Failure) -> String {
     }
 }
 
-/// The kernel knows better why an interface of ours is not used unasked.
+/// Replaces the reason for an unused local interface by the more precise one of its candidate
+/// check.
 fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String]) {
     let Some(interface) = here.iter().find(|interface| interface.is_called(&unused.interface)) else { return };
     if here::is_among(interface, excluded) {
@@ -275,7 +279,7 @@ fn refine(unused: &mut UnusedInterface, here: &[Interface], excluded: &[String])
     }
 }
 
-/// Finds cures for interfaces that share a subnet and did not work.
+/// Returns remedies for failed interfaces in a shared subnet.
 fn remedies(failures: &[(&Candidate, &Failure)], local: &[PeerInterface], remote: &[PeerInterface]) -> Vec<LinkRemedy> {
     let shared: Vec<_> = failures.iter().filter(|(candidate, _)| candidate.preference == Preference::SharedSubnet).collect();
     let is_strict =
@@ -292,7 +296,8 @@ fn remedies(failures: &[(&Candidate, &Failure)], local: &[PeerInterface], remote
     found
 }
 
-/// The cure for a machine that answers on any of its interfaces in one subnet for the addresses of all.
+/// Returns the remedy for a machine with ARP flux, which answers on any interface for the addresses
+/// of all.
 fn flux_remedy(is_peers: bool, side: &[PeerInterface], other: &[PeerInterface]) -> Option<LinkRemedy> {
     let shares = |interface: &&PeerInterface| interface.candidate && other.iter().any(|theirs| has_common_subnet(interface, theirs));
     let sharing = side.iter().filter(shares).filter_map(|interface| {
@@ -305,7 +310,7 @@ fn flux_remedy(is_peers: bool, side: &[PeerInterface], other: &[PeerInterface]) 
     Some(LinkRemedy { is_peers, problem, apply, undo })
 }
 
-/// The cure for a machine whose strict reverse path filter drops the packets of a link.
+/// Returns the remedy for a machine whose strict reverse path filter drops a link's packets.
 fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
     let (end, from) = if is_peers { (&candidate.remote, &candidate.local) } else { (&candidate.local, &candidate.remote) };
     let strict = Setting { own: Some(1), all: Some(1) };
@@ -321,7 +326,8 @@ fn strict_remedy(is_peers: bool, candidate: &Candidate) -> Option<LinkRemedy> {
     Some(LinkRemedy { is_peers, problem, apply, undo })
 }
 
-/// Reads a name that goes into a command for an administrator. It may be the peer's word, so that it must mean nothing to a shell.
+/// Parses a name for use in a command line. It may come from the peer, so it must not contain shell
+/// syntax.
 fn plain_name(name: &str) -> Option<InterfaceName> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (name.bytes().all(is_plain) && !name.starts_with('-')).then(|| name.parse().ok())?

@@ -1,4 +1,4 @@
-//! A transfer at work: attempts until it is done, or cannot be done.
+//! Running transfer: attempts until success or a final error.
 
 use std::{
     future::poll_fn,
@@ -25,16 +25,16 @@ use crate::{
     session::{Command, Outcome, SharedProgress, Tally, Waiter},
 };
 
-/// A transfer that runs. Dropping it interrupts it; it can be resumed.
+/// Running transfer. Dropping it cancels it; it can be resumed.
 #[derive(Debug)]
 pub struct Transfer {
     events: mpsc::Receiver<Event>,
     cancel: CancellationToken,
     progress: SharedProgress,
     task: tokio::task::JoinHandle<Result<Report, Error>>,
-    /// Whether the task has said what became of it, which it does once.
+    /// True if the task's result was returned, which happens once.
     is_over: bool,
-    /// Whether it goes on when it is dropped.
+    /// True if it continues when dropped.
     goes_on: bool,
 }
 
@@ -66,7 +66,8 @@ impl Transfer {
         self.events.recv().await
     }
 
-    /// Returns how far it is: of the last tenth of a second while it runs, and all of it once it is done. Needs no reader of events.
+    /// Returns the progress, at most a tenth of a second old while the transfer runs. Does not
+    /// depend on reading events.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -83,7 +84,7 @@ impl Transfer {
         self.progress.get()
     }
 
-    /// Interrupts it: what was written becomes durable, so that a rerun goes on from there.
+    /// Cancels the transfer. Written data is made durable, so that a rerun resumes.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -100,7 +101,7 @@ impl Transfer {
         self.cancel.cancel();
     }
 
-    /// A handle that interrupts it, for another task.
+    /// Returns a token that cancels the transfer from another task.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -116,7 +117,8 @@ impl Transfer {
         self.cancel.clone()
     }
 
-    /// Waits for its end: `Ok` means that the whole file is durable at the receiver under its name.
+    /// Waits for the result. `Ok` means that the whole file is durable at the receiver under its
+    /// name.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -131,7 +133,7 @@ impl Transfer {
         poll_fn(|cx| self.poll_end(cx)).await
     }
 
-    /// The same, for what is polled. Asked again after the end it says that the transfer was cancelled.
+    /// Like [`finish`](Self::finish), for polling. Later calls return [`Error::Cancelled`].
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Report, Error>> {
         if self.is_over {
             return Poll::Ready(Err(Error::Cancelled { resumable: false }));
@@ -142,13 +144,13 @@ impl Transfer {
         Poll::Ready(ended.unwrap_or_else(|error| Err(fault(error))))
     }
 
-    /// Waits for the error of a transfer that takes nothing any more.
+    /// Waits for the error of a transfer that no longer accepts data.
     pub(super) fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let ended = ready!(self.poll_end(cx));
         Poll::Ready(ended.err().unwrap_or(Error::Cancelled { resumable: false }))
     }
 
-    /// Lets it end by itself when it is dropped: nothing is missing but its last words.
+    /// Lets the transfer continue when dropped: only its result is missing.
     pub(super) fn let_finish(&mut self) {
         self.goes_on = true;
     }
@@ -162,11 +164,11 @@ impl Drop for Transfer {
     }
 }
 
-/// A transfer at work: attempts until it is done, or cannot be done.
+/// Running transfer: attempts until success or a final error.
 struct Run {
     inner: Arc<Inner>,
     job: Job,
-    /// Whether what an earlier attempt has received is worthless.
+    /// True if data received by an earlier attempt is unusable.
     restart: bool,
     events: mpsc::Sender<Event>,
     progress: SharedProgress,
@@ -177,7 +179,8 @@ struct Run {
 impl Run {
     async fn run(mut self) -> Result<Report, Error> {
         let result = self.attempts().await;
-        // The session outlives the transfer; its events do not, so that their reader sees the end.
+        // Unsubscribes from the session, which outlives the transfer, so that the event channel
+        // closes.
         if let Some(session) = &self.inner.slot.lock().await.session {
             session.audience.leave(&self.events);
         }
@@ -194,7 +197,8 @@ impl Run {
         loop {
             match self.attempt(&mut begun).await {
                 Ok(report) => return Ok(report),
-                // The daemon went away between the session and its first command: another session tells whether it is back.
+                // The daemon was lost before the first command: a new session shows if it has
+                // returned.
                 Err(Error::Ended { .. }) if !begun && !began_anew && self.job.can_be_tried_again() => {
                     began_anew = true;
                     continue;
@@ -202,7 +206,7 @@ impl Run {
                 Err(error) if error.fail_code() == Some(FailCode::Digest) && !restarted && self.job.can_be_tried_again() => {
                     restarted = true;
                 }
-                // The daemon went away in the middle: perhaps it comes back, and what is durable is still there.
+                // The daemon was lost during the transfer: it may return, with its durable data.
                 Err(error) if begun && self.job.can_be_tried_again() && self.may_wait(&error, &mut lost_since) => {
                     let since = lost_since.map_or(Duration::ZERO, |since| since.elapsed());
                     let _ = self.events.try_send(Event::Waiting { since });
@@ -219,7 +223,8 @@ impl Run {
         }
     }
 
-    /// An error after the daemon was waited for in vain: that is what ended the transfer, and a rerun goes on.
+    /// Replaces a connection error by [`Error::Abandoned`] if the daemon was awaited in vain. A
+    /// rerun resumes.
     fn given_up(&self, error: Error, lost_since: Option<Instant>) -> Error {
         match (&error, lost_since) {
             (Error::Connect { .. } | Error::Refused { .. } | Error::Full { .. } | Error::Reconnect { .. }, Some(since)) => {
@@ -231,7 +236,7 @@ impl Run {
 
     fn may_wait(&self, error: &Error, lost_since: &mut Option<Instant>) -> bool {
         match error {
-            // A session that ended had been there: the clock of patience starts anew.
+            // A session had been established, so the patience starts over.
             Error::Ended { .. } => {
                 *lost_since = Some(Instant::now());
                 true
@@ -245,7 +250,7 @@ impl Run {
 
     async fn attempt(&self, begun: &mut bool) -> Result<Report, Error> {
         let in_turn = async {
-            // Never closed.
+            // The semaphore is never closed.
             let place = self.inner.places.acquire().await.ok();
             Ok::<_, Error>((place, self.inner.session(Some(&self.events)).await?))
         };
@@ -281,9 +286,9 @@ impl Run {
             result = &mut moving => result,
             () = self.cancel.cancelled() => {
                 session.handle.command(Command::Cancel(transfer)).await;
-                // What was written becomes durable before that is answered.
+                // The answer arrives after written data is durable.
                 match tokio::time::timeout(CLOSE_TIMEOUT, moving).await {
-                    // It was faster.
+                    // The transfer completed before the cancellation.
                     Ok(Ok(Ok(done))) => Ok(Ok(done)),
                     Ok(_) => return Err(Error::Cancelled { resumable: self.job.can_be_tried_again() }),
                     Err(_) => {
@@ -307,7 +312,7 @@ impl Run {
                 }
                 Ok(report)
             }
-            // What failed was this transfer.
+            // Errors of this transfer alone; the session stays.
             Err(error @ (Error::Peer { .. } | Error::File(_) | Error::Digest { .. })) => Err(error),
             Err(error) => {
                 self.inner.forget(&session).await;
@@ -316,7 +321,7 @@ impl Run {
         }
     }
 
-    /// Most that the user lets the transfer have, if that is limited at all.
+    /// Returns the user's rate limit for the transfer, if any.
     fn limit(&self) -> Option<BitRate> {
         let settings = &self.inner.settings;
         let caps = settings.links.iter().map(|link| link.cap.map(|BitRate(bps)| bps)).sum::<Option<u64>>();
@@ -330,7 +335,7 @@ impl Run {
         for link in &mut links {
             link.goodput = BitRate::from_bytes_over(link.bytes, elapsed);
         }
-        // What was left out was not expected to carry anything.
+        // Excluded links were not expected to carry data.
         let expected = || links.iter().filter(|link| !matches!(link.state, LinkState::LeftOut(_)));
         let all_known = expected().count() > 0 && expected().all(|link| link.theory.is_some());
         let mut report = Report {
@@ -355,10 +360,10 @@ impl Run {
     }
 }
 
-/// Events that may wait for whoever shows them.
+/// Capacity of the event channel.
 const EVENTS: usize = 1024;
 
-/// Pause between attempts to reach a daemon that went away.
+/// Pause between attempts to reach a lost daemon.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -370,7 +375,7 @@ mod tests {
     async fn a_session_that_ends_before_the_first_command_is_made_anew() {
         let stage = Stage::new().await;
         let client = stage.client(&["127.0.0.9=127.0.1.1"]).connect("127.0.1.1").await.unwrap();
-        // It takes no commands any more, and has not said so yet.
+        // A session that accepts no commands and has not signalled its end.
         let ended = CancellationToken::new();
         let handle = SessionHandle { inputs: mpsc::channel(1).0, presence: Arc::default(), ended: ended.clone() };
         client.inner.slot.lock().await.session.as_mut().unwrap().handle = handle;

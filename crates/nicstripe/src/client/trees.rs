@@ -1,4 +1,4 @@
-//! Trees: from what a user wants to what both ends do.
+//! Tree jobs: from the user's request to the roles of both ends.
 
 use std::{
     ffi::OsString,
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Sends trees.
+/// Returns the command that sends trees.
 pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_name: bool, options: &TreeOptions) -> Command {
     let request = SenderRequest {
         sources: sources.iter().cloned().map(SendSource::Path).collect(),
@@ -48,7 +48,7 @@ pub(super) fn put(asked: Asked, sources: &[PathBuf], target: Option<Name>, as_na
     Command::Put { transfer, from: PutFrom::Tree { run: request.into_run(()), put, alone }, waiter }
 }
 
-/// Fetches trees.
+/// Returns the command that fetches trees.
 pub(super) fn get(
     asked: Asked,
     sources: &[(Option<Name>, bool)],
@@ -80,7 +80,7 @@ pub(super) fn get(
         rules: options.rules(),
         peer_key,
         append_only: false,
-        // As asked for by this end's user, with `rules`.
+        // Requested by the local user, limited by `rules`.
         privileged: true,
         list: options.list,
         promised: Some(Promised::new(&sources, &walk)),
@@ -91,7 +91,7 @@ pub(super) fn get(
     Ok(Command::Get { transfer, into: GetInto::Tree { run: request.into_run(()), get, alone }, waiter })
 }
 
-/// The nearest directory above a user's path that exists, or the path itself, and the names that lead on from there.
+/// Returns the nearest existing directory on a user's path, and the remaining names.
 fn local_target(path: &Path) -> Result<(Root, Option<Name>), Error> {
     let shown = || escaped(path.as_os_str().as_bytes());
     let mut missing: Vec<OsString> = Vec::new();

@@ -12,17 +12,19 @@ use crate::{
 };
 
 impl Client {
-    /// Connects to a TCP service at the daemon: `target` is `HOST:PORT` as it stands in this machine's line there (`dial=`), and is resolved and
-    /// connected to by the daemon, within 10 s.
+    /// Connects to a TCP service through the daemon. `target` is `HOST:PORT` exactly as permitted
+    /// by this machine's entry at the daemon (`dial=`). The daemon resolves it and connects within
+    /// 10 s.
     ///
-    /// All tunnels of a client share its session, at most 4096 at once; what they carry goes over all cables and takes turns with
-    /// transfers. They end when the client is [closed](Client::close): what was written by then arrives. Has to be called within a tokio
-    /// runtime. Cancel safe: a call that is dropped leaves no connection.
+    /// All tunnels of a client share its session, at most 4096 at once. Their data is striped over
+    /// all cables, round-robin with transfers. They end when the client is [closed](Client::close);
+    /// data written before arrives. Call within a tokio runtime. Cancel safe: a dropped call leaves
+    /// no connection.
     ///
     /// # Errors
     ///
-    /// [`Error::Target`] where the daemon does not allow or does not reach the target; as for [`ClientBuilder::connect`](super::ClientBuilder)
-    /// where the daemon itself cannot be reached.
+    /// [`Error::Target`] if the daemon does not permit or cannot reach the target; as for
+    /// [`ClientBuilder::connect`](super::ClientBuilder) if the daemon cannot be reached.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), nicstripe::Error> {
@@ -43,7 +45,7 @@ impl Client {
 }
 
 impl LiveSession {
-    /// Returns the trunk, made where there is none or it has ended.
+    /// Returns the running tunnel multiplexer, or opens a new one.
     async fn trunk(&self, inner: &Inner) -> Result<Arc<Trunk>, Error> {
         let mut slot = self.trunk.lock().await;
         if let Some(trunk) = slot.as_ref().filter(|trunk| !trunk.has_ended()) {
@@ -59,7 +61,7 @@ impl LiveSession {
         Ok(trunk)
     }
 
-    /// Waits, for a while, until what was written to tunnels has arrived.
+    /// Waits until data written to tunnels has arrived, for a limited time.
     pub(super) async fn flush_tunnels(&self) {
         let trunk = self.trunk.lock().await.clone();
         if let Some(trunk) = trunk {

@@ -1,4 +1,4 @@
-//! A file at the daemon that is written as its bytes are made.
+//! Writer of a daemon's file, for data produced incrementally.
 
 use std::{
     future::poll_fn,
@@ -19,16 +19,16 @@ use crate::{
     report::Report,
 };
 
-/// A file at the daemon that is being written; see [`Client::create`](crate::Client::create).
+/// File of the daemon being written; see [`Client::create`](crate::Client::create).
 ///
-/// Bytes go out in chunks of 256 KiB over all links; at most 9 MiB of them wait for the links, and then a write waits. `flush` and `shutdown`
-/// change nothing at the daemon: only [`finish`](Self::finish) gives the file its name. A write that fails has ended the file; its
-/// [`io::Error`] has the [`Error`] in it.
+/// Bytes are sent in chunks of 256 KiB over all links. A write blocks while 9 MiB wait for the
+/// links. `flush` and `shutdown` have no effect at the daemon: only [`finish`](Self::finish) gives
+/// the file its name. A failed write ends the file; its [`io::Error`] contains the [`Error`].
 #[derive(Debug)]
 pub struct ObjectWriter {
     transfer: Transfer,
     chunks: PollSender<Written>,
-    /// What is not a whole chunk yet.
+    /// Incomplete chunk.
     buffer: Option<ChunkBuffer>,
     buffers: BufferPool,
 }
@@ -38,9 +38,9 @@ impl ObjectWriter {
         Self { transfer, chunks: PollSender::new(chunks), buffer: None, buffers }
     }
 
-    /// Ends the file. `Ok` means that all that was written is durable under its name.
+    /// Completes the file. `Ok` means that all data is durable under its name.
     ///
-    /// Dropped before it returns, the file has its name and is whole, or is not there.
+    /// If this call is dropped early, the file is either complete under its name or absent.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -55,8 +55,9 @@ impl ObjectWriter {
     ///
     /// # Errors
     ///
-    /// Nothing has been left under the name: it exists ([`FailCode::Exists`](crate::FailCode::Exists)), the peer may not write, the disk is
-    /// full, the session ended. After a write that failed: [`Error::Cancelled`].
+    /// Nothing was stored under the name: it exists
+    /// ([`FailCode::Exists`](crate::FailCode::Exists)), the peer may not write, the disk is full,
+    /// or the session ended. After a failed write: [`Error::Cancelled`].
     pub async fn finish(mut self) -> Result<Report, Error> {
         if let Some(buffer) = self.buffer.take() {
             self.hand_over(Written::Chunk(buffer)).await;
@@ -65,7 +66,7 @@ impl ObjectWriter {
         self.transfer.finish().await
     }
 
-    /// Returns the next event of the transfer, as [`Transfer::next_event`]. Cancel safe.
+    /// Returns the next event of the transfer, like [`Transfer::next_event`]. Cancel safe.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -80,7 +81,7 @@ impl ObjectWriter {
         self.transfer.next_event().await
     }
 
-    /// How far it is: what has arrived at the daemon.
+    /// Returns the progress: bytes that have arrived at the daemon.
     ///
     /// ```no_run
     /// # async fn example(client: nicstripe::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -93,7 +94,7 @@ impl ObjectWriter {
         self.transfer.progress()
     }
 
-    /// Writes all of these bytes, or nothing any more where the transfer has ended: then the end says why.
+    /// Writes all bytes. Stops silently if the transfer has ended; its result has the reason.
     pub(super) async fn take(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Some(taken) = poll_fn(|cx| self.poll_take(cx, bytes)).await else { return };
@@ -107,7 +108,7 @@ impl ObjectWriter {
         }
     }
 
-    /// Returns how many bytes were taken, nothing where the transfer has ended.
+    /// Returns the number of bytes taken, or `None` if the transfer has ended.
     fn poll_take(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Option<usize>> {
         let full = ChunkSize::DEFAULT.bytes() as usize;
         if self.buffer.as_ref().is_some_and(|buffer| buffer.bytes().len() >= full) {

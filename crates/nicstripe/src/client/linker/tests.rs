@@ -9,7 +9,7 @@ use crate::{
 
 const GBIT: u64 = 1_000_000_000;
 
-/// A linker between two machines that say this of themselves, and what it tells its session.
+/// Linker for two machines with given interfaces, and its commands to the session.
 struct Bench {
     linker: Linker,
     inputs: mpsc::Receiver<Input>,
@@ -39,7 +39,7 @@ impl Bench {
         Self { linker, inputs }
     }
 
-    /// Plans anew, and returns the paths that were made.
+    /// Plans again and returns the added paths.
     async fn replan(&mut self) -> Vec<PathId> {
         self.linker.replan().await.unwrap();
         self.made()
@@ -85,12 +85,12 @@ fn interface(name: &str, index: u32, addresses: &[&str]) -> PeerInterface {
     PeerInterface { addresses: addresses.iter().map(address).collect(), line_rate_bps: Some(GBIT), ..PeerInterface::new(name, index) }
 }
 
-/// Two machines with one cable.
+/// Returns two machines with one cable.
 fn cable() -> (Vec<PeerInterface>, Vec<PeerInterface>) {
     (vec![interface("eth1", 1, &["10.0.1.1/24"])], vec![interface("enp1", 1, &["10.0.1.2/24"])])
 }
 
-/// Two machines with `count` cables without addresses, but those that IPv6 gives them.
+/// Returns two machines joined by `count` cables that only have link-local IPv6 addresses.
 fn bare(count: u32) -> (Vec<PeerInterface>, Vec<PeerInterface>) {
     let side = |name: &str, host: u32| {
         (1..=count).map(|index| interface(&format!("{name}{index}"), index, &[&format!("fe80::{host}:{index}/64")])).collect()
@@ -249,7 +249,8 @@ async fn changes_in_quick_succession_do_not_ask_twice() {
     assert_eq!(asked, 64);
 }
 
-/// A linker whose peer has a strict reverse path filter, so that what is planned is announced, and was met by another way.
+/// Returns a linker whose peer has a strict reverse path filter, so planned paths are announced.
+/// First contact used another interface.
 fn with_a_strict_peer() -> Bench {
     let (mut local, mut remote) = cable();
     local.push(interface("eth2", 2, &["10.0.1.3/24"]));
@@ -402,8 +403,9 @@ async fn a_session_that_nobody_holds_any_more_is_ended() {
     assert!(matches!(bench.inputs.recv().await, Some(Input::Command(Command::Close(CloseCode::Done)))));
 }
 
-/// Two pairs are planned while only one of them has been probed: the first of the four is given up as soon as the others have answered, and is
-/// what is left when both links lose an end.
+/// Background: two pairs of interfaces are planned when only one has been probed. Of the four
+/// candidates, the first is retired as soon as the others answer. It is the only one left when both
+/// links lose an end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_that_is_given_up_while_it_connects_is_made_when_it_is_planned_again() {
     let stage = Stage::new().await;
@@ -423,7 +425,7 @@ async fn a_path_that_is_given_up_while_it_connects_is_made_when_it_is_planned_ag
     let path = PathId(7);
     session.command(Command::AddPaths(vec![(path, plan.clone())])).await;
     session.command(Command::Retire(path)).await;
-    // The attempt that was under way ends, and has a connection.
+    // The pending attempt ends with a connection.
     tokio::time::sleep(Duration::from_millis(500)).await;
     session.command(Command::AddPaths(vec![(path, plan)])).await;
     session.command(Command::Retire(FIRST_PATH)).await;

@@ -28,7 +28,7 @@ impl Scene {
         Self { local, remote, pairing, paths: BTreeMap::new(), config }
     }
 
-    /// Adds an open path that was made from the best candidate between these interfaces.
+    /// Adds an open path from the best candidate between two interfaces.
     fn link(&mut self, path: u16, ours: &str, theirs: &str, verified: Option<bool>) -> &mut Linked {
         let joins = |candidate: &&Candidate| candidate.local.interface == ours && candidate.remote.interface == theirs;
         let candidate = self.pairing.candidates().find(joins).unwrap().clone();
@@ -83,7 +83,7 @@ fn interface(name: &str, index: u32, address: &str) -> PeerInterface {
     }
 }
 
-/// Two cables with a subnet each.
+/// Returns two cables with separate subnets.
 fn two_cables() -> Scene {
     Scene::new(
         vec![interface("eth1", 1, "10.0.1.1/24"), interface("eth2", 2, "10.0.2.1/24")],
@@ -91,7 +91,7 @@ fn two_cables() -> Scene {
     )
 }
 
-/// Two cables in one subnet.
+/// Returns two cables in one subnet.
 fn one_subnet() -> Scene {
     Scene::new(
         vec![interface("eth1", 1, "10.9.0.11/24"), interface("eth2", 2, "10.9.0.12/24")],
