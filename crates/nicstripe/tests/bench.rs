@@ -1,4 +1,4 @@
-//! Benches of a client and a daemon in one process, with loopback addresses as links.
+//! Benchmarks of a client and a daemon in one process, with loopback addresses as links.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use nicstripe::{BenchPlan, bench::Phase};
 
-/// Short loads: what they measure is not looked at, but that they measure.
+/// Returns a plan with short loads; the tests ignore the measured rates.
 pub fn quick(phases: &[Phase]) -> BenchPlan {
     BenchPlan {
         phases: phases.to_vec(),

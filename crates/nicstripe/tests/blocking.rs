@@ -1,4 +1,4 @@
-//! The client without async code.
+//! The client for programs without async code.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use nicstripe::{
 };
 use tokio::runtime::Runtime;
 
-/// A daemon, which has to run somewhere.
+/// A daemon with its runtime.
 struct Serving {
     runtime: Runtime,
     served: Option<Served>,
@@ -127,7 +127,7 @@ fn an_event_that_does_not_come_is_waited_for_no_longer_than_was_said() {
     let client = serving.connect(None);
     let (reader, _writer) = std::io::pipe().unwrap();
     let mut transfer = client.put_pipe(reader, name("target"), CopyOptions::default());
-    // Progress is told ten times a second at most.
+    // Progress events come at most ten times a second.
     while !matches!(transfer.next_event_within(Duration::from_millis(1)), Err(NoEvent)) {}
     drop(transfer);
 }

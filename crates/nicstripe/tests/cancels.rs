@@ -1,6 +1,7 @@
-//! Futures of the library that are dropped at any await point: nothing stays behind, and what was begun can be gone on with.
+//! Futures of the library dropped at arbitrary await points: nothing leaks, and interrupted work
+//! can be resumed.
 //!
-//! `NICSTRIPE_CANCELS=100000` makes it that many; a usual run has a few hundred.
+//! `NICSTRIPE_CANCELS=100000` sets the number of transfers; a normal run has a few hundred.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,16 +18,16 @@ use harness::{Served, content, digest, leftovers, name, within};
 use nicstripe::{Client, CopyOptions};
 use tempfile::TempDir;
 
-/// Transfers that are dropped in a usual run.
+/// Dropped transfers in a normal run.
 const USUAL: usize = 400;
 
-/// How many are begun before it is looked at what they have left.
+/// Transfers between two checks for leaks.
 const ROUND: usize = 100;
 
-/// Names that are written to, so that transfers meet what others have left.
+/// Number of target names; few, so that transfers meet the leftovers of others.
 const NAMES: usize = 8;
 
-/// Numbers that repeat from run to run (a linear congruential generator; Knuth's constants).
+/// Reproducible numbers (a linear congruential generator with Knuth's constants).
 struct Dice(u64);
 
 impl Dice {
@@ -36,7 +37,7 @@ impl Dice {
     }
 }
 
-/// Polls a future so often at most, then drops it; says what it came to if it was ready by then.
+/// Polls a future at most `times` times, then drops it; returns its output if it was ready.
 async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let mut future = pin!(future);
     let mut left = times;
@@ -51,7 +52,7 @@ async fn polled<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     .await
 }
 
-/// What a process has that could leak.
+/// Resources of the process that could leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     tasks: usize,
@@ -69,7 +70,7 @@ impl Held {
         }
     }
 
-    /// Waits until there is no more than there was.
+    /// Waits until the process holds no more than before.
     async fn back_to(self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -83,14 +84,14 @@ impl Held {
     }
 }
 
-/// Bytes of memory that the process has for itself.
+/// Returns the anonymous resident memory of the process, in bytes.
 fn memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// In memory where there is such a file system: each file that is given its name is made durable.
+/// Returns a folder, in memory if possible, because every file that gets its name is synced.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
@@ -105,7 +106,7 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
     fs::write(here.path().join("source"), &bytes).unwrap();
     fs::write(served.path("source"), &bytes).unwrap();
     let mut dice = Dice(1);
-    // What is there once, such as threads and buffers, is there after the first round.
+    // The first round creates what stays, such as threads and buffers.
     drop_some(&client, &here, &mut dice).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (held, before) = (Held::now(), memory());
@@ -113,7 +114,7 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
         drop_some(&client, &here, &mut dice).await;
         held.back_to().await;
         let (there, back) = (leftovers(served.root.path()), leftovers(here.path()));
-        // A journal and a part of each name, if that.
+        // At most a journal and a part file per name.
         assert!(there.len() <= 2 * NAMES && back.len() <= 2 * NAMES, "{there:?} {back:?}");
     }
     let grown = memory().saturating_sub(before);
@@ -121,7 +122,7 @@ async fn transfers_dropped_at_any_await_point_leave_nothing_but_what_a_rerun_goe
     rerun(&served, &client, &here, digest(&bytes)).await;
 }
 
-/// Begins transfers both ways and drops each after some polls of what waits for it.
+/// Starts transfers in both directions and drops each after some polls.
 async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
     for _ in 0..ROUND {
         let target = format!("target-{}", dice.below(NAMES as u64));
@@ -130,7 +131,7 @@ async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
             0 => client.put(&here.path().join("source"), Some(name(&target)), options),
             _ => client.get(name("source"), &here.path().join(&target), options),
         };
-        // An event is told for each thing that happens, so that they are as many moments.
+        // Each event is one more point at which to drop.
         for _ in 0..dice.below(6) {
             let _ = polled(transfer.next_event(), dice.below(3)).await;
         }
@@ -142,7 +143,7 @@ async fn drop_some(client: &Client, here: &TempDir, dice: &mut Dice) {
     }
 }
 
-/// Each name gets its file now, whatever was left of it, and nothing else is there.
+/// A rerun completes each name from any leftovers, and nothing else remains.
 async fn rerun(served: &Served, client: &Client, here: &TempDir, expected: nicstripe::Digest) {
     let options = CopyOptions { replace: true, ..CopyOptions::default() };
     for target in (0..NAMES).map(|number| format!("target-{number}")) {

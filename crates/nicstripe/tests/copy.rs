@@ -142,7 +142,7 @@ async fn an_interrupted_transfer_goes_on_where_it_was() {
     }
     match within(transfer.finish()).await {
         Err(Error::Cancelled { resumable: true }) => {}
-        // So fast a machine leaves nothing to resume.
+        // A machine this fast leaves nothing to resume.
         other => return assert!(other.is_ok() && moved > 0, "{other:?}"),
     }
     assert!(!served.path("target").exists());
@@ -200,7 +200,7 @@ async fn garbage_and_silence_get_no_byte_and_disturb_nobody() {
     let mut garbage = tokio::net::TcpStream::connect(address).await.unwrap();
     garbage.write_all(&content(4096)).await.unwrap();
     let mut answer = Vec::new();
-    // Either an orderly end or a reset, without a byte.
+    // An orderly end or a reset, without data.
     let _ = within(garbage.read_to_end(&mut answer)).await;
     assert_eq!(answer, b"");
 
@@ -274,7 +274,7 @@ async fn each_transfer_of_a_session_has_its_own_numbers_events_and_end() {
     let report = within(short.finish()).await.unwrap();
     assert_eq!((report.size, report.links.iter().map(|link| link.bytes).sum::<u64>()), (600_000, 600_000));
 
-    // One that is interrupted takes no other along, and can be gone on with.
+    // An interrupted transfer does not affect the others and can be resumed.
     let other = client.put(&large, Some(name("other")), CopyOptions::default());
     long.cancel();
     let error = within(long.finish()).await.unwrap_err();
@@ -302,7 +302,7 @@ async fn transfers_on_clones_of_one_client_follow_each_other() {
     }
 }
 
-/// A writer whose bytes can be looked at, and which can be told to be slow or to break.
+/// Writer that records its bytes and can be made slow or failing.
 #[derive(Clone, Default)]
 struct Sink {
     bytes: Arc<std::sync::Mutex<Vec<u8>>>,
@@ -326,7 +326,7 @@ impl std::io::Write for Sink {
     }
 }
 
-/// A reader that gives small pieces and then fails.
+/// Reader that returns small pieces and then fails.
 struct Failing(usize);
 
 impl std::io::Read for Failing {
@@ -398,7 +398,7 @@ async fn a_slow_writer_holds_back_the_sender_and_no_link() {
     assert_eq!(report.failovers, 0);
 }
 
-/// A reader that never ends, at 2 MB/s.
+/// Reader without an end, at 2 MB/s.
 struct Endless;
 
 impl std::io::Read for Endless {
@@ -420,7 +420,7 @@ async fn a_pipe_whose_daemon_goes_away_ends_and_does_not_promise_to_go_on() {
     let error = within(transfer.finish()).await.unwrap_err();
     assert!(matches!(error, Error::Pipe(_)) && !error.is_resumable(), "{error:?}");
     assert!(!served.path("endless").exists());
-    // The daemon goes on for a moment after it said that it ends.
+    // The daemon still cleans up after it has announced its end.
     within(async {
         while !leftovers(served.root.path()).is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;

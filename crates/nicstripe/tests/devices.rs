@@ -1,5 +1,5 @@
-//! Block devices as sources and targets. Run by `cargo test --test devices`, as root with loop devices; elsewhere its tests are listed as
-//! ignored, with the reason.
+//! Block devices as sources and targets. Run by `cargo test --test devices`, as root with loop
+//! devices; otherwise its tests are listed as ignored, with the reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,11 +45,11 @@ fn obstacle() -> Option<String> {
     Loop::over(file.path()).err()
 }
 
-/// A loop device over a file, let go of at the end.
+/// Loop device over a file, detached on drop.
 struct Loop(PathBuf);
 
 impl Loop {
-    /// Fails where this machine or user has no loop devices.
+    /// Fails if this machine or user has no loop devices.
     fn over(file: &Path) -> Result<Self, String> {
         let output =
             Command::new("losetup").args(["--find", "--show"]).arg(file).output().map_err(|error| format!("no losetup: {error}"))?;
@@ -132,7 +132,8 @@ async fn a_tree_replaces_the_name_of_a_device_and_not_its_content() {
     let disk = here.path().join("disk");
     std::fs::write(&disk, vec![7; SIZE + (8 << 20)]).unwrap();
     let device = Loop::over(&disk).unwrap();
-    // Larger than what is packed: written as a file of its own, which a device by itself takes in place.
+    // Too large for a batch, so that it is a standalone file. A copy of a single file would write
+    // into the device.
     let (tree, bytes) = (here.path().join("tree"), content(6 << 20));
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("sda"), &bytes).unwrap();

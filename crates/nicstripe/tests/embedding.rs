@@ -1,4 +1,4 @@
-//! What a program that embeds a daemon hands over: an open directory, listening sockets; and what it is not asked for.
+//! Daemons embedded in a program that passes an open directory or listening sockets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ async fn a_directory_that_is_handed_over_open_is_served_whatever_becomes_of_its_
     within(client.put(&source, Some(name("target")), CopyOptions::default()).finish()).await.unwrap();
     assert!(std::fs::read(after.join("target")).unwrap() == content(600_000));
     assert_eq!(std::fs::read_dir(&before).unwrap().count(), 0);
-    // There is no way out of it either.
+    // A symbolic link does not lead out of it either.
     std::os::unix::fs::symlink("../source", after.join("out")).unwrap();
     let error = within(client.get(name("out"), &place.path().join("stolen"), CopyOptions::default()).finish()).await.unwrap_err();
     assert!(error.fail_code().is_some() && !place.path().join("stolen").exists(), "{error}");
@@ -47,7 +47,7 @@ async fn sockets_that_are_handed_over_are_the_only_ones() {
     let listener = TcpListener::bind("127.0.3.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let everywhere = TcpListener::bind("0.0.0.0:0").unwrap();
-    // Neither of these counts any more.
+    // Both settings are ignored.
     let builder = Daemon::builder().listeners(vec![listener, everywhere]).interfaces(vec!["nonsense".into()]).announce(true);
     let bound = builder.identity(Identity::generate().unwrap()).bind().await.unwrap();
     let listens: Vec<_> = bound.addresses().iter().map(|listens| (listens.interface.as_str(), listens.address)).collect();
@@ -91,7 +91,7 @@ async fn two_daemons_and_their_clients_in_one_process_know_nothing_of_each_other
 
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_are_not_touched_unless_that_was_asked_for() {
-    // Ours in the kernel's table, whoever installed them.
+    // All of nicstripe's routes in the kernel's table.
     let state = tempfile::tempdir().unwrap();
     let tables = || nicstripe::routes::list(state.path()).unwrap().into_iter().map(|(route, _)| route).collect::<Vec<_>>();
     let before = tables();

@@ -309,7 +309,7 @@ async fn a_writer_that_is_dropped_leaves_nothing() {
         }
         drop(writer);
     }
-    // The last of them may still be ended at the daemon.
+    // The daemon may still be ending the last of them.
     within(async {
         while !leftovers(served.root.path()).is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -373,7 +373,7 @@ async fn more_asks_than_may_be_under_way_wait_for_their_turn() {
     });
     for (number, ask) in asks.collect::<Vec<_>>().into_iter().enumerate() {
         match number % 10 {
-            // One that nobody waits for may be done or not, and holds up none.
+            // An aborted call may take effect or not, and must not block the others.
             9 => ask.abort(),
             _ => within(ask).await.unwrap().unwrap(),
         }
@@ -430,11 +430,11 @@ async fn what_is_dropped_at_any_moment_leaves_nothing_behind_and_holds_up_nobody
         }
     })
     .await;
-    // What was written is whole or not there.
+    // A written object is complete or absent.
     for file in names_in(served.root.path()).iter().filter(|name| name.starts_with("new-")) {
         assert!(std::fs::read(served.path(file)).unwrap() == bytes, "{file}");
     }
-    // As many as may move at once still may.
+    // The full number of transfers can still run concurrently.
     let all = (0..nicstripe::MOST_TRANSFERS).map(|number| {
         let client = client.clone();
         let mut writer = client.create(&name(&format!("last-{number}")), CopyOptions::default());

@@ -1,4 +1,4 @@
-//! A daemon that keeps files in something else than a directory, through real sessions.
+//! Daemons with a storage other than a directory, over real sessions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ async fn put(client: &Client, source: &Path, target: &str, options: CopyOptions)
     within(client.put(source, Some(name(target)), options).finish()).await
 }
 
-/// Waits until a storage has nothing in it: the daemon lets go of what it has after its client.
+/// Waits until a storage is empty: the daemon cleans up after its client has left.
 async fn emptied(storage: &MemoryStorage) {
     let gone = async {
         while storage.unfinished() > 0 || storage.used() > 0 {
@@ -194,7 +194,7 @@ fn a_file_goes_on_where_it_was_when_its_session_was_killed() {
     let bytes = content(128 << 20);
     let source = file(here.path(), &bytes);
 
-    // Its tasks go with the runtime, in the middle and without a word to the daemon, as with a killed process.
+    // Dropping the runtime ends its tasks without a message to the daemon, like a killed process.
     let killed = tokio::runtime::Runtime::new().unwrap();
     killed.block_on(async {
         let client = within(served.connect_at(2, Some(BitRate(800_000_000)))).await.unwrap();

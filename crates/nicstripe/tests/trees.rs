@@ -20,7 +20,7 @@ fn everything() -> TreeOptions {
     }
 }
 
-/// Makes a tree with one of each kind of thing.
+/// Creates a tree with one entry of each kind.
 fn plant(tree: &Path) {
     fs::create_dir_all(tree.join("sub/deeper/empty")).unwrap();
     for (file, size) in [
@@ -43,7 +43,7 @@ fn plant(tree: &Path) {
     fs::File::open(tree.join("sub/deeper/empty")).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
 }
 
-/// What `diff -r` and stat say of two trees: nothing, where they are the same.
+/// Returns the differences of two trees by `diff -r` and stat; empty if they are equal.
 fn difference(a: &Path, b: &Path) -> String {
     let list = |tree: &Path| {
         let script = "find . -printf '%P %y %m %T@ %n %l %s\\n' | sed -E 's/^([^ ]* d [^ ]* [^ ]*) .*/\\1/' | sort";
@@ -112,7 +112,7 @@ async fn what_the_sender_has_and_cannot_copy_is_no_surplus() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_has_four_trees_at_once() {
     let served = Served::start().await;
-    // So slow that none ends by itself.
+    // Slow enough that none completes.
     let client = within(served.connect_at(1, Some(BitRate(1_000_000)))).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("file"), content(3 << 20)).unwrap();
@@ -123,6 +123,6 @@ async fn a_session_has_four_trees_at_once() {
     }
     let error = within(trees.join_next()).await.unwrap().unwrap().unwrap_err();
     assert!(error.to_string().contains("4 at once"), "{error}");
-    // The others do not notice.
+    // The others are not affected.
     assert!(tokio::time::timeout(Duration::from_millis(300), trees.join_next()).await.is_err());
 }

@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-/// A daemon that connects to a service of this test, and a client of it.
+/// Daemon that may connect to a service of this test, and its client.
 struct Stage {
     _root: TempDir,
     client: Client,
@@ -119,7 +119,7 @@ async fn what_was_written_and_ended_arrives_although_the_client_is_closed() {
     let mut service = within(stage.accepted.recv()).await.unwrap();
     let bytes = vec![7; 200_000];
     let reader = tokio::spawn(async move {
-        // It is in no hurry.
+        // A slow reader.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let mut bytes = Vec::new();
         service.read_to_end(&mut bytes).await.map(|_| bytes)

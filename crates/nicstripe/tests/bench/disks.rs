@@ -1,4 +1,4 @@
-//! The stages of a copy from disk to disk.
+//! Stages of a copy from disk to disk.
 
 use std::{path::Path, time::Duration};
 
@@ -92,7 +92,7 @@ async fn what_cannot_be_measured_is_noted_and_the_rest_is_measured() {
     let found = report.disk.unwrap();
     assert!(!report.complete && found.read.is_some() && found.network.is_some() && found.write.is_none() && found.narrowest.is_none());
     assert_eq!(notes.len(), 2, "{notes:?}");
-    // A part of a file is read and written; a copy is of all of it.
+    // The read and write stages move a part of a file, the copy all of it.
     let disk = DiskPlan { bytes: 1 << 20, ..whole.disk.clone().unwrap() };
     let (report, notes) = bench(&served, BenchPlan { disk: Some(disk), ..whole }).await;
     let found = report.disk.unwrap();
@@ -112,11 +112,11 @@ async fn a_stage_that_is_stopped_ends_at_once_and_leaves_nothing() {
     while !matches!(within(bench.next_event()).await, Some(BenchEvent::Connected { .. })) {}
     tokio::time::sleep(Duration::from_millis(300)).await;
     bench.stop();
-    // In 100 ms, on a machine that does nothing else.
+    // Takes 100 ms on an idle machine.
     let report = tokio::time::timeout(Duration::from_secs(5), bench.finish()).await.unwrap().unwrap();
     assert!(!report.complete);
     assert_eq!(names(served.root.path()), [""; 0]);
-    // Nor does anything go on that the next one would wait for.
+    // No leftover work blocks the next benchmark.
     std::fs::write(&source, content(SIZE)).unwrap();
     assert!(within(client.bench(whole).finish()).await.unwrap().complete);
 }

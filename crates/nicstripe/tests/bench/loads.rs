@@ -1,4 +1,4 @@
-//! What loads and round trips come to.
+//! Results of loads and round trips.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ async fn the_time_that_is_left_is_told_before_each_load_and_is_as_long_as_those_
         }
     }
     assert_eq!(began, 4);
-    // A load takes 1 s at the most, and what it takes to begin and end; a busy machine is given as much again.
+    // A load takes at most 1 s plus its start and end; the bound is twice that for a busy machine.
     let each = |(index, left): (usize, &Duration)| *left / (4 - u32::try_from(index).unwrap());
     assert!(told.iter().enumerate().map(each).all(|each| each > Duration::from_millis(100) && each < Duration::from_secs(4)), "{told:?}");
     assert!(told[3] < told[0], "{told:?}");
@@ -112,7 +112,7 @@ async fn what_is_stopped_early_is_a_report_of_what_was_measured() {
     }
     let report = within(bench.finish()).await.unwrap();
     assert!(!report.complete && !report.runs.is_empty() && report.links.len() == 2);
-    // Nothing of it is left: the next one begins at once, in the same session.
+    // Nothing is left of it: the next benchmark starts at once in the same session.
     let report = within(client.bench(quick(&[Phase::Reverse])).finish()).await.unwrap();
     assert!(report.complete && report.runs.len() == 1);
 }

@@ -1,4 +1,4 @@
-//! One bench at a time: the others see where they are, or why they are not let in.
+//! One benchmark at a time: the others see their position or the reason for rejection.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn a_copy_beside_a_bench_neither_waits_nor_fails_and_is_told() {
     let report = within(bench.finish()).await.unwrap();
     let transfers: Vec<_> = report.runs.iter().map(|run| run.other_transfers).collect();
     assert!(report.complete && served.path("target").exists());
-    // Where the machine is slow, the copy ends after its load.
+    // On a slow machine the copy outlives its load.
     assert!(transfers[0] == Some(0) && transfers[1..].contains(&Some(1)), "{transfers:?}");
     assert!(notes.iter().any(|note| note.contains("a transfer ran at the daemon")), "{notes:?}");
     assert!(report.summary.sentence.contains("copies ran at"), "{}", report.summary.sentence);

@@ -1,4 +1,4 @@
-//! What sweeps come to: the shape of it, as loopback has no rates to speak of.
+//! Structure of sweep results; loopback has no meaningful rates.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +16,7 @@ use crate::{
     quick,
 };
 
-/// A sweep alone, with points as short as they may be.
+/// Returns the plan of a single sweep with the shortest possible points.
 fn sweeping(kind: SweepKind) -> BenchPlan {
     BenchPlan {
         sweeps: vec![kind],
@@ -28,7 +28,7 @@ fn sweeping(kind: SweepKind) -> BenchPlan {
     }
 }
 
-/// The report, with its notes and the points that were told while it was made.
+/// Report with its notes and the points sent as events.
 struct Told {
     report: BenchReport,
     notes: Vec<String>,
@@ -58,7 +58,7 @@ impl Told {
         told
     }
 
-    /// The only sweep, whole but where the time was up.
+    /// Returns the only sweep and asserts that it is complete, except if time ran out.
     #[track_caller]
     fn sweep(&self) -> &Sweep {
         let [sweep] = &self.report.sweeps[..] else { panic!("{:#?}", self.report.sweeps) };
@@ -100,7 +100,7 @@ async fn buffers_are_swept_beside_what_the_kernel_does_by_itself() {
     assert!(sizes.len() >= 3 && sizes[..3] == [None, Some(16 << 10), Some(32 << 10)], "{sizes:?}");
     assert!(sweep.points[0].got_bytes.is_none(), "it was not asked");
     let asked = || sweep.points.iter().filter_map(|point| Some((point.size?, point.got_bytes)));
-    // Linux sets twice as much aside, up to its limit.
+    // Linux allocates twice the requested size, up to its limit.
     assert!(asked().all(|(size, got)| got.is_some_and(|got| got >= size.min(64 << 10))), "{sweep:#?}");
 }
 
@@ -138,7 +138,7 @@ async fn a_sweep_that_is_stopped_is_in_the_report_with_what_it_has() {
     let report = within(bench.finish()).await.unwrap();
     assert!(!report.complete && report.sweeps[0].stopped == "interrupted", "{report:#?}");
     assert!(report.sweeps[0].points[0].rate.n == 3 && report.sweeps[0].points[0].size == Some(1));
-    // Its session has let go of the daemon: who comes next is not kept waiting.
+    // The sweep's session has left the daemon, so that the next benchmark does not wait.
     let begun = Instant::now();
     let told = Told::by(&client, BenchPlan { sweeps: Vec::new(), ..quick(&[Phase::Together]) }).await;
     assert!(told.report.complete && begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
@@ -146,7 +146,7 @@ async fn a_sweep_that_is_stopped_is_in_the_report_with_what_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn points_that_cannot_be_measured_are_told_and_the_bench_goes_on() {
-    // There is no room for another session beside the bench's own.
+    // The daemon allows no other session besides the benchmark's own.
     let served = Served::start_within(Limits { sessions_per_peer: 1, ..Limits::default() }).await;
     let client = within(served.connect(1)).await.unwrap();
     let plan = BenchPlan { sweeps: vec![SweepKind::Streams, SweepKind::Message], ..sweeping(SweepKind::Streams) };

@@ -18,7 +18,7 @@ use super::{Served, content, digest, name, within};
 
 const SIZE: usize = 24 << 20;
 
-/// Copies a file there and back while somebody changes it; `change` is called again and again.
+/// Copies a file in both directions while a thread calls `change` repeatedly.
 async fn copied_while(change: impl Fn(&File) + Clone + Send + 'static, options: CopyOptions) -> [Result<Report, Error>; 2] {
     let served = Served::start().await;
     let client = within(served.connect_at(2, Some(BitRate::from_mbit(400)))).await.unwrap();
@@ -40,7 +40,7 @@ async fn while_changing<T>(path: &Path, change: impl Fn(&File) + Send + 'static,
     let stop = Arc::new(AtomicBool::new(false));
     let (file, stopped) = (File::options().append(false).write(true).open(path).unwrap(), stop.clone());
     let changer = thread::spawn(move || {
-        // It is open by then, and far from read: 24 MiB at 400 Mbit/s take 500 ms.
+        // The file is open by then, and far from fully read: 24 MiB at 400 Mbit/s take 500 ms.
         thread::sleep(std::time::Duration::from_millis(150));
         while !stopped.load(Ordering::Relaxed) {
             change(&file);
@@ -53,7 +53,7 @@ async fn while_changing<T>(path: &Path, change: impl Fn(&File) + Send + 'static,
     result
 }
 
-/// Whatever was read: the digest is that of what is there.
+/// Asserts that the reported digest matches the target.
 fn assert_is_as_reported(report: &Result<Report, Error>, target: &Path) {
     let Ok(report) = report else { return };
     let bytes = std::fs::read(target).unwrap();
@@ -84,7 +84,7 @@ async fn a_source_that_may_change_may_grow_and_is_sent_up_to_its_first_size() {
         file.write_all(b"more").unwrap();
     };
     for result in copied_while(grow, CopyOptions { allow_changing: true, ..CopyOptions::default() }).await {
-        // It may have grown already when it was opened, but not by what it grew in all.
+        // It may have grown before it was opened, but not by its whole growth.
         let size = result.unwrap().size;
         assert!((SIZE as u64..SIZE as u64 + 400).contains(&size), "{size}");
     }

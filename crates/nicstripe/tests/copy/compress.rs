@@ -1,4 +1,4 @@
-//! Chunks that travel as zstd frames.
+//! Chunks sent as zstd frames.
 
 use nicstripe::{BitRate, CopyOptions};
 
@@ -16,7 +16,7 @@ const COMPRESS: CopyOptions = CopyOptions {
     parents: false,
 };
 
-/// Text whose lines all differ.
+/// Returns text without repeated lines.
 fn text(len: usize) -> Vec<u8> {
     let mut text: Vec<u8> = (0..)
         .map(|line| format!("{line:09} the quick brown fox jumps over the lazy dog\n"))
@@ -27,7 +27,7 @@ fn text(len: usize) -> Vec<u8> {
     text
 }
 
-/// Slow enough that compressing pays, whatever the machine.
+/// Link rate at which compression is faster on any machine.
 fn slow() -> Option<BitRate> {
     Some(BitRate::from_mbit(200))
 }
@@ -45,9 +45,9 @@ async fn text_shrinks_on_the_wire_there_and_back() {
     assert!(std::fs::read(&back).unwrap() == bytes);
     for report in [there, report] {
         assert_eq!(report.digest, Some(digest(&bytes)));
-        // What moves before the links' rate is known goes as it is: 50 ms and what is read ahead.
+        // Data sent before the link rates are known is not compressed: 50 ms and the read-ahead.
         assert!(report.wire_bytes < bytes.len() as u64 * 2 / 3 + report.resent_bytes, "{report:?}");
-        // What the interfaces must have carried is what was sent, not what that became.
+        // The interfaces carry the compressed bytes.
         let links: u64 = report.links.iter().map(|link| link.wire_bytes).sum();
         assert!(links <= report.wire_bytes && links > 0, "{links} of {}", report.wire_bytes);
     }

@@ -1,4 +1,4 @@
-//! Deltas: only chunks that differ from those of the file that is there are sent.
+//! Deltas: only chunks that differ from the existing file are sent.
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
@@ -16,7 +16,7 @@ fn delta(in_place: bool) -> CopyOptions {
     CopyOptions { delta: !in_place, in_place, ..CopyOptions::default() }
 }
 
-/// Copies `new` over `old` there and back; returns both reports.
+/// Copies `new` over `old` in both directions; returns both reports.
 async fn over(served: &Served, client: &Client, new: &[u8], old: &[u8], options: CopyOptions) -> [Report; 2] {
     let here = tempfile::tempdir().unwrap();
     let (source, back) = (here.path().join("source"), here.path().join("back"));

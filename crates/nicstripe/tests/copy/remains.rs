@@ -1,4 +1,4 @@
-//! What stays beside a target, and what does not.
+//! Files that stay next to a target.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use nicstripe::CopyOptions;
 
 use crate::harness::{Served, leftovers, name, within};
 
-/// The journal that transfers of this client to a file of this name have.
+/// Returns the journal path of this client's transfers to a file name.
 fn journal_of(served: &Served, file: &str) -> std::path::PathBuf {
     let tag = blake3::hash(served.client.public_key().as_bytes()).to_hex();
     served.path(&format!(".{file}.{}.nicstripe-journal", &tag[..8]))
@@ -19,7 +19,7 @@ async fn a_session_that_has_ended_does_not_begin_a_file_that_it_has_waited_for()
     let source = here.path().join("source");
     std::fs::write(&source, b"content").unwrap();
 
-    // Another transfer has the file: the first client waits for it, and goes away.
+    // Another transfer holds the lock of the file; the client waits for it and then leaves.
     let path = journal_of(&served, "target");
     let journal = std::fs::File::create(&path).unwrap();
     rustix::fs::flock(&journal, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -33,7 +33,7 @@ async fn a_session_that_has_ended_does_not_begin_a_file_that_it_has_waited_for()
 
     std::fs::remove_file(&path).unwrap();
     drop(journal);
-    // Attempts are made every 50 ms.
+    // The daemon retries every 50 ms.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(leftovers(served.root.path()), Vec::<String>::new());
 }

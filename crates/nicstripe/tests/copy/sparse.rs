@@ -9,7 +9,7 @@ use super::{Served, Sink, content, digest, interrupt_at, leftovers, name, put, w
 
 const MIB: u64 = 1 << 20;
 
-/// Makes a file of `size` bytes with these extents of data.
+/// Creates a file of `size` bytes with these extents of data.
 pub(super) fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -17,7 +17,7 @@ pub(super) fn sparse(path: &Path, size: u64, data: &[(u64, usize)]) {
     file.sync_all().unwrap();
 }
 
-/// The extents of data that lseek(2) tells.
+/// Returns the data extents reported by lseek(2).
 pub(super) fn data_map(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).unwrap();
     let (mut map, mut offset) = (Vec::new(), 0);
@@ -28,7 +28,8 @@ pub(super) fn data_map(path: &Path) -> Vec<(u64, u64)> {
     map
 }
 
-/// Data at odd places: within a chunk, over a border, whole chunks, and a hole at the end.
+/// Data at irregular offsets: within a chunk, across a boundary, whole chunks, and a hole at the
+/// end.
 const DATA: [(u64, usize); 5] = [(0, 4096), (MIB + 8192, 12_288), (2 * MIB - 4096, 8192), (5 * MIB, 3 << 20), (30 * MIB + 4096, 4096)];
 const SIZE: u64 = 40 * MIB + 5;
 
@@ -48,7 +49,7 @@ async fn a_sparse_file_has_the_same_holes_there_and_back() {
     sparse(&source, SIZE, &DATA);
     let report = put(&client, &source, "target").await.unwrap();
     assert_same(&report, &source, &served.path("target"));
-    // 4 chunks with little data and 12 with nothing else, of 161; the zeros of the first are packed.
+    // Of 161 chunks, 4 hold little data and 12 are full; the zeros of the former are compressed.
     assert!(report.wire_bytes - report.resent_bytes.min(report.wire_bytes) < 13 * MIB / 4, "{report:?}");
     let report = within(client.get(name("target"), &back, CopyOptions::default()).finish()).await.unwrap();
     assert_same(&report, &source, &back);
@@ -81,7 +82,7 @@ async fn a_hole_is_not_taken_for_space_that_is_needed() {
     let client = within(served.connect(1)).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = here.path().join("source");
-    // As much as 5 GiB more than is free would be refused; what is hashed of it keeps the test short.
+    // A size of 5 GiB above the free space would be rejected. The size here keeps hashing short.
     sparse(&source, 3 << 30, &[(2 << 30, 1 << 20)]);
     let report = put(&client, &source, "target").await.unwrap();
     assert!(report.wire_bytes <= MIB + report.resent_bytes);
@@ -100,7 +101,7 @@ async fn an_interrupted_sparse_file_goes_on_and_has_the_same_holes() {
     let interrupted = interrupt_at(client.put(&source, Some(name("target")), CopyOptions::default()), 260 * MIB).await;
     assert!(interrupted, "80 MiB at 400 Mbit/s take 1.7 s");
     drop(client);
-    // What an earlier version took or wrote where a hole is must not stay.
+    // Leftover storage in place of a hole must not survive.
     let part = leftovers(served.root.path()).into_iter().find(|name| name.ends_with("part")).unwrap();
     let part = File::options().write(true).open(served.path(&part)).unwrap();
     fallocate(&part, FallocateFlags::empty(), 390 * MIB, 4 * MIB).unwrap();
@@ -131,7 +132,7 @@ async fn a_sparse_file_of_a_tree_keeps_its_holes_and_is_compared_in_a_delta() {
 
     File::options().write(true).open(&source).unwrap().write_all_at(b"changed", 6 * MIB).unwrap();
     let report = copy().await.unwrap();
-    // One chunk, and the parcels of the tree.
+    // One chunk, and the batches of the tree.
     assert!(report.wire_bytes < MIB / 2 + report.resent_bytes, "{report:?}");
     assert!(std::fs::read(&target).unwrap() == std::fs::read(&source).unwrap());
     assert_eq!(data_map(&target), data_map(&source));
@@ -146,6 +147,6 @@ async fn a_sparse_file_goes_into_a_pipe_with_all_its_zeros() {
     let report = within(client.get_pipe(name("file"), sink.clone(), CopyOptions::default()).finish()).await.unwrap();
     assert_eq!((report.digest, report.failovers), (Some(digest(&bytes)), 0));
     assert!(*sink.bytes.lock().unwrap() == bytes);
-    // Zeros are packed although nobody asked for compression.
+    // Zeros are compressed even without the option.
     assert!(report.wire_bytes < 5 * MIB + report.resent_bytes, "{report:?}");
 }

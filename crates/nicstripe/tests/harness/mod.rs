@@ -10,7 +10,7 @@ use nicstripe::{
 };
 use tempfile::TempDir;
 
-/// A daemon that serves a temporary directory, and who may talk to it.
+/// Daemon that serves a temporary directory, with its trusted client.
 pub struct Served {
     pub root: TempDir,
     pub port: u16,
@@ -85,7 +85,7 @@ pub fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
 }
 
-/// Bytes that repeat nowhere.
+/// Returns bytes without repetition.
 pub fn content(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
@@ -105,7 +105,7 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("took longer than a minute")
 }
 
-/// Interrupts a transfer once so many bytes have moved; says whether there is something to go on with.
+/// Interrupts a transfer once `bytes` have moved; returns true if it can be resumed.
 pub async fn interrupt_at(mut transfer: Transfer, bytes: u64) -> bool {
     while let Some(event) = within(transfer.next_event()).await {
         if let nicstripe::Event::Progress(progress) = event

@@ -1,4 +1,4 @@
-//! Objects whose link is cut in the middle, and those whose only link comes back.
+//! Objects whose link is cut, and objects whose only link comes back.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::harness::{Served, content, leftovers, name, within};
 
 const SIZE: usize = 24 << 20;
 
-/// A link that can be cut: connections to its address go on to the daemon until then.
+/// Link that can be cut: forwards connections at its address to the daemon.
 struct Cable {
     address: SocketAddr,
     to: SocketAddr,
@@ -30,7 +30,7 @@ impl Cable {
         cable
     }
 
-    /// Takes connections again. Those that were cut stay so.
+    /// Accepts connections again. Connections that were cut stay cut.
     async fn mend(&mut self) {
         let (listener, to) = (TcpListener::bind(self.address).await.unwrap(), self.to);
         self.cut = CancellationToken::new();
@@ -55,14 +55,14 @@ impl Cable {
 
     async fn cut(&self) {
         self.cut.cancel();
-        // Until nobody listens any more.
+        // Waits until nothing listens any more.
         while TcpStream::connect(self.address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 }
 
-/// A daemon behind a cable that can be cut, and by itself.
+/// Returns a daemon that is reachable over a cable that can be cut, and directly.
 async fn served() -> (Served, Cable) {
     let root = tempfile::tempdir().unwrap();
     let listen = vec!["127.0.1.1:0".parse().unwrap()];
@@ -77,7 +77,8 @@ async fn connect(served: &Served, links: &[&str]) -> Client {
     within(builder.patience(PATIENCE).connect("127.0.1.1")).await.unwrap()
 }
 
-/// A daemon that goes away may have no time to say so: then it is waited for. Longer than any outage here.
+/// Patience of the client, longer than any outage in these tests. A daemon that vanishes without a
+/// message is waited for.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 const BOTH: [&str; 2] = ["127.0.0.1=127.0.7.1", "127.0.0.2=127.0.1.1"];
@@ -176,12 +177,12 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     assert!(error.is_retryable(), "{error:?}");
     let error = within(writer.finish()).await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
-    // Its links were named: that they cannot be used now will pass as well.
+    // Named links that cannot be used now may become usable.
     for _ in 0..3 {
         let error = within(client.stat(&name("file"))).await.unwrap_err();
         assert!(error.is_retryable(), "{error:?}");
     }
-    // The daemon says goodbye before it has tidied up.
+    // The daemon ends the session before it has cleaned up.
     let names = || std::fs::read_dir(served.root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     let tidied = async {
         while names() != ["file"] {
@@ -191,7 +192,7 @@ async fn a_daemon_that_goes_away_ends_what_is_open_with_an_error_that_may_be_tri
     assert!(tokio::time::timeout(Duration::from_secs(10), tidied).await.is_ok(), "{:?}", names());
 }
 
-/// A daemon at that address, until it is shut down.
+/// Starts a daemon at that port that runs until it is shut down.
 async fn daemon_at(port: u16, identity: &Identity, client: &Identity, root: &Path) -> (u16, CancellationToken, JoinHandle<()>) {
     let mut peers = Peers::default();
     peers.add(&PublicLine::new(client.public_key(), "client"), Some("client")).unwrap();

@@ -1,4 +1,4 @@
-//! A storage of one's own, and one that fails.
+//! Custom storages, and one that fails.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use nicstripe::{
 use super::{content, emptied, file, harness, name, put, served_from};
 use harness::within;
 
-/// What goes wrong.
+/// Operations that fail.
 #[derive(Debug, Default)]
 struct Faults {
     write: AtomicBool,
@@ -26,7 +26,7 @@ struct Faults {
     change: AtomicBool,
 }
 
-/// Memory with faults.
+/// Memory storage with injected faults.
 #[derive(Debug, Clone, Default)]
 struct Failing(MemoryStorage, Arc<Faults>);
 
@@ -123,7 +123,7 @@ async fn whatever_fails_in_a_storage_ends_the_transfer_and_leaves_no_name() {
         assert!(error.to_string().contains("the storage is broken"), "{error}");
         assert_eq!(storage.0.contents(&name("target")), None);
 
-        // It is the transfer that failed, not the session.
+        // Only the transfer failed, not the session.
         of(&storage.1).store(false, Ordering::Release);
         put(&client, &source, "target", CopyOptions::default()).await.unwrap();
         assert!(storage.0.contents(&name("target")).unwrap() == content(3 << 20));
@@ -139,7 +139,7 @@ async fn what_was_not_synced_is_not_believed_and_goes() {
     let client = within(served.connect_at(1, Some(BitRate(400_000_000)))).await.unwrap();
     let here = tempfile::tempdir().unwrap();
     let source = file(here.path(), &content(200 << 20));
-    // A sync comes every so many bytes or seconds; or when it is interrupted.
+    // A sync comes at intervals of bytes or time, and on interruption.
     let transfer = client.put(&source, Some(name("target")), CopyOptions::default());
     let _ = harness::interrupt_at(transfer, 8 << 20).await;
     within(client.close()).await;

@@ -1,4 +1,4 @@
-//! Names and small files of a storage, asked for by a client.
+//! Client operations on names and small files of a storage.
 
 use nicstripe::{CopyOptions, FailCode, Kind, storage::MemoryStorage};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
