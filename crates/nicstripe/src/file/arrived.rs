@@ -1,10 +1,10 @@
-//! A chunk that has arrived, until it is written or kept.
+//! Received chunks that are not yet written or consumed.
 
 use nicstripe_proto::{DataHeader, Grid, PathId, hash_tree::piece_value};
 
 use super::{ChunkBuffer, FileError, compress::unpack};
 
-/// A chunk on its way to the file, or to whoever takes what is kept in memory.
+/// A received chunk.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) path: PathId,
@@ -12,10 +12,10 @@ pub(crate) struct Arrived {
     pub(crate) buffer: ChunkBuffer,
 }
 
-/// Why a chunk was not written.
+/// Reason why a chunk was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// Its bytes do not have the value that was sent with them.
+    /// Its bytes do not match the hash in its header.
     #[error("chunk is damaged")]
     Damaged,
     #[error(transparent)]
@@ -23,11 +23,11 @@ pub(crate) enum WriteError {
 }
 
 impl Arrived {
-    /// Unpacks a chunk that came compressed, and compares its bytes with the value that was sent with them.
+    /// Decompresses the chunk if needed, and checks its bytes against the hash in its header.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Damaged`]; the buffer is then worth nothing.
+    /// [`WriteError::Damaged`]; the buffer's content is then undefined.
     pub(crate) fn verify(&mut self, grid: Grid) -> Result<(), WriteError> {
         if self.header.raw_len > 0 {
             let room = self.buffer.another();

@@ -1,4 +1,4 @@
-//! What a file is besides its content: permission bits, owner, extended attributes, times.
+//! Attributes of a file: permission bits, owner, extended attributes, times.
 
 use std::{
     collections::HashMap,
@@ -24,24 +24,26 @@ use rustix::{
     io::Errno,
 };
 
-/// What is to be set on something that was received; `None` leaves what is there.
+/// Attributes to set on a received file; `None` keeps the existing value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    /// Permission bits (0o7777). Set-user-ID and set-group-ID stay as they are unless `privileged`, and where they would lend the rights of
-    /// another owner than the sender's.
+    /// Permission bits (0o7777). Set-user-ID and set-group-ID stay unchanged unless `privileged`.
+    /// They also stay if they would grant the rights of an owner other than the sender's.
     pub(crate) mode: Option<u32>,
-    /// When the content changed last.
+    /// Modification time.
     pub(crate) mtime: Option<Timestamp>,
-    /// User and group, as far as this process may set them.
+    /// User and group, set if this process has the right to.
     pub(crate) owner: Option<Owner>,
-    /// Extended attributes, where the file system has them. Others of the same kinds are removed.
+    /// Extended attributes, set if the file system supports them. Others of the same namespaces are
+    /// removed.
     pub(crate) xattrs: Option<Vec<Xattr>>,
-    /// Whether the sender may give set-user-ID, set-group-ID, file capabilities and other attributes of root's.
+    /// True if the sender may set set-user-ID, set-group-ID, file capabilities and other root-only
+    /// attributes.
     pub(crate) privileged: bool,
 }
 
 impl Attributes {
-    /// Whether an entry, as `rules` keep it, gives what takes a privileged sender.
+    /// Returns true if an entry carries attributes, kept by `rules`, that need a privileged sender.
     pub(crate) fn takes_privilege(entry: &Entry, rules: &TreeRules) -> bool {
         let has_mode = matches!(entry.content, Content::File { .. } | Content::Directory);
         let gives_bits = rules.modes && has_mode && entry.mode & SET_ID_BITS != 0;
@@ -49,19 +51,22 @@ impl Attributes {
         gives_bits || (rules.xattrs && rules.owners && is_root() && gives_xattrs())
     }
 
-    /// The same, from a sender that is privileged or not.
+    /// Sets whether the sender is privileged.
     pub(crate) fn privileged(self, privileged: bool) -> Self {
         Self { privileged, ..self }
     }
 
-    /// What `rules` keep of an entry that is new at the receiver, whose file creation mask is `umask`.
+    /// Returns the attributes that `rules` keep of a new entry, under the file creation mask
+    /// `umask`.
     pub(crate) fn of_new(entry: &Entry, rules: &TreeRules, umask: u32) -> Self {
         let mode = if rules.modes { entry.mode & ALL_BITS } else { entry.mode & 0o777 & !umask };
         Self { mode: Some(mode), mtime: Some(entry.mtime), ..Self::of_owner(entry, rules) }
     }
 
-    /// What `rules` keep of an entry whose content is at the receiver. Its time differs only where contents were compared by their BLAKE3,
-    /// or where it is a directory: `with_time`.
+    /// Returns the attributes that `rules` keep of an entry whose content is already present.
+    ///
+    /// `with_time` is true for directories and for files compared by BLAKE3; other comparisons
+    /// imply equal times.
     pub(crate) fn of_same(entry: &Entry, rules: &TreeRules, with_time: bool) -> Self {
         let mode = rules.modes.then_some(entry.mode & ALL_BITS);
         Self { mode, mtime: with_time.then_some(entry.mtime), ..Self::of_owner(entry, rules) }
@@ -72,19 +77,21 @@ impl Attributes {
         Self { owner, xattrs: entry.xattrs.clone().filter(|_| rules.xattrs), ..Self::default() }
     }
 
-    /// What the extended attributes weigh; see [`Entry::weight`].
+    /// Returns the weight of the extended attributes; see [`Entry::weight`].
     pub(crate) fn weight(&self) -> usize {
         self.xattrs.as_deref().map_or(0, weight_of)
     }
 
-    /// Whether something other than extended attributes, which have to be read for that, differs from what is there.
+    /// Returns true if an attribute differs from the existing one. Extended attributes are not
+    /// compared, as they must be read first.
     pub(crate) fn differ(&self, stat: &Stat) -> bool {
         self.mode.is_some_and(|mode| self.bits_of(mode, stat, true) != stat.st_mode & ALL_BITS)
             || self.mtime.is_some_and(|mtime| mtime != mtime_of(stat))
             || self.owner.is_some_and(|owner| owner != owner_of(stat))
     }
 
-    /// Sets what differs, in the order in which one does not undo the other: owner, extended attributes, bits, times.
+    /// Sets the attributes that differ. The order keeps one step from undoing another: owner,
+    /// extended attributes, mode, times.
     pub(crate) fn apply(&self, file: impl AsFd) -> io::Result<()> {
         let file = file.as_fd();
         let stat = fstat(file)?;
@@ -96,7 +103,7 @@ impl Attributes {
             set_xattrs(file, xattrs, owner_kept && self.privileged)?;
         }
         if let Some(mode) = self.mode {
-            // For a process that is not root a file of another owner cannot come to be.
+            // A process without root cannot create a file of another owner.
             let is_harmless = owner_kept || !is_root();
             // A change of owner clears bits, and an ACL sets some.
             fchmod(file, Mode::from_raw_mode(self.bits_of(mode, &fstat(file)?, is_harmless)))?;
@@ -107,7 +114,8 @@ impl Attributes {
         }
     }
 
-    /// Bits that something gets instead of those that it has. A directory keeps the group of its parent's, if that is what its bit says.
+    /// Returns the bits to set instead of the existing ones. An unprivileged sender keeps the
+    /// existing set-ID bits, such as set-group-ID that a directory inherited.
     fn bits_of(&self, mode: u32, found: &Stat, is_harmless: bool) -> u32 {
         match self.privileged && is_harmless {
             true => mode,
@@ -115,7 +123,8 @@ impl Attributes {
         }
     }
 
-    /// Sets owner, bits and time of a node that is open as a name only. Set-ID bits mean nothing there. Without `/proc` the bits stay.
+    /// Sets owner, mode and time of a node opened with `O_PATH`. Set-ID bits have no meaning there.
+    /// Without `/proc` mode and time stay unchanged.
     pub(crate) fn apply_to_node(&self, node: &OwnedFd) -> io::Result<()> {
         if let Some(owner) = self.owner {
             own(|uid, gid| chownat(node, "", uid, gid, AtFlags::EMPTY_PATH), owner)?;
@@ -136,8 +145,8 @@ impl Attributes {
         }
     }
 
-    /// Sets owner, extended attributes and time of a symbolic link that is new. It has no bits, and only privileged extended attributes, which
-    /// root keeps together with owners.
+    /// Sets owner, extended attributes and time of a new symbolic link. A link has no mode, and
+    /// only privileged extended attributes, which need root and owners.
     pub(crate) fn apply_to_link(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let change = |uid, gid| chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
         let owner_kept = self.owner.map(|owner| own(change, owner)).transpose()?;
@@ -151,14 +160,15 @@ impl Attributes {
     }
 }
 
-/// Returns the process's file creation mask, read without changing it for other threads; 0o022 where /proc is missing.
+/// Returns the process's file creation mask, read from /proc because umask(2) would change it for
+/// all threads; 0o022 without /proc.
 pub(crate) fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
 }
 
-/// When the content of what `stat` is of changed last.
+/// Returns the modification time.
 pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
 }
@@ -172,9 +182,10 @@ fn times_of(mtime: Timestamp) -> Timestamps {
     Timestamps { last_access: mtime, last_modification: mtime }
 }
 
-/// Sets user and group; says whether both were set. Where the process may not, it tries the group alone, as a user may for own groups.
+/// Sets user and group; returns true if both were set. Without the right to do so, it sets only the
+/// group, as users may for groups they belong to.
 fn own(chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>, owner: Owner) -> io::Result<bool> {
-    // The highest number means "as it is" to the kernel.
+    // The highest number means "unchanged" to the kernel.
     if owner.uid == u32::MAX || owner.gid == u32::MAX {
         return Ok(false);
     }
@@ -203,7 +214,8 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], may_be_privileged: bool) -> io:
         ignore_unsupported(fremovexattr(file, name.as_slice()))?;
     }
     for (name, value) in wanted {
-        // Capabilities and the like are worth as much as the owner: only root keeps them, and only with owners.
+        // File capabilities are as powerful as the owner: only root sets them, and only together
+        // with owners.
         let is_allowed = is_plain_xattr(name) || (may_be_privileged && is_root() && is_privileged_xattr(name));
         if is_allowed && read_xattr(file, name, value.len()).as_deref() != Some(value) {
             explain(fsetxattr(file, name, value, XattrFlags::empty()), name, value)?;
@@ -212,7 +224,8 @@ fn set_xattrs(file: impl AsFd, wanted: &[Xattr], may_be_privileged: bool) -> io:
     Ok(())
 }
 
-/// There is no call for that by directory and name, so the way leads through `/proc`; where that is not mounted none are set.
+/// No system call takes directory and name, so the path leads through `/proc`. If `/proc` is not
+/// mounted, none are set.
 fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<()> {
     let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name);
     for xattr in wanted.iter().filter(|xattr| is_privileged_xattr(&xattr.name)) {
@@ -224,7 +237,7 @@ fn set_link_xattrs(dir: &OwnedFd, name: &OsStr, wanted: &[Xattr]) -> io::Result<
     Ok(())
 }
 
-/// What it means that an attribute cannot be set: "no space" says nothing of the disk here.
+/// Explains a failure to set an attribute: "no space" does not concern the disk here.
 fn explain(set: rustix::io::Result<()>, name: &[u8], value: &[u8]) -> io::Result<()> {
     match set {
         Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE) => {
@@ -256,7 +269,7 @@ fn ignore_unsupported(result: rustix::io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Attributes that the owner of a file may set.
+/// Returns true for attributes that the owner of a file may set.
 fn is_plain_xattr(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name == b"system.posix_acl_access" || name == b"system.posix_acl_default"
 }
@@ -265,7 +278,7 @@ fn is_privileged_xattr(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
-/// Permission bits and the three above them.
+/// Permission bits with set-user-ID, set-group-ID and sticky.
 const ALL_BITS: u32 = 0o7777;
 
 /// Set-user-ID and set-group-ID.
@@ -285,7 +298,7 @@ mod tests {
         let apply = |len| Attributes { xattrs: xattr(len), ..Attributes::default() }.apply(&file);
         apply(10).unwrap();
         assert!(read_xattr(&file, b"user.large", 10).is_some(), "temporary files are on a file system with extended attributes");
-        // More than the kernel takes on any file system: XATTR_SIZE_MAX is 65536.
+        // Above the kernel's limit for any file system: XATTR_SIZE_MAX is 65536.
         let error = apply(100_000).unwrap_err();
         assert_eq!(error.to_string(), "the file system has no room for extended attribute user.large of 100000 bytes");
         assert_eq!(error.kind(), io::ErrorKind::Other, "the disk is not full");

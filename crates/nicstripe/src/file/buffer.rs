@@ -1,17 +1,17 @@
-//! Memory for one chunk, aligned for direct I/O and used again.
+//! Reused chunk buffers, aligned for direct I/O.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Alignment that direct I/O needs on every disk in use: a page, also the largest common sector.
+/// Alignment for direct I/O: a page, which is also the largest common sector size.
 const ALIGNMENT: usize = 4096;
 
-/// Bytes of a buffer: a chunk, and what aligning it takes.
+/// Size of a buffer in bytes: a chunk plus alignment overhead.
 const MEMORY: usize = nicstripe_proto::frame::MAX_PAYLOAD + ALIGNMENT;
 
-/// Most idle buffers kept: 32 × 256 KiB = 8 MiB, one path's credit.
+/// Most idle buffers kept: 32 × 256 KiB = 8 MiB, one path's send window.
 const MOST_IDLE: usize = 32;
 
-/// Bytes of one chunk, at an aligned address. Goes back to its pool when dropped.
+/// Bytes of one chunk at an aligned address; returned to its pool when dropped.
 #[derive(Debug)]
 pub(crate) struct ChunkBuffer {
     memory: Vec<u8>,
@@ -20,11 +20,10 @@ pub(crate) struct ChunkBuffer {
     pool: Arc<Mutex<Memory>>,
 }
 
-/// The memory of a pool.
 #[derive(Debug, Default)]
 struct Memory {
     idle: Vec<Vec<u8>>,
-    /// Bytes of the buffers that are in use.
+    /// Bytes of the buffers in use.
     in_use: u64,
 }
 
@@ -33,13 +32,13 @@ impl ChunkBuffer {
         &self.memory[self.start..self.start + self.len]
     }
 
-    /// Returns `len` bytes to be overwritten; what is in them is left over from before.
+    /// Returns `len` bytes to overwrite; they hold old data.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         self.len = len.min(self.capacity());
         &mut self.memory[self.start..self.start + self.len]
     }
 
-    /// Appends bytes; says whether they fit.
+    /// Appends bytes; returns false if they do not fit.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> bool {
         let from = self.start + self.len;
         let Some(room) = self.memory.get_mut(from..from + bytes.len()) else { return false };
@@ -68,12 +67,13 @@ impl Drop for ChunkBuffer {
     }
 }
 
-/// Where chunk buffers come from. How many are in use at once is bounded by credit, not here.
+/// Pool of chunk buffers. The send window bounds the buffers in use, not the pool.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BufferPool(Arc<Mutex<Memory>>);
 
 impl BufferPool {
-    /// Returns an empty buffer for a chunk of at most [`nicstripe_proto::frame::MAX_PAYLOAD`] bytes.
+    /// Returns an empty buffer for a chunk of at most [`nicstripe_proto::frame::MAX_PAYLOAD`]
+    /// bytes.
     pub(crate) fn take(&self) -> ChunkBuffer {
         let idle = {
             let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +85,7 @@ impl BufferPool {
         ChunkBuffer { memory, start, len: 0, pool: self.0.clone() }
     }
 
-    /// Bytes of the buffers that are in use, idle ones not counted.
+    /// Returns the bytes of the buffers in use, without idle ones.
     pub(crate) fn bytes_in_use(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).in_use
     }

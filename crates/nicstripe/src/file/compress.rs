@@ -1,4 +1,4 @@
-//! Chunks as zstd frames, where that makes a transfer shorter.
+//! Compression of chunks into zstd frames.
 
 use std::{
     cell::RefCell,
@@ -14,10 +14,10 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use super::{BufferPool, ChunkBuffer};
 
-/// Compresses the chunks of one transfer.
+/// Compressor for the chunks of one transfer.
 #[derive(Debug)]
 pub(crate) struct Packer {
-    /// Whether chunks without holes are tried as well.
+    /// True to try chunks without holes as well.
     enabled: bool,
     policy: Mutex<Policy>,
 }
@@ -28,7 +28,8 @@ impl Packer {
         Self { enabled, policy: Mutex::new(Policy::new(threads)) }
     }
 
-    /// Returns a chunk as one zstd frame, shorter than it, if that pays on links of `rate` together, or if it `has_zeros` that vanish.
+    /// Returns a chunk as a shorter zstd frame if compression pays off at the links' total `rate`.
+    /// Always tries chunks with `has_zeros`.
     pub(crate) fn pack(&self, bytes: &[u8], buffers: &BufferPool, rate: Option<BitRate>, has_zeros: bool) -> Option<ChunkBuffer> {
         let wanted = has_zeros || (self.enabled && self.policy().wants(rate, bytes.len() as u64));
         if !wanted {
@@ -36,7 +37,8 @@ impl Packer {
         }
         let started = Instant::now();
         let mut packed = buffers.take();
-        // Less than the chunk, or the frame is of no use; the compressor gives up where it does not fit.
+        // The output buffer is smaller than the chunk, so that the compressor stops if it gains
+        // nothing.
         let len = CONTEXTS.with_borrow_mut(|contexts| {
             let room = packed.bytes_mut(bytes.len().saturating_sub(1));
             contexts.compressor()?.compress_to_buffer(bytes, room)
@@ -54,7 +56,8 @@ impl Packer {
     }
 }
 
-/// Unpacks exactly `raw_len` bytes, at most a chunk, from exactly one frame; anything else is an error, and costs no more memory.
+/// Decompresses exactly one frame of exactly `raw_len` bytes, at most a chunk. Fails on anything
+/// else without using more memory.
 pub(crate) fn unpack(frame: &[u8], raw_len: u32, mut into: ChunkBuffer) -> io::Result<ChunkBuffer> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
     if zstd::zstd_safe::find_frame_compressed_size(frame).ok() != Some(frame.len()) {
@@ -72,7 +75,7 @@ pub(crate) fn unpack(frame: &[u8], raw_len: u32, mut into: ChunkBuffer) -> io::R
 }
 
 thread_local! {
-    /// A compressor takes some 600 KiB, which are not to be made for each chunk.
+    /// A compressor takes about 600 KiB, too much to allocate per chunk.
     static CONTEXTS: RefCell<Contexts> = RefCell::default();
 }
 
@@ -102,22 +105,24 @@ impl Contexts {
     }
 }
 
-/// Decides which chunks are worth compressing.
+/// Decides which chunks to compress.
 ///
-/// Off while the last samples shrank by less than a tenth, or while compressing one takes longer, all threads at it, than the bytes it saves
-/// take on the wire; then one chunk in 32 is tried all the same, as the content or the links may have changed.
+/// Off while recent samples shrank by less than a tenth. Also off while compressing a chunk on all
+/// threads takes longer than sending the saved bytes. Then one chunk in 32 is still tried, as
+/// content or links may have changed.
 #[derive(Debug)]
 struct Policy {
     threads: u32,
-    /// Raw bytes of a packed one, smoothed; unknown before the first.
+    /// Raw size divided by compressed size, smoothed; `None` before the first sample.
     ratio: Option<f64>,
-    /// Time to compress a byte on one thread, in seconds, smoothed.
+    /// Compression time per byte on one thread, in seconds, smoothed.
     cost: f64,
-    /// Bytes on the wire of one of the file, smoothed: the links' rates are measured in bytes of the file.
+    /// Wire bytes per file byte, smoothed; converts the measured file rate into a wire rate.
     share: f64,
-    /// The highest rate of the wire that was seen: compressing too slowly must not make the links look slow.
+    /// Highest wire rate seen, in bytes per second. Slow compression must not make the links look
+    /// slow.
     best_rate: f64,
-    /// Chunks since the last that was tried.
+    /// Chunks since the last one tried.
     skipped: u32,
 }
 
@@ -126,7 +131,7 @@ impl Policy {
         Self { threads: threads.max(1), ratio: None, cost: 0.0, share: 1.0, best_rate: 0.0, skipped: 0 }
     }
 
-    /// Whether the next chunk, of `len` bytes, is to be tried.
+    /// Returns true if the next chunk, of `len` bytes, should be tried.
     fn wants(&mut self, rate: Option<BitRate>, len: u64) -> bool {
         if let Some(BitRate(bps)) = rate {
             self.best_rate = (self.best_rate * RATE_FADES).max(bps as f64 / 8.0 * self.share);
@@ -142,14 +147,14 @@ impl Policy {
     }
 
     fn pays(&self, len: f64) -> bool {
-        // Before the links' rate is known nothing says that it would.
+        // Off until the links' rate is known; then on until the first sample.
         let Some(ratio) = self.ratio.filter(|_| self.best_rate > 0.0) else { return self.best_rate > 0.0 };
         let takes = self.cost * len / f64::from(self.threads);
         let saves = (1.0 - 1.0 / ratio) * len / self.best_rate;
         ratio >= LEAST_RATIO && takes <= saves
     }
 
-    /// A chunk was compressed from `raw` to `packed` bytes.
+    /// Records that a chunk was compressed from `raw` to `packed` bytes.
     fn on_packed(&mut self, raw: u64, packed: u64, took: Duration) {
         let (ratio, cost) = (raw as f64 / packed.max(1) as f64, took.as_secs_f64() / raw.max(1) as f64);
         self.share += (1.0 / ratio - self.share) * SMOOTHING;
@@ -158,22 +163,24 @@ impl Policy {
     }
 }
 
-/// Compression level: 1 packs 300 to 600 MB/s a core; 3 packs a tenth better at two thirds of that (measured on source text).
+/// Compression level: 1 compresses 300 to 600 MB/s per core; 3 saves a tenth more at two thirds of
+/// that rate (measured on source text).
 const LEVEL: i32 = 1;
 
-/// Largest window of a frame that is unpacked: 8 MiB. A chunk needs 256 KiB.
+/// Largest window accepted when decompressing: 8 MiB. A chunk needs 256 KiB.
 const MOST_WINDOW_LOG2: u32 = 23;
 
-/// Ratio below which compressing is not worth the receiver's time.
+/// Lowest ratio that is worth the receiver's CPU time.
 const LEAST_RATIO: f64 = 1.1;
 
-/// Of so many chunks that are not worth it one is tried: 3 % of the time at most.
+/// Interval of samples while compression is off, in chunks: 3 % of the CPU time at most.
 const RETRY_EVERY: u32 = 32;
 
-/// Weight of a new sample: the last eight count (picked by eye).
+/// Weight of a new sample, about the last eight (picked by eye).
 const SMOOTHING: f64 = 0.125;
 
-/// What the highest rate that was seen loses with each chunk: half of it in 700 chunks, so that a link that was lost is forgotten.
+/// Decay of the highest rate per chunk. It halves in 700 chunks, so that a lost link stops
+/// counting.
 const RATE_FADES: f64 = 0.999;
 
 #[cfg(test)]
@@ -186,11 +193,12 @@ mod tests {
         Duration::from_micros(micros)
     }
 
-    /// How many of 320 chunks are tried that shrink by `ratio` and take `took` each, on links of `rate`.
+    /// Returns how many of 320 chunks are tried, each with this ratio and compression time, on
+    /// links of `rate`.
     fn tried(policy: &mut Policy, rate: Option<BitRate>, ratio: f64, took: Duration) -> u32 {
         let mut tried = 0;
         for _ in 0..320 {
-            // The links carry what they can: the more is saved, the more of the file they move.
+            // The links are saturated: better compression raises the file rate.
             let measured = rate.map(|rate| BitRate((rate.0 as f64 / policy.share) as u64));
             if policy.wants(measured, CHUNK) {
                 tried += 1;
@@ -203,14 +211,14 @@ mod tests {
     #[test]
     fn on_a_slow_link_everything_that_shrinks_is_compressed() {
         let mut policy = Policy::new(2);
-        // 0.6 ms of two threads against 1.05 ms of a gigabit for half a chunk.
+        // 0.6 ms on two threads against 1.05 ms at 1 Gbit/s for half a chunk.
         assert_eq!(tried(&mut policy, Some(BitRate::from_gbit(1)), 2.0, micros(600)), 320);
     }
 
     #[test]
     fn on_a_fast_link_compressing_stops_although_it_shrinks() {
         let mut policy = Policy::new(2);
-        // 0.3 ms against 0.1 ms of ten gigabits.
+        // 0.3 ms against 0.1 ms at 10 Gbit/s.
         let tried = tried(&mut policy, Some(BitRate::from_gbit(10)), 2.0, micros(600));
         assert!((10..=12).contains(&tried), "{tried}");
     }

@@ -1,10 +1,10 @@
-//! Block devices: as large as they are, and written in place.
+//! Block devices, which are written in place and keep their size.
 
 use std::{fs::File, io};
 
 use rustix::fs::{SeekFrom, seek};
 
-/// Bytes of a block device; where its end is, as stat(2) does not know it.
+/// Returns the size of a block device in bytes, by seeking to its end; stat(2) does not report it.
 pub(super) fn size(device: &File) -> io::Result<u64> {
     Ok(seek(device, SeekFrom::End(0))?)
 }

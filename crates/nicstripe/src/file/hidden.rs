@@ -1,4 +1,4 @@
-//! Names that unfinished copies are kept under. No peer gives one, and none finds what has one.
+//! Hidden names of unfinished copies. Peers can neither create nor open files with such names.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::Barred;
 
-/// `.NAME.<8 hex digits>.nicstripe-KIND`; a name too long for that is replaced by its hash.
+/// Returns `.NAME.<8 hex digits>.nicstripe-KIND`; replaces a name too long for that by its hash.
 pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut hidden = OsString::from(".");
@@ -23,12 +23,13 @@ pub(crate) fn hidden_name(name: &OsStr, tag: &[u8], kind: &str) -> OsString {
     hidden
 }
 
-/// Whether a name may be one of [`hidden_name`].
+/// Returns true if a name may come from [`hidden_name`].
 pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
     name.starts_with(b".") && (name.ends_with(b".nicstripe-part") || name.ends_with(b".nicstripe-journal"))
 }
 
-/// Checks a name that a peer looks for: nothing has a hidden name, and nothing is in a directory that has one.
+/// Checks a name that a peer looks up: hidden names do not exist for it, neither as files nor as
+/// directories.
 ///
 /// # Errors
 ///
@@ -37,7 +38,7 @@ pub(crate) fn check_sought(name: &Name) -> io::Result<()> {
     if name.components().any(is_hidden_name) { Err(Errno::NOENT.into()) } else { Ok(()) }
 }
 
-/// Checks a name that a peer gives to something.
+/// Checks a name that a peer assigns.
 ///
 /// # Errors
 ///
@@ -46,5 +47,5 @@ pub(crate) fn check_given(name: &Name) -> io::Result<()> {
     if name.components().any(is_hidden_name) { Err(Barred::Hidden.into()) } else { Ok(()) }
 }
 
-/// Bytes that a name grows by: two dots, 8 digits, `.nicstripe-journal`.
+/// Bytes added to a name: two dots, 8 digits, `.nicstripe-journal`.
 const ROOM_FOR_SUFFIX: usize = 32;

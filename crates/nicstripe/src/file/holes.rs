@@ -1,4 +1,4 @@
-//! Holes: finding them in a source, and making them in a target.
+//! Finds holes in a source, and creates them in a target.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Returns the holes of a regular file, as far as they are found in [`MOST_TIME`]. What lies behind counts as data.
+/// Returns the holes of a regular file found within [`MOST_TIME`]. The remainder counts as data.
 pub(super) fn find_holes(file: &File, stat: &Stat) -> HoleMap {
     let (size, mut holes) = (stat.st_size as u64, HoleMap::default());
     if size < LEAST_SIZE || stat.st_blocks as u64 * 512 >= size {
@@ -31,7 +31,7 @@ pub(super) fn find_holes(file: &File, stat: &Stat) -> HoleMap {
     holes
 }
 
-/// The first hole from `offset` on, with its end; the end of a file counts as none.
+/// Returns the first hole at or after `offset`; the end of the file does not count as one.
 fn next_hole(file: &File, offset: u64, size: u64) -> Option<Extent> {
     let start = seek(file, SeekFrom::Hole(offset)).ok().filter(|start| *start < size)?;
     let end = match seek(file, SeekFrom::Data(start)) {
@@ -42,7 +42,8 @@ fn next_hole(file: &File, offset: u64, size: u64) -> Option<Extent> {
     (start < end).then_some(Extent { offset: start, len: end - start })
 }
 
-/// Sees to it that an extent reads as zeros: as a hole where the file system or the device can, else written.
+/// Makes an extent read as zeros: punches a hole if the file system or device supports it,
+/// otherwise writes zeros.
 pub(super) fn make_zeros(file: &File, extent: Extent) -> io::Result<()> {
     match punch(file, extent) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
@@ -58,7 +59,7 @@ pub(super) fn make_zeros(file: &File, extent: Extent) -> io::Result<()> {
     Ok(())
 }
 
-/// Turns the whole blocks of an extent into a hole if they hold zeros only.
+/// Turns the whole blocks of an extent into holes if they hold only zeros.
 pub(super) fn punch_zeros(file: &File, extent: Extent, size: u64) -> io::Result<()> {
     let Some(Extent { mut offset, len }) = whole_blocks(extent, size) else { return Ok(()) };
     let end = offset + len;
@@ -67,7 +68,7 @@ pub(super) fn punch_zeros(file: &File, extent: Extent, size: u64) -> io::Result<
         let bytes = &mut buffer[..(end - offset).min(ZEROS.len() as u64) as usize];
         file.read_exact_at(bytes, offset)?;
         if is_zeros(bytes) {
-            // Not every file system can; the zeros are right as well.
+            // Not supported by every file system; the written zeros remain correct.
             let _ = punch(file, Extent { offset, len: bytes.len() as u64 });
         }
         offset += bytes.len() as u64;
@@ -75,14 +76,14 @@ pub(super) fn punch_zeros(file: &File, extent: Extent, size: u64) -> io::Result<
     Ok(())
 }
 
-/// The part of an extent of a file of `size` bytes that is whole blocks, the end of the file counting as one.
+/// Returns the whole blocks of an extent in a file of `size` bytes. The file's partial last block
+/// counts as whole.
 pub(super) fn whole_blocks(extent: Extent, size: u64) -> Option<Extent> {
     let (start, end) = (extent.offset.next_multiple_of(BLOCK), extent.offset + extent.len);
     let end = if end >= size { end } else { end - end % BLOCK };
     (start < end).then(|| Extent { offset: start, len: end - start })
 }
 
-/// Whether there are zeros only.
 pub(super) fn is_zeros(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|bytes| *bytes == ZEROS[..bytes.len()])
 }
@@ -91,13 +92,14 @@ fn punch(file: &File, extent: Extent) -> rustix::io::Result<()> {
     fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, extent.offset, extent.len)
 }
 
-/// Size below which holes are not looked for: they would spare less than a frame's worth.
+/// Smallest file examined for holes; smaller ones would save less than a frame.
 const LEAST_SIZE: u64 = 64 * 1024;
 
-/// Longest that holes are looked for: 65,536 take 50 ms on ext4 (measured); a network's file system may be slow.
+/// Time limit of the search: 65,536 holes take 50 ms on ext4 (measured); a network file system may
+/// be slow.
 const MOST_TIME: Duration = Duration::from_secs(2);
 
-/// Granularity of holes: the block of every file system in use is this or a part of it.
+/// Granularity of holes: a multiple of the block size of every file system in use.
 pub(super) const BLOCK: u64 = 4096;
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
@@ -106,7 +108,7 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 mod tests {
     use super::*;
 
-    /// A file with data where `data` says so; on file systems without holes there is none to be found.
+    /// Creates a file with data at these places. File systems without holes report none.
     fn sparse(size: u64, data: &[(u64, usize)]) -> File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(size).unwrap();

@@ -1,4 +1,4 @@
-//! The journal's file: records are appended only after the data that they speak of is durable.
+//! Journal file: records are appended only after their data is durable.
 
 use std::{
     ffi::OsStr,
@@ -33,16 +33,18 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Opens or creates the journal `name` in `dir` and locks it against other transfers. What has the name and is not ours alone goes.
+    /// Opens or creates the journal `name` in `dir`, and locks it against other transfers. Removes
+    /// a file of that name that other users may have written.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] when another transfer has it; what is not ours and cannot be removed.
+    /// [`io::ErrorKind::WouldBlock`] if another transfer holds it; an error if another user's file
+    /// cannot be removed.
     pub(super) fn lock(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
         for _ in 0..MOST_FOREIGN {
             match Self::lock_with(dir, name, OFlags::CREATE) {
                 Ok(file) if is_ours(&file)? => return Ok(file),
-                // Nobody writes it, or it is a symbolic link.
+                // Not locked by anyone, or a symbolic link.
                 Ok(_) | Err(Errno::LOOP) => unlinkat(dir, name, AtFlags::empty()).map_err(|_| foreign(name))?,
                 Err(Errno::ACCESS) if exists(dir, name)?.is_some() => return Err(foreign(name)),
                 Err(error) => return Err(error.into()),
@@ -51,11 +53,12 @@ impl JournalFile {
         Err(foreign(name))
     }
 
-    /// Opens and locks a journal that is there.
+    /// Opens and locks an existing journal.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] when another transfer has it, and [`io::ErrorKind::NotFound`], also where it is not ours alone.
+    /// [`io::ErrorKind::WouldBlock`] if another transfer holds it. [`io::ErrorKind::NotFound`] if
+    /// it is missing or other users may have written it.
     pub(super) fn lock_existing(dir: &OwnedFd, name: &OsStr) -> io::Result<File> {
         let file = Self::lock_with(dir, name, OFlags::empty())?;
         if is_ours(&file)? { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
@@ -66,7 +69,8 @@ impl JournalFile {
         loop {
             let file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            // Whoever had it may have removed it between our two calls: then the lock is on nothing that others see.
+            // The previous holder may have removed the file between the two calls; then the lock
+            // protects nothing.
             let is_there = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|found| (found.st_dev, found.st_ino));
             let ours = fstat(&file)?;
             if is_there == Ok((ours.st_dev, ours.st_ino)) {
@@ -75,7 +79,7 @@ impl JournalFile {
         }
     }
 
-    /// Reads what a locked journal says; `None` where it is no journal at all.
+    /// Reads a locked journal; returns `None` if the file is not a journal.
     pub(super) fn replay(mut file: &File) -> io::Result<Option<Replayed>> {
         let mut header = [0; HEADER_LEN];
         match file.read_exact_at(&mut header, 0) {
@@ -94,20 +98,20 @@ impl JournalFile {
         }
     }
 
-    /// Goes on with a journal that was replayed: cuts off its torn tail.
+    /// Continues a replayed journal after truncating its torn tail.
     pub(super) fn resume(file: File, replayed: &Replayed) -> io::Result<Self> {
         file.set_len(replayed.valid_len)?;
         Ok(Self { file, header: replayed.header, end: Mutex::new(replayed.valid_len) })
     }
 
-    /// Starts a journal anew.
+    /// Starts an empty journal.
     pub(super) fn start(file: File, header: Header) -> io::Result<Self> {
         file.set_len(0)?;
         file.write_all_at(&header.encode(), 0)?;
         Ok(Self { file, header, end: Mutex::new(HEADER_LEN as u64) })
     }
 
-    /// Appends what has become durable, and makes that durable.
+    /// Appends records of durable data and syncs them.
     pub(super) fn append(&self, grid: Grid, subtrees: Vec<Subtree>) -> io::Result<()> {
         let merged = merge_siblings(grid, subtrees).map_err(io::Error::other)?;
         let records: Vec<u8> = merged.into_iter().flat_map(|subtree| Record { subtree }.encode(self.header.id)).collect();
@@ -119,7 +123,7 @@ impl JournalFile {
     }
 }
 
-/// Whether nobody but this process's user can have written it.
+/// Returns true if only this process's user can have written the file.
 fn is_ours(file: &File) -> io::Result<bool> {
     Others::default().are_all(file)
 }
@@ -129,8 +133,9 @@ fn foreign(name: &OsStr) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, format!("\"{name}\" is there and another user's: remove it"))
 }
 
-/// Files of others that are removed for one journal: whoever puts them there again and again is left to win.
+/// Most foreign files removed for one journal. A user who keeps creating them can block the
+/// transfer.
 const MOST_FOREIGN: usize = 8;
 
-/// Bytes read at once: 1024 records.
+/// Read size in bytes: 1024 records.
 const READ_LEN: usize = 64 * 1024;

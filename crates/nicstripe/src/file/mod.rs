@@ -1,4 +1,5 @@
-//! Files: reading the source, writing the target, and making it last. Blocking work, done on the threads of [`pool`].
+//! File I/O: reads sources, writes and syncs targets. Blocking work, run on the threads of
+//! [`pool`].
 
 mod arrived;
 mod attributes;
@@ -34,26 +35,26 @@ use std::io;
 
 use nicstripe_proto::{FailCode, SourceIdentity};
 
-/// An operation on a file that failed.
+/// A failed file operation.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} \"{name}\"")]
 pub struct FileError {
-    /// What was tried, as a verb.
+    /// Operation, as a verb.
     pub operation: &'static str,
-    /// The file, escaped for people.
+    /// File name, escaped.
     pub name: String,
-    /// What kind of failure the peer and the exit code tell.
+    /// Kind of failure for the peer and the exit code.
     pub code: FailCode,
-    /// Whether running the same transfer again goes on from what is durable.
+    /// True if running the transfer again resumes from the durable data.
     pub resumable: bool,
-    /// What the system said.
+    /// Error of the system.
     #[source]
     pub source: io::Error,
 }
 
 impl FileError {
-    /// Says what was tried, as a verb, and with which file. The code follows from the kind of `source`: not found, exists, no space, or a
-    /// failure of input or output.
+    /// Creates an error from the operation (a verb) and the file's name. The code follows from the
+    /// kind of `source`: not found, exists, no space, or I/O.
     pub fn new(operation: &'static str, name: impl ToString, source: io::Error) -> Self {
         let code = match source.kind() {
             _ if Barred::is_why(&source) => FailCode::Refused,
@@ -65,7 +66,7 @@ impl FileError {
         Self { operation, name: name.to_string(), code, resumable: false, source }
     }
 
-    /// The same, of another kind.
+    /// Replaces the code.
     pub fn with_code(self, code: FailCode) -> Self {
         Self { code, ..self }
     }
@@ -74,13 +75,13 @@ impl FileError {
         Self { resumable: true, ..self }
     }
 
-    /// The failure and its cause in one line, for the peer.
+    /// Returns the error with its cause in one line, for the peer.
     pub(crate) fn one_line(&self) -> String {
         format!("{self}: {}", self.source)
     }
 }
 
-/// Why a name is barred from a peer, whatever the file system would allow.
+/// Reason to deny a peer a name, independent of the file system's permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Barred {
     #[error("names like this are kept for copies that are not whole")]
@@ -94,7 +95,7 @@ pub(crate) enum Barred {
 }
 
 impl Barred {
-    /// Whether this is why something failed.
+    /// Returns true if the error wraps a `Barred`.
     pub(crate) fn is_why(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
@@ -106,7 +107,7 @@ impl From<Barred> for io::Error {
     }
 }
 
-/// What makes a file the same file in the same state.
+/// Returns the metadata that identifies a file and its state.
 pub(crate) fn identity_of(stat: &rustix::fs::Stat) -> SourceIdentity {
     use nicstripe_proto::journal::Timestamp;
     SourceIdentity {

@@ -1,4 +1,5 @@
-//! Checks of files that are opened by a hidden name: anybody who may write to the directory may have put them there.
+//! Checks of files opened by a hidden name: any user who can write to the directory may have
+//! created them.
 
 use std::{fs::File, io};
 
@@ -7,19 +8,21 @@ use rustix::{
     process::geteuid,
 };
 
-/// Rights to a file of a hidden name, beyond those of its owner.
+/// Rights accepted on a file of a hidden name, in addition to those of its owner.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Others {
     /// Another user that may own it.
     pub(super) owner: Option<u32>,
-    /// Permission bits that others may have.
+    /// Permission bits that group and others may have.
     pub(super) bits: u32,
 }
 
 impl Others {
-    /// Whether an open file is a regular one without another name, of this process's user, and without rights of more users than these.
+    /// Returns true if an open file is a regular file with one link, owned by this process's user,
+    /// without rights beyond these.
     ///
-    /// Looks at the open file and not at its name. On file systems without owners their mount says who may write, and only the rest counts.
+    /// Checks the open file, not its name. On file systems without owners the mount decides who may
+    /// write, so owner and mode are not checked.
     pub(super) fn are_all(self, file: &File) -> io::Result<bool> {
         let stat = fstat(file)?;
         let is_alone = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1;
@@ -32,5 +35,6 @@ impl Others {
     }
 }
 
-/// File systems that have one owner and one mode for all files: FAT, exFAT, and those of SMB (linux/magic.h).
+/// File systems with one owner and mode for all files: FAT, exFAT, and those of SMB
+/// (linux/magic.h).
 const WITHOUT_OWNERS: [FsWord; 4] = [0x4d44, 0x2011_bab0, 0xff53_4d42_u32 as FsWord, 0xfe53_4d42_u32 as FsWord];

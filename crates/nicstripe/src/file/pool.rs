@@ -1,7 +1,7 @@
-//! Threads for blocking file work.
+//! Thread pool for blocking file work.
 //!
-//! Dedicated threads with positional reads and writes moved 3.2 GB/s at 0.34 to 0.41 CPU seconds per GB here; one `spawn_blocking` a
-//! mebibyte 2.3 to 2.6 GB/s, `tokio::fs` 0.2.
+//! Measured: dedicated threads with positional I/O moved 3.2 GB/s at 0.34 to 0.41 CPU seconds per
+//! GB. One `spawn_blocking` per MiB moved 2.3 to 2.6 GB/s, `tokio::fs` 0.2 GB/s.
 
 mod turns;
 
@@ -18,22 +18,26 @@ use self::turns::Turns;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Fewest and most threads for one owner: reading and writing overlap from two on, and beyond eight no disk here gained.
+/// Fewest and most threads per owner. Reads and writes overlap from two on; beyond eight no tested
+/// disk gained.
 const THREADS: (usize, usize) = (2, 8);
 
-/// Threads that no single owner can take: while the jobs of one wait for a slow disk, those of another run.
+/// Threads that a single owner cannot occupy: another owner's jobs run while one waits for a slow
+/// disk.
 const SPARE_THREADS: usize = 1;
 
 /// Threads for background work.
 const BACKGROUND_THREADS: usize = 2;
 
-/// Added to the nice value of background threads: the scheduler gives them a tenth of a core that other threads want (picked by eye).
+/// Nice value added to background threads: the scheduler gives them a tenth of a contended core
+/// (picked by eye).
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// A fixed set of threads, whose owners take turns. They end when the last handle is dropped and the queue is empty.
+/// A fixed set of threads, shared fairly between owners. They end after the last handle is dropped
+/// and the queue is empty.
 ///
-/// The queue is not bounded itself: its users have at most their credit of chunks, and a few syncs, in it.
+/// The queue itself is unbounded: the send window and a few syncs bound each user's jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct IoPool {
     crews: Arc<Crews>,
@@ -52,8 +56,9 @@ struct Crew(Arc<Queue>);
 
 /// Jobs that wait for a thread.
 ///
-/// A thread without a job sleeps at once. A channel whose receivers first spin and yield takes the CPU from the threads that decrypt: two
-/// calls of sched_yield a chunk, on a machine that four gigabit cables keep busy.
+/// An idle thread sleeps at once. A channel whose receivers spin and yield first takes CPU from the
+/// decrypting threads: two sched_yield calls per chunk, on a machine that four gigabit links keep
+/// busy.
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -62,13 +67,13 @@ struct Queue {
 struct State {
     turns: Turns<Job>,
     idle: usize,
-    /// Whether one of those that are idle was woken and has not looked yet: it wakes the next one, if there is more.
+    /// True while a woken thread has not yet run; it wakes the next one if there are more jobs.
     is_woken: bool,
     is_closed: bool,
 }
 
 impl State {
-    /// Whether a thread is to be woken: there is an idle one, and none is on its way.
+    /// Returns true if the caller must wake a thread: one is idle and no wake-up is pending.
     fn wakes_another(&mut self) -> bool {
         let wakes = self.idle > 0 && !self.is_woken;
         self.is_woken |= wakes;
@@ -77,7 +82,7 @@ impl State {
 }
 
 impl IoPool {
-    /// Starts as many threads as the machine has cores, within bounds.
+    /// Starts one thread per core, within bounds.
     pub(crate) fn start() -> std::io::Result<Self> {
         let (fewest, most) = THREADS;
         let count = thread::available_parallelism().map_or(fewest, NonZero::get).clamp(fewest, most);
@@ -86,22 +91,24 @@ impl IoPool {
         Ok(Self { crews: Arc::new(Crews { io, background }), owner: Owner::default() })
     }
 
-    /// Returns the same threads for work of another owner: a peer's key. Owners get the same time of the threads, as far as they have work.
+    /// Returns a handle for another owner, identified by the peer's key. Busy owners get equal
+    /// thread time.
     pub(crate) fn of(&self, owner: Owner) -> Self {
         Self { crews: self.crews.clone(), owner }
     }
 
-    /// Runs `job` on one of the threads, in no particular order with others.
+    /// Runs `job` on a thread, in no particular order.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         self.crews.io.0.push(self.owner, Box::new(job));
     }
 
-    /// Runs `job`, which only computes, on a thread that leaves the processor to others.
+    /// Runs a CPU-bound `job` on a low-priority thread.
     pub(crate) fn run_in_background(&self, job: impl FnOnce() + Send + 'static) {
         self.crews.background.0.push(self.owner, Box::new(job));
     }
 
-    /// Runs `job` on one of the threads and returns what it returned. Cancel safe: a cancelled call's job still runs.
+    /// Runs `job` on a thread and returns its result; `None` if it panicked. Cancel safe: the job
+    /// of a cancelled call still runs.
     pub(crate) async fn call<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (done, result) = tokio::sync::oneshot::channel();
         self.run(move || drop(done.send(job())));
@@ -110,7 +117,8 @@ impl IoPool {
 }
 
 impl Crew {
-    /// Starts `threads`, of which one owner has at most `most_each`; each calls `prepare` first.
+    /// Starts `threads` threads that each call `prepare` first; one owner uses at most `most_each`
+    /// of them.
     fn start(name: &str, threads: usize, most_each: usize, prepare: fn()) -> std::io::Result<Self> {
         let state = State { turns: Turns::new(most_each), idle: 0, is_woken: false, is_closed: false };
         let crew = Self(Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() }));
@@ -143,12 +151,12 @@ impl Queue {
         }
     }
 
-    /// Runs jobs until there will be no more.
+    /// Runs jobs until the queue is closed and empty.
     fn work(&self) {
         let mut done = None;
         while let Some((owner, job)) = self.next(done) {
             let begun = Instant::now();
-            // A job that panics tells its session so by what it drops; the others go on.
+            // The session notices a panic by the values that the job drops; other jobs continue.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 tracing::error!("work on a file ended by a fault in this program");
             }
@@ -156,7 +164,8 @@ impl Queue {
         }
     }
 
-    /// Accounts for the job that was `done`, and waits for another; `None` when there will be no more.
+    /// Accounts for the finished job and waits for the next; returns `None` once the queue is
+    /// closed and empty.
     fn next(&self, done: Option<(Owner, std::time::Duration)>) -> Option<(Owner, Job)> {
         let mut state = self.lock();
         if let Some((owner, took)) = done {
@@ -164,7 +173,8 @@ impl Queue {
         }
         loop {
             if let Some(next) = state.turns.pop() {
-                // An owner that had all the threads it may have may have another one.
+                // The finished job may have brought its owner below its limit, so that another job
+                // may start.
                 let wakes = state.turns.may_pop() && state.wakes_another();
                 drop(state);
                 if wakes {
@@ -173,7 +183,7 @@ impl Queue {
                 return Some(next);
             }
             if state.is_closed && state.turns.is_empty() {
-                // A thread may wait for the job before the last to leave room.
+                // Idle threads must notice that the queue has become empty.
                 self.changed.notify_all();
                 return None;
             }
@@ -195,9 +205,10 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-/// Makes this thread, and no other, one of low priority.
+/// Lowers the priority of this thread only.
 fn yield_to_others() {
-    // Without it the work is done as well, only sooner. Linux counts a nice value for each thread, others for the process.
+    // A failure only means normal priority. Linux applies a nice value per thread, other systems
+    // per process.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);
 }

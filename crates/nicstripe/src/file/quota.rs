@@ -1,4 +1,4 @@
-//! What a daemon's peers may have of something that is scarce, in fair shares: file descriptors, and memory of trees.
+//! Fair quotas of a daemon's peers: file descriptors, and memory of trees.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,24 +10,28 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::pool::Owner;
 
-/// Descriptors of a file that is sent.
+/// Descriptors of a file being sent.
 pub(crate) const OF_SOURCE: usize = 1;
 
-/// Descriptors of a file that is received: its directory, the data twice (through the page cache and past it), the journal, what it replaces.
+/// Descriptors of a file being received: directory, data twice (through the page cache and direct),
+/// journal, and the replaced file.
 pub(crate) const OF_TARGET: usize = 5;
 
-/// Descriptors of a tree, as most have them. One made to have many keeps more open: [`most_directories`], and some for what is read or written.
+/// Descriptors of a typical tree. A tree may use more: [`most_directories`], and some for the files
+/// being read or written.
 pub(crate) const OF_TREE: usize = 48;
 
-/// Longest wait for a certain number: files that have been open for so long may never be closed.
+/// Longest wait for a fixed number of descriptors: files open that long may never be closed.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Least that is shared out is for so many at once, however few there are.
+/// Fraction (1/n) of a small quota that a single lease may take at most.
 const MOST_PART: usize = 4;
 
-/// Returns how many directories of one kind a tree keeps open: `most`, and no more than a sixteenth of the process's descriptors.
+/// Returns how many directories of one kind a tree keeps open: `most`, capped at a sixteenth of the
+/// process's descriptors.
 ///
-/// A daemon with few descriptors must be able to accept connections while a peer has as many trees as it gets.
+/// A daemon with few descriptors must still accept connections while a peer runs all the trees it
+/// may have.
 pub(crate) fn most_directories(most: usize) -> usize {
     static SIXTEENTH: LazyLock<usize> = LazyLock::new(|| {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -36,13 +40,14 @@ pub(crate) fn most_directories(most: usize) -> usize {
     most.min(*SIXTEENTH)
 }
 
-/// A directory, its parent, and one for each I/O thread: fewer would be opened again and again.
+/// A directory, its parent, and one for each I/O thread: fewer would be reopened constantly.
 const LEAST_DIRECTORIES: usize = 4;
 
-/// Something that is scarce, shared between owners, each a peer's key.
+/// A scarce resource shared between owners, each identified by a peer's key.
 ///
-/// An owner never takes more than it leaves free, so that any number of owners finds some: the first may have half, the second half of
-/// the rest. What is not free yet is waited for; of those who wait, whoever has least comes first.
+/// An owner that holds some never takes more than it leaves free. So any number of owners gets
+/// some: the first may have half, the second half of the rest. Requests that cannot be met wait;
+/// the owner that holds least is served first.
 #[derive(Debug, Clone)]
 pub(crate) struct Quota {
     state: Arc<Mutex<State>>,
@@ -70,19 +75,19 @@ struct Waiting {
 }
 
 impl Share {
-    /// What an owner may take where so many are free.
+    /// Returns how much an owner may take if `free` is left.
     fn may_take(&self, free: usize) -> usize {
         if self.held == 0 { free } else { free.saturating_sub(self.held) / 2 }
     }
 
-    /// What it gets where it asks for a range: a quarter of its share, or an eighth if it has some, so that others of its own find more than the
-    /// least.
+    /// Returns the size of a ranged lease: a quarter of the owner's share, or an eighth if it holds
+    /// some. This leaves more than the minimum for its later requests.
     fn part(&self, free: usize) -> usize {
         free.saturating_sub(self.held) / 2 / if self.held == 0 { 4 } else { 8 }
     }
 }
 
-/// What an owner has until this is dropped.
+/// Part of a quota, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     of: Quota,
@@ -90,28 +95,29 @@ pub(crate) struct Lease {
 }
 
 impl Quota {
-    /// Shares out so many.
+    /// Creates a quota of `all` units.
     pub(crate) fn new(all: usize) -> Self {
         let state = State { all, free: all, owners: BTreeMap::new() };
         Self { state: Arc::new(Mutex::new(state)), owner: Owner::default() }
     }
 
-    /// Returns the same descriptors for another owner.
+    /// Returns a handle to the same quota for another owner.
     pub(crate) fn of(&self, owner: Owner) -> Self {
         Self { state: self.state.clone(), owner }
     }
 
-    /// Waits for `count`, up to a minute; `None` where they were not free in that time. Cancel safe.
+    /// Waits up to a minute for `count` units; returns `None` on timeout. Cancel safe.
     pub(crate) async fn lease(&self, count: usize) -> Option<Lease> {
         timeout(LONGEST_WAIT, self.ask(count, count)).await.ok()?.ok()
     }
 
-    /// Returns `count` if they are free now.
+    /// Returns `count` units if they are free now.
     pub(crate) fn try_lease(&self, count: usize) -> Option<Lease> {
         self.ask(count, count).try_recv().ok()
     }
 
-    /// Waits for `least` at least, however long that takes, and takes up to `most` where the owner's share has them. Cancel safe.
+    /// Waits without limit for at least `least` units, and takes up to `most` within the owner's
+    /// share. Cancel safe.
     pub(crate) async fn lease_between(&self, least: usize, most: usize) -> Option<Lease> {
         self.ask(least, most).await.ok()
     }
@@ -119,7 +125,7 @@ impl Quota {
     fn ask(&self, least: usize, most: usize) -> oneshot::Receiver<Lease> {
         let (granted, lease) = oneshot::channel();
         let mut state = self.lock();
-        // Little in all must not make anything impossible.
+        // A small quota must not make any request impossible.
         let at_once = (state.all / MOST_PART).max(1);
         let (least, most) = (least.min(at_once), most.min(at_once));
         state.owners.entry(self.owner).or_default().waiting.push_back(Waiting { least, most, granted });
@@ -128,10 +134,11 @@ impl Quota {
         lease
     }
 
-    /// Gives what is free to those who wait.
+    /// Grants free units to waiting requests.
     fn grant(&self) {
         loop {
-            // Unlocked by the end of this line: a lease that nobody waits for any more comes back at once, when it is dropped below.
+            // The lock is released at the end of this line. A lease whose receiver is gone is
+            // dropped below, and locks again.
             let next = self.lock().next();
             let Some((owner, count, granted)) = next else { return };
             let _ = granted.send(Lease { of: self.of(owner), count });
@@ -144,7 +151,7 @@ impl Quota {
 }
 
 impl State {
-    /// Takes something for whoever is next, if there is enough.
+    /// Takes units for the next request that can be met.
     fn next(&mut self) -> Option<(Owner, usize, oneshot::Sender<Lease>)> {
         for share in self.owners.values_mut() {
             share.waiting.retain(|waiting| !waiting.granted.is_closed());
@@ -167,7 +174,7 @@ impl State {
 }
 
 impl Lease {
-    /// How many it is.
+    /// Returns the number of units.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -235,7 +242,7 @@ mod tests {
         assert!(timeout(Duration::from_millis(50), &mut for_a).await.is_err());
         drop((of_b, for_b));
         assert!(for_a.await.unwrap().is_some());
-        // One that gave up waiting takes nothing.
+        // A cancelled request takes nothing.
         drop(b.ask(2, 2));
         drop(of_a);
         assert_eq!(descriptors.lock().free, 8);

@@ -1,4 +1,4 @@
-//! The one directory that a daemon serves, and the only way into it.
+//! The directory that a daemon serves; the only module that opens paths in it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,22 +20,23 @@ use rustix::{
 use super::{Barred, FileError, check_given, check_sought, is_hidden_name};
 use crate::trust::Home;
 
-/// A directory, held open; names are resolved beneath it by the kernel (`openat2`, Linux 5.6).
+/// A directory held open; the kernel resolves names beneath it (`openat2`, Linux 5.6).
 ///
-/// Every name that a peer says comes in here, and is checked here: the names of unfinished copies are nobody's, by whatever link they are
-/// reached.
+/// Every name from a peer is checked here. Hidden names of unfinished copies are inaccessible, even
+/// through a symbolic link.
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
     dir: Arc<OwnedFd>,
     links: Links,
 }
 
-/// Symbolic links beneath a root.
+/// Handling of symbolic links beneath a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Links {
-    /// Followed as long as they stay beneath it.
+    /// Followed while they stay beneath the root.
     Followed,
-    /// Not followed anywhere in a path: whoever may make links, and may not change what they lead to, reaches nothing by them.
+    /// Never followed. A peer that may only add files could otherwise create links and write
+    /// through them.
     Refused,
 }
 
@@ -47,7 +48,7 @@ impl Root {
         Ok(Self { dir: Arc::new(dir), links: Links::Followed })
     }
 
-    /// Takes an open directory.
+    /// Creates a root from an open directory.
     pub(crate) fn of(dir: &OwnedFd) -> Result<Self, FileError> {
         let error = |cause: io::Error| FileError::new("serve", "the directory that was handed over", cause);
         let stat = fstat(dir).map_err(|cause| error(cause.into()))?;
@@ -57,12 +58,12 @@ impl Root {
         Ok(Self { dir: Arc::new(dir.try_clone().map_err(error)?), links: Links::Followed })
     }
 
-    /// Returns this directory for a peer whose names lead through no symbolic link.
+    /// Returns this root for a peer whose paths may not contain symbolic links.
     pub(crate) fn without_links(&self) -> Self {
         Self { dir: self.dir.clone(), links: Links::Refused }
     }
 
-    /// Refuses a directory that contains the key, the list of peers or the state of this installation.
+    /// Rejects a directory that contains this installation's key, peer list or state.
     pub(crate) fn outside_of(self, home: Option<&Home>, shown: &Path) -> Result<Self, FileError> {
         let error = |cause: io::Error| FileError::new("serve", shown.display(), cause);
         let Some(home) = home else { return Ok(self) };
@@ -81,13 +82,13 @@ impl Root {
         self.open_sought(Some(name), flags)
     }
 
-    /// Opens the directory of something that is looked for, and returns its name there.
+    /// Opens the directory of a name that is looked up; returns it with the last component.
     pub(crate) fn open_parent_of<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_sought(name)?;
         self.open_parent(name)
     }
 
-    /// Opens the directory of something that is to get this name, and returns its name there.
+    /// Opens the directory in which a name is created; returns it with the last component.
     pub(crate) fn open_place_for<'a>(&self, name: &'a Name) -> io::Result<(OwnedFd, &'a OsStr)> {
         check_given(name)?;
         self.open_parent(name)
@@ -99,22 +100,22 @@ impl Root {
         Ok((self.open_beneath(parent, OFlags::DIRECTORY | OFlags::RDONLY)?, OsStr::from_bytes(name.file_name())))
     }
 
-    /// Opens a directory beneath the root, or the root itself, as a place for further names.
+    /// Locates a directory beneath the root, or the root itself, with `O_PATH`.
     pub(crate) fn locate_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
         self.open_sought(name, OFlags::DIRECTORY | OFlags::PATH)
     }
 
-    /// Whether `name` is a directory.
     pub(crate) fn is_directory(&self, name: &Name) -> bool {
         self.locate_directory(Some(name)).is_ok()
     }
 
-    /// Opens a directory, the root itself for `None`, to read it, to work in it and to sync it.
+    /// Opens a directory (`None` is the root itself) for listing, changes and syncs.
     pub(crate) fn open_directory(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
         self.open_sought(name, OFlags::DIRECTORY | OFlags::RDONLY)
     }
 
-    /// Makes a directory, and those that lead to it, where they are missing. What is made is durable, as far as its file system can tell.
+    /// Creates a directory and its missing parents, and syncs each parent if its file system
+    /// supports it.
     pub(crate) fn make_directory(&self, name: &Name) -> io::Result<()> {
         check_given(name)?;
         let mut path = PathBuf::new();
@@ -162,9 +163,10 @@ impl Root {
         openat2(&*self.dir, path, flags | OFlags::CLOEXEC, Mode::empty(), CONFINED)
     }
 
-    /// Follows the links of a path, and returns one to the same place without any.
+    /// Resolves the symbolic links of a path into an equivalent path without links.
     ///
-    /// The kernel would follow them as well, and not say where they lead: to an unfinished copy they must not.
+    /// The kernel could follow them too, but would not reveal their target, which must not be an
+    /// unfinished copy.
     fn resolved(&self, path: &Path) -> io::Result<PathBuf> {
         let mut ahead: Vec<OsString> = Vec::new();
         push_components(&mut ahead, path)?;
@@ -195,7 +197,7 @@ impl Root {
     }
 }
 
-/// Puts the components of a path before those that are ahead, the first last.
+/// Pushes the components of a path onto the stack, the first on top.
 fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     for component in path.components().rev() {
         match component {
@@ -207,13 +209,13 @@ fn push_components(ahead: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// No way out, and no symbolic link on the way.
+/// Stays beneath the directory and follows no symbolic link.
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Most components of a path with all its links followed: four times what a name may have.
+/// Most components of a path with all its links resolved: four times the limit of a name.
 const MOST_STEPS: usize = 1024;
 
-/// Whether `dir` has an entry `name`, whatever it is.
+/// Returns the type of the entry `name` in `dir`, if it exists.
 pub(super) fn exists(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<FileType>> {
     match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),

@@ -1,4 +1,4 @@
-//! The file that is sent.
+//! Files to be sent.
 
 use std::{
     fs::File,
@@ -16,55 +16,55 @@ use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, fstat, fsta
 use super::{BufferPool, ChunkBuffer, FileError, Lease, Root, compress::Packer, device, holes::find_holes, identity_of};
 use crate::storage::StoredFile;
 
-/// An open source and what it was when it was opened.
+/// An open source, with its identity at the time of opening.
 #[derive(Debug)]
 pub(crate) struct Source {
     content: Content,
     name: String,
-    /// Of a part of the file, with the part's size.
+    /// Identity of the file; its size is that of the requested range.
     identity: SourceIdentity,
-    /// Where the part begins.
+    /// Offset of the range.
     start: u64,
-    /// Bytes of the whole file.
+    /// Size of the whole file in bytes.
     whole: u64,
     mode: u32,
     offering: Offering,
     packer: Packer,
-    /// Goes after the file is closed.
+    /// Declared last, so that it is dropped after the file is closed.
     lease: Option<Lease>,
 }
 
-/// Where a source's bytes are.
+/// Backing of a source.
 #[derive(Debug)]
 enum Content {
     File(File),
-    /// A file that the kernel makes as it is read.
+    /// File that the kernel generates on read, such as /proc.
     Made(File),
     Stored(Box<dyn StoredFile>),
 }
 
-/// How a source is read.
+/// Options for reading a source.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ReadOptions {
-    /// Send what was read although the file changes meanwhile.
+    /// Send the bytes read even if the file changes meanwhile.
     pub(crate) allow_changing: bool,
-    /// Compress where that pays.
+    /// Compress if it pays off.
     pub(crate) compress: bool,
-    /// Read only this part.
+    /// Read only this range.
     pub(crate) range: Option<GetRange>,
 }
 
-/// A file of our user that was opened to be sent.
+/// A local file opened for sending.
 #[derive(Debug)]
 pub(crate) enum Opened {
-    /// Its size is known.
+    /// File of known size.
     Sized(Box<Source>),
-    /// It has to be read to its end, as those of proc(5): where that is tells its size.
+    /// File that must be read to its end to learn its size, as in proc(5).
     Unsized(File),
 }
 
 impl Opened {
-    /// Opens a file or block device of our user.
+    /// Opens a local file or block device.
     pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
         let (file, name) = open_here(path)?;
         if is_unsized(&file) {
@@ -76,7 +76,7 @@ impl Opened {
 }
 
 impl Source {
-    /// Opens a file or block device of our user, of a size that is known.
+    /// Opens a local file or block device of known size.
     pub(crate) fn open(path: &Path, options: ReadOptions) -> Result<Self, FileError> {
         let (file, name) = open_here(path)?;
         Self::of(file, name, options)
@@ -88,7 +88,7 @@ impl Source {
         Self::of(file.into(), name.to_string(), options)
     }
 
-    /// Takes an open file; `name` is for people.
+    /// Creates a source from an open file; `name` is for display.
     pub(crate) fn of(file: File, name: String, options: ReadOptions) -> Result<Self, FileError> {
         let stat = fstat(&file).map_err(|error| FileError::new("stat", &name, error.into()))?;
         let identity = match FileType::from_raw_mode(stat.st_mode) {
@@ -108,7 +108,7 @@ impl Source {
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let whole = identity.size;
         let (start, size) = part_of(options.range, whole, &name)?;
-        // Those of a part are not where the file has them.
+        // Holes of a range would be at other offsets than in the file.
         let holes = if options.range.is_none() && !is_made { find_holes(&file, &stat) } else { HoleMap::default() };
         let offering = Offering { holes, may_change: options.allow_changing };
         let packer = Packer::new(options.compress);
@@ -117,7 +117,7 @@ impl Source {
         Ok(Self { content, name, identity, start, whole, mode: stat.st_mode & 0o7777, offering, packer, lease: None })
     }
 
-    /// Takes an open file of a storage; `name` is for people.
+    /// Creates a source from an open file of a storage; `name` is for display.
     pub(crate) fn of_stored(file: Box<dyn StoredFile>, name: String, options: ReadOptions) -> Result<Self, FileError> {
         let identity = file.identity().map_err(|error| FileError::new("stat", &name, error))?.as_source();
         check_size(identity.size, &name)?;
@@ -129,7 +129,7 @@ impl Source {
         Ok(Self { content: Content::Stored(file), name, identity, start, whole, mode, offering, packer, lease: None })
     }
 
-    /// Keeps descriptors for as long as the file is open.
+    /// Holds a descriptor lease while the file is open.
     pub(crate) fn keep(mut self, lease: Lease) -> Self {
         self.lease = Some(lease);
         self
@@ -139,23 +139,23 @@ impl Source {
         self.identity
     }
 
-    /// Permission bits.
+    /// Returns the permission bits.
     pub(crate) fn mode(&self) -> u32 {
         self.mode
     }
 
-    /// Its holes, and whether it may change.
+    /// Returns its holes, and whether it may change.
     pub(crate) fn offering(&self) -> &Offering {
         &self.offering
     }
 
-    /// Bytes outside of holes, if it has any.
+    /// Returns the bytes outside of holes; `None` without holes.
     pub(crate) fn data(&self) -> Option<u64> {
         let holes = &self.offering.holes;
         (!holes.is_empty()).then(|| self.identity.size - holes.bytes())
     }
 
-    /// Reads a chunk into `buffer` and hashes what was read.
+    /// Reads a chunk into `buffer` and returns its hash.
     pub(crate) fn read_chunk(&self, grid: Grid, chunk: ChunkId, buffer: &mut ChunkBuffer) -> Result<ChainingValue, FileError> {
         let error = |error| FileError::new("read", &self.name, error);
         let extent = grid.extent_of(chunk).ok_or_else(|| error(io::ErrorKind::UnexpectedEof.into()))?;
@@ -169,7 +169,8 @@ impl Source {
         chunk_value(grid, chunk, bytes).map_err(|cause| error(io::Error::other(cause)))
     }
 
-    /// Reads a chunk to be sent, compressed where that pays on links of `rate` together: then the buffer holds less than the chunk.
+    /// Reads a chunk to send. Compresses it if that pays off at the links' total `rate`; the buffer
+    /// is then shorter than the chunk.
     pub(crate) fn read_to_send(
         &self,
         grid: Grid,
@@ -184,11 +185,12 @@ impl Source {
         Ok((value, packed.unwrap_or(buffer)))
     }
 
-    /// Compares the file with what it was when it was opened; one that may change must only not have become shorter.
+    /// Compares the file with its state when it was opened. A file that may change only must not
+    /// have shrunk.
     pub(crate) fn check_unchanged(&self) -> Result<(), FileError> {
         let changed = |cause| FileError::new("send", &self.name, cause).with_code(FailCode::SourceChanged);
         let found = self.content.identity().map_err(|error| FileError::new("stat", &self.name, error))?;
-        // Nothing tells whether a device was written to.
+        // Writes to a device cannot be detected.
         let Some(found) = found else { return Ok(()) };
         if self.offering.may_change && found.size >= self.start + self.identity.size {
             return Ok(());
@@ -209,14 +211,14 @@ impl Content {
         }
     }
 
-    /// What it is now; nothing for a device.
+    /// Returns its current identity; `None` for a device.
     fn identity(&self) -> io::Result<Option<SourceIdentity>> {
         match self {
             Self::File(file) => {
                 let stat = fstat(file)?;
                 Ok((FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice).then(|| identity_of(&stat)))
             }
-            // Its times do not tell that it has other bytes now. That it has more or fewer is noticed.
+            // Its times do not reveal a change of content; only a change of size is detected.
             Self::Made(file) => Ok(Some(SourceIdentity { size: made_size(file)?, ..identity_of(&fstat(file)?) })),
             Self::Stored(file) => file.identity().map(|identity| Some(identity.as_source())),
         }
@@ -229,13 +231,15 @@ fn open_here(path: &Path) -> Result<(File, String), FileError> {
     Ok((file.into(), name))
 }
 
-/// Whether a regular file's size says nothing of its content: it is made when it is read.
+/// Returns true for a regular file whose reported size is meaningless because it is generated on
+/// read.
 fn is_unsized(file: &File) -> bool {
     let is_regular = fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
     is_regular && tells_no_sizes(file)
 }
 
-/// Whether the files of a file system are made when they are read, and have sizes that say nothing (statfs(2), linux/magic.h).
+/// Returns true if a file system generates files on read and reports meaningless sizes (statfs(2),
+/// linux/magic.h).
 pub(crate) fn tells_no_sizes(file: impl AsFd) -> bool {
     const PROC: u32 = 0x9fa0;
     const SYSFS: u32 = 0x6265_6572;
@@ -248,7 +252,7 @@ pub(crate) fn tells_no_sizes(file: impl AsFd) -> bool {
     fstatfs(file).is_ok_and(|stat| kinds.contains(&(stat.f_type as u32)))
 }
 
-/// Reads a file of such a file system to its end, to learn how many bytes it has; at most [`PACKED_MOST`].
+/// Reads a generated file to its end to learn its size; at most [`PACKED_MOST`] bytes.
 fn made_size(file: &File) -> io::Result<u64> {
     let mut buffer = vec![0; 64 * 1024];
     let mut size = 0;
@@ -263,12 +267,12 @@ fn made_size(file: &File) -> io::Result<u64> {
     Err(too_much_made())
 }
 
-/// Why a file of such a file system is not sent where its size has to be known.
+/// Error for a generated file that is too large to determine its size.
 pub(crate) fn too_much_made() -> io::Error {
     io::Error::other(format!("its size is not known before it is read to its end, and it has more than {PACKED_MOST} bytes"))
 }
 
-/// Returns where what is wanted of a file begins and how many bytes of it there are.
+/// Returns the offset and length of the requested part of a file.
 fn part_of(range: Option<GetRange>, size: u64, name: &str) -> Result<(u64, u64), FileError> {
     let Some(range) = range else { return Ok((0, size)) };
     let rest = size.checked_sub(range.offset).ok_or_else(|| {
@@ -286,12 +290,12 @@ fn check_size(size: u64, name: &str) -> Result<(), FileError> {
     Err(FileError::new("send", name, error).with_code(FailCode::Refused))
 }
 
-/// A device is told by its number; its node's times say nothing of its content.
+/// Identifies a device by its number; the times of its node say nothing about its content.
 fn device_identity(file: &File, stat: &Stat) -> io::Result<SourceIdentity> {
     Ok(SourceIdentity { size: device::size(file)?, device: stat.st_rdev, ..SourceIdentity::default() })
 }
 
-/// Not blocking, so that a FIFO is refused instead of waited for.
+/// Non-blocking, so that a FIFO is rejected instead of blocking `open`.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! The file that is received: hidden until it is whole, durable and proved.
+//! Files being received: hidden until complete, durable and verified.
 //!
 //! In the target's directory, for a file `a.bin`:
 //!
 //! ```text
-//! .a.bin.<peer>.nicstripe-journal    what is durable; locked by the transfer that writes it
-//! .a.bin.<journal>.nicstripe-part    the data; a new journal is a new part file, so the two cannot be mixed up
+//! .a.bin.<peer>.nicstripe-journal    durable extents; locked by the transfer that writes it
+//! .a.bin.<journal>.nicstripe-part    data; each journal has its own part file, so the two always match
 //! ```
 //!
-//! A file that is written in place, and a block device, has neither: see [`Place`].
+//! A file written in place, and a block device, has neither: see [`Place`].
 //!
-//! Order of a commit: data durable → mode and times → fsync → rename → fsync of the directory → acknowledgement. A failed fsync is never
-//! tried again, as the kernel forgets what it could not write: the part file is then worthless.
+//! Order of a commit: data durable → mode and times → fsync → rename → fsync of the directory →
+//! acknowledgement. A failed fsync is never retried, because the kernel drops pages it could not
+//! write: the part file is then worthless.
 
 mod commit;
 mod named;
@@ -54,33 +55,33 @@ use super::{
     umask,
 };
 
-/// What a receiver knows when it opens a target.
+/// Parameters to open a target.
 #[derive(Debug)]
 pub(crate) struct TargetRequest<'a> {
-    /// Directory that the file goes into.
+    /// Directory of the file.
     pub(crate) dir: OwnedFd,
-    /// Its name there.
+    /// File name in the directory.
     pub(crate) name: &'a OsStr,
-    /// What is offered.
+    /// The sender's offer.
     pub(crate) offer: &'a Offer,
-    /// How to receive it.
+    /// Options of the transfer.
     pub(crate) options: PutOptions,
-    /// The sender's key.
+    /// Public key of the sender.
     pub(crate) peer_key: [u8; 32],
-    /// Random, for a new journal.
+    /// Random ID for a new journal.
     pub(crate) journal_id: [u8; 16],
-    /// What else it gets, where it is part of a tree; otherwise the offer and the options say so.
+    /// Attributes of a file in a tree; otherwise they follow from offer and options.
     pub(crate) attributes: Option<Attributes>,
 }
 
 impl TargetRequest<'_> {
-    /// Permission bits that the finished file gets; `None` where they stay as they are.
+    /// Returns the mode of the finished file; `None` keeps the existing one.
     fn final_mode(&self) -> Option<u32> {
         final_mode(self.attributes.as_ref(), self.offer, self.options)
     }
 }
 
-/// A target that is being received.
+/// A target being received.
 #[derive(Debug)]
 pub(crate) struct Target {
     dir: OwnedFd,
@@ -89,9 +90,9 @@ pub(crate) struct Target {
     part_name: OsString,
     journal_name: OsString,
     part: File,
-    /// The same file, past the page cache, where the file system can do that.
+    /// Second descriptor with `O_DIRECT`, if the file system supports it.
     direct: Option<File>,
-    /// None in place: what is there is found by comparing it.
+    /// `None` for in-place targets: existing data is found by comparison.
     journal: Option<JournalFile>,
     place: Place,
     spared: Spared,
@@ -99,21 +100,24 @@ pub(crate) struct Target {
     offer: Offer,
     options: PutOptions,
     attributes: Option<Attributes>,
-    /// Set when a sync failed: nothing more is believed of this part file.
+    /// Set when a sync failed: the part file is no longer trusted.
     poisoned: AtomicBool,
-    /// Held by whoever syncs: the kernel tells a failure once, and whoever else syncs meanwhile must hear of it from us.
+    /// Held during a sync. The kernel reports a failure only once, so concurrent syncs must learn
+    /// of it here.
     syncs: Mutex<Syncs>,
     /// Bytes written since the last sync began.
     unsynced: AtomicU64,
-    /// Whether nothing of it is durable yet: then it goes with us, as nobody could go on with it.
+    /// True while nothing is durable. The part file is then removed on drop, because no transfer
+    /// could resume it.
     is_void: AtomicBool,
-    /// Chunks that wait for the thread that is writing; `None` when none is.
+    /// Chunks queued for the writing thread; `None` if no thread is writing.
     writer: Mutex<Option<VecDeque<Arrived>>>,
-    /// Goes after the files are closed.
+    /// Declared last, so that it is dropped after the files are closed.
     lease: Option<Lease>,
 }
 
-/// What is open of a target that is about to be one; see its fields. In place, the names are empty.
+/// Open files of a target under construction; see the fields of [`Target`]. The names are empty for
+/// in-place targets.
 struct Opened {
     part: File,
     part_name: OsString,
@@ -123,35 +127,38 @@ struct Opened {
     spared: Spared,
 }
 
-/// What syncs may still do.
+/// State of syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Syncs {
     #[default]
     Open,
-    /// The journal could not be written: the transfer fails, and must not be given its name meanwhile.
+    /// The journal could not be written: the transfer fails, and the file must not be renamed
+    /// meanwhile.
     Broken,
-    /// All is durable, and about to be given its name: what comes late must not fail the transfer.
+    /// Everything is durable and about to be renamed: a late sync must not fail the transfer.
     Closed,
 }
 
-/// What a target is while it is received.
+/// Location of the data while it is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// A hidden file that takes the name when it is whole.
+    /// A hidden file, renamed when complete.
     Part,
-    /// A file without any name, for a trial: it is gone when it is closed, also by a kill.
+    /// An unlinked file, for a trial: removed when closed, even after a kill.
     Unnamed,
-    /// The file that has the name, and is whole: only its durability is in doubt.
+    /// The complete file under its final name, which only needs a sync.
     Named,
-    /// The file that has the name, written over.
+    /// The existing file, overwritten in place.
     File,
-    /// A block device, written over.
+    /// A block device, overwritten in place.
     Device,
 }
 
 impl Target {
-    /// Opens the part file and the journal: goes on with what an earlier attempt of the same peer with the same source left durable, else
-    /// starts anew. Returns what is durable.
+    /// Opens part file and journal, and returns the durable subtrees.
+    ///
+    /// Resumes an earlier attempt of the same peer with the same source; otherwise starts from
+    /// zero.
     pub(crate) fn open(mut request: TargetRequest<'_>) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
         let trial = request.options.trial;
@@ -167,12 +174,12 @@ impl Target {
         }
         let existing = refuse_existing(&request, &shown)?;
         match existing {
-            // In a tree it is a name like any other: whoever copies a directory does not think of the disks that its names may stand for.
+            // In a tree a device is an ordinary name: copying a directory must not overwrite disks.
             Some(FileType::BlockDevice) if request.attributes.is_none() => return Self::open_in_place(request, Place::Device),
             Some(FileType::RegularFile) if request.options.in_place && !grid_of(request.offer).is_open() => {
                 return Self::open_in_place(request, Place::File);
             }
-            // A delta replaces the file that was there when it began, not one that appears meanwhile.
+            // A delta replaces the file present when it began, not one that appears later.
             found => request.options.replace |= found.is_some(),
         }
         let (opened, have) = open_hidden(&request, &shown)?;
@@ -183,13 +190,13 @@ impl Target {
         }
         let extents = target.spared.durable.ranges().filter_map(|range| target.grid.extent_of_range(range));
         let durable = extents.map(|extent| extent.len).sum();
-        // What an earlier attempt took is its own already, used or not.
+        // An earlier attempt has already allocated this space, used or not.
         let taken = target.part.metadata().map_or(0, |found| found.blocks() * 512).max(durable);
         target.reserve(target.needed().saturating_sub(taken)).map_err(|error| if durable > 0 { error.resumable() } else { error })?;
         Ok((target, have))
     }
 
-    /// Opens what has the name to be written over. It is compared first only where that was asked for.
+    /// Opens the existing file for overwriting. It is compared first only if requested.
     fn open_in_place(request: TargetRequest<'_>, place: Place) -> Result<(Self, Vec<Subtree>), FileError> {
         let shown = escaped(request.name.as_bytes());
         let (part, size) = match place {
@@ -235,12 +242,12 @@ impl Target {
         }
     }
 
-    /// Keeps descriptors for as long as the files are open.
+    /// Holds a descriptor lease while the files are open.
     pub(crate) fn keep(&mut self, lease: Lease) {
         self.lease = Some(lease);
     }
 
-    /// Bytes that the whole file takes, but for what it shares with another.
+    /// Returns the space the whole file needs in bytes, without blocks shared with another file.
     fn needed(&self) -> u64 {
         match &self.spared.basis {
             Some(basis) if self.place == Place::Part && basis.is_clone() => 0,
@@ -248,25 +255,27 @@ impl Target {
         }
     }
 
-    /// Its name as messages have it.
+    /// Returns its name for display, escaped.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Whether its length is not known before its end.
+    /// Returns true if its size is unknown until its end.
     pub(crate) fn is_open_ended(&self) -> bool {
         self.grid.is_open()
     }
 
-    /// Bytes that it is to have; 0 where that is not known.
+    /// Returns its expected size in bytes; 0 if unknown.
     pub(crate) fn size(&self) -> u64 {
         if self.grid.is_open() { 0 } else { self.grid.size }
     }
 
-    /// Verifies a chunk against its header, writes it, and reports it; and with it chunks that came to other threads meanwhile.
+    /// Verifies a chunk against its header, writes it, and reports the result. May also write
+    /// chunks queued by other threads.
     ///
-    /// Direct writes run side by side. Through the page cache the kernel lets one thread write a file at a time and the others spin: here they
-    /// leave their chunk to the one that writes and go on verifying.
+    /// Direct writes run in parallel. Through the page cache the kernel lets only one thread write
+    /// to a file, while others spin. Therefore other threads queue their chunk for the writing
+    /// thread and continue verifying.
     pub(crate) fn write_chunk(&self, mut arrived: Arrived, report: impl Fn(Arrived, Result<(), WriteError>)) {
         if let Err(damaged) = arrived.verify(self.grid) {
             return report(arrived, Err(damaged));
@@ -297,17 +306,17 @@ impl Target {
     fn write_verified(&self, arrived: &Arrived) -> Result<(), WriteError> {
         let bytes = arrived.buffer.bytes();
         let Some(extent) = self.grid.extent_of(arrived.header.chunk) else { return Err(WriteError::Damaged) };
-        // The last chunk of what has no known length is shorter than its place.
+        // The last chunk of a stream of unknown length is shorter than its slot.
         let extent = Extent { len: bytes.len() as u64, ..extent };
         if self.unsynced.fetch_add(extent.len, Ordering::AcqRel) >= MOST_UNSYNCED {
-            // Waits for a sync that is under way: what arrives meanwhile would all have to come again.
+            // Waits for a running sync, to bound the data lost in a crash.
             drop(self.syncs());
         }
         self.store_parts(self.parts_to_write(arrived.header.chunk, extent, bytes), extent, bytes)?;
         Ok(())
     }
 
-    /// Writes bytes of a chunk buffer, past the page cache where that is possible.
+    /// Writes bytes of a chunk buffer, with direct I/O if possible.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.place == Place::Named {
             return Err(io::Error::other("it is whole already"));
@@ -318,21 +327,21 @@ impl Target {
         file.write_all_at(bytes, offset)
     }
 
-    /// Refuses at once what cannot fit; takes the space where that costs nothing.
+    /// Fails if the data cannot fit; allocates the space if that is cheap.
     fn reserve(&self, needed: u64) -> Result<(), FileError> {
         self.check_space(needed)?;
-        // What has holes, or shares its blocks with another, must not take blocks for all of its size.
+        // Files with holes or shared blocks must not allocate their full size.
         if self.awaits_holes() || self.spared.basis.as_ref().is_some_and(Basis::is_clone) {
             return Ok(());
         }
         let kind = fstatfs(&self.part).map_err(|cause| self.error("find the file system of", cause.into()))?.f_type;
-        // A tmpfs would fill and clear every page at once: 0.3 s a GiB before the first byte is sent.
+        // A tmpfs would allocate and clear every page: 0.3 s per GiB before the first byte is sent.
         if kind == TMPFS_MAGIC || self.size() == 0 {
             return Ok(());
         }
         match fallocate(&self.part, FallocateFlags::empty(), 0, self.grid.size) {
             Err(rustix::io::Errno::NOSPC) => Err(self.no_space(format!("it needs {needed} bytes, and the disk is full"))),
-            // Not every file system can.
+            // Not supported by every file system.
             _ => Ok(()),
         }
     }
@@ -363,7 +372,7 @@ impl Drop for Target {
     }
 }
 
-/// Returns what has the name, if it may be replaced or written over.
+/// Returns the type of an existing file; fails if it may not be replaced or overwritten.
 fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<Option<FileType>, FileError> {
     let options = &request.options;
     let found = exists(&request.dir, request.name).map_err(|cause| FileError::new("look for", shown, cause))?;
@@ -378,7 +387,7 @@ fn refuse_existing(request: &TargetRequest<'_>, shown: &str) -> Result<Option<Fi
     }
 }
 
-/// Opens the journal and the part file of what is to be a new file, and returns what of it is durable.
+/// Opens the journal and part file of a new file, and returns its durable subtrees.
 fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<Subtree>), FileError> {
     let error = |operation| move |cause: io::Error| FileError::new(operation, shown, cause);
     let remove = |name: &OsString| {
@@ -389,7 +398,7 @@ fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<
     let file = lock_journal(request, &journal_name, shown)?;
     let earlier = JournalFile::replay(&file).map_err(error("read the journal of"))?;
     let earlier_part = earlier.as_ref().map(|replayed| hidden_name(request.name, &replayed.header.id.0, "part"));
-    // What has no known length cannot be read again either.
+    // A stream of unknown length cannot be read again.
     let usable = earlier.filter(|replayed| !request.options.restart && !grid.is_open() && is_same(replayed, grid, request));
 
     let resumed = usable.zip(earlier_part.clone()).and_then(|(replayed, name)| {
@@ -420,7 +429,8 @@ fn open_hidden(request: &TargetRequest<'_>, shown: &str) -> Result<(Opened, Vec<
     Ok((Opened { part, part_name, journal_name, journal: Some(journal), place: Place::Part, spared }, have))
 }
 
-/// Starts journal and part file anew. The journal is first: a part file that none speaks of would stay for ever.
+/// Creates journal and part file, the journal first: a part file without a journal would never be
+/// cleaned up.
 fn begin(request: &TargetRequest<'_>, grid: Grid, file: File, shown: &str) -> Result<(File, OsString, JournalFile), FileError> {
     let error = |operation| move |cause| FileError::new(operation, shown, cause);
     let id = JournalId(request.journal_id);
@@ -438,10 +448,10 @@ fn lock_journal(request: &TargetRequest<'_>, name: &OsStr, shown: &str) -> Resul
     })
 }
 
-/// Opens a device that has room for what is offered, and returns its size.
+/// Opens a device with enough room for the offer, and returns its size.
 fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
     let grid = grid_of(request.offer);
-    // Exclusive: the kernel refuses a device that is mounted or part of something else.
+    // Exclusive: the kernel rejects a device that is mounted or otherwise in use.
     let part = open_part(&request.dir, request.name, OFlags::EXCL).map_err(|cause| match cause.kind() {
         io::ErrorKind::ResourceBusy => busy("write", shown, "the device is in use (mounted, or part of another)"),
         _ => FileError::new("open", shown, cause),
@@ -454,7 +464,7 @@ fn open_device(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), 
     Ok((part, size))
 }
 
-/// Opens the file that has the name for nobody else to write over, and returns its size.
+/// Opens the existing file with an exclusive lock, and returns its size.
 fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64), FileError> {
     let written = || busy("write", shown, "another transfer is writing it");
     let part = open_part(&request.dir, request.name, OFlags::empty()).map_err(|cause| FileError::new("open", shown, cause))?;
@@ -464,7 +474,7 @@ fn open_existing(request: &TargetRequest<'_>, shown: &str) -> Result<(File, u64)
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(FileError::new("write", shown, io::Error::other("it is no regular file any more")).with_code(FailCode::NotAFile));
     }
-    // The kernel lets root write to a file that runs with its owner's rights, and leaves it these.
+    // The kernel keeps set-ID bits when root writes to a file; the new content must not have them.
     if stat.st_mode & SET_ID_BITS != 0 {
         let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID_BITS);
         fchmod(&part, mode).map_err(|cause| FileError::new("set the mode of", shown, cause.into()))?;
@@ -476,16 +486,16 @@ fn busy(operation: &'static str, shown: &str, why: &'static str) -> FileError {
     FileError::new(operation, shown, io::Error::other(why)).with_code(FailCode::Busy)
 }
 
-/// Removes what an earlier attempt of the same peer has left that was to become a new file.
+/// Removes journal and part file of an earlier attempt of the same peer.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::WouldBlock`] when it is still at work.
+/// [`io::ErrorKind::WouldBlock`] if that attempt is still running.
 pub(crate) fn remove_earlier(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -> io::Result<()> {
     let journal_name = hidden_name(name, peer_key, "journal");
     let journal = match JournalFile::lock_existing(dir, &journal_name) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-        // There is none, or nothing that could be one.
+        // Missing, or not a usable journal.
         Err(_) => return Ok(()),
         Ok(journal) => journal,
     };
@@ -496,14 +506,14 @@ pub(crate) fn remove_earlier(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -
     Ok(())
 }
 
-/// Returns what an earlier attempt of the same peer was receiving that was to become a new file; `None` also while it is at work.
+/// Returns the source of an earlier attempt of the same peer; `None` also while it is running.
 pub(crate) fn earlier_source(dir: &OwnedFd, name: &OsStr, peer_key: &[u8; 32]) -> Option<SourceIdentity> {
     let journal = JournalFile::lock_existing(dir, &hidden_name(name, peer_key, "journal")).ok()?;
     let replayed = JournalFile::replay(&journal).ok()?;
     replayed.map(|replayed| replayed.header.source)
 }
 
-/// Refuses a trial where a copy waits to go on, whose part file has the same name.
+/// Rejects a trial if an interrupted copy of this name exists, whose part file has the same name.
 fn spare_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), FileError> {
     if earlier_source(&request.dir, request.name, &request.peer_key).is_none() {
         return Ok(());
@@ -512,13 +522,13 @@ fn spare_interrupted(request: &TargetRequest<'_>, shown: &str) -> Result<(), Fil
     Err(FileError::new("try to receive", shown, io::Error::other(why)).with_code(FailCode::Exists))
 }
 
-/// Whether a journal is about the file that is offered now.
+/// Returns true if a journal belongs to the offered file.
 fn is_same(replayed: &Replayed, grid: Grid, request: &TargetRequest<'_>) -> bool {
     let header = &replayed.header;
     header.grid == grid && header.source == request.offer.source && header.peer_key == request.peer_key
 }
 
-/// The session has checked the offer's chunk size; another value cannot come here.
+/// The session has validated the offer's chunk size; the default is never used.
 pub(crate) fn grid_of(offer: &Offer) -> Grid {
     let chunk_size = ChunkSize::from_log2(offer.chunk_log2).unwrap_or(ChunkSize::DEFAULT);
     match offer.kind {
@@ -532,8 +542,8 @@ fn open_part(dir: &OwnedFd, name: &OsStr, more: OFlags) -> io::Result<File> {
     Ok(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
-/// Opens the part file of an earlier attempt, which may have been cut short when the file had its final owner and mode; `None` where somebody
-/// can write it who could not write the finished file.
+/// Opens the part file of an earlier attempt, which may already have its final owner and mode.
+/// Returns `None` if users can write to it who could not write to the finished file.
 fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<File>> {
     let owner = request.attributes.as_ref().and_then(|attributes| attributes.owner).map(|owner| owner.uid);
     let others = Others { owner, bits: request.final_mode().unwrap_or_default() };
@@ -549,12 +559,13 @@ fn reopen_part(request: &TargetRequest<'_>, name: &OsStr) -> io::Result<Option<F
     }
 }
 
-/// Opens the part file a second time, for writes past the page cache.
+/// Opens the part file a second time, for direct writes.
 ///
-/// 2 GiB over an unshaped link to ext4, durable at the end (3 interleaved runs): direct 1.4 to 1.8 s and 0.42 CPU s/GB at the receiver, through
-/// the page cache 2.4 to 3.0 s and 1.05 CPU s/GB.
+/// 2 GiB over an unshaped link to ext4, durable at the end (3 interleaved runs): direct 1.4 to 1.8
+/// s and 0.42 CPU s/GB at the receiver, through the page cache 2.4 to 3.0 s and 1.05 CPU s/GB.
 fn open_direct(dir: &OwnedFd, name: &OsStr, part: &File, place: Place) -> Option<File> {
-    // A tmpfs accepts O_DIRECT since Linux 6.6 and gains nothing by it. A device's node is on one, its bytes are not.
+    // A tmpfs accepts O_DIRECT since Linux 6.6 without benefit. A device's node lies on one, its
+    // data does not.
     let is_tmpfs = place != Place::Device && fstatfs(part).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let direct = (!is_tmpfs).then(|| openat(dir, name, flags, Mode::empty()).ok().map(File::from)).flatten();
@@ -567,7 +578,7 @@ fn is_same_file(one: &File, other: &File) -> rustix::io::Result<bool> {
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// Permission bits that a finished file gets; `None` where they stay as they are.
+/// Returns the mode of a finished file; `None` keeps the existing one.
 fn final_mode(attributes: Option<&Attributes>, offer: &Offer, options: PutOptions) -> Option<u32> {
     match attributes {
         Some(attributes) => attributes.mode,
@@ -576,8 +587,8 @@ fn final_mode(attributes: Option<&Attributes>, offer: &Offer, options: PutOption
     }
 }
 
-/// Bytes that may be written while a sync is under way. As many may be in that sync: so a crash costs 64 MiB and what is in flight, also
-/// where a disk takes longer to sync than the cables to bring that much.
+/// Bytes that may be written during a sync. The sync itself covers as many. So a crash loses at
+/// most 64 MiB plus the data in flight, even if the disk syncs more slowly than the links deliver.
 const MOST_UNSYNCED: u64 = 32 << 20;
 
 /// Alignment and granularity of direct writes; see [`super::buffer`].
@@ -586,7 +597,7 @@ const DIRECT_ALIGNMENT: u64 = 4096;
 /// `TMPFS_MAGIC` of linux/magic.h.
 pub(crate) const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// Opens the directory of a path of our user, and returns the name in it.
+/// Opens the directory of a local path; returns it with the file name.
 pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
     let shown = escaped(path.as_os_str().as_bytes());
     let name = path
@@ -597,7 +608,7 @@ pub(crate) fn open_parent(path: &Path) -> Result<(OwnedFd, &OsStr), FileError> {
     Ok((dir.map_err(|cause| FileError::new("open directory", parent.display(), cause))?.into(), name))
 }
 
-/// Makes the directories that lead to a path of our user.
+/// Creates the parent directories of a local path.
 pub(crate) fn make_parents(path: &Path) -> Result<(), FileError> {
     let Some(parent) = path.parent() else { return Ok(()) };
     std::fs::create_dir_all(parent).map_err(|cause| FileError::new("make directory", escaped(parent.as_os_str().as_bytes()), cause))

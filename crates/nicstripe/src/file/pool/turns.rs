@@ -1,25 +1,25 @@
-//! Whose job is next.
+//! Fair queue of jobs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
-/// Whose work a job is: a peer's key, or zeros for our own.
+/// Owner of a job: a peer's key, or zeros for local work.
 pub(crate) type Owner = [u8; 32];
 
-/// What a running job counts for until its time is known.
+/// Assumed duration of a running job until it is known.
 const ADVANCE: Duration = Duration::from_millis(1);
 
-/// Jobs of several owners, which all get the same time (start-time fair queueing, Goyal et al. 1996).
+/// Jobs of several owners, which get equal time (start-time fair queueing, Goyal et al. 1996).
 ///
-/// An owner that had no jobs for a while begins level with the others: it neither owes nor has saved up time.
+/// An owner that was idle starts level with the others: it has neither debt nor credit.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     owners: BTreeMap<Owner, Jobs<T>>,
-    /// Jobs of one owner that may run at once.
+    /// Most jobs of one owner that run at once.
     most_each: usize,
-    /// Time that the owner served last had had.
+    /// Virtual time: the time consumed by the owner served last.
     clock: Duration,
 }
 
@@ -35,7 +35,7 @@ impl<T> Turns<T> {
         Self { owners: BTreeMap::new(), most_each, clock: Duration::ZERO }
     }
 
-    /// Queues a job behind those of its owner; returns whether the owner may have another one run.
+    /// Queues a job behind those of its owner; returns true if the owner may run another one.
     pub(super) fn push(&mut self, owner: Owner, job: T) -> bool {
         let (clock, most) = (self.clock, self.most_each);
         let jobs = self.owners.entry(owner).or_insert_with(|| Jobs { waiting: VecDeque::new(), running: 0, had: clock });
@@ -46,7 +46,7 @@ impl<T> Turns<T> {
         jobs.running < most
     }
 
-    /// Takes the next job of the owner that had least time; call [`Turns::finish`] when it is done.
+    /// Takes the next job of the owner with the least time; call [`Turns::finish`] when it is done.
     pub(super) fn pop(&mut self) -> Option<(Owner, T)> {
         let most = self.most_each;
         let ready = self.owners.iter_mut().filter(|(_, jobs)| jobs.may_run(most));
@@ -57,19 +57,19 @@ impl<T> Turns<T> {
         Some((*owner, job))
     }
 
-    /// Whether there is a job to take.
+    /// Returns true if `pop` would return a job.
     pub(super) fn may_pop(&self) -> bool {
         self.owners.values().any(|jobs| jobs.may_run(self.most_each))
     }
 
-    /// A job of this owner took so long.
+    /// Records the duration of a finished job.
     pub(super) fn finish(&mut self, owner: Owner, took: Duration) {
         if let Some(jobs) = self.owners.get_mut(&owner) {
             jobs.running -= 1;
             jobs.had += took;
         }
         if self.owners.values().all(Jobs::is_idle) {
-            // Nobody waited for it: nothing is owed.
+            // No owner had to wait, so there is no debt.
             self.owners.clear();
             self.clock = Duration::ZERO;
         }
@@ -77,7 +77,7 @@ impl<T> Turns<T> {
         self.owners.retain(|_, jobs| !jobs.is_idle() || jobs.had > clock);
     }
 
-    /// Jobs that wait.
+    /// Returns the number of waiting jobs.
     pub(super) fn len(&self) -> usize {
         self.owners.values().map(|jobs| jobs.waiting.len()).sum()
     }
@@ -105,7 +105,7 @@ mod tests {
     const A: Owner = [1; 32];
     const B: Owner = [2; 32];
 
-    /// Runs jobs, each as long as it says, one after the other for so long; returns how much time each owner had.
+    /// Runs jobs of the given durations sequentially until `until`; returns the time of each owner.
     fn run(turns: &mut Turns<Duration>, until: Duration) -> BTreeMap<Owner, Duration> {
         let (mut now, mut had) = (Duration::ZERO, BTreeMap::new());
         while now < until {
@@ -141,11 +141,11 @@ mod tests {
         let mut turns = Turns::new(2);
         (0..1500).for_each(|_| _ = turns.push(A, MS));
         run(&mut turns, 500 * MS);
-        // B was idle while A worked: it has no 500 ms in advance.
+        // B was idle while A worked: it has no credit of 500 ms.
         (0..1000).for_each(|_| _ = turns.push(B, MS));
         let had = run(&mut turns, 100 * MS);
         assert!(had[&A] >= 45 * MS && had[&B] >= 45 * MS, "{had:?}");
-        // A had a job of half a second, and none behind it: B has its time before A's next.
+        // A ran one job of half a second: B catches up before A's next job.
         let mut turns = Turns::new(2);
         turns.push(A, 500 * MS);
         (0..1000).for_each(|_| _ = turns.push(B, MS));

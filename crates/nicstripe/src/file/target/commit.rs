@@ -1,4 +1,4 @@
-//! How a target is made to last: syncs, and what happens when one fails; the commit, and what is taken back when that fails.
+//! Syncs and commit of a target, and recovery if one of them fails.
 
 use std::{
     fs::File,
@@ -17,7 +17,7 @@ use super::{Place, Syncs, Target, final_mode};
 use crate::file::FileError;
 
 impl Target {
-    /// Makes the data durable, then says so in the journal.
+    /// Syncs the data, then records it in the journal.
     pub(crate) fn sync(&self, subtrees: Vec<Subtree>) -> Result<(), FileError> {
         let mut syncs = self.syncs();
         if *syncs == Syncs::Closed {
@@ -33,7 +33,7 @@ impl Target {
         })
     }
 
-    /// Makes all durable, whoever else would do so.
+    /// Runs the final sync, after which others have no effect.
     fn sync_last(&self) -> Result<(), FileError> {
         let mut syncs = self.syncs();
         self.sync_part(*syncs, File::sync_all)?;
@@ -46,7 +46,7 @@ impl Target {
         self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs the data in one way or another, unless something failed before.
+    /// Syncs the data with `how`, unless an earlier sync failed.
     fn sync_part(&self, syncs: Syncs, how: impl FnOnce(&File) -> io::Result<()>) -> Result<(), FileError> {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(self.error("sync", io::Error::other("an earlier sync failed")));
@@ -57,7 +57,8 @@ impl Target {
         how(&self.part).map_err(|cause| self.poison(cause))
     }
 
-    /// Makes the whole file durable under its name, of a trial without one. `digest` is what both ends agreed on.
+    /// Makes the whole file durable under its name (a trial has none). `digest` is the value both
+    /// ends agreed on.
     pub(crate) fn commit(&self, digest: Digest) -> Result<(), FileError> {
         if self.place == Place::Named {
             self.sync_last()?;
@@ -85,19 +86,20 @@ impl Target {
         self.settle_name()
     }
 
-    /// Makes the name durable that the file has.
+    /// Syncs the directory, which makes the file's name durable.
     fn settle_name(&self) -> Result<(), FileError> {
         if let Err(cause) = fsync(&self.dir) {
             self.poisoned.store(true, Ordering::Release);
             self.withdraw();
             return Err(self.error("sync the directory of", cause.into()));
         }
-        // A journal without a part file is found by the next transfer: losing this unlink loses nothing.
+        // The next transfer detects a journal without a part file, so a lost unlink does no harm.
         let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
         Ok(())
     }
 
-    /// Takes back a name that may not last, unless it was another file's before, which is gone; and the journal, which nothing may trust.
+    /// Removes a name that may not be durable, unless it replaced another file, which is gone. Also
+    /// removes the journal, which can no longer be trusted.
     fn withdraw(&self) {
         let is_ours = || {
             let (found, ours) = (statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?, fstat(&self.part)?);
@@ -109,9 +111,9 @@ impl Target {
         let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
     }
 
-    /// Removes what was received; in place it stays, as what was there before is gone.
+    /// Removes the received data. An in-place target stays, because its old content is gone.
     pub(crate) fn discard(&self) {
-        // From now on others may have files of these names.
+        // From here on other transfers may use these names.
         self.is_void.store(false, Ordering::Release);
         match self.place {
             Place::File | Place::Device | Place::Unnamed => return,
@@ -121,20 +123,20 @@ impl Target {
         let _ = unlinkat(&self.dir, &self.journal_name, AtFlags::empty());
     }
 
-    /// Whether a rerun can go on from what is durable.
+    /// Returns true if another run can resume from the durable data.
     pub(crate) fn is_resumable(&self) -> bool {
         !self.is_open_ended() && self.place != Place::Unnamed && !self.poisoned.load(Ordering::Acquire)
     }
 
     fn verify(&self, digest: Digest) -> Result<(), FileError> {
         self.sync_part(*self.syncs(), File::sync_data)?;
-        // Without this the page cache would vouch for the disk.
+        // Otherwise the data would be read back from the page cache instead of the disk.
         let _ = fadvise(&self.part, 0, None, Advice::DontNeed);
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; VERIFY_LEN];
         let mut offset = 0;
         let found = self.part.metadata().map_err(|cause| self.error("read back", cause))?.len();
-        // A device may go on behind the file, and has no length to be asked for.
+        // A device may be larger than the file, and its metadata has no length.
         let size = if self.place == Place::Device { self.grid.size } else { found };
         while offset < size {
             let most = (size - offset).min(VERIFY_LEN as u64) as usize;
@@ -153,7 +155,8 @@ impl Target {
     }
 
     fn set_mode_and_times(&self) -> io::Result<()> {
-        // A device keeps what it has, and so does a file that is written over unless its source's was asked for.
+        // A device keeps its mode and times. So does a file written in place, unless the source's
+        // were requested.
         if self.place == Place::Device || (self.place == Place::File && !self.options.preserve && self.attributes.is_none()) {
             return Ok(());
         }
@@ -174,11 +177,11 @@ impl Target {
     fn poison(&self, cause: io::Error) -> FileError {
         self.poisoned.store(true, Ordering::Release);
         self.discard();
-        // In place a rerun compares what is there: not what the kernel has in memory and could not write.
+        // In place, another run compares the data on disk, not pages the kernel failed to write.
         let _ = fadvise(&self.part, 0, None, Advice::DontNeed);
         self.error("sync", cause)
     }
 }
 
-/// Bytes read back at once by `--verify`.
+/// Read size of `--verify` in bytes.
 const VERIFY_LEN: usize = 1 << 20;

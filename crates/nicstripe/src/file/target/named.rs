@@ -1,4 +1,4 @@
-//! A file that got its name from a process that ended before it could say so.
+//! Files that were renamed by a process that ended before it could acknowledge.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -8,10 +8,11 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, unlinkat};
 use super::{JournalFile, TargetRequest, is_same};
 use crate::file::{hidden_name, root::exists};
 
-/// A file that has its name, and the journal that was left beside it.
+/// A file under its final name, and its leftover journal.
 ///
-/// A journal without a part file is what a commit leaves that was cut short behind its rename. Whether the file under the name is the one
-/// that was meant is known when both ends have hashed it: if their digests differ the journal goes, and the transfer begins anew.
+/// A commit interrupted right after its rename leaves a journal without a part file. Both ends then
+/// hash the file. If their digests differ, the journal is removed and the transfer starts from
+/// zero.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) file: File,
@@ -20,13 +21,14 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Looks for what an earlier attempt of the same peer with the same source has finished. Reads the whole file if there is one.
+    /// Finds a file completed by an earlier attempt of the same peer with the same source. Reads
+    /// the whole file.
     pub(super) fn find(request: &TargetRequest<'_>, grid: Grid) -> io::Result<Option<Self>> {
         if request.options.restart || grid.is_open() || exists(&request.dir, request.name)? != Some(FileType::RegularFile) {
             return Ok(None);
         }
         let journal_name = hidden_name(request.name, &request.peer_key, "journal");
-        // One that another transfer has is found again by whoever opens the target as usual.
+        // If another transfer holds the journal, opening the target reports it later.
         let Ok(journal) = JournalFile::lock_existing(&request.dir, &journal_name) else { return Ok(None) };
         let replayed = JournalFile::replay(&journal)?.filter(|replayed| is_same(replayed, grid, request));
         let Some(replayed) = replayed else { return Ok(None) };
@@ -36,7 +38,7 @@ impl Named {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(openat(&request.dir, request.name, flags, Mode::empty())?);
         if file.metadata()?.len() != grid.size {
-            // The file is another, and the journal without its part file says nothing.
+            // The file is a different one, and the journal is useless without its part file.
             unlinkat(&request.dir, &journal_name, AtFlags::empty())?;
             return Ok(None);
         }
@@ -45,7 +47,7 @@ impl Named {
     }
 }
 
-/// Hashes a file as it is.
+/// Hashes a whole file.
 fn subtrees_of(file: &File, grid: Grid) -> io::Result<Vec<Subtree>> {
     let mut tree = HashTree::new(grid);
     let mut buffer = vec![0; grid.chunk_size.bytes() as usize];

@@ -1,4 +1,4 @@
-//! What of a target does not come: its holes, and what of the file that has the name stays.
+//! Parts of a target that are not transferred: holes, and reused data of the existing file.
 
 use std::{
     fs::File,
@@ -17,35 +17,35 @@ use crate::file::{
     holes::{is_zeros, make_zeros, punch_zeros, whole_blocks},
 };
 
-/// What a target knows of what does not come.
+/// Holes and reused data of a target.
 #[derive(Debug, Default)]
 pub(super) struct Spared {
-    /// Set when the sender has told its holes.
+    /// Set once the sender has announced its holes.
     pub(super) holes: OnceLock<HoleMap>,
-    /// Chunks that were written as they came, although parts of them may be holes: these are looked for before the file gets its name.
+    /// Chunks written completely that may contain holes; punched before the commit.
     pub(super) written_whole: Mutex<ChunkSet>,
-    /// The file that has the name, to be compared.
+    /// The existing file to compare with.
     pub(super) basis: Option<Basis>,
-    /// What an earlier attempt left durable: it must not be written to but with the same bytes.
+    /// Chunks made durable by an earlier attempt; only the same bytes may be written to them.
     pub(super) durable: ChunkSet,
-    /// Whether the part file was new and empty, so that whatever is not written is zeros.
+    /// True if the part file was new and empty, so that unwritten parts are zeros.
     pub(super) is_new: bool,
 }
 
-/// The file that has the name.
+/// The existing file, as the delta receiver compares it.
 #[derive(Debug)]
 pub(super) struct Basis {
-    /// Where its chunks have to be copied from; none where they are in the target already.
+    /// File to copy chunks from; `None` if the target already has them.
     copied_from: Option<File>,
-    /// Whether a part of it can become part of the target without being written.
+    /// True if its extents can be shared with the target without a copy.
     can_share: bool,
-    /// Chunks of the new file that it has as a whole, from the first.
+    /// Number of leading chunks that it has completely.
     chunks: u64,
 }
 
 impl Basis {
-    /// Opens the file that has the name, for a new part file or, with `part`, one that was begun before. Where the file system can, a new part
-    /// file becomes a clone of it.
+    /// Opens the existing file for a new or resumed part file. Clones it into a new part file if
+    /// the file system supports it.
     pub(super) fn open(request: &TargetRequest<'_>, grid: Grid, part: &File, is_new: bool) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let old = File::from(openat(&request.dir, request.name, flags, Mode::empty()).ok()?);
@@ -55,39 +55,39 @@ impl Basis {
             return None;
         }
         let is_clone = is_new && ioctl_ficlone(part, &old).is_ok();
-        // A part file that was begun before may have been no clone, and what it has of its own must stay.
+        // A resumed part file may not be a clone, and its own data must stay.
         let can_share = !is_new && can_share(request, &old);
         Some(Self { copied_from: (!is_clone).then_some(old), can_share, chunks })
     }
 
-    /// The target itself, of `size` bytes.
+    /// Uses the target itself, of `size` bytes.
     pub(super) fn of_itself(grid: Grid, size: u64) -> Self {
         Self { copied_from: None, can_share: false, chunks: chunks_within(grid, size) }
     }
 
-    /// Whether the part file is a clone of it.
+    /// Returns true if the part file is a clone of it.
     pub(super) fn is_clone(&self) -> bool {
         self.copied_from.is_none()
     }
 }
 
-/// Chunks of `grid` that a file of `size` bytes has as a whole.
+/// Returns how many chunks of `grid` a file of `size` bytes has completely.
 fn chunks_within(grid: Grid, size: u64) -> u64 {
     if size >= grid.size { grid.chunk_count() } else { size / grid.chunk_size.bytes() }
 }
 
 impl Target {
-    /// Whether the sender will tell holes.
+    /// Returns true if the sender will announce holes.
     pub(crate) fn awaits_holes(&self) -> bool {
         self.offer.data.is_some()
     }
 
-    /// How many chunks, from the first, are to be compared with what is there.
+    /// Returns the number of leading chunks to compare with the existing file.
     pub(crate) fn delta(&self) -> Option<u64> {
         self.spared.basis.as_ref().map(|basis| basis.chunks)
     }
 
-    /// Sees to it that chunks that are holes read as zeros, and takes the space that the others need.
+    /// Makes holes read as zeros, and allocates the space for the data.
     pub(crate) fn make_holes(&self, holes: HoleMap) -> Result<(), FileError> {
         if self.place == Place::Named {
             return Ok(());
@@ -105,7 +105,7 @@ impl Target {
         Ok(())
     }
 
-    /// Whether there may be something else than zeros where nothing was received.
+    /// Returns true if unreceived parts may hold something other than zeros.
     fn holds_old_data(&self) -> bool {
         !self.spared.is_new
             || !matches!(self.place, Place::Part | Place::Unnamed)
@@ -122,7 +122,7 @@ impl Target {
                     let cause = io::Error::other("the disk is full");
                     return Err(FileError::new("receive", &self.shown, cause).with_code(FailCode::NoSpace));
                 }
-                // Not every file system can.
+                // Not supported by every file system.
                 Err(_) => return Ok(()),
                 Ok(()) => {}
             }
@@ -130,7 +130,8 @@ impl Target {
         Ok(())
     }
 
-    /// The parts of a chunk that have to be written: all but what the sender says is a hole, is zeros, and reads as zeros already.
+    /// Returns the parts of a chunk to write. Omits those that are holes at the sender, hold zeros,
+    /// and already read as zeros.
     pub(super) fn parts_to_write(&self, chunk: ChunkId, extent: Extent, bytes: &[u8]) -> Vec<Extent> {
         let may_leave_out = !self.holds_old_data() && self.spared.basis.is_none();
         match self.spared.holes.get() {
@@ -142,14 +143,14 @@ impl Target {
         }
     }
 
-    /// Zeros of this chunk that are holes at the sender take space here: they are punched before the file gets its name.
+    /// Marks a chunk whose zeros are holes at the sender; they are punched before the commit.
     fn look_for_holes_in(&self, chunk: ChunkId) {
         if self.awaits_holes() {
             self.spared.written_whole.lock().unwrap_or_else(PoisonError::into_inner).insert(chunk);
         }
     }
 
-    /// Turns zeros that were written into the holes that they are at the sender.
+    /// Punches the marked holes, which were written as zeros.
     pub(super) fn punch_written(&self) -> io::Result<()> {
         let Some(holes) = self.spared.holes.get().filter(|_| self.place != Place::Device) else { return Ok(()) };
         let chunks = std::mem::take(&mut *self.spared.written_whole.lock().unwrap_or_else(PoisonError::into_inner));
@@ -161,11 +162,13 @@ impl Target {
         Ok(())
     }
 
-    /// Reads a chunk of the file that is there and puts it where the new file has it; nothing where it cannot be read.
+    /// Reads a chunk of the existing file and copies it to the target; returns `None` if it cannot
+    /// be read.
     pub(crate) fn compare_chunk(&self, chunk: ChunkId, buffer: &mut ChunkBuffer) -> Result<Option<ChainingValue>, FileError> {
         let Some((basis, extent)) = self.spared.basis.as_ref().zip(self.grid.extent_of(chunk)) else { return Ok(None) };
         let copied_from = basis.copied_from.as_ref().filter(|_| !self.spared.durable.contains(chunk));
-        // What was shared is read from the target: so what was compared is what is there, whoever writes the old file meanwhile.
+        // A shared extent is read from the target, so that a concurrent write to the old file
+        // cannot change compared data.
         let copied_from = copied_from.filter(|old| !(basis.can_share && share(old, &self.part, extent)));
         let bytes = buffer.bytes_mut(extent.len as usize);
         if let Err(error) = copied_from.unwrap_or(&self.part).read_exact_at(bytes, extent.offset) {
@@ -174,7 +177,7 @@ impl Target {
         }
         let Ok(value) = chunk_value(self.grid, chunk, bytes) else { return Ok(None) };
         let parts = match self.spared.holes.get() {
-            // A new file is zeros where nothing is written.
+            // A new file reads as zeros where nothing is written.
             Some(holes) if copied_from.is_some() && self.spared.is_new => parts_outside(holes, extent, bytes, self.grid.size),
             _ => {
                 self.look_for_holes_in(chunk);
@@ -185,7 +188,7 @@ impl Target {
         Ok(Some(value))
     }
 
-    /// Writes parts of a chunk whose bytes these are.
+    /// Writes parts of a chunk with these bytes.
     pub(super) fn store_parts(&self, parts: Vec<Extent>, extent: Extent, bytes: &[u8]) -> Result<(), FileError> {
         for part in parts {
             let bytes = &bytes[(part.offset - extent.offset) as usize..][..part.len as usize];
@@ -195,13 +198,14 @@ impl Target {
     }
 }
 
-/// Whether the file system can clone the file that has the name.
+/// Returns true if the file system can clone the existing file.
 fn can_share(request: &TargetRequest<'_>, old: &File) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     openat(&request.dir, ".", flags, Mode::RUSR | Mode::WUSR).is_ok_and(|probe| ioctl_ficlone(probe, old).is_ok())
 }
 
-/// Lets the target have an extent of the old file, in the kernel; says whether it has all of it.
+/// Shares an extent of the old file with the target, in the kernel; returns true if all of it was
+/// shared.
 fn share(old: &File, target: &File, extent: Extent) -> bool {
     let (mut from, mut to) = (extent.offset, extent.offset);
     let end = extent.offset + extent.len;
@@ -215,7 +219,7 @@ fn share(old: &File, target: &File, extent: Extent) -> bool {
     true
 }
 
-/// The parts of an extent, whose bytes these are, that are not zeros in holes of the file of `size` bytes.
+/// Returns the parts of an extent that are not zeros in holes of a file of `size` bytes.
 fn parts_outside(holes: &HoleMap, extent: Extent, bytes: &[u8], size: u64) -> Vec<Extent> {
     let end = extent.offset + extent.len;
     let of = |part: &Extent| (part.offset - extent.offset) as usize..(part.offset + part.len - extent.offset) as usize;
