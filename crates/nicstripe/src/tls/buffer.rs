@@ -1,40 +1,42 @@
-//! Encrypted bytes on their way to the kernel.
+//! Encrypted bytes queued for the kernel.
 
-/// A queue of bytes in one allocation: written at its end, sent from its front.
+/// A byte queue in one allocation: appended at its end, sent from its front.
 ///
-/// The allocation is made once and grows only when more is queued than it holds; bytes are moved to the front only when
-/// the rest does not suffice, so that a caller who sends everything before queueing again never pays for it.
+/// The allocation grows only if the queue exceeds it. Bytes move to the front only if the space
+/// behind them is too small. A caller that sends everything before it queues more never pays for a
+/// move.
 #[derive(Default)]
 pub(crate) struct SendBuffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes ever taken off the front.
+    /// Bytes ever removed from the front.
     gone: u64,
 }
 
 impl SendBuffer {
-    /// Makes an empty buffer of `capacity` bytes (zeroed by the kernel page by page, at the first touch).
+    /// Creates an empty buffer of `capacity` bytes, which the kernel zeroes page by page on first
+    /// use.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
         Self { bytes: vec![0; capacity], start: 0, end: 0, gone: 0 }
     }
 
-    /// Returns the bytes not yet sent.
+    /// Returns the unsent bytes.
     pub(crate) fn pending(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Returns how many bytes are not yet sent.
+    /// Returns the number of unsent bytes.
     pub(crate) fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Tells that nothing waits.
+    /// Returns true if no bytes are unsent.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Takes `sent` bytes, at most [`SendBuffer::len`], off the front.
+    /// Removes `sent` bytes, at most [`SendBuffer::len`], from the front.
     pub(crate) fn advance(&mut self, sent: usize) {
         let sent = sent.min(self.len());
         self.start += sent;
@@ -45,18 +47,19 @@ impl SendBuffer {
         }
     }
 
-    /// Drops everything that waits.
+    /// Drops all unsent bytes.
     pub(crate) fn clear(&mut self) {
         self.advance(self.len());
     }
 
-    /// Returns how many bytes have ever left, sent or dropped. Where the queue ends at some moment has left when this has grown by
-    /// [`SendBuffer::len`] of that moment.
+    /// Returns the number of bytes ever removed, sent or dropped. A byte queued now has left once
+    /// this has grown by the current [`SendBuffer::len`].
     pub(crate) fn total_gone(&self) -> u64 {
         self.gone
     }
 
-    /// Returns exactly `len` writable bytes behind the pending ones; [`SendBuffer::commit`] makes them part of it.
+    /// Returns exactly `len` writable bytes behind the pending ones; [`SendBuffer::commit`] appends
+    /// them.
     pub(crate) fn spare(&mut self, len: usize) -> &mut [u8] {
         if self.bytes.len() - self.end < len {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -70,7 +73,7 @@ impl SendBuffer {
         &mut self.bytes[self.end..needed]
     }
 
-    /// Adds the first `len` bytes of the last [`SendBuffer::spare`] to the queue.
+    /// Appends the first `len` bytes of the last [`SendBuffer::spare`] to the queue.
     pub(crate) fn commit(&mut self, len: usize) {
         self.end = (self.end + len).min(self.bytes.len());
     }

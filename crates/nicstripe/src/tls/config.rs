@@ -1,4 +1,4 @@
-//! What both ends insist on, in rustls's words.
+//! TLS parameters required by both ends.
 //!
 //! | | |
 //! | --- | --- |
@@ -25,24 +25,24 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Distinguishe
 use super::{ALPN, ALPN_FAMILY};
 use crate::trust::{Identity, PublicKey};
 
-/// Says which keys are accepted. Called once a handshake, from whatever thread runs it; must not block.
+/// Decides which keys are accepted. Called once per handshake, on any thread; must not block.
 pub(crate) type KeyFilter = Arc<dyn Fn(&PublicKey) -> bool + Send + Sync>;
 
-/// What the connecting end shows and accepts. Cheap to clone; serves any number of connections.
+/// TLS configuration of the connecting end. Cheap to clone; serves any number of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientTls(pub(super) ClientConfig);
 
-/// What the accepting end shows and accepts. Cheap to clone; serves any number of connections.
+/// TLS configuration of the accepting end. Cheap to clone; serves any number of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerTls(pub(super) ServerConfig);
 
 impl ClientTls {
-    /// Shows `identity` and accepts servers whose key `accepts`.
+    /// Presents `identity`, and accepts servers whose key passes `accepts`.
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
         Self::with_aes(identity, accepts, has_aes())
     }
 
-    /// As on a machine whose processor has AES instructions, or has none.
+    /// Like `new`, with or without AES instructions.
     pub(super) fn with_aes(identity: &Identity, accepts: KeyFilter, has_aes: bool) -> Self {
         let crypto = Arc::new(crypto_provider(has_aes));
         let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
@@ -56,19 +56,19 @@ impl ClientTls {
         config.resumption = Resumption::disabled();
         config.enable_sni = false;
         config.enable_early_data = false;
-        // For the record layer of this crate: see `record`.
+        // Needed by the record layer of this crate: see `record`.
         config.enable_secret_extraction = true;
         Self(config)
     }
 }
 
 impl ServerTls {
-    /// Shows `identity` and accepts clients whose key `accepts`.
+    /// Presents `identity`, and accepts clients whose key passes `accepts`.
     pub(crate) fn new(identity: &Identity, accepts: KeyFilter) -> Self {
         Self::with_aes(identity, accepts, has_aes())
     }
 
-    /// As on a machine whose processor has AES instructions, or has none.
+    /// Like `new`, with or without AES instructions.
     pub(super) fn with_aes(identity: &Identity, accepts: KeyFilter, has_aes: bool) -> Self {
         let crypto = Arc::new(crypto_provider(has_aes));
         let verifier = Arc::new(PinnedKeys::new(accepts, &crypto));
@@ -78,19 +78,20 @@ impl ServerTls {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::new(OwnKey(identity.certified_key())));
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // Not only unneeded: a client that writes, closes and never reads them sends RST, and our last reads fail.
+        // Tickets would be harmful: a client that writes, closes and never reads them sends RST,
+        // and our last reads fail.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.max_early_data_size = 0;
-        // The client's order decides, unless AES costs us more than it knows.
+        // The client's order decides, unless AES is expensive here.
         config.ignore_client_order = !has_aes;
-        // For the record layer of this crate: see `record`.
+        // Needed by the record layer of this crate: see `record`.
         config.enable_secret_extraction = true;
         Self(config)
     }
 }
 
-/// The parts of aws-lc that are used, in the order in which they are preferred.
+/// Returns the algorithms of aws-lc to use, in order of preference.
 fn crypto_provider(has_aes: bool) -> CryptoProvider {
     let mut cipher_suites = vec![cipher_suite::TLS13_AES_256_GCM_SHA384, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
     if !has_aes {
@@ -99,7 +100,7 @@ fn crypto_provider(has_aes: bool) -> CryptoProvider {
     CryptoProvider { cipher_suites, kx_groups: vec![kx_group::X25519MLKEM768], ..provider::default_provider() }
 }
 
-/// Accepts a raw public key that the filter accepts and that signs the handshake.
+/// Verifier that accepts a raw public key if it passes the filter and signs the handshake.
 struct PinnedKeys {
     accepts: KeyFilter,
     crypto: Arc<CryptoProvider>,
@@ -219,13 +220,13 @@ impl ClientCertVerifier for PinnedKeys {
     }
 }
 
-/// Shows our key to clients that name our protocol, and nothing to scanners.
+/// Presents our key to clients that name our protocol, and nothing to scanners.
 #[derive(Debug)]
 struct OwnKey(Arc<CertifiedKey>);
 
 impl ResolvesServerCert for OwnKey {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // Another version of our protocol gets the honest answer, which rustls gives a moment later.
+        // For another version of our protocol rustls fails a moment later with the correct alert.
         let ours = hello.alpn()?.any(|name| name.starts_with(ALPN_FAMILY));
         ours.then(|| Arc::clone(&self.0))
     }
@@ -235,22 +236,23 @@ impl ResolvesServerCert for OwnKey {
     }
 }
 
-/// The peer's key is none of ours; travels through rustls and comes out in `TlsError`.
+/// The peer's key is not trusted; passes through rustls and is converted to `TlsError`.
 #[derive(Debug, thiserror::Error)]
 #[error("key is not trusted: {0}")]
 pub(super) struct UntrustedKey(pub(super) PublicKey);
 
-/// What the peer showed is no Ed25519 raw public key.
+/// The peer presented something other than an Ed25519 raw public key.
 #[derive(Debug, thiserror::Error)]
 #[error("not an Ed25519 raw public key")]
 pub(super) struct BadKey;
 
-/// rustls answers this with the alert `certificate_unknown`.
+/// rustls answers this error with the alert `certificate_unknown`.
 fn reject(why: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why))))
 }
 
-/// Tells whether AES-GCM is cheap here. Without these instructions ChaCha20 is several times faster, and safe against cache timing.
+/// Returns true if AES-GCM is cheap on this processor. Without AES instructions ChaCha20 is several
+/// times faster, and safe against cache timing.
 fn has_aes() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {

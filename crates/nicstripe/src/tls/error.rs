@@ -1,4 +1,4 @@
-//! Why a connection ends.
+//! Errors that end a connection.
 
 use std::io;
 
@@ -8,53 +8,55 @@ use super::config::{BadKey, UntrustedKey};
 use super::record::RecordError;
 use crate::trust::PublicKey;
 
-/// Why a connection ends, split by who must act.
+/// Reason why a connection ends, split by who must act.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TlsError {
-    /// The peer showed a key that we do not accept. That it owns the key is not proved, only that it names it.
+    /// The peer presented a key that is not accepted. The peer has not proved that it owns the key.
     #[error("peer's key is not trusted: {0}")]
     UntrustedKey(PublicKey),
-    /// The peer, which has proved its own key if it is the server, does not accept ours. Nothing else is told with this alert.
+    /// The peer does not accept our key; a server has proved its own key before. This alert has no
+    /// other meaning.
     #[error("peer refused our key (alert {})", name(*.0))]
     KeyRefused(AlertDescription),
-    /// The peer hung up before it said what it makes of our key. No verdict: a busy peer, or anybody on the way, ends connections so.
+    /// The peer closed the connection before it accepted or rejected our key. A busy peer, or an
+    /// attacker on the path, can cause this.
     #[error("peer closed the connection before it said whether it trusts our key")]
     ClosedAtKey(#[source] Option<io::Error>),
-    /// The peer showed no key, or one of another kind.
+    /// The peer presented no key, or a key of another type.
     #[error("peer showed no Ed25519 raw public key")]
     NoKey,
-    /// The first bytes are another protocol's, or nothing.
+    /// The first bytes are not TLS.
     #[error("peer does not speak TLS")]
     NotTls(#[source] RecordError),
-    /// TLS, but not our protocol in it.
+    /// The peer speaks TLS, but not our protocol in it.
     #[error("peer speaks TLS, but not {:?}", str::from_utf8(super::ALPN).unwrap_or_default())]
     OtherProtocol,
-    /// Something that is not TLS 1.3 as we use it.
+    /// The peer does not speak TLS 1.3 with our parameters.
     #[error("peer does not speak TLS 1.3 with our parameters")]
     Handshake(#[source] rustls::Error),
-    /// The peer gave up.
+    /// The peer ended the connection with this alert.
     #[error("peer ended the connection with alert {}", name(*.0))]
     Alert(AlertDescription),
-    /// The peer's bytes are no records of this connection: a broken peer, or somebody between us.
+    /// The bytes are not records of this connection: a broken peer, or a third party on the path.
     #[error("peer's record cannot be accepted")]
     Record(#[from] RecordError),
-    /// A record was authentic but not allowed there.
+    /// An authentic record arrived in a state that does not allow it.
     #[error("peer sent an unexpected record: {0}")]
     Unexpected(&'static str),
     /// The connection ended without the peer's `close_notify`: bytes may be missing.
     #[error("connection was cut: the peer did not say that it would end")]
     Truncated,
-    /// The handshake took too long.
+    /// The handshake did not finish before its deadline.
     #[error("handshake did not finish before its deadline")]
     TimedOut,
-    /// The system's random numbers or the cipher failed, or the connection has failed before and is used again.
+    /// Random numbers or the cipher failed, or the connection is used after an earlier failure.
     #[error("connection is unusable: {0}")]
     Unusable(&'static str),
-    /// The system said no.
+    /// A system call failed.
     #[error("cannot {action} the connection")]
     Io {
-        /// What was tried: a verb.
+        /// Operation, as a verb.
         action: &'static str,
         /// The system's error.
         source: io::Error,
@@ -62,7 +64,7 @@ pub(crate) enum TlsError {
 }
 
 impl TlsError {
-    /// Sorts what rustls says about a handshake.
+    /// Converts an error of rustls during a handshake.
     pub(super) fn from_handshake(error: rustls::Error) -> Self {
         match &error {
             rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
@@ -81,7 +83,7 @@ impl TlsError {
         Self::Handshake(error)
     }
 
-    /// Sorts an alert that came before the peer's first word.
+    /// Converts an alert that arrived before the peer's first data.
     pub(super) fn from_alert(alert: AlertDescription) -> Self {
         match alert {
             AlertDescription::CertificateUnknown => Self::KeyRefused(alert),
@@ -90,14 +92,14 @@ impl TlsError {
         }
     }
 
-    /// Whether bytes were changed on the way: at this end, or at the other, which says so with an alert. Who does it on purpose is told no
-    /// more than bad memory in a switch.
+    /// Returns true if bytes were altered in transit, as seen by this end or reported by the peer's
+    /// alert. Deliberate changes look the same as bad memory in a switch.
     pub(crate) fn tells_of_damage(&self) -> bool {
         use AlertDescription::{BadRecordMac, RecordOverflow};
         matches!(self, Self::Record(_) | Self::Alert(BadRecordMac | RecordOverflow))
     }
 
-    /// Tells that this end hung up on us while reading or writing, so that a last word of the peer's may still be there to read.
+    /// Returns true if the peer closed the connection. Its last bytes may still be readable.
     pub(super) fn is_hang_up(error: &io::Error) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
         matches!(error.kind(), ConnectionReset | BrokenPipe | ConnectionAborted | NotConnected)
@@ -105,7 +107,7 @@ impl TlsError {
 }
 
 fn name(alert: AlertDescription) -> String {
-    // Words as RFC 8446 has them, from the one name that it has in Rust.
+    // Converts Rust's name of the alert into the spelling of RFC 8446.
     let name = format!("{alert:?}");
     let parts = name.chars().enumerate().flat_map(|(at, c)| {
         let gap = (at > 0 && c.is_ascii_uppercase()).then_some('_');

@@ -1,6 +1,8 @@
-//! A secret of this one connection that both ends know (RFC 8446, section 7.5).
+//! Keying material exporter: a secret of one connection that both ends know (RFC 8446, section
+//! 7.5).
 //!
-//! rustls has the exporter on its buffered connections only; on the unbuffered ones its key log is the way to the secret it starts from.
+//! rustls offers the exporter only on its buffered connections. On the unbuffered ones the secret
+//! it starts from is accessible through the key log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,17 +11,18 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{self, KeyType, Prk};
 use rustls::{CipherSuite, KeyLog};
 
-/// Catches the exporter secret of the one connection it is given to, and no other secret.
+/// Captures the exporter secret of one connection, and no other secret.
 #[derive(Default)]
 pub(super) struct ExporterSecret(Mutex<Vec<u8>>);
 
 impl ExporterSecret {
-    /// Makes one, to be set as the key log of one connection's configuration.
+    /// Creates a capture, to be set as the key log of one connection's configuration.
     pub(super) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Derives 32 bytes for `label`; both ends get the same, nobody else and no other connection does. The secret is erased.
+    /// Derives 32 bytes for `label`, equal at both ends and unique to the connection. Erases the
+    /// secret.
     pub(super) fn export(&self, suite: CipherSuite, label: &[u8]) -> Result<[u8; 32], Unspecified> {
         let (hkdf, hash) = match suite {
             CipherSuite::TLS13_AES_256_GCM_SHA384 => (hkdf::HKDF_SHA384, &digest::SHA384),
@@ -65,7 +68,7 @@ impl Drop for ExporterSecret {
 /// HKDF-Expand-Label (RFC 8446, section 7.1).
 fn expand(hkdf: hkdf::Algorithm, secret: &[u8], label: &[u8], context: &[u8], len: usize) -> Result<Vec<u8>, Unspecified> {
     let short = |len: usize| u8::try_from(len).map_err(|_| Unspecified);
-    // An empty secret would be no secret: the key log was never called.
+    // An empty secret means that the key log was never called.
     if secret.is_empty() {
         return Err(Unspecified);
     }
@@ -86,7 +89,7 @@ impl KeyType for Length {
 
 fn erase(secret: &mut Vec<u8>) {
     secret.fill(0);
-    // Without a reader the compiler may leave the stores out.
+    // Without a reader the compiler may remove the stores.
     std::hint::black_box(&mut *secret);
     secret.clear();
 }

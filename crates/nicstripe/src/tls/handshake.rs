@@ -1,4 +1,4 @@
-//! The handshake: rustls's unbuffered connection, fed record by record, until it hands over the keys.
+//! TLS handshake: feeds rustls's unbuffered connection record by record, then extracts the keys.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use super::record::{Opener, Sealer, record_len};
 use super::{ALPN, BINDING_LABEL};
 use crate::trust::PublicKey;
 
-/// A handshake under way.
+/// A handshake in progress.
 pub(super) struct Handshake {
     connection: Connection,
     exporter: Arc<ExporterSecret>,
-    /// How many bytes at the front of the caller's buffer rustls has seen already and still needs.
+    /// Bytes at the front of the caller's buffer that rustls has already seen and still needs.
     seen: usize,
-    /// Whether anything was sent. A server that has sent nothing stays silent when something is wrong.
+    /// True once anything was sent. A server that has sent nothing stays silent on errors.
     spoke: bool,
 }
 
-/// What a finished handshake leaves.
+/// Result of a finished handshake.
 pub(super) struct Established {
     pub(super) sealer: Sealer,
     pub(super) opener: Opener,
@@ -36,21 +36,21 @@ pub(super) struct Established {
     pub(super) binding: [u8; 32],
 }
 
-/// What came of some received bytes.
+/// Result of processing received bytes.
 pub(super) struct Step {
-    /// How many bytes at the front of the buffer are used up.
+    /// Consumed bytes at the front of the buffer.
     pub(super) discard: usize,
-    /// Whether the handshake is complete.
+    /// True once the handshake is complete.
     pub(super) done: bool,
 }
 
 impl Handshake {
-    /// Begins as the connecting end and writes the first message to `out`.
+    /// Starts as the connecting end, and writes the first message to `out`.
     pub(super) fn client(tls: &ClientTls, out: &mut SendBuffer) -> Result<Self, TlsError> {
         let exporter = ExporterSecret::new();
         let mut config = tls.0.clone();
         config.key_log = exporter.clone();
-        // Never sent: who the peer is, its key says.
+        // Never sent: the peer is identified by its key.
         let name = ServerName::try_from("nicstripe").map_err(|_| TlsError::Unusable("no server name"))?;
         let connection = UnbufferedClientConnection::new(Arc::new(config), name).map_err(TlsError::from_handshake)?;
         let mut handshake = Self::new(Connection::Client(Box::new(connection)), exporter);
@@ -58,7 +58,7 @@ impl Handshake {
         Ok(handshake)
     }
 
-    /// Begins as the accepting end.
+    /// Starts as the accepting end.
     pub(super) fn server(tls: &ServerTls) -> Result<Self, TlsError> {
         let exporter = ExporterSecret::new();
         let mut config = tls.0.clone();
@@ -71,12 +71,13 @@ impl Handshake {
         Self { connection, exporter, seen: 0, spoke: false }
     }
 
-    /// Tells whether this end has shown its key, so that a peer who hangs up may mean that.
+    /// Returns true if this server has presented its key, so that the peer may close because of it.
     pub(super) fn has_shown_key(&self) -> bool {
         self.spoke && matches!(self.connection, Connection::Server(_))
     }
 
-    /// Processes what was received so far, up to the record that completes the handshake and not a byte further, and writes answers to `out`.
+    /// Processes the received bytes, at most up to the record that completes the handshake, and
+    /// writes answers to `out`.
     ///
     /// After an error `out` may hold an alert for the peer.
     pub(super) fn receive(&mut self, received: &mut [u8], out: &mut SendBuffer) -> Result<Step, TlsError> {
@@ -99,7 +100,7 @@ impl Handshake {
         }
     }
 
-    /// Takes the keys of a complete handshake.
+    /// Extracts the keys of a complete handshake.
     pub(super) fn finish(self) -> Result<Established, TlsError> {
         let state = self.connection.state();
         if state.alpn_protocol() != Some(ALPN) {
@@ -109,7 +110,7 @@ impl Handshake {
         let suite = state.negotiated_cipher_suite().ok_or(TlsError::Unusable("no cipher suite"))?;
         let binding = self.exporter.export(suite.suite(), BINDING_LABEL).map_err(|_| TlsError::Unusable("no exporter secret"))?;
         let ((sent, sealing), (opened, opening), schedule) = self.connection.into_secrets().map_err(TlsError::Handshake)?;
-        // Fresh keys count from 0, which is what `record` starts at: bytes after the handshake were never given to rustls.
+        // Fresh keys count from 0, as `record` expects: rustls never saw bytes after the handshake.
         if self.seen != 0 || sent != 0 || opened != 0 {
             return Err(TlsError::Unexpected("a record inside the handshake"));
         }
@@ -118,14 +119,16 @@ impl Handshake {
         Ok(Established { sealer, opener, schedule, peer, binding })
     }
 
-    /// Writes rustls's alert, unless silence is better.
+    /// Writes rustls's alert, except to scanners.
     fn fail(&mut self, error: Error, out: &mut SendBuffer) -> TlsError {
         let is_server = matches!(self.connection, Connection::Server(_));
-        // A scanner learns nothing. Only who names our protocol, in another version, is told what is wrong.
+        // A scanner gets no answer. Only a peer that names our protocol, in another version, gets
+        // an alert.
         if is_server && !self.spoke && error != Error::NoApplicationProtocol {
             return TlsError::from_handshake(error);
         }
-        // Only as long as there are alerts to fetch: past them, rustls looks for the bytes it had seen, and panics if it is not given them.
+        // Only while alerts are pending: afterwards rustls expects the bytes it has seen, and
+        // panics without them.
         while self.connection.state().wants_write() {
             let (_, turn) = self.connection.turn(&mut [], out);
             if !matches!(turn, Ok(Turn::Again)) {
@@ -133,7 +136,8 @@ impl Handshake {
             }
         }
         match TlsError::from_handshake(error) {
-            // The server has not seen our key yet, nor proved its own: whoever is on the way can say this.
+            // The server has not seen our key yet nor proved its own: an attacker on the path can
+            // send this alert.
             TlsError::KeyRefused(alert) if !is_server => TlsError::Alert(alert),
             error => error,
         }
@@ -146,7 +150,7 @@ enum Connection {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// A direction's record counter and keys, twice, and the means to make the next keys.
+/// Record counter and keys of each direction, and the schedule for the next keys.
 type Secrets = ((u64, ConnectionTrafficSecrets), (u64, ConnectionTrafficSecrets), KeySchedule);
 
 impl Connection {
@@ -179,7 +183,7 @@ impl Connection {
     }
 }
 
-/// What to do after one step of rustls.
+/// Next action after one step of rustls.
 enum Turn {
     Again,
     NeedsMore,
@@ -190,7 +194,7 @@ fn turn<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut SendBuffer) -> (
     let turn = status.state.and_then(|state| match state {
         ConnectionState::EncodeTlsData(message) => encode(message, out).map(|()| Turn::Again),
         ConnectionState::TransmitTlsData(sent) => {
-            // In `out`, in order, is as good as sent.
+            // Bytes in `out` count as sent, since their order is fixed.
             sent.done();
             Ok(Turn::Again)
         }
@@ -204,7 +208,7 @@ fn turn<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut SendBuffer) -> (
 fn encode<Data>(mut message: EncodeTlsData<'_, Data>, out: &mut SendBuffer) -> Result<(), Error> {
     let needed = match message.encode(&mut []) {
         Err(EncodeError::InsufficientSize(needed)) => needed.required_size,
-        // Nothing to send, or sent.
+        // Nothing to send, or already encoded.
         Ok(_) | Err(EncodeError::AlreadyEncoded) => return Ok(()),
     };
     let written = message.encode(out.spare(needed)).map_err(|error| Error::General(error.to_string()))?;
@@ -212,14 +216,14 @@ fn encode<Data>(mut message: EncodeTlsData<'_, Data>, out: &mut SendBuffer) -> R
     Ok(())
 }
 
-/// Makes the next keys of a connection.
+/// Derives the next keys of a connection.
 pub(super) enum KeySchedule {
     Client(KernelConnection<ClientConnectionData>),
     Server(KernelConnection<ServerConnectionData>),
 }
 
 impl KeySchedule {
-    /// Returns the next keys for what we send.
+    /// Returns the next sending keys.
     pub(super) fn next_sealer(&mut self) -> Result<Sealer, TlsError> {
         let (_, secrets) = match self {
             Self::Client(kernel) => kernel.update_tx_secret(),
@@ -229,7 +233,7 @@ impl KeySchedule {
         Sealer::new(secrets).map_err(|_| TlsError::Unusable("the cipher refuses its key"))
     }
 
-    /// Returns the next keys for what we receive.
+    /// Returns the next receiving keys.
     pub(super) fn next_opener(&mut self) -> Result<Opener, TlsError> {
         let (_, secrets) = match self {
             Self::Client(kernel) => kernel.update_rx_secret(),

@@ -1,10 +1,12 @@
 //! Encryption of every connection: TLS 1.3 between two pinned keys, and nothing else.
 //!
-//! rustls with aws-lc does the handshake and derives all keys ([`handshake`]); [`record`] seals and opens the records after it, in the
-//! buffers that the kernel reads and writes, since that is where every byte of a transfer passes. [`pump::Tls`] is the whole without any I/O;
-//! [`TlsStream`] joins it to a TCP connection of tokio.
+//! rustls with aws-lc runs the handshake and derives all keys ([`handshake`]). [`record`] seals and
+//! opens later records directly in the buffers of the system calls, because every byte of a
+//! transfer passes there. [`pump::Tls`] is the protocol without I/O; [`TlsStream`] connects it to a
+//! tokio TCP stream.
 //!
-//! What is insisted on is listed in [`config`], and an outsider learns nothing: a server that is not addressed in its protocol says nothing.
+//! [`config`] lists the required parameters. A server sends nothing to a client that does not name
+//! its protocol.
 
 mod buffer;
 mod config;
@@ -25,11 +27,12 @@ pub(crate) use {
     record::{MAX_RECORD, Opener, RECORD_OVERHEAD, RecordError, Sealer, record_len},
 };
 
-/// The one protocol spoken inside TLS, as its application layer calls it (RFC 7301).
+/// ALPN name of the only protocol inside TLS (RFC 7301).
 pub(crate) const ALPN: &[u8] = b"nicstripe/1";
-/// How every version's [`ALPN`] begins.
+/// Common prefix of all versions' [`ALPN`].
 const ALPN_FAMILY: &[u8] = b"nicstripe/";
-/// Label of [`TlsStream::binding`] for the exporter (RFC 5705, section 4: private labels begin with `EXPERIMENTAL`).
+/// Exporter label of [`TlsStream::binding`] (RFC 5705, section 4: private labels begin with
+/// `EXPERIMENTAL`).
 const BINDING_LABEL: &[u8] = b"EXPERIMENTAL nicstripe/1 binding";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One connection's TLS without its I/O.
+//! TLS of one connection without I/O.
 
 use rustls::{AlertDescription, ContentType};
 
@@ -9,13 +9,13 @@ use super::handshake::{Established, Handshake, KeySchedule};
 use super::record::{HEADER_LEN, MAX_PLAINTEXT, Opener, RECORD_OVERHEAD, RecordError, Sealer, record_len};
 use crate::trust::PublicKey;
 
-/// One end of one connection: received bytes in, plaintext out, and the other way round.
+/// One end of a connection: received bytes in and plaintext out, and vice versa.
 ///
-/// The caller owns the buffers: [`Tls::receive`] decrypts where the bytes were received, [`Tls::send`] encrypts to where they are sent from.
-/// After an error the connection is dead and every further call fails; what the `out` of the failed call holds (an alert, or nothing)
-/// is still worth sending.
+/// The caller owns the buffers. [`Tls::receive`] decrypts in the receive buffer; [`Tls::send`]
+/// encrypts into the send buffer. After an error the connection is unusable and every further call
+/// fails. The `out` of the failed call may hold an alert, which should still be sent.
 ///
-/// Keys are renewed before they wear out, in each direction by its sender; that needs nothing from the caller.
+/// Each sender renews its key before the usage limit, without action by the caller.
 pub(crate) struct Tls {
     state: State,
     is_client: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Tls {
 enum State {
     Handshake(Handshake),
     Open(Box<Open>),
-    /// Bytes for a dead connection are neither taken nor made.
+    /// Unusable: neither accepts nor produces bytes.
     Failed,
 }
 
@@ -36,44 +36,48 @@ struct Open {
     peer: PublicKey,
     binding: [u8; 32],
     renew_after: u64,
-    /// Whether the peer has sent anything under the new keys: to a client, the proof that its key was accepted.
+    /// True once the peer has sent anything under the new keys. This proves to a client that its
+    /// key was accepted.
     heard: bool,
-    /// Records since the last that carried data. Bounds what an idle talker can cost us.
+    /// Consecutive records without data. Bounds the cost of a peer that sends no data.
     fruitless: u32,
-    /// Where the last key update of ours ends, in bytes ever queued.
+    /// End of the last key update sent, in bytes ever queued.
     renewal_ends: u64,
     peer_closed: bool,
     closed: bool,
 }
 
-/// What came of some received bytes.
+/// Result of processing received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// How many bytes at the front of the buffer are used up; the rest is needed again, with more behind it.
+    /// Consumed bytes at the front of the buffer. The caller passes the rest again, followed by
+    /// more.
     pub(crate) discard: usize,
-    /// Plaintext bytes given to the sink.
+    /// Plaintext bytes passed to the sink.
     pub(crate) plaintext: usize,
-    /// Whether the handshake is complete.
+    /// True once the handshake is complete.
     pub(crate) open: bool,
-    /// Whether the peer has said that it will send no more.
+    /// True once the peer has sent `close_notify`.
     pub(crate) peer_closed: bool,
 }
 
 impl Tls {
-    /// Begins as the connecting end; the first message goes to `out`.
+    /// Starts as the connecting end; writes the first message to `out`.
     pub(crate) fn client(tls: &ClientTls, out: &mut SendBuffer) -> Result<Self, TlsError> {
         Ok(Self { state: State::Handshake(Handshake::client(tls, out)?), is_client: true })
     }
 
-    /// Begins as the accepting end, which has nothing to say before the other.
+    /// Starts as the accepting end, which waits for the first message.
     pub(crate) fn server(tls: &ServerTls) -> Result<Self, TlsError> {
         Ok(Self { state: State::Handshake(Handshake::server(tls)?), is_client: false })
     }
 
-    /// Processes all complete records in `received`, or those up to the end of the handshake: what follows it needs another call.
+    /// Processes all complete records in `received`, or those up to the end of the handshake; the
+    /// bytes behind it need another call.
     ///
-    /// Each record's plaintext goes to `sink`, in order; the slices are parts of `received`. Answers (handshake, key updates, alerts) go to
-    /// `out`. An error of the sink ends the connection and is returned.
+    /// Passes the plaintext of each record to `sink` in order, as slices of `received`. Writes
+    /// answers (handshake, key updates, alerts) to `out`. An error of the sink ends the connection
+    /// and is returned.
     pub(crate) fn receive<E: From<TlsError>>(
         &mut self,
         received: &mut [u8],
@@ -104,9 +108,10 @@ impl Tls {
         self.open()?.receive(received, is_client, out, sink)
     }
 
-    /// Encrypts the slices, one after the other, as one run of bytes, and appends the records to `out`.
+    /// Encrypts the concatenated slices, and appends the records to `out`.
     ///
-    /// Plaintext is copied only where a record spans two slices. Errors: the handshake is not complete, or this end has closed.
+    /// Copies plaintext only if a record spans two slices. Errors: the handshake is not complete,
+    /// or this end has closed.
     pub(crate) fn send(&mut self, plaintext: &[&[u8]], out: &mut SendBuffer) -> Result<(), TlsError> {
         let open = self.open()?;
         if open.closed {
@@ -115,7 +120,7 @@ impl Tls {
         open.send(plaintext, out)
     }
 
-    /// Says that nothing more will be sent. A second call does nothing; before the handshake is complete, nothing is said.
+    /// Sends `close_notify` once; does nothing before the handshake is complete.
     pub(crate) fn close(&mut self, out: &mut SendBuffer) -> Result<(), TlsError> {
         match &mut self.state {
             State::Open(open) if !open.closed => {
@@ -126,7 +131,7 @@ impl Tls {
         }
     }
 
-    /// Returns what the end of the peer's bytes means at this point.
+    /// Returns the error for an end of the peer's bytes at this point.
     pub(crate) fn on_end(&self) -> TlsError {
         match &self.state {
             State::Open(_) if !self.is_confirmed() => TlsError::ClosedAtKey(None),
@@ -137,7 +142,8 @@ impl Tls {
 
     /// Returns the peer's key, proved by its signature, once the handshake is complete.
     ///
-    /// A client knows by this who the server is, but not that the server accepts the client: see [`Tls::is_confirmed`].
+    /// A client then knows the server, but not whether the server accepts the client: see
+    /// [`Tls::is_confirmed`].
     pub(crate) fn peer_key(&self) -> Option<PublicKey> {
         match &self.state {
             State::Open(open) => Some(open.peer),
@@ -145,14 +151,17 @@ impl Tls {
         }
     }
 
-    /// Tells whether the peer is known to accept our key: for a server after the handshake, for a client from the server's first word on.
+    /// Returns true if the peer is known to accept our key: for a server after the handshake, for a
+    /// client after the server's first record.
     pub(crate) fn is_confirmed(&self) -> bool {
         matches!(&self.state, State::Open(open) if open.heard || !self.is_client)
     }
 
-    /// Returns 32 secret bytes that both ends of this connection know and nobody else, once the handshake is complete.
+    /// Returns 32 secret bytes shared by both ends of this connection only, once the handshake is
+    /// complete.
     ///
-    /// Different for every connection, even between the same peers: what is bound to them cannot be carried to another connection.
+    /// They differ for every connection, even between the same peers. Data bound to them cannot be
+    /// replayed on another connection.
     pub(crate) fn binding(&self) -> Option<[u8; 32]> {
         match &self.state {
             State::Open(open) => Some(open.binding),
@@ -160,7 +169,7 @@ impl Tls {
         }
     }
 
-    /// Renews the sending key after so many records instead of [`RENEW_AFTER`], for tests.
+    /// Renews the sending key after `records` records instead of [`RENEW_AFTER`], for tests.
     #[cfg(test)]
     pub(super) fn renew_after(&mut self, records: u64) {
         if let State::Open(open) = &mut self.state {
@@ -168,7 +177,7 @@ impl Tls {
         }
     }
 
-    /// Renews the sending key and asks the peer to do the same, for tests.
+    /// Renews the sending key and requests the same of the peer, for tests.
     #[cfg(test)]
     pub(crate) fn ask_to_renew(&mut self, out: &mut SendBuffer) {
         let State::Open(open) = &mut self.state else { panic!("handshake not complete") };
@@ -176,7 +185,7 @@ impl Tls {
         open.sealer = open.schedule.next_sealer().expect("another key");
     }
 
-    /// Sends a record as no well-behaved end would, for tests.
+    /// Sends an invalid record, for tests.
     #[cfg(test)]
     pub(super) fn send_record(&mut self, content: ContentType, body: &[u8], out: &mut SendBuffer) {
         let State::Open(open) = &mut self.state else { panic!("handshake not complete") };
@@ -246,12 +255,12 @@ impl Open {
             }
             progress.peer_closed = self.peer_closed;
         }
-        // After the peer's last word come no records, whatever the bytes are.
+        // Bytes after `close_notify` are ignored.
         progress.discard = received.len();
         Ok(progress)
     }
 
-    /// Takes a record without data: an alert, a key update, or padding.
+    /// Handles a record without data: an alert, a key update, or padding.
     fn receive_other(&mut self, content: ContentType, body: &[u8], is_client: bool, out: &mut SendBuffer) -> Result<(), TlsError> {
         self.fruitless += 1;
         if self.fruitless > MAX_FRUITLESS {
@@ -262,14 +271,16 @@ impl Open {
             (ContentType::Alert, [_, description]) => self.receive_alert((*description).into(), is_client)?,
             (ContentType::Handshake, [24, 0, 0, 1, request @ (0 | 1)]) => {
                 self.opener = self.schedule.next_opener()?;
-                // One key update answers every request that came before it was sent (RFC 8446, section 4.6.3). An answer to each would let a
-                // peer that reads nothing fill our memory.
+                // One key update answers all requests received before it was sent (RFC 8446,
+                // section 4.6.3). One answer per request would let a peer that reads nothing fill
+                // our memory.
                 let is_answer_unsent = out.total_gone() < self.renewal_ends;
                 if *request == 1 && !self.closed && !is_answer_unsent {
                     self.renew(out)?;
                 }
             }
-            // Tickets are off on our servers, and nothing else is allowed here (RFC 8446, section 4.6).
+            // Our servers send no tickets, and nothing else is allowed here (RFC 8446, section
+            // 4.6).
             (ContentType::Handshake, _) => return Err(self.refuse("a handshake message after the handshake", out)),
             _ => return Err(self.refuse("neither data nor alert nor key update", out)),
         }
@@ -283,9 +294,9 @@ impl Open {
                 self.peer_closed = true;
                 Ok(())
             }
-            // Announces a close_notify and means nothing by itself (RFC 8446, section 6.1).
+            // Precedes a close_notify and means nothing by itself (RFC 8446, section 6.1).
             AlertDescription::UserCanceled => Ok(()),
-            // A server judges the client's key when the client is ready already.
+            // A server checks the client's key after the client has completed its handshake.
             alert if is_client && !self.heard => Err(TlsError::from_alert(alert)),
             alert => Err(TlsError::Alert(alert)),
         }
@@ -293,7 +304,7 @@ impl Open {
 
     fn send(&mut self, plaintext: &[&[u8]], out: &mut SendBuffer) -> Result<(), TlsError> {
         let total: usize = plaintext.iter().map(|slice| slice.len()).sum();
-        // One look for room instead of one a record.
+        // One capacity check for all records.
         out.spare(total + total.div_ceil(MAX_PLAINTEXT) * RECORD_OVERHEAD);
         let mut slices = Slices::new(plaintext);
         let mut left = total;
@@ -317,7 +328,8 @@ impl Open {
         Ok(())
     }
 
-    /// Announces the next sending key under the old one, and changes to it (RFC 8446, section 4.6.3).
+    /// Announces the next sending key under the old one, and switches to it (RFC 8446, section
+    /// 4.6.3).
     fn renew(&mut self, out: &mut SendBuffer) -> Result<(), TlsError> {
         self.send_small(ContentType::Handshake, &KEY_UPDATE, out)?;
         self.renewal_ends = out.total_gone() + out.len() as u64;
@@ -337,7 +349,7 @@ impl Open {
         Ok(())
     }
 
-    /// Tells the peer why its record ends the connection, and returns it.
+    /// Queues the alert for an invalid record, and returns the error.
     fn reject(&mut self, error: RecordError, out: &mut SendBuffer) -> TlsError {
         let alert = match error {
             RecordError::TooLong(_) | RecordError::PlaintextTooLong(_) => AlertDescription::RecordOverflow,
@@ -356,7 +368,7 @@ impl Open {
     }
 }
 
-/// Some slices read as one run of bytes.
+/// Slices read as one sequence of bytes.
 struct Slices<'a> {
     first: &'a [u8],
     rest: &'a [&'a [u8]],
@@ -367,7 +379,7 @@ impl<'a> Slices<'a> {
         Self { first: &[], rest: all }
     }
 
-    /// Takes `len` bytes that lie in one piece, if the next ones do.
+    /// Returns the next `len` bytes without a copy if they are contiguous.
     fn take_whole(&mut self, len: usize) -> Option<&'a [u8]> {
         self.skip_empty();
         let (taken, rest) = self.first.split_at_checked(len)?;
@@ -375,7 +387,7 @@ impl<'a> Slices<'a> {
         Some(taken)
     }
 
-    /// Fills `target` with the next bytes, of which there are enough.
+    /// Fills `target` with the next bytes; enough must be left.
     fn copy_to(&mut self, target: &mut [u8]) {
         let mut at = 0;
         while at < target.len() {
@@ -399,13 +411,14 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// How many records are sent under one key: half of AES-GCM's limit of 2^24 (RFC 8446, section 5.5: 2^24.5 full ones). 128 GiB.
+/// Records sent under one key (128 GiB): half of AES-GCM's limit of 2^24 (RFC 8446, section 5.5:
+/// 2^24.5 full records).
 ///
-/// A renewal costs one small record and two derivations, some microseconds in all.
+/// A renewal costs one small record and two derivations, a few microseconds.
 pub(super) const RENEW_AFTER: u64 = 1 << 23;
-/// How many records without data a peer may send in a row. Picked by eye: one in 2^23 is usual.
+/// Most consecutive records without data. Picked by eye: one in 2^23 is usual.
 const MAX_FRUITLESS: u32 = 32;
-/// `key_update`, with no request to do the same (RFC 8446, section 4.6.3).
+/// `key_update` without a request for the same (RFC 8446, section 4.6.3).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;

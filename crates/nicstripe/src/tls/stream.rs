@@ -1,4 +1,4 @@
-//! TLS over one TCP connection of tokio.
+//! TLS over a tokio TCP connection.
 
 use std::io::{self, Read as _};
 use std::net::Shutdown;
@@ -16,7 +16,7 @@ use super::pump::{Received, Tls};
 use super::record::{MAX_RECORD, record_len};
 use crate::trust::PublicKey;
 
-/// One encrypted connection, for one task that both reads and writes.
+/// An encrypted connection, used by one task that both reads and writes.
 ///
 /// ```text
 /// loop {
@@ -30,56 +30,61 @@ use crate::trust::PublicKey;
 /// }
 /// ```
 ///
-/// None of the `try_` methods blocks, and each makes at most one system call. After an error the connection is dead; drop it.
+/// No `try_` method blocks, and each makes at most one system call. After an error the connection
+/// is unusable; drop it.
 pub(crate) struct TlsStream {
     tcp: TcpStream,
     tls: Tls,
-    /// Received bytes stand at the front, `filled` of them.
+    /// Receive buffer; the first `filled` bytes are valid.
     received: Vec<u8>,
     filled: usize,
-    /// Whether the bytes received may hold complete records that nobody has looked at.
+    /// True if the buffer may hold complete records that were not processed.
     unprocessed: bool,
-    /// Whether the peer has said its last word.
+    /// True once the peer has sent `close_notify`.
     peer_closed: bool,
     sending: SendBuffer,
-    /// Why nothing can be sent any more; what the peer said last may still be there to read.
+    /// Error after which nothing can be sent; the peer's last bytes may still be readable.
     cut: Option<io::Error>,
 }
 
-/// What one [`TlsStream::try_receive`] did.
+/// Result of one [`TlsStream::try_receive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Bytes the kernel gave, headers and all.
+    /// Bytes received from the kernel, including TLS overhead.
     pub(crate) received: usize,
-    /// Bytes the sink got.
+    /// Bytes passed to the sink.
     pub(crate) plaintext: usize,
-    /// Whether the kernel had no more at that moment.
+    /// True if the kernel had no more bytes.
     pub(crate) drained: bool,
-    /// Whether the peer has said that it will send no more. From then on there is nothing to wait for: do not ask for readiness to read.
+    /// True once the peer has sent `close_notify`. Do not wait for read readiness afterwards.
     pub(crate) peer_closed: bool,
 }
 
 impl TlsStream {
-    /// Does the handshake as the connecting end.
+    /// Runs the handshake as the connecting end.
     ///
-    /// Afterwards the server's key is proved, but the server may not have judged ours yet. It refuses us with [`TlsError::KeyRefused`] at the
-    /// first attempt to receive; [`TlsError::ClosedAtKey`] means that it did not judge. Not cancel safe: drop the connection.
+    /// Afterwards the server's key is proved, but the server may not have checked ours yet. A
+    /// rejection surfaces as [`TlsError::KeyRefused`] at the first receive;
+    /// [`TlsError::ClosedAtKey`] means that the server did not check it. Not cancel safe: drop the
+    /// connection.
     pub(crate) async fn connect(tcp: TcpStream, tls: &ClientTls, deadline: Instant) -> Result<Self, TlsError> {
         let mut sending = SendBuffer::with_capacity(SEND_BUFFER);
         let tls = Tls::client(tls, &mut sending)?;
         Self::new(tcp, tls, sending).handshake(deadline, std::future::ready(())).await
     }
 
-    /// Does the handshake as the accepting end. Nothing is sent before the peer has named our protocol. Not cancel safe: drop the connection.
+    /// Runs the handshake as the accepting end. Sends nothing before the peer has named our
+    /// protocol. Not cancel safe: drop the connection.
     ///
-    /// When the peer's first message is there, `turn` is awaited before it is answered, which is what costs.
+    /// Awaits `turn` once the peer's first message has arrived, before the expensive part, the
+    /// answer.
     pub(crate) async fn accept(
         tcp: TcpStream,
         tls: &ServerTls,
         deadline: Instant,
         turn: impl Future<Output = ()>,
     ) -> Result<Self, TlsError> {
-        // Grows with the answer, if the peer gets one, and once more when it is known.
+        // Grows with the answer, if the peer gets one, and again once the peer is authenticated.
         let sending = SendBuffer::default();
         let tls = Tls::server(tls)?;
         Self::new(tcp, tls, sending).handshake(deadline, turn).await
@@ -89,7 +94,8 @@ impl TlsStream {
         Self { tcp, tls, received: vec![0; HANDSHAKE_BUFFER], filled: 0, unprocessed: false, peer_closed: false, sending, cut: None }
     }
 
-    /// Waits until there is something to receive (if `read`) or room to send (if `write`); with neither, for ever. Cancel safe.
+    /// Waits until bytes can be received (if `read`) or sent (if `write`); waits forever with
+    /// neither. Cancel safe.
     pub(crate) async fn ready(&self, read: bool, write: bool) -> Result<Ready, TlsError> {
         if read && self.unprocessed {
             return Ok(Ready::READABLE);
@@ -103,10 +109,12 @@ impl TlsStream {
         self.tcp.ready(interest).await.map_err(|source| TlsError::Io { action: "wait for", source })
     }
 
-    /// Receives once, as much as there is and fits, and gives the plaintext of all complete records to `sink`, in order.
+    /// Receives once, as much as is available and fits, and passes the plaintext of all complete
+    /// records to `sink` in order.
     ///
-    /// The slices are at most 16 KiB and valid during the call. Answers that TLS itself gives are queued. An error of the sink ends the
-    /// connection and is returned. Receiving nothing is no error.
+    /// The slices are at most 16 KiB long and valid during the call. Answers of TLS itself are
+    /// queued. An error of the sink ends the connection and is returned. Receiving nothing is not
+    /// an error.
     pub(crate) fn try_receive<E: From<TlsError>>(&mut self, mut sink: impl FnMut(&[u8]) -> Result<(), E>) -> Result<Progress, E> {
         let (received, drained) = match self.unprocessed {
             true => (0, false),
@@ -123,29 +131,32 @@ impl TlsStream {
         Ok(progress)
     }
 
-    /// Encrypts the slices, one after the other, as one run of bytes, behind what waits to be sent.
+    /// Encrypts the concatenated slices, and appends them to the send queue.
     ///
-    /// Takes everything whatever its length; [`TlsStream::queued`] tells when to stop. Records end where the call
-    /// does, so calls with little plaintext cost 22 bytes and a cipher's start each. Errors: this end has closed.
+    /// Accepts any length; use [`TlsStream::queued`] to limit the queue. Each call ends with a
+    /// record, so small calls cost 22 bytes and a cipher start each. Errors: this end has closed.
     pub(crate) fn queue(&mut self, plaintext: &[&[u8]]) -> Result<(), TlsError> {
         self.tls.send(plaintext, &mut self.sending)
     }
 
-    /// Returns how many encrypted bytes wait to be sent.
+    /// Returns the number of encrypted bytes that wait to be sent.
     pub(crate) fn queued(&self) -> usize {
         self.sending.len()
     }
 
-    /// Returns how many encrypted bytes were sent or dropped since the start, the handshake and what TLS itself says included.
+    /// Returns the encrypted bytes sent or dropped since the start, including the handshake and TLS
+    /// overhead.
     ///
-    /// What was queued last is with the kernel as soon as this has grown by what [`TlsStream::queued`] was right after.
+    /// Data queued last has reached the kernel once this has grown by the value of
+    /// [`TlsStream::queued`] right after queueing.
     pub(crate) fn total_sent(&self) -> u64 {
         self.sending.total_gone()
     }
 
-    /// Sends once, as much as the kernel takes, and returns how much that was.
+    /// Sends once, as much as the kernel accepts, and returns the number of bytes.
     ///
-    /// If the peer has hung up, what waits is dropped, and [`TlsStream::try_receive`] tells why after the peer's last words.
+    /// If the peer has closed the connection, the queue is dropped. [`TlsStream::try_receive`] then
+    /// returns the error after the peer's last bytes.
     pub(crate) fn try_flush(&mut self) -> Result<usize, TlsError> {
         if self.cut.is_some() {
             self.sending.clear();
@@ -167,13 +178,13 @@ impl TlsStream {
         }
     }
 
-    /// Whether the peer has hung up, as far as sending has found out: what is queued goes nowhere.
+    /// Returns true if a send has found the connection closed by the peer; queued data is dropped.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Says that nothing more will be sent, and sends that and all that waits; then waits for the peer to hang up. Both until the deadline.
-    /// What the peer sends meanwhile goes nowhere.
+    /// Sends `close_notify` and everything queued, then waits for the peer to close; both until the
+    /// deadline. Discards what the peer sends meanwhile.
     pub(crate) async fn finish(mut self, deadline: Instant) -> Result<(), TlsError> {
         self.tls.close(&mut self.sending)?;
         timeout_at(deadline.into(), self.flush()).await.map_err(|_| TlsError::TimedOut)??;
@@ -187,13 +198,14 @@ impl TlsStream {
         self.tls.peer_key().ok_or(TlsError::Unusable("it has failed before"))
     }
 
-    /// Returns 32 secret bytes that belong to this connection alone; see [`Tls::binding`].
+    /// Returns 32 secret bytes unique to this connection; see [`Tls::binding`].
     #[cfg_attr(not(test), expect(dead_code, reason = "pairing will bind its exchange to this"))]
     pub(crate) fn binding(&self) -> Result<[u8; 32], TlsError> {
         self.tls.binding().ok_or(TlsError::Unusable("it has failed before"))
     }
 
-    /// Returns the TCP connection, for its addresses, options and statistics. Reading or writing it breaks this one.
+    /// Returns the TCP connection, for its addresses, options and statistics. Reading or writing it
+    /// breaks the TLS connection.
     pub(crate) fn tcp(&self) -> &TcpStream {
         &self.tcp
     }
@@ -203,7 +215,7 @@ impl TlsStream {
         match timeout_at(deadline, self.shake_hands(turn)).await {
             Err(_) => Err(TlsError::TimedOut),
             Ok(Err(error)) => {
-                // The error is worth more than whether the peer hears of it.
+                // Best effort: the error matters more than delivering the alert.
                 let _ = timeout_at(deadline, timeout(LINGER, self.part())).await;
                 Err(error)
             }
@@ -230,13 +242,13 @@ impl TlsStream {
         self.flush().await
     }
 
-    /// Tells whether a whole record was received, whatever is in it.
+    /// Returns true if a whole record was received, whatever its content.
     fn has_record(&self) -> bool {
         let received = &self.received[..self.filled];
         matches!(record_len(received), Ok(Some(len)) if len <= received.len())
     }
 
-    /// Sends the last words, then waits for the peer to hang up.
+    /// Sends the last bytes, then waits for the peer to close.
     async fn part(&mut self) -> Result<(), TlsError> {
         if self.sending.is_empty() {
             return Ok(());
@@ -246,18 +258,19 @@ impl TlsStream {
         self.hear_out().await
     }
 
-    /// Reads what still comes, until the peer hangs up: closing with unread bytes would be a reset, at which the peer's kernel forgets the last
-    /// words that its program has not read yet.
+    /// Discards received bytes until the peer closes. Closing with unread bytes causes a reset,
+    /// upon which the peer's kernel drops bytes its program has not read.
     async fn hear_out(&mut self) -> Result<(), TlsError> {
         loop {
-            // What came right behind the handshake is read already, and says nothing of the socket.
+            // Bytes received right after the handshake are already in the buffer; they say nothing
+            // about the socket.
             (self.filled, self.unprocessed) = (0, false);
             self.ready(true, false).await?;
             self.recv()?;
         }
     }
 
-    /// From here on there is traffic.
+    /// Allocates the full receive buffer once the handshake is complete.
     fn grow(&mut self) {
         let mut received = vec![0; RECEIVE_BUFFER];
         received[..self.filled].copy_from_slice(&self.received[..self.filled]);
@@ -274,31 +287,32 @@ impl TlsStream {
     }
 
     fn shutdown(&self) {
-        // It fails only if the connection is gone already.
+        // Fails only if the connection is already gone.
         let _ = SockRef::from(&self.tcp).shutdown(Shutdown::Write);
     }
 
     fn process<E: From<TlsError>>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<Received, E> {
         let done = self.tls.receive(&mut self.received[..self.filled], &mut self.sending, sink)?;
-        // Less than one record is left, most of the time, and half of one on average.
+        // Usually less than one record is left, half of one on average.
         self.received.copy_within(done.discard..self.filled, 0);
         self.filled -= done.discard;
         self.unprocessed = false;
         Ok(done)
     }
 
-    /// Receives once; returns how much, and whether the kernel had no more.
+    /// Receives once; returns the number of bytes, and true if the kernel had no more.
     fn recv(&mut self) -> Result<(usize, bool), TlsError> {
         let space = &mut self.received[self.filled..];
         if space.is_empty() {
-            // Once the handshake is done, any record fits.
+            // After the handshake any record fits.
             return Err(TlsError::Unexpected("a handshake message longer than 4 KiB"));
         }
         let room = space.len();
         let mut received = 0;
         let result = self.tcp.try_io(Interest::READABLE, || {
             received = (&*SockRef::from(&self.tcp)).read(space)?;
-            // A short read emptied the queue. Saying so to tokio saves the next call, which would find nothing.
+            // A short read emptied the queue. `WouldBlock` clears tokio's readiness, which saves a
+            // call that would read nothing.
             if received > 0 && received < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         self.filled += received;
@@ -325,7 +339,7 @@ impl TlsStream {
         }
     }
 
-    /// Says what it means that the peer's bytes end here.
+    /// Returns the error for an end of the peer's bytes.
     fn on_end(&mut self, reset: Option<io::Error>) -> TlsError {
         let reset = reset.or_else(|| self.cut.take());
         match (self.tls.on_end(), reset) {
@@ -340,19 +354,21 @@ fn would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Most bytes one recv takes. On loopback, 64 KiB to 1 MiB cost the same within the noise; this much and what is decrypted stays in cache.
+/// Most bytes per recv. On loopback, 64 KiB to 1 MiB cost the same within the noise; this size and
+/// its plaintext stay in cache.
 pub(super) const RECEIVE_BUFFER: usize = 256 * 1024;
 const _: () = assert!(RECEIVE_BUFFER > MAX_RECORD, "any record fits");
-/// Bytes that can wait to be sent before the buffer grows: two frames of the greatest length.
+/// Initial capacity of the send queue in bytes: two frames of maximal length.
 pub(super) const SEND_BUFFER: usize = 576 * 1024;
-/// Bytes kept for a peer that has not proved who it is. Its longest message, the ClientHello, has about 1.5 KB; so has the server's.
+/// Receive buffer for an unauthenticated peer. Its longest message, the ClientHello, has about 1.5
+/// KB; so has the server's.
 const HANDSHAKE_BUFFER: usize = 4 * 1024;
-/// How long to wait for a refused peer to read why.
+/// Longest wait for a rejected peer to read the alert.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A peer that hung up is an error here, not a signal to whatever program embeds this.
+/// A closed connection must be an error, not a signal to the embedding program.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NO_SIGNAL: i32 = rustix::net::SendFlags::NOSIGNAL.bits().cast_signed();
-/// Where there is no flag for it, the Rust runtime has the signal ignored.
+/// Without such a flag, the Rust runtime ignores the signal.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const NO_SIGNAL: i32 = 0;

@@ -1,4 +1,4 @@
-//! Who gets in, and what the others see.
+//! Authentication, and the errors that each end sees.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -59,7 +59,7 @@ fn a_server_with_another_key_is_refused_and_told() {
 fn an_alert_from_whoever_is_on_the_way_is_no_verdict_on_our_key() {
     let cast = Cast::new();
     for alert in [AlertDescription::CertificateUnknown, AlertDescription::AccessDenied] {
-        // In the clear, before the server has proved anything.
+        // In plaintext, before the server has proved anything.
         let mut pair = Pair::new(&cast.client_tls(), &cast.server_tls());
         let error = pair.client_reads_instead(&[21, 3, 3, 0, 2, 2, alert.into()]).unwrap_err();
         assert!(matches!(error, TlsError::Alert(told) if told == alert), "{error:?}");
@@ -150,10 +150,10 @@ fn no_changed_byte_of_a_handshake_goes_unnoticed() {
     let (client, server) = (cast.client_tls(), cast.server_tls());
     let lengths: [usize; 3] = std::array::from_fn(|flight| flight_to(&client, &server, flight).1.len());
     for (flight, len) in lengths.into_iter().enumerate() {
-        // The bytes of a long key share have all one fate; each of the others is tried.
+        // All bytes of a long key share behave alike, so only some are tried.
         for at in (0..len).filter(|at| len < 400 || at % 7 == 0 || *at < 120 || len - at < 320) {
             let (mut pair, mut bytes) = flight_to(&client, &server, flight);
-            // Signatures make the lengths of one run and another differ by nothing, but better safe than out of bounds.
+            // Lengths should not differ between runs; guards against indexing out of bounds.
             let at = at.min(bytes.len() - 1);
             if is_version_of_a_record(&bytes, at) {
                 continue;
@@ -167,7 +167,8 @@ fn no_changed_byte_of_a_handshake_goes_unnoticed() {
             let _ = read(tls, incoming, out);
             let noticed = match flight {
                 0 => {
-                    // A hello that is valid in itself is noticed by the client, whose transcript differs.
+                    // The client detects a hello that is valid in itself, because its transcript
+                    // differs.
                     let _ = pair.client_reads();
                     pair.client.peer_key().is_none()
                 }
@@ -204,7 +205,7 @@ fn no_bytes_of_a_peer_make_us_panic() {
             1 => (&mut pair.client, &mut pair.to_server),
             _ => (&mut pair.server, &mut pair.to_client),
         };
-        // In two parts, since what is kept from one to the next is where things go wrong.
+        // In two parts, because state kept between calls is where bugs hide.
         let cut = usize::from(dice[11]) * bytes.len() / 256;
         let mut waiting = filled(&bytes[..cut]);
         if read(tls, &mut waiting, out).is_ok() {
@@ -223,7 +224,8 @@ fn the_weaker_processor_chooses_the_cipher() {
         let server = ServerTls::with_aes(&cast.server, only(cast.client.public_key()), server_aes);
         let mut pair = Pair::new(&client, &server);
         pair.server_reads().unwrap();
-        // Of the ServerHello: header 5 + 4, version 2, random 32, session id 1 + 32, then the suite (RFC 8446, section 4.1.3).
+        // ServerHello: header 5 + 4, version 2, random 32, session id 1 + 32, then the suite (RFC
+        // 8446, section 4.1.3).
         let suite = &pair.to_client.pending()[76..78];
         assert_eq!(suite, if chacha { [0x13, 0x03] } else { [0x13, 0x02] });
         pair.client_reads().unwrap();
@@ -238,13 +240,13 @@ fn a_hello_fits_the_buffer_of_strangers() {
     let cast = Cast::new();
     let pair = Pair::new(&cast.client_tls(), &cast.server_tls());
     let len = pair.to_server.len();
-    // 1216 bytes of key share (RFC draft-ietf-tls-ecdhe-mlkem) and less than 300 around it.
+    // 1216 bytes of key share (draft-ietf-tls-ecdhe-mlkem) and less than 300 around it.
     assert!((1216..1516).contains(&len), "{len}");
     assert_eq!(record_len(pair.to_server.pending()).unwrap(), Some(len));
     assert!(len < MAX_RECORD);
 }
 
-/// Runs a handshake up to its first, second or third flight, and returns that flight, not yet delivered.
+/// Runs a handshake up to its first, second or third flight, and returns that flight undelivered.
 fn flight_to(client: &ClientTls, server: &ServerTls, flight: usize) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(client, server);
     if flight > 0 {
@@ -258,7 +260,8 @@ fn flight_to(client: &ClientTls, server: &ServerTls, flight: usize) -> (Pair, Ve
     (pair, bytes)
 }
 
-/// Bytes 1 and 2 of a record are ignored for all purposes (RFC 8446, section 5.1), as are records `change_cipher_spec` (section 5).
+/// Returns true for ignored bytes: bytes 1 and 2 of a record (RFC 8446, section 5.1), and
+/// `change_cipher_spec` records (section 5).
 fn is_version_of_a_record(bytes: &[u8], at: usize) -> bool {
     let mut start = 0;
     while let Ok(Some(len)) = record_len(&bytes[start..]) {
@@ -271,7 +274,8 @@ fn is_version_of_a_record(bytes: &[u8], at: usize) -> bool {
     false
 }
 
-/// Does some harm that keeps parts of the bytes valid: changes, cuts, repeats, splits and inserts records.
+/// Damages the bytes but keeps parts of them valid: changes, cuts, repeats, splits and inserts
+/// records.
 fn damage(bytes: &mut Vec<u8>, dice: &[u8]) {
     let len = bytes.len();
     let place = |die: u8| usize::from(die) * len / 256;
@@ -290,13 +294,13 @@ fn damage(bytes: &mut Vec<u8>, dice: &[u8]) {
         }
         _ => bytes.iter_mut().skip(at).step_by(1 + usize::from(dice[3])).for_each(|byte| *byte ^= dice[4]),
     }
-    // Now and then another kind of message.
+    // Occasionally another message type.
     if let Some(kind) = bytes.get_mut(5) {
         *kind ^= dice[5] & dice[6] & dice[7] & 0x1f;
     }
 }
 
-/// Gives `tls` what is on its way byte by byte.
+/// Passes the incoming bytes to `tls` one at a time.
 fn trickle(tls: &mut Tls, incoming: &mut SendBuffer, out: &mut SendBuffer) {
     let bytes = incoming.pending().to_vec();
     incoming.clear();
@@ -315,7 +319,8 @@ fn filled(bytes: &[u8]) -> SendBuffer {
     buffer
 }
 
-/// A ClientHello of 2008: one ECDHE suite, no compression, curves and signatures, no versions.
+/// Returns a ClientHello of 2008: one ECDHE suite, no compression, curves and signatures, no
+/// versions.
 fn tls12_hello() -> Vec<u8> {
     let extensions = [&[0, 10, 0, 4, 0, 2, 0, 29][..], &[0, 13, 0, 4, 0, 2, 8, 7]].concat();
     let mut body = vec![3, 3];

@@ -1,4 +1,4 @@
-//! The other end is rustls's own record layer: what is said here is TLS, not a dialect.
+//! Interoperability with rustls's own record layer at the other end.
 
 use std::io::{Read as _, Write as _};
 
@@ -6,7 +6,7 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::*;
 
-/// One end of ours and one of rustls's.
+/// One end of this crate and one of rustls.
 struct Mixed {
     ours: Tls,
     theirs: Connection,
@@ -87,7 +87,7 @@ fn rustls_follows_our_key_renewals_and_we_follow_its() {
         mixed.ours.renew_after(2);
         for _ in 0..4 {
             mixed.exchange(&noise(100_000));
-            // rustls asks for the same in return.
+            // rustls requests an update in return.
             mixed.theirs.refresh_traffic_keys().unwrap();
         }
         mixed.exchange(&noise(1000));

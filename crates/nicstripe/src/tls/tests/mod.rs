@@ -1,4 +1,4 @@
-//! Two ends in memory, and what goes between them.
+//! Two ends in memory, and the bytes between them.
 #![allow(clippy::unwrap_used)]
 
 mod handshake;
@@ -13,7 +13,7 @@ use super::pump::Tls;
 use super::*;
 use crate::trust::{Identity, PublicKey};
 
-/// Who takes part: two machines that trust each other.
+/// Two machines that trust each other.
 struct Cast {
     client: Identity,
     server: Identity,
@@ -37,7 +37,7 @@ fn only(accepted: PublicKey) -> KeyFilter {
     Arc::new(move |key| *key == accepted)
 }
 
-/// Both ends of a connection and the bytes on their way.
+/// Both ends of a connection and the bytes in flight.
 struct Pair {
     client: Tls,
     server: Tls,
@@ -52,7 +52,7 @@ impl Pair {
         Self { client, server: Tls::server(server).unwrap(), to_server, to_client: SendBuffer::with_capacity(64) }
     }
 
-    /// A connection with the handshake behind it.
+    /// Creates a pair with a complete handshake.
     fn open() -> Self {
         let cast = Cast::new();
         let mut pair = Self::new(&cast.client_tls(), &cast.server_tls());
@@ -71,7 +71,7 @@ impl Pair {
         read(&mut self.client, &mut self.to_client, &mut self.to_server)
     }
 
-    /// Gives the server what is on its way once more, changed.
+    /// Replaces the bytes in flight to the server.
     fn server_reads_instead(&mut self, bytes: &[u8]) -> Result<Vec<u8>, TlsError> {
         self.to_server.clear();
         self.to_server.spare(bytes.len()).copy_from_slice(bytes);
@@ -87,7 +87,7 @@ impl Pair {
     }
 }
 
-/// Gives `tls` all that is on its way, and returns the plaintext.
+/// Passes all incoming bytes to `tls`, and returns the plaintext.
 fn read(tls: &mut Tls, incoming: &mut SendBuffer, out: &mut SendBuffer) -> Result<Vec<u8>, TlsError> {
     let mut bytes = incoming.pending().to_vec();
     let mut plaintext = Vec::new();
@@ -112,7 +112,7 @@ fn read(tls: &mut Tls, incoming: &mut SendBuffer, out: &mut SendBuffer) -> Resul
     }
 }
 
-/// Bytes that repeat at no distance that matters here.
+/// Returns pseudorandom bytes without short repetitions.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! What an open connection does with what comes.
+//! Records of an open connection.
 
 use rustls::{AlertDescription, ContentType};
 
@@ -48,7 +48,8 @@ fn keys_are_renewed_in_both_directions_while_data_flows() {
     let data = noise(10 * MAX_PLAINTEXT);
     for round in 0..5 {
         pair.client.send(&[&data], &mut pair.to_server).unwrap();
-        // A renewal after each third record; the first ones of a round fall together with the end of the last.
+        // One renewal per three records; the first of a round may follow the last of the previous
+        // one.
         let records = 10 + if round == 0 { 3 } else { 4 };
         let extra = pair.to_server.len() - data.len() - 10 * RECORD_OVERHEAD;
         assert!(extra / (5 + RECORD_OVERHEAD) + 10 <= records && extra > 0, "{extra}");
@@ -61,7 +62,8 @@ fn keys_are_renewed_in_both_directions_while_data_flows() {
 #[test]
 fn a_request_to_renew_keys_is_answered_at_once() {
     let mut pair = Pair::open();
-    // `key_update` with update_requested; the sender must then use its next key, which `send_record` does not do.
+    // `key_update` with update_requested. The sender must then use its next key, which
+    // `send_record` does not do.
     pair.client.send_record(ContentType::Handshake, &[24, 0, 0, 1, 1], &mut pair.to_server);
     pair.server_reads().unwrap();
     assert_eq!(pair.to_client.len(), 5 + RECORD_OVERHEAD);
@@ -76,13 +78,14 @@ fn requests_to_renew_keys_are_answered_once_while_the_answer_is_unsent() {
     let mut pair = Pair::open();
     let answer = 5 + RECORD_OVERHEAD;
     for round in 0..1000 {
-        // Data between the requests, so that they do not end the connection as idle talk.
+        // Data between the requests keeps the limit on records without data from ending the
+        // connection.
         pair.client.ask_to_renew(&mut pair.to_server);
         pair.client.send(&[b"x"], &mut pair.to_server).unwrap();
         assert_eq!(pair.server_reads().unwrap(), b"x");
         assert_eq!(pair.to_client.len(), answer, "round {round}");
     }
-    // Once it has gone, the next request gets its own.
+    // Once the answer was sent, the next request gets its own.
     assert_eq!(pair.client_reads().unwrap(), b"");
     pair.client.ask_to_renew(&mut pair.to_server);
     pair.server_reads().unwrap();
@@ -99,7 +102,7 @@ fn renewal_comes_long_before_a_key_wears_out() {
     }
 }
 
-/// Harms two records of the given length.
+/// Damages two records of the given length.
 type Change = fn(&mut Vec<u8>, usize);
 
 #[test]
@@ -152,7 +155,7 @@ fn close_is_a_word_and_an_end_without_it_is_a_cut() {
     let received = pair.server.receive::<TlsError>(&mut bytes, &mut pair.to_client, &mut |_| Ok(())).unwrap();
     assert!(received.peer_closed);
     assert_eq!(received.discard, bytes.len());
-    // The other direction is open still (RFC 8446, section 6.1).
+    // The other direction is still open (RFC 8446, section 6.1).
     pair.server.send(&[b"answer"], &mut pair.to_client).unwrap();
     assert_eq!(pair.client_reads().unwrap(), b"answer");
 }
@@ -184,7 +187,7 @@ fn a_clients_key_is_accepted_by_the_first_word() {
     pair.server.send(&[b"welcome"], &mut pair.to_client).unwrap();
     pair.client_reads().unwrap();
     assert!(pair.client.is_confirmed());
-    // Later the same alert means something else.
+    // Later the same alert has another meaning.
     pair.server.send_record(ContentType::Alert, &[2, 49], &mut pair.to_client);
     assert!(matches!(pair.client_reads(), Err(TlsError::Alert(AlertDescription::AccessDenied))));
 }

@@ -1,4 +1,4 @@
-//! Over real sockets, on loopback.
+//! Tests over real sockets, on loopback.
 
 use std::future::ready;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ async fn a_refused_client_learns_why_at_its_first_read() {
         let tls = ClientTls::new(&stranger, only(cast.server.public_key()));
         let mut client = TlsStream::connect(other, &tls, soon()).await.unwrap();
         if sends_first {
-            // More than fits into the sockets: some of it meets a closed connection.
+            // More than fits into the sockets: part of it meets a closed connection.
             client.queue(&[&noise(8_000_000)]).unwrap();
         }
         let error = receive(&mut client, 1).await.unwrap_err();
@@ -85,10 +85,10 @@ async fn strangers_get_no_byte_and_no_time() {
         let error = TlsStream::accept(tcp, &cast.server_tls(), deadline, ready(())).await.map(drop).unwrap_err();
         assert_eq!(matches!(error, TlsError::NotTls(_)), ends, "{error:?}");
         assert_eq!(matches!(error, TlsError::TimedOut), !ends, "{error:?}");
-        // 200 ms, and what a busy machine adds.
+        // 200 ms, plus slack for a busy machine.
         assert!(start.elapsed() < Duration::from_secs(3));
         let mut answer = Vec::new();
-        // End or reset; either way without a byte.
+        // End or reset; without a byte in either case.
         let _ = raw.read_to_end(&mut answer).await;
         assert!(answer.is_empty());
     }
@@ -98,7 +98,7 @@ async fn strangers_get_no_byte_and_no_time() {
 async fn a_stranger_cannot_make_us_keep_much() {
     let cast = Cast::new();
     let (tcp, mut raw) = tcp_pair().await;
-    // A record of the longest kind, of which only the first half ever comes.
+    // A record of maximal length; only its first half arrives.
     raw.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xf0]).await.unwrap();
     raw.write_all(&[0; 8192]).await.unwrap();
     let error = TlsStream::accept(tcp, &cast.server_tls(), soon(), ready(())).await.map(drop).unwrap_err();
@@ -135,7 +135,8 @@ async fn last_words_are_heard_although_something_is_unread() {
     let (mut client, mut server) = connected(&Cast::new()).await;
     client.queue(&[&noise(100_000)]).unwrap();
     client.try_flush().unwrap();
-    // More than the client's kernel takes at once: the rest still waits in the server's when it has said all.
+    // More than the client's kernel accepts at once: the rest still waits in the server's kernel
+    // when the server has sent all.
     server.queue(&[&noise(1_000_000)]).unwrap();
     let finished = tokio::spawn(server.finish(soon()));
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -195,7 +196,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-/// Receives until `len` bytes are there; sends what is queued meanwhile.
+/// Receives until `len` bytes have arrived; sends queued data meanwhile.
 async fn receive(stream: &mut TlsStream, len: usize) -> Result<Vec<u8>, TlsError> {
     let mut plaintext = Vec::new();
     while plaintext.len() < len {
@@ -227,7 +228,7 @@ async fn drain(mut stream: TlsStream) -> Vec<u8> {
     }
 }
 
-/// Sends `data` and returns as much from the other end, both in one loop as a transfer does.
+/// Sends `data` and returns as many bytes from the other end, both in one loop as a transfer does.
 async fn exchange(mut stream: TlsStream, data: &[u8]) -> Vec<u8> {
     let (mut left, mut received) = (data, Vec::new());
     while !left.is_empty() || stream.queued() > 0 || received.len() < data.len() {
@@ -252,7 +253,8 @@ async fn exchange(mut stream: TlsStream, data: &[u8]) -> Vec<u8> {
     received
 }
 
-/// Answers the first message as a server does, waits for the client's key, and is gone: with an end, or with a reset.
+/// Answers the first message as a server does, waits for the client's key, and closes: with FIN, or
+/// with a reset.
 async fn hang_up_after_its_flight(mut tcp: TcpStream, tls: &ServerTls, reset: bool) {
     let (mut tls, mut out, mut bytes) = (Tls::server(tls).unwrap(), SendBuffer::with_capacity(64), Vec::new());
     while out.is_empty() {
@@ -263,7 +265,7 @@ async fn hang_up_after_its_flight(mut tcp: TcpStream, tls: &ServerTls, reset: bo
     tcp.write_all(out.pending()).await.unwrap();
     tcp.readable().await.unwrap();
     if !reset {
-        // Unread bytes would make it a reset.
+        // Unread bytes would cause a reset.
         tcp.read_buf(&mut bytes).await.unwrap();
     }
 }
