@@ -1,4 +1,4 @@
-//! What may be typed behind `bench`.
+//! Arguments of `bench`.
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -173,15 +173,15 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Whether standard output is for a program.
+    /// Returns true if standard output is for a program.
     pub(crate) fn is_for_programs(&self) -> bool {
         self.json || self.json_stream
     }
 }
 
-/// What the plan of a bench is made of.
+/// Inputs of the bench plan.
 impl Measure {
-    /// Returns the loads that are asked for, in the order in which they are measured first.
+    /// Returns the requested loads, in the order of their first run.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         match (self.reverse, self.bidir) {
             (false, false) => vec![Phase::Idle, Phase::Solo, Phase::Together, Phase::Reverse, Phase::Both],
@@ -193,12 +193,12 @@ impl Measure {
         }
     }
 
-    /// Returns the fewest and most repeats of each load.
+    /// Returns the minimum and maximum repeats of each load.
     pub(crate) fn repeats(&self) -> RangeInclusive<u32> {
         self.repeat.map_or(FEWEST_REPEATS..=MOST_REPEATS, |count| count..=count)
     }
 
-    /// Returns what is swept, each once, in the order of the arguments.
+    /// Returns the requested sweeps, each once, in the order of the arguments.
     pub(crate) fn sweeps(&self) -> Vec<SweepKind> {
         let mut kinds = Vec::new();
         for kind in self.sweep.iter().map(|sweep| SweepKind::from(*sweep)) {
@@ -237,16 +237,16 @@ impl From<Sweep> for SweepKind {
     }
 }
 
-/// A source, and where in the daemon's folder it would go.
+/// Source and target of a disk measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Disk {
-    /// The file here that is read.
+    /// Local file that is read.
     pub(crate) source: PathBuf,
-    /// The name beside which is written; absent: in the folder itself.
+    /// Name at the daemon next to which data is written; `None` is the root folder.
     pub(crate) target: Option<Name>,
 }
 
-/// Reads `FILE[=NAME]`: the last equals sign counts, so that a file's name may have others.
+/// Parses `FILE[=NAME]`: splits at the last equals sign, since a file name may contain others.
 fn parse_disk(text: &str) -> Result<Disk, String> {
     let (source, target) = match text.rsplit_once('=') {
         Some((source, name)) => (source, Some(Name::parse(name.as_bytes()).map_err(|error| error.to_string())?)),
@@ -265,7 +265,7 @@ fn parse_port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Reads a link. A limit would be measured in its place.
+/// Parses a link; rejects a rate limit, which the bench would measure instead of the link.
 fn parse_whole_link(text: &str) -> Result<LinkRequest, String> {
     match parse_link(text)? {
         LinkRequest { cap: Some(_), .. } => Err("a link that is measured has no limit: expected LOCAL[=REMOTE]".into()),
@@ -296,7 +296,7 @@ fn parse_message(text: &str) -> Result<u64, String> {
     if MESSAGE.contains(&bytes) { Ok(bytes) } else { Err("a message has 1 byte to 256 KiB".into()) }
 }
 
-/// Reads a part of theory as `97%` or `97`, and returns it as 0.97.
+/// Parses a share of the theoretical rate, `97%` or `97`, and returns 0.97.
 fn parse_floor(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();
     match number.parse::<f64>() {
@@ -305,14 +305,15 @@ fn parse_floor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Of each load: 6 is the least of which [min, max] covers the median in 95 of 100 cases (1 − 2⁻⁵ = 96.9 %).
+/// Repeats per load. With 6, [min, max] covers the median in 95 of 100 cases (1 − 2⁻⁵ = 96.9 %);
+/// with 5 it does not.
 const FEWEST_REPEATS: u32 = 6;
 const MOST_REPEATS: u32 = 12;
 
 const LOAD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
 const BUFFER: RangeInclusive<u64> = 4096..=1 << 30;
-/// A message of a load is one frame, which has room for as much.
+/// Size of a message in bytes: a load sends each in one frame, which holds 256 KiB.
 const MESSAGE: RangeInclusive<u64> = 1..=256 << 10;
 
 const AFTER: &str = "\
@@ -349,7 +350,7 @@ pub(crate) mod tests {
         bench: Bench,
     }
 
-    /// Reads what is typed behind `bench`.
+    /// Parses the arguments of `bench`.
     pub(crate) fn parse(words: &[&str]) -> Result<Bench, clap::Error> {
         Line::try_parse_from(["bench"].iter().chain(words)).map(|line| line.bench)
     }

@@ -1,11 +1,11 @@
-//! Bars while a bench runs: one for all links that are loaded, and one for each, whose end is theory.
+//! Progress bars of a bench: a total and one per loaded link, scaled to the theoretical rate.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::live::{Live, Row};
 use crate::terminal::Terminal;
 
-/// The bars of one bench.
+/// Progress bars of one bench.
 #[derive(Debug)]
 pub(crate) struct Bars {
     terminal: Terminal,
@@ -14,15 +14,15 @@ pub(crate) struct Bars {
 }
 
 impl Bars {
-    /// Prepares bars; they appear with the first load.
+    /// Creates the bars; they appear with the first load.
     pub(crate) fn new(terminal: &Terminal) -> Self {
         Self { terminal: terminal.clone(), bars: Vec::new(), shown: false }
     }
 
-    /// Shows what is known.
+    /// Draws the current state.
     pub(crate) fn draw(&mut self, live: &Live) {
         let rows = live.rows();
-        // The first is there before any link is.
+        // The total exists before any link does.
         if rows.len() < 2 && !self.shown {
             return;
         }
@@ -39,7 +39,7 @@ impl Bars {
         }
     }
 
-    /// Takes the bars away: what they showed is in the table that follows.
+    /// Removes the bars, since the table printed next has their values.
     pub(crate) fn finish(&mut self) {
         self.bars.drain(..).for_each(|bar| bar.finish_and_clear());
         self.terminal.bars().set_draw_target(ProgressDrawTarget::hidden());
@@ -62,7 +62,8 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// The upright line is theory. The prefix and message leave a terminal of 80 columns a bar of 17.
+/// The vertical line marks the theoretical rate. Prefix and message leave a bar of 17 columns on a
+/// terminal of 80.
 const TOTAL: &str = "{prefix:14!} {wide_bar:.green/white.dim}┃ {msg:46!}";
 const LINK: &str = "{prefix:>14!} {wide_bar:.cyan/white.dim}┃ {msg:46!}";
 
@@ -78,7 +79,7 @@ mod tests {
     fn the_templates_are_well_formed_and_every_event_can_be_drawn() {
         let terminal = Terminal::default();
         let (mut bars, mut live) = (Bars::new(&terminal), Live::default());
-        // The drawing itself stays hidden: the target is never set.
+        // Nothing is drawn, because no draw target is set.
         bars.shown = true;
         for event in events(&samples::swept()) {
             live.apply(&event);

@@ -1,64 +1,50 @@
-//! Why a bench, or what is made of its report, failed.
+//! Errors of a bench and of its reports.
 
 use std::{io, path::PathBuf};
 
-/// Why a bench, or what is made of its report, failed.
+/// Error of a bench, or of processing a report.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     /// A report cannot be read.
     #[error("cannot read {path:?}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file is no report.
+    Read { path: PathBuf, source: io::Error },
+    /// A file is not a report.
     #[error("{path:?} is no report of a bench of this version")]
-    NoReport {
-        /// The file.
-        path: PathBuf,
-        /// What the parser said.
-        source: serde_json::Error,
-    },
-    /// Nothing has that name.
+    NoReport { path: PathBuf, source: serde_json::Error },
+    /// No single report has this name.
     #[error("{text:?} is neither a file nor the beginning of the id of one report: `nicstripe bench list` shows {count} that begin so")]
     Unknown {
-        /// What was typed.
+        /// Text as typed.
         text: String,
-        /// How many reports begin so.
+        /// Number of reports whose ID begins with the text.
         count: usize,
     },
-    /// Slower than the earlier report.
+    /// Slower than the baseline.
     #[error("slower by {percent:.1} % than {id}, and no more than {noise:.1} % may be chance")]
     Regression {
-        /// The beginning of the earlier report's id.
+        /// Prefix of the baseline's ID.
         id: String,
-        /// By how much.
+        /// Decrease in per cent.
         percent: f64,
-        /// What may be chance.
+        /// Noise in per cent.
         noise: f64,
     },
-    /// The earlier report says nothing about this one.
+    /// The baseline cannot be compared with this report.
     #[error("cannot be compared with {id}: {why}")]
     NotComparable {
-        /// The beginning of its id.
+        /// Prefix of the baseline's ID.
         id: String,
-        /// Why.
         why: String,
     },
-    /// Below what was asked for.
+    /// Below the requested floor.
     #[error("{reached:.1} % of theory is below the floor of {floor:.1} %")]
     Floor {
-        /// What was reached, in percent.
+        /// Reached share of the theoretical rate, in per cent.
         reached: f64,
-        /// What was asked for.
+        /// Requested share of the theoretical rate, in per cent.
         floor: f64,
     },
-    /// Whether it is below cannot be told.
+    /// The floor cannot be checked.
     #[error("whether the floor is reached cannot be told: {why}")]
-    NoFloor {
-        /// Why.
-        why: &'static str,
-    },
+    NoFloor { why: &'static str },
 }

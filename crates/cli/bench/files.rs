@@ -1,4 +1,4 @@
-//! Files that a bench writes: whole, or not at all.
+//! Atomic writes of files.
 
 use std::{
     fs::{self, Permissions},
@@ -9,14 +9,14 @@ use std::{
 
 use crate::failure::Failure;
 
-/// Puts a file in the place of another or of none, at once: whoever reads it meanwhile sees the one or the other whole.
+/// Creates or replaces a file atomically: a concurrent reader sees either version in full.
 ///
-/// Its mode is what the umask leaves of 0666, so that a collector of metrics may read it.
+/// The mode is 0666 without the umask, so that a metrics collector can read the file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write(path, bytes).map_err(|source| Failure::Write { path: path.to_owned(), source })
 }
 
-/// Makes sure that a file can be written there, before minutes go into what shall be in it.
+/// Checks that a file can be written, before minutes of measurement depend on it.
 pub(super) fn check(path: &Path) -> Result<(), Failure> {
     let failed = |source| Failure::Write { path: path.to_owned(), source };
     if path.is_dir() {
@@ -32,7 +32,8 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// Its name begins with a point and does not end as the file's does: node_exporter reads every name that ends in `.prom`.
+/// Creates the temporary file. Its name begins with a dot and ends in `.tmp`, because node_exporter
+/// reads every name that ends in `.prom`.
 fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mode = Permissions::from_mode(0o666);
     tempfile::Builder::new().prefix(".nicstripe-").suffix(".tmp").permissions(mode).tempfile_in(folder(path))

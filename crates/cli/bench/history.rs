@@ -1,4 +1,4 @@
-//! Reports that are kept: a folder with a file for each, of which the oldest go.
+//! Stored reports: a folder with one file each, from which the oldest are deleted.
 
 use std::{
     fs, io,
@@ -20,14 +20,14 @@ use super::{
 };
 use crate::{failure::Failure, table::aligned};
 
-/// The folder of reports that are kept.
+/// Folder of stored reports.
 #[derive(Debug)]
 pub(crate) struct History {
     folder: PathBuf,
     most: usize,
 }
 
-/// What a list shows of a report.
+/// Fields of a report that a list shows.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Brief {
     schema: String,
@@ -53,12 +53,12 @@ struct BriefSummary {
 }
 
 impl History {
-    /// Finds the folder; it need not be there.
+    /// Returns the history of a home; the folder need not exist.
     pub(crate) fn of(home: &Home) -> Self {
         Self { folder: home.state().join("bench"), most: MOST }
     }
 
-    /// Keeps a report, and lets the oldest go.
+    /// Stores a report, and deletes the oldest.
     pub(crate) fn keep(&self, report: &BenchReport) -> Result<(), Failure> {
         let failed = |source| Failure::Write { path: self.folder.clone(), source };
         fs::create_dir_all(&self.folder).map_err(failed)?;
@@ -72,13 +72,13 @@ impl History {
         Ok(())
     }
 
-    /// Returns what is kept, the newest last. A file that is no report is left out.
+    /// Returns the stored reports, the newest last. Skips files that are not reports.
     pub(crate) fn list(&self) -> Result<Vec<Brief>, Failure> {
         let names = self.names().map_err(|source| BenchError::Read { path: self.folder.clone(), source })?;
         Ok(names.iter().filter_map(|name| read(&self.folder.join(name)).ok()).collect())
     }
 
-    /// Reads a report: of a file, or of the history by the beginning of its id.
+    /// Reads a report from a file, or from the history by the prefix of its ID.
     pub(crate) fn find(&self, text: &Path) -> Result<BenchReport, Failure> {
         if text.exists() {
             return Ok(read(text)?);
@@ -94,7 +94,7 @@ impl History {
         }
     }
 
-    /// Returns the names of reports, which sort by time.
+    /// Returns the names of reports, sorted by time.
     fn names(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -109,7 +109,7 @@ impl History {
     }
 }
 
-/// Lines up reports for a person.
+/// Formats reports as a table.
 pub(crate) fn table(briefs: &[Brief]) -> Vec<String> {
     let mut rows = vec![["id", "began (UTC)", "machines", "Mbit/s", "MB/s (MiB/s)", "of theory", "limited by"].map(str::to_owned)];
     rows.extend(briefs.iter().map(Brief::row));
@@ -149,7 +149,7 @@ fn read<T: DeserializeOwned + Versioned>(path: &Path) -> Result<T, BenchError> {
     }
 }
 
-/// Reads one document, or the last line of `--json-stream`.
+/// Parses one document, or the last line of `--json-stream`.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     let whole = serde_json::from_slice(bytes);
     let lines = bytes.trim_ascii_end();
@@ -159,7 +159,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     }
 }
 
-/// A document that names its version.
+/// A document with a schema version.
 trait Versioned {
     fn version(&self) -> &str;
 }
@@ -176,19 +176,20 @@ impl Versioned for Brief {
     }
 }
 
-/// Begins with the time, so that names sort by it; holds nothing that came from a peer.
+/// Returns the file name. It begins with the time, so that names sort by it, and contains nothing
+/// from a peer.
 fn file_name(report: &BenchReport) -> String {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).take(32).collect::<String>();
     format!("{}-{}.json", plain(&report.started), plain(&report.id))
 }
 
-/// A report has some 100 KB: this is some 20 MB.
+/// Maximum number of reports. One takes about 100 KB, so all take about 20 MB.
 const MOST: usize = 200;
 
-/// No report that this program writes comes near; a file that does is not one.
+/// Maximum size of a report in bytes, far above that of any report written by this program.
 const LARGEST: u64 = 64 << 20;
 
-/// Fewer digits of an id are rather a mistyped file.
+/// Minimum digits of an ID prefix; a shorter text is more likely a mistyped file.
 const LEAST_TYPED: usize = 4;
 
 #[cfg(test)]
@@ -200,7 +201,7 @@ mod tests {
         History { folder: folder.join("bench"), most }
     }
 
-    /// A report of that minute, whose id begins with it.
+    /// A report of that minute, whose ID begins with it.
     fn at(minute: u32) -> BenchReport {
         BenchReport {
             id: format!("{minute:08x}7b2d48d6a5e3c1b09f876543"),

@@ -1,4 +1,4 @@
-//! The library's part in a bench: the connection and the plan.
+//! Connection to the library's bench.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Measures, and makes of the report what was asked for.
+/// Measures, and produces the requested outputs from the report.
 pub(crate) fn run(measure: &Measure, terminal: &Terminal) -> Result<(), Failure> {
-    // That HOST is there is what the arguments ask for where no report is named.
+    // clap requires HOST unless a report is named.
     let host = measure.host.as_deref().unwrap_or_default();
     let mut show = Show::new(terminal, measure, host);
     let (session, ended) = match begin(measure, host, &mut show, terminal) {
@@ -40,11 +40,12 @@ fn begin<'a>(measure: &'a Measure, host: &str, show: &mut Show, terminal: &Termi
     check_excluded(&measure.exclude_link)?;
     let home = places::home()?;
     let session = Session::new(measure, History::of(&home), bench::compare)?;
-    // While there is one thread: what speaks to the network shall not be able to change routes.
+    // Started while the process is single-threaded: the process that talks to the network must not be able to
+    // change routes.
     let routes = Arc::new(RouteKeeper::start_apart(measure.routes.into(), &places::routes_dir(&home)));
     let runtime = runtime::threaded()?;
     let ended = runtime.block_on(run_one(measure, host, routes, &home, show));
-    // What the library still has to do after a close is not worth waiting for.
+    // Background work of the library after a close need not be awaited.
     runtime.shutdown_background();
     Ok((session, ended?))
 }
@@ -78,7 +79,7 @@ async fn connect(measure: &Measure, host: &str, routes: Arc<RouteKeeper>, home: 
     meeting::connect(builder, host).await
 }
 
-/// The library's bench, with the connections that it closes at its end.
+/// The library's bench, with the client whose connections it closes at the end.
 struct Library {
     client: Client,
     bench: bench::Bench,
@@ -119,5 +120,6 @@ impl Measure {
     }
 }
 
-/// Enough that caches of disks do not count for much, and not much of the daemon's room.
+/// Bytes written to disk: enough to make disk caches insignificant, and little of the daemon's
+/// space.
 const DISK_BYTES: u64 = 4 << 30;

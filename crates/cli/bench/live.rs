@@ -1,4 +1,4 @@
-//! What is known of a bench while it runs.
+//! State of a running bench.
 
 use std::time::{Duration, Instant};
 
@@ -11,37 +11,37 @@ use super::{
 };
 use crate::quantity::Clock;
 
-/// What is known of a bench while it runs, fed by its events.
+/// State of a running bench, built from its events.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     links: Vec<Link>,
     load: Option<Load>,
-    /// The round trips that were measured last.
+    /// Last measured round-trip times.
     idle: Option<String>,
     point: Option<String>,
     waiting: Option<String>,
     left: Option<Left>,
 }
 
-/// How long it was said to take from a moment on.
+/// Remaining time, as estimated at a moment.
 #[derive(Debug, Clone, Copy)]
 struct Left {
     time: Duration,
     at: Instant,
 }
 
-/// One link, and what it does in the load that is under way.
+/// A link, and its state in the current load.
 #[derive(Debug)]
 struct Link {
     facts: BenchLink,
-    /// Bits a second, by way.
+    /// Bits per second, by direction.
     rates: [Option<u64>; 2],
-    /// The most that it was seen to do one way: the end of its bar where theory is not known.
+    /// Highest rate seen in one direction: the end of the bar if the theoretical rate is unknown.
     most: u64,
     is_loaded: bool,
 }
 
-/// The load that is under way.
+/// The current load.
 #[derive(Debug)]
 struct Load {
     phase: Phase,
@@ -51,16 +51,16 @@ struct Load {
 /// One bar.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
-    /// What it is of.
+    /// Label.
     pub(crate) name: String,
-    /// How full it is, from 0 to 1; the end of the bar is theory where that is known.
+    /// Fill level from 0 to 1; 1 is the theoretical rate if known.
     pub(crate) part: f64,
-    /// Numbers beside it.
+    /// Numbers next to the bar.
     pub(crate) text: String,
 }
 
 impl Live {
-    /// Takes an event. Returns what is to be said of it, in a line.
+    /// Applies an event. Returns a line to print, if any.
     pub(crate) fn apply(&mut self, event: &BenchEvent) -> Option<String> {
         match event {
             BenchEvent::Waiting { ahead, wait } => return self.wait(*ahead, *wait),
@@ -77,7 +77,7 @@ impl Live {
         None
     }
 
-    /// Returns the bar of each link that is loaded, after one for all of them.
+    /// Returns the total bar, followed by one per loaded link.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let loaded: Vec<&Link> = self.links.iter().filter(|link| link.is_loaded).collect();
         let ways = self.ways();
@@ -101,7 +101,7 @@ impl Live {
         rows
     }
 
-    /// Says in one line how far it is.
+    /// Returns the progress in one line.
     pub(crate) fn status(&self) -> String {
         if let Some(text) = self.waiting.as_ref().or(self.idle.as_ref()) {
             return text.clone();
@@ -110,14 +110,14 @@ impl Live {
         format!("{}: {}{}", self.title(), self.numbers(rate, None), self.left())
     }
 
-    /// Says it once; from then on it is shown with the rate.
+    /// Returns the estimate to print once; later it is shown next to the rate.
     fn know_left(&mut self, time: Duration) -> Option<String> {
         let is_first = self.left.is_none();
         self.left = Some(Left { time, at: Instant::now() });
         is_first.then(|| format!("takes about {}", Clock(time)))
     }
 
-    /// The time that is left, to follow a number; nothing where it is not known.
+    /// Returns the remaining time as a suffix; empty if unknown.
     fn left(&self) -> String {
         self.left.map_or_else(String::new, |left| format!("  {} left", Clock(left.time.saturating_sub(left.at.elapsed()))))
     }
@@ -164,7 +164,7 @@ impl Live {
         }
     }
 
-    /// What counted of a load takes the place of its last sample.
+    /// Replaces the last sample of a load by its result.
     fn end(&mut self, run: &Run) {
         for flow in &run.flows {
             if let Some(link) = self.links.iter_mut().find(|link| link.facts.id == flow.link) {
@@ -234,7 +234,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::bench::samples;
 
-    /// The events that a bench with this report would have had.
+    /// Returns the events of a bench with this report.
     pub(crate) fn events(report: &BenchReport) -> Vec<BenchEvent> {
         let known = |link: &BenchLink| BenchLink { rtt_idle: None, ..link.clone() };
         let mut events = vec![

@@ -1,9 +1,11 @@
-//! `nicstripe bench`: what the cables to a machine carry, and what was measured before.
+//! `nicstripe bench`: measures the cables to a machine, and shows earlier reports.
 //!
-//! [`arguments`] is what may be typed. [`session`] runs one bench from connecting to the exit code; [`live`] is what is known while it runs,
-//! [`bars`], [`stream`] and [`show`] draw that. All else is a function of the report: [`reading`] has the questions that [`table`], [`html`]
-//! and [`prom`] ask of it, [`remedy`] what helps, [`swept`] is the part of [`table`] about sweeps, [`unit`] how numbers are printed, [`outcome`] the exit code. [`history`] keeps reports,
-//! [`stored`] and [`versus`] show them, [`files`] writes them. [`library`] is what the library does in it.
+//! - [`arguments`]: the command line as typed
+//! - [`session`], [`library`]: one bench from connect to exit code, and the library's part in it
+//! - [`live`], [`bars`], [`stream`], [`show`]: state and output of a running bench
+//! - [`reading`]: values derived from a report, for [`table`], [`html`] and [`prom`]
+//! - [`remedy`], [`swept`], [`unit`], [`outcome`]: advice, sweeps in [`table`], units, exit code
+//! - [`history`], [`stored`], [`versus`], [`files`]: stored reports, their commands and file access
 
 pub(crate) mod arguments;
 mod bars;
@@ -33,7 +35,7 @@ pub(crate) use self::{arguments::Bench, failure::BenchError};
 use crate::{failure::Failure, places, terminal::Terminal};
 
 impl Bench {
-    /// Measures, or shows what was measured before.
+    /// Measures, or shows stored reports.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match &self.stored {
             Some(stored) => stored::run(stored, &history::History::of(&places::home()?), nicstripe::bench::compare, terminal),

@@ -1,10 +1,10 @@
-//! What a report is compared with, and what follows for the exit code.
+//! Checks of a report that determine the exit code.
 
 use nicstripe::bench::{BenchReport, Comparison, Phase, Verdict};
 
 use super::{failure::BenchError, reading::Reading, reading::short_id};
 
-/// Fails where a comparison came out badly, or could not be made.
+/// Returns an error for a regression, or if the reports are not comparable.
 pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError> {
     let id = short_id(&comparison.id);
     match comparison.verdict {
@@ -17,7 +17,8 @@ pub(crate) fn check_comparison(comparison: &Comparison) -> Result<(), BenchError
     }
 }
 
-/// Fails where all links did less than a part of theory, by the median; each load of all links counts.
+/// Returns an error if the median of all links is below this share of the theoretical rate. Checks
+/// each one-way load of all links.
 pub(crate) fn check_floor(report: &BenchReport, floor: f64) -> Result<(), BenchError> {
     let reading = Reading::of(report);
     let phases: Vec<Phase> = reading.whole_phases().map(|(phase, _)| phase).filter(|phase| *phase != Phase::Both).collect();

@@ -1,4 +1,4 @@
-//! The report as metrics, for node_exporter's textfile collector.
+//! The report as metrics for node_exporter's textfile collector.
 
 use std::fmt::{Display, Write as _};
 
@@ -6,7 +6,8 @@ use nicstripe::bench::{BenchReport, Limiter, Phase, Spread, Verdict};
 
 use super::reading::Reading;
 
-/// Writes the metrics in the text format of Prometheus. All are gauges: they are of the last bench. What is unknown is absent.
+/// Formats the metrics in the Prometheus text format. All are gauges of the last bench; unknown
+/// values are absent.
 pub(crate) fn metrics(report: &BenchReport) -> String {
     let reading = Reading::of(report);
     let mut text = Text::new(reading);
@@ -113,7 +114,8 @@ fn label_of_limiter(limiter: Limiter) -> &'static str {
     }
 }
 
-/// Metrics under construction. Every sample has the peer's name; a family without samples is left out.
+/// Metrics under construction. Every sample has the peer's name; families without samples are
+/// omitted.
 struct Text<'a> {
     reading: Reading<'a>,
     peer: String,
@@ -166,7 +168,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Escapes what would end a label.
+/// Escapes a label value.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,4 +1,4 @@
-//! What is read out of a report for a table, a page or metrics alike.
+//! Values derived from a report, shared by table, page and metrics.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,32 @@ use nicstripe::{
 
 use super::unit::RateUnit;
 
-/// A report with the questions that whoever draws it has.
+/// A report with the queries used to print it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading<'a> {
-    /// The report.
     pub(crate) report: &'a BenchReport,
-    /// The unit of all its rates.
+    /// Unit of all rates.
     pub(crate) unit: RateUnit,
 }
 
 impl<'a> Reading<'a> {
-    /// Reads this report.
     pub(crate) fn of(report: &'a BenchReport) -> Self {
         let most = report.runs.iter().map(|run| run.total_bps).chain(report.summary.theory_bps);
         Self { report, unit: RateUnit::for_most(most.max().unwrap_or(0)) }
     }
 
-    /// Returns the load that stands for all links together: the first of forward, reverse and both ways that was measured.
+    /// Returns the main load of all links: the first measured of forward, reverse and both
+    /// directions.
     pub(crate) fn main_phase(self) -> Option<Phase> {
         WHOLE.into_iter().find(|phase| self.total(*phase).is_some())
     }
 
-    /// Returns the loads of all links that were measured, in their order.
+    /// Returns the measured loads of all links, in order.
     pub(crate) fn whole_phases(self) -> impl Iterator<Item = (Phase, Spread)> {
         WHOLE.into_iter().filter_map(move |phase| Some((phase, self.total(phase)?)))
     }
 
-    /// Returns what all links did in such a load.
+    /// Returns the total rate of all links in such a load.
     pub(crate) fn total(self, phase: Phase) -> Option<Spread> {
         let summary = &self.report.summary;
         match phase {
@@ -46,17 +45,18 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns what was concluded of one link.
+    /// Returns the summary of a link.
     pub(crate) fn summary_of(self, link: &BenchLink) -> Option<&'a LinkSummary> {
         self.report.summary.links.iter().find(|summary| summary.link == link.id)
     }
 
-    /// Returns what one link did alone.
+    /// Returns the rate of a link loaded alone.
     pub(crate) fn alone(self, link: &BenchLink) -> Option<Spread> {
         self.summary_of(link)?.alone
     }
 
-    /// Returns what one link did in a load of all, the sum of both ways where it was one of both ways.
+    /// Returns the rate of a link in a load of all; for a bidirectional load the sum of both
+    /// directions.
     pub(crate) fn part(self, phase: Phase, link: &BenchLink) -> Option<Spread> {
         if phase == Phase::Together {
             return self.summary_of(link)?.together;
@@ -66,29 +66,29 @@ impl<'a> Reading<'a> {
         spread(rates, self.total(phase).is_none_or(|total| total.stable))
     }
 
-    /// Returns what all links did alone, added up.
+    /// Returns the sum of the rates of all links loaded alone.
     pub(crate) fn alone_sum(self) -> Option<u64> {
         self.report.links.iter().map(|link| Some(self.alone(link)?.median_bps)).sum()
     }
 
-    /// Returns the runs of one kind of load.
+    /// Returns the runs of a load.
     pub(crate) fn runs(self, phase: Phase) -> impl Iterator<Item = &'a Run> {
         self.report.runs.iter().filter(move |run| run.phase == phase)
     }
 
-    /// Returns the run of one kind of load that is nearest to the median: the one to draw.
+    /// Returns the run of a load that is closest to the median, for drawing.
     pub(crate) fn typical_run(self, phase: Phase) -> Option<&'a Run> {
         let median = self.total(phase).map(|total| total.median_bps);
         self.runs(phase).min_by_key(|run| median.map_or(0, |median| run.total_bps.abs_diff(median)))
     }
 
-    /// Returns what one link did in one run.
+    /// Returns the flows of a link in a run.
     pub(crate) fn flows(self, run: &'a Run, link: &BenchLink) -> impl Iterator<Item = &'a Flow> {
         let id = link.id;
         run.flows.iter().filter(move |flow| flow.link == id)
     }
 
-    /// Returns bytes that one link sent again, and how much of what it sent that is, in a kind of load.
+    /// Returns the bytes that a link retransmitted in a load, and their share of all sent bytes.
     pub(crate) fn sent_again(self, phase: Phase, link: &BenchLink) -> Option<(u64, f64)> {
         let mut counted: Option<(u64, u64)> = None;
         for flow in self.runs(phase).flat_map(|run| self.flows(run, link)) {
@@ -99,20 +99,21 @@ impl<'a> Reading<'a> {
         counted.map(|(again, sent)| (again, if sent == 0 { 0.0 } else { again as f64 / sent as f64 }))
     }
 
-    /// Returns the part of its theory that a link did in a kind of load that goes one way.
+    /// Returns the share of its theoretical rate that a link reached in a load; a bidirectional
+    /// load counts it twice.
     pub(crate) fn efficiency(self, phase: Phase, link: &BenchLink) -> Option<f64> {
         let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
         Some(self.part(phase, link)?.median_bps as f64 / (link.theory_bps? as f64 * ways))
     }
 
-    /// Returns the part of theory that all links did in a kind of load.
+    /// Returns the share of the theoretical rate that all links reached in a load.
     pub(crate) fn whole_efficiency(self, phase: Phase) -> Option<f64> {
         let ways = if phase == Phase::Both { 2.0 } else { 1.0 };
         Some(self.total(phase)?.median_bps as f64 / (self.report.summary.theory_bps? as f64 * ways))
     }
 
-    /// Returns processor seconds for a gigabit of one kind of load, of both ends: the median over its runs, in user space, in the kernel, and
-    /// in interrupts.
+    /// Returns the processor seconds per gigabit of a load at both ends: medians over its runs, in
+    /// user space, kernel and interrupts.
     pub(crate) fn cpu_parts(self, phase: Phase) -> [Option<[f64; 3]>; 2] {
         let of = |pick: fn(&Run) -> Option<CpuUse>| {
             let parts: Vec<[f64; 3]> = self.runs(phase).filter_map(|run| cpu_a_gigabit(run, pick(run)?)).collect();
@@ -122,7 +123,7 @@ impl<'a> Reading<'a> {
         [of(|run| run.cpu.client), of(|run| run.cpu.daemon)]
     }
 
-    /// Returns the mean round trip of a link in a load of all, in microseconds.
+    /// Returns the mean round-trip time of a link in a load of all, in microseconds.
     pub(crate) fn rtt_loaded(self, phase: Phase, link: &BenchLink) -> Option<f64> {
         if phase == Phase::Together {
             return self.summary_of(link)?.rtt_loaded_us.map(|us| us as f64);
@@ -131,7 +132,7 @@ impl<'a> Reading<'a> {
         median(told.map(|us| us as f64).collect())
     }
 
-    /// Names a link by both ends, `eth1 → enp2`, safe on a terminal.
+    /// Returns a link's name by both ends, `eth1 → enp2`, escaped for a terminal.
     pub(crate) fn name(self, link: &BenchLink) -> String {
         let name = |name: &str| escaped(name.as_bytes());
         match (link.ends.client.name.as_str(), link.ends.daemon.name.as_str()) {
@@ -141,12 +142,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Names a link by its number in the report.
+    /// Returns a link's name by its number in the report.
     pub(crate) fn name_of(self, id: u32) -> String {
         self.report.links.iter().find(|link| link.id == id).map_or_else(|| format!("link {id}"), |link| self.name(link))
     }
 
-    /// Names both machines, so that they can be told apart, safe on a terminal.
+    /// Returns distinct names of both machines, escaped for a terminal.
     pub(crate) fn machines(self) -> [String; 2] {
         let name =
             |name: &Option<String>, otherwise: &str| name.as_ref().map_or_else(|| otherwise.to_owned(), |name| escaped(name.as_bytes()));
@@ -157,7 +158,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Says how a comparison came out, in one line without a full stop.
+    /// Returns the result of the comparison, in one line without a full stop.
     pub(crate) fn compared(self) -> Option<String> {
         let comparison = self.report.baseline.as_ref()?;
         let id = short_id(&comparison.id);
@@ -167,7 +168,7 @@ impl<'a> Reading<'a> {
         }
         let unit = self.unit;
         let before = comparison.baseline.median_bps;
-        // Which load was compared is the comparison's matter: the first that both reports have.
+        // The comparison chooses the load: the first that both reports have.
         let after = (before as f64 * (1.0 + comparison.change_pct / 100.0)).max(0.0) as u64;
         let change = format!(
             "{} to {} {}, {:+.1} %, noise {:.1} %",
@@ -180,7 +181,7 @@ impl<'a> Reading<'a> {
         Some(format!("compared with {id}: {change}: {}", verdict_text(comparison.verdict)))
     }
 
-    /// Names the loads whose repeats do not agree.
+    /// Returns the loads with unstable repeats.
     pub(crate) fn unstable(self) -> Vec<String> {
         let told = |name: &str, spread: &Spread| format!("{name} ({} repeats, {})", spread.n, self.unit.range(spread));
         let alone = self.report.links.iter().filter_map(|link| Some((format!("{} alone", self.name(link)), self.alone(link)?)));
@@ -189,7 +190,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Adds up processor time for a gigabit of what a run moved.
+/// Returns the processor time of a run per gigabit moved.
 fn cpu_a_gigabit(run: &Run, cpu: CpuUse) -> Option<[f64; 3]> {
     let gigabits = run.flows.iter().map(|flow| flow.bytes).sum::<u64>() as f64 * 8.0 / 1e9;
     (gigabits > 0.0).then(|| [cpu.user_us, cpu.system_us, cpu.softirq_us].map(|us| us as f64 / 1e6 / gigabits))
@@ -203,7 +204,7 @@ fn spread(mut rates: Vec<u64>, stable: bool) -> Option<Spread> {
     Some(Spread { median_bps, min_bps, max_bps, n: u32::try_from(n).unwrap_or(u32::MAX), stable })
 }
 
-/// Returns the middle one; `None` of none.
+/// Returns the median; `None` for no values.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let n = values.len();
@@ -213,7 +214,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Puts what is the same of several things together: how often each occurs.
+/// Counts the occurrences of each key.
 pub(crate) fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
     let mut counts = BTreeMap::new();
     for key in keys {
@@ -222,13 +223,13 @@ pub(crate) fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usiz
     counts
 }
 
-/// Returns enough of an id to find it again.
+/// Returns a prefix of an ID that is long enough to find it.
 pub(crate) fn short_id(id: &str) -> String {
     let short: String = id.chars().take(SHORT_ID).collect();
     escaped(short.as_bytes())
 }
 
-/// Names a kind of load.
+/// Returns the name of a load.
 pub(crate) fn phase_text(phase: Phase) -> &'static str {
     match phase {
         Phase::Idle => "idle",
@@ -240,7 +241,7 @@ pub(crate) fn phase_text(phase: Phase) -> &'static str {
     }
 }
 
-/// Names what holds a link back.
+/// Returns the name of a link's bottleneck.
 pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
     match limiter {
         Limiter::Cable => "cable",
@@ -256,7 +257,7 @@ pub(crate) fn limiter_text(limiter: Limiter) -> &'static str {
     }
 }
 
-/// Says what a comparison has found.
+/// Returns the verdict of a comparison as text.
 pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Same => "the same, as far as can be told",
@@ -266,18 +267,19 @@ pub(crate) fn verdict_text(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Whether what a link did is worth a mark: far from its theory, or not the cable's own limit.
+/// Returns true if an efficiency is low enough to be marked.
 pub(crate) fn is_bad(efficiency: Option<f64>) -> bool {
     efficiency.is_some_and(|part| part < GOOD_EFFICIENCY)
 }
 
-/// The loads of all links, the one that stands for a copy first.
+/// Loads of all links; the first is that of a copy.
 const WHOLE: [Phase; 3] = [Phase::Together, Phase::Reverse, Phase::Both];
 
-/// Below 90 % of theory a link has a fault or a limit that is not its own (BENCH rule for link efficiency).
+/// Share of the theoretical rate below which a link has a fault, or a limit outside the link (BENCH
+/// rule for link efficiency).
 const GOOD_EFFICIENCY: f64 = 0.9;
 
-/// Among some hundreds of random ids, 8 hexadecimal digits are never the same twice.
+/// 8 hexadecimal digits distinguish some hundreds of random IDs.
 const SHORT_ID: usize = 8;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! What can be done about what was found, with the command and how to undo it where there is one.
+//! Remedies for the findings of a bench, with commands and their undo commands if there are any.
 
 use nicstripe::bench::{BenchLink, InterfaceFacts, Limiter};
 
 use super::reading::Reading;
 use crate::invocation::quoted;
 
-/// One thing to do or to look at.
+/// One remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remedy {
-    /// What was found.
+    /// Finding.
     pub(crate) found: String,
-    /// What helps.
+    /// Advice.
     pub(crate) help: String,
-    /// What to type; nothing of it was done.
+    /// Commands to type; none of them was run.
     pub(crate) commands: Vec<String>,
-    /// What puts it back.
+    /// Commands that undo them.
     pub(crate) undo: Vec<String>,
 }
 
@@ -28,7 +28,8 @@ impl Remedy {
     }
 }
 
-/// Returns what was found, the worst first: packets that went astray, what holds each link back, what does not agree.
+/// Returns the remedies, the worst finding first: misrouted packets, bottlenecks of links, unstable
+/// results.
 pub(crate) fn remedies(reading: Reading<'_>) -> Vec<Remedy> {
     let report = reading.report;
     let astray = report.links.iter().filter(|link| link.verified == Some(false)).map(|link| of_astray(reading, link));
@@ -78,7 +79,7 @@ fn of_cpu(reading: Reading<'_>) -> Remedy {
     Remedy { commands: switched("on"), undo: switched("off"), ..Remedy::told(found, help) }
 }
 
-/// Returns the offloads that save most and are off, where any is.
+/// Returns the most effective offloads that are off, if any.
 fn lacking(interface: &InterfaceFacts) -> Option<(String, Vec<&'static str>)> {
     let on = interface.offloads.as_ref()?;
     let off: Vec<&str> = ["tso", "gso", "gro"].into_iter().filter(|name| !on.iter().any(|on| on == name)).collect();
@@ -91,7 +92,7 @@ fn of_limiter(reading: Reading<'_>, link: &BenchLink, limiter: Limiter) -> Optio
     let interface = quoted(&link.ends.client.name);
     let found = |what: &str| format!("{name} is limited by {what}.");
     Some(match limiter {
-        // Told once for all links, or good.
+        // Reported once for all links, or no problem.
         Limiter::Cable | Limiter::Shared | Limiter::Cpu => return None,
         Limiter::Loss => Remedy::told(found("lost packets"), "Replace the cable, then the port; see which counters of errors grow.")
             .with(vec![format!("ethtool -S {interface} | grep -iE 'err|drop|crc|miss'")]),

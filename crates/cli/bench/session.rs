@@ -1,4 +1,5 @@
-//! One bench from connecting to the exit code: shows it, obeys signals, and makes of its report what was asked for.
+//! One bench from connect to exit code: shows it, handles signals, and produces the requested
+//! outputs.
 
 use nicstripe::bench::{BenchEvent, BenchReport, Comparison};
 
@@ -9,22 +10,22 @@ use crate::{
     terminal::Terminal,
 };
 
-/// A bench that is under way.
+/// A running bench.
 pub(crate) trait Measurement {
-    /// Returns the next event; `None` when there will be no more. Cancel safe.
+    /// Returns the next event; `None` after the last. Cancel safe.
     async fn next_event(&mut self) -> Option<BenchEvent>;
 
-    /// Asks it to end early, with what it has.
+    /// Requests an early end, with a report of the data so far.
     fn stop(&self);
 
     /// Waits for the report, and closes the connections.
     async fn finish(self) -> Result<BenchReport, Failure>;
 }
 
-/// Compares a report with an earlier one.
+/// Compares a report with a baseline.
 pub(crate) type Compare = fn(&BenchReport, &BenchReport) -> Comparison;
 
-/// Where a report goes, and what it is held against: found to be right before anything is measured.
+/// Outputs and baseline of a bench, checked before anything is measured.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     measure: &'a Measure,
@@ -33,17 +34,17 @@ pub(crate) struct Session<'a> {
     compare: Compare,
 }
 
-/// How a bench ended.
+/// End of a bench.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// What was measured, also where a signal ended it.
+    /// Report, even if a signal ended the bench.
     pub(crate) report: Result<BenchReport, Failure>,
-    /// The signal.
+    /// Signal that ended it.
     pub(crate) stop: Option<Stop>,
 }
 
 impl<'a> Session<'a> {
-    /// Reads the baseline and looks at the places of the files.
+    /// Reads the baseline and checks the output files.
     pub(crate) fn new(measure: &'a Measure, history: History, compare: Compare) -> Result<Self, Failure> {
         for path in measure.html.iter().chain(&measure.prom) {
             files::check(path)?;
@@ -52,9 +53,10 @@ impl<'a> Session<'a> {
         Ok(Self { measure, history, baseline, compare })
     }
 
-    /// Makes of the end of a bench what was asked for, prints it, and returns how the command ends.
+    /// Writes and prints the requested outputs, and returns the result of the command.
     ///
-    /// A file that cannot be written takes nothing from what is printed. What ended the bench outranks what its report says.
+    /// An unwritable file does not suppress the printed output. The cause of an early end outranks
+    /// the checks of the report.
     pub(crate) fn conclude(&self, ended: Ended, show: Show, terminal: &Terminal) -> Result<(), Failure> {
         let interrupted = |stop| Failure::Interrupted { stop, resumable: false };
         let mut report = match ended.report {
@@ -86,14 +88,15 @@ impl<'a> Session<'a> {
         html.unwrap_or(Ok(())).and(prom.unwrap_or(Ok(())))
     }
 
-    /// A regression outranks the floor: it says more.
+    /// Checks the regression before the floor, since it says more.
     fn check(&self, report: &BenchReport) -> Result<(), BenchError> {
         report.baseline.as_ref().map_or(Ok(()), outcome::check_comparison)?;
         self.measure.assert_floor.map_or(Ok(()), |floor| outcome::check_floor(report, floor))
     }
 }
 
-/// Shows a bench until it ends. The first signal ends it with what it has, the second ends the process.
+/// Shows a bench until it ends. The first signal ends it with a report of the data so far, the
+/// second ends the process.
 pub(crate) async fn watch(mut bench: impl Measurement, show: &mut Show, signals: &mut Signals) -> Ended {
     let mut stopped = None;
     loop {
@@ -138,7 +141,7 @@ mod tests {
         exit::Exit,
     };
 
-    /// A bench that was recorded.
+    /// A recorded bench.
     struct Recorded {
         events: VecDeque<BenchEvent>,
         report: BenchReport,
@@ -156,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Slower by more than a twentieth is a regression.
+    /// Slower by more than 5 % is a regression.
     fn compare(report: &BenchReport, baseline: &BenchReport) -> Comparison {
         let rate = |report: &BenchReport| report.summary.together.map_or(0.0, |total| total.median_bps as f64);
         let change_pct = (rate(report) / rate(baseline) - 1.0) * 100.0;
@@ -164,7 +167,7 @@ mod tests {
         Comparison { id: baseline.id.clone(), baseline: baseline.summary.together.unwrap(), change_pct, noise_pct: 3.0, verdict, why: None }
     }
 
-    /// Runs a recorded bench with these words behind `bench nas -q`, and returns the exit code.
+    /// Runs a recorded bench with these arguments after `bench nas -q`, and returns the exit code.
     fn run(folder: &Path, words: &[&str], report: BenchReport, stop: Option<Stop>) -> u8 {
         let words: Vec<&str> = ["nas", "-q"].iter().chain(words).copied().collect();
         let bench = parse(&words).unwrap();

@@ -1,4 +1,4 @@
-//! What a person and a program see while a bench runs, and when it is done.
+//! Output of a bench while it runs and at its end.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{failure::Failure, hint::hint, invocation::Invocation, json::print_document, stdout, table::stdout_width, terminal::Terminal};
 
-/// Takes the events of one bench and shows them as is wished.
+/// Shows the events of one bench according to the options.
 #[derive(Debug)]
 pub(crate) struct Show {
     terminal: Terminal,
@@ -24,7 +24,7 @@ pub(crate) struct Show {
     stream: Option<EventStream>,
 }
 
-/// How much is said.
+/// Output options.
 #[derive(Debug, Clone, Copy)]
 struct Wishes {
     quiet: bool,
@@ -33,7 +33,7 @@ struct Wishes {
 }
 
 impl Show {
-    /// Begins to show the bench of this machine.
+    /// Starts the output of a bench of this host.
     pub(crate) fn new(terminal: &Terminal, measure: &Measure, host: &str) -> Self {
         let wishes = Wishes { quiet: measure.quiet, plain: measure.plain, json: measure.is_for_programs() };
         let has_bars = terminal.is_interactive() && !wishes.quiet && !wishes.plain && !wishes.json;
@@ -47,7 +47,7 @@ impl Show {
         }
     }
 
-    /// Takes an event.
+    /// Handles an event.
     pub(crate) fn on_event(&mut self, event: &BenchEvent) {
         if let Some(stream) = &mut self.stream {
             stream.write(event);
@@ -60,19 +60,19 @@ impl Show {
         }
     }
 
-    /// Prints how far it is, as SIGUSR1 asks.
+    /// Prints the progress, as SIGUSR1 requests.
     pub(crate) fn say_status(&self) {
         self.terminal.say(self.live.status());
     }
 
-    /// Takes the bars away.
+    /// Removes the bars.
     pub(crate) fn end_bars(&mut self) {
         if let Some(mut bars) = self.bars.take() {
             bars.finish();
         }
     }
 
-    /// Prints the report as is wished. Errors: standard output took not everything.
+    /// Prints the report in the requested form. Errors: standard output cannot be written.
     pub(crate) fn report(mut self, report: &BenchReport) -> Result<(), Failure> {
         self.end_bars();
         match (self.wishes.json, self.wishes.quiet) {
@@ -85,7 +85,7 @@ impl Show {
         }
     }
 
-    /// Prints, for a program, why there is no report.
+    /// Prints the failure as JSON in place of a report, for programs.
     pub(crate) fn failure(mut self, failure: &Failure) -> Result<(), Failure> {
         self.end_bars();
         if !self.wishes.json {
@@ -96,7 +96,7 @@ impl Show {
     }
 }
 
-/// Prints the table and what follows from it; colours reach only a terminal that shows them, and only where they are wanted.
+/// Prints the table and the conclusions; colours only if requested and supported by the terminal.
 pub(crate) fn print_table(report: &BenchReport, plain: bool) -> Result<(), Failure> {
     let lines = table::lines(report, stdout_width());
     lines.iter().try_for_each(|line| if plain { stdout::line(&line.text) } else { stdout::line(line.styled()) })

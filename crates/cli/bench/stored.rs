@@ -1,4 +1,4 @@
-//! What can be done with reports that are there: `bench list` and `bench compare`.
+//! Commands on stored reports: `bench list` and `bench compare`.
 
 use super::{
     arguments::{self, Stored},
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{failure::Failure, json::print_document, stdout, terminal::Terminal};
 
-/// Does what is asked for.
+/// Runs the command.
 pub(crate) fn run(stored: &Stored, history: &History, compare: Compare, terminal: &Terminal) -> Result<(), Failure> {
     match stored {
         Stored::List => list(history, terminal),
@@ -27,7 +27,7 @@ fn list(history: &History, terminal: &Terminal) -> Result<(), Failure> {
     history::table(&briefs).iter().try_for_each(stdout::line)
 }
 
-/// The last line says which is faster, and the exit code, too.
+/// Prints both reports; the last line and the exit code give the verdict.
 fn compare_two(arguments: &arguments::Compare, history: &History, compare: Compare) -> Result<(), Failure> {
     let before = history.find(&arguments.a)?;
     let mut after = history.find(&arguments.b)?;

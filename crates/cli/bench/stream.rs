@@ -1,4 +1,4 @@
-//! What programs read while a bench runs: an event a line.
+//! JSON events of a running bench, one per line.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{
     json::{Line, print_document, seconds},
 };
 
-/// Standard output as a stream of events, until nobody reads it any more, which does not end the bench.
+/// Event stream on standard output. A reader that closes it does not end the bench.
 #[derive(Debug)]
 pub(crate) struct EventStream {
     begun: Instant,
@@ -19,21 +19,21 @@ pub(crate) struct EventStream {
 }
 
 impl EventStream {
-    /// Begins the stream with the machine that is measured.
+    /// Starts the stream with the measured host.
     pub(crate) fn start(host: &str) -> Self {
         let mut stream = Self { begun: Instant::now(), broken: None };
         stream.line(Kind::Start { version: env!("CARGO_PKG_VERSION"), host });
         stream
     }
 
-    /// Writes an event; one that this version does not know is left out.
+    /// Writes an event; skips an event unknown to this version.
     pub(crate) fn write(&mut self, event: &BenchEvent) {
         if let Some(kind) = Kind::of(event) {
             self.line(kind);
         }
     }
 
-    /// Ends the stream. Errors: standard output took not everything.
+    /// Ends the stream. Errors: standard output cannot be written.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.broken.map_or(Ok(()), Err)
     }
@@ -46,13 +46,13 @@ impl EventStream {
     }
 }
 
-/// Prints, in the place of a report, why there is none.
+/// Prints the failure in place of a report.
 pub(crate) fn print_failure(failure: &Failure, hint: Option<String>, elapsed: Duration) -> Result<(), Failure> {
     let kind = Kind::Failed { exit_code: Exit::of(failure).code(), error: failure.one_line(), hint };
     print_document(&Line { schema: SCHEMA, time_s: seconds(elapsed), kind })
 }
 
-/// What happened: `docs/schema/nicstripe-bench-event-1.json`.
+/// Events of a bench: `docs/schema/nicstripe-bench-event-1.json`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Kind<'a> {
@@ -123,7 +123,8 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Raised when a field changes its meaning or goes; a new field or event leaves it.
+/// Schema version: raised when a field or event changes its meaning or is removed, not for a new
+/// one.
 const SCHEMA: &str = "nicstripe-bench-event/1";
 
 #[cfg(test)]

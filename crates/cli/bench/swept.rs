@@ -1,4 +1,4 @@
-//! What sweeps have found, for a terminal: a line each with what follows, and the points below it.
+//! Results of sweeps for a terminal: one line with the conclusions each, followed by the points.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,15 +14,17 @@ use super::{
 };
 use crate::table::aligned_rows;
 
-/// Returns the lines of all sweeps of a report, with the ranges of their points where there is room.
+/// Returns the lines of all sweeps in a report, with the ranges of their points if the terminal is
+/// wide.
 pub(crate) fn lines(reading: Reading<'_>, wide: bool) -> Vec<String> {
     reading.report.sweeps.iter().flat_map(|sweep| std::iter::once(found(reading, sweep)).chain(points(sweep, wide))).collect()
 }
 
-/// What it comes to.
+/// Returns the conclusions of a sweep.
 fn found(reading: Reading<'_>, sweep: &Sweep) -> String {
     let dropouts: Vec<String> = sweep.points.iter().filter(|point| point.dropout).filter_map(|point| point.size).map(size).collect();
-    // What a planner says of messages are these numbers, and the plateau of a grid is its best point, which it names.
+    // The advice on messages repeats these numbers, and that on a grid names its best point, which
+    // is its plateau.
     let (is_message, is_grid) = (sweep.kind == SweepKind::Message, sweep.kind == SweepKind::Grid);
     let unit = unit_of(sweep);
     let parts = [
@@ -41,7 +43,7 @@ fn found(reading: Reading<'_>, sweep: &Sweep) -> String {
     format!("{}{over}: {text}", kind_text(sweep.kind))
 }
 
-/// The points below each other; of messages some, and of a grid a line for each size.
+/// Returns the points, one per line; for messages a selection, for a grid one line per size.
 fn points(sweep: &Sweep, wide: bool) -> Vec<String> {
     let unit = unit_of(sweep);
     match sweep.kind {
@@ -69,7 +71,7 @@ fn loads(sweep: &Sweep, unit: RateUnit, wide: bool) -> Vec<String> {
             remark(sweep, point).to_owned(),
         ]
     }));
-    // What is not known of any point takes no room; the first column and the last are at the sides.
+    // Drops columns without values, except the first and the last, which are left-aligned.
     for column in (1..5).rev() {
         if rows[1..].iter().all(|row| row[column].is_empty()) {
             rows.iter_mut().for_each(|row| drop(row.remove(column)));
@@ -78,7 +80,8 @@ fn loads(sweep: &Sweep, unit: RateUnit, wide: bool) -> Vec<String> {
     aligned_rows(&rows)
 }
 
-/// Each second doubling tells the curve; the sizes beside edges are in the other forms of the report, but where one is remarkable.
+/// Returns every second power of two, and points with a remark. Other forms of the report have all
+/// sizes.
 fn messages(sweep: &Sweep, unit: RateUnit) -> Vec<String> {
     let is_shown = |point: &&SweepPoint| {
         let is_power_of_4 = point.size.is_some_and(|size| size.is_power_of_two() && size.trailing_zeros().is_multiple_of(2));
@@ -103,7 +106,7 @@ fn grid(sweep: &Sweep, unit: RateUnit) -> Vec<String> {
         let point = sweep.points.iter().find(|point| (point.size, point.streams) == (bytes, Some(count)));
         point.map_or_else(|| "-".to_owned(), |point| unit.text(point.rate.median_bps))
     };
-    // The last column would stand to the left.
+    // An empty last column, since the last is left-aligned.
     let ending = |cells: Vec<String>| cells.into_iter().chain([String::new()]).collect::<Vec<_>>();
     let mut rows = vec![ending(std::iter::once(unit.name().to_owned()).chain(counts.iter().map(|count| format!("× {count}"))).collect())];
     rows.extend(sizes.into_iter().map(|bytes| {
@@ -122,7 +125,7 @@ fn remark(sweep: &Sweep, point: &SweepPoint) -> &'static str {
     }
 }
 
-/// A size, or a number of connections.
+/// Returns a size, or a number of connections, as text.
 fn name(kind: SweepKind, bytes: u64) -> String {
     match kind {
         SweepKind::Streams => bytes.to_string(),
@@ -131,13 +134,13 @@ fn name(kind: SweepKind, bytes: u64) -> String {
     }
 }
 
-/// Small messages have rates that are nothing in Gbit/s.
+/// Rates of small messages are too low for Gbit/s.
 fn unit_of(sweep: &Sweep) -> RateUnit {
     let most = sweep.points.iter().map(|point| point.rate.median_bps).max().unwrap_or_default();
     if sweep.kind == SweepKind::Message { RateUnit::Megabits } else { RateUnit::for_most(most) }
 }
 
-/// Processor time with three digits that count.
+/// Formats processor time with three significant digits.
 fn seconds(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 0.9995 => format!("{seconds:.4}"),
@@ -146,7 +149,7 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// With three digits that count.
+/// Formats microseconds with three significant digits.
 fn micros(micros: f64) -> String {
     let time = Duration::from_secs_f64((micros / 1e6).clamp(0.0, 1e6));
     match micros {
@@ -157,7 +160,7 @@ fn micros(micros: f64) -> String {
     }
 }
 
-/// Ends of a sweep that need no word.
+/// Normal ends of a sweep, which are not printed.
 const EXPECTED: [&str; 2] = ["all points were measured", "the rate does not rise any more"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a person reads when a bench is done: a table, what follows from it, and a sentence.
+//! The report on a terminal: a table, the conclusions, and a sentence.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use super::{
 };
 use crate::{link_text, quantity::Size, table::aligned_rows};
 
-/// One line, and whether it is one to look at.
+/// One line and its emphasis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Without colours, and complete without them.
+    /// Complete text without colours.
     pub(crate) text: String,
-    /// What colour adds.
+    /// Meaning of the colour.
     pub(crate) mood: Mood,
 }
 
-/// How a line reads.
+/// Emphasis of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// As it is.
+    /// None.
     Plain,
-    /// All that could be hoped for.
+    /// Everything is at its best.
     Good,
-    /// Something is wrong there.
+    /// Something is wrong.
     Bad,
 }
 
@@ -40,7 +40,7 @@ impl Line {
         Self { text, mood: Mood::Plain }
     }
 
-    /// Returns the line with its colour; whoever prints it drops that where it is not wanted.
+    /// Returns the line with its colour; the printer strips it if colours are off.
     pub(crate) fn styled(&self) -> String {
         let style = match self.mood {
             Mood::Plain => return self.text.clone(),
@@ -51,7 +51,8 @@ impl Line {
     }
 }
 
-/// Returns everything: the table, what follows from it, and last a sentence. A terminal that is narrow has no ranges.
+/// Returns all lines: the table, the conclusions, and the sentence last. A narrow terminal gets no
+/// ranges.
 pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     let reading = Reading::of(report);
     let wide = columns.is_none_or(|columns| columns >= WIDE);
@@ -75,7 +76,7 @@ pub(crate) fn lines(report: &BenchReport, columns: Option<usize>) -> Vec<Line> {
     }
 }
 
-/// Breaks a line that is no row of a table where its parts, or its words, end.
+/// Wraps a line between its parts or words, unless it is a row of a table.
 fn folded(line: Line, columns: usize) -> Vec<Line> {
     let Line { text, mood } = line;
     if text.chars().count() <= columns || text.starts_with("  ") {
@@ -93,7 +94,7 @@ fn folded(line: Line, columns: usize) -> Vec<Line> {
     lines.into_iter().map(|text| Line { text, mood }).collect()
 }
 
-/// Returns the total in one line, for those who want nothing else.
+/// Returns the total in one line, for `--quiet` output.
 pub(crate) fn total_line(report: &BenchReport) -> String {
     let reading = Reading::of(report);
     let Some((phase, total)) = reading.whole_phases().next() else { return printable(report.summary.sentence.as_bytes()) };
@@ -122,7 +123,7 @@ fn mtu(link: &BenchLink) -> Option<u32> {
     link.theory.map(|theory| theory.mtu).or_else(|| client.mtu.zip(daemon.mtu).map(|(ours, theirs)| ours.min(theirs)))
 }
 
-/// The rows of links, of all of them, and of the other ways of loading all.
+/// Returns the rows of the links, of the total, and of the other loads of all links.
 fn table(reading: Reading<'_>, wide: bool, narrow: bool) -> Vec<Line> {
     let report = reading.report;
     if report.links.is_empty() {
@@ -190,7 +191,8 @@ fn total_row(reading: Reading<'_>, phase: Phase, name: &str, wide: bool) -> Vec<
     ]
 }
 
-/// A median and, where there is room, its range; as wide in all rows, so that the points stand below each other.
+/// Formats a median, and its range on a wide terminal; equally wide in all rows, so that the
+/// decimal points are aligned.
 fn cell(reading: Reading<'_>, spread: Option<Spread>, wide: bool) -> String {
     spread.map_or_else(unknown, |spread| cell_of(reading, spread.median_bps, &reading.unit.range(&spread), wide))
 }
@@ -200,7 +202,7 @@ fn cell_of(reading: Reading<'_>, bps: u64, range: &str, wide: bool) -> String {
     if wide && has_ranges(reading) { format!("{rate} {range:<RANGE$}") } else { rate }
 }
 
-/// Whether anything was measured twice.
+/// Returns true if any load was repeated.
 fn has_ranges(reading: Reading<'_>) -> bool {
     reading.report.runs.iter().any(|run| run.repeat > 1)
 }
@@ -213,7 +215,7 @@ fn resent(bytes: u64, part: f64) -> String {
     }
 }
 
-/// The totals as file sizes are counted, SI first.
+/// Returns the totals in bytes per second, SI units first.
 fn in_bytes(reading: Reading<'_>) -> Option<String> {
     let totals: Vec<String> =
         reading.whole_phases().map(|(phase, total)| format!("{} {}", phase_text(phase), bytes_a_second(total.median_bps))).collect();
@@ -245,7 +247,7 @@ fn processors(reading: Reading<'_>) -> Option<String> {
     Some(format!("processor per Gbit, whole machine: {parts}"))
 }
 
-/// Names what is swept.
+/// Returns the name of a sweep.
 pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     match kind {
         SweepKind::Message => "sizes of messages",
@@ -256,7 +258,7 @@ pub(crate) fn kind_text(kind: SweepKind) -> &'static str {
     }
 }
 
-/// File systems and ranges only where there is room.
+/// Formats the disk measurement; file systems and ranges only on a wide terminal.
 fn disk_line(disk: &DiskReport, wide: bool) -> String {
     let stages = [("read", disk.read), ("network", disk.network), ("write", disk.write), ("all", disk.all)];
     let Ends { client, daemon } = &disk.file_systems;
@@ -277,7 +279,8 @@ fn disk_line(disk: &DiskReport, wide: bool) -> String {
     format!("from disk to disk, {}: {}{narrowest}", Size(disk.bytes), join(stages).unwrap_or_else(unknown))
 }
 
-/// Links whose packets went another way are the first thing to know: nothing else about them is true.
+/// Returns warnings about misrouted links. They come first, because their other numbers are of
+/// another link.
 fn unverified(reading: Reading<'_>) -> Vec<Line> {
     let astray = reading.report.links.iter().filter(|link| link.verified == Some(false));
     let text =
@@ -312,19 +315,19 @@ fn unknown() -> String {
     "?".to_owned()
 }
 
-/// Where the column is that is left out where no link was measured alone.
+/// Index of the column omitted if no link was measured alone.
 const ALONE: usize = 1;
 
-/// Where the column is that is left out where there is no room for it.
+/// Index of the column omitted on a narrow terminal.
 const ROUND_TRIPS: usize = 5;
 
-/// The table with round trips.
+/// Columns of the table with round-trip times.
 const ROUND_TRIPS_FROM: usize = 90;
 
-/// The table with its ranges.
+/// Columns of the table with ranges.
 const WIDE: usize = 120;
 
-/// As wide as `[1144.1..1150.0]`.
+/// Width of `[1144.1..1150.0]`.
 const RANGE: usize = 16;
 
 const GOOD: Style = AnsiColor::Green.on_default();

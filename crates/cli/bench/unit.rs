@@ -1,25 +1,24 @@
-//! Units of what a bench prints: one unit a column or axis, chosen once.
+//! Units of printed rates: one unit per column or axis.
 
 use std::time::Duration;
 
 use nicstripe::bench::Spread;
 
-/// The unit in which all rates of one table or page are printed.
+/// Unit of all rates of one table or page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateUnit {
-    /// One decimal.
+    /// Printed with one decimal.
     Megabits,
-    /// Two decimals.
+    /// Printed with two decimals.
     Gigabits,
 }
 
 impl RateUnit {
-    /// Chooses the unit by the greatest rate, in bits a second.
+    /// Returns the unit for a maximum rate in bits per second.
     pub(crate) fn for_most(most_bps: u64) -> Self {
         if most_bps < GIGABITS_FROM { Self::Megabits } else { Self::Gigabits }
     }
 
-    /// Its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Megabits => "Mbit/s",
@@ -27,12 +26,12 @@ impl RateUnit {
         }
     }
 
-    /// Returns a rate as a number of this unit.
+    /// Converts a rate to this unit.
     pub(crate) fn of(self, bps: u64) -> f64 {
         bps as f64 / self.bits()
     }
 
-    /// Returns how many bits a second one of it is.
+    /// Returns the bits per second of one unit.
     pub(crate) fn bits(self) -> f64 {
         match self {
             Self::Megabits => 1e6,
@@ -40,7 +39,7 @@ impl RateUnit {
         }
     }
 
-    /// Prints a rate without the unit.
+    /// Formats a rate without the unit.
     pub(crate) fn text(self, bps: u64) -> String {
         match self {
             Self::Megabits => format!("{:.1}", self.of(bps)),
@@ -48,7 +47,7 @@ impl RateUnit {
         }
     }
 
-    /// Prints the least and greatest of some repeats as `[939.8..941.2]`; nothing where there was one.
+    /// Formats the minimum and maximum of repeats as `[939.8..941.2]`; empty for a single run.
     pub(crate) fn range(self, spread: &Spread) -> String {
         match spread.n {
             0 | 1 => String::new(),
@@ -57,7 +56,7 @@ impl RateUnit {
     }
 }
 
-/// Prints a rate in bytes: SI first, powers of two in brackets, `143.3 MB/s (136.7 MiB/s)`.
+/// Formats a rate in bytes: SI first, powers of two in brackets, `143.3 MB/s (136.7 MiB/s)`.
 pub(crate) fn bytes_a_second(bps: u64) -> String {
     let bytes = bps as f64 / 8.0;
     match bytes < 10e9 {
@@ -66,12 +65,12 @@ pub(crate) fn bytes_a_second(bps: u64) -> String {
     }
 }
 
-/// Prints a part of a whole: `69.8 %`.
+/// Formats a share: `69.8 %`.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
-/// Prints microseconds as milliseconds with three digits that count: `0.041`, `2.31`, `57.0`.
+/// Formats microseconds as milliseconds with three significant digits: `0.041`, `2.31`, `57.0`.
 pub(crate) fn milliseconds(micros: f64) -> String {
     match micros / 1e3 {
         ms if ms < 0.9995 => format!("{ms:.3}"),
@@ -81,7 +80,7 @@ pub(crate) fn milliseconds(micros: f64) -> String {
     }
 }
 
-/// Prints a size that was asked for, which is a power of two in most cases: `64 KiB`, `1448 B`, `1.5 MiB`.
+/// Formats a requested size, usually a power of two: `64 KiB`, `1448 B`, `1.5 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -96,12 +95,12 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Prints a time that was asked for: `10 s`, `0.5 s`.
+/// Formats a requested time: `10 s`, `0.5 s`.
 pub(crate) fn time(time: Duration) -> String {
     format!("{} s", (time.as_secs_f64() * 100.0).round() / 100.0)
 }
 
-/// 10 Gbit/s: four digits before the point are as many as are read at a glance.
+/// Bits per second: 10 Gbit/s. More than four digits before the point are hard to read.
 const GIGABITS_FROM: u64 = 10_000_000_000;
 const MIB: f64 = 1_048_576.0;
 

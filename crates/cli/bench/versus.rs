@@ -1,4 +1,4 @@
-//! Two reports side by side.
+//! Comparison of two reports side by side.
 
 use nicstripe::bench::{BenchReport, Spread};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::table::aligned;
 
-/// Lines up what both have, the earlier first; what only one has shows a question mark.
+/// Returns the values of both reports, the earlier first; a missing value is a question mark.
 pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
     let (one, other) = (Reading::of(before), Reading::of(after));
     let unit = if one.unit == RateUnit::Gigabits { one.unit } else { other.unit };
@@ -44,7 +44,7 @@ pub(crate) fn lines(before: &BenchReport, after: &BenchReport) -> Vec<String> {
     aligned(&rows)
 }
 
-/// One thing in both reports.
+/// A value in both reports.
 struct Pair {
     name: String,
     before: Option<f64>,

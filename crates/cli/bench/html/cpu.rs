@@ -1,17 +1,18 @@
-//! Processor time of both ends for a gigabit.
+//! Chart of the processor time per gigabit at both ends.
 
 use nicstripe::bench::{Phase, SweepKind};
 
 use super::svg::{Anchor, Scale, Svg, WIDTH, tick_text, ticks};
 use crate::bench::reading::{Reading, phase_text};
 
-/// Draws processor time for a gigabit of each load of all links, of both ends, and of each size of packets that was measured.
+/// Draws the processor time per gigabit at both ends for each load of all links, and for each
+/// measured packet size.
 pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
     let mut bars = loads(reading);
     bars.extend(packets(reading));
     let most =
         bars.iter().map(|bar| bar.parts.iter().map(|(_, part)| part).sum()).max_by(f64::total_cmp).filter(|most: &f64| *most > 0.0)?;
-    // Milliseconds: seconds would have nothing but zeros before their digits.
+    // Milliseconds, since seconds would begin with zeros.
     let scale = Scale::linear([0.0, most * 1e3], [1.0, WIDTH - 60.0]);
     let last = TOP + bars.len() as f64 * (NAME + BAR);
     let mut svg = Svg::new(last + 36.0);
@@ -28,7 +29,7 @@ pub(super) fn draw(reading: Reading<'_>) -> Option<String> {
     Some(svg.finish("Processor time for a gigabit"))
 }
 
-/// Seconds for a gigabit, each with its class.
+/// A bar with seconds per gigabit, each with its CSS class.
 struct Bar {
     name: String,
     parts: Vec<(&'static str, f64)>,
@@ -60,7 +61,7 @@ fn loads(reading: Reading<'_>) -> Vec<Bar> {
     reading.whole_phases().flat_map(|(phase, _)| of(phase)).collect()
 }
 
-/// Both ends together, which is what a sweep knows.
+/// Both ends together, because a sweep has only their sum.
 fn packets(reading: Reading<'_>) -> Vec<Bar> {
     let sweeps = reading.report.sweeps.iter().filter(|sweep| sweep.kind == SweepKind::Mtu);
     let points = sweeps.flat_map(|sweep| &sweep.points).filter(|point| !point.computed);
@@ -69,7 +70,7 @@ fn packets(reading: Reading<'_>) -> Vec<Bar> {
         .collect()
 }
 
-/// How time in user space, in the kernel and in interrupts is drawn.
+/// CSS classes of the time in user space, kernel and interrupts.
 const KINDS: [&str; 3] = ["fill c1", "pale c1", "hollow c1"];
 const TOP: f64 = 24.0;
 const NAME: f64 = 19.0;

@@ -1,11 +1,11 @@
-//! Sweeps of one thing: rate over size.
+//! Charts of sweeps over one parameter: rate over size.
 
 use nicstripe::bench::{Sweep, SweepKind, SweepPoint};
 
 use super::svg::{Anchor, Scale, Svg, WIDTH, text_width, tick_text, ticks};
 use crate::bench::{reading::Reading, unit::size};
 
-/// Draws a sweep of messages, buffers, connections or packets; nothing of one without points.
+/// Draws a sweep of messages, buffers, connections or packets; `None` without points.
 pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     let points: Vec<(u64, &SweepPoint)> = sweep.points.iter().filter_map(|point| Some((point.size?.max(1), point))).collect();
     let (least, most) = (points.iter().map(|(size, _)| *size).min()?, points.iter().map(|(size, _)| *size).max()?);
@@ -31,7 +31,7 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     Some(svg.finish(&format!("Rate by {}", axis_text(sweep.kind))))
 }
 
-/// Says what is on the axis.
+/// Returns the label of the axis.
 fn axis_text(kind: SweepKind) -> &'static str {
     match kind {
         SweepKind::Message => "bytes of a message",
@@ -49,7 +49,7 @@ fn label(kind: SweepKind, value: u64) -> String {
     }
 }
 
-/// Writes as many sizes below the axis as there is room for: the powers of two, or all where they are few.
+/// Writes the sizes that fit below the axis: the powers of two, or all if they are few.
 fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: Chart) {
     let mut values: Vec<u64> = points.iter().map(|(size, _)| *size).collect();
     values.sort_unstable();
@@ -70,7 +70,8 @@ fn sizes(svg: &mut Svg, kind: SweepKind, points: &[(u64, &SweepPoint)], chart: C
     }
 }
 
-/// Draws the lines that belong to a kind: half the rate, bandwidth × delay, and what the system does by itself.
+/// Draws the reference lines of a sweep: half the rate, bandwidth × delay, and the kernel's own
+/// setting.
 fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
     let upright = [(sweep.half_size_bytes, "half of the rate"), (sweep.bdp_bytes, "bandwidth × delay")];
     for (value, name) in upright {
@@ -78,7 +79,8 @@ fn marks(svg: &mut Svg, sweep: &Sweep, range: [u64; 2], chart: Chart) {
         let x = chart.x.place(value as f64);
         svg.line("dot", [x, TOP], [x, BOTTOM]);
         let text = format!("{name} {}", size(value));
-        // Below a curve that has risen there is room to the right; above one that has not, to the left.
+        // Places the label where the curve leaves space: to the right below a risen curve,
+        // otherwise to the left.
         match x + text_width(&text) + 6.0 < WIDTH {
             true => svg.text("halo", [x + 6.0, BOTTOM - 8.0], Anchor::Start, text),
             false => svg.text("halo", [x - 6.0, (TOP + BOTTOM) / 2.0], Anchor::End, text),

@@ -1,10 +1,10 @@
-//! The stages of a copy as one pipe, as wide in each part as that part is fast.
+//! Chart of the stages of a copy as a pipe, whose width is the rate of each stage.
 
 use nicstripe::bench::{DiskReport, Spread};
 
 use super::svg::{Anchor, Svg, WIDTH};
 
-/// Draws the stages that were measured; nothing where none was.
+/// Draws the measured stages; `None` if there are none.
 pub(super) fn draw(disk: &DiskReport, names: [String; 3]) -> Option<String> {
     let stages = [("read", disk.read), ("network", disk.network), ("write", disk.write)];
     let most = stages.iter().filter_map(|(_, rate)| *rate).map(|rate| rate.median_bps).max().filter(|most| *most > 0)? as f64;

@@ -6,7 +6,7 @@ use nicstripe::{BitRate, escaped};
 use super::svg::escape;
 use crate::bench::{reading::Reading, unit::size};
 
-/// Writes what is known of both machines side by side; what nobody knows has no row.
+/// Writes the properties of both machines side by side; unknown ones have no row.
 pub(super) fn hosts(reading: Reading<'_>) -> String {
     let hosts = &reading.report.hosts;
     let versions = &reading.report.versions;
@@ -19,7 +19,7 @@ pub(super) fn hosts(reading: Reading<'_>) -> String {
     table(["", &ours, &theirs], rows)
 }
 
-/// Writes what is known of the interfaces, a row an end.
+/// Writes the properties of the interfaces, one row per end.
 pub(super) fn interfaces(reading: Reading<'_>) -> String {
     let [ours, theirs] = reading.machines();
     let mut html = String::from("<table class=\"facts\"><tr><th>link</th><th>interface</th><th>line, MTU</th><th>driver</th></tr>");

@@ -1,11 +1,11 @@
-//! Sweeps of two things: a cell for each buffer and number of connections.
+//! Charts of sweeps over two parameters: one cell per buffer size and number of connections.
 
 use nicstripe::bench::{Sweep, SweepPoint};
 
 use super::svg::{Anchor, Svg, WIDTH};
 use crate::bench::{reading::Reading, unit::size};
 
-/// Draws a grid, with frames around its best tenth; nothing of one without points.
+/// Draws a grid, with frames around the best tenth; `None` without points.
 pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     let mut columns: Vec<u64> = sweep.points.iter().map(column).collect();
     let mut rows: Vec<u32> = sweep.points.iter().map(row).collect();
@@ -44,7 +44,7 @@ pub(super) fn draw(reading: Reading<'_>, sweep: &Sweep) -> Option<String> {
     Some(svg.finish("Rates by buffer and number of connections"))
 }
 
-/// Returns the buffer of a point; what the kernel does by itself stands first.
+/// Returns the buffer of a point; the kernel's own setting sorts first.
 fn column(point: &SweepPoint) -> u64 {
     point.size.unwrap_or(OWN)
 }
@@ -53,7 +53,8 @@ fn row(point: &SweepPoint) -> u32 {
     point.streams.unwrap_or(1)
 }
 
-/// The fuller the faster: a bar in the cell tells it without colours, and the number stands on paper.
+/// Draws a cell as a bar whose height is the rate, so that it is readable without colours and on
+/// paper.
 fn cell(svg: &mut Svg, area: [f64; 4], part: f64, text: &str) {
     let [x, y, width, height] = area;
     svg.rect("faint", area, "");
@@ -61,14 +62,14 @@ fn cell(svg: &mut Svg, area: [f64; 4], part: f64, text: &str) {
     svg.text("halo", [x + width / 2.0, y + height / 2.0 + 4.5], Anchor::Middle, text);
 }
 
-/// Returns the least rate of the best tenth of the points.
+/// Returns the lowest rate within the best tenth of the points.
 fn best_tenth(sweep: &Sweep) -> Option<u64> {
     let mut rates: Vec<u64> = sweep.points.iter().map(|point| point.rate.median_bps).collect();
     rates.sort_unstable_by(|one, other| other.cmp(one));
     rates.get(rates.len().div_ceil(10).checked_sub(1)?).copied()
 }
 
-/// No buffer has no bytes, so this stands for none that was asked for.
+/// Stands for the kernel's own buffer size, since no buffer has 0 bytes.
 const OWN: u64 = 0;
 const LEFT: f64 = 48.0;
 const TOP: f64 = 20.0;

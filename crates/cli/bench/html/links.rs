@@ -1,4 +1,5 @@
-//! Links as bars: the total beside theory, each alone and together, and their round trips.
+//! Bar charts of links: the total versus the theoretical rate, each link alone and together, and
+//! round-trip times.
 
 use nicstripe::bench::{BenchLink, Phase, Spread};
 
@@ -11,7 +12,7 @@ use crate::bench::{
     unit::{milliseconds, percent},
 };
 
-/// Draws what all links did together, put together of their parts, with a mark where theory is.
+/// Draws the total of all links, stacked from their shares, with a mark at the theoretical rate.
 pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     let total = reading.total(phase)?;
     let ways = if phase == Phase::Both { 2 } else { 1 };
@@ -42,7 +43,7 @@ pub(super) fn total(reading: Reading<'_>, phase: Phase) -> Option<String> {
     Some(svg.finish("All links together beside theory"))
 }
 
-/// Draws each link alone and in each load of all, with a mark where its theory is.
+/// Draws each link alone and in each load of all, with a mark at its theoretical rate.
 pub(super) fn rates(reading: Reading<'_>) -> Option<String> {
     let report = reading.report;
     let phases: Vec<Phase> = reading.whole_phases().map(|(phase, _)| phase).collect();
@@ -99,7 +100,7 @@ fn bars(reading: Reading<'_>, link: &BenchLink, phases: &[Phase]) -> Vec<Bar> {
     alone.into_iter().chain(phases.iter().filter_map(part)).collect()
 }
 
-/// Both ways together would need a theory twice as great: each way is told by their mean.
+/// Returns the mean per direction, since the sum of both would exceed the theoretical rate of one.
 fn halved(spread: Spread, ways: u64) -> Spread {
     let Spread { median_bps, min_bps, max_bps, .. } = spread;
     Spread { median_bps: median_bps / ways, min_bps: min_bps / ways, max_bps: max_bps / ways, ..spread }
@@ -118,7 +119,7 @@ fn rate_bar(svg: &mut Svg, reading: Reading<'_>, link: &BenchLink, bar: &Bar, y:
     svg.text("strong", [WIDTH, y + 13.0], Anchor::End, unit.text(bar.spread.median_bps));
 }
 
-/// Draws round trips without and under load, on a scale of powers of ten.
+/// Draws round-trip times without and under load, on a logarithmic scale.
 pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
     let trips: Vec<(&BenchLink, Vec<Trip>)> = reading.report.links.iter().map(|link| (link, link_trips(reading, link))).collect();
     let values = || trips.iter().flat_map(|(_, trips)| trips.iter().flat_map(|trip| [trip.least, trip.most]));
@@ -150,7 +151,7 @@ pub(super) fn round_trips(reading: Reading<'_>) -> Option<String> {
     Some(svg.finish("Round trips of each link, without and under load"))
 }
 
-/// Round trips in microseconds.
+/// Round-trip times in microseconds.
 struct Trip {
     name: &'static str,
     class: &'static str,
@@ -201,7 +202,7 @@ fn draw_trip(svg: &mut Svg, link: &BenchLink, trip: &Trip, y: f64, scale: Scale)
     }
 }
 
-/// Returns the rows of the table that stands below the bars, the head first.
+/// Returns the rows of the table below the bars, the head first.
 pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
     let unknown = || "?".to_owned();
     let rate = |spread: Option<Spread>| spread.map_or_else(unknown, |spread| reading.unit.text(spread.median_bps));
@@ -230,7 +231,7 @@ pub(super) fn table(reading: Reading<'_>, phase: Phase) -> Vec<Vec<String>> {
     rows
 }
 
-/// Room for what a bar is of, and for its number behind it.
+/// Widths of the label before a bar and the number after it.
 const LABEL: f64 = 104.0;
 const VALUE: f64 = 58.0;
 const NAME: f64 = 20.0;

@@ -1,7 +1,7 @@
-//! The report as one page: everything in one file, drawn by hand, without a script, read from no network, and fit for print.
+//! The report as a self-contained HTML page: no script, no network access, printable.
 //!
-//! [`page`] puts the parts together; `svg` has shapes, scales and axes; each other file draws one or two parts. A part of which nothing was
-//! measured is left out.
+//! [`page`] assembles the parts; `svg` has shapes, scales and axes; each other file draws one or
+//! two parts. Parts without data are omitted.
 
 mod cpu;
 mod curve;
@@ -29,7 +29,7 @@ use super::{
 
 pub(super) use super::reading::limiter_text;
 
-/// Writes the whole page.
+/// Renders the page.
 pub(crate) fn page(report: &BenchReport) -> String {
     let reading = Reading::of(report);
     let [ours, theirs] = reading.machines();
@@ -48,7 +48,7 @@ pub(crate) fn page(report: &BenchReport) -> String {
     html
 }
 
-/// The sentence, the number, and theory beside it.
+/// Renders the sentence and the total next to the theoretical rate.
 fn head(reading: Reading<'_>) -> String {
     let report = reading.report;
     let [ours, theirs] = reading.machines();
@@ -135,7 +135,7 @@ fn over_time(reading: Reading<'_>) -> String {
     }
 }
 
-/// Which colour is which link: needed where areas are too thin for a name.
+/// Renders the colours of the links, because thin areas have no space for a name.
 fn legend(reading: Reading<'_>, run: &Run) -> String {
     let linked = timeline::linked(reading, run);
     let entries: Vec<(String, String)> = linked.iter().map(|link| (format!("fill {}", colour(link)), reading.name(link))).collect();
@@ -261,7 +261,7 @@ fn machines(reading: Reading<'_>) -> String {
     section("Both machines", "all", &body)
 }
 
-/// The document itself, so that the page can be compared with later ones.
+/// Embeds the JSON document, so that the page can be compared with later ones.
 fn raw(reading: Reading<'_>) -> String {
     let Ok(json) = serde_json::to_string(reading.report) else { return String::new() };
     let body = format!("<details><summary>The JSON document</summary><pre>{}</pre></details>", escape(&json));
@@ -276,7 +276,7 @@ fn figure(drawing: &str, caption: &str) -> String {
     format!("<figure>{drawing}<figcaption>{}</figcaption></figure>", escape(caption))
 }
 
-/// A table with a head and, last, a total.
+/// Renders a table with a head and, in the last row, a total.
 fn table(rows: &[Vec<String>]) -> String {
     let mut html = String::from("<table>");
     for (index, row) in rows.iter().enumerate() {
@@ -292,7 +292,7 @@ fn table(rows: &[Vec<String>]) -> String {
     html
 }
 
-/// Makes a sentence of what has no capital and no full stop.
+/// Adds a capital and a full stop to a text without them.
 fn sentence(text: &str) -> Option<String> {
     let text = printable(text.as_bytes());
     let text = text.trim_end_matches('.');
@@ -309,12 +309,12 @@ fn lower(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// The class that gives a link its colour; after six they begin again.
+/// Returns the CSS class of a link's colour; six colours repeat.
 pub(super) fn colour(link: &BenchLink) -> String {
     colour_of(link.id)
 }
 
-/// The same by a link's number.
+/// Like [`colour`], by the link's number.
 pub(super) fn colour_of(link: u32) -> String {
     format!("c{}", link.saturating_sub(1) % 6 + 1)
 }

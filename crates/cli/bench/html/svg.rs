@@ -1,18 +1,19 @@
-//! Drawings, written by hand: shapes, scales and axes.
+//! SVG drawings: shapes, scales and axes.
 
 use std::fmt::{Display, Write as _};
 
-/// Width of every drawing in its own units. Text has 13 of them, so that it can be read where a drawing has 400 pixels.
+/// Width of every drawing in its own units. Text has 13 of them, so that it is readable in a
+/// drawing of 400 pixels.
 pub(super) const WIDTH: f64 = 480.0;
 
-/// One drawing under construction.
+/// A drawing under construction.
 #[derive(Debug)]
 pub(super) struct Svg {
     height: f64,
     body: String,
 }
 
-/// Where a text is held.
+/// Anchor of a text.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -21,18 +22,18 @@ pub(super) enum Anchor {
 }
 
 impl Svg {
-    /// Begins a drawing of this height.
+    /// Starts a drawing of this height.
     pub(super) fn new(height: f64) -> Self {
         Self { height, body: String::new() }
     }
 
-    /// Ends it; the label is for those who do not see it.
+    /// Returns the drawing; the label is for screen readers.
     pub(super) fn finish(self, label: &str) -> String {
         let (height, body, label) = (self.height, self.body, escape(label));
         format!(r#"<svg viewBox="0 0 {WIDTH:.0} {height:.0}" role="img" aria-label="{label}">{body}</svg>"#)
     }
 
-    /// Draws a rectangle; the note is shown where a pointer rests on it.
+    /// Draws a rectangle; the note is its tooltip.
     pub(super) fn rect(&mut self, class: &str, area: [f64; 4], note: &str) {
         let [x, y, width, height] = area;
         let (width, height) = (width.max(0.0), height.max(0.0));
@@ -77,7 +78,8 @@ impl Svg {
         let _ = write!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
     }
 
-    /// Writes what shapes stand for, from left to right, in as many lines as it takes, and returns where the last ends.
+    /// Draws the legend from left to right, in as many lines as needed, and returns the bottom of
+    /// the last.
     pub(super) fn legend(&mut self, y: f64, entries: &[(String, String)]) -> f64 {
         let (mut x, mut y) = (0.0, y);
         for (class, text) in entries {
@@ -96,7 +98,7 @@ impl Svg {
     }
 }
 
-/// Turns values into places.
+/// Mapping of values to coordinates.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     from: f64,
@@ -107,20 +109,20 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Puts `values[0]` at `places[0]` and `values[1]` at `places[1]`.
+    /// Maps `values[0]` to `places[0]` and `values[1]` to `places[1]`.
     pub(super) fn linear(values: [f64; 2], places: [f64; 2]) -> Self {
         let [from, to] = values;
         Self { from, to: if to > from { to } else { from + 1.0 }, start: places[0], end: places[1], logarithmic: false }
     }
 
-    /// The same by logarithms. Values are above 0.
+    /// Like [`Scale::linear`], on a logarithmic scale. Values must be positive.
     pub(super) fn logarithmic(values: [f64; 2], places: [f64; 2]) -> Self {
         let from = values[0].max(f64::MIN_POSITIVE).ln();
         let to = values[1].max(f64::MIN_POSITIVE).ln();
         Self { from, to: if to > from { to } else { from + 1.0 }, start: places[0], end: places[1], logarithmic: true }
     }
 
-    /// Returns the place of a value, within the scale.
+    /// Returns the coordinate of a value, clamped to the scale.
     pub(super) fn place(self, value: f64) -> f64 {
         let value = if self.logarithmic { value.max(f64::MIN_POSITIVE).ln() } else { value };
         let part = ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
@@ -128,7 +130,7 @@ impl Scale {
     }
 }
 
-/// Returns round values from 0 up to the greatest, at most `most` steps of them.
+/// Returns round values from 0 to the greatest, in at most `most` steps.
 pub(super) fn ticks(greatest: f64, most: u32) -> Vec<f64> {
     if !(greatest.is_finite() && greatest > 0.0) {
         return vec![0.0];
@@ -140,25 +142,25 @@ pub(super) fn ticks(greatest: f64, most: u32) -> Vec<f64> {
     (0..=count).map(|index| f64::from(index) * step).collect()
 }
 
-/// Returns the powers of ten from below the least to above the greatest value.
+/// Returns the powers of ten that enclose the values.
 pub(super) fn decades(least: f64, greatest: f64) -> Vec<f64> {
     let from = least.max(1e-9).log10().floor() as i32;
     let to = (greatest.max(1e-9).log10().ceil() as i32).max(from + 1);
     (from..=to.min(from + 12)).map(|power| 10_f64.powi(power)).collect()
 }
 
-/// Prints a tick: no decimals but those that it has.
+/// Formats a tick without trailing zeros.
 pub(super) fn tick_text(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Guesses how wide a text of 13 units is, in bold.
+/// Estimates the width of a bold text of 13 units.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 8.2
 }
 
-/// Returns text as HTML shows it. What cannot be shown is replaced before, by `escaped`.
+/// Escapes text for HTML. The caller has replaced unprintable characters with `escaped`.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! What holds of every page.
+//! Tests that apply to every page.
 
 use std::{fs, path::PathBuf};
 
@@ -79,7 +79,8 @@ fn one_sample_far_above_theory_does_not_set_the_scale() {
         let drawn = timeline::draw(reading, run, Way::ToDaemon).unwrap();
         let (_, line) = drawn.split_once(r#"<line class="dash""#).unwrap();
         let y: f64 = line.split('"').nth(3).unwrap().parse().unwrap();
-        // From 230 at the bottom to 18 at the top: theory is at 1 / (1.2 × 1.04) of that or above.
+        // From 230 at the bottom to 18 at the top: the theoretical rate is at 1 / (1.2 × 1.04) of
+        // that or above.
         assert!(y <= 230.0 - 212.0 / 1.248 + 0.1, "{times}: {y}");
     }
 }
@@ -124,7 +125,8 @@ fn numbers_that_make_no_sense_are_drawn_without_a_panic() {
     page(&report);
 }
 
-/// Writes the pages, and the tables of a narrow and a wide terminal, to a folder, for a look in a browser.
+/// Writes the pages, and the tables of a narrow and a wide terminal, to a folder, to view them in a
+/// browser.
 #[test]
 #[ignore = "for people: NICSTRIPE_BENCH_PAGES=DIR cargo test pages_can -- --ignored"]
 fn pages_can_be_looked_at() {
@@ -136,7 +138,7 @@ fn pages_can_be_looked_at() {
     }
 }
 
-/// Finds an element that is not closed, or closed in the wrong order.
+/// Returns an error for an element that is not closed, or closed in the wrong order.
 fn balanced(page: &str) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
     for part in page.split('<').skip(1) {

@@ -1,4 +1,4 @@
-//! One load over time: the links stacked to the total, what was sent again, and when a link carried nothing.
+//! Chart of one load over time: stacked links, retransmissions, and silent links.
 
 use nicstripe::bench::{BenchLink, Interval, Phase, Run, Way};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::bench::reading::Reading;
 
-/// Draws a load in one direction.
+/// Draws one direction of a load.
 pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Way) -> Option<String> {
     let intervals: Vec<&Interval> = run.intervals.iter().filter(|interval| interval.way == way && interval.dt_us > 0).collect();
     let links: Vec<u32> = run.flows.iter().filter(|flow| flow.way == way).map(|flow| flow.link).collect();
@@ -16,7 +16,7 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Way) -> Option<String> 
     let theory = theory(reading, &links);
     let highest = intervals.iter().map(|interval| rate(interval, interval.bytes.iter().sum())).max_by(f64::total_cmp)?;
     let unit = reading.unit;
-    // One sample of what had waited in a buffer does not set the scale: it is drawn to the top.
+    // A single sample that drained a buffer must not determine the scale: it is drawn to the top.
     let most = theory.map_or(highest, |theory| highest.clamp(theory, theory * MOST_OF_THEORY)) / unit.bits() * 1.04;
     let chart = Chart {
         x: Scale::linear([0.0, (last.t_us + last.dt_us) as f64 / 1e6], [LEFT, WIDTH - 4.0]),
@@ -43,7 +43,7 @@ pub(super) fn draw(reading: Reading<'_>, run: &Run, way: Way) -> Option<String> 
     Some(svg.finish(&format!("Rate over time, in {}", unit.name())))
 }
 
-/// Says which load is drawn.
+/// Returns the caption of the drawn load.
 pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Way) -> String {
     let [ours, theirs] = reading.machines();
     let (from, to) = if way == Way::ToDaemon { (ours, theirs) } else { (theirs, ours) };
@@ -61,7 +61,7 @@ pub(super) fn caption(reading: Reading<'_>, run: &Run, way: Way) -> String {
     format!("{from} to {to}: {phase}, repeat {}, in {}{again}{settled}", run.repeat, reading.unit.name())
 }
 
-/// Which links the colours are, for the legend.
+/// Returns the links of a run, for the legend.
 pub(super) fn linked<'a>(reading: Reading<'a>, run: &Run) -> Vec<&'a BenchLink> {
     let is_there = |link: &&BenchLink| run.flows.iter().any(|flow| flow.link == link.id);
     reading.report.links.iter().filter(is_there).collect()
@@ -88,7 +88,7 @@ fn axes(svg: &mut Svg, chart: &Chart<'_>, most: f64, seconds: f64, below: f64) {
     svg.text("soft", [WIDTH, below + 31.0], Anchor::End, "seconds");
 }
 
-/// Marks what does not count.
+/// Marks the warm-up, which does not count.
 fn warm_up(svg: &mut Svg, reading: Reading<'_>, chart: &Chart<'_>, seconds: f64) {
     let warm_up = (reading.report.plan.warm_up_ms as f64 / 1e3).min(seconds);
     if warm_up > 0.0 {
@@ -110,7 +110,7 @@ struct Chart<'a> {
 }
 
 impl Chart<'_> {
-    /// Draws one area a link, each on top of the last, in steps of real length.
+    /// Draws one area per link, stacked, in steps of the true interval length.
     fn stack(&self, svg: &mut Svg, reading: Reading<'_>) {
         for position in 0..self.links.len() {
             let up_to = |interval: &Interval, count: usize| rate(interval, interval.bytes.iter().take(count).sum()) / self.unit;
@@ -132,7 +132,7 @@ impl Chart<'_> {
         self.silences(svg);
     }
 
-    /// Marks intervals in which a link carried nothing although it had begun.
+    /// Marks intervals in which a started link carried nothing.
     fn silences(&self, svg: &mut Svg) {
         for (position, _) in self.links.iter().enumerate() {
             let begun = |interval: &&&Interval| interval.bytes.get(position).is_some_and(|bytes| *bytes > 0);
@@ -144,7 +144,7 @@ impl Chart<'_> {
         }
     }
 
-    /// Returns the positions of links that sent something again.
+    /// Returns the positions of links that retransmitted.
     fn strips(&self) -> Vec<usize> {
         let again = |position: &usize| {
             self.intervals.iter().any(|interval| interval.retransmitted_bytes.get(*position).is_some_and(|bytes| *bytes > 0))
@@ -152,7 +152,7 @@ impl Chart<'_> {
         (0..self.links.len()).filter(again).collect()
     }
 
-    /// Draws a stroke for each interval in which a link sent something again, the higher the more.
+    /// Draws a stroke for each interval with retransmissions of a link; its height is the amount.
     fn strip(&self, svg: &mut Svg, position: usize, y: f64) {
         let again = |interval: &Interval| interval.retransmitted_bytes.get(position).copied().unwrap_or(0);
         let most = self.intervals.iter().map(|interval| again(interval)).max().unwrap_or(0).max(1) as f64;
@@ -166,7 +166,7 @@ impl Chart<'_> {
     }
 }
 
-/// Returns the height of an area at its middle, and where that is.
+/// Returns the middle of an area: its coordinate and its height there.
 fn middle_of(upper: &[[f64; 2]], lower: &[[f64; 2]]) -> (f64, f64) {
     match (upper.get(upper.len() / 2), lower.get(lower.len() / 2)) {
         (Some([_, top]), Some([_, bottom])) => ((top + bottom) / 2.0, bottom - top),
@@ -174,7 +174,7 @@ fn middle_of(upper: &[[f64; 2]], lower: &[[f64; 2]]) -> (f64, f64) {
     }
 }
 
-/// How far above theory the scale may reach.
+/// Maximum of the scale relative to the theoretical rate.
 const MOST_OF_THEORY: f64 = 1.2;
 
 const LEFT: f64 = 52.0;
