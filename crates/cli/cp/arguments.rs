@@ -1,4 +1,4 @@
-//! What may be typed behind `cp`.
+//! Arguments of `cp`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Cp {
     /// SRC… is what to copy: files and directories here, or HOST:PATH; - is standard input. A slash at its end means what is in the
     /// directory. DST, the last, is where to: a file or directory here, or HOST:PATH; HOST: and HOST:DIR/ keep names. - is standard output
-    // One list, as clap would not let options stand between the words of two.
+    // Sources and target share one list, as clap does not allow options between the values of two.
     #[arg(value_name = "PATH", required_unless_present = "human_readable")]
     pub(crate) paths: Vec<OsString>,
 
@@ -140,17 +140,17 @@ pub(crate) struct Cp {
 }
 
 impl Cp {
-    /// Returns what is copied: all words but the last. Empty where there is only one.
+    /// Returns the sources: all paths but the last. Empty if there is only one path.
     pub(crate) fn sources(&self) -> &[OsString] {
         self.paths.split_last().map_or(&[], |(_, sources)| sources)
     }
 
-    /// Tells whether `-h` asks for help, as in rsync: nothing is there to be copied.
+    /// Returns true if `-h` requests help, as in rsync: no paths to copy follow.
     pub(crate) fn asks_for_help(&self) -> bool {
         self.human_readable && self.paths.len() < 2
     }
 
-    /// Returns where it is copied to: the last word.
+    /// Returns the target, the last path.
     pub(crate) fn target(&self) -> &OsStr {
         self.paths.last().map_or(OsStr::new(""), |target| target)
     }
@@ -188,7 +188,7 @@ pub(crate) enum Progress {
     Never,
 }
 
-/// Reads a port; says what `-P` means to those who know it from rsync.
+/// Parses a port; the error explains `-P` to users of rsync.
 pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(0) | Err(_) => {
@@ -198,7 +198,8 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Reads a link. The rate means what it means to `--bwlimit`, so that one letter has one meaning within a command.
+/// Parses a link. Its rate has the units of `--bwlimit`, so that a letter has one meaning per
+/// command.
 pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
     let (ends, cap) = match text.rsplit_once('@') {
         Some((ends, rate)) => (ends, Some(parse_rate(rate).map_err(|error| error.to_string())?)),
@@ -208,7 +209,7 @@ pub(crate) fn parse_link(text: &str) -> Result<LinkRequest, String> {
     Ok(LinkRequest { cap: cap.filter(|rate| *rate > BitRate::ZERO), ..link })
 }
 
-/// One paragraph a line: clap wraps them to the terminal's width.
+/// One line per paragraph: clap wraps them to the terminal's width.
 const LOCATIONS: &str = "\
 Either all SRC are remote or DST is: HOST:PATH, [ADDRESS]:PATH or nicstripe://HOST[:PORT]/PATH. \
 A colon before the first slash makes it remote: write ./a:b for a file here, and ./- for one called -. \
@@ -262,7 +263,7 @@ Exit codes:
   130  SIGINT
   143  SIGTERM";
 
-/// The port that is printed as the default, checked against the library's.
+/// The port printed as the default must be the library's.
 const _: () = assert!(DEFAULT_PORT == 7747);
 
 #[cfg(test)]
@@ -321,7 +322,7 @@ pub(super) mod tests {
         let tree = &cp.tree;
         assert!(tree.recursive && tree.update && tree.dry_run && tree.checksum && tree.one_file_system && tree.xattrs && tree.acls);
         assert!(tree.hard_links && tree.links && cp.preserve && cp.compress && cp.sparse && cp.force);
-        // -o is an option of ssh to scp, and owners to rsync: it is neither here.
+        // -o is an ssh option in scp and the owner in rsync; `cp` has neither.
         for words in [&["-o", "a", "nas:"][..], &["-0", "a", "nas:"]] {
             assert!(parse(words).is_err(), "{words:?}");
         }

@@ -1,4 +1,4 @@
-//! Bars: one for all, one for each link.
+//! Progress bars: a total and one per link.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// The bars of one copy. They appear after [`PATIENCE`] and stay, as they are, when it ends.
+/// Progress bars of one copy. They appear after [`PATIENCE`] and stay unchanged at the end.
 #[derive(Debug)]
 pub(crate) struct Bars {
     terminal: Terminal,
@@ -24,13 +24,13 @@ pub(crate) struct Bars {
 }
 
 impl Bars {
-    /// Prepares the bars of a file with this name.
+    /// Creates the bars of a file with this name.
     pub(crate) fn new(terminal: &Terminal, name: String) -> Self {
         let total = terminal.bars().add(ProgressBar::no_length().with_style(style(TOTAL)));
         Self { terminal: terminal.clone(), name, begun: Instant::now(), shown: false, is_narrow: false, total, links: Vec::new() }
     }
 
-    /// Shows what is known; to be called whenever that changes, and at least some times a second.
+    /// Draws the current state; to be called at every change, and at least some times per second.
     pub(crate) fn draw(&mut self, view: &View) {
         let Some(progress) = &view.progress else { return };
         if !self.shown {
@@ -52,7 +52,7 @@ impl Bars {
         }
     }
 
-    /// Leaves the bars as they are, and what follows goes below them.
+    /// Freezes the bars; later output goes below them.
     pub(crate) fn finish(&self) {
         if self.shown {
             self.links.iter().chain([&self.total]).for_each(ProgressBar::abandon);
@@ -60,7 +60,7 @@ impl Bars {
         self.terminal.bars().set_draw_target(indicatif::ProgressDrawTarget::hidden());
     }
 
-    /// Leaves out the bars where the terminal has no room for them: lines that wrap could not be drawn anew.
+    /// Hides the bars if the terminal is too narrow: wrapped lines cannot be redrawn.
     fn fit(&mut self) {
         let is_narrow = self.terminal.columns().is_some_and(|columns| columns < LEAST_COLUMNS);
         if std::mem::replace(&mut self.is_narrow, is_narrow) != is_narrow {
@@ -86,7 +86,7 @@ fn is_shown(link: &LinkProgress) -> bool {
     link.bytes > 0 || !matches!(link.state, LinkState::LeftOut(_))
 }
 
-/// A bar stays empty while its whole is not known.
+/// A bar stays empty while its total is unknown.
 fn set_length(bar: &ProgressBar, size: Option<u64>) {
     match size {
         Some(size) => bar.set_length(size),
@@ -126,7 +126,7 @@ fn link_message(link: &LinkProgress, is_narrow: bool) -> String {
     }
 }
 
-/// Cuts a name to the width of its column, and keeps the end, which tells files of one kind apart.
+/// Truncates a name to the column width. Keeps the end, which distinguishes files of one kind.
 fn shortened(name: &str, width: usize) -> String {
     let count = name.chars().count();
     match count <= width {
@@ -140,20 +140,20 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("━╸─")
 }
 
-/// The prefix is as wide as [`NAME_WIDTH`]; the message leaves a terminal of 80 columns a bar of 20.
+/// The prefix is [`NAME_WIDTH`] wide; the message leaves a bar of 20 columns on a terminal of 80.
 const TOTAL: &str = "{prefix:16!} {wide_bar:.green/white.dim} {msg:42!}";
 const LINK: &str = "{prefix:>16!} {wide_bar:.cyan/white.dim} {msg:42!}";
 const NAME_WIDTH: usize = 16;
 
-/// The same for 40 columns, without bars.
+/// Style for 40 columns, without bars.
 const NARROW: &str = "{prefix:10!} {msg:28!}";
 const NARROW_LINK: &str = "{prefix:>10!} {msg:28!}";
 const NARROW_NAME: usize = 10;
 
-/// Fewer leave a bar no room.
+/// Narrower terminals have no space for a bar.
 const LEAST_COLUMNS: u16 = 66;
 
-/// A copy that is over before shows no bars: they would only flicker (jj waits as long).
+/// Delay before the first bar: on shorter copies it would only flicker (as in jj).
 const PATIENCE: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The lines that end a copy: what is where now, how fast that was, and what limited it.
+//! The closing lines of a copy: its result, rate and bottleneck.
 
 use std::{
     collections::BTreeSet,
@@ -18,17 +18,17 @@ use super::{
 };
 use crate::quantity::{Size, Speed};
 
-/// What a copy is from and to, for people.
+/// Source and target of a copy, as printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ends {
     from: String,
     to: String,
-    /// Whether what arrived is on a disk.
+    /// True if the received data is on a disk.
     is_durable: bool,
 }
 
 impl Ends {
-    /// Takes the words that were typed, and names what is made in a directory.
+    /// Describes source and target as typed, and names a single file created in a directory.
     pub(crate) fn of(cp: &Cp) -> Self {
         let shown = |word: &OsStr| escaped(word.as_bytes());
         let (target, is_pipe) = (cp.target(), cp.target() == "-");
@@ -51,7 +51,7 @@ impl Ends {
     }
 }
 
-/// Returns the name that a source has in a directory; `None` where what is in it is meant.
+/// Returns the name that a source gets in a directory; `None` if its content is meant.
 fn own_name(source: &OsStr) -> Option<String> {
     match Location::parse(source).ok()? {
         Location::Local(path) if !source.as_bytes().ends_with(b"/") => Some(escaped(path.file_name()?.as_bytes())),
@@ -63,7 +63,7 @@ fn own_name(source: &OsStr) -> Option<String> {
     }
 }
 
-/// Returns the closing lines of a copy: one, and a second where there is something to say of the links.
+/// Returns the closing lines of a copy: the outcome, and remarks on the links if any.
 pub(crate) fn lines(report: &Report, ends: &Ends) -> Vec<String> {
     [Some(outcome(report, ends)), links(report)].into_iter().flatten().collect()
 }
@@ -93,14 +93,14 @@ fn outcome(report: &Report, ends: &Ends) -> String {
     if report.resumed_bytes > 0 {
         let _ = write!(line, "; {} of {} were there already", Size(report.resumed_bytes), Size(report.size));
     }
-    // Holes, chunks that were the same, or compression saved at least a hundredth.
+    // Holes, unchanged chunks or compression saved at least one per cent.
     if report.wire_bytes < moved - moved / 100 {
         let _ = write!(line, "; {} sent for {}", Size(report.wire_bytes), Size(moved));
     }
     line
 }
 
-/// How long a copy took: `2.3 s`, or `12 ms`.
+/// Duration of a copy: `2.3 s`, or `12 ms`.
 struct Took(Duration);
 
 impl fmt::Display for Took {
@@ -112,7 +112,8 @@ impl fmt::Display for Took {
     }
 }
 
-/// Of a tree without bytes to move: nothing was copied, or nothing but names.
+/// Returns the outcome of a tree without bytes to transfer: nothing, or only empty files, was
+/// copied.
 fn without_bytes(report: &Report, tree: &TreeReport) -> String {
     let time = Took(report.elapsed);
     match tree_summary::files_per_second(report) {
@@ -123,7 +124,8 @@ fn without_bytes(report: &Report, tree: &TreeReport) -> String {
     }
 }
 
-/// `99.9 % of 235.4 MB/s, limited by the cables; not used: eth3 (no carrier)`; `None` where nothing of it is known.
+/// `99.9 % of 235.4 MB/s, limited by the cables; not used: eth3 (no carrier)`; `None` if there is
+/// nothing to report.
 fn links(report: &Report) -> Option<String> {
     let is_brief = is_brief(report);
     let part = report.efficiency().zip(report.expected).filter(|_| !is_brief);
@@ -144,14 +146,14 @@ fn links(report: &Report) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// Interfaces that carried data, each once.
+/// Returns the interfaces that carried data, each once.
 fn carriers(report: &Report) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let carried = report.links.iter().filter(|link| link.bytes > 0).map(|link| &link.link.interface);
     carried.filter(|name| seen.insert(*name)).map(|name| escaped(name.as_bytes())).collect()
 }
 
-/// Interfaces that carried nothing, and why; without those of which a warning tells.
+/// Returns the interfaces that carried nothing, with the reason; omits those that a warning names.
 fn unused(report: &Report, is_brief: bool) -> Vec<String> {
     let carries = |name: &str| report.links.iter().any(|link| link.bytes > 0 && link.link.interface == name);
     let is_told = |name: &str| report.failed.iter().any(|failed| !failed.is_peers && failed.interface == name);
@@ -161,7 +163,7 @@ fn unused(report: &Report, is_brief: bool) -> Vec<String> {
     idle.filter_map(|link| Some(format!("{} ({})", escaped(link.link.interface.as_bytes()), why_idle(link, is_brief)?))).collect()
 }
 
-/// Why a link carried nothing; `None` where the copy was over before it could.
+/// Returns the reason why a link carried nothing; `None` if the copy ended before it could.
 fn why_idle(link: &LinkReport, is_brief: bool) -> Option<String> {
     match &link.state {
         LinkState::Down(why) => Some(escaped(why.as_bytes())),
@@ -176,15 +178,16 @@ fn moved(report: &Report) -> u64 {
     report.size.saturating_sub(report.resumed_bytes)
 }
 
-/// Whether start and end are so much of a copy that its rate says little of the links.
+/// Returns true if start and end dominate the copy, so that its rate says little about the links.
 fn is_brief(report: &Report) -> bool {
     report.limited_by == Limit::Latency || report.moving < BRIEF || moved(report) < SMALL
 }
 
-/// From here on a rate is told.
+/// Copies of fewer bytes are printed without a rate.
 const TOLD_RATE: u64 = 1 << 20;
 
-/// Below this, or [`SMALL`], a rate is not compared with what the links can carry.
+/// Below this duration, or [`SMALL`] bytes, the rate is not compared with the capacity of the
+/// links.
 const BRIEF: Duration = Duration::from_secs(1);
 const SMALL: u64 = 16 << 20;
 

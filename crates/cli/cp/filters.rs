@@ -1,28 +1,28 @@
-//! What is left out of a tree, in the order in which it was typed: the last pattern that matches counts.
+//! Include and exclude patterns of a tree, in typed order: the last match decides.
 
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
-/// Patterns and lists of patterns, in the order of the command line.
+/// Patterns and pattern files, in the order of the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Filters(pub(crate) Vec<Filter>);
 
 /// One option of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// Leave out what matches.
+    /// Exclude matching entries.
     Exclude(String),
-    /// Take back what matches.
+    /// Include matching entries again.
     Include(String),
-    /// The lines of this file.
+    /// Patterns in a file, one per line.
     ExcludeFrom(PathBuf),
 }
 
 impl Filters {
-    /// Returns the first pattern that takes something back where nothing was left out before it.
+    /// Returns the first pattern if it includes something before anything is excluded.
     ///
-    /// Whoever types that comes from rsync, where the first match counts, and would copy nothing.
+    /// This is the order for rsync, where the first match decides. Here it would copy nothing.
     pub(crate) fn idle_include(&self) -> Option<&str> {
         match self.0.first() {
             Some(Filter::Include(pattern)) => Some(pattern),
@@ -30,7 +30,7 @@ impl Filters {
         }
     }
 
-    /// Returns a pattern that means nothing: an empty one, or one that is to take back taking back.
+    /// Returns an invalid pattern: an empty one, or an include that begins with `!`.
     pub(crate) fn senseless(&self) -> Option<&str> {
         self.0.iter().find_map(|filter| match filter {
             Filter::Exclude(pattern) if matches!(pattern.as_str(), "" | "!") => Some(pattern.as_str()),
@@ -41,7 +41,8 @@ impl Filters {
 }
 
 impl Filter {
-    /// Returns the pattern of one word of the command line as a line of gitignore(5). `None` for a file, which has lines already.
+    /// Returns the typed pattern as a line of gitignore(5). `None` for a file, which has lines
+    /// already.
     pub(crate) fn line(&self) -> Option<String> {
         match self {
             Self::Exclude(pattern) => Some(literal(pattern)),
@@ -51,7 +52,7 @@ impl Filter {
     }
 }
 
-/// A word is never a comment, which a line may be.
+/// Escapes a leading `#`: a typed pattern is never a comment, unlike a line.
 fn literal(pattern: &str) -> String {
     match pattern.starts_with('#') {
         true => format!("\\{pattern}"),
@@ -59,7 +60,7 @@ fn literal(pattern: &str) -> String {
     }
 }
 
-// By hand, as the derived parser tells nothing of the order of different options.
+// Implemented by hand: the derived parser loses the relative order of different options.
 impl Args for Filters {
     fn augment_args(command: Command) -> Command {
         let pattern = |id: &'static str| Arg::new(id).long(id).value_name("PATTERN").action(ArgAction::Append);
@@ -103,7 +104,7 @@ impl FromArgMatches for Filters {
     }
 }
 
-/// Returns the values of an option, each with its place among all words.
+/// Returns the values of an option, each with its index on the command line.
 fn of<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str, make: fn(T) -> Filter) -> Vec<(usize, Filter)> {
     let values = matches.get_many::<T>(id).into_iter().flatten().cloned();
     matches.indices_of(id).into_iter().flatten().zip(values.map(make)).collect()

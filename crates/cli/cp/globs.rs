@@ -1,7 +1,7 @@
-//! Patterns in remote sources: what they stand for at the daemon.
+//! Expansion of patterns in remote sources.
 //!
-//! The client asks for what is in a directory and takes the names that match; the daemon sees no pattern. A name that is there as it was
-//! typed is that name, whatever is in it.
+//! The client lists directories and selects matching names; the daemon sees no pattern. A name that
+//! exists literally is used as it is, whatever characters it has.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Returns the way with each pattern replaced by what it stands for.
+/// Returns the copy with each pattern replaced by the names it matches.
 pub(super) async fn expand(client: &Client, way: Way, tree: &TreeOptions) -> Result<Way, Failure> {
     match way {
         Way::Get { name, target } => match one_or_many(client, &name).await? {
@@ -43,7 +43,7 @@ pub(super) async fn expand(client: &Client, way: Way, tree: &TreeOptions) -> Res
     }
 }
 
-/// What a name stands for.
+/// Expansion of one source.
 enum Expanded {
     One(Name),
     Many(Vec<Name>),
@@ -86,10 +86,11 @@ async fn one_or_many(client: &Client, name: &Name) -> Result<Expanded, Failure> 
     }
 }
 
-/// Names that a pattern matches, component by component; at most one more than may be asked for.
+/// Returns the names that a pattern matches, component by component; at most one more than the
+/// limit.
 async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, Failure> {
     let mut found: Vec<Option<Name>> = vec![None];
-    // Of a directory that only a pattern matched nobody said that it can be read.
+    // A directory that only a pattern matched may be unreadable.
     let mut is_guess = false;
     for (index, pattern) in components.iter().enumerate() {
         let is_last = index + 1 == components.len();
@@ -120,7 +121,7 @@ async fn matching(client: &Client, components: &[Pattern]) -> Result<Vec<Name>, 
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Names in a directory that a pattern matches. Of those that are not the last component only what may be a directory.
+/// Returns the names in a directory that a pattern matches; before the last component, skips files.
 async fn listed(client: &Client, dir: Option<&Name>, pattern: &Pattern, is_last: bool) -> Result<Vec<Name>, Failure> {
     let mut entries = client.entries(dir.cloned());
     let mut found = Vec::new();
@@ -135,7 +136,8 @@ async fn listed(client: &Client, dir: Option<&Name>, pattern: &Pattern, is_last:
     Ok(found)
 }
 
-/// Whether what was looked for is not there; of a guess also where it is no directory, or cannot be read.
+/// Returns true if the name does not exist. For a guessed directory also if it is not a directory,
+/// or unreadable.
 fn is_nothing(error: &Error, is_guess: bool) -> bool {
     error.is_not_found() || is_guess && matches!(error.fail_code(), Some(FailCode::NotAFile | FailCode::Io))
 }
@@ -148,5 +150,5 @@ fn join(dir: Option<&Name>, leaf: &[u8]) -> Result<Name, Failure> {
     Ok(name.map_err(LocationError::from)?)
 }
 
-/// Most names that a pattern may stand for: what a daemon is asked for at once.
+/// Maximum number of names a pattern may match: the limit of one request to a daemon.
 const MOST_MATCHES: usize = 1024;

@@ -1,4 +1,5 @@
-//! Options of scp, rsync and cp that `nicstripe cp` does not have, or has with another meaning: what to type here.
+//! Options of scp, rsync and cp that `nicstripe cp` lacks or defines differently, with the
+//! replacement to type.
 
 use std::ffi::OsStr;
 
@@ -7,15 +8,15 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use super::{arguments::Cp, plan::PlanError};
 use crate::invocation::Invocation;
 
-/// Options of other programs with one answer.
+/// Options of other programs that share one answer.
 struct Habit {
     options: &'static [&'static str],
     answer: &'static str,
-    /// The command without the option does what was wanted.
+    /// True if the command without the option does what the user wants.
     is_needless: bool,
 }
 
-/// Returns the hint for a usage error of `cp`; `None` where clap's own text is all there is to say.
+/// Returns the hint for a usage error of `cp`; `None` if clap's own text suffices.
 pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
     let option = option_of(error)?;
     match error.kind() {
@@ -24,7 +25,7 @@ pub(crate) fn hint(error: &Error, invocation: &Invocation) -> Option<String> {
             let needless = invocation.without(option).filter(|_| habit.is_needless);
             Some(needless.map_or_else(|| habit.answer.to_owned(), |command| format!("{}: {command}", habit.answer)))
         }
-        // rsync's options of these names have no value: clap has taken the next word, or has found none.
+        // rsync's options of these names have no value: clap took the next word, or found none.
         ErrorKind::InvalidValue if option.starts_with("--progress") => bare_progress(invocation),
         ErrorKind::ValueValidation | ErrorKind::InvalidValue if option.starts_with("--port") => {
             Some(format!("without rsync's -P, which nothing here needs: {}", invocation.without("-P")?))
@@ -38,13 +39,13 @@ fn bare_progress(invocation: &Invocation) -> Option<String> {
     Some(format!("a terminal shows progress unasked, --progress=always elsewhere, too: {command}"))
 }
 
-/// A letter that takes a value in scp and none in rsync, whose meaning it has here.
+/// A letter that takes a value in scp, and here has rsync's meaning without one.
 struct Valued {
     letter: char,
-    /// Tells a value of scp's from a file to copy.
+    /// Returns true if the text is a value of scp's and not a file to copy.
     is_value: fn(&str) -> bool,
     answer: &'static str,
-    /// What does the same here; `VALUE` stands for the value.
+    /// Equivalent options here; `VALUE` is replaced by the value.
     instead: Option<[&'static str; 2]>,
 }
 
@@ -75,7 +76,8 @@ const VALUED: &[Valued] = &[
     },
 ];
 
-/// Refuses a value of scp's behind a letter that has rsync's meaning: it would count as something to copy.
+/// Rejects a value of scp's after a letter with rsync's meaning, since it would be taken as a
+/// source.
 pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanError> {
     let [value, _, _, ..] = &cp.paths[..] else { return Ok(()) };
     let Some(text) = value.to_str() else { return Ok(()) };
@@ -83,14 +85,14 @@ pub(super) fn check_values(cp: &Cp, invocation: &Invocation) -> Result<(), PlanE
     VALUED.iter().find(is_typed).map_or(Ok(()), |valued| Err(PlanError::ScpValue { letter: valued.letter, value: text.to_owned() }))
 }
 
-/// Returns the hint for a value of scp's: the command that does what was meant.
+/// Returns the hint for a value of scp's: the equivalent command.
 pub(crate) fn value_hint(letter: char, value: &str, invocation: &Invocation) -> Option<String> {
     let valued = VALUED.iter().find(|valued| valued.letter == letter)?;
     let instead: Vec<String> = valued.instead.into_iter().flatten().map(|word| word.replace("VALUE", value)).collect();
     Some(format!("{}: {}", valued.answer, invocation.without_letter(letter, OsStr::new(value), &instead)?))
 }
 
-/// Returns the option that an error is about, as clap names it.
+/// Returns the option of an error, as clap names it.
 fn option_of(error: &Error) -> Option<&str> {
     match error.get(ContextKind::InvalidArg)? {
         ContextValue::String(option) => Some(option),

@@ -1,20 +1,20 @@
-//! What is done with each thing in a tree, a line each.
+//! Listing of tree entries, one line each.
 
 use nicstripe::{EntryOutcome, Name, Verdict};
 
-/// Which lines are wanted.
+/// Selects the lines to print.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listing {
-    /// Whether nothing is changed.
+    /// True if nothing is changed.
     pub(crate) dry_run: bool,
-    /// Whether what is left as it is counts, too.
+    /// True if skipped entries are listed too.
     pub(crate) skipped: bool,
 }
 
 impl Listing {
-    /// Returns the line of one thing, without a newline; control characters in names are escaped.
+    /// Returns the line of an entry, without a newline; control characters in names are escaped.
     ///
-    /// What failed has none here: it is told at the end.
+    /// Failed entries have none, since they are printed at the end.
     pub(crate) fn line(self, name: &Name, outcome: &EntryOutcome) -> Option<String> {
         let word = match (outcome, self.dry_run) {
             (EntryOutcome::Copied { verdict: Verdict::Replace, .. }, false) => "replaced",

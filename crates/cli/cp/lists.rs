@@ -1,4 +1,4 @@
-//! Lists that options name: what to copy of a tree, and what to leave out.
+//! List files named by options: names to copy and patterns to exclude.
 
 use std::{
     fs,
@@ -11,12 +11,12 @@ use nicstripe::{Name, NameError, escaped};
 
 use super::filters::{Filter, Filters};
 
-/// The list that `--files-from` names.
+/// The list file of `--files-from`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FilesFrom {
     /// A file, or `-`.
     pub(crate) path: PathBuf,
-    /// Whether names end with a NUL byte rather than a line.
+    /// True if names end with a NUL byte instead of a newline.
     pub(crate) from0: bool,
 }
 
@@ -38,7 +38,7 @@ impl FilesFrom {
     }
 }
 
-/// Takes away what `find .` puts before each name; of the directory itself nothing is left.
+/// Strips the prefix that `find .` prints; the directory itself becomes empty.
 fn beneath(line: &[u8]) -> &[u8] {
     match line {
         b"." => b"",
@@ -48,7 +48,7 @@ fn beneath(line: &[u8]) -> &[u8] {
 }
 
 impl Filters {
-    /// Returns all patterns as lines of gitignore(5), those of files among them.
+    /// Returns all patterns, including those of files, as lines of gitignore(5).
     pub(crate) fn read(&self) -> Result<Vec<String>, ListError> {
         let mut patterns = Vec::new();
         for filter in &self.0 {
@@ -62,7 +62,8 @@ impl Filters {
     }
 }
 
-/// Refuses here what either end would refuse later, as the pattern and not as somebody's right.
+/// Checks a pattern locally, so that the error names the pattern. Either end would reject it later
+/// as a missing right.
 fn check(pattern: &str) -> Result<(), ListError> {
     let wrong = |source| ListError::Pattern { pattern: escaped(pattern.as_bytes()), source };
     GitignoreBuilder::new("").add_line(None, pattern).map(drop).map_err(wrong)
@@ -86,39 +87,39 @@ fn read(path: &Path) -> Result<Vec<u8>, ListError> {
     read().map_err(|source| ListError::Read { path: path.to_owned(), source })
 }
 
-/// Why a list cannot be used.
+/// Error of reading a list file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
     /// The file cannot be read.
     #[error("cannot read the list {path:?}")]
     Read {
-        /// The list.
+        /// List file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A name in it may not travel.
+    /// A name is not allowed on the wire.
     #[error("{path:?}, name {number}")]
     Name {
-        /// The list.
+        /// List file.
         path: PathBuf,
-        /// Which of its names, from 1.
+        /// Number of the name, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// Problem with the name.
         source: NameError,
     },
-    /// A pattern that is none.
+    /// A pattern is invalid.
     #[error("\"{pattern}\" is no pattern of .gitignore")]
     Pattern {
-        /// The pattern, escaped.
+        /// Pattern, escaped.
         pattern: String,
-        /// What is wrong with it.
+        /// Problem with the pattern.
         source: ignore::Error,
     },
-    /// Patterns are text.
+    /// A pattern file is not UTF-8.
     #[error("{path:?} is not UTF-8: expected a pattern a line")]
     NotText {
-        /// The list.
+        /// List file.
         path: PathBuf,
     },
 }

@@ -1,15 +1,15 @@
-//! What `cp` copies from and to, as it is typed.
+//! Sources and targets of `cp`, as typed.
 //!
 //! | typed | is |
 //! | --- | --- |
 //! | `host:path` | a file at the daemon on host; a colon before the first slash makes it remote |
 //! | `[fe80::1%eth1]:path` | the same by IPv6 address |
 //! | `nicstripe://host[:port]/path` | the same as a URL; `%` and two hexadecimal digits in the path are a byte |
-//! | `./a:b`, `/a:b`, `a` | a file here |
+//! | `./a:b`, `/a:b`, `a` | a local file |
 //! | `-` | standard input or output |
 //!
-//! A leading slash of a remote path is the daemon's root, which is where relative paths begin as well. A trailing slash, or no path at
-//! all, means the directory.
+//! A leading slash of a remote path is the daemon's root, to which relative paths refer as well. A
+//! trailing slash, or an empty path, means the directory.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,10 +20,10 @@ use std::{
 
 use nicstripe::{Name, NameError, escaped};
 
-/// One end of a copy.
+/// Source or target of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// A file or directory on this machine.
+    /// A local file or directory.
     Local(PathBuf),
     /// A file or directory at a daemon.
     Remote(Remote),
@@ -34,11 +34,11 @@ pub(crate) enum Location {
 /// A file or directory at a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remote {
-    /// Name or address, without brackets.
+    /// Host name or address, without brackets.
     pub(crate) host: String,
-    /// From a URL.
+    /// Port from a URL.
     pub(crate) port: Option<u16>,
-    /// Relative to the daemon's root.
+    /// Path relative to the daemon's root.
     pub(crate) path: RemotePath,
 }
 
@@ -47,13 +47,13 @@ pub(crate) struct Remote {
 pub(crate) enum RemotePath {
     /// The root directory itself.
     Root,
-    /// A directory, as a trailing slash says.
+    /// A directory, marked by a trailing slash.
     Directory(Name),
-    /// A file, or a directory that was typed without a slash.
+    /// A file, or a directory typed without a slash.
     File(Name),
 }
 
-/// Shows it as it could be typed, with what is not plain escaped.
+/// Prints it as it could be typed, with special characters escaped.
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.path {
@@ -65,7 +65,7 @@ impl fmt::Display for Remote {
 }
 
 impl Location {
-    /// Takes an argument apart.
+    /// Parses an argument.
     pub(crate) fn parse(argument: &OsStr) -> Result<Self, LocationError> {
         let bytes = argument.as_bytes();
         if bytes.is_empty() {
@@ -95,7 +95,7 @@ impl Location {
 }
 
 impl RemotePath {
-    /// Takes the bytes behind `host:`.
+    /// Parses the bytes after `host:`.
     fn parse(bytes: &[u8]) -> Result<Self, LocationError> {
         let relative = &bytes[bytes.iter().take_while(|byte| **byte == b'/').count()..];
         match relative {
@@ -106,7 +106,7 @@ impl RemotePath {
     }
 }
 
-/// Returns the scheme and what follows `://`.
+/// Returns the scheme and the text after `://`.
 fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = bytes.windows(3).position(|three| three == b"://")?;
     let scheme = &bytes[..colon];
@@ -115,7 +115,8 @@ fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     is_scheme.then_some((scheme, &bytes[colon + 3..]))
 }
 
-/// Finds the colon that makes an argument remote: the first, with no slash before it.
+/// Returns the index of the colon that makes an argument remote: the first, with no slash before
+/// it.
 fn first_colon(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().position(|byte| matches!(byte, b':' | b'/'))?;
     (bytes[end] == b':').then_some(end)
@@ -130,7 +131,8 @@ fn parse_host_and_path(host: &[u8], path: &[u8], whole: &[u8]) -> Result<Remote,
     Ok(Remote { host, port: None, path: RemotePath::parse(path)? })
 }
 
-/// Refuses `host:7747:/x`: a port has its place elsewhere. Who means a directory of that name writes a slash before it.
+/// Rejects `host:7747:/x`, since a port belongs in an option or URL. A leading slash selects a
+/// directory of that name.
 fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError> {
     let Some(colon) = path.iter().position(|byte| *byte == b':') else { return Ok(()) };
     let (digits, rest) = (&path[..colon], &path[colon + 1..]);
@@ -141,7 +143,7 @@ fn check_port(host: &str, path: &[u8], whole: &[u8]) -> Result<(), LocationError
     }
 }
 
-/// Whether this is an IPv6 address without brackets, such as `fd00:1::2:file`.
+/// Returns true for an IPv6 address without brackets, such as `fd00:1::2:file`.
 fn is_hex_group(host: &[u8], path: &[u8]) -> bool {
     let is_group = |bytes: &[u8]| (1..=4).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_hexdigit);
     let groups = path.iter().filter(|byte| **byte == b':').count();
@@ -166,7 +168,7 @@ fn parse_url(rest: &[u8], argument: &OsStr) -> Result<Remote, LocationError> {
     let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
     let (host, port) = split_port(authority, whole)?;
-    // RFC 6874 writes the zone's percent sign as %25; whoever types it writes %.
+    // RFC 6874 encodes the percent sign of the zone as %25; users type %.
     let host = parse_host(host, whole)?.replace("%25", "%");
     let path = unescape(path).ok_or_else(|| LocationError::Escape { text: shown(whole) })?;
     Ok(Remote { host, port, path: RemotePath::parse(path.as_bytes())? })
@@ -190,14 +192,14 @@ fn split_port<'a>(authority: &'a [u8], whole: &[u8]) -> Result<(&'a [u8], Option
     }
 }
 
-/// Returns what stands where a host would in a URL, for a hint.
+/// Returns the host part of a URL, for a hint.
 fn host_of_url(rest: &[u8]) -> String {
     let authority = rest.split(|byte| *byte == b'/').next().unwrap_or_default();
     let host = authority.rsplit(|byte| *byte == b'@').next().unwrap_or_default();
     shown(host.split(|byte| *byte == b':').next().unwrap_or_default())
 }
 
-/// Turns `%41` into `A`; `None` where a percent sign is not followed by two hexadecimal digits.
+/// Decodes `%41` to `A`; `None` if two hexadecimal digits do not follow a percent sign.
 fn unescape(bytes: &[u8]) -> Option<OsString> {
     let mut plain = Vec::with_capacity(bytes.len());
     let mut rest = bytes.iter();
@@ -217,57 +219,52 @@ fn shown(bytes: &[u8]) -> String {
     escaped(bytes)
 }
 
-/// Why an argument is neither a file here nor one at a daemon.
+/// Error of parsing a source or target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LocationError {
-    /// Nothing was typed.
+    /// Empty argument.
     #[error("an empty source or target is not allowed: expected a path or HOST:PATH")]
     Empty,
-    /// What stands before the colon is no host.
+    /// The text before the colon is not a host.
     #[error("there is no host in \"{text}\": expected HOST:PATH, or [ADDRESS]:PATH for IPv6")]
     Host {
-        /// The argument.
+        /// Argument as typed.
         text: String,
     },
-    /// The far side would have to be started through ssh.
+    /// Starting the remote side through ssh is not supported.
     #[error("\"{text}\" asks for ssh, which is not supported yet: expected HOST:PATH of a running daemon")]
     Ssh {
-        /// The argument.
+        /// Argument as typed.
         text: String,
-        /// The host in it.
+        /// Host of the argument.
         host: String,
     },
-    /// A URL of something else.
+    /// A URL with another scheme.
     #[error("\"{scheme}://\" is not supported: expected nicstripe://HOST[:PORT]/PATH")]
-    Scheme {
-        /// The scheme.
-        scheme: String,
-    },
-    /// The port in a URL is none.
+    Scheme { scheme: String },
+    /// The port in a URL is invalid.
     #[error("\"{text}\" is not a port: expected 1 to 65535")]
     Port {
-        /// What stands there.
+        /// Text at the place of the port.
         text: String,
     },
-    /// A port stands where the path begins.
+    /// A port is at the start of the path.
     #[error("\"{text}\" has port {port} where the path begins")]
     PortInPath {
-        /// The argument.
+        /// Argument as typed.
         text: String,
-        /// The host in it.
         host: String,
-        /// The port in it.
         port: u16,
-        /// What follows: a path with its slash, or nothing.
+        /// Text after the port: a path with its slash, or nothing.
         rest: String,
     },
-    /// A percent sign in a URL's path stands for nothing.
+    /// An invalid percent escape in the path of a URL.
     #[error("\"{text}\" holds a percent sign that no two hexadecimal digits follow: expected %25 for the sign itself")]
     Escape {
-        /// The argument.
+        /// Argument as typed.
         text: String,
     },
-    /// The path may not travel.
+    /// The path is not allowed on the wire.
     #[error(transparent)]
     Name(#[from] NameError),
 }

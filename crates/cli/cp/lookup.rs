@@ -1,4 +1,4 @@
-//! What to type to see the names that a daemon has.
+//! The command that lists the names at a daemon, for hints.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
@@ -10,7 +10,8 @@ use crate::{
     invocation::Invocation,
 };
 
-/// Returns the command that lists the directory of the one remote source of this `cp`, in which that is missing; `None` of others.
+/// Returns the command that lists the directory of a missing remote source. `None` unless this `cp`
+/// has exactly one remote source.
 pub(crate) fn listing(invocation: &Invocation) -> Option<String> {
     let Command::Cp(cp) = Args::try_parse_from(invocation.words()).ok()?.command else { return None };
     let [source] = cp.sources() else { return None };
@@ -21,7 +22,7 @@ pub(crate) fn listing(invocation: &Invocation) -> Option<String> {
     Some(invocation.listing(flag, source, parent(source)))
 }
 
-/// Returns the directory of what was typed, as `host:` or with a slash at its end.
+/// Returns the directory of a typed source, as `host:` or with a trailing slash.
 fn parent(source: &OsStr) -> &OsStr {
     let bytes = source.as_bytes();
     let name = bytes.strip_suffix(b"/").unwrap_or(bytes);

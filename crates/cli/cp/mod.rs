@@ -1,8 +1,12 @@
 //! `nicstripe cp`: files and trees to or from a daemon.
 //!
-//! [`arguments`] and [`tree_arguments`] are as typed, [`plan`] makes them one complete copy and [`way`] says what goes where in it, this
-//! module runs it, [`view`] keeps what is known of it, [`show`] decides what is drawn of that, [`summary`] and [`tree_summary`] are read when
-//! it is done, [`shortfall`] when a part of it failed. [`single`] looks at what has the name of one file at the target.
+//! - [`arguments`], [`tree_arguments`]: the command line as typed
+//! - [`plan`], [`way`]: one complete copy, its kind and its names
+//! - [`view`], [`show`]: the state of the copy, and its output
+//! - [`summary`], [`tree_summary`], [`shortfall`]: output at the end, and of partial failures
+//! - [`single`]: checks at the target of a single file
+//!
+//! This module runs the copy.
 
 mod arguments;
 mod bars;
@@ -75,7 +79,7 @@ use crate::{
 };
 
 impl Cp {
-    /// Copies, and prints what was asked for on both outputs.
+    /// Copies, and prints to both outputs as requested.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         if self.asks_for_help() {
             return crate::args::print_help("cp");
@@ -102,7 +106,7 @@ impl Cp {
             let hint = failure.as_ref().and_then(|failure| hint(failure, &Invocation::of_this_process()));
             let end = json::End { report: report.as_ref(), failure: failure.as_ref(), elapsed: begun.elapsed(), hint };
             let printed = json::print(&Document::of(end, &shown.view, wishes.dry_run), shown.stream);
-            // That the copy failed outranks that nobody heard of it.
+            // A failed copy outranks failed output.
             return ended(failure).and(printed);
         }
         ended(failure)
@@ -115,31 +119,33 @@ impl Cp {
         check_here(&plan)?;
         let tree = std::mem::take(&mut plan.tree).read()?;
         let home = places::home()?;
-        // While there is one thread: what speaks to the network shall not be able to change routes.
+        // Started while the process is single-threaded: the process that talks to the network must not be able
+        // to change routes.
         let keeper = Arc::new(RouteKeeper::start_apart(plan.network.routes, &places::routes_dir(&home)));
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(copy(plan, tree, keeper, &home, terminal, wishes, shown));
-        // What the library still has to do after a close is not worth waiting for.
+        // Background work of the library after a close need not be awaited.
         runtime.shutdown_background();
         result
     }
 }
 
-/// What outlives the copy itself, for the document at the end.
+/// State that outlives the copy, for the final document.
 struct Shown {
     view: View,
     stream: Option<EventStream>,
 }
 
-/// Finds what is wrong at this end before anyone is connected to.
+/// Checks the local end before connecting.
 ///
-/// Of several sources each is looked at when it is its turn: the others are copied although one is missing.
+/// One of several sources is checked only when its turn comes: the others are copied even if one is
+/// missing.
 fn check_here(plan: &Plan) -> Result<(), Failure> {
     check_excluded(&plan.network.exclude)?;
     match &plan.way {
         Way::Put { source, .. } => check_source(source, fs::metadata(source), false, false),
         Way::PutTree { sources, .. } => match &sources[..] {
-            // A link is copied as one, wherever it points to.
+            // A symbolic link is copied as a link, whatever its target.
             [source] => check_source(source, fs::symlink_metadata(source), plan.tree.takes_directories(), plan.tree.takes_nodes()),
             _ => Ok(()),
         },
@@ -147,7 +153,7 @@ fn check_here(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// Finds what is wrong with a target here.
+/// Checks a local target.
 fn check_target(plan: &Plan) -> Result<(), Failure> {
     match &plan.way {
         Way::Get { target, .. } => match ends_with_slash(target) && !target.is_dir() && !plan.options.parents {
@@ -165,7 +171,7 @@ fn check_target(plan: &Plan) -> Result<(), Failure> {
 fn check_source(path: &Path, found: io::Result<fs::Metadata>, takes_directories: bool, takes_nodes: bool) -> Result<(), Failure> {
     match found {
         Ok(metadata) if metadata.is_dir() && !takes_directories => Err(Failure::Directory { path: path.to_owned() }),
-        // Opening one waits for whoever writes to it.
+        // Opening a FIFO would wait for a writer.
         Ok(metadata) if metadata.file_type().is_fifo() && !takes_nodes => Err(Failure::Fifo { path: path.to_owned() }),
         Ok(_) => Ok(()),
         Err(source) => Err(Failure::Source { path: path.to_owned(), source }),
@@ -176,13 +182,13 @@ fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// Whether there is something that is no directory. What is missing is made.
+/// Returns true if something other than a directory exists. A missing directory is created later.
 fn is_no_directory(path: &Path) -> bool {
     let without_slash: std::path::PathBuf = path.components().collect();
     without_slash.exists() && !without_slash.is_dir()
 }
 
-/// Runs one copy from connecting to closing, obeying signals all the time.
+/// Runs one copy from connect to close, handling signals throughout.
 async fn copy(
     mut plan: Plan,
     tree: TreeOptions,
@@ -222,7 +228,7 @@ async fn copy(
     result
 }
 
-/// Copies, or tells what that would do.
+/// Runs the copy, or prints what it would do.
 async fn carry_out(client: &Client, plan: &Plan, tree: TreeOptions, show: &mut Show, signals: &mut Signals) -> Result<Report, Failure> {
     if !plan.way.is_one_file() {
         return watch(start(client, plan, tree)?, show, signals).await;
@@ -236,7 +242,7 @@ async fn carry_out(client: &Client, plan: &Plan, tree: TreeOptions, show: &mut S
     }
 }
 
-/// Asks the library for the copy.
+/// Starts the transfer in the library.
 fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Failure> {
     let options = plan.options;
     let of_pipe = |source| Failure::Source { path: "-".into(), source };
@@ -250,7 +256,8 @@ fn start(client: &Client, plan: &Plan, tree: TreeOptions) -> Result<Transfer, Fa
     })
 }
 
-/// Returns a standard stream without the buffers and locks of the standard library, which a thread of the transfer would hold for ever.
+/// Returns a standard stream without the buffers and locks of the standard library, which a thread
+/// of the transfer would hold forever.
 fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
@@ -319,13 +326,14 @@ async fn watch(mut transfer: Transfer, show: &mut Show, signals: &mut Signals) -
     })
 }
 
-/// Waits for the signal that ends the process, when the events have ended already and there is nothing left to cancel.
+/// Waits for the signal that ends the process, after the events have ended and nothing is left to
+/// cancel.
 async fn second_stop(signals: &mut Signals, first: Option<Stop>) -> Stop {
     let stop = signals.stop().await;
     if first.is_some() { stop } else { signals.stop().await }
 }
 
-/// Prints what became of it; the closing lines are the last.
+/// Prints the result; the closing lines come last.
 fn print_summary(report: &Report, ends: &Ends, wishes: Wishes, terminal: &Terminal) {
     if wishes.verbose > 0 {
         summary::link_table(report).iter().for_each(|line| terminal.say(line));

@@ -1,6 +1,6 @@
-//! Patterns in remote sources, as a shell has them: `*`, `?`, `[a-z]`, `{a,b}`, and `\` before what is meant as it is.
+//! Shell patterns in remote sources: `*`, `?`, `[a-z]`, `{a,b}`, and `\` to escape.
 
-/// A pattern of one component of a path.
+/// A pattern of one path component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Token>);
 
@@ -13,7 +13,7 @@ enum Token {
 }
 
 impl Pattern {
-    /// Reads a component. An opening bracket that nothing closes stands for itself.
+    /// Parses a component. An opening bracket without a closing one is literal.
     pub(super) fn of(component: &[u8]) -> Self {
         let letters = letters(component);
         let mut tokens = Vec::new();
@@ -40,12 +40,12 @@ impl Pattern {
         Self(tokens)
     }
 
-    /// Whether it stands for one name only.
+    /// Returns true if the pattern matches one name only.
     pub(super) fn is_plain(&self) -> bool {
         self.0.iter().all(|token| matches!(token, Token::One(_)))
     }
 
-    /// The one name that it stands for, if it does.
+    /// Returns the only matching name, if there is just one.
     pub(super) fn plain(&self) -> Option<Vec<u8>> {
         let mut name = Vec::new();
         for token in &self.0 {
@@ -58,13 +58,14 @@ impl Pattern {
         Some(name)
     }
 
-    /// Says whether it matches a name. A dot at the beginning is matched by a dot only.
+    /// Returns true if the pattern matches a name. A leading dot is matched by a literal dot only.
     pub(super) fn matches(&self, name: &[u8]) -> bool {
         if name.first() == Some(&b'.') && self.0.first() != Some(&Token::One(u32::from('.'))) {
             return false;
         }
         let name = letters(name);
-        // Where the last star began, and how much it takes: another star takes what that one would.
+        // Position of the last star and the length it matches: backtracking to earlier stars is not
+        // needed.
         let (mut token, mut letter, mut star) = (0, 0, None);
         while letter < name.len() {
             match self.0.get(token) {
@@ -98,7 +99,7 @@ impl Token {
     }
 }
 
-/// Characters of a name; bytes that are no UTF-8 stand behind them.
+/// Returns the characters of a name; bytes of invalid UTF-8 map above the code points.
 fn letters(bytes: &[u8]) -> Vec<u32> {
     let chunks = bytes.utf8_chunks();
     chunks
@@ -106,14 +107,14 @@ fn letters(bytes: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// Reads what follows an opening bracket; returns what is behind the closing one.
+/// Parses the class after an opening bracket; returns the rest after the closing one.
 fn class(letters: &[u32]) -> Option<(Token, &[u32])> {
     let is = |letter: Option<&u32>, c: char| letter == Some(&u32::from(c));
     let negated = is(letters.first(), '!') || is(letters.first(), '^');
     let mut rest = &letters[usize::from(negated)..];
     let mut ranges = Vec::new();
     loop {
-        // A closing bracket at the beginning is one of the class.
+        // A closing bracket at the start belongs to the class.
         if is(rest.first(), ']') && !ranges.is_empty() {
             return Some((Token::Class { negated, ranges }, &rest[1..]));
         }
@@ -125,7 +126,8 @@ fn class(letters: &[u32]) -> Option<(Token, &[u32])> {
     }
 }
 
-/// Writes out braces, at most [`MOST_WRITTEN_OUT`] of them: `a{b,c}` is `ab` and `ac`. Braces without a comma stand for themselves.
+/// Expands braces into at most [`MOST_WRITTEN_OUT`] names: `a{b,c}` becomes `ab` and `ac`. Braces
+/// without a comma are literal.
 pub(super) fn without_braces(text: &[u8]) -> Vec<Vec<u8>> {
     let mut done = Vec::new();
     let mut open = vec![text.to_vec()];
@@ -140,10 +142,10 @@ pub(super) fn without_braces(text: &[u8]) -> Vec<Vec<u8>> {
     done
 }
 
-/// What is before a pair of braces, its choices, and what is behind.
+/// Text before a pair of braces, its alternatives, and the text after it.
 type Braced<'a> = (&'a [u8], Vec<&'a [u8]>, &'a [u8]);
 
-/// Finds the first pair of braces with a comma in it.
+/// Finds the first pair of braces that contains a comma.
 fn first_brace(text: &[u8]) -> Option<Braced<'_>> {
     let starts = (0..text.len()).filter(|at| text[*at] == b'{' && !is_escaped(text, *at));
     starts.map(|start| (start, choices(text, start))).find_map(|(start, found)| {
@@ -152,7 +154,7 @@ fn first_brace(text: &[u8]) -> Option<Braced<'_>> {
     })
 }
 
-/// The choices of the braces that open at `start`, and where they close.
+/// Returns the alternatives of the braces that open at `start`, and the index of the closing one.
 fn choices(text: &[u8], start: usize) -> Option<(Vec<&[u8]>, usize)> {
     let (mut depth, mut begun, mut choices) = (0, start + 1, Vec::new());
     for at in (start + 1..text.len()).filter(|at| !is_escaped(text, *at)) {
@@ -177,15 +179,15 @@ fn is_escaped(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// Whether a name may be a pattern at all.
+/// Returns true if a name contains pattern characters.
 pub(super) fn is_special(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| b"*?[{\\".contains(byte))
 }
 
-/// Most names that braces stand for.
+/// Maximum number of names that braces expand to.
 const MOST_WRITTEN_OUT: usize = 1024;
 
-/// Behind all characters.
+/// First value above all code points.
 const BYTES: u32 = 0x11_0000;
 
 #[cfg(test)]

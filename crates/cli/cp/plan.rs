@@ -1,4 +1,4 @@
-//! From arguments to what the library is asked for. Pure: nothing is opened or looked up.
+//! Conversion of arguments to library options. Pure: opens and looks up nothing.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,19 +19,19 @@ pub(crate) struct Plan {
     pub(crate) host: String,
     /// TCP port of the daemon.
     pub(crate) port: u16,
-    /// What goes where.
+    /// Copy kind, sources and target.
     pub(crate) way: Way,
-    /// How it is written.
+    /// Options for writing files.
     pub(crate) options: CopyOptions,
-    /// How a tree is copied, where it is one.
+    /// Options of a tree copy.
     pub(crate) tree: TreePlan,
-    /// Over what it goes.
+    /// Links and limits.
     pub(crate) network: Network,
-    /// Whether nothing is to be changed.
+    /// True if nothing is changed.
     pub(crate) dry_run: bool,
 }
 
-/// How a tree is copied, and the lists that are still to be read.
+/// Options of a tree copy, with list files that are not read yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TreePlan {
     options: TreeOptions,
@@ -39,27 +39,27 @@ pub(crate) struct TreePlan {
     files_from: Option<FilesFrom>,
 }
 
-/// Over what a copy goes.
+/// Network options of a copy.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
-    /// The only links to use; empty for all that there are.
+    /// Links to use; empty for all.
     pub(crate) links: Vec<LinkRequest>,
-    /// Interfaces to leave out.
+    /// Interfaces to exclude.
     pub(crate) exclude: Vec<String>,
-    /// Connections a link, where the user said how many.
+    /// Connections per link, if specified.
     pub(crate) streams: Option<u8>,
-    /// When host routes are installed.
+    /// Policy for host routes.
     pub(crate) routes: RoutePolicy,
-    /// Most that is sent over all links.
+    /// Maximum rate over all links.
     pub(crate) bandwidth: Option<BitRate>,
-    /// How long no link may be connected.
+    /// Maximum time without any connected link.
     pub(crate) patience: Duration,
-    /// The only version of IP to use.
+    /// The only IP version to use.
     pub(crate) family: Option<Family>,
 }
 
 impl Plan {
-    /// Makes the arguments one copy.
+    /// Builds the plan of a copy from its arguments.
     pub(crate) fn of(cp: &Cp) -> Result<Self, Failure> {
         check_options(cp)?;
         let (remote, way) = Way::of(cp)?;
@@ -96,17 +96,17 @@ impl TreePlan {
         Self { options, filters: tree.filters.clone(), files_from }
     }
 
-    /// Whether a source may be a directory: all of it is copied, or what a list names in it.
+    /// Returns true if a source may be a directory: with recursion, or with a list of names in it.
     pub(crate) fn takes_directories(&self) -> bool {
         self.options.recursive || self.files_from.is_some()
     }
 
-    /// Whether a FIFO is copied as one.
+    /// Returns true if special files such as FIFOs are copied.
     pub(crate) fn takes_nodes(&self) -> bool {
         self.options.nodes
     }
 
-    /// Reads the lists that the command line names.
+    /// Reads the list files.
     pub(crate) fn read(self) -> Result<TreeOptions, ListError> {
         let files_from = self.files_from.map(|list| list.read()).transpose()?;
         Ok(TreeOptions { filters: self.filters.read()?, files_from, ..self.options })
@@ -115,7 +115,7 @@ impl TreePlan {
 
 fn copy_options(cp: &Cp) -> CopyOptions {
     CopyOptions {
-        // What is to differ in a few chunks only is there, and is to be replaced.
+        // Delta copies imply replacement, since the target exists.
         replace: cp.force || cp.delta || cp.inplace,
         restart: cp.no_resume,
         preserve: cp.preserve || cp.tree.archive,
@@ -128,7 +128,7 @@ fn copy_options(cp: &Cp) -> CopyOptions {
     }
 }
 
-/// Refuses options that do not go together, whatever the sources and the target are.
+/// Rejects contradictory options, whatever the sources and the target are.
 fn check_options(cp: &Cp) -> Result<(), PlanError> {
     let tree = &cp.tree;
     if tree.delete && !tree.is_recursive() {
@@ -160,115 +160,95 @@ impl Network {
     }
 }
 
-/// Why arguments do not make a copy.
+/// Error of planning a copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlanError {
-    /// One word.
+    /// Only one path.
     #[error("there is no target: expected SRC and, last, DST")]
     NoTarget,
-    /// The value that a letter has in scp.
+    /// A value after a letter that takes one in scp.
     #[error("-{letter} takes no value here, unlike scp's: \"{value}\" would be something to copy")]
-    ScpValue {
-        /// The letter.
-        letter: char,
-        /// What follows it.
-        value: String,
-    },
+    ScpValue { letter: char, value: String },
     /// Neither end is remote.
     #[error("neither source nor target is remote: expected one of them as HOST:PATH")]
     BothLocal,
-    /// Both ends are.
+    /// Both ends are remote.
     #[error("source and target are both remote: expected one of them on this machine")]
     BothRemote,
-    /// The port is given twice.
+    /// Two different ports.
     #[error("-P says port {option} and the URL says {url}: expected one of them")]
     Ports {
-        /// By `-P`.
+        /// Port of `-P`.
         option: u16,
-        /// In the URL.
+        /// Port of the URL.
         url: u16,
     },
-    /// A source such as `..`.
+    /// A source without a name, such as `..`.
     #[error("{path:?} has no file name to keep")]
-    NoName {
-        /// The source.
-        path: PathBuf,
-    },
-    /// A directory at the daemon as a source of single files.
+    NoName { path: PathBuf },
+    /// A directory at the daemon, without recursion.
     #[error("\"{text}\" is a directory, which is copied with -r only")]
     RemoteDirectory {
-        /// The source.
+        /// Source as typed.
         text: String,
     },
-    /// Some sources are here and some are not.
+    /// Local and remote sources mixed.
     #[error("one of the sources is remote and another is not: expected all of them on one machine")]
     MixedSources,
     /// Sources at several daemons.
     #[error("\"{one}\" and \"{other}\" are not at one daemon: expected all sources there")]
     Hosts {
-        /// The first source.
+        /// Host of the first source.
         one: String,
-        /// One that is elsewhere.
+        /// Another host.
         other: String,
     },
     /// Two sources with one name in the target.
     #[error("two sources are called \"{name}\", and would be one in the target")]
-    SameName {
-        /// Their name.
-        name: String,
-    },
-    /// A list of names and several directories that they may be in.
+    SameName { name: String },
+    /// `--files-from` with several sources.
     #[error("--files-from names files of one SRC: expected one")]
     FilesFromSources,
-    /// `--delete` without directories.
+    /// `--delete` without recursion.
     #[error("--delete deletes in directories only, which are copied with -r only")]
     DeleteWithoutRecursion,
-    /// `--delete` where most of a directory is left out.
+    /// `--delete` with `--files-from`, which excludes most of a directory.
     #[error("--delete cannot be used with --files-from: it would delete all that the list does not name")]
     DeleteFilesFrom,
-    /// `--delete` where one source would delete what another brought.
+    /// `--delete` with several sources, where one would delete the files of another.
     #[error("--delete cannot be used with several SRC of which one ends in a slash: it would delete what the others bring")]
     DeleteContent,
-    /// A remote source with a pattern that nothing matches.
+    /// A remote pattern without matches.
     #[error("nothing at the daemon matches \"{pattern}\"")]
     NoMatch {
-        /// As it was typed.
+        /// Pattern as typed.
         pattern: String,
     },
-    /// A remote source with a pattern that more matches than can be asked for.
+    /// A remote pattern with more matches than one request allows.
     #[error("more than 1,024 names match \"{pattern}\"")]
     ManyMatches {
-        /// As it was typed.
+        /// Pattern as typed.
         pattern: String,
     },
-    /// A pattern that says nothing.
+    /// An invalid include or exclude pattern.
     #[error("\"{}\" is no pattern to include or exclude", nicstripe::escaped(pattern.as_bytes()))]
-    Pattern {
-        /// The pattern.
-        pattern: String,
-    },
-    /// `--include` first, as rsync would have it.
+    Pattern { pattern: String },
+    /// `--include` before any `--exclude`, as in rsync.
     #[error("--include \"{}\" takes nothing back: expected an --exclude before it, as the last pattern that matches counts", nicstripe::escaped(pattern.as_bytes()))]
-    IdleInclude {
-        /// Its pattern.
-        pattern: String,
-    },
-    /// `-` and something else.
+    IdleInclude { pattern: String },
+    /// `-` as one of several sources.
     #[error("standard input or output cannot be one of several sources")]
     PipeAmongOthers,
-    /// `-` and an option of files.
+    /// `-` with an option for files.
     #[error("{option} cannot be used with standard input or output")]
-    PipeWith {
-        /// The option.
-        option: &'static str,
-    },
-    /// `-` to a directory.
+    PipeWith { option: &'static str },
+    /// `-` as the source for a directory.
     #[error("\"{text}\" is a directory, and standard input has no name: expected HOST:NAME")]
     PipeToDirectory {
-        /// The target.
+        /// Target as typed.
         text: String,
     },
-    /// Standard output is for the file.
+    /// JSON output with standard output as the target.
     #[error("--json and --json-stream print on standard output, which is the target")]
     JsonToPipe,
 }
@@ -280,7 +260,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{args::Args, args::Command};
 
-    /// The plan of `nicstripe cp` with these words.
+    /// Returns the plan of `nicstripe cp` with these arguments.
     pub(crate) fn plan(words: &[&str]) -> Result<Plan, Failure> {
         let words = ["nicstripe", "cp"].iter().chain(words);
         let Command::Cp(cp) = Args::try_parse_from(words).unwrap().command else { panic!("not cp") };
@@ -330,7 +310,7 @@ pub(crate) mod tests {
         let delta = plan(&["--delta", "a", "nas:"]).unwrap().options;
         assert!(delta.delta && delta.replace && !delta.in_place);
         assert!(tree(&["-r", "--inplace"]).files.replace);
-        // What is always so changes nothing.
+        // Options accepted for compatibility have no effect.
         assert_eq!(tree(&["-rSl"]), tree(&["-r"]));
     }
 

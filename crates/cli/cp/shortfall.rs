@@ -1,4 +1,4 @@
-//! A tree of which something did not arrive.
+//! Partial failure of a tree copy.
 
 use std::fmt;
 
@@ -7,44 +7,44 @@ use nicstripe::{FailCode, FailedEntry, TreeReport};
 use super::arguments::Cp;
 use crate::quantity::Grouped;
 
-/// What did not arrive of a tree whose rest is there.
+/// Failed entries of a tree whose other entries arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shortfall {
-    /// Things that failed.
+    /// Number of failed entries.
     failed: u64,
-    /// Files and links that were found.
+    /// Number of files and links found.
     found: u64,
-    /// The one code of all that failed, where they have one.
+    /// Code common to all failures, if any.
     code: Option<FailCode>,
-    /// Whether sources changed or vanished, and nothing else failed.
+    /// True if the only failures are changed or vanished sources.
     only_sources_changed: bool,
-    /// What failed, a line each.
+    /// Failed entries, one line each.
     lines: Vec<String>,
-    /// Whether directories were asked for.
+    /// True if recursion was requested.
     recursive: bool,
-    /// Whether replacing was asked for.
+    /// True if replacing was requested.
     replace: bool,
 }
 
-/// The way out of a shortfall, where there is one for all that failed.
+/// Remedy common to all failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WayOut {
-    /// Other files are there: `-f` or `-u`.
+    /// Other files exist already: `-f` or `-u`.
     Replace,
-    /// They are directories: `-r`.
+    /// Sources are directories: `-r`.
     Recurse,
-    /// Sources are missing: what is there.
+    /// Sources are missing: list the existing ones.
     Look,
-    /// Sources changed: again, when nobody writes to them.
+    /// Sources changed: rerun once nothing writes to them.
     Rerun,
-    /// The peer's rights.
+    /// Grant the right at the peer.
     Rights,
-    /// Room on the disk.
+    /// Free disk space.
     Room,
 }
 
 impl Shortfall {
-    /// Returns what did not arrive, unless everything did.
+    /// Returns the failed entries; `None` if everything arrived.
     pub(crate) fn of(tree: &TreeReport, cp: &Cp) -> Option<Self> {
         if tree.failed == 0 {
             return None;
@@ -62,20 +62,20 @@ impl Shortfall {
         })
     }
 
-    /// Whether sources changed or vanished while they were read, and nothing else failed.
+    /// Returns true if the only failures are sources that changed or vanished during the read.
     pub(crate) fn is_of_changed_sources(&self) -> bool {
         self.only_sources_changed
     }
 
-    /// What failed, a line each, and how many are not shown.
+    /// Returns the failed entries, one line each, and the number of those not shown.
     pub(crate) fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// Returns what can be done, if it is one thing.
+    /// Returns the remedy, if one applies to all failures.
     pub(crate) fn way_out(&self) -> Option<WayOut> {
         match self.code? {
-            // A directory is never replaced by a file, nor a file by a directory.
+            // A file never replaces a directory, nor a directory a file.
             FailCode::Exists if !self.replace => Some(WayOut::Replace),
             FailCode::NotAFile if !self.recursive => Some(WayOut::Recurse),
             FailCode::NotFound => Some(WayOut::Look),
@@ -106,7 +106,8 @@ fn lines(tree: &TreeReport, shown: usize) -> Vec<String> {
     lines
 }
 
-/// A text that names the thing is not preceded by its name; what cannot be sent at all may have no other.
+/// Prefixes the text with the entry's name, unless the text contains it. An entry that cannot be
+/// sent may have no name.
 fn line(failure: &FailedEntry) -> String {
     match failure.name.is_empty() || failure.text.contains(&format!("\"{}\"", failure.name)) {
         true => failure.text.clone(),
@@ -114,7 +115,7 @@ fn line(failure: &FailedEntry) -> String {
     }
 }
 
-/// What fits on a screen together with what matters below it.
+/// Lines that fit on a screen together with the output below.
 const SHOWN: usize = 20;
 
 #[cfg(test)]
@@ -139,7 +140,7 @@ pub(crate) mod tests {
         TreeReport { files: 7, unchanged: 2, failed: failures.len() as u64, changed, failures, ..TreeReport::default() }
     }
 
-    /// A tree of which these failed, copied with these words.
+    /// A tree with these failures, copied with these arguments.
     pub(crate) fn shortfall(codes: &[FailCode], words: &[&str]) -> Shortfall {
         Shortfall::of(&tree(codes), &cp(words)).unwrap()
     }

@@ -1,4 +1,4 @@
-//! What a person and a program see while a copy runs.
+//! Output of a running copy, for users and for programs.
 
 use std::time::{Duration, Instant};
 
@@ -12,27 +12,27 @@ use super::{
 };
 use crate::{json::EventStream, terminal::Terminal};
 
-/// How much is said, as the arguments ask for it.
+/// Output options, from the arguments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wishes {
     /// Errors only.
     pub(crate) quiet: bool,
-    /// What each link carried; from 2 on also why links are left out.
+    /// Prints the bytes of each link; from 2 on also why links are excluded.
     pub(crate) verbose: u8,
     /// Totals at the end.
     pub(crate) stats: bool,
-    /// A document at the end, on standard output.
+    /// Prints a JSON document at the end, on standard output.
     pub(crate) json: bool,
-    /// Events on standard output, and the document.
+    /// Prints JSON events on standard output, followed by the document.
     pub(crate) json_stream: bool,
-    /// When progress is shown.
+    /// Policy for progress output.
     pub(crate) progress: Progress,
     /// Nothing is changed, only listed.
     pub(crate) dry_run: bool,
 }
 
 impl Wishes {
-    /// Takes what concerns the output.
+    /// Selects the output options.
     pub(crate) fn of(cp: &Cp) -> Self {
         Self {
             quiet: cp.quiet,
@@ -45,7 +45,8 @@ impl Wishes {
         }
     }
 
-    /// Decides where each thing in a tree is listed. What a dry run would do is its result; else it is only told on the way.
+    /// Returns the destination of the list of tree entries. For a dry run it is the result,
+    /// otherwise a message.
     fn list(self) -> List {
         match (self.quiet, self.dry_run, self.json) {
             (true, ..) => List::Nowhere,
@@ -55,7 +56,8 @@ impl Wishes {
         }
     }
 
-    /// Decides how progress is drawn. What is asked for explicitly outranks `-q` and `--json`, which only silence what nobody asked for.
+    /// Returns how progress is drawn. An explicit option outranks `-q` and `--json`, which suppress
+    /// only the default.
     fn drawing(self, screen: Screen) -> Drawing {
         match (self.progress, screen) {
             (Progress::Never, _) => Drawing::Nothing,
@@ -68,11 +70,11 @@ impl Wishes {
     }
 }
 
-/// What standard error is.
+/// Kind of standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Screen {
     Terminal,
-    /// A terminal on which nothing can be drawn anew.
+    /// A terminal that cannot redraw lines.
     Dumb,
     None,
 }
@@ -87,26 +89,26 @@ impl Screen {
     }
 }
 
-/// How progress is drawn.
+/// Form of progress output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drawing {
     Bars,
-    /// A line each time so much time has passed.
+    /// One line per interval.
     Lines(Duration),
     Nothing,
 }
 
-/// Where each thing in a tree is listed.
+/// Destination of the list of tree entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// On standard output.
+    /// Standard output.
     Results,
-    /// On standard error.
+    /// Standard error.
     Messages,
     Nowhere,
 }
 
-/// Takes the events of one copy and shows them as is wished.
+/// Shows the events of one copy according to the options.
 #[derive(Debug)]
 pub(crate) struct Show {
     terminal: Terminal,
@@ -118,7 +120,7 @@ pub(crate) struct Show {
 }
 
 impl Show {
-    /// Begins to show the copy of a file with this name.
+    /// Starts the output of a copy of this name.
     pub(crate) fn new(terminal: &Terminal, wishes: Wishes, name: String, stream: Option<EventStream>) -> Self {
         let drawing = wishes.drawing(Screen::of(terminal));
         Self {
@@ -134,7 +136,7 @@ impl Show {
         }
     }
 
-    /// Takes an event.
+    /// Handles an event.
     pub(crate) fn on_event(&mut self, event: &Event) {
         if let Some(stream) = &mut self.stream {
             stream.write(event);
@@ -152,24 +154,24 @@ impl Show {
         self.draw();
     }
 
-    /// Shows what time changes; to be called every [`TICK`].
+    /// Updates values that depend on time; to be called every [`TICK`].
     pub(crate) fn on_tick(&mut self) {
         self.draw();
     }
 
-    /// Prints how far it is, as SIGUSR1 asks.
+    /// Prints the progress, as SIGUSR1 requests.
     pub(crate) fn say_status(&self) {
         self.terminal.say(self.view.status());
     }
 
-    /// Tells something on the way.
+    /// Prints a message unless `-q` was given.
     pub(super) fn tell(&self, text: impl std::fmt::Display) {
         if !self.wishes.quiet {
             self.terminal.say(text);
         }
     }
 
-    /// Ends the drawing and returns what is known; `report` is there when the copy succeeded.
+    /// Ends the drawing and returns the final state; `report` is present if the copy succeeded.
     pub(crate) fn finish(mut self, report: Option<&Report>) -> (View, Option<EventStream>) {
         if let Some(report) = report {
             self.view.complete(report);
@@ -181,7 +183,7 @@ impl Show {
         (self.view, self.stream)
     }
 
-    /// Lists one thing in a tree. Nothing is drawn for it: there may be thousands a second.
+    /// Lists a tree entry without redrawing: there may be thousands per second.
     fn list(&self, name: &Name, outcome: &EntryOutcome) {
         let listing = Listing { dry_run: self.wishes.dry_run, skipped: self.wishes.verbose > 1 };
         match (self.wishes.list(), listing.line(name, outcome)) {
@@ -201,10 +203,10 @@ impl Show {
     }
 }
 
-/// How often [`Show::on_tick`] wants to be called: as often as the terminal is drawn.
+/// Interval of [`Show::on_tick`], equal to that of redraws.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Progress where nothing can be drawn anew: a line now and then.
+/// Progress as single lines, for output that cannot be redrawn.
 #[derive(Debug)]
 struct Lines {
     last: Instant,
@@ -221,10 +223,10 @@ impl Lines {
     }
 }
 
-/// A log of an hour's copy stays readable.
+/// Interval in a log: that of an hour's copy stays readable.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
-/// A person who waits sees that it goes on.
+/// Interval on a dumb terminal: the user sees that the copy makes progress.
 const BETWEEN_LINES_SEEN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! One file and what has its name at the target: dry runs, files that are there already, directories that are missing.
+//! Copy of a single file: dry runs, existing targets and missing directories.
 //!
-//! The copy itself asks nothing before it starts. It is when it failed, or where nothing is to be changed, that the place is looked at.
+//! The copy itself starts without a check. The target is examined only after a failure, or for a
+//! dry run.
 
 use std::{
     ffi::OsStr,
@@ -15,7 +16,7 @@ use nicstripe::{Client, CopyOptions, EntryOutcome, Event, FailCode, Kind, Name, 
 use super::{Show, ends_with_slash, location::LocationError, plan::Plan, watch, way::Way};
 use crate::{failure::Failure, signals::Signals};
 
-/// One file that is copied, and those who watch it.
+/// A single-file copy with its output and signals.
 pub(super) struct Single<'a> {
     pub(super) client: &'a Client,
     pub(super) plan: &'a Plan,
@@ -24,7 +25,7 @@ pub(super) struct Single<'a> {
 }
 
 impl Single<'_> {
-    /// Tells what the copy would do, and changes nothing.
+    /// Reports what the copy would do, without changing anything.
     pub(super) async fn foretell(&mut self) -> Result<Report, Failure> {
         let place = Place::find(self.client, self.plan).await?;
         let options = self.plan.options;
@@ -34,7 +35,7 @@ impl Single<'_> {
             Judgement::Compare | Judgement::Same => Verdict::Same,
             Judgement::Copy(verdict) => verdict,
         };
-        // The daemon says what this machine may not do there.
+        // The daemon reports missing rights of this machine.
         let (_, report) = self.compare(&place, false).await?;
         let outcome = match verdict {
             Verdict::Same => EntryOutcome::Skipped(verdict),
@@ -44,7 +45,8 @@ impl Single<'_> {
         Ok(place.report(report, verdict))
     }
 
-    /// Takes a failed copy for done where the file is there already; says what is in its way where that is known.
+    /// Turns a failed copy into success if the file exists already and is equal; otherwise names
+    /// the obstacle if it is known.
     pub(super) async fn reconsider(&mut self, failure: Failure) -> Result<Report, Failure> {
         let code = match &failure {
             Failure::Library(error) => error.fail_code(),
@@ -55,7 +57,7 @@ impl Single<'_> {
         {
             return Err(failure);
         }
-        // Whatever cannot be found out leaves the failure as it is.
+        // If the target cannot be examined, the original failure stands.
         let Ok(place) = Place::find(self.client, self.plan).await else { return Err(failure) };
         match (code, place.judge(self.plan.options)) {
             (_, Err(obstacle)) => Err(obstacle.into()),
@@ -76,13 +78,13 @@ impl Single<'_> {
         }
     }
 
-    /// Lets both ends look at the file and change nothing. Says whether it is the same: by its BLAKE3 if `checksum`, which both ends read it
-    /// for.
+    /// Runs a dry-run copy and returns true if both files are equal. With `checksum` both ends read
+    /// the file and compare its BLAKE3.
     async fn compare(&mut self, place: &Place, checksum: bool) -> Result<(bool, Report), Failure> {
         let files = CopyOptions { replace: self.plan.options.replace, ..CopyOptions::default() };
         let options = TreeOptions { dry_run: true, checksum, files, ..TreeOptions::default() };
         let transfer = match &place.ends {
-            // A link that was typed is followed.
+            // A symbolic link named as the source is followed.
             Ends::Put { source, name } => self.client.put_tree(vec![source.clone()], Some(name.clone()), true, options),
             Ends::Get { name, target } => self.client.get_tree(vec![(Some(name.clone()), false)], target, true, options),
         };
@@ -92,52 +94,52 @@ impl Single<'_> {
     }
 }
 
-/// Where a file comes from and goes to, and what is there.
+/// Source and target of a file, and what exists at the target.
 struct Place {
     ends: Ends,
     source: Looked,
     found: Found,
     own_name: Name,
-    /// The target, for people.
+    /// Target as printed.
     shown: String,
-    /// The daemon, where the target is there.
+    /// Daemon's host, if the target is remote.
     host: Option<String>,
 }
 
-/// The file and its target, once a target that is a directory has the file's name.
+/// The file and its target, with the file's name appended if the target is a directory.
 enum Ends {
     Put { source: PathBuf, name: Name },
     Get { name: Name, target: PathBuf },
 }
 
-/// What is known of a file.
+/// Metadata of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Looked {
-    /// Whether it is a regular file; of nothing else is the rest known.
+    /// True for a regular file; otherwise the other fields are unknown.
     is_file: bool,
     size: u64,
     modified: SystemTime,
 }
 
-/// What has a name.
+/// State of a name at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// A directory that leads to it is missing: the outermost.
+    /// A parent directory is missing: the outermost.
     NoParent(String),
-    /// Something that leads to it is no directory.
+    /// A parent is not a directory.
     NotADirectory(String),
     Directory,
     File(Looked),
 }
 
-/// What becomes of a file.
+/// Decision on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judgement {
     Copy(Verdict),
     Same,
     Differs,
-    /// It is of the same size; its content decides.
+    /// The sizes are equal; the content decides.
     Compare,
 }
 
@@ -196,7 +198,7 @@ impl Place {
         PlaceError { host: self.host.clone(), name: self.shown.clone(), obstacle }
     }
 
-    /// The report of a copy that this is all there is to say of.
+    /// Completes the report of a copy that ended without a transfer.
     fn report(&self, report: Report, verdict: Verdict) -> Report {
         let tree = match verdict {
             Verdict::Same => TreeReport { unchanged: 1, ..TreeReport::default() },
@@ -216,7 +218,8 @@ impl Looked {
         Self { is_file: stat.kind == Kind::File, size: stat.size, modified: stat.modified }
     }
 
-    /// As files of trees are compared, and by content where only the times differ: without `-p` the copy's time is that of the copy.
+    /// Compares like tree entries, but by content if only the times differ: without `-p` a copy has
+    /// the time at which it was made.
     fn judge(&self, found: &Self) -> Judgement {
         match self.is_file && found.is_file && self.size == found.size {
             false => Judgement::Differs,
@@ -226,7 +229,7 @@ impl Looked {
     }
 }
 
-/// Not every file system keeps nanoseconds.
+/// Ignores nanoseconds if the found time has none: not every file system stores them.
 fn is_same_time(sent: SystemTime, found: SystemTime) -> bool {
     let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (sent, found) = (since(sent), since(found));
@@ -237,7 +240,7 @@ fn own_name(bytes: &[u8]) -> Result<Name, Failure> {
     Ok(Name::new([bytes]).map_err(LocationError::from)?)
 }
 
-/// What has a name at the daemon.
+/// Returns the state of a name at the daemon.
 async fn at_daemon(client: &Client, name: &Name) -> Result<Found, Failure> {
     let error = match client.stat(name).await {
         Ok(stat) if stat.kind == Kind::Dir => return Ok(Found::Directory),
@@ -256,7 +259,7 @@ async fn at_daemon(client: &Client, name: &Name) -> Result<Found, Failure> {
     if error.is_not_found() { Ok(Found::Nothing) } else { Err(error.into()) }
 }
 
-/// What has a name here.
+/// Returns the state of a local name.
 fn here(path: &Path) -> Found {
     if let Ok(metadata) = fs::symlink_metadata(path) {
         return if metadata.is_dir() { Found::Directory } else { Found::File(Looked::of(&metadata)) };
@@ -271,26 +274,25 @@ fn here(path: &Path) -> Found {
     }
 }
 
-/// Something stands against a file at its place.
+/// An obstacle at the target of a single file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlaceError {
-    /// The daemon, where the place is there.
+    /// Daemon's host, if the target is remote.
     host: Option<String>,
     name: String,
-    /// What stands against it.
     pub(crate) obstacle: Obstacle,
 }
 
-/// What stands against a file at its place.
+/// Obstacle at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Another file, which was not to be replaced.
+    /// Another file exists, and replacing was not requested.
     Differs,
     /// A directory.
     Directory,
-    /// A directory that leads there is missing.
+    /// A parent directory is missing.
     NoParent(String),
-    /// Something that leads there is no directory.
+    /// A parent is not a directory.
     NotADirectory(String),
 }
 
@@ -311,7 +313,8 @@ impl fmt::Display for PlaceError {
 
 impl std::error::Error for PlaceError {}
 
-/// Reading less than this takes no time that somebody would wonder about.
+/// Comparing files of this size takes long enough for a message; smaller ones are compared
+/// silently.
 const MUCH: u64 = 256 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a person reads when a copy is done.
+//! Summary of a finished copy, for users.
 
 use nicstripe::{LinkReport, LinkState, Report, escaped};
 
@@ -9,14 +9,14 @@ use crate::{
     table::aligned,
 };
 
-/// Returns what each link carried, as a table, a line each.
+/// Returns a table of the links, one line each.
 pub(crate) fn link_table(report: &Report) -> Vec<String> {
     let mut rows = vec![["link", "got", "expected", "bytes", "sent again", "rtt", "state"].map(str::to_owned)];
     rows.extend(report.links.iter().map(|link| row(link, is_alone(link, report))));
     aligned(&rows)
 }
 
-/// Whether no other link is between the same interfaces.
+/// Returns true if no other link joins the same interfaces.
 fn is_alone(link: &LinkReport, report: &Report) -> bool {
     report.links.iter().filter(|other| link_text::ends(&other.link) == link_text::ends(&link.link)).count() == 1
 }
@@ -54,9 +54,9 @@ fn state(link: &LinkReport) -> String {
     }
 }
 
-/// Returns what the user should know of the links although the copy went well: those that did not work, and those that carry small packets.
+/// Returns warnings of a successful copy: failed links, and links limited to small packets.
 pub(crate) fn warnings(report: &Report) -> Vec<String> {
-    // What the peer's interfaces lack is told by ours that they were to be paired with.
+    // A missing peer interface is reported by its local counterpart.
     let ours = report.failed.iter().filter(|failed| !failed.is_peers);
     let failed = ours.map(|failed| format!("{} was not used: {}", escaped(failed.interface.as_bytes()), escaped(failed.why.as_bytes())));
     let narrow = report.links.iter().filter_map(|link| {
@@ -66,7 +66,7 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
     failed.chain(narrow).chain(report.links.iter().filter_map(|link| doubt(link, report))).collect()
 }
 
-/// Says why a link is not verified where the counters of its interface speak against it.
+/// Returns why a link is not verified if the interface counters contradict it.
 fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
     let carried = link.interface_bytes.filter(|_| link.verified == Some(false))?;
     let on_it = report.links.iter().filter(|other| other.link.interface == link.link.interface);
@@ -76,7 +76,7 @@ fn doubt(link: &LinkReport, report: &Report) -> Option<String> {
         .then(|| format!("{name} carried {} while {} were delivered over it: the rest took another way", Size(carried), Size(delivered)))
 }
 
-/// Returns totals in rsync's manner, a line each.
+/// Returns totals in rsync's format, one line each.
 pub(crate) fn stats(report: &Report) -> Vec<String> {
     let bytes = |bytes: u64| format!("{} bytes", Grouped(bytes));
     let seconds = |time: std::time::Duration| format!("{:.3} seconds", time.as_secs_f64());

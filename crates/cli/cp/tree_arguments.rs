@@ -1,4 +1,4 @@
-//! What may be typed behind `cp` about trees.
+//! Arguments of `cp` for trees.
 
 use std::path::PathBuf;
 
@@ -78,12 +78,13 @@ pub(crate) struct TreeArguments {
 }
 
 impl TreeArguments {
-    /// Whether directories are copied.
+    /// Returns true if directories are copied.
     pub(crate) fn is_recursive(&self) -> bool {
         self.recursive || self.archive
     }
 
-    /// Returns the first option that asks for more than copying a file; what is the default anyway asks for nothing.
+    /// Returns the first option that requires more than copying a file; options that are the
+    /// default require nothing.
     pub(crate) fn first_option(&self) -> Option<&'static str> {
         self.options().find_map(|(is_given, name)| is_given.then_some(name))
     }
@@ -108,7 +109,8 @@ impl TreeArguments {
         options.into_iter()
     }
 
-    /// Whether even one file is compared as those of a tree are. A dry run tells what the same command does without it.
+    /// Returns true if even a single file is compared like a tree entry. A dry run reports what the
+    /// command does without `-n`, so it does not count.
     pub(crate) fn asks_for_tree(&self) -> bool {
         self.options().any(|(is_given, name)| is_given && name != DRY_RUN)
     }

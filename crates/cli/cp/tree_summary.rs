@@ -1,10 +1,10 @@
-//! What a person reads of a tree when it is done.
+//! Summary of a finished tree copy, for users.
 
 use nicstripe::{Report, TreeReport};
 
 use crate::quantity::{Grouped, Size};
 
-/// Returns what became of a tree, in one line: only what there is.
+/// Returns the result of a tree copy in one line; zero counts are omitted.
 pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
     let mut copied = Vec::new();
     if tree.files > 0 {
@@ -39,14 +39,14 @@ pub(crate) fn counts(tree: &TreeReport, dry_run: bool) -> String {
     }
 }
 
-/// Returns how many files a second a tree of small ones was copied at; where files are large their rate says more.
+/// Returns the files per second of a tree of small files; for large files the byte rate says more.
 pub(crate) fn files_per_second(report: &Report) -> Option<String> {
     let tree = report.tree.as_ref().filter(|tree| tree.files >= MANY && tree.bytes / tree.files < SMALL)?;
     let rate = tree.files as f64 / report.elapsed.as_secs_f64().max(f64::EPSILON);
     Some(format!("{} files/s", Grouped(rate.round() as u64)))
 }
 
-/// Returns totals in rsync's manner, a line each.
+/// Returns totals in rsync's format, one line each.
 pub(crate) fn stats(tree: &TreeReport) -> Vec<String> {
     let lines = [
         ("Number of files transferred", tree.files),
@@ -68,10 +68,11 @@ fn several(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", Grouped(count), if count == 1 { one } else { many })
 }
 
-/// From here on a count a second means something.
+/// Minimum number of files for a meaningful rate.
 const MANY: u64 = 100;
 
-/// A file of a MiB takes 9 ms at 1 Gbit/s, against some 0.1 ms for making one: above it the cables decide.
+/// Size limit of small files in bytes. 1 MiB takes 9 ms at 1 Gbit/s, creating a file about 0.1 ms:
+/// above it the cables decide.
 const SMALL: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is known of a running copy: events in, state and sentences out. Draws nothing.
+//! State of a running copy: consumes events, returns state and texts. Draws nothing.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::{
     quantity::{Clock, Size, Speed},
 };
 
-/// The state of a copy as its events tell it.
+/// State of a copy, built from its events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
     /// The daemon's key and its name in the peers file.
     pub(crate) peer: Option<(PublicKey, Option<String>)>,
-    /// The last progress; sizes are set from the start on.
+    /// Last progress; sizes are set from the start on.
     pub(crate) progress: Option<Progress>,
-    /// Each link that was heard of, in the order of planning once there is progress.
+    /// Known links, in the order of planning once there is progress.
     pub(crate) links: Vec<LinkProgress>,
-    /// How long there is no connection at all.
+    /// Time without any connection.
     pub(crate) waiting: Option<Duration>,
-    /// How long it took, when it is done.
+    /// Duration of the finished copy.
     pub(crate) done: Option<Duration>,
 }
 
 impl View {
-    /// Takes an event in, and returns what a person should be told of it at once.
+    /// Applies an event, and returns a message to print at once.
     pub(crate) fn apply(&mut self, event: &Event) -> Option<Notice> {
         match event {
             Event::Connected { key, name } => {
@@ -56,12 +56,13 @@ impl View {
         }
     }
 
-    /// Names a link for people.
+    /// Returns the name of a link for users.
     pub(crate) fn label(&self, link: &LinkName) -> String {
         label(link, self.links.iter().map(|known| &known.link))
     }
 
-    /// Takes in that it is done: the last progress is from before the end. Rates become those of the whole copy.
+    /// Applies the final report, since the last progress is older. Rates become averages of the
+    /// whole copy.
     pub(crate) fn complete(&mut self, report: &Report) {
         let of = |link: &nicstripe::LinkReport| LinkProgress {
             link: link.link.clone(),
@@ -82,18 +83,18 @@ impl View {
         self.done = Some(report.elapsed);
     }
 
-    /// Returns how many links carry data.
+    /// Returns the number of links that carry data.
     pub(crate) fn links_up(&self) -> usize {
         self.links.iter().filter(|link| link.state == LinkState::Up).count()
     }
 
-    /// Returns the time that is left at the present rate, once it is known how much there is.
+    /// Returns the remaining time at the present rate, if the total is known.
     pub(crate) fn time_left(&self) -> Option<Duration> {
         let progress = self.progress.as_ref().filter(|progress| progress.rate > BitRate::ZERO && !progress.open)?;
         Some(progress.rate.time_for(progress.size.saturating_sub(progress.bytes)))
     }
 
-    /// Returns how far it is, in one line.
+    /// Returns the progress in one line.
     pub(crate) fn status(&self) -> String {
         let Some(progress) = &self.progress else {
             return match self.peer {
@@ -135,7 +136,7 @@ impl View {
         self.progress = Some(progress.clone());
     }
 
-    /// Finds a link, or adds it.
+    /// Returns the index of a link, adding it if unknown.
     fn index_of(&mut self, link: &LinkName) -> usize {
         self.links.iter().position(|known| is_same(&known.link, link)).unwrap_or_else(|| {
             self.links.push(LinkProgress { link: link.clone(), bytes: 0, rate: BitRate::ZERO, state: LinkState::Connecting });
@@ -144,19 +145,19 @@ impl View {
     }
 }
 
-/// What a person should be told.
+/// A message to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Something is worse than it should be.
+    /// A degradation.
     Warning(String),
-    /// Something that is good to know.
+    /// Useful information.
     Told(String),
-    /// Something that whoever asks for more wants to know.
+    /// Detail, for verbose output only.
     Detail(String),
 }
 
-/// Names a link among others: by its interface, and where several are on that interface by the peer's as well; by its address only if the
-/// peer's has no name.
+/// Names a link: by its interface; if several links share it, also by the peer's, or by the address
+/// if that has no name.
 fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String {
     let interface = escaped(link.interface.as_bytes());
     let beside: Vec<&LinkName> = all.filter(|other| other.interface == link.interface).collect();
@@ -168,7 +169,7 @@ fn label<'a>(link: &LinkName, all: impl Iterator<Item = &'a LinkName>) -> String
     }
 }
 
-/// Returns whole per cent, 100 only when all has arrived; `None` while it is not known how much there is.
+/// Returns whole per cent, 100 only if everything has arrived; `None` while the total is unknown.
 pub(crate) fn percent(progress: &Progress) -> Option<u64> {
     match progress.size {
         _ if progress.open => None,
@@ -177,13 +178,13 @@ pub(crate) fn percent(progress: &Progress) -> Option<u64> {
     }
 }
 
-/// Returns how many files of a tree are in place, of those found: `12/345 files`, with `≥` while more may be found.
+/// Returns the files in place, of those found: `12/345 files`, with `≥` while the search continues.
 pub(crate) fn files(progress: &Progress) -> Option<String> {
     let (done, found) = progress.files?;
     Some(format!("{done}/{}{found} files", if progress.open { "≥" } else { "" }))
 }
 
-/// How much has arrived of how much, as far as that is known.
+/// Returns the received amount, and the total if known.
 fn amount(progress: &Progress) -> String {
     let (bytes, size) = (Size(progress.bytes), Size(progress.size));
     let of = match percent(progress) {
@@ -197,13 +198,13 @@ fn amount(progress: &Progress) -> String {
     }
 }
 
-/// Files that are in place, and all that were found.
+/// Returns the number of files in place, and of all files found.
 fn files_of(tree: &TreeReport) -> (u64, u64) {
     let done = tree.files + tree.unchanged + tree.newer;
     (done, done + tree.failed)
 }
 
-/// Compares links by what never changes of them.
+/// Compares links by their constant fields.
 fn is_same(one: &LinkName, other: &LinkName) -> bool {
     one.interface == other.interface && one.remote == other.remote
 }

@@ -1,4 +1,4 @@
-//! What goes where: sources and target, and the rules of slashes.
+//! Copy kinds: source, target, and the rules for trailing slashes.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,55 +15,55 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// What goes where.
+/// Kind of a copy, with sources and target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// One file from here to the daemon.
+    /// One local file to the daemon.
     Put {
-        /// A file here.
+        /// Local file.
         source: PathBuf,
-        /// Its name there; `None` keeps its own, in the daemon's root.
+        /// Name at the daemon; `None` keeps the file's name, in the daemon's root.
         name: Option<Name>,
     },
-    /// One file from the daemon to here.
+    /// One file from the daemon.
     Get {
-        /// A file there.
+        /// File at the daemon.
         name: Name,
-        /// A file or directory here.
+        /// Local file or directory.
         target: PathBuf,
     },
-    /// Files and trees from here to the daemon.
+    /// Local files and trees to the daemon.
     PutTree {
-        /// What is here. A slash at the end means what is in it.
+        /// Local sources. A trailing slash means the content of a directory.
         sources: Vec<PathBuf>,
-        /// A directory there; `None` is the daemon's root.
+        /// Directory at the daemon; `None` is the root.
         name: Option<Name>,
-        /// Whether the one source gets that name itself, unless that is a directory.
+        /// True if the only source gets this name itself, unless a directory of that name exists.
         as_name: bool,
     },
-    /// Files and trees from the daemon to here.
+    /// Files and trees from the daemon.
     GetTree {
-        /// What is there, and whether what is in it is meant. Without a name it is the daemon's root.
+        /// Name of each source, and true if its content is meant. `None` is the daemon's root.
         sources: Vec<(Option<Name>, bool)>,
-        /// A directory here.
+        /// Local directory.
         target: PathBuf,
-        /// Whether the one source gets that name itself, unless that is a directory.
+        /// True if the only source gets this name itself, unless a directory of that name exists.
         as_name: bool,
     },
     /// Standard input to the daemon.
     PutPipe {
-        /// The file there.
+        /// File at the daemon.
         name: Name,
     },
-    /// From the daemon to standard output.
+    /// A file of the daemon to standard output.
     GetPipe {
-        /// The file there.
+        /// File at the daemon.
         name: Name,
     },
 }
 
 impl Way {
-    /// Finds the daemon and the way among the words of the command line.
+    /// Determines the daemon and the copy kind from the arguments.
     pub(super) fn of(cp: &Cp) -> Result<(Remote, Self), Failure> {
         let sources = cp.sources().iter().map(|source| Location::parse(source)).collect::<Result<Vec<_>, _>>()?;
         let target = Location::parse(cp.target())?;
@@ -83,7 +83,8 @@ impl Way {
         }
     }
 
-    /// Returns what is copied, for people: a file's name without folders, or how many sources there are.
+    /// Returns the printed name of the source: the file name without folders, or the number of
+    /// sources.
     pub(crate) fn file_name(&self) -> String {
         match self {
             Self::Put { source, .. } => shown_name(source),
@@ -99,7 +100,7 @@ impl Way {
         }
     }
 
-    /// Whether it is one file whose length is known once it is open.
+    /// Returns true for a single file whose size is known once it is open.
     pub(crate) fn is_one_file(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Get { .. })
     }
@@ -109,7 +110,7 @@ fn shown_name(path: &Path) -> String {
     escaped(path.file_name().unwrap_or(path.as_os_str()).as_bytes())
 }
 
-/// All sources of a copy to the daemon are here; there is at least one.
+/// Requires all sources of a copy to the daemon to be local; there is at least one.
 fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
     let is_mixed = sources.iter().any(|source| matches!(source, Location::Local(_)));
     let local = sources.into_iter().map(|source| match source {
@@ -120,7 +121,7 @@ fn local_sources(sources: Vec<Location>) -> Result<Vec<PathBuf>, PlanError> {
     local.collect()
 }
 
-/// All sources of a copy from the daemon are there, at one daemon; there is at least one.
+/// Requires all sources of a copy from the daemon to be at one daemon; there is at least one.
 fn remote_sources(sources: Vec<Location>) -> Result<Vec<Remote>, PlanError> {
     let is_mixed = sources.iter().any(|source| matches!(source, Location::Remote(_)));
     let remote = sources.into_iter().map(|source| match source {
@@ -188,7 +189,8 @@ fn get_tree(sources: Vec<Remote>, target: PathBuf, cp: &Cp) -> Result<(Remote, W
     Ok((first, Way::GetTree { sources: parts, target, as_name }))
 }
 
-/// Refuses what would mix sources up: their own names in the target, `None` for one whose content is meant.
+/// Rejects sources that would collide. `names` are the names in the target, `None` for a source
+/// whose content is meant.
 pub(super) fn check_sources(names: Vec<Option<&[u8]>>, is_listed: bool, delete: bool) -> Result<(), PlanError> {
     if names.len() > 1 && is_listed {
         return Err(PlanError::FilesFromSources);
@@ -203,7 +205,7 @@ pub(super) fn check_sources(names: Vec<Option<&[u8]>>, is_listed: bool, delete: 
     }
 }
 
-/// Whether a path means what is in a directory and not the directory: it has a slash at its end, or no name of its own.
+/// Returns true if a path means the content of a directory: it ends with a slash, `.` or `..`.
 fn means_content(path: &[u8]) -> bool {
     path.ends_with(b"/") || matches!(path.rsplit(|byte| *byte == b'/').next(), Some(b"." | b".."))
 }
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(way(&["-", "nas:x/y"]), Way::PutPipe { name: name("x/y") });
         assert_eq!(way(&["nas:x/y", "-"]), Way::GetPipe { name: name("x/y") });
         assert_eq!(way(&["-z", "-f", "--verify", "-", "nas:y"]), Way::PutPipe { name: name("y") });
-        // A file of that name is written with its folder.
+        // A file called `-` is typed with its folder.
         assert!(matches!(way(&["./-", "nas:y"]), Way::Put { .. }));
     }
 
