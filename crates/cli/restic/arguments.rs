@@ -1,4 +1,4 @@
-//! What may be typed behind `serve restic`.
+//! Arguments of `serve restic`.
 
 use std::ffi::OsString;
 
@@ -43,17 +43,17 @@ pub(crate) struct Restic {
     pub(super) road: Road,
 }
 
-/// Where a repository is.
+/// Location of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) host: String,
     pub(super) port: u16,
-    /// `None` for the daemon's root.
+    /// Folder; `None` for the daemon's root.
     pub(super) base: Option<Name>,
 }
 
 impl Restic {
-    /// Finds the daemon and the folder in what was typed.
+    /// Parses the daemon and the folder from the arguments.
     pub(super) fn place(&self) -> Result<Place, Failure> {
         let no_host =
             || Failure::Setting { key: "HOST:PATH", why: format!("there is no machine in {:?}, as in nas:backup", self.repository) };

@@ -1,4 +1,4 @@
-//! Objects in memory, for tests of what is asked over HTTP.
+//! In-memory object storage, for tests of the HTTP server.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
 
 const PIECE: usize = 100_000;
 
-/// Files and directories in memory. Clones are the same storage.
+/// Files and directories in memory. Clones share the storage.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory(Arc<Mutex<State>>);
 
@@ -21,27 +21,27 @@ pub(super) struct Memory(Arc<Mutex<State>>);
 struct State {
     files: BTreeMap<String, Vec<u8>>,
     directories: BTreeSet<String>,
-    /// What every call fails with, where that is set.
+    /// Error returned by every call, if set.
     obstacle: Option<Obstacle>,
 }
 
 impl Memory {
-    /// Lets every call fail, or none.
+    /// Makes every call fail, or none.
     pub(super) fn fail(&self, obstacle: Option<Obstacle>) {
         self.0.lock().unwrap().obstacle = obstacle;
     }
 
-    /// The names of all files.
+    /// Returns the names of all files.
     pub(super) fn files(&self) -> Vec<String> {
         self.0.lock().unwrap().files.keys().cloned().collect()
     }
 
-    /// How many directories there are.
+    /// Returns the number of directories.
     pub(super) fn directories(&self) -> usize {
         self.0.lock().unwrap().directories.len()
     }
 
-    /// Puts something there.
+    /// Adds a file.
     pub(super) fn plant(&self, name: &str, bytes: &[u8]) {
         self.0.lock().unwrap().files.insert(name.to_owned(), bytes.to_vec());
     }
@@ -110,7 +110,7 @@ impl Objects for Memory {
     }
 }
 
-/// A file on its way into the memory.
+/// An upload into the memory.
 #[derive(Debug)]
 pub(super) struct Written {
     memory: Memory,

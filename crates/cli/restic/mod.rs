@@ -1,8 +1,10 @@
-//! `nicstripe serve restic`: restic's REST API before the storage of a daemon.
+//! `nicstripe serve restic`: restic's REST API on top of a daemon's storage.
 //!
-//! [`arguments`] is as typed. [`server`] speaks HTTP on [`stdio`] or TCP, [`repository`] answers: [`target`] reads paths, [`range`] a header,
-//! [`body`] what is sent and [`reply`] makes what is sent back. [`objects`] is what a repository needs of its storage, [`peer`] has that over
-//! a session. [`starter`] tells when nobody is there any more who could want it.
+//! - [`arguments`]: the command line as typed
+//! - [`server`], [`stdio`]: HTTP on TCP or on standard input and output
+//! - [`repository`]: answers requests, with [`target`] (paths), [`range`], [`body`] and [`reply`]
+//! - [`objects`], [`peer`]: the storage interface, and its implementation over a session
+//! - [`starter`]: detects that the parent process has gone
 
 mod arguments;
 mod body;
@@ -43,21 +45,23 @@ use crate::{
 };
 
 impl Restic {
-    /// Serves until the other end of standard input hangs up, or whoever reads standard error, or a signal comes.
+    /// Serves until standard input ends, the reader of standard error goes away, or a signal ends
+    /// it.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let place = self.place()?;
         let keeper = self.road.keeper()?;
         let runtime = runtime::threaded()?;
         let result = runtime.block_on(self.serve(place, keeper, terminal));
-        // What the library still has to do after a close is not worth waiting for.
+        // Background work of the library after a close need not be awaited.
         runtime.shutdown_background();
         result
     }
 
     async fn serve(&self, place: Place, keeper: Arc<RouteKeeper>, terminal: &Terminal) -> Result<(), Failure> {
         let mut signals = Signals::take()?;
-        // The port is taken before the daemon is asked for anything: whoever waits for the line below waits for both.
+        // Binds the port before it connects to the daemon: the line printed below means that both
+        // are ready.
         let listening = match &self.addr {
             Some(address) => Some(self.listen(address).await?),
             None => None,
@@ -69,10 +73,11 @@ impl Restic {
         let repository = Repository::new(Arc::new(Peer::new(client.clone())), place.base);
         let stopped = match listening {
             Some(Listening { listener, address, guard, words }) => {
-                // rustic reads it.
+                // rustic parses this line.
                 terminal.say(format_args!("Serving restic REST API on http://{address}/"));
                 if let Some(words) = words {
-                    // As a variable: others see the words of restic's command line.
+                    // Printed as a variable, because other users can see the command line of
+                    // restic.
                     terminal.result(format_args!("export RESTIC_REPOSITORY='rest:http://{words}@{address}/'"));
                 }
                 let server = Arc::new(Server { repository, guard: Some(guard) });
@@ -113,23 +118,24 @@ impl Restic {
     }
 }
 
-/// An address where requests come.
+/// A listening socket for requests.
 struct Listening {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
     guard: Guard,
-    /// User and password that were made for this run.
+    /// User and password generated for this run.
     words: Option<String>,
 }
 
-/// Whoever hangs up in the middle of a request has ended it.
+/// Answers the connection on standard input and output; a client that disconnects during a request
+/// ends it.
 async fn answer(connection: impl Future<Output = Result<(), server::ConnectionError>>) {
     if let Err(error) = connection.await {
         tracing::warn!(error = nicstripe::chain(error.as_ref()), "the connection on standard input and output broke off");
     }
 }
 
-/// Waits for the end of something, or for a signal.
+/// Runs until the work ends or a signal stops it.
 async fn until_stopped(work: impl Future<Output = ()>, signals: &mut Signals) -> Option<Stop> {
     tokio::select! {
         () = work => None,

@@ -1,4 +1,4 @@
-//! What a repository is kept in: objects under names, read and written as streams.
+//! Storage interface of a repository: named objects, read and written as streams.
 
 use std::io;
 
@@ -6,84 +6,83 @@ use hyper::body::Bytes;
 use nicstripe::Name;
 use tokio::sync::mpsc;
 
-/// Where the files of a repository are.
+/// Storage of a repository's files.
 ///
-/// Names are whole: they begin at the root of the storage.
+/// Names are absolute: they start at the root of the storage.
 pub(super) trait Objects: Send + Sync + 'static {
-    /// Takes the bytes of a new object.
+    /// Writer of a new object.
     type Upload: Upload;
 
-    /// Returns what is in a directory, in any order.
+    /// Returns the entries of a directory, in any order.
     fn list(&self, directory: &Name) -> impl Future<Output = Result<Vec<Entry>, ObjectError>> + Send;
 
-    /// Returns the size of a file in bytes. Errors: missing, or no file.
+    /// Returns the size of a file in bytes. Errors: missing, or not a file.
     fn size(&self, name: &Name) -> impl Future<Output = Result<u64, ObjectError>> + Send;
 
-    /// Begins to read `len` bytes of a file from `offset` on, which are all within it.
+    /// Starts reading `len` bytes of a file at `offset`; the range lies within the file.
     fn read(&self, name: &Name, offset: u64, len: u64) -> impl Future<Output = Result<Pieces, ObjectError>> + Send;
 
-    /// Begins a file that is not there yet. Directories that it lacks are made.
+    /// Starts a new file. Creates missing directories.
     fn create(&self, name: &Name) -> Self::Upload;
 
     /// Removes a file.
     fn remove(&self, name: &Name) -> impl Future<Output = Result<(), ObjectError>> + Send;
 
-    /// Makes a directory, with those that it lacks; fine where it is there.
+    /// Creates a directory and its missing parents; succeeds if it exists.
     fn make_dir(&self, name: &Name) -> impl Future<Output = Result<(), ObjectError>> + Send;
 }
 
-/// A file that is being written. Dropped before its end, it leaves nothing.
+/// Writer of a file. Leaves nothing if dropped before [`Upload::finish`].
 pub(super) trait Upload: Send {
-    /// Takes the next bytes, when there is room for them.
+    /// Writes the next bytes, waiting for space in the buffer.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), ObjectError>> + Send;
 
-    /// Makes it durable and gives it its name. Errors: there is a file of that name.
+    /// Makes the file durable and gives it its name. Errors: a file of that name exists.
     fn finish(self) -> impl Future<Output = Result<(), ObjectError>> + Send;
 }
 
-/// The bytes of an object in order, piece by piece. The channel ends after the last piece, or after an error.
+/// Bytes of an object in order. The channel closes after the last piece, or after an error.
 pub(super) type Pieces = mpsc::Receiver<io::Result<Bytes>>;
 
-/// Something in a directory.
+/// Entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// One component.
+    /// Name, one path component.
     pub(super) name: Vec<u8>,
-    /// Bytes of a file.
+    /// Size of a file in bytes.
     pub(super) size: u64,
-    /// Whether it is one.
+    /// True for a regular file.
     pub(super) is_file: bool,
 }
 
-/// Why something was not done.
+/// Error of a storage operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub(super) struct ObjectError {
-    /// What that means to a client.
+    /// Kind of error reported to the client.
     pub(super) kind: Obstacle,
-    /// What is logged.
+    /// Text for the log.
     pub(super) why: String,
 }
 
-/// What stands against it.
+/// Kind of a storage error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// There is nothing of that name.
+    /// The name does not exist.
     Missing,
-    /// There is something of that name already.
+    /// The name exists already.
     Exists,
-    /// Whoever asks may not.
+    /// The client lacks the right.
     Refused,
     /// The disk is full.
     NoSpace,
-    /// The same may work later: no link, or another writes the same.
+    /// A retry may succeed later: no link, or another client writes the same file.
     Unavailable,
-    /// Anything else.
+    /// Any other error.
     Failed,
 }
 
 impl ObjectError {
-    /// Words an obstacle.
     pub(super) fn new(kind: Obstacle, why: impl Into<String>) -> Self {
         Self { kind, why: why.into() }
     }

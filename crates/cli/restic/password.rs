@@ -1,5 +1,7 @@
-//! What a request to an address has to know: the user and password that rclone takes from the environment, and rustic gives it there, or a
-//! password made for this run.
+//! Password of requests to a TCP address.
+//!
+//! It comes from the variables that rclone uses, which rustic sets as well, or is generated for
+//! this run.
 
 use std::{env, io};
 
@@ -9,16 +11,16 @@ use base64::{
 };
 use hyper::header::{AUTHORIZATION, HeaderMap};
 
-/// What a request has to know. Kept as its hash, whose comparison takes the same time whatever it is compared with.
+/// Password that a request must carry. Stored as a hash, whose comparison takes constant time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Password(blake3::Hash);
 
-/// One of the two is not there, or is no text.
+/// User or password is missing, or is not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HalfAPassword;
 
 impl Password {
-    /// Reads it from the environment; `None` where it is not set.
+    /// Reads the password from the environment; `None` if it is not set.
     pub(super) fn from_env() -> Result<Option<Self>, HalfAPassword> {
         let read = |name| match env::var(name) {
             Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
@@ -32,7 +34,7 @@ impl Password {
         }
     }
 
-    /// Makes one that nobody knows yet, and returns it with the words for an URL, `user:password`.
+    /// Generates a password, and returns it with its URL form, `user:password`.
     pub(super) fn random() -> io::Result<(Self, String)> {
         let mut bytes = [0; RANDOM_BYTES];
         aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
@@ -44,7 +46,7 @@ impl Password {
         Self(blake3::hash(format!("{user}:{password}").as_bytes()))
     }
 
-    /// Whether a request names it (RFC 7617).
+    /// Returns true if a request carries the password (RFC 7617).
     pub(super) fn is_known_to(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(AUTHORIZATION).and_then(|value| {
             let (scheme, code) = value.to_str().ok()?.split_once(' ')?;
@@ -54,7 +56,7 @@ impl Password {
     }
 }
 
-/// As many as a key of AES-128 has.
+/// Length of an AES-128 key in bytes.
 const RANDOM_BYTES: usize = 16;
 
 const RANDOM_USER: &str = "restic";

@@ -1,4 +1,4 @@
-//! A daemon's storage, over a session.
+//! Storage of a daemon, accessed over a session.
 
 use std::{io, ops::Range};
 
@@ -8,7 +8,7 @@ use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
 use super::objects::{Entry, ObjectError, Objects, Obstacle, Pieces, Upload};
 
-/// The storage of the daemon that a client is connected to.
+/// Storage of the connected daemon.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     client: Client,
@@ -19,7 +19,7 @@ impl Peer {
         Self { client }
     }
 
-    /// Reads the first piece of a part.
+    /// Reads the first piece of a range.
     async fn piece(&self, name: &Name, part: &Range<u64>) -> Result<Vec<u8>, Error> {
         self.client.read(name, Some(part.start..part.end.min(part.start.saturating_add(PIECE)))).await
     }
@@ -46,10 +46,11 @@ impl Objects for Peer {
         }
     }
 
-    /// Each piece is asked for by itself, while the one before is on its way to whoever reads: what is beyond the part is not fetched in vain.
+    /// Requests each piece separately while the previous one is sent to the client, so that nothing
+    /// beyond the range is fetched.
     async fn read(&self, name: &Name, offset: u64, len: u64) -> Result<Pieces, ObjectError> {
         let part = offset..offset.saturating_add(len);
-        // The first decides on the status.
+        // The first piece decides the HTTP status.
         let first = self.piece(name, &part).await?;
         let (to, pieces) = mpsc::channel(1);
         let (peer, name) = (self.clone(), name.clone());
@@ -59,7 +60,7 @@ impl Objects for Peer {
             loop {
                 rest.start = rest.start.saturating_add(PIECE);
                 let is_last = piece.is_err() || rest.is_empty();
-                // Whoever reads may have gone.
+                // The reader may have gone.
                 if to.send(piece.map(Bytes::from).map_err(io::Error::from)).await.is_err() || is_last {
                     return;
                 }
@@ -107,7 +108,7 @@ impl From<Error> for ObjectError {
     }
 }
 
-/// A writer wraps what went wrong.
+/// A writer wraps the library's error in an I/O error.
 impl From<io::Error> for ObjectError {
     fn from(error: io::Error) -> Self {
         match error.downcast::<Error>() {
@@ -117,5 +118,6 @@ impl From<io::Error> for ObjectError {
     }
 }
 
-/// Bytes that are asked for at once: some 16 ms of two gigabit links. Three of them may be in memory for a request.
+/// Bytes per request: about 16 ms of two gigabit links. Up to three pieces per request are in
+/// memory.
 const PIECE: u64 = 4 << 20;

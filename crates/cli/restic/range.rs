@@ -1,19 +1,20 @@
-//! The `Range` of a request (RFC 9110, section 14).
+//! The `Range` header of a request (RFC 9110, section 14).
 
 use std::ops::Range;
 
-/// What a request wants of an object.
+/// Requested part of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// All of it.
+    /// The whole object.
     Whole,
-    /// These bytes of it.
+    /// A range of bytes.
     Part(Range<u64>),
-    /// Bytes that it has not.
+    /// A range outside the object.
     Nothing,
 }
 
-/// Reads the header's value for an object of `size` bytes. What is not one range of bytes asks for the whole, as the RFC lets a server take it.
+/// Parses the header for an object of `size` bytes. Anything but a single byte range requests the
+/// whole object, as the RFC permits.
 pub(super) fn wanted(header: Option<&str>, size: u64) -> Wanted {
     let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else { return Wanted::Whole };
     match (number(first), number(last)) {
@@ -28,7 +29,7 @@ fn part(range: Range<u64>) -> Wanted {
     if range.is_empty() { Wanted::Nothing } else { Wanted::Part(range) }
 }
 
-/// Digits and nothing else; `str::parse` would take a sign.
+/// Parses digits only; `str::parse` would accept a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,4 +1,4 @@
-//! Responses, and bodies that are read while they are sent.
+//! Responses, with bodies that are read while they are sent.
 
 use std::{
     io,
@@ -14,15 +14,15 @@ use hyper::{
 
 use super::objects::Pieces;
 
-/// What is sent back.
+/// Response to a request.
 pub(super) type Reply = Response<ReplyBody>;
 
-/// The bytes of a response.
+/// Body of a response.
 #[derive(Debug)]
 pub(super) enum ReplyBody {
-    /// They are there.
+    /// Bytes in memory.
     Ready(Option<Bytes>),
-    /// They come from the storage: so many, no fewer and no more.
+    /// Bytes from the storage; `left` are exactly those still to come.
     Stream { pieces: Pieces, left: u64 },
 }
 
@@ -30,7 +30,7 @@ impl Body for ReplyBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    /// An error ends the response where it is, which the client sees: it was told how many bytes there would be.
+    /// An error ends the response early. The client detects it from the announced length.
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let next = match self.get_mut() {
             Self::Ready(bytes) => bytes.take().map(Ok),
@@ -55,7 +55,7 @@ impl Body for ReplyBody {
     }
 }
 
-/// Counts a piece; what fails is logged, and nothing follows it.
+/// Subtracts a piece from the rest; an error is logged and ends the body.
 fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
     let piece = piece.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()));
     let counted = piece.and_then(|bytes| match left.checked_sub(bytes.len() as u64) {
@@ -75,20 +75,20 @@ fn take(piece: Option<io::Result<Bytes>>, left: &mut u64) -> io::Result<Bytes> {
     }
 }
 
-/// A response without a body.
+/// Returns a response without a body.
 pub(super) fn status(status: StatusCode) -> Reply {
     let mut reply = Response::new(ReplyBody::Ready(None));
     *reply.status_mut() = status;
     with(reply, CONTENT_LENGTH, HeaderValue::from_static("0"))
 }
 
-/// A response with bytes that are there.
+/// Returns a response with bytes in memory.
 pub(super) fn bytes(kind: &'static str, bytes: Vec<u8>) -> Reply {
     let reply = Response::new(ReplyBody::Ready(Some(bytes.into())));
     with(reply, CONTENT_TYPE, HeaderValue::from_static(kind))
 }
 
-/// The same with one more header.
+/// Returns the response with one more header.
 pub(super) fn with(mut reply: Reply, name: HeaderName, value: HeaderValue) -> Reply {
     reply.headers_mut().insert(name, value);
     reply

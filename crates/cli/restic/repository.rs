@@ -1,4 +1,5 @@
-//! A repository in a storage, as restic's REST API has it, version 2 (restic's documentation, "REST Backend").
+//! A repository as defined by version 2 of restic's REST API (restic's documentation, "REST
+//! Backend").
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,14 +22,14 @@ use super::{
     target::{Id, Kind, Layout, Target, TargetError},
 };
 
-/// Answers requests for one repository.
+/// Request handler of one repository.
 #[derive(Debug)]
 pub(super) struct Repository<O> {
     objects: Arc<O>,
     layout: Layout,
 }
 
-/// Why a request is not answered as it would like.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -52,12 +53,12 @@ enum Refusal {
 }
 
 impl<O: Objects> Repository<O> {
-    /// In a directory of the storage; `None` is its root.
+    /// Creates the handler for a directory of the storage; `None` is its root.
     pub(super) fn new(objects: Arc<O>, base: Option<Name>) -> Self {
         Self { objects, layout: Layout::new(base) }
     }
 
-    /// Answers a request. What fails becomes a status, and a line in the log.
+    /// Answers a request. An error becomes a status and a line in the log.
     pub(super) async fn answer<B>(&self, request: Request<B>) -> Reply
     where
         B: Body<Data = Bytes> + Unpin,
@@ -70,7 +71,8 @@ impl<O: Objects> Repository<O> {
                 let status = refusal.status();
                 refusal.log(&head, status);
                 if head.version < Version::HTTP_2 {
-                    // A connection that is closed while bytes arrive is reset, and the answer may be lost with it.
+                    // Closing a connection while data arrives resets it, and the response may be
+                    // lost.
                     drain(&mut body).await;
                 }
                 reply::status(status)
@@ -110,7 +112,7 @@ impl<O: Objects> Repository<O> {
         }
     }
 
-    /// Makes the directories of an empty repository.
+    /// Creates the directories of an empty repository.
     async fn make(&self, query: Option<&str>) -> Result<Reply, Refusal> {
         if !query.is_some_and(|query| query.split('&').any(|pair| pair == "create=true")) {
             return Err(Refusal::Create);
@@ -120,7 +122,7 @@ impl<O: Objects> Repository<O> {
         Ok(reply::status(StatusCode::OK))
     }
 
-    /// Lists the files of a kind; what is no file of a repository is left out.
+    /// Lists the files of a kind; skips files that do not belong to a repository.
     async fn list(&self, kind: Kind, accept: Option<&str>) -> Result<Reply, Refusal> {
         let entries = self.entries(kind).await?;
         let named = |entry: Entry| Some((Id::parse(&entry.name)?.to_string(), entry.size)).filter(|_| entry.is_file);
@@ -171,7 +173,8 @@ impl<O: Objects> Repository<O> {
         Ok(object_headers(reply, len))
     }
 
-    /// Writes a file as its bytes come. It gets its name when it is whole, durable, and what its name says.
+    /// Streams a body into a file. The file gets its name once it is complete, durable and matches
+    /// its ID.
     async fn save<B>(&self, name: &Name, id: Option<&Id>, body: &mut B) -> Result<Reply, Refusal>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -191,7 +194,8 @@ impl<O: Objects> Repository<O> {
         Ok(reply::status(StatusCode::OK))
     }
 
-    /// Does the same with many names, some at a time; the results are in no order. The first error is the result.
+    /// Runs an action on many names, some concurrently; the results are unordered. Returns the
+    /// first error.
     async fn each<T, F>(&self, names: Vec<Name>, act: impl Fn(Arc<O>, Name) -> F) -> Result<Vec<T>, ObjectError>
     where
         T: Send + 'static,
@@ -202,7 +206,7 @@ impl<O: Objects> Repository<O> {
         for name in names {
             let (places, action) = (places.clone(), act(self.objects.clone(), name));
             tasks.spawn(async move {
-                // Never closed.
+                // The semaphore is never closed.
                 let _place = places.acquire().await;
                 action.await
             });
@@ -215,7 +219,7 @@ impl<O: Objects> Repository<O> {
     }
 }
 
-/// A directory that is missing is an empty one.
+/// Treats a missing directory as an empty one.
 fn or_none(entries: Result<Vec<Entry>, ObjectError>) -> Result<Vec<Entry>, ObjectError> {
     match entries {
         Err(error) if error.kind == Obstacle::Missing => Ok(Vec::new()),
@@ -224,7 +228,7 @@ fn or_none(entries: Result<Vec<Entry>, ObjectError>) -> Result<Vec<Entry>, Objec
 }
 
 impl Refusal {
-    /// As rest-server has them.
+    /// Same status codes as rest-server.
     fn status(&self) -> StatusCode {
         match self {
             Self::Target(TargetError::Path) => StatusCode::NOT_FOUND,
@@ -242,7 +246,7 @@ impl Refusal {
         }
     }
 
-    /// That something is not there is an answer, and no failure.
+    /// A missing file is a normal answer, not a failure.
     fn log(&self, head: &Parts, status: StatusCode) {
         let (method, path, status) = (&head.method, head.uri.path(), status.as_u16());
         match status {
@@ -252,14 +256,14 @@ impl Refusal {
     }
 }
 
-/// One file in a list of version 2.
+/// A file in a version 2 list.
 #[derive(Debug, Serialize)]
 struct Listed {
     name: String,
     size: u64,
 }
 
-/// The value of a header, where it is text.
+/// Returns the value of a header if it is text.
 fn header(head: &Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name)?.to_str().ok()
 }
@@ -270,7 +274,7 @@ fn object_headers(reply: Reply, len: u64) -> Reply {
     reply::with(reply, CONTENT_LENGTH, len.into())
 }
 
-/// Reads what is still sent, and forgets it; not for ever.
+/// Reads and discards the rest of a body, up to a limit of time and size.
 async fn drain<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
     let mut left = MOST_DRAINED;
     let rest = async {
@@ -280,11 +284,11 @@ async fn drain<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
             left = left.saturating_sub(bytes.len());
         }
     };
-    // Who has not ended by then is closed upon.
+    // After the timeout the connection is closed anyway.
     let _ = timeout(DRAIN_TIME, rest).await;
 }
 
-/// A header's value of letters and digits; an empty one where it were none.
+/// Returns a header value of letters and digits; an empty one if the text is invalid.
 fn text(value: String) -> HeaderValue {
     HeaderValue::try_from(value).unwrap_or(HeaderValue::from_static(""))
 }
@@ -292,10 +296,11 @@ fn text(value: String) -> HeaderValue {
 const VERSION_1: &str = "application/vnd.x.restic.rest.v1";
 const VERSION_2: &str = "application/vnd.x.restic.rest.v2";
 
-/// As large as packs of restic may be.
+/// Maximum size of restic's pack files.
 const MOST_DRAINED: usize = 128 << 20;
 
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// Directories that are listed or made at the same time, within the 64 questions that a session takes at once.
+/// Directories listed or created concurrently, below the 64 concurrent requests that a session
+/// accepts.
 const SIDE_BY_SIDE: usize = 32;

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and HTTP/2 on whatever carries bytes both ways.
+//! HTTP/1.1 and HTTP/2 over any byte stream.
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -22,33 +22,33 @@ use tokio::{
 use super::{objects::Objects, password::Password, reply, repository::Repository};
 use crate::own_names::OwnNames;
 
-/// Who answers on a connection, and whom.
+/// HTTP server of a repository.
 #[derive(Debug)]
 pub(super) struct Server<O> {
-    /// Answers.
     pub(super) repository: Repository<O>,
-    /// Who is let in; everybody where it is who started this process.
+    /// Access check; `None` if the client is the parent process.
     pub(super) guard: Option<Guard>,
 }
 
-/// Who is let in at an address.
+/// Access check of a TCP address.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// What a request has to know.
+    /// Required password.
     pub(super) password: Option<Password>,
-    /// By which names it may call this server.
+    /// Accepted host names.
     pub(super) names: Option<OwnNames>,
 }
 
 impl Guard {
-    /// Says why a request is not answered, if so, and how.
+    /// Returns the status and reason of a rejected request.
     fn refusal(&self, head: &Parts) -> Option<(StatusCode, &'static str)> {
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let host = head.uri.authority().map(|authority| authority.as_str()).or(host).unwrap_or_default();
         if self.names.as_ref().is_some_and(|names| !names.has(host)) {
             return Some((StatusCode::MISDIRECTED_REQUEST, "request to a server of another name"));
         }
-        // No backup tool sends them, and a browser does for each page; but for what its user has typed it says "none".
+        // Backup tools never send these headers. A browser sends them for every page; for URLs
+        // typed by the user it sends "none".
         let site = head.headers.get(SEC_FETCH_SITE).is_some_and(|site| site != "none");
         if site || head.headers.contains_key(ORIGIN) {
             return Some((StatusCode::FORBIDDEN, "request of a web page"));
@@ -61,7 +61,8 @@ impl Guard {
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 impl<O: Objects> Server<O> {
-    /// Answers on one connection until its end. The version of HTTP is the client's choice, HTTP/2 by prior knowledge (RFC 9113, section 3.3).
+    /// Serves one connection until its end. The client chooses the HTTP version; HTTP/2 by prior
+    /// knowledge (RFC 9113, section 3.3).
     pub(super) async fn serve(
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -82,14 +83,14 @@ impl<O: Objects> Server<O> {
         builder.serve_connection(TokioIo::new(stream), service).await
     }
 
-    /// Answers on every connection that comes, for ever.
+    /// Accepts and serves connections forever.
     pub(super) async fn accept(self: Arc<Self>, listener: TcpListener) {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
             let place = places.clone().acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, from)) => {
-                    // Only a little slower where the system refuses.
+                    // Only slightly slower if the system refuses.
                     let _ = stream.set_nodelay(true);
                     let serving = self.clone().serve(stream);
                     tokio::spawn(async move {
@@ -97,7 +98,7 @@ impl<O: Objects> Server<O> {
                         log_end(serving.await, from);
                     });
                 }
-                // Out of file descriptors, most likely.
+                // Most likely the process is out of file descriptors.
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection of restic");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -120,19 +121,20 @@ impl<O: Objects> Server<O> {
     }
 }
 
-/// Why a connection ended.
+/// Error that ended a connection.
 pub(super) type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Clients that hang up are no news.
+/// Clients that disconnect are logged at debug level only.
 fn log_end(end: Result<(), ConnectionError>, from: SocketAddr) {
     if let Err(error) = end {
         tracing::debug!(error = nicstripe::chain(error.as_ref()), %from, "connection of restic ended");
     }
 }
 
-/// Listens at an address, and returns which it is. Without a password it has to be one that only this machine reaches.
+/// Listens at an address, and returns the bound one. Without a password it must be a loopback
+/// address.
 ///
-/// Errors: the address is none, or taken; or it can be reached from elsewhere and there is no password.
+/// Errors: the address is invalid or in use, or is reachable by other machines without a password.
 pub(super) async fn listen(address: &str, has_password: bool) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;
@@ -142,26 +144,28 @@ pub(super) async fn listen(address: &str, has_password: bool) -> io::Result<(Tcp
     }
 }
 
-/// Connections at once; those beyond wait until one ends. restic has 5 of them, rustic as many as it has threads.
+/// Maximum number of concurrent connections; further ones wait. restic opens 5, rustic one per
+/// thread.
 const MOST_CONNECTIONS: usize = 64;
 
-/// Requests of a connection at once. Clients take it for 100 until they are told (RFC 9113, section 6.5.2, has that as the least); transfers
-/// beyond those that a session has side by side wait for their turn.
+/// Concurrent requests per connection. Clients assume 100 until they receive the setting, which is
+/// also the recommended minimum (RFC 9113, section 6.5.2). Transfers beyond the session's limit are
+/// queued.
 const MOST_REQUESTS: u32 = 100;
 
-/// How long a connection of HTTP/1.1 may be without a request. Go keeps idle ones for 90 s.
+/// Idle timeout of an HTTP/1.1 connection. Go keeps idle ones for 90 s.
 const IDLE_TIME: Duration = Duration::from_secs(120);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Bytes of an upload that may be under way to us: through a pipe there is no round trip to speak of.
+/// Flow-control window of an upload in bytes; a pipe has almost no round-trip time.
 const REQUEST_WINDOW: u32 = 1 << 20;
 
-/// The same for all uploads of a connection.
+/// Flow-control window of all uploads of a connection in bytes.
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// Go sends no larger ones.
+/// Go sends no larger frames.
 const MOST_FRAME: u32 = 512 << 10;
 
-/// Bytes of a response that may wait to be sent.
+/// Bytes of a response buffered for sending.
 const SEND_BUFFER: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Whoever has started this program and reads what it says.
+//! Detection of the end of the parent process.
 
 use std::{
     fs::File,
@@ -14,9 +14,10 @@ use rustix::{
 };
 use tokio::sync::oneshot;
 
-/// Waits until nobody reads standard error any more, where that is a pipe; else for ever.
+/// Waits until the reader of standard error has gone, if that is a pipe; otherwise forever.
 ///
-/// rustic ends some of its commands without ending the program that it has started for them, which nobody would ever end.
+/// Some commands of rustic end without ending the program that they started, which would then run
+/// forever.
 pub(super) async fn gone() {
     let is_gone = match watch() {
         Ok(gone) => gone.await.is_ok(),
@@ -27,13 +28,14 @@ pub(super) async fn gone() {
     }
 }
 
-/// On a thread of its own: to be waited for by a task the pipe would have to be one that does not block, for everybody who writes there.
+/// Polls in a thread: a task would need a non-blocking pipe, which would affect all processes that
+/// write to it.
 fn watch() -> io::Result<oneshot::Receiver<()>> {
     let (tell, gone) = oneshot::channel();
     let pipe = File::from(stderr().as_fd().try_clone_to_owned()?);
     if pipe.metadata()?.file_type().is_fifo() {
         thread::Builder::new().name("nicstripe-stderr".into()).spawn(move || {
-            // That nobody reads is told as an error, which need not be asked for.
+            // The error condition is reported without being requested.
             let mut watched = [PollFd::new(&pipe, PollFlags::empty())];
             let polled = loop {
                 match poll(&mut watched, None) {

@@ -1,4 +1,4 @@
-//! Standard input and output as one connection, as restic has it with a program that it starts.
+//! Standard input and output as one connection, as restic uses it with a child process.
 
 use std::{
     fs::File,
@@ -13,7 +13,8 @@ use tokio::{
     net::unix::pipe,
 };
 
-/// Opens the connection. Pipes are waited for without a thread; what is no pipe has one. To be called within a runtime.
+/// Opens the connection. Pipes are awaited without a thread; other files need one. Must be called
+/// inside a runtime.
 pub(super) fn open() -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static> {
     let input: Pin<Box<dyn AsyncRead + Send>> = match pipe::Receiver::from_file(own(stdin())?) {
         Ok(pipe) => {
@@ -36,10 +37,10 @@ fn own(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// Fewer turns for the same bytes; where the system allows no such pipe, it stays as it is.
+/// Enlarges a pipe, so that the same bytes take fewer wake-ups; best effort.
 fn widen(pipe: impl AsFd) {
     let _ = fcntl_setpipe_size(pipe, PIPE_SIZE);
 }
 
-/// What anybody may have (`/proc/sys/fs/pipe-max-size`).
+/// Maximum for unprivileged users (`/proc/sys/fs/pipe-max-size`).
 const PIPE_SIZE: usize = 1 << 20;

@@ -1,23 +1,23 @@
-//! What a request is about: the paths of restic's REST API, and what a path stands for in the storage.
+//! Paths of restic's REST API, and the names they map to in the storage.
 
 use std::fmt;
 
 use nicstripe::{Name, NameError};
 
-/// What a request is about.
+/// Object of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     /// The repository itself.
     Repository,
-    /// Its configuration.
+    /// The configuration of the repository.
     Config,
     /// All files of a kind.
     Files(Kind),
-    /// One of them.
+    /// One file.
     File(Kind, Id),
 }
 
-/// The kinds of files that a repository has, besides its configuration.
+/// Kinds of files in a repository, besides its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Data,
@@ -27,23 +27,24 @@ pub(super) enum Kind {
     Index,
 }
 
-/// The name of a file: 64 lower-case hexadecimal digits, the SHA-256 of what is in it.
+/// Name of a file: 64 lower-case hexadecimal digits, the SHA-256 of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Id(String);
 
-/// A path that stands for nothing.
+/// Error of parsing a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TargetError {
-    /// A path of another shape, or a kind of files that there is not.
+    /// A path of another form, or an unknown kind of files.
     #[error("no such path in a repository")]
     Path,
-    /// What is no name for a file.
+    /// Not a file name.
     #[error("a file's name has 64 hexadecimal digits")]
     Id,
 }
 
 impl Target {
-    /// Reads the path of a URL. Two slashes are not one, and nothing is unescaped: what would need it is no path of a repository.
+    /// Parses the path of a URL. Double slashes are not merged and nothing is unescaped, since no
+    /// path of a repository needs it.
     pub(super) fn parse(path: &str) -> Result<Self, TargetError> {
         let path = path.strip_prefix('/').unwrap_or(path);
         match path.split('/').collect::<Vec<_>>()[..] {
@@ -57,10 +58,10 @@ impl Target {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(super) const ALL: [Self; 5] = [Self::Data, Self::Keys, Self::Locks, Self::Snapshots, Self::Index];
 
-    /// Its name in paths and in the storage.
+    /// Returns the name used in paths and in the storage.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -77,14 +78,14 @@ impl Kind {
 }
 
 impl Id {
-    /// Reads a name; `None` where it is none.
+    /// Parses a name; `None` if it is invalid.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let text = str::from_utf8(bytes).ok()?;
         (bytes.len() == 64 && bytes.iter().all(is_digit)).then(|| Self(text.to_owned()))
     }
 
-    /// Whether it is the name of what has this SHA-256.
+    /// Returns true if the name is this SHA-256.
     pub(super) fn is_of(&self, digest: &[u8]) -> bool {
         let hex = |byte: &u8| [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16));
         digest.iter().flat_map(hex).eq(self.0.chars().map(Some))
@@ -101,34 +102,35 @@ impl fmt::Display for Id {
     }
 }
 
-/// Where a repository is in the storage: laid out as restic's own `local` backend has it, so that the folder can be opened by its path.
+/// Layout of a repository in the storage. Equal to that of restic's `local` backend, so that the
+/// folder can be opened by its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     base: Option<Name>,
 }
 
 impl Layout {
-    /// Of a repository in this directory; `None` is the root of the storage.
+    /// Creates the layout for a repository in this directory; `None` is the root of the storage.
     pub(super) fn new(base: Option<Name>) -> Self {
         Self { base }
     }
 
-    /// The configuration's name.
+    /// Returns the name of the configuration.
     pub(super) fn config(&self) -> Result<Name, NameError> {
         self.name(&["config"])
     }
 
-    /// The directory of all files of a kind.
+    /// Returns the directory of a kind of files.
     pub(super) fn directory(&self, kind: Kind) -> Result<Name, NameError> {
         self.name(&[kind.name()])
     }
 
-    /// A directory within that of the data.
+    /// Returns a subdirectory of the data directory.
     pub(super) fn data_folder(&self, folder: &str) -> Result<Name, NameError> {
         self.name(&[Kind::Data.name(), folder])
     }
 
-    /// A file's name.
+    /// Returns the name of a file.
     pub(super) fn file(&self, kind: Kind, id: &Id) -> Result<Name, NameError> {
         match kind {
             Kind::Data => self.name(&[kind.name(), id.folder(), &id.0]),
@@ -136,7 +138,7 @@ impl Layout {
         }
     }
 
-    /// The directories of an empty repository.
+    /// Returns the directories of an empty repository.
     pub(super) fn directories(&self) -> Result<Vec<Name>, NameError> {
         let folders = (0..=u8::MAX).map(|byte| self.data_folder(&format!("{byte:02x}")));
         Kind::ALL.into_iter().map(|kind| self.directory(kind)).chain(folders).collect()

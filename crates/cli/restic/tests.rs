@@ -1,4 +1,4 @@
-//! What is answered over both versions of HTTP, with a storage in memory.
+//! Requests over both versions of HTTP, against a storage in memory.
 
 use std::{
     pin::Pin,
@@ -29,7 +29,7 @@ use crate::own_names::OwnNames;
 const V2: (HeaderName, &str) = (ACCEPT, "application/vnd.x.restic.rest.v2");
 const MIB: usize = 1 << 20;
 
-/// A server before a storage in memory.
+/// A server with a storage in memory.
 struct Rig {
     memory: Memory,
     server: Arc<Server<Memory>>,
@@ -46,16 +46,16 @@ impl Rig {
         Self { memory, server: Arc::new(Server { repository, guard }) }
     }
 
-    /// The other end of a connection that is served.
+    /// Returns the client's end of a served connection.
     fn connect(&self) -> DuplexStream {
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(self.server.clone().serve(far));
         near
     }
 
-    /// Asks over HTTP/1.1 and over HTTP/2, and returns the answer when both are the same.
+    /// Sends a request over HTTP/1.1 and HTTP/2, and returns the answer if both are equal.
     ///
-    /// For what changes nothing.
+    /// Only for requests that change nothing.
     async fn ask(&self, method: Method, path: &str, headers: &[(HeaderName, &str)]) -> Answer {
         let one = self.http1(method.clone(), path, headers, Feed::default()).await;
         let two = self.http2(method, path, headers, Feed::default()).await;
@@ -75,7 +75,7 @@ impl Rig {
         Answer::of(sender.send_request(request(method, path, headers, body)).await.unwrap()).await
     }
 
-    /// Saves something over HTTP/2.
+    /// Saves a file over HTTP/2.
     async fn post(&self, path: &str, bytes: &[u8]) -> StatusCode {
         self.http2(Method::POST, path, &[], Feed::of(bytes)).await.status
     }
@@ -86,7 +86,7 @@ fn request(method: Method, path: &str, headers: &[(HeaderName, &str)], body: Fee
     headers.iter().fold(request, |request, (name, value)| request.header(name, *value)).body(body).unwrap()
 }
 
-/// What came back.
+/// Response as the tests compare it.
 #[derive(Debug, PartialEq)]
 struct Answer {
     status: StatusCode,
@@ -114,7 +114,7 @@ impl Answer {
     }
 }
 
-/// A body that comes in pieces, and may break off.
+/// A body sent in pieces, which may break off.
 #[derive(Debug, Default)]
 struct Feed {
     pieces: Vec<Bytes>,
@@ -208,7 +208,7 @@ async fn an_upload_that_breaks_off_leaves_nothing() {
     let broken = Feed { breaks: true, ..Feed::of(&bytes) };
     let ended = sender.send_request(request(Method::POST, &path, &[], broken)).await;
     assert!(ended.is_err() || ended.unwrap().status() == StatusCode::BAD_REQUEST);
-    // The connection still serves.
+    // The connection survives.
     let missing = sender.send_request(request(Method::HEAD, &path, &[], Feed::default())).await.unwrap();
     assert_eq!(missing.status(), StatusCode::NOT_FOUND);
     assert_eq!(rig.memory.files(), [""; 0]);
@@ -320,7 +320,7 @@ async fn a_web_page_is_not_answered_at_an_address_whatever_it_calls_it() {
         let headers: Vec<_> = header.clone().into_iter().collect();
         assert_eq!(rig.ask(Method::GET, "/config", &headers).await.status.as_u16(), status, "{header:?}");
     }
-    // As a page whose name leads here by now (DNS rebinding).
+    // A page whose name resolves to this machine (DNS rebinding).
     for (host, status) in [("127.0.0.1:8000", 200), ("localhost", 200), ("evil.com", 421), ("evil.com:8000", 421), ("", 421)] {
         let raw = format!("GET /config HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let mut stream = rig.connect();
