@@ -18,9 +18,10 @@ use super::{
 };
 use crate::{cp::Routes, logging::LogFormat};
 
-/// What the file says; what it does not say has the default. Every option of `serve` has a key of the same name.
+/// Content of the configuration file; missing keys have their defaults. Every option of `serve` has
+/// a key of the same name.
 ///
-/// `dist/config.toml` has all keys with their defaults.
+/// `dist/config.toml` lists all keys with their defaults.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct Config {
@@ -33,7 +34,7 @@ pub(super) struct Config {
     #[serde(deserialize_with = "routes")]
     pub(super) routes: Routes,
     pub(super) announce: bool,
-    /// An address and port, or `off`.
+    /// Address and port, or `off`.
     pub(super) metrics: String,
     pub(super) metrics_any: bool,
     pub(super) log: LogTable,
@@ -41,7 +42,7 @@ pub(super) struct Config {
     pub(super) bench: BenchTable,
 }
 
-/// What is logged, and how.
+/// The table `[log]`: filter and format.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct LogTable {
@@ -76,18 +77,18 @@ impl Default for LogTable {
     }
 }
 
-/// What stands for no address of metrics.
+/// Value of `metrics` that disables the endpoint.
 pub(super) const METRICS_OFF: &str = "off";
 
-/// Most bytes of a configuration file: many times what one with all keys has.
+/// Maximum size of a configuration file in bytes: many times that of one with all keys.
 const MOST_BYTES: usize = 1 << 20;
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     ///
     /// # Errors
     ///
-    /// It cannot be read, others may change it, or something in it is not allowed.
+    /// The file cannot be read, other users can change it, or a key or value is invalid.
     pub(super) fn load(path: &Path) -> Result<Self, ConfigError> {
         let bytes = read_guarded(path, MOST_BYTES)?;
         let text = String::from_utf8_lossy(&bytes);
@@ -95,20 +96,19 @@ impl Config {
     }
 }
 
-/// Why a configuration file is of no use.
+/// Error of reading a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// It cannot be read, or is not safe from others.
+    /// The file cannot be read, or other users can change it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Something in it is not allowed.
+    /// A key or value is invalid.
     #[error("{}, line {line}: {what}", escaped(path.as_os_str().as_encoded_bytes()))]
     Line {
-        /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The key and the value, and what is allowed.
+        /// Key and value, with the allowed values.
         what: String,
     },
 }
@@ -121,13 +121,13 @@ impl ConfigError {
     }
 }
 
-/// Says what is wrong at this place: `limits.sessions = 0: expected 1 to 4096`.
+/// Returns the error text for a position: `limits.sessions = 0: expected 1 to 4096`.
 fn what(text: &str, span: Range<usize>, message: &str) -> String {
     let message = message.lines().collect::<Vec<_>>().join(", ");
     let before = text.get(..span.start).unwrap_or_default();
     let begun = before.rfind('\n').map_or(0, |at| at + 1);
     let value = text.get(span).unwrap_or_default().lines().next().unwrap_or_default();
-    // A key that is not known is the place itself, and the message has it.
+    // For an unknown key the span is the key itself, which the message contains.
     let Some((key, _)) = text[begun..before.len()].split_once('=') else { return message };
     let mut tables = before.lines().filter_map(|line| line.trim().strip_prefix('[')?.split_once(']'));
     let table = tables.next_back().map_or_else(String::new, |(table, _)| format!("{table}."));
@@ -135,7 +135,7 @@ fn what(text: &str, span: Range<usize>, message: &str) -> String {
     format!("{table}{} = {value}: {message}", key.trim())
 }
 
-/// Characters of a wrong value that are shown.
+/// Maximum characters printed of an invalid value.
 const MOST_SHOWN: usize = 60;
 
 fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Routes, D::Error> {
@@ -163,7 +163,7 @@ mod tests {
         let defaults = format!("{:?}", Config::default());
         let table: toml::Table = text.parse().unwrap();
         let limits = table["limits"].as_table().unwrap();
-        // As many keys as there are fields: each field's name is followed by a colon in what Debug prints.
+        // One key per field: in Debug output, a colon follows each field name.
         let fields = defaults.split("Limits {").nth(1).unwrap().split('}').next().unwrap().matches(": ").count();
         assert_eq!(limits.len(), fields, "{limits:?} {defaults}");
         assert_eq!(table["log"].as_table().unwrap().len(), 2);

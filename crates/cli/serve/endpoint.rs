@@ -1,4 +1,4 @@
-//! Where Prometheus asks: just enough of HTTP for `GET /metrics`.
+//! The Prometheus endpoint: a minimal HTTP server for `GET /metrics`.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,21 +13,20 @@ use tokio::{
 use super::exposition::exposition;
 use crate::own_names::OwnNames;
 
-/// Connections at once; those beyond wait until one ends.
+/// Maximum number of concurrent connections; further ones wait until one ends.
 const MOST_CONNECTIONS: usize = 4;
 
-/// How long a connection may take, from its acceptance to its end.
+/// Timeout of a connection, from accept to end.
 const CONNECTION_TIME: Duration = Duration::from_secs(2);
 
-/// Most bytes of a request; those of Prometheus and curl have some 300.
+/// Maximum size of a request in bytes; those of Prometheus and curl have about 300.
 const MOST_REQUEST: usize = 4096;
 
-/// Listens for requests.
 pub(super) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Answers requests for ever.
+/// Accepts and answers requests forever.
 pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
     let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let names = listener.local_addr().ok().and_then(|bound| OwnNames::of("", bound));
@@ -38,11 +37,11 @@ pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
                 let (daemon, names) = (daemon.clone(), names.clone());
                 tokio::spawn(async move {
                     let _permit = permit;
-                    // Who asks badly or leaves early is not worth a word.
+                    // Invalid requests and early disconnects are not logged.
                     let _ = timeout(CONNECTION_TIME, answer(stream, &daemon, names.as_ref())).await;
                 });
             }
-            // Out of file descriptors, most likely.
+            // Most likely the process is out of file descriptors.
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection for metrics");
                 tokio::time::sleep(CONNECTION_TIME).await;
@@ -54,7 +53,7 @@ pub(super) async fn serve(listener: TcpListener, daemon: DaemonHandle) {
 async fn answer(mut stream: TcpStream, daemon: &DaemonHandle, names: Option<&OwnNames>) -> io::Result<()> {
     let head = read_head(&mut stream).await?;
     let response = match wanted(&head) {
-        // Every browser says whom it asks.
+        // Every browser sends a `Host` header.
         _ if names.zip(host(&head)).is_some_and(|(names, host)| !names.has(host)) => {
             response("421 Misdirected Request", PLAIN, "this is no site\n", true)
         }
@@ -70,7 +69,7 @@ async fn answer(mut stream: TcpStream, daemon: &DaemonHandle, names: Option<&Own
     stream.shutdown().await
 }
 
-/// Reads up to the empty line after the headers, or as much as there may be.
+/// Reads up to the empty line after the headers, or up to the size limit.
 async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut limited = stream.take(MOST_REQUEST as u64);
@@ -82,7 +81,7 @@ async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// What a request asks for.
+/// Request of a client.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     Metrics { body: bool },
@@ -104,7 +103,7 @@ fn wanted(head: &[u8]) -> Wanted {
     }
 }
 
-/// Returns what a request calls this server, if it says so.
+/// Returns the value of the `Host` header, if present.
 fn host(head: &[u8]) -> Option<&str> {
     let lines = head.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     let mut fields = lines.filter_map(|line| line.split_once(':'));

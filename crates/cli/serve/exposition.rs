@@ -1,4 +1,4 @@
-//! The metrics of a daemon as Prometheus reads them: OpenMetrics text.
+//! The metrics of a daemon as OpenMetrics text for Prometheus.
 
 use std::{fmt, fs, sync::OnceLock, time::SystemTime};
 
@@ -10,14 +10,14 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-/// Says when this process began, for as long as it runs.
+/// Records the start time of this process, once.
 pub(super) fn remember_start() {
     STARTED.get_or_init(|| SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()));
 }
 
 static STARTED: OnceLock<f64> = OnceLock::new();
 
-/// Returns the numbers of this moment as text.
+/// Returns the current metrics as text.
 pub(super) fn exposition(daemon: &DaemonHandle) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Numbers(daemon.metrics())));

@@ -1,4 +1,4 @@
-//! The limits of a daemon as the configuration file has them, each within its bounds.
+//! The limits in the configuration file, each within its bounds.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -7,11 +7,12 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::quantity::{parse_rate, parse_time};
 
-/// The table `[limits]`: every field of [`Limits`], each within the bounds that docs/MANUAL.md, section 10, lists.
+/// The table `[limits]`: every field of [`Limits`], within the bounds listed in docs/MANUAL.md,
+/// section 10.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LimitsTable(pub(super) Limits);
 
-/// The same as it is written; what is absent has the default.
+/// The table as written; missing keys have their defaults.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Written {
@@ -52,7 +53,7 @@ impl<'de> Deserialize<'de> for LimitsTable {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BenchTable(pub(super) BenchLimits);
 
-/// The same as it is written.
+/// The table as written.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct WrittenBench {
@@ -75,10 +76,10 @@ impl<'de> Deserialize<'de> for BenchTable {
 /// A count from `LEAST` to `MOST`.
 struct Count<const LEAST: u32, const MOST: u32>(u32);
 
-/// A time from `LEAST` to `MOST` milliseconds.
+/// A duration from `LEAST` to `MOST` milliseconds.
 struct Time<const LEAST: u64, const MOST: u64>(Duration);
 
-/// Most bits a second; `None` without a limit, which is written `"0"`.
+/// Maximum rate in bits per second; `None`, written `"0"`, means no limit.
 struct Rate(Option<nicstripe::BitRate>);
 
 impl<'de, const LEAST: u32, const MOST: u32> Deserialize<'de> for Count<LEAST, MOST> {
@@ -126,7 +127,7 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Writes a time as [`parse_time`] reads it.
+/// Formats a duration as [`parse_time`] reads it.
 fn short(time: Duration) -> String {
     match time.as_millis() {
         0 => "0s".to_owned(),

@@ -1,4 +1,4 @@
-//! Where to listen: what is typed or written, and what is said of it.
+//! Listen addresses: parsing and printing.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{cp::parse_port, failure::Failure};
 
-/// An address to listen on, with the name of its interface where it has one; port 0 stands for `--port`.
+/// An address to listen on, with its interface name if it has one; port 0 stands for `--port`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen {
@@ -19,7 +19,7 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
-    /// Turns the interface's name into its index.
+    /// Resolves the interface name to its index.
     pub(super) fn resolve(&self) -> Result<SocketAddr, Failure> {
         let (SocketAddr::V6(mut address), Some(zone)) = (self.address, &self.zone) else { return Ok(self.address) };
         let index = zone.parse().or_else(|_| interface_index(zone));
@@ -42,7 +42,7 @@ fn interface_index(name: &str) -> io::Result<u32> {
     Ok(name_to_index(any, name)?)
 }
 
-/// Reads `10.0.0.1`, `10.0.0.1:99`, `fe80::1%eth1`, `[fe80::1%eth1]` or `[fe80::1%eth1]:99`.
+/// Parses `10.0.0.1`, `10.0.0.1:99`, `fe80::1%eth1`, `[fe80::1%eth1]` or `[fe80::1%eth1]:99`.
 pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     let wrong = || "not an address: expected ADDRESS, ADDRESS:PORT, or for IPv6 [ADDRESS]:PORT or [ADDRESS%INTERFACE]:PORT".to_owned();
     let (host, port) = match text.strip_prefix('[') {
@@ -63,7 +63,7 @@ pub(super) fn parse_listen(text: &str) -> Result<Listen, String> {
     }
 }
 
-/// Returns a line for each interface or address; the two versions of IP share one.
+/// Returns one line per interface or address; IPv4 and IPv6 share a line.
 pub(super) fn listening(listens: &[ListenAddress]) -> Vec<String> {
     let mut lines = Vec::new();
     for ListenAddress { interface, address } in listens {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn an_interface_is_found_by_name_or_refused_by_name() {
         let listen = |zone: &str| Listen { address: "[fe80::1]:0".parse().unwrap(), zone: Some(zone.into()) };
-        // A number is an index already.
+        // A number is taken as an interface index.
         assert_eq!(listen("7").resolve().unwrap().to_string(), "[fe80::1%7]:0");
         let error = listen("nosuch0").resolve().unwrap_err();
         assert!(error.to_string().contains("nosuch0"), "{error}");

@@ -1,7 +1,9 @@
 //! `nicstripe serve`: the daemon.
 //!
-//! [`config`] is the file, [`settings`] what it and the command line come to, [`listen`] where to listen; [`service_manager`] is what systemd
-//! is told, [`endpoint`] and [`exposition`] what Prometheus asks for.
+//! - [`config`], [`settings`]: the configuration file, and its merge with the command line
+//! - [`listen`]: listen addresses
+//! - [`service_manager`]: notifications to systemd
+//! - [`endpoint`], [`exposition`]: the Prometheus endpoint and its text
 
 mod config;
 mod endpoint;
@@ -123,7 +125,7 @@ enum Instead {
 }
 
 impl Serve {
-    /// Serves until a signal comes.
+    /// Serves until a signal ends it.
     pub(crate) fn run(mut self, terminal: &Terminal) -> Result<(), Failure> {
         if let Some(Instead::Restic(restic)) = self.instead.take() {
             return restic.run(terminal);
@@ -135,7 +137,8 @@ impl Serve {
             return check(&settings, &home, terminal);
         }
         let log = logging::start_daemon(&settings.log_filter, settings.log_format, terminal)?;
-        // While there is one thread: stale routes go, and what speaks to the network shall not be able to change any.
+        // Requires a single thread: removes stale routes, and keeps the process that talks to the
+        // network from changing any.
         let routes = Arc::new(RouteKeeper::start_apart(settings.routes.into(), &places::routes_dir(&home)));
         runtime::raise_open_files();
         let runtime = runtime::threaded()?;
@@ -153,7 +156,7 @@ impl Serve {
     }
 }
 
-/// Says whether these settings can be served with, as far as that can be told without listening. Makes nothing.
+/// Checks the settings without listening and without creating anything.
 fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Failure> {
     settings.log_filter.parse()?;
     root::find(&settings.root, home)?;
@@ -163,7 +166,7 @@ fn check(settings: &Settings, home: &Home, terminal: &Terminal) -> Result<(), Fa
     Ok(())
 }
 
-/// What has been opened.
+/// Daemon and sockets after the start.
 struct Started {
     daemon: Daemon,
     metrics: Option<TcpListener>,
@@ -172,7 +175,7 @@ struct Started {
 async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, terminal: &Terminal) -> Result<Started, Failure> {
     let identity = Identity::load_or_create(&home.identity_file())?;
     let key = identity.public_key();
-    // What is wrong with the list is said now; the daemon itself reads it again when it changes.
+    // Reports errors in the list at the start; the daemon reloads the list itself when it changes.
     let peers = Peers::load(&home.peers_file())?;
     let root = root::find(&settings.root, home)?;
     let listen = settings.listen.iter().map(Listen::resolve).collect::<Result<Vec<_>, _>>()?;
@@ -211,7 +214,7 @@ async fn start(settings: &Settings, routes: Arc<RouteKeeper>, home: &Home, termi
     Ok(Started { daemon, metrics })
 }
 
-/// A daemon that runs, and who cares for it.
+/// A running daemon with the objects that serve it.
 struct Service<'a> {
     args: &'a Serve,
     home: &'a Home,
@@ -248,7 +251,7 @@ impl Service<'_> {
         Err(Failure::Stopped(stop))
     }
 
-    /// Does what a signal asks for; says whether it is to end.
+    /// Handles a signal; returns the stop signal if the daemon must end.
     fn obey(&mut self, told: Told, manager: &mut ServiceManager) -> Option<Stop> {
         match told {
             Told::Stop(stop) => return Some(stop),
@@ -266,7 +269,7 @@ impl Service<'_> {
         None
     }
 
-    /// Reads the configuration again, and takes over what can change while it runs.
+    /// Reloads the configuration and applies the settings that can change at run time.
     fn reload(&mut self) -> Result<(), Failure> {
         let new = Settings::load(self.args, self.home)?;
         self.log.set(&new.log_filter)?;
@@ -275,14 +278,15 @@ impl Service<'_> {
         for key in self.settings.fixed_that_differ(&new) {
             tracing::warn!(key, "a change of this takes a restart");
         }
-        // What takes a restart is what it was, and differs the next time as well.
+        // Settings that require a restart keep their old values, so that the next reload reports
+        // them again.
         self.settings.log_filter = new.log_filter;
         self.settings.file = new.file;
         Ok(())
     }
 }
 
-/// Waits for the end; the next signal that asks for it ends at once.
+/// Waits for the daemon's end; another stop signal ends the process at once.
 async fn end(
     mut running: std::pin::Pin<&mut impl Future<Output = Result<(), nicstripe::Error>>>,
     signals: &mut Signals,
@@ -298,7 +302,7 @@ async fn end(
     }
 }
 
-/// Says what each peer may do, after this command's own restrictions.
+/// Prints the rights of each peer, limited by this command's own restrictions.
 fn introduce_peers(peers: &Peers, access: Access, is_unwritable: bool, terminal: &Terminal) {
     for peer in peers.iter() {
         let most = if is_unwritable && peer.options.root.is_none() { Access::ReadOnly } else { access };

@@ -1,4 +1,4 @@
-//! The directory that `serve` shares.
+//! The directory served by `serve`.
 
 use std::{
     fs, io,
@@ -10,7 +10,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::failure::Failure;
 
-/// Finds a directory that may be served: this user can read it, and it does not contain the folders with keys.
+/// Resolves the root directory: this user can read it, and it does not contain the folders with
+/// keys.
 pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Failure> {
     let failed = |source| Failure::Root { path: root.to_owned(), source };
     let path = fs::canonicalize(root).map_err(failed)?;
@@ -24,7 +25,7 @@ pub(super) fn find(root: &Path, home: &Home) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns why nothing can be written into a directory.
+/// Returns the error that prevents writing into a directory, if any.
 pub(super) fn write_error(root: &Path) -> Option<io::Error> {
     may(root, Access::WRITE_OK).err()
 }

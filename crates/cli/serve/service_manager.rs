@@ -1,4 +1,4 @@
-//! What the service manager is told (sd_notify(3)), where there is one.
+//! Notifications to the service manager (sd_notify(3)), if any.
 
 use std::{env, time::Duration};
 
@@ -6,23 +6,23 @@ use nicstripe::Metrics;
 use sd_notify::NotifyState;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// The service manager that has started this process, or nobody.
+/// Connection to the service manager that started this process, if any.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
     beat: Option<tokio::time::Interval>,
-    /// Whether it wants to hear that we live.
+    /// True if the service manager has enabled its watchdog.
     watches: bool,
     status: String,
 }
 
-/// How often it is told what is done, at most.
+/// Maximum interval between status reports.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
 impl ServiceManager {
-    /// Finds out by the environment whether there is one. To be called inside a runtime.
+    /// Detects the service manager from the environment. Must be called inside a runtime.
     pub(super) fn find() -> Self {
         let is_there = env::var_os("NOTIFY_SOCKET").is_some_and(|socket| !socket.is_empty());
-        // Twice in the time after which it would act, as sd_watchdog_enabled(3) advises.
+        // Half the watchdog timeout, as sd_watchdog_enabled(3) advises.
         let watchdog = sd_notify::watchdog_enabled().map(|time| time / 2);
         let beat = is_there.then(|| {
             let every = watchdog.map_or(STATUS_INTERVAL, |watchdog| watchdog.min(STATUS_INTERVAL)).max(Duration::from_millis(1));
@@ -33,14 +33,14 @@ impl ServiceManager {
         Self { beat, watches: watchdog.is_some(), status: String::new() }
     }
 
-    /// It serves.
+    /// Reports that the daemon is ready.
     pub(super) fn ready(&mut self, metrics: &Metrics) {
         self.status = status_line(metrics);
         let status = self.status.clone();
         self.tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
-    /// It reads its configuration again; [`ServiceManager::ready`] follows.
+    /// Reports that a reload starts; [`ServiceManager::ready`] reports its end.
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.tell(&[NotifyState::Reloading, now]),
@@ -48,13 +48,13 @@ impl ServiceManager {
         }
     }
 
-    /// It ends, within this time.
+    /// Reports that the daemon ends within this time.
     pub(super) fn stopping(&self, within: Duration) {
         let micros = (within + STOP_MARGIN).as_micros().try_into().unwrap_or(u32::MAX);
         self.tell(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros), NotifyState::Status("ending all sessions in order")]);
     }
 
-    /// Waits until it is time to say something again; for ever without a service manager. Cancel safe.
+    /// Waits until the next report is due; forever without a service manager. Cancel safe.
     pub(super) async fn pause(&mut self) {
         match &mut self.beat {
             Some(beat) => drop(beat.tick().await),
@@ -62,9 +62,10 @@ impl ServiceManager {
         }
     }
 
-    /// Says that this process lives, and what it does.
+    /// Sends the watchdog ping and the status.
     ///
-    /// That it lives is said only after the runtime's own threads have done something: the caller may be on another one.
+    /// Pings only after a task has run on the runtime's own threads, since the caller may be on
+    /// another one.
     pub(super) async fn report(&mut self, metrics: &Metrics) {
         if tokio::spawn(async {}).await.is_ok() && self.watches {
             self.tell(&[NotifyState::Watchdog]);
@@ -85,7 +86,7 @@ impl ServiceManager {
     }
 }
 
-/// Says in a line what a daemon does.
+/// Returns the daemon's activity in one line.
 pub(super) fn status_line(metrics: &Metrics) -> String {
     let done: u64 = metrics.transfers_ended.iter().filter(|((_, result), _)| *result == "done").map(|(_, count)| count).sum();
     let ended: u64 = metrics.transfers_ended.values().sum();
@@ -93,5 +94,5 @@ pub(super) fn status_line(metrics: &Metrics) -> String {
     format!("{}, {} running, {done} done, {} failed", many(metrics.sessions, "session"), many(metrics.transfers, "transfer"), ended - done)
 }
 
-/// What ending takes besides the sessions.
+/// Time for the shutdown besides that of the sessions.
 const STOP_MARGIN: Duration = Duration::from_secs(5);

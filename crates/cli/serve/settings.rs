@@ -1,4 +1,4 @@
-//! What `serve` is to do: the command line, else the configuration file, else the defaults.
+//! Settings of `serve`: the command line, then the configuration file, then the defaults.
 
 use std::{
     env,
@@ -22,16 +22,16 @@ use crate::{
     logging::{LOG_VARIABLE, LogFilter, LogFormat},
 };
 
-/// What `serve` is to do, complete.
+/// Complete settings of `serve`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
-    /// The file that was read.
+    /// Configuration file, if one was read.
     pub(super) file: Option<PathBuf>,
     pub(super) root: PathBuf,
     pub(super) listen: Vec<Listen>,
     pub(super) interface: Vec<String>,
     pub(super) port: u16,
-    /// Most that any peer may do.
+    /// Upper limit of any peer's access.
     pub(super) access: Access,
     pub(super) routes: Routes,
     pub(super) announce: bool,
@@ -43,7 +43,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Takes the command line, and for what it does not say the file that it names, or `config.toml` among this machine's configuration.
+    /// Merges the command line with the configuration file that it names, or with `config.toml` in
+    /// this machine's configuration.
     pub(super) fn load(args: &Serve, home: &Home) -> Result<Self, Failure> {
         let file = args.config.clone().or_else(|| Some(home.config_file()).filter(|path| path.exists()));
         let config = file.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
@@ -81,13 +82,13 @@ impl Settings {
         })
     }
 
-    /// The file that was read, or a word for that there is none.
+    /// Returns the path of the file for messages, or a text if there is none.
     pub(super) fn shown_file(&self) -> String {
         let shown = |path: &Path| nicstripe::escaped(path.as_os_str().as_encoded_bytes());
         self.file.as_deref().map_or_else(|| "no configuration file".to_owned(), shown)
     }
 
-    /// Names what differs in `new` and takes a restart.
+    /// Returns the names of changed settings that require a restart.
     pub(super) fn fixed_that_differ(&self, new: &Self) -> Vec<&'static str> {
         let (old, limits) = (&self.limits, &new.limits);
         let differs = [
@@ -119,7 +120,8 @@ fn access(read_only: bool, append_only: bool) -> Result<Access, Failure> {
     }
 }
 
-/// Reads where the metrics are to be had. The endpoint asks nobody who he is, so other machines reach it only where that is said.
+/// Parses the address of the metrics endpoint. The endpoint has no authentication, so that an
+/// address reachable by other machines requires `any`.
 fn metrics_address(text: &str, any: bool) -> Result<Option<SocketAddr>, Failure> {
     if text == METRICS_OFF {
         return Ok(None);
