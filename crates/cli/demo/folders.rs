@@ -1,4 +1,4 @@
-//! The folders of the demo's two hosts, and the way to be rid of them.
+//! Folders of the demo's two hosts, and their cleanup.
 
 use std::{
     env,
@@ -16,16 +16,16 @@ use tempfile::TempDir;
 
 use super::DemoError;
 
-/// The folders of both hosts: keys that trust each other, a place for the file on either side.
+/// Folders of both hosts: keys that trust each other, and space for the file on either side.
 #[derive(Debug)]
 pub(super) struct Folders {
     base: TempDir,
-    /// Held for as long as the folders are in use; see [`sweep`].
+    /// Lock held while the folders are in use; see [`sweep`].
     _lock: File,
 }
 
 impl Folders {
-    /// Makes them where `room` bytes fit, in memory if possible.
+    /// Creates the folders on a file system with `room` bytes free, in memory if possible.
     pub(super) fn make(room: u64) -> Result<Self, DemoError> {
         sweep(Path::new(MEMORY));
         sweep(&env::temp_dir());
@@ -43,22 +43,22 @@ impl Folders {
         Ok(folders)
     }
 
-    /// `NICSTRIPE_HOME` of a host.
+    /// Returns `NICSTRIPE_HOME` of a host.
     pub(super) fn home(&self, host: &str) -> Home {
         Home::at(self.base.path().join(host))
     }
 
-    /// The file to copy, when it is made for that.
+    /// Returns the path of the generated file.
     pub(super) fn sample(&self) -> PathBuf {
         self.base.path().join("sample.bin")
     }
 
-    /// The daemon's root.
+    /// Returns the daemon's root.
     pub(super) fn received(&self) -> PathBuf {
         self.base.path().join("received")
     }
 
-    /// Makes room for the next copy.
+    /// Frees the space of the last copy.
     pub(super) fn clear(&self, sample: Option<&PathBuf>) -> Result<(), DemoError> {
         fs::remove_dir_all(self.received()).and_then(|()| fs::create_dir(self.received())).map_err(DemoError::Folders)?;
         sample.map_or(Ok(()), fs::remove_file).map_err(DemoError::Folders)
@@ -70,11 +70,11 @@ fn trust(home: &Home, key: PublicKey, name: &str) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Removes what a demo left that was killed: folders of ours whose lock nobody holds.
+/// Removes the folders of killed demos: those of this user whose lock is free.
 fn sweep(place: &Path) {
     let Ok(entries) = fs::read_dir(place) else { return };
     for entry in entries.flatten().filter(is_left_over) {
-        // Whoever is faster has removed it already.
+        // Another process may have removed it already.
         let _ = fs::remove_dir_all(entry.path());
     }
 }
@@ -82,12 +82,13 @@ fn sweep(place: &Path) {
 fn is_left_over(entry: &DirEntry) -> bool {
     let is_named_so = entry.file_name().to_string_lossy().starts_with(PREFIX);
     let is_ours = || entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == geteuid().as_raw());
-    // Without a lock file it is about to be used.
+    // A folder without a lock file is being created.
     let is_free = || File::open(entry.path().join(LOCK)).is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
     is_named_so && is_ours() && is_free()
 }
 
-/// Chooses a folder in which `room` bytes fit: in memory if possible, so that no disk is what is measured.
+/// Chooses a folder with `room` bytes free: in memory if possible, so that the demo does not
+/// measure a disk.
 fn place_for(room: u64) -> Result<PathBuf, DemoError> {
     let needed = room + SPARE;
     let memory = Path::new(MEMORY);
@@ -106,7 +107,7 @@ fn free_in(path: &Path) -> Option<u64> {
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
-/// What can be used without swapping (proc_meminfo(5)).
+/// Returns the memory available without swapping (proc_meminfo(5)).
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -114,16 +115,16 @@ fn available_memory() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// A file system in memory, on Linux.
+/// In-memory file system of Linux.
 const MEMORY: &str = "/dev/shm";
 
 const PREFIX: &str = "nicstripe-demo-";
 const LOCK: &str = "lock";
 
-/// For keys, journals and what the file system needs itself.
+/// Bytes for keys, journals and the file system itself.
 const SPARE: u64 = 64 * 1024 * 1024;
 
-/// Left for the processes and the kernel's socket buffers.
+/// Bytes of memory left for the processes and the kernel's socket buffers.
 const SPARE_MEMORY: u64 = 512 * 1024 * 1024;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! `nicstripe demo`: two hosts on this machine, a real daemon in the one and a real `cp` in the other, over 2 and then 4 cables.
+//! `nicstripe demo`: two hosts on this machine, with a real daemon and a real `cp`, over 2 and then
+//! 4 cables.
 //!
-//! [`stage`] is the two hosts, [`folders`] what they have on disk, [`sample`] the file, [`round`] one copy with its daemon; this module leads
-//! through them and prints.
+//! [`stage`] provides the hosts, [`folders`] their files, [`sample`] the file to copy and [`round`]
+//! one copy with its daemon. This module runs the rounds and prints.
 
 mod folders;
 mod round;
@@ -57,13 +58,14 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Runs the demo. To be called while the process has one thread.
+    /// Runs the demo. Must be called while the process has one thread.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let ground = Ground::find();
         let runtime = runtime::local()?;
         let result = runtime.block_on(async {
             let mut signals = Signals::take()?;
-            // Whatever ends first, what was made for the demo goes with its future: children, namespaces, files.
+            // Dropping the future removes everything made for the demo: children, namespaces,
+            // files.
             tokio::select! {
                 result = self.play(&ground, terminal) => result,
                 stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
@@ -92,7 +94,7 @@ impl Demo {
         )
     }
 
-    /// The most bytes that are there at a time.
+    /// Returns the maximum bytes in use at any time.
     fn room(&self) -> u64 {
         let most = self.links.iter().map(|cables| self.size(usize::from(*cables))).max().unwrap_or(0);
         match &self.file {
@@ -121,89 +123,75 @@ fn heading(cables: usize, sample: &Sample) -> String {
     format!("{bold}{cables} cable{plural}{bold:#}: {} of {}", Size(sample.size), sample.origin)
 }
 
-/// Prints what came of one copy.
+/// Prints the outcome of a copy.
 fn print(outcome: &Outcome, cables: usize) -> Result<(), Failure> {
     outcome.lines(cables).into_iter().try_for_each(stdout::line)
 }
 
-/// Why the demo ended early.
+/// Error of the demo.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
-    /// The hosts or cables cannot be made.
+    /// The hosts or cables cannot be created.
     #[error("cannot make the demo's hosts and cables")]
     Lab(#[from] LabError),
-    /// There is no room for the files.
+    /// There is not enough free space for the files.
     #[error("{} of free space are needed, {} has {}: expected a smaller --size", Size(*.needed), path.display(), Size(*.free))]
     Room {
-        /// Bytes that are needed.
+        /// Required bytes.
         needed: u64,
-        /// Where they would go.
+        /// Folder for the files.
         path: PathBuf,
-        /// Bytes that are free there.
+        /// Free bytes in it.
         free: u64,
     },
-    /// The folders cannot be made.
+    /// The folders cannot be created.
     #[error("cannot make the demo's folders")]
     Folders(#[source] io::Error),
-    /// The file cannot be made.
+    /// The file cannot be created.
     #[error("cannot make the file to copy")]
     Sample(#[source] io::Error),
-    /// The file that was named cannot be read.
+    /// The named file cannot be read.
     #[error("cannot read {path:?}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Nothing to make a file of.
+    File { path: PathBuf, source: io::Error },
+    /// No file is readable to build a sample from.
     #[error("no file of this machine can be read to make one of it: expected --file")]
     NothingToRead,
-    /// A key.
+    /// A key cannot be created.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The trusted peers.
+    /// The list of trusted peers cannot be used.
     #[error(transparent)]
     Peers(#[from] PeersError),
     /// A command cannot be started.
     #[error("cannot start nicstripe {command}")]
-    Start {
-        /// Which.
-        command: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
+    Start { command: &'static str, source: io::Error },
     /// The daemon ended, or never listened.
     #[error("the daemon does not listen: {said}")]
     Daemon {
-        /// What it said last.
+        /// Its last message.
         said: String,
     },
-    /// The copy failed; it has said why.
+    /// The copy failed and has printed its error.
     #[error("the copy over {cables} cables failed: {status}")]
-    Copy {
-        /// How many.
-        cables: usize,
-        /// How it ended.
-        status: ExitStatus,
-    },
+    Copy { cables: usize, status: ExitStatus },
     /// The copy printed no report.
     #[error("the copy's report cannot be read")]
     Report(#[source] serde_json::Error),
-    /// The received file is missing or another.
+    /// The received file is missing or differs.
     #[error("the file that arrived is not the file that was sent: BLAKE3 {sent} here, {received} there")]
     Digest {
-        /// Of the file that was sent.
+        /// Digest of the sent file.
         sent: Digest,
-        /// Of the file that arrived.
+        /// Digest of the received file.
         received: Digest,
     },
 }
 
-/// At the 117.7 MB/s of gigabit Ethernet this takes 2.3 s: long enough to see, short enough to wait for.
+/// Bytes per cable. At the 117.7 MB/s of gigabit Ethernet they take 2.3 s: long enough to see,
+/// short enough to wait for.
 const SIZE_A_CABLE: u64 = 256 * 1024 * 1024;
 
-/// Returns the last part of a path.
+/// Returns the last component of a path.
 fn file_name(path: &Path) -> PathBuf {
     path.file_name().map_or_else(|| path.to_owned(), PathBuf::from)
 }

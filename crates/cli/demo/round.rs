@@ -1,4 +1,4 @@
-//! One copy of the demo: a daemon in host B, `cp` in host A, and what came of it.
+//! One copy of the demo: a daemon in host B, `cp` in host A, and the outcome.
 
 use std::{
     process::Stdio,
@@ -27,7 +27,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// What a copy needs.
+/// Inputs of a copy.
 #[derive(Debug)]
 pub(super) struct Round<'a> {
     pub(super) stage: &'a Stage,
@@ -35,25 +35,25 @@ pub(super) struct Round<'a> {
     pub(super) sample: &'a Sample,
 }
 
-/// What came of a copy.
+/// Outcome of a copy.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     size: u64,
-    /// From the start of the command to its end.
+    /// Time from the start of the command to its end.
     elapsed: Duration,
-    /// The most that the cables carry.
+    /// Capacity of all cables.
     expected: Option<BitRate>,
-    /// The word of the report.
+    /// Bottleneck named in the report.
     limited_by: Option<String>,
-    /// Each cable: name, bytes that left A, bytes that came to B.
+    /// Each cable: name, bytes sent by A, bytes received by B.
     cables: Vec<(String, u64, Option<u64>)>,
-    /// BLAKE3 of what arrived.
+    /// BLAKE3 of the received file.
     digest: nicstripe::Digest,
 }
 
 impl Round<'_> {
-    /// Runs it. The children are killed when this is dropped before its end.
+    /// Runs the copy. Dropping the future kills the children.
     pub(super) async fn run(&self, terminal: &Terminal) -> Result<Outcome, Failure> {
         let mut daemon = Daemon::start(self).await?;
         stdout::line(format_args!("  $ nicstripe cp {} {}:", file_name(&self.sample.path).display(), self.stage.daemon_address()))?;
@@ -78,7 +78,7 @@ impl Round<'_> {
         Ok(Outcome { size, elapsed, expected, limited_by: report.limited_by, cables, digest })
     }
 
-    /// Runs `nicstripe cp` to its end; it draws its bars itself.
+    /// Runs `nicstripe cp` to its end; it draws its own bars.
     async fn copy(&self, terminal: &Terminal) -> Result<Report, DemoError> {
         let progress = if terminal.is_interactive() { "always" } else { "never" };
         let mut command = self.nicstripe(Host::A, "cp", "a")?;
@@ -97,7 +97,8 @@ impl Round<'_> {
         }
     }
 
-    /// Prepares a command of nicstripe in a host, away from the terminal's signals: who ends the demo ends it for all.
+    /// Prepares a nicstripe command in a host, in its own process group: the demo alone handles the
+    /// terminal's signals.
     fn nicstripe(&self, host: Host, command: &'static str, home: &str) -> Result<Command, DemoError> {
         use std::os::unix::process::CommandExt as _;
         let mut process = self.stage.nicstripe(host).map_err(|source| DemoError::Start { command, source })?;
@@ -131,7 +132,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it, and returns when it listens.
+    /// Starts the daemon, and returns once it listens.
     async fn start(round: &Round<'_>) -> Result<Self, DemoError> {
         let failed = |source| DemoError::Start { command: "serve", source };
         let mut command = round.nicstripe(Host::B, "serve", "b")?;
@@ -145,7 +146,7 @@ impl Daemon {
         }
     }
 
-    /// Reads until it says that it listens; `false` when it ends before.
+    /// Reads until the daemon listens; returns false if it ends first.
     async fn listens(&mut self) -> bool {
         while let Ok(Some(line)) = self.lines.next_line().await {
             let listens = line.starts_with("listening on");
@@ -157,11 +158,11 @@ impl Daemon {
         false
     }
 
-    /// Ends it in order, or else not.
+    /// Ends the daemon by a signal, and kills it after a timeout.
     async fn stop(&mut self) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(pid) = pid {
-            // Fails when it has ended already, which is what is wanted.
+            // Fails only if the daemon has ended already.
             let _ = kill_process(pid, Signal::TERM);
         }
         let ended = async {
@@ -175,14 +176,14 @@ impl Daemon {
         }
     }
 
-    /// Prints what it said, for whoever has to find out what went wrong.
+    /// Prints the daemon's output, to diagnose a failure.
     fn say_all(&self, terminal: &Terminal) {
         self.said.iter().for_each(|line| terminal.say(format_args!("  serve: {line}")));
     }
 }
 
 impl Outcome {
-    /// Returns what is printed of it, a line each.
+    /// Returns the printed lines of the outcome.
     pub(super) fn lines(&self, cables: usize) -> Vec<String> {
         let mut lines = vec![self.got()];
         let total: u64 = self.cables.iter().map(|(_, bytes, _)| bytes).sum();
@@ -223,10 +224,10 @@ fn counted(before: &[(String, LinkCounters)], after: &[(String, LinkCounters)]) 
     after.iter().zip(before).map(of).collect()
 }
 
-/// A daemon listens after some milliseconds; a machine under load gets more.
+/// Timeout of the daemon's start; it takes milliseconds on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The same for its end.
+/// Timeout of the daemon's end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -14,18 +14,17 @@ use super::DemoError;
 /// A file to copy.
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// Where it is.
     pub(super) path: PathBuf,
-    /// Its bytes.
+    /// Size in bytes.
     pub(super) size: u64,
-    /// BLAKE3 of it.
+    /// BLAKE3 of the content.
     pub(super) digest: Digest,
-    /// What it is made of, for people.
+    /// Origin of the content, for users.
     pub(super) origin: String,
 }
 
 impl Sample {
-    /// Takes a file as it is.
+    /// Uses an existing file.
     pub(super) fn of(path: PathBuf) -> Result<Self, DemoError> {
         let read = || -> io::Result<(u64, Digest)> { Ok((fs::metadata(&path)?.len(), digest_of(&path)?)) };
         let (size, digest) = read().map_err(|source| DemoError::File { path: path.clone(), source })?;
@@ -33,7 +32,8 @@ impl Sample {
         Ok(Self { path, size, digest, origin })
     }
 
-    /// Makes a file of `size` bytes out of this program, the Rust toolchain and the system's programs and libraries, one after the other.
+    /// Builds a file of `size` bytes by concatenating this program, the Rust toolchain and the
+    /// system's programs and libraries.
     pub(super) fn make(path: PathBuf, size: u64) -> Result<Self, DemoError> {
         let mut writer = SampleWriter::create(&path, size).map_err(DemoError::Sample)?;
         while writer.missing > 0 {
@@ -48,7 +48,7 @@ impl Sample {
     }
 }
 
-/// Appends files until there are enough bytes.
+/// Appends files until the size is reached.
 struct SampleWriter {
     file: File,
     hasher: blake3::Hasher,
@@ -61,7 +61,8 @@ impl SampleWriter {
         Ok(Self { file: File::create_new(path)?, hasher: blake3::Hasher::new(), missing: size, buffer: vec![0; BUFFER] })
     }
 
-    /// Appends a file, or all files below a folder in the order of their names. What cannot be read is passed over.
+    /// Appends a file, or all files below a folder in the order of their names. Skips unreadable
+    /// ones.
     fn take(&mut self, path: &Path) -> io::Result<()> {
         if self.missing == 0 {
             return Ok(());
@@ -92,7 +93,7 @@ impl SampleWriter {
     }
 }
 
-/// Returns what real bytes are taken from, in this order.
+/// Returns the sources of real bytes, in this order.
 fn sources() -> Vec<PathBuf> {
     let rustup = env::var_os("RUSTUP_HOME").map(PathBuf::from).or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".rustup")));
     let toolchains = rustup.map(|path| path.join("toolchains"));

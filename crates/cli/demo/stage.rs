@@ -1,4 +1,4 @@
-//! Where the demo plays: two hosts in a lab, or two sets of loopback addresses.
+//! Environment of the demo: two hosts in a lab, or two sets of loopback addresses.
 
 use std::{
     ffi::OsString,
@@ -12,20 +12,21 @@ use nicstripe_lab::{Access, Host, Lab, LinkCounters, LinkSpec, access, enter_use
 
 use super::DemoError;
 
-/// What this machine allows.
+/// Environments available on this machine.
 #[derive(Debug)]
 pub(super) enum Ground {
     /// Network namespaces.
     Lab,
     /// Only loopback addresses.
     Loopback {
-        /// Why no namespaces.
+        /// Reason why namespaces are not available.
         why: String,
     },
 }
 
 impl Ground {
-    /// Finds out, and enters a user namespace where that is what it takes. To be called while the process has one thread.
+    /// Detects the environment, and enters a user namespace if needed. Must be called while the
+    /// process has one thread.
     pub(super) fn find() -> Self {
         let entered = access().and_then(|access| match access {
             Access::Root => Ok(()),
@@ -38,7 +39,7 @@ impl Ground {
     }
 }
 
-/// Says what the user is about to see.
+/// Describes the demo to the user.
 impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,7 +59,7 @@ impl fmt::Display for Ground {
     }
 }
 
-/// The two hosts and what joins them.
+/// The two hosts and their cables.
 #[derive(Debug)]
 pub(super) enum Stage {
     Lab(Lab),
@@ -66,7 +67,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Makes the hosts and so many cables.
+    /// Creates the hosts and this number of cables.
     pub(super) fn build(ground: &Ground, cables: usize) -> Result<Self, DemoError> {
         match ground {
             Ground::Lab => Ok(Self::Lab(Lab::builder().links(vec![LinkSpec::gigabit(); cables]).build()?)),
@@ -78,7 +79,7 @@ impl Stage {
         }
     }
 
-    /// How many cables there are.
+    /// Returns the number of cables.
     pub(super) fn cables(&self) -> usize {
         match self {
             Self::Lab(lab) => lab.links().len(),
@@ -95,7 +96,7 @@ impl Stage {
         })
     }
 
-    /// Where the daemon is reached first.
+    /// Returns the address at which `cp` first connects to the daemon.
     pub(super) fn daemon_address(&self) -> Ipv4Addr {
         match self {
             Self::Lab(lab) => lab.address(Host::B, 0),
@@ -103,7 +104,7 @@ impl Stage {
         }
     }
 
-    /// What `serve` must be told.
+    /// Returns the options for `serve`.
     pub(super) fn serve_options(&self) -> Vec<OsString> {
         match self {
             Self::Lab(_) => Vec::new(),
@@ -113,7 +114,7 @@ impl Stage {
         }
     }
 
-    /// What `cp` must be told: nothing, where there are interfaces to be found.
+    /// Returns the options for `cp`: none if it can find the interfaces itself.
     pub(super) fn cp_options(&self) -> Vec<OsString> {
         match self {
             Self::Lab(_) => Vec::new(),
@@ -124,7 +125,7 @@ impl Stage {
         }
     }
 
-    /// The most that the cables carry together; `None` where nothing limits them.
+    /// Returns the total capacity of the cables; `None` if nothing limits them.
     pub(super) fn expected(&self) -> Option<BitRate> {
         match self {
             Self::Lab(lab) => {
@@ -134,7 +135,7 @@ impl Stage {
         }
     }
 
-    /// What each cable has carried, by its name, as the kernel counts it; `None` where it does not.
+    /// Returns the kernel's byte counters by cable name; `None` without interfaces of their own.
     pub(super) fn counters(&self) -> Result<Option<Vec<(String, LinkCounters)>>, DemoError> {
         match self {
             Self::Lab(lab) => {
@@ -146,7 +147,7 @@ impl Stage {
     }
 }
 
-/// 127.0.0.2 and up for A, 127.0.1.2 and up for B.
+/// Returns 127.0.0.2 and up for A, 127.0.1.2 and up for B.
 fn loopback(host: Host, cable: u8) -> Ipv4Addr {
     let third = match host {
         Host::A => 0,
@@ -155,7 +156,7 @@ fn loopback(host: Host, cable: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, third, cable + 2)
 }
 
-/// A port that nobody listens on; the default if it is free.
+/// Returns a free port: the default if possible.
 fn free_port() -> io::Result<u16> {
     let free = |port| TcpListener::bind((loopback(Host::B, 0), port)).and_then(|listener| listener.local_addr());
     Ok(free(DEFAULT_PORT).or_else(|_| free(0))?.port())
