@@ -1,4 +1,4 @@
-//! The document of `nicstripe discover`.
+//! The JSON document of `nicstripe discover`.
 
 use std::{io::Write as _, net::Ipv6Addr, time::Duration};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{micros, seconds};
 use crate::{exit::Exit, failure::Failure};
 
-/// What a search found: `docs/schema/discover.schema.json`.
+/// Result of a search: `docs/schema/discover.schema.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Discovery<'a> {
     schema: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Discovery<'a> {
     peers: Vec<PeerDocument<'a>>,
 }
 
-/// A daemon.
+/// A discovered daemon.
 #[derive(Debug, Serialize)]
 struct PeerDocument<'a> {
     key: String,
@@ -35,7 +35,7 @@ struct PeerDocument<'a> {
     cables: Vec<CableDocument<'a>>,
 }
 
-/// A cable that it was heard on.
+/// A cable on which the daemon answered.
 #[derive(Debug, Serialize)]
 struct CableDocument<'a> {
     interface: &'a str,
@@ -47,7 +47,7 @@ struct CableDocument<'a> {
 }
 
 impl<'a> Discovery<'a> {
-    /// Describes a search that ended.
+    /// Describes a finished search.
     pub(crate) fn of(result: &'a Result<Vec<Heard>, Failure>, elapsed: Duration, hint: Option<String>) -> Self {
         Self {
             schema: SCHEMA,
@@ -60,7 +60,7 @@ impl<'a> Discovery<'a> {
         }
     }
 
-    /// Prints it as one line.
+    /// Prints the document as one line.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(self).map_err(|error| Failure::Output(error.into()))?;
         line.push(b'\n');
@@ -68,7 +68,7 @@ impl<'a> Discovery<'a> {
     }
 }
 
-/// Puts the cables of each key together; what was heard is in the order of its keys.
+/// Groups the cables by key; the input is sorted by key.
 fn peers(heard: &[Heard]) -> Vec<PeerDocument<'_>> {
     heard.chunk_by(|one, other| one.key == other.key).filter_map(peer).collect()
 }
@@ -98,7 +98,7 @@ impl<'a> From<&'a Heard> for CableDocument<'a> {
     }
 }
 
-/// Raised when a field changes its meaning or goes; a new field leaves it.
+/// Schema version: raised when a field changes its meaning or is removed, not for a new field.
 const SCHEMA: &str = "nicstripe-discover/1";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The document at the end of a copy.
+//! The JSON document at the end of a copy.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{LinkEnds, State, micros, seconds};
 use crate::{cp::View, exit::Exit, failure::Failure};
 
-/// What became of a copy: `docs/schema/cp-report.schema.json`.
+/// Result of a copy: `docs/schema/cp-report.schema.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document<'a> {
     schema: &'static str,
@@ -57,7 +57,7 @@ pub(crate) struct Document<'a> {
     failed: Vec<FailedDocument<'a>>,
 }
 
-/// An interface that was to be a link and did not work as one.
+/// An interface that should have been a link and failed.
 #[derive(Debug, Serialize)]
 struct FailedDocument<'a> {
     side: &'static str,
@@ -65,7 +65,7 @@ struct FailedDocument<'a> {
     reason: &'a str,
 }
 
-/// What one link did.
+/// Statistics of one link.
 #[derive(Debug, Serialize)]
 struct LinkDocument<'a> {
     #[serde(flatten)]
@@ -101,7 +101,7 @@ struct LinkDocument<'a> {
     starved_us: Option<u64>,
 }
 
-/// What became of a tree.
+/// Result of a tree copy.
 #[derive(Debug, Serialize)]
 struct TreeDocument<'a> {
     dry_run: bool,
@@ -120,7 +120,7 @@ struct TreeDocument<'a> {
     failures: Vec<FailureDocument<'a>>,
 }
 
-/// One thing in a tree that failed.
+/// A failed entry of a tree.
 #[derive(Debug, Serialize)]
 struct FailureDocument<'a> {
     name: &'a str,
@@ -128,21 +128,21 @@ struct FailureDocument<'a> {
     text: &'a str,
 }
 
-/// How a copy ended. Of a tree there may be a report and a failure.
+/// Outcome of a copy. A tree copy may have both a report and a failure.
 #[derive(Debug)]
 pub(crate) struct End<'a> {
-    /// What was done.
+    /// Report of the library.
     pub(crate) report: Option<&'a Report>,
-    /// What was not.
+    /// Failure that ended the copy.
     pub(crate) failure: Option<&'a Failure>,
-    /// The command's own time, which counts where there is no report.
+    /// Run time of the command, used if there is no report.
     pub(crate) elapsed: Duration,
-    /// What to do about the failure.
+    /// Advice on the failure.
     pub(crate) hint: Option<String>,
 }
 
 impl<'a> Document<'a> {
-    /// Describes a copy that ended: from its report, or from what its events told before it failed.
+    /// Describes a finished copy from its report, or from its events if it failed before one.
     pub(crate) fn of(end: End<'a>, view: &'a View, dry_run: bool) -> Self {
         let peer = view.peer.as_ref();
         let document = Self {
@@ -273,7 +273,7 @@ impl<'a> From<&'a UnusedInterface> for FailedDocument<'a> {
     }
 }
 
-/// Of a copy that failed only this is known.
+/// A failed copy has only the progress of each link.
 impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
     fn from(link: &'a LinkProgress) -> Self {
         Self {
@@ -297,7 +297,7 @@ impl<'a> From<&'a LinkProgress> for LinkDocument<'a> {
     }
 }
 
-/// Raised when a field changes its meaning or goes; a new field leaves it.
+/// Schema version: raised when a field changes its meaning or is removed, not for a new field.
 const SCHEMA: &str = "nicstripe-cp-report/1";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Events, a line each.
+//! JSON events, one per line.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,19 +14,19 @@ use serde::Serialize;
 use super::{Document, LinkEnds, State, seconds};
 use crate::failure::Failure;
 
-/// Standard output as a stream of events, until nobody reads it any more.
+/// Event stream on standard output.
 ///
-/// A reader that goes away does not end the copy.
+/// A reader that closes it does not end the copy.
 #[derive(Debug)]
 pub(crate) struct EventStream {
     begun: Instant,
-    /// Whether sizes that come are those of the one file.
+    /// True if reported sizes are those of a single file.
     sized: bool,
     broken: Option<io::Error>,
 }
 
 impl EventStream {
-    /// Begins the stream with what is to be copied.
+    /// Starts the stream with the sources and the target.
     pub(crate) fn start(sources: &[OsString], target: &OsStr, dry_run: bool) -> Self {
         let mut stream = Self { begun: Instant::now(), sized: true, broken: None };
         let shown = |text: &OsStr| escaped(text.as_bytes());
@@ -36,12 +36,12 @@ impl EventStream {
         stream
     }
 
-    /// Says whether the sizes in what follows are those of one file; otherwise none is known at the start.
+    /// Sets if later sizes are those of a single file; otherwise the size is unknown at the start.
     pub(crate) fn sized(self, sized: bool) -> Self {
         Self { sized, ..self }
     }
 
-    /// Writes an event; one that this version does not know is left out.
+    /// Writes an event; skips an event unknown to this version.
     pub(crate) fn write(&mut self, event: &Event) {
         let time = seconds(self.begun.elapsed());
         if let Some(kind) = Kind::of(event, self.sized) {
@@ -56,7 +56,8 @@ impl EventStream {
     }
 }
 
-/// Prints the document, as the last line of a stream where there is one. Errors: standard output took not everything.
+/// Prints the document, as the last line of the stream if any. Errors: standard output
+/// cannot be written.
 pub(crate) fn print(document: &Document<'_>, stream: Option<EventStream>) -> Result<(), Failure> {
     match stream.and_then(|stream| stream.broken) {
         Some(error) => Err(Failure::Output(error)),
@@ -64,7 +65,7 @@ pub(crate) fn print(document: &Document<'_>, stream: Option<EventStream>) -> Res
     }
 }
 
-/// Prints a document on a line of its own. Errors: standard output took not everything.
+/// Prints a document on a line of its own. Errors: standard output cannot be written.
 pub(crate) fn print_document(document: &impl Serialize) -> Result<(), Failure> {
     write_line(document).map_err(Failure::Output)
 }
@@ -81,14 +82,14 @@ fn write_line(value: &impl Serialize) -> io::Result<()> {
 #[derive(Debug, Serialize)]
 pub(crate) struct Line<K> {
     pub(crate) schema: &'static str,
-    /// Since the stream began.
+    /// Seconds since the stream began.
     pub(crate) time_s: f64,
-    /// What happened, with a tag `event`.
+    /// Content of the event, with the tag `event`.
     #[serde(flatten)]
     pub(crate) kind: K,
 }
 
-/// What happened: `docs/schema/cp-event.schema.json`.
+/// Events of a copy: `docs/schema/cp-event.schema.json`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Kind<'a> {
@@ -151,7 +152,7 @@ struct LinkLine<'a> {
     state: State<'a>,
 }
 
-/// One thing in a tree.
+/// Outcome of one tree entry.
 #[derive(Debug, Serialize)]
 struct EntryLine {
     name: String,
@@ -224,7 +225,8 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Of a pipe nothing is known of what is still to come; of a tree, what was found of it.
+/// Returns true if a size is known. The total of a pipe is unknown; for a tree, the size found so
+/// far counts.
 fn is_size_known(progress: &Progress) -> bool {
     !progress.open || progress.files.is_some()
 }
@@ -235,7 +237,8 @@ impl<'a> From<&'a LinkProgress> for LinkLine<'a> {
     }
 }
 
-/// Raised when a field changes its meaning or goes; a new field or event leaves it.
+/// Schema version: raised when a field or event changes its meaning or is removed, not for a new
+/// one.
 const SCHEMA: &str = "nicstripe-cp-event/1";
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! What programs read: of a copy, events while it runs and a document at the end; of a search, a document; as `docs/schema` describes them.
+//! Output for programs: events and a final document of a copy, a document of a search.
+//! `docs/schema` describes them.
 //!
-//! What is unknown is absent, never 0, −1 or null. Units are in the names: `_s` seconds, `_us` microseconds, `_bps` bits a second, bytes
-//! where nothing else is said.
+//! An unknown value is absent, never 0, −1 or null. Names carry the unit: `_s` seconds, `_us`
+//! microseconds, `_bps` bits per second; otherwise bytes.
 
 mod discovery;
 mod document;
@@ -20,7 +21,7 @@ use std::{net::IpAddr, time::Duration};
 use nicstripe::{LinkName, LinkState};
 use serde::Serialize;
 
-/// A link by its ends.
+/// Both ends of a link.
 #[derive(Debug, Serialize)]
 pub(crate) struct LinkEnds<'a> {
     interface: &'a str,
@@ -37,7 +38,7 @@ impl<'a> From<&'a LinkName> for LinkEnds<'a> {
     }
 }
 
-/// A link's state, and the reason where there is one.
+/// State of a link, with the reason if any.
 #[derive(Debug, Serialize)]
 pub(crate) struct State<'a> {
     state: &'static str,
@@ -59,12 +60,12 @@ impl<'a> From<&'a LinkState> for State<'a> {
     }
 }
 
-/// Returns seconds, to the microsecond.
+/// Converts to seconds, rounded to microseconds.
 pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e6
 }
 
-/// Returns whole microseconds.
+/// Converts to whole microseconds.
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,21 +1,23 @@
-//! Checks documents against the schemas in `docs/schema`, in tests.
+//! Validation of documents against the schemas in `docs/schema`, for tests.
 //!
-//! The part of JSON Schema 2020-12 that those files use; a keyword that is not understood here fails the test, so that nothing in them is
-//! there for show. Stricter than the files in one point: published schemas allow properties that a later version adds, but what this
-//! version writes must be described.
+//! Implements the part of JSON Schema 2020-12 that those files use. An unsupported keyword fails
+//! the test, so that every keyword in the files is checked. One rule is stricter: published schemas
+//! allow properties of later versions, but every property that this version writes must be
+//! described.
 
 use std::{fs, path::Path};
 
 use serde_json::{Map, Value};
 
-/// One of the published schemas.
+/// A published schema.
 #[derive(Debug)]
 pub(crate) struct Schema {
     root: Value,
 }
 
 impl Schema {
-    /// Reads `docs/schema/NAME.schema.json`, or `docs/schema/NAME.json` where a name has its version in it.
+    /// Reads `docs/schema/NAME.schema.json`, or `docs/schema/NAME.json` if the name includes a
+    /// version.
     pub(crate) fn load(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema");
         let [unversioned, versioned] = ["schema.json", "json"].map(|end| folder.join(format!("{name}.{end}")));
@@ -24,7 +26,7 @@ impl Schema {
         Self { root: serde_json::from_str(&text).unwrap() }
     }
 
-    /// Panics unless the document is as the schema says.
+    /// Panics unless the document matches the schema.
     pub(crate) fn check(&self, document: &Value) {
         let mut problems = Vec::new();
         self.compare(&self.root, document, "$", &mut problems);
