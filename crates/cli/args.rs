@@ -1,4 +1,4 @@
-//! What may be typed.
+//! The root of the command line.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -31,7 +31,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs it, and returns when it is done.
+    /// Runs the subcommand to its end.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         match self {
             Self::Demo(demo) => demo.run(terminal),
@@ -98,7 +98,7 @@ mod tests {
         check(&Args::command());
     }
 
-    /// What follows the program's name in a message of ours, up to what ends a command there.
+    /// Commands quoted in messages, each from the program's name to the end of the command.
     fn commands_in(line: &str) -> impl Iterator<Item = Vec<&str>> {
         let starts = ["nicstripe ", "{program} "].into_iter().flat_map(|name| line.match_indices(name).map(move |(at, _)| at + name.len()));
         starts.map(|start| {
@@ -108,7 +108,8 @@ mod tests {
         })
     }
 
-    /// Panics unless clap knows the subcommand's options; says whether it is one.
+    /// Panics unless clap knows the options of the subcommand. Returns false if the first word is
+    /// no subcommand.
     fn check(words: &[&str], of: &str) -> bool {
         let mut root = Args::command();
         root.build();
@@ -142,7 +143,7 @@ mod tests {
                     folders.push(path);
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let text = std::fs::read_to_string(&path).unwrap();
-                    // Comments that are no help text are read by nobody who types.
+                    // Plain comments are not help text and are skipped.
                     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//") || line.trim_start().starts_with("///"));
                     for line in lines {
                         found += commands_in(line).filter(|words| check(words, &format!("{}: {line}", path.display()))).count();

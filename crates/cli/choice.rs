@@ -1,4 +1,4 @@
-//! What commands that choose links have in common.
+//! Options shared by the commands that choose links.
 
 use clap::Args;
 use nicstripe::{Family, escaped, links::local_interfaces};
@@ -18,7 +18,7 @@ pub(crate) struct IpVersion {
 }
 
 impl IpVersion {
-    /// Returns the only version to use; `None` for both.
+    /// Returns the only IP version to use; `None` for both.
     pub(crate) fn only(self) -> Option<Family> {
         match (self.ipv4, self.ipv6) {
             (true, _) => Some(Family::V4),
@@ -28,7 +28,8 @@ impl IpVersion {
     }
 }
 
-/// Makes sure that the interfaces that are to be left out are there: with a name that is mistyped the one that was meant would be used.
+/// Checks that excluded interfaces exist: a mistyped name would leave the intended interface in
+/// use.
 pub(crate) fn check_excluded(names: &[String]) -> Result<(), Failure> {
     if names.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `nicstripe completions`: for the shell.
+//! `nicstripe completions`: completion scripts for shells.
 
 use clap::{Args, CommandFactory as _};
 use clap_complete::{Shell, generate};
@@ -14,13 +14,13 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Prints them.
+    /// Prints the script.
     pub(crate) fn run(self) -> Result<(), Failure> {
         stdout::bytes(script(self.shell).as_bytes())
     }
 }
 
-/// Returns what clap makes of the command line, and for shells that people type in, names of peers where one goes.
+/// Returns clap's script, for interactive shells with the names of peers added.
 fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     generate(shell, &mut args::Args::command(), "nicstripe", &mut script);
@@ -37,7 +37,7 @@ fn script(shell: Shell) -> String {
     }
 }
 
-/// Has zsh offer peers for a positional argument that is one, or a place at one.
+/// Makes zsh complete peers, or locations at a peer, for the positional arguments that take them.
 fn with_peers(line: &str) -> String {
     let is_of = |names: &[&str]| names.iter().any(|name| line.trim_start_matches(['\'', '*', ':']).starts_with(&format!("{name} -- ")));
     let action = match () {

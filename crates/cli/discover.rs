@@ -1,4 +1,4 @@
-//! `nicstripe discover`: who is on the cables.
+//! `nicstripe discover`: lists daemons on the cables.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub(crate) struct Discover {
 }
 
 impl Discover {
-    /// Searches, and prints who was heard.
+    /// Searches and prints the daemons found.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let begun = Instant::now();
         let json = self.json;
@@ -54,7 +54,7 @@ impl Discover {
             let invocation = Invocation::of_this_process();
             let hint = result.as_ref().err().and_then(|failure| hint(failure, &invocation));
             let printed = Discovery::of(&result, begun.elapsed(), hint).print();
-            // That the search failed outranks that nobody heard of it.
+            // A failed search outranks failed output.
             return result.and(printed);
         }
         let heard = result?;
@@ -78,7 +78,7 @@ impl Discover {
     }
 }
 
-/// Returns a line for each daemon and cable, under a line of titles.
+/// Returns a header line and one line per daemon and cable.
 fn table(heard: &[Heard]) -> Vec<String> {
     if heard.is_empty() {
         return Vec::new();
@@ -101,18 +101,18 @@ fn row(heard: &Heard) -> [String; 6] {
     [name(heard), heard.key.fingerprint(), trusted.to_owned(), cable, address, rtt]
 }
 
-/// A name of ours stands alone; what a stranger calls itself is marked as such.
+/// Returns the local name of a trusted peer; a name claimed by an unknown key is marked as a claim.
 fn name(heard: &Heard) -> String {
     match &heard.name {
         Some(name) => name.clone(),
         None if heard.trusted => "-".to_owned(),
         None if heard.host_hint.is_empty() => "unknown key".to_owned(),
-        // Escaped already.
+        // The library has escaped the claimed name already.
         None => format!("unknown key, says it is \"{}\"", heard.host_hint),
     }
 }
 
-/// Says what to do about silence, and about strangers.
+/// Prints advice on missing answers and on unknown keys.
 fn advise(heard: &[Heard], terminal: &Terminal) {
     if heard.is_empty() {
         terminal.say("nobody answered");
@@ -132,7 +132,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A daemon that was heard on an interface; one with a name is trusted.
+    /// A daemon found on an interface; a named one is trusted.
     pub(crate) fn heard(key: u8, name: Option<&str>, interface: &str) -> Heard {
         Heard {
             key: PublicKey::from_bytes([key; 32]),

@@ -1,4 +1,5 @@
-//! Exit codes: fixed, documented (`docs/DESIGN.md`, section 7), rsync's where it has one.
+//! Exit codes: fixed and documented (`docs/DESIGN.md`, section 7); rsync's if it has one for the
+//! case.
 
 use std::process::ExitCode;
 
@@ -13,31 +14,31 @@ use crate::{
     signals::Stop,
 };
 
-/// How a command ended, as its caller sees it.
+/// Exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// Done; of `cp`: what arrived is verified and durable.
+    /// Success; for `cp`, all received data is verified and durable.
     Done = 0,
-    /// Whatever has no code of its own.
+    /// Any failure without a specific code.
     Failed = 1,
-    /// What was typed cannot be right (clap's code as well).
+    /// Usage error (clap's code as well).
     Usage = 2,
     /// Refused: key, permission, policy, or another transfer holds the target.
     Refused = 5,
     /// No link could connect.
     NoLink = 10,
-    /// A file at either end: missing, in the way, not a file, unreadable, disk full.
+    /// A file at either end: missing, exists already, not a file, unreadable, disk full.
     Files = 11,
-    /// The peer does not speak this protocol or version, or broke it.
+    /// The peer speaks another protocol or version, or violated it.
     Protocol = 12,
-    /// Some files of a tree failed; the others are there.
+    /// Some files of a tree failed; the others arrived.
     Partial = 23,
-    /// A source changed or vanished while it was read.
+    /// A source changed or vanished during the read.
     SourceChanged = 24,
-    /// All links were lost and none came back in time.
+    /// All links were lost and none came back within the timeout.
     TimedOut = 30,
-    /// What arrived is not what was sent, also the second time.
+    /// The received data failed verification twice.
     Digest = 40,
     /// A bench was slower than its baseline or floor.
     Slower = 41,
@@ -48,12 +49,12 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// Returns the number.
+    /// Returns the numeric code.
     pub(crate) const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Returns how a command ends after this failure: the one table of exit codes.
+    /// Returns the exit code of a failure: the only table of exit codes.
     pub(crate) fn of(failure: &Failure) -> Self {
         match failure {
             Failure::Location(_) | Failure::LogFilter { .. } | Failure::PeerLine(_) => Self::Usage,
@@ -81,7 +82,7 @@ impl Exit {
         }
     }
 
-    /// Returns how a command ends after this signal.
+    /// Returns the exit code of a signal.
     pub(crate) const fn of_stop(stop: Stop) -> Self {
         match stop {
             Stop::Interrupt => Self::Interrupted,
@@ -114,7 +115,7 @@ impl Exit {
             FailCode::SourceChanged => Self::SourceChanged,
             FailCode::Digest => Self::Digest,
             FailCode::Protocol => Self::Protocol,
-            // Somebody at the other end ended it; whoever called us did not.
+            // The peer cancelled it, not the local caller.
             FailCode::Cancelled => Self::Failed,
             _ => Self::Failed,
         }
@@ -144,7 +145,8 @@ impl Exit {
         }
     }
 
-    /// A file of ours that cannot be read is a file; one that others could change, or that holds something else, is not trusted.
+    /// An unreadable local file is a file error; one that others can write, or with wrong content,
+    /// is refused.
     fn of_config(is_io: bool) -> Self {
         if is_io { Self::Files } else { Self::Refused }
     }

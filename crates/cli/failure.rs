@@ -1,4 +1,4 @@
-//! Why a command failed.
+//! Failures of commands.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
@@ -15,192 +15,144 @@ use crate::{
     signals::Stop,
 };
 
-/// Why a command failed. [`Exit`](crate::exit::Exit) gives each its code, [`hint`](crate::hint::hint) what can be done.
+/// Failure of a command. [`Exit`](crate::exit::Exit) gives each its code,
+/// [`hint`](crate::hint::hint) the advice.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// A source or target of `cp` cannot be read as one.
+    /// A source or target of `cp` is invalid.
     #[error(transparent)]
     Location(#[from] LocationError),
-    /// Arguments of `cp` do not go together.
+    /// Arguments of `cp` contradict each other.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// `NICSTRIPE_LOG`, or `log.filter` of the configuration file, is no filter.
+    /// `NICSTRIPE_LOG`, or `log.filter` of the configuration file, is not a filter.
     #[error("{key} is {text:?}: expected a level, or targets with levels such as nicstripe=debug")]
     LogFilter {
-        /// Where it was set.
+        /// Variable or key that holds it.
         key: &'static str,
-        /// Its value.
         text: String,
-        /// What the parser said.
         source: tracing_subscriber::filter::ParseError,
     },
     /// The configuration file of `serve`.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Settings of `serve` that do not go together.
+    /// Settings of `serve` contradict each other.
     #[error("{key}: {why}")]
     Setting {
-        /// The option or key.
+        /// Option or key.
         key: &'static str,
-        /// What is wrong, and what is allowed.
+        /// Problem, and the allowed values.
         why: String,
     },
-    /// Where the metrics are to be had cannot be listened on.
+    /// The metrics endpoint cannot listen.
     #[error("cannot listen on {address} for metrics")]
-    Metrics {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// An address that was typed cannot be listened on.
+    Metrics { address: SocketAddr, source: io::Error },
+    /// A typed address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
-        /// As it was typed.
+        /// As typed.
         address: String,
-        /// What the system said.
         source: io::Error,
     },
-    /// The line given to `trust add` is none.
+    /// The line given to `trust add` is invalid.
     #[error(transparent)]
     PeerLine(#[from] LineError),
     /// The line given to `trust add` is that of this machine.
     #[error("{fingerprint} is this machine's own key: expected that of the other machine")]
-    OwnKey {
-        /// The key in short.
-        fingerprint: String,
-    },
-    /// The daemon's root contains what decides who may do what.
+    OwnKey { fingerprint: String },
+    /// The daemon's root contains the identity or the peers file, which grant rights.
     #[error("cannot serve {path:?}: it contains {place:?}, where this machine's key and list of peers are")]
     RootOfKeys {
-        /// The directory.
+        /// The root directory.
         path: PathBuf,
-        /// What is in it.
+        /// The file or directory inside the root.
         place: PathBuf,
     },
     /// The source of a copy cannot be opened.
     #[error("cannot open {path:?}")]
-    Source {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The source of a copy is a directory, here.
+    Source { path: PathBuf, source: io::Error },
+    /// The local source of a copy is a directory.
     #[error("{path:?} is a directory, which is copied with -r only")]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-    },
+    Directory { path: PathBuf },
     /// The source of a copy is a FIFO, which has no size and may never have a writer.
     #[error("{path:?} is a FIFO, which is not a file")]
-    Fifo {
-        /// The FIFO.
-        path: PathBuf,
-    },
-    /// Something stands against one file at its place.
+    Fifo { path: PathBuf },
+    /// The target of a single file is not usable.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The target of a copy ends with a slash, and there is no such directory here.
+    /// The local target of a copy ends with a slash and is not a directory.
     #[error("{path:?} is not a directory")]
-    NotADirectory {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// A list that an option of `cp` names.
+    NotADirectory { path: PathBuf },
+    /// A list file named by an option of `cp` is invalid.
     #[error(transparent)]
     List(#[from] ListError),
-    /// A part of a tree did not arrive; the rest is there.
+    /// A part of a tree failed; the rest arrived.
     #[error(transparent)]
     Shortfall(Box<Shortfall>),
-    /// The daemon's root is missing or no directory.
+    /// The daemon's root is missing or not a directory.
     #[error("cannot serve {path:?}")]
-    Root {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Root { path: PathBuf, source: io::Error },
     /// An interface named in an address does not exist.
     #[error("there is no interface called {name:?}")]
-    NoInterface {
-        /// Its name.
-        name: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// An interface that is to be left out does not exist.
+    NoInterface { name: String, source: io::Error },
+    /// An interface to exclude does not exist.
     #[error("there is no interface {name:?} here to leave out; there are {here}")]
     Excluded {
-        /// Its name, as it was typed.
+        /// As typed.
         name: String,
-        /// The names that there are.
+        /// Existing interfaces.
         here: String,
     },
-    /// The library's own.
+    /// Error of the library.
     #[error(transparent)]
     Library(Box<nicstripe::Error>),
-    /// Where the configuration is cannot be told.
+    /// The configuration directory cannot be determined.
     #[error(transparent)]
     Home(#[from] HomeError),
-    /// This machine's key.
+    /// The identity of this machine cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The trusted peers.
+    /// The list of trusted peers cannot be used.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// Host routes.
+    /// Host routes cannot be read or changed.
     #[error(transparent)]
     Routes(#[from] RouteError),
-    /// `bench`.
+    /// `bench` failed.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// MTUs.
+    /// MTUs cannot be restored.
     #[error(transparent)]
     Mtus(#[from] MtuError),
-    /// `demo`.
+    /// `demo` failed.
     #[error(transparent)]
     Demo(#[from] DemoError),
-    /// A connection to a service at the peer was reset, or its session ended.
+    /// A forwarded connection was reset, or its session ended.
     #[error("the connection to {target} broke")]
-    Tunnel {
-        /// The service.
-        target: String,
-        /// What the system says to it.
-        source: io::Error,
-    },
+    Tunnel { target: String, source: io::Error },
     /// A signal ended the command.
     #[error("interrupted")]
     Interrupted {
-        /// Which.
         stop: Stop,
-        /// Whether the same command goes on from what has arrived.
+        /// True if the same command resumes from the received data.
         resumable: bool,
     },
-    /// A signal ended the daemon, in order.
+    /// A signal ended the daemon by an orderly shutdown.
     #[error("ended")]
     Stopped(Stop),
-    /// There is no manual page of that name.
+    /// There is no manual page of this name.
     #[error("there is no command {name:?}: expected one that `nicstripe --help` lists")]
-    NoPage {
-        /// The command asked for.
-        name: String,
-    },
-    /// Standard output takes nothing.
+    NoPage { name: String },
+    /// Standard output cannot be written.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
-    /// A folder cannot be written to.
+    /// A file or folder cannot be written.
     #[error("cannot write {path:?}")]
-    Write {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The system gives no threads.
+    Write { path: PathBuf, source: io::Error },
+    /// Threads cannot be started.
     #[error("cannot start threads")]
     Runtime(#[source] io::Error),
-    /// The system gives no signal handlers.
+    /// Signal handlers cannot be installed.
     #[error("cannot take over signals")]
     Signals(#[source] io::Error),
 }
@@ -212,23 +164,23 @@ impl From<nicstripe::Error> for Failure {
 }
 
 impl Failure {
-    /// Returns the failure and its causes, joined by `: `.
+    /// Returns the failure and its source chain, joined by `: `.
     pub(crate) fn one_line(&self) -> String {
         nicstripe::chain(self)
     }
 
-    /// Tells whether running the same command again goes on from what has arrived.
+    /// Returns true if running the same command again resumes from the received data.
     pub(crate) fn is_resumable(&self) -> bool {
         match self {
             Self::Library(error) => error.is_resumable(),
             Self::Interrupted { resumable, .. } => *resumable,
-            // What is there already is not sent again.
+            // Complete files are not transferred again.
             Self::Shortfall(_) => true,
             _ => false,
         }
     }
 
-    /// Returns what belongs below the line of the error.
+    /// Returns the lines below the error line.
     pub(crate) fn details(&self) -> &[String] {
         match self {
             Self::Shortfall(shortfall) => shortfall.lines(),
@@ -243,7 +195,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A failure at a file of this machine.
+    /// A failure at a local file.
     pub(crate) fn file_error(code: FailCode, kind: io::ErrorKind) -> nicstripe::Error {
         FileError { operation: "write", name: "a.bin".into(), code, resumable: code == FailCode::NoSpace, source: kind.into() }.into()
     }

@@ -1,4 +1,5 @@
-//! Faults in this program: a panic of any thread ends a command with an error, as what waits for that thread would wait for ever.
+//! Panics of any thread end a command with an error, because threads that wait for the panicked one
+//! would wait forever.
 
 use std::{
     io::{self, Write as _},
@@ -9,20 +10,21 @@ use std::{
 
 use crate::exit::Exit;
 
-/// Ends the process, from here on, when any thread panics.
+/// Makes any later panic end the process.
 pub(crate) fn end_on_panic() {
     panic::set_hook(Box::new(|fault| {
         let text = described(fault);
         if SURVIVED.load(Ordering::Relaxed) {
             return tracing::error!("a fault in this program, {text}");
         }
-        // Straight to the stream: the thread may hold the lock of the bars, and others wait for it.
+        // Writes to the stream directly: the panicked thread may hold the lock of the progress
+        // bars.
         let _ = writeln!(io::stderr(), "error: a fault in this program, {text}\nhint: {HINT}");
         process::exit(Exit::Failed.code().into());
     }));
 }
 
-/// Lets the process go on, from here on, when a thread panics: a daemon ends the one session, and serves the others.
+/// Makes later panics survivable: a daemon ends only the affected session.
 pub(crate) fn survive_panics() {
     SURVIVED.store(true, Ordering::Relaxed);
 }
@@ -49,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// Run by the other test, in a process of its own.
+    /// Run by the other test in a separate process.
     #[test]
     #[ignore = "a part of another test: ends the process"]
     fn child_whose_thread_panics_while_it_is_waited_for() {

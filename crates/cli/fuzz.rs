@@ -1,6 +1,7 @@
-//! What the fuzz target of the command line runs: what is typed and what lists hold.
+//! Fuzz target of the command line: typed arguments and list files.
 //!
-//! `fuzz/fuzz_targets` calls this function, and the test here does with every file of `fuzz/corpus`.
+//! `fuzz/fuzz_targets` calls this function, and so does the test here with every file of
+//! `fuzz/corpus`.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
 
@@ -9,7 +10,8 @@ use crate::{
     quantity::{Size, Speed, parse_rate, parse_size, parse_time},
 };
 
-/// A source or target, a list of names, or a size, rate or time; which, the first byte says.
+/// Parses a source or target, a list of names, or a size, rate or time; the first byte selects
+/// which.
 pub fn arguments(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     match kind % 4 {
@@ -19,8 +21,10 @@ pub fn arguments(data: &[u8]) {
     }
 }
 
-/// What is remote means the same when it is typed as it is shown, unless something in it had to be escaped, or only a URL can say it: a port, and
-/// colons that would look like an address without brackets.
+/// Asserts that a remote location survives a round trip through its printed form.
+///
+/// Exceptions: escaped characters, and locations that only a URL can express (a port, or colons
+/// that would look like an address without brackets).
 fn location(argument: &OsStr) {
     let read = match Location::parse(argument) {
         Ok(read) => read,

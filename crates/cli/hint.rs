@@ -1,4 +1,4 @@
-//! What the user can do about a failure: the exact command where there is one.
+//! Advice on failures: the exact command if one helps.
 
 use std::io::ErrorKind;
 
@@ -15,7 +15,7 @@ use crate::{
     spelling::nearest,
 };
 
-/// Returns what to do about a failure of this invocation, in one line; `None` where the error says all there is.
+/// Returns one line of advice on a failure of this invocation; `None` if the error text suffices.
 pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String> {
     let program = invocation.program();
     match failure {
@@ -59,7 +59,7 @@ pub(crate) fn hint(failure: &Failure, invocation: &Invocation) -> Option<String>
     }
 }
 
-/// The kernel gave no thread (EAGAIN).
+/// Advice for EAGAIN from the kernel at the start of a thread.
 const MORE_THREADS: &str =
     "this user or container has as many processes and threads as it may have: end some, or raise the limit (ulimit -u, pids.max)";
 
@@ -112,7 +112,7 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
             Err(error) => error.to_string(),
         }),
         Error::Digest { .. } => Some("suspect the memory or disk of either machine; nothing was put in place".into()),
-        // What a failed sync is about is not kept.
+        // The target of a failed sync is unknown.
         error if error.fail_code() == Some(FailCode::NoSpace) && !error.is_resumable() => {
             Some(format!("make room there, then run the same command again: {}", invocation.typed()))
         }
@@ -122,7 +122,7 @@ fn of_error(error: &Error, invocation: &Invocation) -> Option<String> {
     }
 }
 
-/// What to check at a host that does not answer, the likeliest first.
+/// Returns the checks for an unreachable host, the most likely first.
 fn of_unreached(unreached: &Unreached) -> String {
     let Unreached { host, port, ours, cables, tried, .. } = unreached;
     let is_refused = tried.iter().any(|tried| tried.source.kind() == ErrorKind::ConnectionRefused);
@@ -133,7 +133,7 @@ fn of_unreached(unreached: &Unreached) -> String {
             "plug in a cable, or leave out fewer interfaces; which there are, and why they are not used: nicstripe links".to_owned()
         }
         Cables::NoPeer => format!("is {host} on, the cable in, and TCP port {port} open in its firewall?"),
-        // Who is not trusted there gets no answer on a cable.
+        // A daemon does not answer discovery probes of untrusted keys.
         _ => format!(
             "on {host}: is serve running: {}; does it trust this key: {}; is port {port} open for TCP and UDP in its firewall? {ANOTHER_PORT}",
             serve_on(*port),
@@ -148,12 +148,13 @@ fn of_unreached(unreached: &Unreached) -> String {
 
 const ANOTHER_PORT: &str = "if it listens on another port: --port PORT";
 
-/// The command that makes another machine trust this one.
+/// Returns the command that makes the other machine trust this one.
 fn trust_us(ours: &PublicKey) -> String {
     ours.trust_command(&own_name())
 }
 
-/// `None` where the code alone calls for nothing; whether a rerun goes on is said by the caller then.
+/// Returns advice on a failure code. `None` if the code alone calls for none; the caller then says
+/// if a rerun resumes.
 fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     match code {
         FailCode::Exists => of_way_out(WayOut::Replace, invocation),
@@ -167,7 +168,7 @@ fn of_fail_code(code: FailCode, invocation: &Invocation) -> Option<String> {
     }
 }
 
-/// `None` where it takes a command that cannot be told.
+/// Returns the command for a remedy; `None` if the command is unknown.
 fn of_way_out(way_out: WayOut, invocation: &Invocation) -> Option<String> {
     Some(match way_out {
         WayOut::Replace => format!("-u replaces what is older, -f whatever is there: {}", invocation.with_flag("-f")),
@@ -200,7 +201,7 @@ fn serve_on(port: u16) -> String {
     }
 }
 
-/// The name of a trusted peer that is nearly this one.
+/// Returns the trusted peer whose name is similar.
 fn near_peer(host: &str) -> Option<String> {
     let peers = Peers::load(&places::home().ok()?.peers_file()).ok()?;
     let names = peers.iter().filter_map(|peer| Some(peer.name.as_ref()?.as_str()));
@@ -327,7 +328,7 @@ mod tests {
         let no_space = Error::Peer { host: host(), code: FailCode::NoSpace, text: "no".into(), resumable: true };
         assert!(hint_of(no_space).unwrap().ends_with("the same command goes on: nicstripe cp 'a b' nas:"));
         assert_eq!(hint_of(Failure::Interrupted { stop: Stop::Interrupt, resumable: false }), None);
-        // That would start over.
+        // Repeating the flags would start over.
         let started_over = Invocation::of(&["nicstripe", "cp", "--no-resume", "a b", "nas:"]);
         let interrupted = Failure::Interrupted { stop: Stop::Interrupt, resumable: true };
         assert_eq!(hint(&interrupted, &started_over).as_deref(), Some(again));

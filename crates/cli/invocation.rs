@@ -1,4 +1,4 @@
-//! The command as it was typed, to be typed again.
+//! The command line as typed, for hints that repeat it.
 
 use std::{
     env,
@@ -9,53 +9,51 @@ use std::{
 
 use nicstripe::escaped;
 
-/// The words that the process was started with.
+/// Arguments of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Invocation {
     words: Vec<OsString>,
 }
 
 impl Invocation {
-    /// Returns this process's own words.
+    /// Returns the invocation of this process.
     pub(crate) fn of_this_process() -> Self {
         Self { words: env::args_os().collect() }
     }
 
-    /// Takes these words.
     #[cfg(test)]
     pub(crate) fn of(words: &[&str]) -> Self {
         Self { words: words.iter().map(OsString::from).collect() }
     }
 
-    /// Returns the words.
     pub(crate) fn words(&self) -> &[OsString] {
         &self.words
     }
 
-    /// Tells whether this is the subcommand.
+    /// Returns true if this is the given subcommand.
     pub(crate) fn is_of(&self, subcommand: &str) -> bool {
         self.words.get(1).is_some_and(|word| word == subcommand)
     }
 
-    /// Returns the words as a shell takes them.
+    /// Returns the command quoted for a shell.
     pub(crate) fn typed(&self) -> String {
         join(&self.words)
     }
 
-    /// Returns the command that goes on where this one ended: without `--no-resume`, which starts over.
+    /// Returns the command that resumes this one: without `--no-resume`, which starts over.
     pub(crate) fn resuming(&self) -> String {
         self.without("--no-resume").unwrap_or_else(|| self.typed())
     }
 
-    /// Returns the same command with a flag after the subcommand.
+    /// Returns the command with a flag added after the subcommand.
     pub(crate) fn with_flag(&self, flag: &str) -> String {
         let mut words = self.words.clone();
         words.insert(2.min(words.len()), flag.into());
         join(&words)
     }
 
-    /// Returns the same command without an option that takes no other word, such as `-P` (also among other letters) or `--info`; `None` where it
-    /// is not in it.
+    /// Returns the command without an option that has no separate value, such as `-P` (also within
+    /// a group of letters) or `--info`; `None` if it is absent.
     pub(crate) fn without(&self, option: &str) -> Option<String> {
         let at = self.words.iter().position(|word| word.to_str().is_some_and(|word| has_option(word, option)))?;
         let mut words = self.words.clone();
@@ -66,8 +64,10 @@ impl Invocation {
         Some(join(&words))
     }
 
-    /// Returns the same command without the value that stands behind a letter, nor the letter, which may be the last of several, and with
-    /// these words in their place; `None` where they are not in it.
+    /// Returns the command with a short option and its value replaced by `instead`; `None` if it is
+    /// absent.
+    ///
+    /// The letter may be the last of a group.
     pub(crate) fn without_letter(&self, letter: char, value: &OsStr, instead: &[String]) -> Option<String> {
         let letters = |word: &OsString| word.to_str().filter(|word| word.starts_with('-') && !word.starts_with("--")).map(str::to_owned);
         let ends = |word: &OsString| letters(word).is_some_and(|word| word.ends_with(letter));
@@ -78,7 +78,8 @@ impl Invocation {
         Some(join(&all.collect::<Vec<_>>()))
     }
 
-    /// Returns the same `cp` with a flag, from `directory` in the source's place to the current directory.
+    /// Returns the `cp` command with a flag, with `directory` as the source and the current
+    /// directory as the target.
     pub(crate) fn listing(&self, flag: &str, source: &OsStr, directory: &OsStr) -> String {
         let mut words = self.words.clone();
         words.iter_mut().filter(|word| *word == source).for_each(|word| *word = directory.to_owned());
@@ -88,7 +89,7 @@ impl Invocation {
         Self { words }.with_flag(flag)
     }
 
-    /// Returns the same command without a long option of this value; `None` where it is not in it.
+    /// Returns the command without a long option of this value; `None` if it is absent.
     pub(crate) fn without_value(&self, option: &str, value: &str) -> Option<String> {
         let glued = format!("{option}={value}");
         let is_pair = |at: usize| self.words[at] == option && self.words.get(at + 1).is_some_and(|word| word == value);
@@ -98,7 +99,8 @@ impl Invocation {
         Some(join(&words))
     }
 
-    /// Returns the same `cp` with standard input in a source's place, which has no name to keep: the target gets the source's.
+    /// Returns the `cp` command with standard input as the source. Standard input has no name, so
+    /// that the target gets the source's name appended.
     pub(crate) fn reading_standard_input(&self, source: &Path) -> String {
         let mut words: Vec<OsString> = self.words.clone();
         words.iter_mut().filter(|word| *word == source).for_each(|word| *word = "-".into());
@@ -110,20 +112,20 @@ impl Invocation {
         format!("{} < {}", join(&words), quoted(source))
     }
 
-    /// Whether `cp` was asked for directories, by a long name or by a letter among others.
+    /// Returns true if `cp` was asked to recurse, by a long name or a letter in a group.
     pub(crate) fn is_recursive(&self) -> bool {
         let letters = |word: &str| word.strip_prefix('-').is_some_and(|rest| !rest.starts_with('-') && rest.contains(['r', 'a']));
         let words = self.words.iter().filter_map(|word| word.to_str());
         words.skip(2).any(|word| matches!(word, "--recursive" | "--archive") || letters(word))
     }
 
-    /// Returns the name of the program as it was called.
+    /// Returns the program name as typed.
     pub(crate) fn program(&self) -> String {
         self.words.first().map_or_else(|| "nicstripe".to_owned(), quoted)
     }
 }
 
-/// Whether a word is this option, has it as one of its letters, or gives it a value.
+/// Returns true if a word is this option, contains its letter, or assigns it a value.
 fn has_option(word: &str, option: &str) -> bool {
     let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
     match (option.strip_prefix("--"), letters) {
@@ -133,10 +135,10 @@ fn has_option(word: &str, option: &str) -> bool {
     }
 }
 
-/// Quotes a word where a POSIX shell would take it for something else.
+/// Quotes a word if a POSIX shell would interpret it.
 ///
-/// What must not reach a terminal (control characters, direction marks, bytes that are no UTF-8) is written as bash, zsh and ksh read it:
-/// `$'a\x0a'`.
+/// Text that must not reach a terminal (control characters, direction marks, invalid UTF-8) is
+/// written as `$'a\x0a'`, which bash, zsh and ksh read.
 pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
     let bytes = word.as_ref().as_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(byte);
@@ -147,7 +149,8 @@ pub(crate) fn quoted(word: impl AsRef<OsStr>) -> String {
     }
 }
 
-/// Whether the library would show it as it is; backslashes, which it doubles, aside.
+/// Returns true if the library would print the text unchanged, apart from backslashes, which it
+/// doubles.
 fn is_harmless(text: &str) -> bool {
     let text = text.replace('\\', "/");
     escaped(text.as_bytes()) == text

@@ -1,4 +1,4 @@
-//! `nicstripe key`: this machine's public line.
+//! `nicstripe key`: prints the public line of this machine.
 
 use std::env;
 
@@ -15,7 +15,6 @@ use crate::{failure::Failure, places, stdout, terminal::Terminal};
 pub(crate) struct Key {}
 
 impl Key {
-    /// Prints the line.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let path = places::home()?.identity_file();
         let is_new = !path.exists();

@@ -1,9 +1,16 @@
-//! The command line of nicstripe: what is typed becomes settings, the library does the work, and everything that is drawn is drawn here.
+//! The command line of nicstripe: it parses arguments into settings, calls the library and draws
+//! all output.
 //!
-//! One file or folder a subcommand. What they share: `quantity` reads and writes sizes, rates and times; `choice` is what is typed about
-//! links, and `link_text` what is read about them; `meeting` connects to a peer; `failure` says what went wrong, `exit` which code that is,
-//! `hint` what to do about it, and `fault` what happens to a panic; `spelling` finds what was meant; `terminal` is standard error, with or
-//! without bars; `table` lines up columns; `json` is what programs read. Nothing here decides how bytes move.
+//! Each subcommand has one file or folder. Shared modules:
+//!
+//! - `quantity`: sizes, rates and times
+//! - `choice`, `link_text`: link options and texts about links
+//! - `meeting`: connecting to a peer
+//! - `failure`, `exit`, `hint`, `fault`: errors, exit codes, advice, panics
+//! - `spelling`: suggestions for mistyped names
+//! - `terminal`, `table`, `json`: standard error with or without bars, tables, output for programs
+//!
+//! Scheduling and transfer are the library's.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -53,10 +60,11 @@ use clap::Parser as _;
 
 use crate::{args::Args, exit::Exit, failure::Failure, hint::hint, invocation::Invocation, terminal::Terminal};
 
-/// Runs the command that the process was started with, and returns its exit code.
+/// Runs the command of this process and returns its exit code.
 ///
-/// To be called first thing in `main`, while the process has one thread: `demo` may have to enter a user namespace, which the kernel allows
-/// to no other. Usage errors, `--help` and `--version` end the process from here, as clap does.
+/// Must be the first call in `main`, while the process has one thread: `demo` may enter a user
+/// namespace, which the kernel allows to single-threaded processes only. Usage errors, `--help` and
+/// `--version` end the process from here, as in clap.
 pub fn main() -> ExitCode {
     fault::end_on_panic();
     let terminal = Terminal::default();
@@ -66,9 +74,9 @@ pub fn main() -> ExitCode {
     };
     match args.command.run(&terminal) {
         Ok(()) => Exit::Done.into(),
-        // Whoever read our output has had enough; that is no failure worth a word.
+        // The reader closed standard output (as `head` does), which is not a failure.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
-        // The signal came from somebody who knows, and the daemon has said that it ends.
+        // The sender of the signal expects it, and the daemon has logged its end.
         Err(Failure::Stopped(stop)) => Exit::of_stop(stop).into(),
         Err(failure) => {
             report(&failure, &terminal);
@@ -77,7 +85,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints what clap says, and of an option that another program has what to type instead.
+/// Prints clap's usage error, with a hint if the option is one of another program.
 fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
     let invocation = Invocation::of_this_process();
     let Some(hint) = cp::habit_hint(error, &invocation).filter(|_| invocation.is_of("cp")) else { error.exit() };
@@ -88,7 +96,7 @@ fn usage(error: &clap::Error, terminal: &Terminal) -> ExitCode {
     Exit::Usage.into()
 }
 
-/// Prints the `error:` line and, where there is something to do about it, the `hint:` line.
+/// Prints the `error:` line and, if there is advice, the `hint:` line.
 fn report(failure: &Failure, terminal: &Terminal) {
     terminal.error(&failure.one_line());
     failure.details().iter().for_each(|line| terminal.say(format_args!("  {line}")));

@@ -1,8 +1,8 @@
-//! What people read about links, whichever command tells it.
+//! Texts about links, shared by all commands.
 
 use nicstripe::{LinkName, LinkRemedy, escaped};
 
-/// Names both ends of a link, `eth1 → enp2`, or ours alone where the peer's has no name.
+/// Returns both ends of a link, `eth1 → enp2`, or the local end alone if the peer's has no name.
 pub(crate) fn ends(link: &LinkName) -> String {
     let ours = escaped(link.interface.as_bytes());
     match &link.peer_interface {
@@ -11,19 +11,19 @@ pub(crate) fn ends(link: &LinkName) -> String {
     }
 }
 
-/// Says how many links there are: `1 link`, `2 links`.
+/// Returns the number of links with its noun: `1 link`, `2 links`.
 pub(crate) fn counted(links: usize) -> String {
     format!("{links} link{}", if links == 1 { "" } else { "s" })
 }
 
-/// Says that packets of more than this many bytes vanish, and what to do.
+/// Returns the warning that the path drops packets above this many bytes, with the remedy.
 pub(crate) fn narrow(through: u32) -> String {
     format!(
         "packets above {through} bytes vanish on the way, and are not used: let the switch pass jumbo frames, or set the MTU of both ends to {through}"
     )
 }
 
-/// Returns what could be done about links that did not work, a line a machine.
+/// Returns the remedies for failed links, one line per machine.
 pub(crate) fn remedies(remedies: &[LinkRemedy]) -> Vec<String> {
     let line = |remedy: &LinkRemedy| {
         let place = if remedy.is_peers { "on the peer" } else { "here" };

@@ -51,7 +51,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Looks, and prints what is there.
+    /// Surveys the links and prints them.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         check_excluded(&self.exclude_link)?;
@@ -82,7 +82,7 @@ impl Links {
     }
 }
 
-/// Whom the links lead to.
+/// The peer at the other end of the links.
 struct Peer {
     key: String,
     fingerprint: String,
@@ -150,7 +150,7 @@ fn reason_text(reason: LinkReason) -> &'static str {
     }
 }
 
-/// What does not fit into the table.
+/// Returns the remarks printed below the table.
 fn notes(link: &SurveyedLink) -> Vec<String> {
     let name = escaped(link.link.interface.as_bytes());
     let mut notes = Vec::new();

@@ -1,7 +1,8 @@
-//! Logs on standard error, chosen by `NICSTRIPE_LOG`.
+//! Logs on standard error, filtered by `NICSTRIPE_LOG`.
 //!
-//! One record is one line, whatever is in it: the library cuts and escapes what a peer has worded, and the text format here escapes every
-//! value once more and quotes it where it has spaces, so that none looks like a field of its own.
+//! Each record is one line. The library truncates and escapes text from a peer. The text format
+//! escapes every value again and quotes it if it has spaces, so that no value looks like a separate
+//! field.
 
 use std::{env, fmt, io::IsTerminal as _};
 
@@ -39,7 +40,8 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts the log of a command that a person watches: warnings, without the time. Errors: `NICSTRIPE_LOG` cannot be read as a filter.
+/// Starts the log of an interactive command: warnings, without the time. Errors: `NICSTRIPE_LOG` is
+/// not a valid filter.
 pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     let filter = match env::var(LOG_VARIABLE) {
         Ok(text) if !text.is_empty() => LogFilter { key: LOG_VARIABLE, text }.parse()?,
@@ -47,12 +49,12 @@ pub(crate) fn start(terminal: &Terminal) -> Result<(), Failure> {
     };
     let lines = Lines { time: false, journal: terminal.voice() == Voice::Journal };
     let layer = tracing_subscriber::fmt::layer().event_format(lines).with_writer(terminal.clone()).with_ansi(is_coloured());
-    // Fails when a subscriber is set already, which only a test does.
+    // Fails if a subscriber is set already, which happens in tests only.
     let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
     Ok(())
 }
 
-/// Starts the log of a daemon, whose filter can be changed. Errors: the filter cannot be read as one.
+/// Starts the log of a daemon, whose filter can be changed later. Errors: the filter is invalid.
 pub(crate) fn start_daemon(filter: &LogFilter, format: LogFormat, terminal: &Terminal) -> Result<LogControl, Failure> {
     let (filter, handle) = reload::Layer::new(filter.parse()?);
     let layer = tracing_subscriber::fmt::layer().with_writer(terminal.clone());
@@ -74,51 +76,52 @@ pub(crate) fn start_daemon(filter: &LogFilter, format: LogFormat, terminal: &Ter
     Ok(LogControl(handle))
 }
 
-/// Changes what a running daemon logs.
+/// Handle that changes the log filter of a running daemon.
 #[derive(Debug)]
 pub(crate) struct LogControl(reload::Handle<EnvFilter, Registry>);
 
 impl LogControl {
-    /// Logs what this filter lets through. Errors: it is none; all stays as it was then.
+    /// Replaces the filter. Errors: the filter is invalid; the old one stays in force.
     pub(crate) fn set(&self, filter: &LogFilter) -> Result<(), Failure> {
         let filter = filter.parse()?;
-        // Fails when there is no log any more.
+        // Fails only after the log has ended.
         let _ = self.0.reload(filter);
         Ok(())
     }
 }
 
-/// What is logged, and where that was set.
+/// A log filter and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogFilter {
-    /// The variable or key.
+    /// Variable or key that set it.
     pub(crate) key: &'static str,
     /// A level, or targets with levels.
     pub(crate) text: String,
 }
 
 impl LogFilter {
-    /// Reads it. Errors: it is none.
+    /// Parses the filter. Errors: it is invalid.
     pub(crate) fn parse(&self) -> Result<EnvFilter, Failure> {
         let Self { key, text } = self;
-        // A level alone is for this program: what TLS says of each handshake has to be asked for by name.
+        // A bare level applies to this program only: messages of rustls about each handshake
+        // require an explicit target.
         let is_level = text.parse::<Level>().is_ok();
         let filter = if is_level { format!("{text},rustls=warn") } else { text.clone() };
         EnvFilter::try_new(filter).map_err(|source| Failure::LogFilter { key, text: text.clone(), source })
     }
 }
 
-/// The variable that says what is logged.
+/// Environment variable with the log filter.
 pub(crate) const LOG_VARIABLE: &str = "NICSTRIPE_LOG";
 
 fn is_coloured() -> bool {
     std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes a record as a line of text: time, level, message, fields.
+/// Formats a record as a line of text: time, level, message, fields.
 struct Lines {
     time: bool,
-    /// With the priority as sd-daemon(3) has it; the journal knows the time.
+    /// Adds the sd-daemon(3) priority; the journal adds the time.
     journal: bool,
 }
 
@@ -168,7 +171,7 @@ fn priority(level: Level) -> Priority {
     }
 }
 
-/// The values of a record, escaped.
+/// Escaped values of a record.
 #[derive(Default)]
 struct Values {
     message: String,
@@ -180,7 +183,7 @@ impl Values {
         let text = nicstripe::printable(text.as_bytes());
         match field.name() {
             "message" => self.message = text,
-            // Where in its code a library made a record: of no use to who reads it.
+            // Source locations of records of the `log` crate do not help users.
             name if name.starts_with("log.") => {}
             name => {
                 let bare = !text.is_empty() && !text.contains([' ', '"', '=']);
@@ -207,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written for the records that `log` makes.
+    /// Output of the records that `log` emits.
     fn written(lines: Lines, log: impl FnOnce()) -> String {
         #[derive(Clone, Default)]
         struct Memory(Arc<Mutex<Vec<u8>>>);
@@ -262,7 +265,7 @@ mod tests {
         assert!(LogFilter { key: LOG_VARIABLE, text: "a=b=c".into() }.parse().is_err());
     }
 
-    /// `?value` in a record is for those who wrote the program.
+    /// `?value` in a record prints Rust's debug format, which is for developers only.
     #[test]
     fn no_record_has_a_value_as_rust_writes_it() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");

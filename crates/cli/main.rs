@@ -1,4 +1,4 @@
-//! The binary; everything is in the library beside it.
+//! The binary; all code is in the library of this package.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `nicstripe man`: manual pages, made from the same text as `--help`.
+//! `nicstripe man`: manual pages, generated from the `--help` texts.
 
 use std::{fs, io, path::PathBuf};
 
@@ -39,7 +39,7 @@ impl Man {
     }
 }
 
-/// Returns a command for each page, named as the page is: `nicstripe-trust-add`.
+/// Returns one command per page, named like the page: `nicstripe-trust-add`.
 fn pages() -> Vec<Command> {
     let mut root = args::Args::command().disable_help_subcommand(true);
     root.build();
@@ -50,14 +50,15 @@ fn pages() -> Vec<Command> {
 
 fn collect(command: Command, pages: &mut Vec<Command>) {
     for child in command.get_subcommands() {
-        // clap keeps names as static strings; there are a dozen, made once.
+        // clap keeps names as static strings; about a dozen are leaked, once.
         let name: &'static str = format!("{}-{}", command.get_name(), child.get_name()).leak();
         collect(child.clone().name(name).display_name(name), pages);
     }
     pages.push(command);
 }
 
-/// Renders a page: what clap says, then sections of what follows the options in the help, and those that every page has.
+/// Renders a page: clap's part, sections from the text after the options, and sections common to
+/// all pages.
 fn rendered(command: Command) -> io::Result<Vec<u8>> {
     let help = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string).unwrap_or_default();
     let mut sections = sections_of(&help);
@@ -74,7 +75,7 @@ fn rendered(command: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// A part of a help text: lines below a heading.
+/// A section of a help text: a heading and its lines.
 #[derive(Debug, PartialEq, Eq)]
 struct Section {
     title: String,
@@ -83,15 +84,16 @@ struct Section {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
-    /// A row of a table: what is explained, and how.
+    /// A row of a table: term and meaning.
     Row(String, String),
-    /// A line as it is.
+    /// A verbatim line.
     Plain(String),
-    /// A paragraph that may be filled.
+    /// A paragraph that may be wrapped.
     Text(String),
 }
 
-/// Takes a help text apart: a heading begins at the margin and ends in a colon, and what is indented belongs to it.
+/// Splits a help text into sections: a heading starts at the margin and ends in a colon, its
+/// content is indented.
 fn sections_of(help: &str) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     for line in help.lines().filter(|line| !line.trim().is_empty()) {
@@ -106,7 +108,7 @@ fn sections_of(help: &str) -> Vec<Section> {
         let text = line.trim_start();
         match (line.len() - text.len(), lines.last_mut(), text.split_once("  ")) {
             (0, ..) => lines.push(Line::Text(text.to_owned())),
-            // Of the row before.
+            // Continues the meaning of the row above.
             (4.., Some(Line::Row(_, meaning)), _) => *meaning = format!("{meaning} {text}"),
             (_, _, Some((term, meaning))) => lines.push(Line::Row(term.to_owned(), meaning.trim_start().to_owned())),
             _ => lines.push(Line::Plain(text.to_owned())),
@@ -115,7 +117,7 @@ fn sections_of(help: &str) -> Vec<Section> {
     sections
 }
 
-/// The names that man(7) and readers know.
+/// Returns the section title that man(7) prescribes.
 fn title_of(heading: &str) -> String {
     match heading {
         "Example" | "Examples" => EXAMPLES.into(),
@@ -134,26 +136,26 @@ impl Section {
                 Line::Text(text) => format!(".PP\n{}\n", escaped(text)),
             };
         }
-        // Lines in a row that are as they are need no space between.
+        // Consecutive verbatim lines need no space between them.
         let first = format!(".SH \"{}\"\n", self.title);
         let roff = roff.replace(".fi\n.PP\n.nf\n", "").replacen(&format!("{first}.PP\n"), &first, 1);
         page.extend_from_slice(roff.as_bytes());
     }
 }
 
-/// Escapes what roff would take for something else: a backslash, what is a control line, and hyphens that are to be copied.
+/// Escapes roff syntax: backslashes, control lines, and hyphens that users copy.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga").replace('…', "...");
     if text.starts_with(['.']) { format!("\\&{text}") } else { text }
 }
 
-/// Examples for commands whose help has none; the first word below `nicstripe` is the page's.
+/// Returns examples for commands whose help has none, by the name of the page.
 fn examples_of(page: &str) -> String {
     let commands = EXAMPLES_OF.iter().filter(|(of, _)| *of == page).map(|(_, row)| format!("  {row}"));
     commands.collect::<Vec<_>>().join("\n")
 }
 
-/// What a command may exit with whose help does not say it.
+/// Returns the exit codes of a command whose help does not list them.
 fn exit_codes_of(command: &Command) -> String {
     let is_over_links = command.get_arguments().any(|argument| argument.get_long() == Some("port"));
     let codes = EXIT_CODES.iter().filter(|(network, ..)| is_over_links || !network);
@@ -163,7 +165,7 @@ fn exit_codes_of(command: &Command) -> String {
 const EXAMPLES: &str = "EXAMPLES";
 const EXIT_STATUS: &str = "EXIT STATUS";
 
-/// Whether only commands that connect have it, the code, and what it means.
+/// True if only commands that connect use the code; the code; its meaning.
 const EXIT_CODES: [(bool, u8, &str); 10] = [
     (false, 0, "done"),
     (false, 1, "other failure"),
@@ -236,7 +238,7 @@ mod tests {
                 assert!(section.starts_with(".TP\n") || section.starts_with(".nf\n"), "{name}: {section}");
             }
             assert!(!page.contains("EXTRA"), "{name}");
-            // A control line that is none of ours would have come from a text.
+            // An unknown control line would come from unescaped text.
             let controls = [".TH", ".SH", ".TP", ".PP", ".nf", ".fi", ".br", ".ie", ".el", ".RS", ".RE", ".IP"];
             let odd = page.lines().find(|line| line.starts_with(['.', '\'']) && !controls.contains(&line.get(..3).unwrap_or(line)));
             assert_eq!(odd, None, "{name}");

@@ -1,4 +1,4 @@
-//! The first contact with a peer, which may have to be waited for.
+//! Connecting to a peer, which may mean waiting in its session queue.
 
 use std::pin::pin;
 
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::{failure::Failure, terminal::Terminal};
 
-/// Connects, and prints on standard error that it waits for a place.
+/// Connects, and prints on standard error if the connection is queued.
 pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client, Failure> {
     let terminal = Terminal::default();
     connect_telling(builder, host, |event| {
@@ -18,7 +18,7 @@ pub(crate) async fn connect(builder: ClientBuilder, host: &str) -> Result<Client
     .await
 }
 
-/// Connects, and hands over what happens meanwhile.
+/// Connects, and passes the events meanwhile to `tell`.
 pub(crate) async fn connect_telling(builder: ClientBuilder, host: &str, mut tell: impl FnMut(&Event)) -> Result<Client, Failure> {
     let (sender, mut events) = mpsc::channel(1);
     let mut connecting = pin!(builder.events(sender).connect(host));
@@ -30,7 +30,7 @@ pub(crate) async fn connect_telling(builder: ClientBuilder, host: &str, mut tell
     }
 }
 
-/// What is said of a wait for a place.
+/// Returns the message for a queued connection.
 pub(crate) fn queued(event: &Event) -> Option<String> {
     let Event::Queued { host, most, .. } = event else { return None };
     let host = escaped(host.as_bytes());

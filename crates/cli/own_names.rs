@@ -1,21 +1,24 @@
-//! Names by which a request may call a server on this machine.
+//! Host names that a request to a local server may carry.
 //!
-//! A page of another site can have its name lead to this machine (DNS rebinding), and a browser takes what is here for a part of that site
-//! then. What gives it away is the name in `Host`, which is the site's.
+//! Protects against DNS rebinding: a page of another site points its name to this machine, and the
+//! browser treats the local server as part of that site. The `Host` header shows it, since it
+//! carries the site's name.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The names of a server that only this machine reaches; one that others reach too may have any name.
+/// Allowed names of a server bound to loopback; a server reachable by others may have any name.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnNames(Option<String>);
 
 impl OwnNames {
-    /// Returns those of a server at `bound`, for which `typed` was given as `HOST:PORT`; `None` where it may have any.
+    /// Returns the names of a server at `bound`, which was configured as `HOST:PORT` in `typed`;
+    /// `None` if any name is allowed.
     pub(crate) fn of(typed: &str, bound: SocketAddr) -> Option<Self> {
         bound.ip().to_canonical().is_loopback().then(|| Self(Some(name_of(typed)).filter(|name| !name.is_empty())))
     }
 
-    /// Whether a `Host`, or an authority of HTTP/2, is an address or one of these names.
+    /// Returns true if a `Host` header, or an HTTP/2 authority, is an IP address or one of the
+    /// names.
     pub(crate) fn has(&self, host: &str) -> bool {
         let name = name_of(host);
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
@@ -24,7 +27,7 @@ impl OwnNames {
     }
 }
 
-/// Returns the name in front of a port, as it is compared.
+/// Returns the name before the port, normalized for comparison.
 fn name_of(host: &str) -> String {
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
     let name = match host.rsplit_once(':') {

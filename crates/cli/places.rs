@@ -1,4 +1,4 @@
-//! Where configuration and state are.
+//! Locations of configuration and state.
 
 use std::{
     env,
@@ -14,10 +14,11 @@ use rustix::process::geteuid;
 
 use crate::failure::Failure;
 
-/// Finds this user's folders.
+/// Returns the folders of this user.
 ///
-/// `NICSTRIPE_HOME` decides where it is set. Without it root uses `/etc/nicstripe` and `/var/lib/nicstripe` where the first exists, so that
-/// `trust add` writes the file that root's daemon reads; else the XDG folders count.
+/// `NICSTRIPE_HOME` takes precedence. Without it root uses `/etc/nicstripe` and
+/// `/var/lib/nicstripe` if the first exists, so that `trust add` writes the file that root's daemon
+/// reads. All others use the XDG folders.
 pub(crate) fn home() -> Result<Home, Failure> {
     let named = env::var_os("NICSTRIPE_HOME").is_some_and(|value| !value.is_empty());
     let system = (!named && geteuid().is_root()).then(Home::system).flatten();
@@ -27,7 +28,7 @@ pub(crate) fn home() -> Result<Home, Failure> {
     }
 }
 
-/// Sets up a client with this machine's key, the peers it trusts, and where they were met.
+/// Builds a client with the identity, the trusted peers and the address book of this machine.
 pub(crate) fn client(home: &Home) -> Result<ClientBuilder, Failure> {
     Ok(Client::builder()
         .identity(Identity::load_or_create(&home.identity_file())?)
@@ -35,7 +36,8 @@ pub(crate) fn client(home: &Home) -> Result<ClientBuilder, Failure> {
         .address_book(AddressBook::at(home.addresses_file())))
 }
 
-/// Finds where host routes are recorded: where all users of this machine do so, if there is such a place, else in the user's state.
+/// Returns the directory of host route records: the one shared by all users if it exists, otherwise
+/// the user's state directory.
 pub(crate) fn routes_dir(home: &Home) -> PathBuf {
     let shared = Path::new(SHARED_STATE_DIR);
     if shared.is_dir() { shared.to_owned() } else { home.state().to_owned() }

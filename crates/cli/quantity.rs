@@ -1,4 +1,4 @@
-//! Sizes, rates and times as people write and read them.
+//! Parsing and formatting of sizes, rates and times.
 //!
 //! | kind | read | written |
 //! | --- | --- | --- |
@@ -10,7 +10,7 @@ use std::{fmt, time::Duration};
 
 use nicstripe::BitRate;
 
-/// Reads a size in bytes.
+/// Parses a size in bytes.
 pub(crate) fn parse_size(text: &str) -> Result<u64, QuantityError> {
     let wrong = || QuantityError::Size { text: text.to_owned() };
     let (number, suffix) = split(text).ok_or_else(wrong)?;
@@ -18,7 +18,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, QuantityError> {
     unit.and_then(|unit| to_whole(number * unit)).ok_or_else(wrong)
 }
 
-/// Reads a rate; zero means no limit, as rsync has it.
+/// Parses a rate; zero means no limit, as in rsync.
 pub(crate) fn parse_rate(text: &str) -> Result<BitRate, QuantityError> {
     let wrong = || QuantityError::Rate { text: text.to_owned() };
     let (number, suffix) = split(text.strip_suffix("/s").unwrap_or(text)).ok_or_else(wrong)?;
@@ -33,7 +33,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<BitRate, QuantityError> {
     unit.and_then(|unit| to_whole(number * unit)).map(BitRate).ok_or_else(wrong)
 }
 
-/// Reads a time.
+/// Parses a time.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
     let wrong = || QuantityError::Time { text: text.to_owned() };
     let (number, suffix) = split(text).ok_or_else(wrong)?;
@@ -47,25 +47,25 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, QuantityError> {
     Duration::try_from_secs_f64(number * unit).map_err(|_| wrong())
 }
 
-/// Why a text is no size, rate or time.
+/// Error of parsing a size, rate or time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {
-    /// No size.
+    /// Not a size.
     #[error("not a size: expected digits and an optional K, M, G or T (powers of 1024), or KB, MB, GB or TB (powers of 1000)")]
     Size {
-        /// What was typed.
+        /// Text as typed.
         text: String,
     },
-    /// No rate.
+    /// Not a rate.
     #[error("not a rate: expected KiB/s without a unit, K, M or G for bytes, or Mbit or Gbit for bits, a second")]
     Rate {
-        /// What was typed.
+        /// Text as typed.
         text: String,
     },
-    /// No time.
+    /// Not a time.
     #[error("not a time: expected seconds, or a number with ms, s, m or h")]
     Time {
-        /// What was typed.
+        /// Text as typed.
         text: String,
     },
 }
@@ -92,7 +92,7 @@ impl fmt::Display for Size {
 pub(crate) struct Speed(pub(crate) BitRate);
 
 impl Speed {
-    /// Returns the number alone, in the unit that another speed is printed in.
+    /// Returns the number alone, in the unit in which the other speed is printed.
     pub(crate) fn in_unit_of(self, other: Speed) -> String {
         let (unit, _) = other.unit();
         format!("{:.1}", self.bytes_per_second() / unit)
@@ -103,7 +103,7 @@ impl Speed {
     }
 
     fn unit(self) -> (f64, &'static str) {
-        // What rounds to 1000.0 belongs to the next unit.
+        // A value that rounds to 1000.0 is printed in the next unit.
         match self.bytes_per_second() {
             rate if rate < 999.95e3 => (1e3, "kB/s"),
             rate if rate < 9999.95e6 => (1e6, "MB/s"),
@@ -118,7 +118,7 @@ impl fmt::Display for Speed {
     }
 }
 
-/// A time to wait or already waited, printed as `0:07`, `12:30` or `1:02:03`; a part of a second is dropped.
+/// A duration, printed as `0:07`, `12:30` or `1:02:03`; fractions of a second are dropped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(pub(crate) Duration);
 
@@ -133,7 +133,7 @@ impl fmt::Display for Clock {
     }
 }
 
-/// A count with a comma between thousands, as rsync prints it.
+/// A count with a comma between thousands, as in rsync.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grouped(pub(crate) u64);
 
@@ -151,7 +151,8 @@ impl fmt::Display for Grouped {
     }
 }
 
-/// Splits `1.5G` into 1.5 and `G`. `None` unless it begins with digits, with at most one point among them.
+/// Splits `1.5G` into 1.5 and `G`. `None` unless the text begins with digits with at most one
+/// point.
 fn split(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -174,7 +175,7 @@ fn bytes_of(suffix: &str) -> Option<f64> {
     Some(1000_f64.powi(decimal))
 }
 
-/// Rounds to a whole number; `None` where it exceeds 2^63, which leaves no doubt about the conversion.
+/// Rounds to a whole number; `None` above 2^63, so that the conversion is always exact.
 fn to_whole(value: f64) -> Option<u64> {
     (0.0..MOST).contains(&value).then(|| value.round() as u64)
 }

@@ -1,4 +1,4 @@
-//! The way to the peer: which cables, and how.
+//! Options of the connection to the peer: which cables, and how.
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,13 +46,14 @@ pub(crate) struct Road {
 }
 
 impl Road {
-    /// Starts what may change routes. To be called while the process has one thread: what speaks to the network shall not be able to.
+    /// Starts the route helper process. Must be called while the process has one thread, so that
+    /// the process that talks to the network cannot change routes.
     pub(crate) fn keeper(&self) -> Result<Arc<RouteKeeper>, Failure> {
         check_excluded(&self.exclude_link)?;
         Ok(Arc::new(RouteKeeper::start_apart(self.routes.into(), &places::routes_dir(&places::home()?))))
     }
 
-    /// The daemon's port: the one that was typed, else the one in its URL, if that has one.
+    /// Returns the daemon's port: the typed one, otherwise that of the URL, otherwise the default.
     pub(crate) fn port(&self, in_url: Option<u16>) -> u16 {
         self.port.or(in_url).unwrap_or(DEFAULT_PORT)
     }

@@ -1,4 +1,4 @@
-//! The part of nicstripe that changes routes; everything is in nicstripe-link.
+//! Helper process that changes routes; its code is in nicstripe-link.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! `nicstripe routes`: the host routes that nicstripe has installed, and the MTUs that it has changed.
+//! `nicstripe routes`: installed host routes and changed MTUs.
 
 use std::io;
 
@@ -24,7 +24,7 @@ enum Action {
 }
 
 impl RoutesArgs {
-    /// Prints or removes them.
+    /// Lists or removes them.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         let state_dir = places::routes_dir(&places::home()?);
         match self.action {

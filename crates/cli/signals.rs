@@ -1,37 +1,37 @@
-//! Signals that a command obeys.
+//! Signal handling of commands.
 
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::{exit::Exit, failure::Failure};
 
-/// What the process is told to do.
+/// Request by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// End, orderly the first time and at once the second.
+    /// End the process: orderly at the first signal, immediately at the second.
     Stop(Stop),
-    /// Say how far it is (SIGUSR1).
+    /// Print the progress (SIGUSR1).
     Status,
-    /// Read the configuration again (SIGHUP), where that was asked for.
+    /// Reload the configuration (SIGHUP), if enabled.
     Reload,
 }
 
-/// Why the process is to end.
+/// Signal that ends the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// SIGINT, as Ctrl-C sends it.
+    /// SIGINT, as sent by Ctrl-C.
     Interrupt,
-    /// SIGTERM, as a service manager sends it, and SIGHUP, as a closed terminal does.
+    /// SIGTERM from a service manager, or SIGHUP from a closed terminal.
     Terminate,
 }
 
 impl Stop {
-    /// Ends the process without another word, as the second signal asks for.
+    /// Exits immediately, without cleanup, as the second signal requests.
     pub(crate) fn at_once(self) -> ! {
         std::process::exit(Exit::of_stop(self).code().into())
     }
 }
 
-/// The signals as they come.
+/// Streams of the handled signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Stream,
@@ -42,7 +42,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over; from here on none of them ends the process by itself. To be called inside a runtime.
+    /// Installs the handlers; no handled signal ends the process by default any more. Must be
+    /// called inside a runtime.
     pub(crate) fn take() -> Result<Self, Failure> {
         let take = |kind| signal(kind).map_err(Failure::Signals);
         Ok(Self {
@@ -54,8 +55,7 @@ impl Signals {
         })
     }
 
-    /// Takes SIGHUP for a wish to read the configuration again, as daemons do; a terminal that is closed sends it too, so this is for a
-    /// process that has none.
+    /// Makes SIGHUP reload the configuration. Only for daemons: a closed terminal sends SIGHUP too.
     pub(crate) fn reload_on_hangup(&mut self) {
         self.reloads = true;
     }
@@ -70,7 +70,7 @@ impl Signals {
         }
     }
 
-    /// Waits until the process is to end. Cancel safe.
+    /// Waits for a signal that ends the process. Cancel safe.
     pub(crate) async fn stop(&mut self) -> Stop {
         loop {
             if let Told::Stop(stop) = self.next().await {

@@ -1,7 +1,9 @@
-//! Words that are nearly another one.
+//! Suggestions for mistyped words.
 
-/// Returns the first of `known` that `typed` is with at most two slips, or one in a short word: a letter too many, missing, changed, or
-/// two neighbours swapped. Case does not count; nor does a domain behind what was typed.
+/// Returns the closest of `known` within two typing errors, or within one for a short word.
+///
+/// An error is an added, missing, changed or transposed letter. Case and a domain after the typed
+/// name are ignored.
 pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let host = typed.split('.').next().unwrap_or(typed);
     let distance = |word: &str| slips(typed, word).min(slips(host, word));
@@ -9,10 +11,11 @@ pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
     known.into_iter().filter(near).min_by_key(|word| distance(word))
 }
 
-/// Below this many letters two slips make another word.
+/// Words shorter than this allow one error: two would turn them into another word.
 const SHORT: usize = 6;
 
-/// Counts slips: the distance of Damerau and Levenshtein in which no part is changed twice.
+/// Returns the number of errors: the restricted Damerau-Levenshtein distance (optimal string
+/// alignment).
 fn slips(one: &str, other: &str) -> usize {
     let [one, other] = [one, other].map(|word| word.to_lowercase().chars().take(LONGEST).collect::<Vec<_>>());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
@@ -31,7 +34,7 @@ fn slips(one: &str, other: &str) -> usize {
     rows[one.len()][other.len()]
 }
 
-/// Letters that are compared: as many as a label of DNS has.
+/// Compared letters, as many as a DNS label has.
 const LONGEST: usize = 63;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Standard output: results, and nothing else.
+//! Standard output, for results only.
 
 use std::{
     fmt::Display,
@@ -7,15 +7,15 @@ use std::{
 
 use crate::failure::Failure;
 
-/// Prints one line of a result; styles in it reach only a terminal that shows them.
+/// Prints one line of a result; styles reach only a terminal that supports them.
 ///
-/// Errors: [`Failure::Output`]; a closed pipe among them, for the caller to take as the end.
+/// Errors: [`Failure::Output`], including a closed pipe, which the caller treats as the end.
 pub(crate) fn line(line: impl Display) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(Failure::Output)
 }
 
-/// Prints bytes as they are.
+/// Prints raw bytes.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(Failure::Output)

@@ -2,19 +2,20 @@
 
 use std::fmt::Write as _;
 
-/// Returns how many columns the terminal has that standard output is; `None` where it is none.
+/// Returns the width of the terminal on standard output, in columns; `None` if it is not a
+/// terminal.
 pub(crate) fn stdout_width() -> Option<usize> {
     let stdout = std::io::stdout();
     let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Pads columns to their widest cell: the first and last to the left, numbers to the right.
+/// Pads columns to their widest cell: the first and last left-aligned, the others right-aligned.
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     aligned_rows(rows)
 }
 
-/// The same for rows of whatever length, which all have the first one's.
+/// Like [`aligned`], for rows of any length; all rows have the length of the first.
 pub(crate) fn aligned_rows<Row: AsRef<[String]>>(rows: &[Row]) -> Vec<String> {
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let width = |column: usize| rows.iter().filter_map(|row| row.as_ref().get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Standard error: messages for a person, above the bars where there are any.
+//! Standard error: messages for users, printed above the progress bars.
 
 use std::{
     env,
@@ -14,9 +14,10 @@ use clap::builder::styling::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Standard error, shared by messages, logs and bars so that none tears another. Clones are the same terminal.
+/// Standard error, shared by messages, logs and bars so that their lines do not mix. Clones share
+/// the terminal.
 ///
-/// Nothing here fails: whoever closed standard error does not want to know.
+/// Write errors are ignored: a user who closed standard error does not want the output.
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal {
     bars: MultiProgress,
@@ -31,33 +32,34 @@ impl Default for Terminal {
 }
 
 impl Terminal {
-    /// Whether a person sees it as it changes.
+    /// Returns true if standard error is a terminal.
     pub(crate) fn is_interactive(&self) -> bool {
         io::stderr().is_terminal()
     }
 
-    /// Whether lines on it can be drawn anew: a terminal that is called dumb, or has no name, takes text only.
+    /// Returns true if lines can be redrawn; a terminal called dumb, or without a name, shows plain
+    /// text only.
     pub(crate) fn can_redraw(&self) -> bool {
         self.is_interactive() && env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
     }
 
-    /// Columns of the terminal, where it tells.
+    /// Returns the width of the terminal in columns, if known.
     pub(crate) fn columns(&self) -> Option<u16> {
         let size = rustix::termios::tcgetwinsize(io::stderr()).ok()?;
         Some(size.ws_col).filter(|columns| *columns > 0)
     }
 
-    /// Returns where bars are drawn; hidden until [`Terminal::show_bars`].
+    /// Returns the bars; hidden until [`Terminal::show_bars`].
     pub(crate) fn bars(&self) -> &MultiProgress {
         &self.bars
     }
 
-    /// Lets bars appear, drawn at most [`REDRAWS_PER_SECOND`] times a second.
+    /// Shows the bars, redrawn at most [`REDRAWS_PER_SECOND`] times per second.
     pub(crate) fn show_bars(&self) {
         self.bars.set_draw_target(ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
     }
 
-    /// How messages are worded.
+    /// Returns the format of messages.
     pub(crate) fn voice(&self) -> Voice {
         match self.voice.load(Ordering::Relaxed) {
             number if number == Voice::Journal as u8 => Voice::Journal,
@@ -66,7 +68,7 @@ impl Terminal {
         }
     }
 
-    /// Words messages like this from here on.
+    /// Sets the format of later messages.
     pub(crate) fn speak(&self, voice: Voice) {
         self.voice.store(voice as u8, Ordering::Relaxed);
     }
@@ -85,24 +87,24 @@ impl Terminal {
         });
     }
 
-    /// Prints a line of a result on standard output; whoever closed that does not want to know, either.
+    /// Prints a line of a result on standard output; write errors are ignored.
     pub(crate) fn result(&self, line: impl Display) {
         self.bars.suspend(|| {
             let _ = writeln!(anstream::stdout().lock(), "{line}");
         });
     }
 
-    /// Prints what went wrong and ends the command.
+    /// Prints an error that ends the command.
     pub(crate) fn error(&self, text: &str) {
         self.labelled(Priority::Error, ERROR, "error:", text);
     }
 
-    /// Prints what went wrong and does not end the command.
+    /// Prints a warning, which does not end the command.
     pub(crate) fn warning(&self, text: &str) {
         self.labelled(Priority::Warning, WARNING, "warning:", text);
     }
 
-    /// Prints what to do about it.
+    /// Prints advice on the last error.
     pub(crate) fn hint(&self, text: &str) {
         self.labelled(Priority::Info, HINT, "hint:", text);
     }
@@ -118,19 +120,19 @@ impl Terminal {
     }
 }
 
-/// How messages are worded.
+/// Format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Voice {
-    /// For a person.
+    /// Plain text for a user.
     Plain,
-    /// For a person who reads the journal of systemd, which knows priorities and the time.
+    /// Lines with a priority and without the time, for the systemd journal.
     Journal,
-    /// As records of the log, for programs that read it.
+    /// Log records, for programs.
     Records,
 }
 
-/// How urgent a line of the journal is; printed as sd-daemon(3) has it.
+/// Priority of a journal line, numbered as in sd-daemon(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
     Error = 3,
@@ -145,14 +147,16 @@ impl Display for Priority {
     }
 }
 
-/// Whether standard error is the journal of systemd: `JOURNAL_STREAM` names its device and inode. That it is set is not enough, as a child
-/// may have inherited it and write elsewhere.
+/// Returns true if standard error is the systemd journal: `JOURNAL_STREAM` names its device and
+/// inode.
+///
+/// A set variable alone proves nothing, since a child may inherit it and write elsewhere.
 fn is_journal() -> bool {
     let Some(named) = env::var("JOURNAL_STREAM").ok() else { return false };
     rustix::fs::fstat(io::stderr()).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Logs go the same way as messages.
+/// Logs are written through the terminal like messages.
 impl<'a> MakeWriter<'a> for Terminal {
     type Writer = LogWriter<'a>;
 
@@ -161,8 +165,9 @@ impl<'a> MakeWriter<'a> for Terminal {
     }
 }
 
-/// Writes one log line; the subscriber hands each over in one piece. Never fails: the subscriber would complain on the same standard
-/// error, and panic there.
+/// Writer of one log line; the subscriber passes each line in one call.
+///
+/// Never fails, because the subscriber would report the error on the same standard error and panic.
 pub(crate) struct LogWriter<'a> {
     terminal: &'a Terminal,
 }
@@ -184,5 +189,5 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
 
-/// Fast enough to look alive, slow enough to cost nothing (nextest and jj draw as often).
+/// Fast enough to look alive, slow enough to cost nothing (as in nextest and jj).
 const REDRAWS_PER_SECOND: u8 = 10;

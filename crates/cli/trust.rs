@@ -1,4 +1,4 @@
-//! `nicstripe trust`: who is spoken to.
+//! `nicstripe trust`: manages trusted peers.
 
 mod reader;
 
@@ -85,14 +85,16 @@ impl Trust {
     }
 }
 
-/// Returns a peer's name if a shell takes it as it is. A name may have come with the peer's line: nothing of it may be run.
+/// Returns a peer's name if a shell needs no quotes for it. The name may come from the peer's own
+/// line, so that no part of it may be executed.
 fn plain_name(peer: &Peer) -> Option<&str> {
     let name = peer.name.as_ref()?.as_str();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (name.bytes().all(is_plain) && !name.starts_with('-')).then_some(name)
 }
 
-/// Refuses the key of this machine: a line from the wrong terminal. A machine without a key has none to mistake.
+/// Rejects the key of this machine, a line copied from the wrong terminal. A machine without a key
+/// accepts any.
 fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
     match Identity::load(&places::home()?.identity_file()) {
         Ok(own) if own.public_key() == *key => Err(Failure::OwnKey { fingerprint: key.fingerprint() }),
@@ -100,7 +102,7 @@ fn refuse_own_key(key: &PublicKey) -> Result<(), Failure> {
     }
 }
 
-/// Takes what `nicstripe key` prints, or a line of the peers file with its options.
+/// Parses the output of `nicstripe key`, or a line of the peers file with its options.
 fn parse_line(text: &str) -> Result<(PublicLine, PeerOptions), LineError> {
     let text = text.trim();
     let has_options = !text.starts_with(PublicKey::KIND) && text.contains(PublicKey::KIND);
@@ -135,12 +137,12 @@ fn table(peers: &Peers) -> Vec<String> {
     rows.iter().zip(peers.iter()).map(line).collect()
 }
 
-/// Returns what people call a peer.
+/// Returns the peer's name, or [`NO_NAME`].
 pub(crate) fn name_of(peer: &Peer) -> String {
     peer.name.as_ref().map_or_else(|| NO_NAME.to_owned(), ToString::to_string)
 }
 
-/// Returns what a peer may do, as a sentence without its subject.
+/// Returns the rights of a peer as a sentence without its subject.
 pub(crate) fn rights(options: &PeerOptions) -> String {
     let mut text = match options.access {
         Access::Full => "may read, write and replace".to_owned(),
@@ -163,7 +165,7 @@ pub(crate) fn rights(options: &PeerOptions) -> String {
     text
 }
 
-/// A dash, so that the columns of `trust list` can be told apart by programs.
+/// A dash, so that programs can split the columns of `trust list`.
 const NO_NAME: &str = "-";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who reads a list of peers: this user's nicstripe, and not the daemon of another user.
+//! Reader of a changed peers file: nicstripe of the same user, not the daemon of another user.
 
 use std::{env, fs, path::Path};
 
@@ -7,7 +7,8 @@ use nix::unistd::{Uid, User};
 
 use crate::terminal::Terminal;
 
-/// Says which file was changed and for whom, and warns if another user's daemon has the port: it reads another file.
+/// Prints the changed file and its user, and warns if a daemon of another user has the port, since
+/// that one reads another file.
 pub(super) fn tell(path: &Path, terminal: &Terminal) {
     let own = Uid::effective();
     terminal.say(format_args!("in {}, for nicstripe {}", escaped(path.as_os_str().as_encoded_bytes()), whose(own)));
@@ -28,19 +29,19 @@ fn whose(own: Uid) -> String {
     }
 }
 
-/// Returns a user's name, or its number.
+/// Returns a user's name, or the number if there is none.
 fn name_of(uid: Uid) -> String {
     User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-/// Returns the user who listens on the default port; `None` if that is this user or nobody.
+/// Returns the user who listens on the default port; `None` if it is this user or the port is free.
 fn listener_of_another(own: u32) -> Option<u32> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let users: Vec<u32> = tables.iter().flat_map(|table| listeners(table, DEFAULT_PORT)).collect();
     if users.contains(&own) { None } else { users.first().copied() }
 }
 
-/// Returns the users of the sockets that listen on a port, by a table as proc(5) has it.
+/// Returns the users of the sockets listening on a port, from a table in the format of proc(5).
 fn listeners(table: &str, port: u16) -> Vec<u32> {
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -51,7 +52,7 @@ fn listeners(table: &str, port: u16) -> Vec<u32> {
     table.lines().skip(1).filter_map(of_line).collect()
 }
 
-/// The state of a socket that listens, as the kernel's `tcp_states.h` numbers it.
+/// State of a listening socket in the kernel's `tcp_states.h`.
 const LISTEN: &str = "0A";
 
 #[cfg(test)]

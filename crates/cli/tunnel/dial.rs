@@ -28,7 +28,7 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Connects, and moves bytes until both ways have ended.
+    /// Connects and copies bytes until both directions have ended.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.road.keeper()?;
@@ -38,7 +38,7 @@ impl Dial {
             let talk = async {
                 let client = self.road.connect(&self.peer, self.road.port(None), keeper).await?;
                 let result = self.talk(&client).await;
-                // What was written arrives before the session ends.
+                // Flushes the written data before the session ends.
                 client.close().await;
                 result
             };
@@ -47,7 +47,7 @@ impl Dial {
                 stop = signals.stop() => Err(Failure::Interrupted { stop, resumable: false }),
             }
         });
-        // A read of standard input may last for ever.
+        // A read of standard input may block forever.
         runtime.shutdown_background();
         result
     }

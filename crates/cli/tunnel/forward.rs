@@ -1,4 +1,4 @@
-//! `nicstripe forward`: ports here that are services there.
+//! `nicstripe forward`: local ports that lead to services of the peer.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -34,7 +34,7 @@ pub(crate) struct Forward {
     road: Road,
 }
 
-/// A port here, and what it is there.
+/// A local port and its target at the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Spec {
     bind: IpAddr,
@@ -61,7 +61,7 @@ impl FromStr for Spec {
     }
 }
 
-/// Splits at the colons that are not in brackets.
+/// Splits at colons outside brackets.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     let is_between = |c: char| {
@@ -72,7 +72,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 impl Forward {
-    /// Listens, and connects, until a signal ends it.
+    /// Listens and forwards connections until a signal ends it.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<(), Failure> {
         logging::start(terminal)?;
         let keeper = self.road.keeper()?;
@@ -115,7 +115,7 @@ fn listen(spec: &Spec) -> Result<TcpListener, Failure> {
     listen().map_err(|source| Failure::Listen { address: address.to_string(), source })
 }
 
-/// Takes connections, each of which has a task; with this they end.
+/// Accepts connections, one task each; dropping this future ends them.
 async fn serve(listener: TcpListener, client: Client, target: DialTarget, terminal: Terminal) {
     let mut connections = JoinSet::new();
     loop {
@@ -124,7 +124,7 @@ async fn serve(listener: TcpListener, client: Client, target: DialTarget, termin
             Ok((tcp, _)) => {
                 connections.spawn(carry(tcp, client.clone(), target.clone(), terminal.clone()));
             }
-            // Too many files are open, most likely: some will be closed.
+            // Most likely too many files are open; some will be closed.
             Err(error) => {
                 tracing::debug!(%error, "no connection was taken");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -134,7 +134,7 @@ async fn serve(listener: TcpListener, client: Client, target: DialTarget, termin
 }
 
 async fn carry(tcp: TcpStream, client: Client, target: DialTarget, terminal: Terminal) {
-    // A keystroke does not wait for the next one.
+    // Interactive traffic must not wait for more data (Nagle).
     let _ = tcp.set_nodelay(true);
     match client.dial(target.as_str()).await {
         Ok(tunnel) => {
@@ -144,17 +144,17 @@ async fn carry(tcp: TcpStream, client: Client, target: DialTarget, terminal: Ter
         }
         Err(error) => {
             terminal.warning(&nicstripe::chain(&error));
-            // Whoever connected sees a reset, and no service that ended at once.
+            // The client sees a reset instead of a service that closed at once.
             let _ = tcp.set_zero_linger();
         }
     }
 }
 
-/// Connections that may wait to be taken: as many as a session carries. Of a burst beyond what a listener has by default, which is 128, the
-/// kernel resets some on a busy machine.
+/// Backlog of the listener: as many connections as a session carries. With the default of 128 the
+/// kernel resets connections of a larger burst on a busy machine.
 const BACKLOG: u32 = 4096;
 
-/// Pause after a connection that could not be taken.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Standard input and output, as they come.
+//! Unbuffered standard input and output.
 //!
-//! A pipe, which is what ssh gives its ProxyCommand, is read and written by the task itself: a thread between wakes, and is woken, for each
-//! block, and with two processors for all made a clone by git a fifth slower. Whether what is no pipe would block cannot be asked, so it has a
-//! thread.
+//! The task itself reads and writes a pipe, which is what ssh gives its ProxyCommand. A thread in
+//! between would wake, and be woken, for each block; with two processors for everything that made a
+//! git clone a fifth slower. Other kinds of file get a thread, because the system does not say if
+//! they would block.
 
 use std::{
     fs::{File, OpenOptions},
@@ -28,9 +29,9 @@ use tokio::{
 
 /// Standard input.
 pub(super) enum Input {
-    /// By the task.
+    /// Read by the task.
     Pipe(pipe::Receiver),
-    /// By a thread.
+    /// Read by a thread.
     Thread(mpsc::Receiver<io::Result<Vec<u8>>>),
 }
 
@@ -42,7 +43,7 @@ impl Input {
         }
     }
 
-    /// Reads at most [`BLOCK`] bytes, which `bytes` has; none at the end.
+    /// Reads at most [`BLOCK`] bytes into `bytes`, which must have that size; 0 at the end.
     pub(super) async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Pipe(pipe) => pipe.read(bytes).await,
@@ -57,9 +58,9 @@ impl Input {
 
 /// Standard output.
 pub(super) enum Output {
-    /// By the task.
+    /// Written by the task.
     Pipe(pipe::Sender),
-    /// By a thread, which says how it ended.
+    /// Written by a thread, which reports its result at the end.
     Thread { blocks: mpsc::Sender<Vec<u8>>, written: oneshot::Receiver<io::Result<()>> },
 }
 
@@ -76,13 +77,13 @@ impl Output {
             Self::Pipe(pipe) => pipe.write_all(bytes).await,
             Self::Thread { blocks, written } => match blocks.send(bytes.to_vec()).await {
                 Ok(()) => Ok(()),
-                // It ends early where it fails.
+                // The thread ends early after a failed write.
                 Err(_) => written.await.unwrap_or(Ok(())).and(Err(io::ErrorKind::BrokenPipe.into())),
             },
         }
     }
 
-    /// Writes what is left and closes it, as whoever reads it may wait for that.
+    /// Flushes and closes the output, since its reader may wait for the end.
     pub(super) async fn finish(self) -> io::Result<()> {
         match self {
             Self::Pipe(pipe) => {
@@ -98,8 +99,11 @@ impl Output {
     }
 }
 
-/// Opens a pipe anew, and gives it more room: whether the old opening waits is also the matter of others who have it. `None` for what is no
-/// pipe, or not ours to open.
+/// Reopens a pipe as non-blocking and enlarges its buffer. `None` if it is not a pipe, or may not
+/// be opened.
+///
+/// A new open file description is needed because the flag would affect other processes that share
+/// the old one.
 fn reopened(stream: impl AsFd, options: &mut OpenOptions) -> Option<File> {
     let stream = unbuffered(stream).ok()?;
     if !stream.metadata().ok()?.file_type().is_fifo() {
@@ -107,7 +111,7 @@ fn reopened(stream: impl AsFd, options: &mut OpenOptions) -> Option<File> {
     }
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let pipe = options.custom_flags(flags).open(format!("/proc/self/fd/{}", stream.as_raw_fd())).ok()?;
-    // Where a user may have no more, it stays as it is.
+    // An unprivileged user may have reached the limit on pipe memory; the pipe keeps its size.
     let _ = fcntl_setpipe_size(&pipe, PIPE);
     Some(pipe)
 }
@@ -155,7 +159,8 @@ fn write_by_thread() -> io::Result<Output> {
             Ok(())
         };
         let result = write();
-        // A socket may be standard input as well; what is none has to be closed, by something else in its place.
+        // A socket may be standard input as well, so that it is shut down; any other file is closed
+        // by replacing it.
         let _ = shutdown(&file, Shutdown::Write);
         close_standard_output();
         drop((file, blocks));
@@ -170,11 +175,12 @@ fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     stream.as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// Bytes that are read or written at once.
+/// Bytes per read or write.
 pub(super) const BLOCK: usize = 64 << 10;
 
-/// Blocks that wait for either thread.
+/// Blocks queued for either thread.
 const BLOCKS: usize = 4;
 
-/// Bytes that a pipe may hold: four times what Linux gives it (pipe(7)), so that its two ends wake each other less often.
+/// Size of a pipe's buffer in bytes: four times Linux's default (pipe(7)), so that its two ends
+/// wake each other less often.
 const PIPE: usize = 256 << 10;
