@@ -1,4 +1,4 @@
-//! Measures what the links to a daemon carry from a program of one's own: connect, bench, watch, report.
+//! Measures the capacity of the links to a daemon from a program: connect, bench, watch, report.
 //!
 //! ```text
 //! cargo run --release --example bench -- HOST [PORT [SECONDS]]
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .connect(&host)
         .await?;
 
-    // Each link alone, then all of them, three times; without the other direction.
+    // Each link alone, then all of them, three times; one direction only.
     let phases = vec![Phase::Idle, Phase::Solo, Phase::Together];
     let mut bench = client.bench(BenchPlan { phases, load: Duration::from_secs(seconds), repeats: 3..=3, ..BenchPlan::default() });
     while let Some(event) = bench.next_event().await {

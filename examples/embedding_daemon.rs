@@ -1,10 +1,12 @@
-//! A program that embeds a daemon: files in memory, a socket and keys of its own, nothing on the disk and no route touched.
+//! Embeds a daemon in a program: files in memory, its own socket and keys, no disk access and no
+//! routes.
 //!
 //! ```text
 //! cargo run --example embedding_daemon
 //! ```
 //!
-//! Beside the daemon it has a client, as another machine would: that puts a file, fetches it again, and is refused what does not fit.
+//! The program also runs a client, as another machine would: it puts a file, fetches it again, and
+//! is rejected when the storage is full.
 
 use std::{error::Error, net::TcpListener};
 
@@ -16,7 +18,8 @@ use nicstripe::{
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // Two machines have a key each, and each trusts the other's. Where they keep them is the program's business.
+    // Each of two machines has a key and trusts the other's. The program decides where to store
+    // them.
     let (ours, theirs) = (Identity::generate()?, Identity::generate()?);
 
     // The program's own socket: any port, an inherited one, one bound to a device.
@@ -39,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let report = client.put_pipe(std::io::Cursor::new(text.clone()), name.clone(), CopyOptions::default()).finish().await?;
     println!("put {} bytes, {} installed routes", report.size, report.routes_installed);
 
-    // What the client has put is the program's, and the other way round.
+    // The program can access the client's files, and the client those of the program.
     assert_eq!(files.contents(&name).as_deref(), Some(text.as_bytes()));
     files.rename(&name, &Name::parse(b"greeting, taken in")?, false)?;
     files.insert(&Name::parse(b"answer")?, b"42")?;
@@ -49,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     client.get(Name::parse(b"answer")?, &fetched, CopyOptions::default()).finish().await?;
     println!("got {:?}", std::fs::read_to_string(&fetched)?);
 
-    // A full storage is told as what it is, and leaves nothing behind.
+    // A full storage is reported as such, and leaves no partial file.
     let endless = client.put_pipe(std::io::repeat(0), Name::parse(b"endless")?, CopyOptions::default()).finish().await;
     match endless {
         Err(error) if error.fail_code() == Some(FailCode::NoSpace) => println!("refused: {error}"),
@@ -63,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A list of peers with one key in it.
+/// Returns a list of peers with one key.
 fn trusting(identity: &Identity, name: &str) -> Result<Peers, Box<dyn Error>> {
     let mut peers = Peers::default();
     peers.add(&PublicLine::new(identity.public_key(), name), Some(name))?;

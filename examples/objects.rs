@@ -1,4 +1,5 @@
-//! What a daemon has, without files here: writes an object as its bytes are made, lists, reads a part, removes.
+//! Uses a daemon as an object store, without local files: streams an object, lists, reads a range,
+//! removes.
 //!
 //! ```text
 //! cargo run --example objects -- HOST [PORT]
@@ -28,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
     let (dir, name) = (Name::parse(b"example")?, Name::parse(b"example/numbers")?);
 
-    // Nothing has the name before `finish`; a writer that is dropped leaves nothing.
+    // The name does not exist before `finish`; a dropped writer leaves nothing.
     let options = CopyOptions { replace: true, parents: true, ..CopyOptions::default() };
     let mut writer = client.create(&name, options);
     for number in 0..1_000_000 {
@@ -47,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     reader.read_exact(&mut line).await?;
     println!("line 123456: {}", String::from_utf8_lossy(&line).trim());
 
-    // The same in one call, without a reader.
+    // Reads the range in one call, without a reader.
     assert_eq!(client.read(&name, Some(1_234_560..1_234_570)).await?, line);
 
     client.remove(&name).await?;

@@ -1,11 +1,13 @@
-//! Shows how far a copy is: one bar for the file and one for each link, and what happens to links between them.
+//! Shows the progress of a copy: one bar for the file and one per link, and link events between
+//! them.
 //!
 //! ```text
 //! cargo run --example progress -- FILE HOST [PORT [LINK…]]
 //! ```
 //!
-//! The bars are drawn from [`nicstripe::Transfer::progress`], a snapshot that costs nothing to take: the program chooses how often. Events are
-//! for what happens in between; a program that does not read them loses none but progress, and holds nothing up.
+//! The bars are drawn from [`nicstripe::Transfer::progress`], a cheap snapshot, as often as the
+//! program chooses. Events report changes in between. A program that does not read them loses only
+//! progress events and delays nothing.
 
 use std::{collections::HashMap, error::Error, path::PathBuf, time::Duration};
 
@@ -33,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
 
     let bars = Bars::new()?;
-    // By their ends: links come while it runs.
+    // Keyed by link ends, because links appear while the copy runs.
     let mut links = HashMap::new();
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     let mut transfer = client.put(&file, None, CopyOptions { replace: true, ..CopyOptions::default() });
@@ -58,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What is on the terminal; where there is none, nothing is drawn.
+/// Progress bars; nothing is drawn without a terminal.
 struct Bars {
     all: MultiProgress,
     file: ProgressBar,
@@ -88,7 +90,7 @@ impl Bars {
         }
     }
 
-    /// A line above the bars.
+    /// Prints a line above the bars.
     fn say(&self, line: &str) {
         if self.all.println(line).is_err() || self.all.is_hidden() {
             eprintln!("{line}");

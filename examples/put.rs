@@ -1,4 +1,4 @@
-//! Sends one file from a program of one's own: connect, put, watch, report.
+//! Sends one file from a program: connect, put, watch, report.
 //!
 //! ```text
 //! cargo run --example put -- FILE HOST [PORT]

@@ -1,11 +1,12 @@
-//! Interrupts a copy in its middle, and goes on where it was: in this program, or in the next that copies the same file.
+//! Interrupts a copy halfway and resumes it, in this program or in the next one that copies the
+//! same file.
 //!
 //! ```text
 //! cargo run --example resume -- FILE HOST [PORT]
 //! ```
 //!
-//! What has arrived is durable at the daemon beside the name that the file will have. A copy that is started again sends what is missing, also
-//! after a crash of either machine; nothing has to be kept here for it.
+//! The received part is durable at the daemon, next to the final name. A new copy sends the missing
+//! part, even after a crash of either machine. The client stores no state for it.
 
 use std::{error::Error, path::PathBuf, time::Duration};
 
@@ -25,13 +26,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let builder =
         Client::builder().identity(Identity::load_or_create(&home.identity_file())?).peers(Peers::load(&home.peers_file())?).port(port);
 
-    // As slow as a disk, so that there is a middle to interrupt it in.
+    // As slow as a disk, so that the copy can be interrupted halfway.
     let client = builder.clone().bandwidth(Some(BitRate(400_000_000))).connect(&host).await?;
     let transfer = client.put(&file, None, CopyOptions::default());
     while transfer.progress().bytes == 0 || transfer.progress().bytes < transfer.progress().size / 3 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Dropping it would do the same; this waits until what has arrived is durable.
+    // Dropping it would cancel as well; this waits until the received part is durable.
     transfer.cancel();
     match transfer.finish().await {
         Err(error) if error.is_resumable() => println!("interrupted: {error}"),

@@ -1,4 +1,4 @@
-//! From the daemon: chunks, in order.
+//! Reads chunks from the daemon, in order.
 
 use std::collections::VecDeque;
 
@@ -24,19 +24,20 @@ impl Repo {
     }
 }
 
-/// Chunks in the order in which they were asked for. Neighbours in a pack are one part, and several parts are read side by side.
+/// Chunks in the requested order. Adjacent chunks of a pack form one part, and several parts are
+/// read concurrently.
 #[derive(Debug)]
 pub(crate) struct Content {
     repo: Repo,
     parts: VecDeque<(Place, Vec<u32>)>,
     reading: VecDeque<Reading>,
     part: Vec<u8>,
-    /// What is left of the part: where its next chunk begins, and the lengths of its chunks, the last first.
+    /// Rest of the part: offset of its next chunk, and the lengths of its chunks, the last first.
     at: usize,
     lens: Vec<u32>,
 }
 
-/// A part that is being read, and the lengths of its chunks.
+/// A part being read, with the lengths of its chunks.
 type Reading = (JoinHandle<Result<Vec<u8>>>, Vec<u32>);
 
 impl Content {
@@ -58,7 +59,7 @@ impl Content {
         Ok(Self { repo: repo.clone(), parts, reading: VecDeque::new(), part: Vec::new(), at: 0, lens: Vec::new() })
     }
 
-    /// Returns the next chunk, which has to be this one.
+    /// Returns the next chunk, and verifies that it is the expected one.
     pub(crate) async fn next(&mut self, expected: &Hash) -> Result<&[u8]> {
         while self.lens.is_empty() {
             self.read_ahead()?;
@@ -84,6 +85,6 @@ impl Content {
     }
 }
 
-/// Bytes of a part, about, and parts that are read ahead side by side.
+/// Approximate size of a part in bytes, and number of parts read ahead concurrently.
 const PART: u64 = 4 << 20;
 const PARTS_AT_ONCE: usize = 8;

@@ -1,4 +1,4 @@
-//! What the files of a repository say, as CBOR.
+//! CBOR formats of the repository's files.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -6,7 +6,7 @@ use minicbor::{Decode, Encode};
 
 use crate::Result;
 
-/// The BLAKE3 of a chunk, or of a file of the repository.
+/// BLAKE3 of a chunk, or of a file of the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub(crate) struct Hash(
@@ -20,7 +20,7 @@ impl Hash {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
-    /// The one that a file's name says.
+    /// Parses the hash in a file name.
     pub(crate) fn named(hex: &[u8]) -> Result<Self> {
         Ok(Self(*blake3::Hash::from_hex(hex)?.as_bytes()))
     }
@@ -30,7 +30,7 @@ impl Hash {
     }
 }
 
-/// What one backup has added: packs, and the chunks in each, in their order and with their lengths.
+/// Packs added by one backup, each with its chunks in order and their lengths.
 #[derive(Debug, Default, Encode, Decode)]
 pub(crate) struct Index {
     #[n(0)]
@@ -40,22 +40,22 @@ pub(crate) struct Index {
 /// One backup.
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Snapshot {
-    /// When it began, in milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     #[n(0)]
     pub(crate) time: u64,
     #[n(1)]
     pub(crate) files: u64,
     #[n(2)]
     pub(crate) bytes: u64,
-    /// Chunks of the manifest: a [`Node`] after the other, each directory before what is in it.
+    /// Chunks of the manifest: a sequence of [`Node`]s, each directory before its entries.
     #[n(3)]
     pub(crate) manifest: Vec<Hash>,
 }
 
-/// Something in the folder.
+/// Entry of the folder.
 #[derive(Debug, Encode, Decode)]
 pub(crate) struct Node {
-    /// Relative to the folder, which is the empty path.
+    /// Path relative to the folder; empty for the folder itself.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub(crate) path: Vec<u8>,
     #[n(1)]
@@ -77,14 +77,15 @@ pub(crate) enum Kind {
     Link(#[cbor(n(0), with = "minicbor::bytes")] Vec<u8>),
 }
 
-/// Where a chunk is.
+/// Location of a chunk.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) pack: Hash,
     pub(crate) bytes: Range<u64>,
 }
 
-/// Where every chunk is: some 130 bytes of memory each, of half a megabyte of files.
+/// Locations of all chunks: about 130 bytes of memory per chunk, which holds about half a megabyte
+/// of files.
 pub(crate) type Places = HashMap<Hash, Place>;
 
 impl Node {

@@ -1,4 +1,5 @@
-//! A small incremental backup tool: files are cut into chunks where their content says so, and only chunks that the daemon lacks are sent.
+//! A small incremental backup tool: it splits files into content-defined chunks and sends only
+//! those that the daemon lacks.
 //!
 //! ```text
 //! cargo run --release --example backup -- init HOST:DIR
@@ -8,17 +9,20 @@
 //! cargo run --release --example backup -- check HOST:DIR
 //! ```
 //!
-//! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`. What is in a repository:
+//! Uses the key and the trusted peers of the `nicstripe` command; `HOST` runs `nicstripe serve`.
+//! Files of a repository:
 //!
-//! - `packs/`: chunks, one after the other, some 16 MiB of them a file;
-//! - `indexes/`: of each backup one, which says what is in the packs that it has added;
-//! - `snapshots/`: of each backup one, with the chunks of its manifest: the list of all files and their chunks, which is cut and packed as the
-//!   files are;
-//! - `config`: that this is a repository.
+//! - `packs/`: concatenated chunks, about 16 MiB per file;
+//! - `indexes/`: one per backup, lists the chunks in the packs that it added;
+//! - `snapshots/`: one per backup, lists the chunks of its manifest. The manifest lists all files
+//!   and their chunks, and is chunked and packed like a file;
+//! - `config`: marks the directory as a repository.
 //!
-//! Each file is named by the BLAKE3 of its bytes, has its name only when it is whole and durable, and is never changed. Packs are written first,
-//! then the index, then the snapshot: a backup that is killed leaves packs that nobody knows, and the next one, which makes the same packs of
-//! the same files, finds them there. Nothing here is encrypted at the daemon, and hard links, extended attributes and owners are not kept.
+//! Each file is named by the BLAKE3 of its bytes, gets its name only once it is complete and
+//! durable, and never changes. Packs are written first, then the index, then the snapshot. A killed
+//! backup therefore leaves only unreferenced packs. The next backup of the same files produces the
+//! same packs and finds them. Nothing is encrypted at the daemon; hard links, extended attributes
+//! and owners are not preserved.
 
 mod content;
 mod format;
@@ -117,8 +121,8 @@ async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Makes a call until it succeeds, fails for good, or has failed for too long. A link that is lost needs none of this; a daemon that is
-/// restarted does.
+/// Retries a call until it succeeds, fails permanently, or [`PATIENCE`] is over. Lost links do not
+/// need it; a restarted daemon does.
 async fn retried<T, F: Future<Output = Result<T, nicstripe::Error>>>(call: impl Fn() -> F) -> Result<T, nicstripe::Error> {
     let mut since = None;
     loop {
@@ -132,6 +136,6 @@ async fn retried<T, F: Future<Output = Result<T, nicstripe::Error>>>(call: impl 
     }
 }
 
-/// How long a daemon may be away, and the pause between attempts.
+/// Maximum time that a daemon may be unreachable, and the pause between attempts.
 const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! From a folder to the daemon: chunks that are not there yet, in packs.
+//! Packs the missing chunks of a folder and sends them to the daemon.
 
 use std::{
     collections::HashSet,
@@ -31,7 +31,8 @@ impl Repo {
         let packer = Packer { folder, known, pack: Pack::default(), pack_size, full, manifest: Vec::new(), files: 0, bytes: 0 };
         let packing = spawn_blocking(move || packer.run());
 
-        // Packs travel side by side, each over all links; while all places are taken the packer waits.
+        // Packs are sent concurrently, each over all links; the packer waits if the maximum is in
+        // flight.
         let mut index = Index::default();
         let mut sending: JoinSet<Result<Hash>> = JoinSet::new();
         let mut sent = 0;
@@ -48,7 +49,7 @@ impl Repo {
             done??;
         }
         let snapshot = packing.await??;
-        // All packs are durable: they may be told of, and then what is made of them.
+        // All packs are durable, so that the index and then the snapshot may refer to them.
         if !index.packs.is_empty() {
             self.put(INDEXES, minicbor::to_vec(&index)?).await?;
         }
@@ -58,14 +59,15 @@ impl Repo {
     }
 }
 
-/// Chunks that wait to be sent together.
+/// Chunks that are sent together.
 #[derive(Debug, Default)]
 struct Pack {
     bytes: Vec<u8>,
     chunks: Vec<(Hash, u32)>,
 }
 
-/// Reads a folder and fills packs with what is not known yet, on a thread of its own. The same folder makes the same packs.
+/// Reads a folder and fills packs with unknown chunks, on its own thread. The same folder always
+/// produces the same packs.
 #[derive(Debug)]
 struct Packer {
     folder: PathBuf,
@@ -73,7 +75,7 @@ struct Packer {
     pack: Pack,
     pack_size: usize,
     full: mpsc::Sender<Pack>,
-    /// Nodes, as they are encoded.
+    /// Encoded nodes.
     manifest: Vec<u8>,
     files: u64,
     bytes: u64,
@@ -90,7 +92,7 @@ impl Packer {
         Ok(Snapshot { time, files: self.files, bytes, manifest })
     }
 
-    /// Adds what is at a path within the folder, and what is beneath it.
+    /// Adds the entry at a path within the folder, recursively.
     fn add(&mut self, path: &Path) -> Result<()> {
         let full = self.folder.join(path);
         let at = |error: io::Error| format!("cannot read {}: {error}", full.display());
@@ -117,7 +119,7 @@ impl Packer {
         Ok(())
     }
 
-    /// Cuts what is read into chunks, and packs those that are new.
+    /// Splits the content into chunks, and packs the new ones.
     fn content(&mut self, from: impl Read) -> Result<Vec<Hash>> {
         let mut chunks = Vec::new();
         for chunk in StreamCDC::new(from, CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX) {
@@ -141,16 +143,17 @@ impl Packer {
         if pack.bytes.is_empty() {
             return Ok(());
         }
-        // Whoever took them has ended, and says why.
+        // The receiver has ended and reports the reason.
         self.full.blocking_send(pack).map_err(|_| "interrupted".into())
     }
 }
 
-/// Bytes of a chunk. Smaller ones find more that is the same; each costs memory, and a place in the manifest.
+/// Sizes of a chunk in bytes. Smaller chunks deduplicate better; each costs memory and an entry in
+/// the manifest.
 const CHUNK_MIN: usize = 128 << 10;
 const CHUNK_AVERAGE: usize = 512 << 10;
 const CHUNK_MAX: usize = 2 << 20;
 
-/// Packs that travel side by side: while one becomes durable the others keep the links busy. Each is in memory, as is one that is filled and one
-/// that waits: 100 MiB in all.
+/// Packs sent concurrently: while one becomes durable, the others keep the links busy. Each is in
+/// memory, together with one being filled and one queued: 100 MiB in all.
 const PACKS_AT_ONCE: usize = 4;

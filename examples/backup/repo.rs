@@ -1,4 +1,4 @@
-//! A repository at the daemon: files that are named by their content.
+//! A repository at the daemon: files named by their content.
 
 use std::collections::HashMap;
 
@@ -65,7 +65,7 @@ impl Repo {
         Ok(())
     }
 
-    /// Writes a file under the name that its bytes give it. That it is there already is as good.
+    /// Writes a file under the hash of its bytes. An existing file counts as success.
     pub(crate) async fn put(&self, kind: &[u8], bytes: Vec<u8>) -> Result<Hash> {
         let hash = Hash::of(&bytes);
         let name = self.name(kind, &hash)?;
@@ -75,7 +75,7 @@ impl Repo {
         }
     }
 
-    /// Reads a file, whose bytes have to be those that gave it its name.
+    /// Reads a file and verifies its bytes against its name.
     pub(crate) async fn get(&self, kind: &[u8], hash: &Hash) -> Result<Vec<u8>> {
         let name = self.name(kind, hash)?;
         let bytes = retried(|| self.client.read(&name, None)).await?;
@@ -89,7 +89,7 @@ impl Repo {
         Ok(self.dir.join(kind)?.join(hash.hex().as_bytes())?)
     }
 
-    /// The files of a kind and their lengths.
+    /// Returns the files of a kind and their lengths.
     pub(crate) async fn names(&self, kind: &[u8]) -> Result<Vec<(Hash, u64)>> {
         let dir = self.dir.join(kind)?;
         let entries = retried(|| self.client.list(Some(&dir))).await?;
@@ -112,7 +112,7 @@ impl Repo {
         Ok(places_in(&self.indexes().await?))
     }
 
-    /// All snapshots, the oldest first.
+    /// Returns all snapshots, the oldest first.
     pub(crate) async fn snapshots(&self) -> Result<Vec<(Hash, Snapshot)>> {
         let mut snapshots = Vec::new();
         for (name, _) in self.names(SNAPSHOTS).await? {

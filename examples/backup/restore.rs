@@ -1,4 +1,4 @@
-//! A new folder of a snapshot.
+//! Restores a snapshot into a new folder.
 
 use std::{
     collections::HashSet,
@@ -36,9 +36,9 @@ impl Repo {
     }
 }
 
-/// Makes a new folder of the nodes, on a thread of its own.
+/// Creates a new folder from the nodes, on its own thread.
 fn restore_nodes(nodes: &[Node], mut content: Content, folder: &Path) -> Result<()> {
-    // Nothing is written but in directories that were made here: a manifest cannot lead out of the folder.
+    // Writes only into directories created here, so that a manifest cannot escape from the folder.
     let mut made = HashSet::new();
     for node in nodes {
         let path = Path::new(OsStr::from_bytes(&node.path));
@@ -51,7 +51,7 @@ fn restore_nodes(nodes: &[Node], mut content: Content, folder: &Path) -> Result<
             made.insert(path);
         }
     }
-    // A directory gets its mode, which may forbid to write, and its time when all that is in it is there.
+    // A directory gets its mode and its time after its entries, since the mode may forbid writing.
     for node in nodes.iter().rev().filter(|node| matches!(node.kind, Kind::Dir)) {
         finish_node(node, &folder.join(OsStr::from_bytes(&node.path)))?;
     }
