@@ -1,4 +1,4 @@
-//! What rustic_core asks of a backend, over a session.
+//! Implementation of rustic_core's backend traits over a session.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,24 +13,26 @@ use crate::{
     side_by_side::each,
 };
 
-/// How long a daemon that is away is waited for: ten minutes, as long as a client waits for lost cables. Enough for a machine to boot.
+/// Default time to retry calls to an unreachable daemon: ten minutes, as long as a client waits for
+/// lost cables. Enough for a machine to boot.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A repository at a daemon. Cheap to clone; clones share one session.
 ///
-/// May be used from any number of threads at once. Its session ends as after a kill when the last clone is dropped, which costs nothing
-/// that was written; [`close`](Self::close) ends it in order.
+/// May be used from any number of threads at once. Dropping the last clone aborts the session
+/// without losing written data; [`close`](Self::close) shuts it down cleanly.
 #[derive(Debug, Clone)]
 pub struct Backend {
     client: Client,
     layout: Layout,
-    /// The daemon's name, or its key where it has none.
+    /// The daemon's name, or its key if it has none.
     peer: String,
     patience: Duration,
 }
 
 impl Backend {
-    /// Connects to a daemon, and takes the directory `base` there for a repository; `None` is the daemon's root. Nothing is made or read.
+    /// Connects to a daemon, with the repository in its directory `base`; `None` is the daemon's
+    /// root. Creates and reads nothing.
     ///
     /// ```no_run
     /// use nicstripe::{Client, Name};
@@ -42,13 +44,14 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// As of [`Client::connect`]; a daemon that is away is not waited for. `base` is so long that the names beneath it are
-    /// [too long](nicstripe::NameError).
+    /// As of [`Client::connect`], without retries for an unreachable daemon. Also if `base` is so
+    /// long that the names beneath it are [too long](nicstripe::NameError).
     pub fn connect(builder: ClientBuilder, host: &str, base: Option<Name>) -> Result<Self, Error> {
         Self::new(Client::connect(builder, host)?, base)
     }
 
-    /// Does the same over a session that there is: for a program that has more to do at the daemon, or several repositories there.
+    /// Creates a backend on an existing session: for several repositories at a daemon, or other
+    /// work there.
     ///
     /// ```no_run
     /// use nicstripe::{Client, Name, blocking};
@@ -69,33 +72,34 @@ impl Backend {
         Ok(Self { client, layout, peer: name.unwrap_or_else(|| key.to_string()), patience: PATIENCE })
     }
 
-    /// Says how long each call waits for a daemon that is away, has too much to do or is restarted, from its first failure on; [`PATIENCE`]
-    /// unless told otherwise. With zero nothing is done twice.
+    /// Sets how long each call is retried after its first failure while the daemon is unreachable,
+    /// overloaded or restarted. Default [`PATIENCE`]; zero disables retries.
     ///
-    /// Lost cables are waited for by the client, for as long as [`ClientBuilder::patience`] says: what that has taken comes before.
+    /// The client waits for lost cables itself, for [`ClientBuilder::patience`]; that time comes
+    /// first.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The session's client.
+    /// Returns the session's client.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Ends the session in order. To be called when all is done: what other clones have under way is interrupted.
+    /// Shuts the session down cleanly. Interrupts the calls of other clones.
     pub fn close(self) {
         self.client.close();
     }
 
-    /// Makes a call that may be made twice, and words what became of it.
+    /// Retries a call that may be executed twice, and converts its error.
     fn attempt<T>(&self, action: Action, name: &Name, call: impl FnMut() -> Result<T, Failure>) -> RusticResult<T> {
         let what = format!("{} {name}", action.verb());
         retried(self.patience, &what, call).map_err(|failure| failure.told(action, &name.to_string(), &self.location()))
     }
 
-    /// Words that there is no name for what something is to be done with.
+    /// Converts an invalid name into an error of the action.
     fn named(&self, action: Action, name: Result<Name, nicstripe::NameError>) -> RusticResult<Name> {
         name.map_err(|error| Failure::from(error).told(action, &self.layout.base(), &self.location()))
     }
@@ -104,7 +108,7 @@ impl Backend {
         self.named(action, self.layout.file(tpe, id))
     }
 
-    /// Returns what is in a directory; one that is missing is empty.
+    /// Returns the entries of a directory; a missing one is empty.
     fn entries(&self, directory: &Name) -> RusticResult<Vec<Entry>> {
         self.attempt(Action::List, directory, || match self.client.list(Some(directory)) {
             Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -122,7 +126,7 @@ impl Backend {
         Ok(size.map(|size| (Id::default(), size)).into_iter().collect())
     }
 
-    /// Lists the 256 directories of packs side by side: one after the other each would cost a round trip.
+    /// Lists the 256 pack directories concurrently, because each costs a round trip.
     fn list_packs(&self) -> RusticResult<Vec<(Id, u32)>> {
         let data = self.named(Action::List, self.layout.directory(FileType::Pack))?;
         let folders = self.entries(&data)?.into_iter().filter(|entry| entry.stat.kind == Kind::Dir);
@@ -134,14 +138,15 @@ impl Backend {
     fn list_pack_folder(&self, folder: &str) -> RusticResult<Vec<(Id, u32)>> {
         let name = self.named(Action::List, self.layout.pack_folder(folder))?;
         let packs = files(FileType::Pack, self.entries(&name)?);
-        // One that is not where it is looked for is not there.
+        // A pack in the wrong directory counts as missing.
         Ok(packs.filter(|(id, _)| id.to_hex().starts_with(folder)).collect())
     }
 
-    /// Writes a file whose name is its content's hash.
+    /// Writes a file named by the hash of its content.
     fn write_once(&self, name: &Name, bytes: &Bytes) -> Result<(), Failure> {
         match self.client.write(name, bytes, CopyOptions { parents: true, ..CopyOptions::default() }) {
-            // An attempt whose answer was lost, or another machine with the same: whole, as every file that has a name.
+            // An earlier attempt whose answer was lost, or another machine, wrote the same file.
+            // Every file with a name is complete.
             Err(error) if error.fail_code() == Some(FailCode::Exists) => {
                 let (found, expected) = (self.client.stat(name)?.size, bytes.len() as u64);
                 if found == expected { Ok(()) } else { Err(Failure::Len { found, expected }) }
@@ -150,10 +155,11 @@ impl Backend {
         }
     }
 
-    /// Writes the configuration, which is replaced when it is changed.
+    /// Writes the configuration, replacing the old one.
     fn write_over(&self, name: &Name, bytes: &Bytes) -> Result<(), Failure> {
         match self.client.write(name, bytes, CopyOptions { parents: true, replace: true, ..CopyOptions::default() }) {
-            // Where nothing may be replaced, an attempt whose answer was lost finds what it has written itself.
+            // If replacing is forbidden, the file may come from an earlier attempt whose answer was
+            // lost.
             Err(error) if error.fail_code() == Some(FailCode::Refused) => match self.client.read(name, Some(0..bytes.len() as u64 + 1)) {
                 Ok(found) if found == **bytes => Ok(()),
                 _ => Err(error.into()),
@@ -164,12 +170,12 @@ impl Backend {
 }
 
 impl ReadBackend for Backend {
-    /// `nicstripe:PEER:PATH`, with the daemon's name in the list of peers, or its key.
+    /// Returns `nicstripe:PEER:PATH`, with the daemon's name in the list of peers, or its key.
     fn location(&self) -> String {
         format!("nicstripe:{}:{}", self.peer, self.layout.base())
     }
 
-    /// What is no file of a repository is left out, and so is what is longer than one may be.
+    /// Skips files that do not belong to a repository, and those above the maximum size.
     fn list_with_size(&self, tpe: FileType) -> RusticResult<Vec<(Id, u32)>> {
         match tpe {
             FileType::Config => self.list_config(),
@@ -184,7 +190,7 @@ impl ReadBackend for Backend {
     fn read_full(&self, tpe: FileType, id: &Id) -> RusticResult<Bytes> {
         let name = self.file(Action::Read, tpe, id)?;
         self.attempt(Action::Read, &name, || {
-            // One byte more than there may be: no daemon fills the memory.
+            // Reads at most one byte above the maximum, so that no daemon can exhaust the memory.
             let bytes = self.client.read(&name, Some(0..MOST + 1))?;
             if bytes.len() as u64 > MOST { Err(Failure::TooLong) } else { Ok(bytes.into()) }
         })
@@ -196,19 +202,19 @@ impl ReadBackend for Backend {
         self.attempt(Action::Read, &name, || {
             let bytes = self.client.read(&name, Some(offset..offset + expected))?;
             let found = bytes.len() as u64;
-            // The file ends within.
+            // The file ends within the range.
             if found == expected { Ok(bytes.into()) } else { Err(Failure::Len { found: offset + found, expected: offset + expected }) }
         })
     }
 
-    /// The name beneath the daemon's root.
+    /// Returns the name beneath the daemon's root.
     fn warmup_path(&self, tpe: FileType, id: &Id) -> String {
         self.layout.file(tpe, id).map(|name| name.to_string()).unwrap_or_default()
     }
 }
 
 impl WriteBackend for Backend {
-    /// Makes the directories of an empty repository; those that are there are fine.
+    /// Creates the directories of an empty repository; existing ones are fine.
     fn create(&self) -> RusticResult<()> {
         let directories = self.layout.directories();
         let directories =
@@ -225,14 +231,15 @@ impl WriteBackend for Backend {
         })
     }
 
-    /// That there is none of the name is an error, as with rustic's own backends, unless an attempt before may have removed it.
+    /// A missing file is an error, as in rustic's own backends, unless an earlier attempt may have
+    /// removed it.
     fn remove(&self, tpe: FileType, id: &Id, _cacheable: bool) -> RusticResult<()> {
         let name = self.file(Action::Remove, tpe, id)?;
         let mut was_asked = false;
         self.attempt(Action::Remove, &name, || match self.client.remove(&name) {
             Err(error) if error.is_not_found() && was_asked => Ok(()),
             removed => {
-                // It may have been done, and the answer lost.
+                // The daemon may have removed the file before the answer was lost.
                 was_asked |= matches!(removed, Err(Error::Ended { .. } | Error::Abandoned { .. }));
                 Ok(removed?)
             }
@@ -240,14 +247,15 @@ impl WriteBackend for Backend {
     }
 }
 
-/// A repository that has nothing but this. For one that keeps a part elsewhere, to be read faster, there is [`RepositoryBackends::new`].
+/// A repository with this backend only. Use [`RepositoryBackends::new`] to keep a part of it
+/// elsewhere, for faster reads.
 impl From<Backend> for RepositoryBackends {
     fn from(backend: Backend) -> Self {
         Self::new(Arc::new(backend), None)
     }
 }
 
-/// What of a listing is a file of a repository.
+/// Returns the entries that are files of a repository.
 fn files(tpe: FileType, entries: Vec<Entry>) -> impl Iterator<Item = (Id, u32)> {
     let files = entries.into_iter().filter(|entry| entry.stat.kind == Kind::File);
     files.filter_map(move |entry| {
@@ -259,5 +267,5 @@ fn files(tpe: FileType, entries: Vec<Entry>) -> impl Iterator<Item = (Id, u32)> 
     })
 }
 
-/// Bytes that a file of a repository may have: rustic_core has sizes of 32 bits.
+/// Maximum bytes of a repository file: rustic_core has 32-bit sizes.
 const MOST: u64 = u32::MAX as u64;

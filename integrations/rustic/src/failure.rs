@@ -1,25 +1,25 @@
-//! Why a call failed, and how rustic_core is told.
+//! Failures of calls, and their conversion to errors of rustic_core.
 
 use nicstripe::{Error, FailCode, NameError};
 use rustic_core::{ErrorKind, RusticError, Status};
 
-/// Why a call failed.
+/// Failure of a call.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// As the library says.
+    /// Error of the library.
     Client(Error),
-    /// A file has another length than it should have.
+    /// A file does not have the expected length.
     Len {
-        /// Bytes that there are.
+        /// Actual bytes.
         found: u64,
-        /// Bytes that there should be.
+        /// Expected bytes.
         expected: u64,
     },
-    /// A file is longer than one of a repository may be.
+    /// A file exceeds the maximum size of a repository file.
     TooLong,
 }
 
-/// What was tried.
+/// Attempted action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     MakeDirectory,
@@ -30,7 +30,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// For sentences.
+    /// Returns the verb for messages.
     pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::MakeDirectory => "make the directory",
@@ -43,7 +43,7 @@ impl Action {
 }
 
 impl Failure {
-    /// What kind of failure at the daemon's files it is, where it is one.
+    /// Returns the failure code of the daemon's files, if it has one.
     pub(crate) fn code(&self) -> Option<FailCode> {
         match self {
             Self::Client(error) => error.fail_code(),
@@ -51,7 +51,7 @@ impl Failure {
         }
     }
 
-    /// Tells it to rustic_core: what was tried with which file of which repository, why it failed, and who can act.
+    /// Converts it to an error of rustic_core with action, file, repository, cause, and advice.
     pub(crate) fn told(self, action: Action, path: &str, location: &str) -> Box<RusticError> {
         let mut guidance = "Cannot {action} `{path}` of the repository `{location}`: {why}.".to_owned();
         if let Some(advice) = self.advice(action) {
@@ -87,7 +87,7 @@ impl Failure {
         }
     }
 
-    /// What can be done, and by whom.
+    /// Returns advice for the user.
     fn advice(&self, action: Action) -> Option<&'static str> {
         match (self.code(), action) {
             (Some(FailCode::Refused), Action::Write | Action::Remove) => {
@@ -106,7 +106,7 @@ impl Failure {
     }
 }
 
-/// With all causes, as rustic_core shows two of them at most.
+/// Includes the whole source chain, because rustic_core shows at most two causes.
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

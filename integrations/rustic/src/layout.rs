@@ -1,31 +1,31 @@
-//! Where the files of a repository are at the daemon: as restic's own `local` backend has them.
+//! Layout of a repository at the daemon, equal to that of restic's own `local` backend.
 
 use nicstripe::{Name, NameError};
 use rustic_core::{FileType, Id};
 
-/// Where a repository is.
+/// Location of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     base: Option<Name>,
 }
 
 impl Layout {
-    /// Of a repository in this directory; `None` is the daemon's root.
+    /// Creates the layout for a repository in this directory; `None` is the daemon's root.
     ///
-    /// Errors: the names of its files would be too long to travel.
+    /// Errors: the names of its files would exceed the maximum length.
     pub(crate) fn new(base: Option<Name>) -> Result<Self, NameError> {
         let layout = Self { base };
-        // The longest that there is.
+        // The longest name.
         layout.file(FileType::Pack, &Id::default())?;
         Ok(layout)
     }
 
-    /// The directory, as a path; nothing for the root.
+    /// Returns the directory as a path; empty for the root.
     pub(crate) fn base(&self) -> String {
         self.base.as_ref().map(Name::to_string).unwrap_or_default()
     }
 
-    /// The name of a file.
+    /// Returns the name of a file.
     pub(crate) fn file(&self, tpe: FileType, id: &Id) -> Result<Name, NameError> {
         let hex = id.to_hex();
         match tpe {
@@ -35,17 +35,17 @@ impl Layout {
         }
     }
 
-    /// The directory of all files of a type.
+    /// Returns the directory of a type of files.
     pub(crate) fn directory(&self, tpe: FileType) -> Result<Name, NameError> {
         self.name(&[tpe.dirname()])
     }
 
-    /// The directory of the packs whose names begin so.
+    /// Returns the directory of the packs with this prefix.
     pub(crate) fn pack_folder(&self, folder: &str) -> Result<Name, NameError> {
         self.name(&[FileType::Pack.dirname(), folder])
     }
 
-    /// The directories of an empty repository.
+    /// Returns the directories of an empty repository.
     pub(crate) fn directories(&self) -> Result<Vec<Name>, NameError> {
         let kinds = [FileType::Pack, FileType::Key, FileType::Snapshot, FileType::Index].map(FileType::dirname);
         let kinds = kinds.into_iter().chain([LOCKS]).map(|kind| self.name(&[kind]));
@@ -58,13 +58,13 @@ impl Layout {
     }
 }
 
-/// Reads the name of a file; `None` where it is none: 64 digits, in lower case as they are written.
+/// Parses a file name of 64 lower-case hexadecimal digits; `None` for any other name.
 pub(crate) fn id(name: &[u8]) -> Option<Id> {
     let text = str::from_utf8(name).ok()?;
     (text.len() == 64 && text.bytes().all(is_digit)).then(|| text.parse().ok())?
 }
 
-/// Whether packs may be in a directory of this name.
+/// Returns true if a directory of this name may contain packs.
 pub(crate) fn is_pack_folder(name: &str) -> bool {
     name.len() == 2 && name.bytes().all(is_digit)
 }
@@ -73,7 +73,7 @@ fn is_digit(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// Of restic alone: rustic makes none.
+/// Used by restic only; rustic creates no locks.
 const LOCKS: &str = "locks";
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 //! Repositories of [`rustic_core`] at a nicstripe daemon, over every cable that leads there.
 //!
-//! [`Backend`] is a [`rustic_core::WriteBackend`]: what a program does with a repository on its disk it does with one at a daemon, and no
-//! process, port or HTTP is between. Files are kept in restic's own layout, so that rustic and restic open the daemon's folder by its path
-//! as well, and `nicstripe serve restic` the same repository from elsewhere.
+//! [`Backend`] is a [`rustic_core::WriteBackend`]: a program uses a repository at a daemon like one
+//! on its own disk, without another process, port or HTTP in between. Files have restic's own
+//! layout. rustic and restic can therefore open the daemon's folder by its path, and `nicstripe
+//! serve restic` the same repository from elsewhere.
 //!
 //! ```no_run
 //! use nicstripe::{Client, Name, trust::{Home, Identity, Peers}};
 //! use nicstripe_rustic::Backend;
 //! use rustic_core::{BackupOptions, Credentials, PathList, Repository, RepositoryOptions, SnapshotOptions};
 //!
-//! // Two machines have a key each, and each trusts the other's: `nicstripe key`, `nicstripe trust add`.
+//! // Each of two machines has a key and trusts the other's: `nicstripe key`, `nicstripe trust add`.
 //! let home = Home::from_env()?;
 //! let client = Client::builder()
 //!     .identity(Identity::load_or_create(&home.identity_file())?)
@@ -27,17 +28,20 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - **Durable and whole.** A file that was written is on the daemon's disk, under its name, with the bytes that were sent; one that was
-//!   not has no name. A file whose name is its content's hash is never replaced: that it is there already, as long as it should be, is as
-//!   good.
-//! - **Parts.** A part of a pack is asked for as that part: no more is read at the daemon or sent.
-//! - **Outages.** A cable that is lost is not noticed. A daemon that is away is waited for ([`Backend::patience`]), and what it may not
-//!   have done is done again: each call may be made twice. Calls that are made again are told to [`log`] as warnings.
-//! - **Rights.** They are the daemon's. Where its line of this machine says `append-only`, backups work, and to forget, to prune or to
-//!   change the configuration fails with [`rustic_core::ErrorKind::AppendOnly`].
-//! - **Errors** are [`rustic_core::RusticError`]s that name the file, the place and the cause. What came of the library is their source:
+//! - **Durability.** A written file is on the daemon's disk, under its name, with exactly the bytes
+//!   sent; a failed write leaves no name. A file named by the hash of its content is never
+//!   replaced: an existing one of the same length counts as success.
+//! - **Ranges.** A read of a part of a pack reads and transfers only that part.
+//! - **Outages.** Lost cables cause no error. Calls to an unreachable daemon are retried
+//!   ([`Backend::patience`]), so that each may be executed twice. Retries are logged to [`log`] as
+//!   warnings.
+//! - **Access rights.** The daemon enforces them. With `append-only` in its line of this machine,
+//!   backups work; to forget, to prune or to change the configuration fails with
+//!   [`rustic_core::ErrorKind::AppendOnly`].
+//! - **Errors** are [`rustic_core::RusticError`]s that name the file, the place and the cause.
+//!   Their source is the library's error:
 //!
 //! ```
 //! fn was_refused(error: &rustic_core::RusticError) -> bool {
@@ -46,10 +50,12 @@
 //! }
 //! ```
 //!
-//! - **Threads.** rustic_core's own call a backend, up to as many as the machine has cores; all of them share one session. As any blocking
-//!   code, none of this may be called from an async task: [`nicstripe::blocking`] says more.
+//! - **Threads.** rustic_core calls a backend from up to as many threads as the machine has cores;
+//!   all of them share one session. Like all blocking code, the backend must not be called from an
+//!   async task; see [`nicstripe::blocking`].
 //!
-//! rustic_core makes no locks. To prune while another machine backs up is right only as its documentation says.
+//! rustic_core creates no locks. Its documentation lists the conditions for pruning while another
+//! machine backs up.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

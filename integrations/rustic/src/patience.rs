@@ -1,4 +1,4 @@
-//! Calls that are made again while the daemon is away.
+//! Retries of calls while the daemon is unreachable.
 
 use std::{
     thread,
@@ -7,10 +7,12 @@ use std::{
 
 use crate::failure::Failure;
 
-/// Makes a call until it succeeds, fails for good, or has failed for too long; `what` is for the log.
+/// Retries a call until it succeeds, fails permanently, or has failed for too long; `what` names it
+/// in the log.
 ///
-/// The client waits by itself for cables that were lost. This is for a daemon that was restarted, had too much to do, or was not there at
-/// all. Time counts from the first failure: a call that is under way when it is over is let end.
+/// The client itself waits for lost cables. Retries cover a daemon that is restarted, overloaded or
+/// not running. The time counts from the first failure; a call in flight when it expires runs to
+/// its end.
 pub(crate) fn retried<T>(patience: Duration, what: &str, mut call: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
     let mut failing_since = None;
     let mut pause = FIRST_PAUSE;
@@ -29,7 +31,7 @@ pub(crate) fn retried<T>(patience: Duration, what: &str, mut call: impl FnMut() 
     }
 }
 
-/// How long a failure may be in the way before it is the end.
+/// Returns the maximum time to retry after this failure.
 fn longest_wait(failure: &Failure, patience: Duration) -> Duration {
     match failure {
         Failure::Client(error) if error.is_retryable() => patience,
@@ -37,7 +39,8 @@ fn longest_wait(failure: &Failure, patience: Duration) -> Duration {
     }
 }
 
-/// Short enough for a daemon that is restarted, long enough for its processor while it is away.
+/// Initial and maximum pause between attempts: short enough for a restart of the daemon, long
+/// enough to keep the processor idle.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -68,7 +71,7 @@ mod tests {
             calls += 1;
             Err::<(), _>(ended())
         });
-        // At 0 and 100 ms, or later on a busy machine; the next would be at 300.
+        // Attempts at 0 and 100 ms, later on a busy machine; the next would be at 300 ms.
         assert!(matches!(done, Err(Failure::Client(Error::Pipe(_)))) && calls <= 2, "{calls}");
     }
 

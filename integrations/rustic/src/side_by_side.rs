@@ -1,14 +1,15 @@
-//! The same with many things, some at a time.
+//! Concurrent calls on many items.
 
 use std::{
     sync::{Mutex, PoisonError},
     thread,
 };
 
-/// Does something with each; the results are in no order. The first error is the result, and what has not begun then is left.
+/// Runs `act` on each item; the results are unordered. After the first error, which is returned, no
+/// further item is started.
 ///
-/// Has threads of its own, as each waits for the daemon: [`SIDE_BY_SIDE`] at most, with the one that calls. Those that the system does not
-/// give are done without.
+/// Uses up to [`SIDE_BY_SIDE`] threads including the caller's, because each call blocks on the
+/// daemon. If the system refuses threads, fewer are used.
 pub(crate) fn each<I, T, E>(items: Vec<I>, act: impl Fn(I) -> Result<T, E> + Sync) -> Result<Vec<T>, E>
 where
     I: Send,
@@ -41,7 +42,7 @@ fn next<I>(left: &Mutex<impl Iterator<Item = I>>) -> Option<I> {
     left.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// Whether to go on.
+/// Records a result; returns true unless an error has occurred.
 fn add<T, E>(done: &Mutex<Result<Vec<T>, E>>, result: Result<T, E>) -> bool {
     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
     match (&mut *done, result) {
@@ -52,7 +53,8 @@ fn add<T, E>(done: &Mutex<Result<Vec<T>, E>>, result: Result<T, E>) -> bool {
     done.is_ok()
 }
 
-/// Well within the 64 questions that a session takes at once, which other threads have as well. Picked by eye.
+/// Well below the 64 concurrent requests that a session accepts, which other threads use as well.
+/// Picked by eye.
 const SIDE_BY_SIDE: usize = 16;
 
 #[cfg(test)]
@@ -77,7 +79,7 @@ mod tests {
             if number < 5 { Ok(number) } else { Err("six") }
         });
         assert_eq!(result, Err("six"));
-        // Each thread may have one more under way.
+        // Each thread may have started one more.
         assert!(begun.into_inner() <= 5 + SIDE_BY_SIDE);
     }
 }

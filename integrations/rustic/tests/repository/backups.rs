@@ -1,4 +1,4 @@
-//! Backups as they go when nothing happens.
+//! Backups without outages.
 
 use std::fs;
 
@@ -31,16 +31,16 @@ fn keeps_what_is_backed_up(served: &Served) {
     check(&open(backend.clone()));
     assert_same(source.path(), restore(open(backend.clone())).path());
 
-    // A change of one file among many costs that file.
+    // A change of one file among many adds only that file,
     plant(source.path(), "many/7", &content(7, 100_000), 0o600);
     let before = stored(served);
     let second = backup(open(backend.clone()), source.path());
     let added = stored(served) - before;
-    // And its trees, an index and a snapshot.
+    // plus its trees, an index and a snapshot.
     assert!((100_000..150_000).contains(&added), "{added} bytes were added");
     assert_same(source.path(), restore(open(backend.clone())).path());
 
-    // What only snapshots had that are forgotten goes.
+    // Data referenced only by deleted snapshots is removed.
     fs::remove_file(source.path().join("deep/down/large")).unwrap();
     backup(open(backend.clone()), source.path());
     let repository = open(backend.clone());
@@ -57,7 +57,7 @@ fn keeps_what_is_backed_up(served: &Served) {
     backend.close();
 }
 
-/// Bytes that the daemon keeps, whatever in.
+/// Returns the bytes in all files of the repository.
 fn stored(served: &Served) -> u64 {
     let kinds = [FileType::Pack, FileType::Index, FileType::Snapshot, FileType::Key, FileType::Config];
     let backend = served.backend();

@@ -1,4 +1,4 @@
-//! Files one by one: reading, parts, and what is no file of a repository.
+//! Single files: reading, ranges, and files that do not belong to a repository.
 
 use std::{
     error::Error as _,
@@ -24,7 +24,7 @@ fn files_of_all_types_come_back_whole_and_in_parts() {
     let served = Served::in_memory();
     let backend = served.backend();
     for (number, tpe) in ALL_FILE_TYPES.into_iter().chain([FileType::Config]).enumerate() {
-        // Without a directory for it, as nothing made one.
+        // Without its directory, since none was created.
         let (id, bytes) = (id(number as u64), content(number as u64, 700_000));
         let id = if tpe == FileType::Config { Id::default() } else { id };
         backend.write_bytes(tpe, &id, false, bytes.clone().into()).unwrap();
@@ -60,10 +60,10 @@ fn a_part_is_fetched_without_the_rest() {
     assert_eq!(for_all, 16 << 20);
 }
 
-/// Bytes of files that the daemon sends during a session.
+/// Returns the file bytes that the daemon sends during a session.
 fn sent_for(served: &Served, act: impl FnOnce(&Backend)) -> u64 {
     let metrics = || served.handle().metrics();
-    // A session's numbers are complete when it has ended.
+    // The counters of a session are complete once it has ended.
     let sent = || {
         until("the end of a session", || metrics().sessions == 0);
         metrics().interfaces.values().map(|bytes| bytes.sent).sum::<u64>()
@@ -86,7 +86,7 @@ fn writing_the_same_twice_is_fine_and_something_else_is_not() {
     assert!(error.contains("6 bytes instead of 12"), "{error}");
     assert_eq!(backend.read_full(FileType::Pack, &id(1)).unwrap(), "a pack");
 
-    // The configuration is the one that changes.
+    // Only the configuration is ever replaced.
     let write = |bytes: &'static str| backend.write_bytes(FileType::Config, &Id::default(), false, bytes.into());
     write("a configuration").unwrap();
     write("another configuration").unwrap();

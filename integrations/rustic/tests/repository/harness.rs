@@ -20,16 +20,16 @@ use rustic_core::{
 use tempfile::TempDir;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
-/// Where the repositories of these tests are beneath a daemon's root.
+/// Directory of the test repositories beneath a daemon's root.
 pub(crate) const BASE: &str = "backup/laptop";
 
-/// What a daemon keeps files in.
+/// Storage of a daemon.
 pub(crate) enum Kept {
     Folder(TempDir),
     Memory(MemoryStorage),
 }
 
-/// A daemon that can be stopped, and started again on the same port.
+/// A daemon that can be stopped, and restarted on the same port.
 pub(crate) struct Served {
     kept: Kept,
     daemon: Identity,
@@ -62,10 +62,10 @@ impl Served {
         served
     }
 
-    /// Begins to serve; on the port that it had, where it had one.
+    /// Starts the daemon, on its earlier port if it had one.
     pub(crate) fn resume(&mut self) {
         let runtime = Runtime::new().unwrap();
-        // One that was killed may not have let go of it yet.
+        // A killed daemon may not have released the port yet.
         let mut listener = None;
         until("a free port", || {
             listener = TcpListener::bind(("127.0.0.1", self.port)).ok();
@@ -88,7 +88,7 @@ impl Served {
         self.running = Some(Running { runtime, handle, shutdown, task });
     }
 
-    /// Ends it in order, and waits for that.
+    /// Shuts the daemon down cleanly, and waits for it.
     pub(crate) fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.shutdown.cancel();
@@ -96,7 +96,7 @@ impl Served {
         }
     }
 
-    /// Ends it as a kill does: without a word, and in the middle of whatever it does.
+    /// Aborts the daemon without a shutdown, as a kill does.
     pub(crate) fn kill(&mut self) {
         if let Some(running) = self.running.take() {
             running.runtime.shutdown_background();
@@ -114,7 +114,7 @@ impl Served {
         }
     }
 
-    /// The folder of the repository.
+    /// Returns the folder of the repository.
     pub(crate) fn path(&self) -> PathBuf {
         match &self.kept {
             Kept::Folder(root) => root.path().join(BASE),
@@ -132,7 +132,7 @@ impl Served {
     }
 }
 
-/// Longer than any daemon is away here.
+/// Longer than any outage in these tests.
 pub(crate) const AWAY: Duration = Duration::from_secs(30);
 
 fn trusting(identity: &Identity, name: &str) -> Peers {
@@ -145,17 +145,17 @@ pub(crate) fn name(text: &str) -> Name {
     Name::parse(text.as_bytes()).unwrap()
 }
 
-/// What a repository is opened with.
+/// Returns the password of the repositories.
 pub(crate) fn credentials() -> Credentials {
     Credentials::password("secret")
 }
 
 fn closed(backends: impl Into<RepositoryBackends>) -> Repository<()> {
-    // A cache would hide what is fetched.
+    // A cache would hide reads.
     Repository::new(&RepositoryOptions::default().no_cache(true), &backends.into()).unwrap()
 }
 
-/// Makes a repository of small packs, so that there are many.
+/// Creates a repository with small packs, to get many of them.
 pub(crate) fn init(backends: impl Into<RepositoryBackends>) -> Repository<OpenStatus> {
     let mut options = ConfigOptions::default();
     options.set_datapack_size = Some("1 MiB".parse().unwrap());
@@ -167,7 +167,7 @@ pub(crate) fn open(backends: impl Into<RepositoryBackends>) -> Repository<OpenSt
     closed(backends).open(&credentials()).unwrap()
 }
 
-/// Backs a folder up.
+/// Backs up a folder.
 pub(crate) fn backup(repository: Repository<OpenStatus>, source: &Path) -> SnapshotFile {
     let mut options = BackupOptions::default();
     options.as_path = Some("source".into());
@@ -176,7 +176,7 @@ pub(crate) fn backup(repository: Repository<OpenStatus>, source: &Path) -> Snaps
     repository.to_indexed_ids().unwrap().backup(&options, &source, snapshot).unwrap()
 }
 
-/// Reads and verifies all of a repository.
+/// Reads and verifies the whole repository.
 #[track_caller]
 pub(crate) fn check(repository: &Repository<OpenStatus>) {
     let found = repository.check(CheckOptions::default().read_data(true)).unwrap();
@@ -197,12 +197,12 @@ pub(crate) fn restore(repository: Repository<OpenStatus>) -> TempDir {
     target
 }
 
-/// Files beneath a folder, by their paths in it, with their sizes.
+/// Returns the files beneath a folder, by relative path, with their sizes.
 pub(crate) fn files_beneath(folder: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
-        // It may not be there yet.
+        // The folder may not exist yet.
         for entry in fs::read_dir(next).into_iter().flatten().flatten() {
             let (path, metadata) = (entry.path(), entry.metadata().unwrap());
             match metadata.is_dir() {
@@ -215,7 +215,7 @@ pub(crate) fn files_beneath(folder: &Path) -> Vec<(PathBuf, u64)> {
     found
 }
 
-/// Waits until something is so, for a minute at most.
+/// Waits until the condition holds, at most one minute.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();

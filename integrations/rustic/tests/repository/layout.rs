@@ -1,4 +1,4 @@
-//! The daemon's folder is a repository by itself.
+//! The daemon's folder is itself a valid repository.
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
@@ -59,7 +59,8 @@ fn assert_names_are_restics(folder: &Path) {
     assert!(folder.join("locks").is_dir());
 }
 
-/// Asks restic, where there is one; without, names and rustic's own backend have to do.
+/// Checks the folder with restic if it is installed; otherwise names and rustic's own backend must
+/// suffice.
 #[track_caller]
 fn check_by_restic(folder: &Path) {
     let home = tempfile::tempdir().unwrap();

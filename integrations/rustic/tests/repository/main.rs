@@ -1,4 +1,4 @@
-//! The real rustic_core on a daemon in the same process, over loopback: what it stores there is what it gets back.
+//! Tests of the real rustic_core against a daemon in the same process, over loopback.
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 

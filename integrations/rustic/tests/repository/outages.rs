@@ -1,4 +1,4 @@
-//! Daemons that go away.
+//! Outages of the daemon.
 
 use std::{
     error::Error as _,
@@ -22,7 +22,7 @@ fn a_backup_ends_well_although_the_daemon_was_restarted_and_killed_in_its_middle
     plant_all(source.path());
     plant(source.path(), "larger", &content(11, 12 << 20), 0o644);
     init(served.backend());
-    // 20 MB at 80 Mbit/s: two seconds at least.
+    // 20 MB at 80 Mbit/s take at least two seconds.
     let backend = served.backend_built(|builder| builder.bandwidth(Some(BitRate(80_000_000))));
     thread::scope(|threads| {
         let backing = threads.spawn(|| backup(open(backend.clone()), source.path()));
@@ -31,7 +31,7 @@ fn a_backup_ends_well_although_the_daemon_was_restarted_and_killed_in_its_middle
             until("a pack", || files_beneath(&data).len() >= packs);
             assert!(!backing.is_finished());
             end(&mut served);
-            // Longer than the first attempts to do the same again.
+            // Longer than the first retries.
             thread::sleep(Duration::from_millis(400));
             assert!(!backing.is_finished());
             served.resume();

@@ -1,4 +1,4 @@
-//! What a peer may not do.
+//! Operations that a peer lacks the right for.
 
 use std::error::Error as _;
 
@@ -10,7 +10,7 @@ use crate::{
     tree::{assert_same, content, plant, plant_all},
 };
 
-/// What the daemon said, where rustic_core's error came of that.
+/// Returns the daemon's failure code, if the error of rustic_core has one as its source.
 fn code(error: &RusticError) -> Option<FailCode> {
     error.source()?.downcast_ref::<Error>()?.fail_code()
 }
@@ -41,7 +41,7 @@ fn a_peer_that_may_only_append_backs_up_and_removes_nothing() {
     changed.set_compression = Some(7);
     assert_eq!(code(&repository.apply_config(&changed).unwrap_err()), Some(FailCode::Refused));
 
-    // Nothing that was there has gone or changed; prune had written what was to take its place.
+    // All earlier files are unchanged; prune had written their replacements.
     let after = files_beneath(&served.path());
     assert!(before.iter().all(|file| after.contains(file)));
     check(&open(backend.clone()));

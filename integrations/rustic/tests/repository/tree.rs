@@ -1,4 +1,4 @@
-//! A tree of files to back up, and what it looks like.
+//! A tree of files to back up, and its comparison.
 
 use std::{
     collections::BTreeMap,
@@ -7,9 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes that repeat nowhere and cannot be compressed; those of another seed are others.
+/// Returns random bytes that do not repeat or compress; different seeds give different bytes.
 pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
-    // Xorshift64*; 0 would stay 0.
+    // Xorshift64*; a state of 0 would stay 0.
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut word = || {
         state ^= state >> 12;
@@ -25,7 +25,7 @@ pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes a file with these permission bits, and the folders that it is in.
+/// Writes a file with these permission bits, and its parent folders.
 pub(crate) fn plant(folder: &Path, name: &str, bytes: &[u8], mode: u32) {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -33,7 +33,7 @@ pub(crate) fn plant(folder: &Path, name: &str, bytes: &[u8], mode: u32) {
     fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Files of all sizes, some 9 MB of them.
+/// Writes files of all sizes, about 9 MB in total.
 pub(crate) fn plant_all(folder: &Path) {
     plant(folder, "empty", b"", 0o644);
     plant(folder, "byte", b"x", 0o600);
@@ -46,7 +46,7 @@ pub(crate) fn plant_all(folder: &Path) {
     fs::set_permissions(folder.join("deep"), Permissions::from_mode(0o750)).unwrap();
 }
 
-/// One thing in a tree.
+/// Entry of a tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
     Folder(u32),
@@ -54,7 +54,7 @@ pub(crate) enum Thing {
     Link(PathBuf),
 }
 
-/// All things beneath a folder.
+/// Returns all entries beneath a folder.
 pub(crate) fn read(folder: &Path) -> BTreeMap<PathBuf, Thing> {
     let mut things = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -77,7 +77,7 @@ pub(crate) fn read(folder: &Path) -> BTreeMap<PathBuf, Thing> {
     things
 }
 
-/// Compares without printing megabytes.
+/// Compares two trees without printing megabytes.
 #[track_caller]
 pub(crate) fn assert_same(left: &Path, right: &Path) {
     let (left, right) = (read(left), read(right));
