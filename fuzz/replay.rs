@@ -1,10 +1,12 @@
-//! Feeds the files of a target's corpus to its function, in the tests of the crate that has it (included there by path).
+//! Runs the corpus files of a fuzz target in the tests of its crate, which includes this file by
+//! path.
 
 use std::{fs, path::Path};
 
-/// Runs every file of `fuzz/corpus/TARGET` through `run`, by name; `seeds` must be among them, as they are made.
+/// Runs every file of `fuzz/corpus/TARGET` through `run`, sorted by name; fails unless `seeds` are
+/// among them unchanged.
 ///
-/// With `NICSTRIPE_WRITE_SEEDS` set, seeds are written first.
+/// With `NICSTRIPE_WRITE_SEEDS` set, writes the seeds first.
 pub(crate) fn replay(target: &str, run: fn(&[u8]), seeds: Vec<(&str, Vec<u8>)>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("fuzz/replay.rs").is_file()).unwrap();
     let corpus = root.join("fuzz/corpus").join(target);

@@ -1,14 +1,17 @@
-//! What the fuzz targets have in common.
+//! Shared code of the fuzz targets.
 
 #[doc(hidden)]
 pub use {cap::Cap, libfuzzer_sys};
 
-/// Most bytes that the code under test may have allocated at any time: far above what an honest input needs, far below what hurts.
+/// Maximum bytes allocated by the code under test: far above the need of a valid input, far below a
+/// harmful amount.
 ///
-/// Nothing is kept from one execution to the next, so that a leak of a byte an execution would reach this as well.
+/// Nothing is kept between executions, so that a leak of one byte per execution would reach the
+/// limit as well.
 pub const MOST_HEAP: usize = 16 << 20;
 
-/// Makes a target of a function that takes bytes: it must not panic, not hang and not allocate more than [`MOST_HEAP`].
+/// Makes a fuzz target of a function over bytes. It must not panic, hang or allocate more than
+/// [`MOST_HEAP`].
 #[macro_export]
 macro_rules! target {
     ($run:path) => {
