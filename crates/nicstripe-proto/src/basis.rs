@@ -1,4 +1,5 @@
-//! The receiver's side of a delta: the chunks of the file that the name has, and which of them stay. Mirror image of [`crate::comparison`].
+//! Delta receiver: hashes the existing file and tracks which of its chunks stay. Mirror image of
+//! [`crate::comparison`].
 
 use std::collections::BTreeMap;
 
@@ -8,27 +9,29 @@ use crate::{
     message::MAX_VALUES,
 };
 
-/// Most chunks that are read before the sender has said what becomes of them: 1 GiB of file ahead of it, and 300 KiB of memory.
+/// Most chunks read without a decision of the sender: 1 GiB of file ahead of it, and 300 KiB of
+/// memory.
 pub(crate) const MOST_UNDECIDED: usize = 4096;
 
-/// Values after which they are told: 16 MiB of file, 16 ms of a disk of 1 GB/s.
+/// Values per message: 16 MiB of file, or 16 ms of a disk at 1 GB/s.
 const TELL_EVERY: usize = 64;
 
-/// Chunks of the file that is there already.
+/// Chunks of the existing file.
 ///
-/// A chunk goes from `unread` to `reading`, to `untold`, to `told`, and out of here when it is kept or came anew. Until it is told it must
-/// not come: it might be overwritten by what is copied of it.
+/// A chunk moves from `unread` to `reading`, `untold` and `told`, and leaves when it is kept or
+/// arrives. It must not arrive before it is in `told`: the copy of the old chunk might overwrite
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Basis {
     unread: ChunkSet,
     reading: ChunkSet,
-    /// Their values; none where reading failed.
+    /// Values not sent yet; `None` if the read failed.
     untold: BTreeMap<ChunkId, Option<ChainingValue>>,
-    /// Their values, as the sender knows them.
+    /// Values sent.
     told: BTreeMap<ChunkId, ChainingValue>,
 }
 
-/// Chunks with their values, in ascending order.
+/// Chunks and their values, in ascending order.
 pub(crate) type Told = Vec<(ChunkId, Option<ChainingValue>)>;
 
 impl Basis {
@@ -36,12 +39,12 @@ impl Basis {
         Self { unread, ..Self::default() }
     }
 
-    /// These chunks are not compared after all.
+    /// Excludes chunks from the comparison.
     pub(crate) fn leave_out(&mut self, range: ChunkRange) {
         self.unread.remove(range);
     }
 
-    /// Whether a chunk may come now.
+    /// Returns true if the chunk may arrive now.
     pub(crate) fn may_come(&self, chunk: ChunkId) -> bool {
         !(self.unread.contains(chunk) || self.reading.contains(chunk) || self.untold.contains_key(&chunk))
     }
@@ -56,14 +59,14 @@ impl Basis {
         Some(chunk)
     }
 
-    /// A chunk was read, or could not be.
+    /// Records the value of a chunk; `None` if the read failed.
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
         if self.reading.remove(chunk) > 0 {
             self.untold.insert(chunk, value);
         }
     }
 
-    /// Returns values to tell, when there are enough or no more to come for now.
+    /// Returns values to send, if there are enough or no read is pending.
     pub(crate) fn poll_values(&mut self) -> Option<Told> {
         if self.untold.is_empty() || !(self.reading.is_empty() || self.untold.len() >= TELL_EVERY) {
             return None;
@@ -73,18 +76,18 @@ impl Basis {
         Some(values)
     }
 
-    /// The sender has the same chunk: returns its value, or nothing where none was told.
+    /// Keeps a chunk that is equal on both ends. Returns its value, or `None` if none was sent.
     pub(crate) fn on_kept(&mut self, chunk: ChunkId) -> Option<ChainingValue> {
         self.told.remove(&chunk)
     }
 
-    /// The chunk has come anew.
+    /// Removes a chunk that arrived.
     pub(crate) fn on_written(&mut self, chunk: ChunkId) {
         self.told.remove(&chunk);
     }
 }
 
-/// The longest ranges of chunks that follow each other.
+/// Merges consecutive chunks into ranges of first chunk and count.
 pub(crate) fn ranges_of(chunks: impl Iterator<Item = ChunkId>) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for chunk in chunks {

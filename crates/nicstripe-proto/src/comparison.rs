@@ -1,4 +1,4 @@
-//! The sender's side of a delta: which chunks are the same at the receiver. Mirror image of [`crate::basis`].
+//! Delta sender: finds the chunks that are equal at the receiver. Mirror image of [`crate::basis`].
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,23 @@ use crate::{
     message::MAX_KEEP,
 };
 
-/// Chunks after which the receiver is told to keep them: 16 MiB of file, so that what it keeps becomes durable on the way.
+/// Chunks per keep message: 16 MiB of file, so that the receiver can make them durable during the
+/// transfer.
 const KEEP_EVERY: u64 = 64;
 
-/// Chunks that are compared.
+/// Chunks under comparison.
 ///
-/// A chunk goes from `awaited` to `told`, to `reading`, and then to `kept` or out of here, into the queue of what is sent.
+/// A chunk moves from `awaited` to `told` and `reading`. It then moves to `kept` if it is equal,
+/// otherwise to the send queue.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
-    /// Their values have not come.
+    /// Chunks whose values have not arrived.
     awaited: ChunkSet,
-    /// Their values have come. With `reading` at most [`MOST_UNDECIDED`].
+    /// Values that have arrived. Together with `reading` at most [`MOST_UNDECIDED`].
     told: BTreeMap<ChunkId, ChainingValue>,
-    /// They are being read here.
+    /// Chunks being read locally.
     reading: BTreeMap<ChunkId, ChainingValue>,
-    /// They are the same, and the receiver was not told.
+    /// Equal chunks not reported to the receiver yet.
     kept: ChunkSet,
 }
 
@@ -32,7 +34,8 @@ impl Comparison {
         Self { awaited, ..Self::default() }
     }
 
-    /// The receiver has told a chunk's value. Says whether it may.
+    /// Records the receiver's value of a chunk. Returns false if the value is not expected or the
+    /// limit is reached.
     pub(crate) fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
         if self.told.len() + self.reading.len() >= MOST_UNDECIDED || self.awaited.remove(chunk) == 0 {
             return false;
@@ -48,7 +51,8 @@ impl Comparison {
         Some(chunk)
     }
 
-    /// A chunk was read: says whether it is the same, if it was to be compared.
+    /// Compares a chunk that was read. Returns true if it is equal, `None` if it was not under
+    /// comparison.
     pub(crate) fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) -> Option<bool> {
         let same = self.reading.remove(&chunk)? == value;
         if same {
@@ -57,7 +61,7 @@ impl Comparison {
         Some(same)
     }
 
-    /// Returns chunks that the receiver is to keep, when there are enough or no more to come for now.
+    /// Returns the chunks that the receiver is to keep, if there are enough or no read is pending.
     pub(crate) fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
         let idle = self.told.is_empty() && self.reading.is_empty();
         if self.kept.is_empty() || !(idle || self.kept.len() >= KEEP_EVERY) {

@@ -1,30 +1,31 @@
-//! Ranges of bytes and sets of chunks.
+//! Byte ranges and sets of chunks.
 //!
-//! [`Extent`] is where bytes are in a file. [`ChunkRange`] and [`ChunkSet`] count in chunks of a [`Grid`](crate::grid::Grid) and do not
-//! know how long a chunk is. Nothing here panics, whatever the numbers: they come from peers and from disks.
+//! An [`Extent`] is a byte range of a file. [`ChunkRange`] and [`ChunkSet`] count chunks of a
+//! [`Grid`](crate::grid::Grid) and do not know the chunk length. Nothing here panics on any number:
+//! inputs come from peers and disks.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
 use std::fmt;
 
-/// Extent of a file: the `len` bytes that start at `offset`.
+/// Extent of a file: `len` bytes from `offset`.
 ///
-/// Any two numbers may stand here; [`end`](Extent::end) tells whether they make sense together.
+/// Any two numbers are allowed; [`end`](Extent::end) detects overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// First byte, counted from the start of the file.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl Extent {
-    /// Returns the offset just behind the last byte, or nothing if it does not fit in 64 bits.
+    /// Returns the offset after the last byte, or `None` if it exceeds 64 bits.
     pub const fn end(self) -> Option<u64> {
         self.offset.checked_add(self.len)
     }
 
-    /// Tells whether the extent has no bytes.
+    /// Returns true if the extent has no bytes.
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
@@ -37,9 +38,10 @@ impl fmt::Display for Extent {
     }
 }
 
-/// Index of a chunk in its file, counted from 0.
+/// Index of a chunk in its file, from 0.
 ///
-/// The index is the only address of a chunk on the wire and in the journal; its offset is computed from the grid at both ends.
+/// The index is the only address of a chunk on the wire and in the journal. Both ends compute the
+/// offset from the grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub u64);
 
@@ -49,45 +51,45 @@ impl fmt::Display for ChunkId {
     }
 }
 
-/// Range of contiguous chunks: `count` chunks from `first` on.
+/// Range of `count` contiguous chunks from `first`.
 ///
-/// A range ends at `u64::MAX` at the latest: what would lie beyond is not in it. No file has that many chunks (at most 2⁵² of the
-/// smallest size), so only senseless numbers are cut, and a range that comes from a grid never is.
+/// A range is cut at `u64::MAX`. No file has that many chunks (at most 2⁵² of the smallest size),
+/// so only invalid numbers are cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ChunkRange {
     /// First chunk.
     pub first: ChunkId,
-    /// How many chunks.
+    /// Number of chunks.
     pub count: u64,
 }
 
 impl ChunkRange {
-    /// Returns the range of `count` chunks from `first` on.
+    /// Returns the range of `count` chunks from `first`.
     pub const fn new(first: ChunkId, count: u64) -> ChunkRange {
         ChunkRange { first, count }
     }
 
-    /// Returns the id just behind the last chunk, at most `u64::MAX`.
+    /// Returns the ID after the last chunk, at most `u64::MAX`.
     pub const fn end(self) -> ChunkId {
         ChunkId(self.first.0.saturating_add(self.count))
     }
 
-    /// Tells whether the range has no chunks.
+    /// Returns true if the range has no chunks.
     pub const fn is_empty(self) -> bool {
         self.first.0 == self.end().0
     }
 
-    /// Returns the last chunk, or nothing for an empty range.
+    /// Returns the last chunk, or `None` for an empty range.
     pub fn last(self) -> Option<ChunkId> {
         (!self.is_empty()).then(|| ChunkId(self.end().0 - 1))
     }
 
-    /// Tells whether `chunk` is in the range.
+    /// Returns true if `chunk` is in the range.
     pub fn contains(self, chunk: ChunkId) -> bool {
         self.first <= chunk && chunk < self.end()
     }
 
-    /// Returns the chunks that are in both ranges, or nothing if there are none.
+    /// Returns the chunks in both ranges, or `None` if there are none.
     pub fn intersection(self, other: ChunkRange) -> Option<ChunkRange> {
         let first = self.first.max(other.first);
         let end = self.end().min(other.end());
@@ -113,10 +115,11 @@ impl fmt::Display for ChunkRange {
     }
 }
 
-/// Set of chunks, kept as ranges, so that its memory is about the number of gaps and not the number of chunks.
+/// Set of chunks, stored as ranges: memory grows with the number of gaps, not of chunks.
 ///
-/// Ranges are cut at `u64::MAX` as [`ChunkRange`] describes, hence that one id is never in a set. [`insert`](ChunkSet::insert) and
-/// [`remove`](ChunkSet::remove) take logarithmic time plus one step for each range that vanishes; [`len`](ChunkSet::len) is a field.
+/// Ranges are cut at `u64::MAX` like a [`ChunkRange`], so that ID is never in a set.
+/// [`insert`](ChunkSet::insert) and [`remove`](ChunkSet::remove) take logarithmic time plus one
+/// step per range that disappears; [`len`](ChunkSet::len) is a field.
 ///
 /// ```
 /// use nicstripe_proto::extent::{ChunkId, ChunkRange, ChunkSet};
@@ -129,8 +132,9 @@ impl fmt::Display for ChunkRange {
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ChunkSet {
-    /// First id of a range → the id behind its last.
-    /// Invariant: each range has at least one chunk, and at least one missing chunk lies between two ranges.
+    /// First ID of a range → ID after its last.
+    ///
+    /// Invariant: no range is empty, and at least one missing chunk lies between two ranges.
     ranges: BTreeMap<u64, u64>,
     /// Invariant: the sum of the lengths of all ranges.
     len: u64,
@@ -142,7 +146,7 @@ impl ChunkSet {
         ChunkSet { ranges: BTreeMap::new(), len: 0 }
     }
 
-    /// Adds a chunk or a range of chunks and returns how many of them were not in the set before.
+    /// Adds chunks; returns the number that were not in the set before.
     pub fn insert(&mut self, range: impl Into<ChunkRange>) -> u64 {
         let range = range.into();
         let (mut first, mut end) = (range.first.0, range.end().0);
@@ -150,7 +154,8 @@ impl ChunkSet {
             return 0;
         }
         let mut known = 0;
-        // Going down from `end`, ranges that overlap or touch are swallowed; `first` may move down with the last of them.
+        // Merges overlapping and adjacent ranges downwards from `end`; the last one may lower
+        // `first`.
         while let Some((&at, &its_end)) = self.ranges.range(..=end).next_back() {
             if its_end < first {
                 break;
@@ -166,7 +171,7 @@ impl ChunkSet {
         added
     }
 
-    /// Takes a chunk or a range of chunks out and returns how many of them were in the set.
+    /// Removes chunks; returns the number that were in the set.
     pub fn remove(&mut self, range: impl Into<ChunkRange>) -> u64 {
         let range = range.into();
         let (first, end) = (range.first.0, range.end().0);
@@ -191,32 +196,32 @@ impl ChunkSet {
         removed
     }
 
-    /// Tells whether `chunk` is in the set.
+    /// Returns true if `chunk` is in the set.
     pub fn contains(&self, chunk: ChunkId) -> bool {
         self.ranges.range(..=chunk.0).next_back().is_some_and(|(_, &end)| chunk.0 < end)
     }
 
-    /// Returns how many chunks are in the set.
+    /// Returns the number of chunks in the set.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Tells whether no chunk is in the set.
+    /// Returns true if the set has no chunks.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the least chunk of the set.
+    /// Returns the lowest chunk of the set.
     pub fn first(&self) -> Option<ChunkId> {
         self.ranges.first_key_value().map(|(&first, _)| ChunkId(first))
     }
 
-    /// Returns the greatest chunk of the set.
+    /// Returns the highest chunk of the set.
     pub fn last(&self) -> Option<ChunkId> {
         self.ranges.last_key_value().map(|(_, &end)| ChunkId(end - 1))
     }
 
-    /// Returns the ranges of the set in ascending order; between two of them at least one chunk is missing.
+    /// Returns the maximal ranges of the set in ascending order.
     pub fn ranges(&self) -> Ranges<'_> {
         Ranges(self.ranges.iter())
     }
@@ -229,9 +234,9 @@ impl ChunkSet {
         Gaps { ranges: self.ranges.range(first..end), next: next.min(end), end }
     }
 
-    /// Takes the first chunks out of the set: as many as are contiguous, at most `max_count`.
+    /// Removes and returns the first contiguous chunks of the set, at most `max_count`.
     ///
-    /// Returns nothing if the set is empty or `max_count` is 0.
+    /// Returns `None` if the set is empty or `max_count` is 0.
     pub fn take_first(&mut self, max_count: u64) -> Option<ChunkRange> {
         if max_count == 0 {
             return None;
@@ -245,7 +250,7 @@ impl ChunkSet {
         Some(from_bounds(first, cut))
     }
 
-    /// Takes all chunks out.
+    /// Removes all chunks.
     pub fn clear(&mut self) {
         *self = ChunkSet::new();
     }
@@ -302,7 +307,7 @@ impl ExactSizeIterator for Ranges<'_> {}
 #[derive(Clone, Debug)]
 pub struct Gaps<'a> {
     ranges: btree_map::Range<'a, u64, u64>,
-    /// First id that has not been looked at. Invariant: `next <= end`.
+    /// First ID not examined yet. Invariant: `next <= end`.
     next: u64,
     end: u64,
 }
@@ -318,7 +323,8 @@ impl Iterator for Gaps<'_> {
                 None => (self.end, self.end),
             };
             self.next = next;
-            // Not so for a range that starts at the first id asked for: the iterator was made behind it.
+            // False for a range that starts at the first requested ID: the iterator starts after
+            // it.
             if gap_first < gap_end {
                 return Some(from_bounds(gap_first, gap_end));
             }
@@ -327,7 +333,7 @@ impl Iterator for Gaps<'_> {
     }
 }
 
-/// `first <= end`, by the caller.
+/// The caller guarantees `first <= end`.
 const fn from_bounds(first: u64, end: u64) -> ChunkRange {
     ChunkRange { first: ChunkId(first), count: end - first }
 }
@@ -454,7 +460,7 @@ mod tests {
                 for id in taken.chunks() {
                     prop_assert_eq!(model.pop_first(), Some(id.0));
                 }
-                // Fewer than asked for only because the next chunk is missing.
+                // Fewer than requested only if the next chunk is missing.
                 prop_assert!(taken.count == max_count || !model.contains(&taken.end().0));
             }
         }
@@ -481,7 +487,7 @@ mod tests {
         (0..SPAN, 0..SPAN / 3).prop_map(|(first, count)| range(first, count))
     }
 
-    /// Places of the small id space the model works in: at the start, across 2³² and so that its end is cut.
+    /// Positions of the model's small ID space: at the start, across 2³², and at the upper cut.
     fn bases() -> impl Strategy<Value = u64> {
         prop_oneof![Just(0), Just(u64::from(u32::MAX) - SPAN / 2), Just(u64::MAX - SPAN / 2), Just(u64::MAX - SPAN)]
     }

@@ -1,51 +1,53 @@
-//! How many data frames one connection may carry, carries and has carried.
+//! Flow control of data frames on one connection.
 //!
-//! A receiver grants credit for as many frames as it will hold in memory; a sender keeps only so many before the socket as keep it busy,
-//! so that what is committed to a slow path stays small.
+//! A receiver grants credit for the frames that it can buffer. A sender reads only as many chunks
+//! ahead of the socket as keep the path busy, so little is committed to a slow path.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{extent::ChunkId, session::TransferId, units::BitRate};
 
-/// How far ahead of the socket chunks are read: the time of a wake-up and a read on a busy machine, with room (picked by eye).
+/// Read-ahead time: covers a wake-up and a read on a busy machine, with a margin (picked by eye).
 const AHEAD: Duration = Duration::from_millis(10);
 
-/// Fewest and most chunks ahead of the socket. One is being sent while the next is read; 16 × 256 KiB = 4 MiB of memory a path at most.
+/// Fewest and most chunks of read-ahead. With two, one is sent while the next is read; 16 × 256 KiB
+/// is 4 MiB of memory per path.
 const AHEAD_BOUNDS: (u64, u64) = (2, 16);
 
-/// Chunks ahead of the socket while the path's rate is unknown: as many as its first assignment has.
+/// Read-ahead in chunks for a path of unknown rate; equals its first assignment.
 ///
-/// With 16, a path of 10 Mbit/s held 3.4 s of data before anybody knew how slow it is.
+/// With 16, a path of 10 Mbit/s buffered 3.4 s of data before its rate was known.
 const FIRST_AHEAD: u64 = crate::stripe::FIRST_ASSIGNMENT;
 
-/// Counters of one connection; a new connection starts with [`Flow::next_connection`].
+/// Frame counters of one connection; [`Flow::next_connection`] returns those of the next.
 ///
-/// Invariants: sent + reading ≤ credit; what the peer may still send and what is held are together at most the window.
+/// Invariants: sent + reading ≤ credit; frames granted but not arrived plus frames held ≤ window.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// Chunks handed out to be read for this connection, not begun.
+    /// Chunks handed out to be read for this connection, frame not begun.
     reading: BTreeSet<(TransferId, ChunkId)>,
-    /// Frames begun, not yet wholly taken by the kernel.
+    /// Frames begun and not fully written to the kernel.
     unflushed: u64,
     /// Frames begun.
     sent: u64,
-    /// Frames that the peer permits, in all.
+    /// Total frames permitted by the peer.
     credit: u64,
     /// Frames that arrived.
     arrived: u64,
-    /// Frames that arrived, on this connection of the path or one before, and still take memory.
+    /// Frames that arrived on this or an earlier connection of the path and still occupy memory.
     held: u64,
-    /// Frames that we permitted, in all.
+    /// Total frames permitted to the peer.
     granted: u64,
 }
 
 impl Flow {
-    /// Returns the counters of the path's next connection: only the memory that is taken outlives a connection.
+    /// Returns the counters of the path's next connection; only the memory in use carries over.
     pub(crate) fn next_connection(&self) -> Self {
         Self { held: self.held, ..Self::default() }
     }
 
-    /// Whether one more chunk may be handed out, for a path of `rate` that may have `window` chunks in memory.
+    /// Returns true if one more chunk may be handed out, for a path of `rate` and `window` chunks
+    /// of memory.
     pub(crate) fn may_hand_out(&self, rate: Option<BitRate>, chunk_bytes: u64, window: u64) -> bool {
         let (fewest, most) = AHEAD_BOUNDS;
         let ahead = rate.map_or(FIRST_AHEAD, |rate| (rate.bytes_in(AHEAD) / chunk_bytes.max(1)).clamp(fewest, most)).min(window);
@@ -53,86 +55,87 @@ impl Flow {
         reading + self.unflushed < ahead && self.sent + reading < self.credit
     }
 
-    /// Whether only the peer's credit stands against another chunk, after some were permitted.
+    /// Returns true if credit is used up, after the peer has granted some.
     pub(crate) fn is_out_of_credit(&self) -> bool {
         self.credit > 0 && self.sent + self.reading.len() as u64 >= self.credit
     }
 
-    /// A chunk was handed out to be read.
+    /// Counts a chunk handed out to be read.
     pub(crate) fn on_handed_out(&mut self, transfer: TransferId, chunk: ChunkId) {
         self.reading.insert((transfer, chunk));
     }
 
-    /// A chunk was read. Says whether it was handed out for this connection; else it was for one before, and must not be sent.
+    /// Removes a chunk that was read. Returns false if it belongs to an earlier connection and must
+    /// not be sent.
     pub(crate) fn on_read(&mut self, transfer: TransferId, chunk: ChunkId) -> bool {
         self.reading.remove(&(transfer, chunk))
     }
 
-    /// The frame of a chunk that was read is begun.
+    /// Counts a frame begun.
     pub(crate) fn on_begun(&mut self) {
         self.sent += 1;
         self.unflushed += 1;
     }
 
-    /// Nothing of this transfer is read any more.
+    /// Forgets the pending reads of a transfer.
     pub(crate) fn on_transfer_ended(&mut self, transfer: TransferId) {
         self.reading.retain(|(its, _)| *its != transfer);
     }
 
-    /// The kernel took a frame wholly.
+    /// Counts a frame fully written to the kernel.
     pub(crate) fn on_flushed(&mut self) {
         self.unflushed = self.unflushed.saturating_sub(1);
     }
 
-    /// Frames begun, not yet wholly taken by the kernel: what a frame that is sent next has to wait for.
+    /// Returns the frames begun and not fully written to the kernel; the next frame waits for them.
     pub(crate) fn unflushed(&self) -> u64 {
         self.unflushed
     }
 
-    /// The peer permits `frames` in all.
+    /// Raises the credit to `frames` in total.
     pub(crate) fn on_credit(&mut self, frames: u64) {
         self.credit = self.credit.max(frames);
     }
 
-    /// A frame arrived; says whether it was permitted.
+    /// Counts a frame that arrived; returns true if it was within the credit.
     pub(crate) fn on_arrived(&mut self) -> bool {
         self.arrived += 1;
         self.arrived <= self.granted
     }
 
-    /// Frames that arrived.
+    /// Returns the frames that arrived.
     pub(crate) fn arrived(&self) -> u64 {
         self.arrived
     }
 
-    /// A frame that arrived takes memory until [`Flow::on_released`].
+    /// Counts a frame that occupies memory until [`Flow::on_released`].
     pub(crate) fn on_held(&mut self) {
         self.held += 1;
     }
 
-    /// A frame that was held, whichever connection brought it, takes no memory any more.
+    /// Releases the memory of a frame, from any connection of the path.
     pub(crate) fn on_released(&mut self) {
         self.held = self.held.saturating_sub(1);
     }
 
-    /// Frames that arrived and still take memory.
+    /// Returns the frames that occupy memory.
     pub(crate) fn held(&self) -> u64 {
         self.held
     }
 
-    /// Chunks that take memory, or may at any moment: those that arrived and are held, those that the peer may send, those that are on
-    /// their way to the socket.
+    /// Returns the chunks that occupy memory or may do so: frames held, frames the peer may send,
+    /// and chunks on their way to the socket.
     pub(crate) fn committed(&self) -> u64 {
         self.held + self.granted.saturating_sub(self.arrived) + self.reading.len() as u64 + self.unflushed
     }
 
-    /// The credit to announce: what of `window` frames is not held, where a quarter of the window is gained by saying so.
+    /// Returns the credit to grant, if it gains at least a quarter of `window` frames.
     pub(crate) fn credit_due(&self, window: u64) -> Option<u64> {
         let fresh = self.arrived + window.saturating_sub(self.held);
         (fresh >= self.granted + (window / 4).max(1)).then_some(fresh)
     }
 
-    /// `frames` were announced.
+    /// Records `frames` as granted.
     pub(crate) fn on_granted(&mut self, frames: u64) {
         self.granted = frames;
     }
@@ -217,7 +220,7 @@ mod tests {
         assert_eq!(flow.credit_due(4), Some(33));
         flow.on_granted(33);
         assert_eq!(flow.committed(), 4);
-        // One chunk at a time, if there is no more.
+        // A window of one chunk grants one at a time.
         (0..4).for_each(|_| _ = flow.on_arrived());
         assert_eq!(flow.credit_due(1), Some(34));
     }

@@ -1,7 +1,9 @@
-//! The fixed chunk grid of a file: the index of a chunk is its only address, the offset is computed locally.
+//! Fixed chunk grid of a file: a chunk's index is its only address, and its offset is computed
+//! locally.
 //!
-//! Both ends of a transfer agree on a file's size and chunk size once; after that an offset or a length from the peer has no part in
-//! deciding where bytes go, so none can be wrong. All chunks have the same size but the last, which ends with the file.
+//! Both ends agree on file size and chunk size once. Afterwards no offset or length from the peer
+//! determines where bytes are written. All chunks have the same size except the last, which ends
+//! with the file.
 
 use std::fmt;
 
@@ -9,8 +11,9 @@ use crate::extent::{ChunkId, ChunkRange, Extent};
 
 /// Size of a chunk in bytes: a power of two from 4 KiB to 4 MiB.
 ///
-/// A power of two, so that a chunk is a subtree of the BLAKE3 tree; at least 4 KiB, so that chunks are aligned for direct writes; at
-/// most 4 MiB, so that a damaged chunk costs little to send again (0.03 s at 1 Gbit/s).
+/// A power of two makes each chunk a subtree of the BLAKE3 tree. The minimum of 4 KiB aligns chunks
+/// for direct writes. The maximum of 4 MiB limits the cost of resending a damaged chunk (0.03 s at
+/// 1 Gbit/s).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkSize {
     /// Range: `MIN.log2..=MAX.log2`.
@@ -18,23 +21,25 @@ pub struct ChunkSize {
 }
 
 impl ChunkSize {
-    /// The least size: 4 KiB.
+    /// Smallest size: 4 KiB.
     pub const MIN: ChunkSize = ChunkSize { log2: 12 };
 
-    /// The greatest size: 4 MiB.
+    /// Largest size: 4 MiB.
     pub const MAX: ChunkSize = ChunkSize { log2: 22 };
 
-    /// The size if nobody asks for another: 256 KiB.
+    /// Default size: 256 KiB.
     ///
-    /// A frame carries at most 256 KiB, so a chunk is one frame and an assignment can be cut at any frame without leaving half a chunk
-    /// on a path that is given up. On a 10 Mbit/s link, the slowest that is worth a cable, a chunk takes 0.2 s.
+    /// A frame carries at most 256 KiB, so a chunk is one frame. An assignment can be cut after any
+    /// frame without leaving half a chunk on an abandoned path. On a 10 Mbit/s link, the slowest of
+    /// practical use, a chunk takes 0.2 s.
     pub const DEFAULT: ChunkSize = ChunkSize { log2: 18 };
 
-    /// Returns the chunk size of so many bytes.
+    /// Returns the chunk size of `bytes` bytes.
     ///
     /// # Errors
     ///
-    /// [`InvalidChunkSize`] unless `bytes` is a power of two from [`MIN`](ChunkSize::MIN) to [`MAX`](ChunkSize::MAX).
+    /// [`InvalidChunkSize`] unless `bytes` is a power of two from [`MIN`](ChunkSize::MIN) to
+    /// [`MAX`](ChunkSize::MAX).
     pub const fn from_bytes(bytes: u64) -> Result<ChunkSize, InvalidChunkSize> {
         if bytes.is_power_of_two() && bytes >= ChunkSize::MIN.bytes() && bytes <= ChunkSize::MAX.bytes() {
             return Ok(ChunkSize { log2: bytes.trailing_zeros() as u8 });
@@ -42,7 +47,7 @@ impl ChunkSize {
         Err(InvalidChunkSize::Bytes { bytes })
     }
 
-    /// Returns the chunk size of 2 to the power of `log2` bytes, as it stands on the wire and in the journal.
+    /// Returns the chunk size of 2^`log2` bytes, the form used on the wire and in the journal.
     ///
     /// # Errors
     ///
@@ -59,7 +64,7 @@ impl ChunkSize {
         1 << self.log2
     }
 
-    /// Returns the binary logarithm of the size in bytes, from 12 to 22.
+    /// Returns the base-2 logarithm of the size in bytes, from 12 to 22.
     pub const fn log2(self) -> u8 {
         self.log2
     }
@@ -85,27 +90,27 @@ impl fmt::Debug for ChunkSize {
     }
 }
 
-/// A number that is no chunk size.
+/// Invalid chunk size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidChunkSize {
-    /// The size in bytes is no power of two or out of range.
+    /// Size in bytes that is not a power of two or is out of range.
     #[error("invalid chunk size {bytes}: expected a power of two from {} to {}", ChunkSize::MIN, ChunkSize::MAX)]
     Bytes {
-        /// The size asked for, in bytes.
+        /// Requested size in bytes.
         bytes: u64,
     },
-    /// The binary logarithm is out of range.
+    /// Logarithm out of range.
     #[error("invalid chunk size 2^{log2}: expected 2^{} to 2^{}", ChunkSize::MIN.log2, ChunkSize::MAX.log2)]
     Log2 {
-        /// The logarithm asked for.
+        /// Requested logarithm.
         log2: u8,
     },
 }
 
-/// Chunk grid of one file: its size and the size of its chunks.
+/// Chunk grid of one file: file size and chunk size.
 ///
-/// Any size goes with any chunk size. An empty file has no chunks.
+/// Any file size is valid with any chunk size. An empty file has no chunks.
 ///
 /// ```
 /// use nicstripe_proto::extent::{ChunkId, Extent};
@@ -120,7 +125,7 @@ pub enum InvalidChunkSize {
 pub struct Grid {
     /// Size of the file in bytes.
     pub size: u64,
-    /// Size of every chunk but the last.
+    /// Size of every chunk except the last.
     pub chunk_size: ChunkSize,
 }
 
@@ -130,51 +135,53 @@ impl Grid {
         Grid { size, chunk_size }
     }
 
-    /// Returns the grid of what has no known length yet: every chunk up to a length that nothing has.
+    /// Returns an open grid, for a transfer of unknown length.
     pub const fn open(chunk_size: ChunkSize) -> Grid {
         Grid { size: MOST_SIZE, chunk_size }
     }
 
-    /// Tells whether this is a grid of no known length.
+    /// Returns true if the length is unknown.
     pub const fn is_open(self) -> bool {
         self.size == MOST_SIZE
     }
 
-    /// Returns how many chunks the file has, at most 2⁵².
+    /// Returns the number of chunks, at most 2⁵².
     pub const fn chunk_count(self) -> u64 {
         self.size.div_ceil(self.chunk_size.bytes())
     }
 
-    /// Returns all chunks of the file, an empty range for an empty file.
+    /// Returns all chunks of the file; an empty range for an empty file.
     pub const fn all_chunks(self) -> ChunkRange {
         ChunkRange { first: ChunkId(0), count: self.chunk_count() }
     }
 
-    /// Tells whether `chunk` is a chunk of this file.
+    /// Returns true if the file has `chunk`.
     pub const fn contains(self, chunk: ChunkId) -> bool {
         chunk.0 < self.chunk_count()
     }
 
-    /// Returns where `chunk` is in the file, or nothing if the file has no such chunk.
+    /// Returns the extent of `chunk`, or `None` if the file has no such chunk.
     ///
-    /// The extent is never empty and never reaches beyond the end of the file.
+    /// The extent is never empty and never exceeds the file.
     pub fn extent_of(self, chunk: ChunkId) -> Option<Extent> {
         self.extent_of_range(chunk.into())
     }
 
-    /// Returns where the chunks of `range` are in the file, or nothing if it is empty or the file does not have all of them.
+    /// Returns the extent of `range`, or `None` if it is empty or the file lacks some of its
+    /// chunks.
     pub fn extent_of_range(self, range: ChunkRange) -> Option<Extent> {
         let end = range.first.0.checked_add(range.count)?;
         if range.count == 0 || end > self.chunk_count() {
             return None;
         }
-        // Below the size, as the first chunk exists; the end of the last chunk may be beyond it, even beyond 64 bits.
+        // The offset is below the size, as the first chunk exists. The end of the last chunk may
+        // exceed the size, even 64 bits.
         let offset = range.first.0 << self.chunk_size.log2;
         let len = range.count.saturating_mul(self.chunk_size.bytes()).min(self.size - offset);
         Some(Extent { offset, len })
     }
 
-    /// Returns the chunk that starts at `offset`, or nothing if none does.
+    /// Returns the chunk that starts at `offset`, if any.
     pub const fn chunk_at(self, offset: u64) -> Option<ChunkId> {
         if offset < self.size && offset.is_multiple_of(self.chunk_size.bytes()) {
             return Some(ChunkId(offset >> self.chunk_size.log2));
@@ -183,22 +190,22 @@ impl Grid {
     }
 }
 
-/// Bytes that no file has: 2⁶², half of what an offset of the system can say. The size of an open grid.
+/// Size of an open grid: 2⁶², half of the range of `off_t`. No file is that large.
 pub const MOST_SIZE: u64 = 1 << 62;
 
-/// What the chunks of a transfer are.
+/// Kind of the chunks of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Those of a file whose size is known.
+    /// Chunks of a file of known size.
     File(Grid),
-    /// Those of a file whose size is known at its end: all have the full size but the last.
+    /// Chunks of a stream whose size is known at its end: full size except for the last.
     Pipe(ChunkSize),
-    /// Parcels of a tree: any length up to the full size, in an order of their own, without a digest of the whole.
+    /// Batches of a tree: any length up to the full size, in their own order, without a digest.
     Parcels(ChunkSize),
 }
 
 impl Shape {
-    /// Returns the grid, open where the length is not known.
+    /// Returns the grid; open if the length is unknown.
     pub const fn grid(self) -> Grid {
         match self {
             Shape::File(grid) => grid,
@@ -206,7 +213,7 @@ impl Shape {
         }
     }
 
-    /// Tells whether all chunks together have a digest.
+    /// Returns true if the transfer has a digest.
     pub const fn has_digest(self) -> bool {
         !matches!(self, Shape::Parcels(_))
     }

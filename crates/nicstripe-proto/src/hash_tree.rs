@@ -1,16 +1,20 @@
-//! BLAKE3 of a file from chunks in any order.
+//! BLAKE3 digest of a file from chunks in any order.
 //!
-//! BLAKE3 is a binary tree over 1 KiB blocks, and a chunk of the [`Grid`] is a subtree of it. The chaining value of a chunk is the
-//! chunk's checksum on the wire, the entry in the resume journal, and the leaf from which [`HashTree`] joins the digest of the whole
-//! file, the one that `b3sum` prints. So every byte is hashed once and no byte is read twice.
+//! BLAKE3 is a binary tree over 1 KiB blocks, and a chunk of the [`Grid`] is a subtree of it. The
+//! chaining value of a chunk is its checksum on the wire, its entry in the resume journal, and a
+//! leaf of [`HashTree`]. The tree yields the digest of the whole file, as `b3sum` prints it. Every
+//! byte is hashed once and read once.
 //!
-//! The tree over chunks: level 0 are the chunks, a node of level *l* covers 2^*l* chunks that start at a multiple of 2^*l*, and a node
-//! without a right sibling goes up a level unchanged (the file ends there). In the last merge, into the root, BLAKE3 sets a flag; the
-//! value of a subtree that covers the whole file is therefore the digest, and that of a file's only chunk as well.
+//! Tree over chunks: the chunks are level 0. A node of level *l* covers 2^*l* chunks from a
+//! multiple of 2^*l*. A node without a right sibling, at the end of the file, rises a level
+//! unchanged. The last merge sets BLAKE3's root flag. The value of a subtree that covers the whole
+//! file is therefore the digest, also for a file's only chunk.
 //!
-//! The values are unkeyed: they show damage and bind to a digest, and are no proof of who sent them. That is the connection's work.
+//! The values are unkeyed: they detect damage and bind chunks to a digest, but do not authenticate
+//! the sender. TLS does.
 //!
-//! `blake3::hazmat` leaves it to its caller to respect the tree; the tests compare with `blake3::hash` over random sizes and orders.
+//! `blake3::hazmat` requires its caller to respect the tree structure; the tests compare with
+//! `blake3::hash` over random sizes and orders.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -44,7 +48,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Reads 64 hexadecimal digits of either case.
+/// Parses 64 hexadecimal digits of either case.
 impl FromStr for Digest {
     type Err = ParseDigestError;
 
@@ -63,27 +67,27 @@ impl FromStr for Digest {
     }
 }
 
-/// Why a text is no [`Digest`].
+/// Reason why a text is not a [`Digest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseDigestError {
-    /// The text has too few or too many digits.
+    /// Wrong number of digits.
     #[error("invalid digest: {found} digits, expected 64")]
     Length {
-        /// Digits found.
+        /// Number of digits found.
         found: usize,
     },
-    /// A character is no hexadecimal digit.
+    /// Character that is not a hexadecimal digit.
     #[error("invalid digest: {found:?} at position {index}, expected a hexadecimal digit")]
     Character {
-        /// Position of the character, counted in characters from 0.
+        /// Position in characters, from 0.
         index: usize,
         /// The character.
         found: char,
     },
 }
 
-/// BLAKE3 value of a subtree, for one that covers the whole file the digest.
+/// BLAKE3 chaining value of a subtree; the digest if it covers the whole file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChainingValue(pub [u8; 32]);
 
@@ -99,7 +103,8 @@ impl fmt::Debug for ChainingValue {
 ///
 /// # Errors
 ///
-/// [`ChunkError`] if the file has no such chunk or `bytes` is not exactly as long as the chunk.
+/// [`ChunkError`] if the file has no such chunk, or if the length of `bytes` differs from the
+/// chunk's.
 pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingValue, ChunkError> {
     let Some(extent) = grid.extent_of(chunk) else {
         return Err(ChunkError::OutOfRange { chunk, chunk_count: grid.chunk_count() });
@@ -113,11 +118,12 @@ pub fn chunk_value(grid: Grid, chunk: ChunkId, bytes: &[u8]) -> Result<ChainingV
     Ok(ChainingValue(Hasher::new().set_input_offset(extent.offset).update(bytes).finalize_non_root()))
 }
 
-/// Returns a subtree whose bytes are all zeros, with its value: 2^`level` chunks from `first` on, or fewer where the file ends.
+/// Returns a subtree of zeros with its value: 2^`level` chunks from `first`, or fewer at the end of
+/// the file.
 ///
 /// # Errors
 ///
-/// [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if it is no subtree of that file.
+/// [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if the file has no such subtree.
 pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtree, SubtreeError> {
     let subtree = Subtree { first, level, value: ChainingValue([0; 32]) };
     let extent = grid.extent_of_range(subtree.chunks(grid)?).unwrap_or_default();
@@ -135,21 +141,23 @@ pub fn zeros_subtree(grid: Grid, Zeros { first, level }: Zeros) -> Result<Subtre
     Ok(Subtree { value: ChainingValue(value), ..subtree })
 }
 
-/// What all zeros are hashed from; small enough for a core's second cache.
+/// Source of zeros to hash; small enough for a core's L2 cache.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Returns the chaining value of one chunk of a transfer whose length may not be known; `last` says that nothing follows.
+/// Returns the chaining value of one chunk of a transfer of possibly unknown length; `last` marks
+/// the final chunk.
 ///
-/// The only chunk of a file has the file's digest for a value, so whoever sends the first must know whether it is the last as well.
+/// The value of a file's only chunk is the digest. The sender of the first chunk must therefore
+/// know if it is also the last.
 ///
 /// # Errors
 ///
-/// As [`chunk_value`]; where the length is not known, a chunk may be shorter than the full size.
+/// Those of [`chunk_value`]. If the length is unknown, a chunk may be shorter than the full size.
 pub fn piece_value(grid: Grid, chunk: ChunkId, bytes: &[u8], last: bool) -> Result<ChainingValue, ChunkError> {
     let len = bytes.len() as u64;
     match grid.extent_of(chunk) {
         Some(extent) if grid.is_open() && len > 0 && len <= extent.len => {
-            // A grid that ends with this chunk, or somewhere behind it.
+            // A grid that ends with this chunk, or one byte later.
             let size = extent.offset + if last { len } else { extent.len + 1 };
             let bytes_of = Grid::new(size, grid.chunk_size);
             match last || len == extent.len {
@@ -161,45 +169,47 @@ pub fn piece_value(grid: Grid, chunk: ChunkId, bytes: &[u8], last: bool) -> Resu
     }
 }
 
-/// Why bytes are no chunk of a file.
+/// Reason why bytes are not a chunk of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
     /// The file has no chunk of this number.
     #[error("chunk {chunk} does not exist: the file has {chunk_count} chunks")]
     OutOfRange {
-        /// The number asked for.
+        /// Requested chunk.
         chunk: ChunkId,
-        /// How many chunks the file has.
+        /// Number of chunks in the file.
         chunk_count: u64,
     },
-    /// There are too few or too many bytes.
+    /// Wrong number of bytes.
     #[error("chunk {chunk} has {found} bytes, expected {expected}")]
     Length {
         /// The chunk.
         chunk: ChunkId,
-        /// Bytes found.
+        /// Length found, in bytes.
         found: u64,
-        /// Bytes of the chunk.
+        /// Length of the chunk, in bytes.
         expected: u64,
     },
 }
 
-/// A subtree of a file's hash tree: 2^`level` chunks from `first` on, or fewer where the file ends, and their BLAKE3 value.
+/// Subtree of a file's hash tree: 2^`level` chunks from `first`, or fewer at the end of the file,
+/// and their value.
 ///
-/// Any numbers may stand here, as they come from a peer or a disk; [`HashTree`] accepts only those that are a subtree of its file.
+/// Any numbers are allowed, as they come from a peer or a disk. [`HashTree`] accepts only valid
+/// subtrees of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subtree {
     /// First chunk; a multiple of 2^`level`.
     pub first: ChunkId,
-    /// Binary logarithm of the number of chunks.
+    /// Base-2 logarithm of the number of chunks.
     pub level: u8,
     /// Value of the subtree; the digest if it covers the whole file.
     pub value: ChainingValue,
 }
 
 impl Subtree {
-    /// Returns the subtree that is one chunk.
+    /// Returns the subtree of a single chunk.
     pub const fn of_chunk(chunk: ChunkId, value: ChainingValue) -> Subtree {
         Subtree { first: chunk, level: 0, value }
     }
@@ -208,14 +218,15 @@ impl Subtree {
     ///
     /// # Errors
     ///
-    /// [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if it is no subtree of that file.
+    /// [`SubtreeError::OutOfRange`] or [`SubtreeError::Misaligned`] if the file has no such
+    /// subtree.
     pub fn chunks(&self, grid: Grid) -> Result<ChunkRange, SubtreeError> {
         let &Subtree { first, level, .. } = self;
         let chunk_count = grid.chunk_count();
         if first.0 >= chunk_count || level > root_level(chunk_count) {
             return Err(SubtreeError::OutOfRange { first, level, chunk_count });
         }
-        // Not beyond 52, the root level of the largest file.
+        // At most 52, the root level of the largest file.
         let count = 1 << level;
         if first.0 & (count - 1) != 0 {
             return Err(SubtreeError::Misaligned { first, level });
@@ -224,21 +235,21 @@ impl Subtree {
     }
 }
 
-/// Why a [`Subtree`] was not taken.
+/// Reason why a [`Subtree`] was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubtreeError {
-    /// The file does not have these chunks.
+    /// The file lacks some of the chunks.
     #[error("subtree of level {level} at chunk {first} is outside of the file's {chunk_count} chunks")]
     OutOfRange {
         /// First chunk of the subtree.
         first: ChunkId,
         /// Level of the subtree.
         level: u8,
-        /// How many chunks the file has.
+        /// Number of chunks in the file.
         chunk_count: u64,
     },
-    /// The first chunk is no multiple of the number of chunks.
+    /// The first chunk is not a multiple of the number of chunks.
     #[error("subtree of level {level} cannot start at chunk {first}: expected a multiple of 2^{level}")]
     Misaligned {
         /// First chunk of the subtree.
@@ -246,7 +257,7 @@ pub enum SubtreeError {
         /// Level of the subtree.
         level: u8,
     },
-    /// Some of the chunks are in the tree already.
+    /// Some of the chunks are already in the tree.
     #[error("subtree of level {level} at chunk {first} covers chunks that are in the tree already")]
     Overlap {
         /// First chunk of the subtree.
@@ -254,7 +265,7 @@ pub enum SubtreeError {
         /// Level of the subtree.
         level: u8,
     },
-    /// The same chunks are in the tree with another value.
+    /// The tree has another value for the same chunks.
     #[error("subtree of level {level} at chunk {first} has another value than the one in the tree")]
     Conflict {
         /// First chunk of the subtree.
@@ -264,10 +275,10 @@ pub enum SubtreeError {
     },
 }
 
-/// The hash tree of a file in the making: subtrees go in, in any order, and the digest comes out.
+/// Incremental hash tree of a file: accepts subtrees in any order and yields the digest.
 ///
-/// Siblings are merged at once, so memory is about the number of gaps and not the number of chunks (chunks of 256 KiB in the order in
-/// which paths deliver them: about as many nodes as chunks in flight).
+/// Siblings are merged at once, so memory grows with the number of gaps, not of chunks. With 256
+/// KiB chunks in order of arrival it holds about as many nodes as chunks in flight.
 ///
 /// ```
 /// use nicstripe_proto::extent::ChunkId;
@@ -287,11 +298,12 @@ pub enum SubtreeError {
 #[derive(Clone, Debug)]
 pub struct HashTree {
     grid: Grid,
-    /// First chunk → subtree from there on.
-    /// Invariant: disjoint subtrees of the file, each at the lowest level that covers its chunks, no two of them siblings,
-    /// but for the first in an open grid.
+    /// First chunk → subtree that starts there.
+    ///
+    /// Invariant: the subtrees are disjoint, and each has the lowest level that covers its chunks.
+    /// No two are siblings, except for the first in an open grid.
     nodes: BTreeMap<u64, Node>,
-    /// Chunks covered by all nodes.
+    /// Number of chunks covered by all nodes.
     covered: u64,
 }
 
@@ -302,16 +314,16 @@ struct Node {
 }
 
 impl HashTree {
-    /// Returns the tree of a file of which nothing is known yet.
+    /// Returns an empty tree for a file.
     pub const fn new(grid: Grid) -> HashTree {
         HashTree { grid, nodes: BTreeMap::new(), covered: 0 }
     }
 
-    /// Adds a subtree none of whose chunks is in the tree.
+    /// Adds a subtree that does not overlap with the tree.
     ///
     /// # Errors
     ///
-    /// [`SubtreeError`] if it is no subtree of the file or covers chunks that are in the tree. The tree is then as it was before.
+    /// [`SubtreeError`] if the subtree is invalid or overlaps. The tree is then unchanged.
     pub fn insert(&mut self, subtree: Subtree) -> Result<(), SubtreeError> {
         let chunks = subtree.chunks(self.grid)?;
         if self.enclosing(chunks.first).is_some() || self.nodes.range(chunks.first.0..chunks.end().0).next().is_some() {
@@ -321,15 +333,16 @@ impl HashTree {
         Ok(())
     }
 
-    /// Adds what is new in a subtree and returns how many chunks that is, 0 if the tree has them all.
+    /// Adds the new chunks of a subtree and returns their number, 0 if the tree has them all.
     ///
-    /// For lists whose entries may overlap, such as a journal that was resumed. Two subtrees of a file are nested or disjoint. One that
-    /// lies inside of one in the tree is passed over; one around some in the tree replaces them.
+    /// Serves lists with overlapping entries, such as a resumed journal. Two subtrees of a file are
+    /// nested or disjoint. A subtree inside an existing one is skipped; one around existing ones
+    /// replaces them.
     ///
     /// # Errors
     ///
-    /// [`SubtreeError`] if it is no subtree of the file, or covers the same chunks as one in the tree and has another value. The tree is
-    /// then as it was before.
+    /// [`SubtreeError`] if the subtree is invalid, or if the tree has another value for the same
+    /// chunks. The tree is then unchanged.
     pub fn absorb(&mut self, subtree: Subtree) -> Result<u64, SubtreeError> {
         let chunks = subtree.chunks(self.grid)?;
         if let Some((range, node)) = self.enclosing(chunks.first)
@@ -349,11 +362,11 @@ impl HashTree {
         Ok(self.covered - before)
     }
 
-    /// The file's length is known: what was of an open grid is of this one.
+    /// Replaces an open grid by `grid` once the length is known.
     ///
     /// # Errors
     ///
-    /// [`SubtreeError`] if the tree has a subtree that the file does not have. The tree is then as it was before.
+    /// [`SubtreeError`] if the tree has a subtree outside the file. The tree is then unchanged.
     pub fn close(&mut self, grid: Grid) -> Result<(), SubtreeError> {
         let mut closed = HashTree::new(grid);
         self.subtrees().try_for_each(|subtree| closed.insert(subtree))?;
@@ -361,7 +374,7 @@ impl HashTree {
         Ok(())
     }
 
-    /// Returns the digest of the file once all chunks are in the tree; that of an empty file at once.
+    /// Returns the digest if all chunks are in the tree; an empty file has one at once.
     pub fn root(&self) -> Option<Digest> {
         if self.grid.size == 0 {
             return Some(Digest(blake3::hash(&[]).into()));
@@ -372,36 +385,38 @@ impl HashTree {
         self.nodes.get(&0).map(|node| Digest(node.value.0))
     }
 
-    /// Tells whether all chunks of the file are in the tree.
+    /// Returns true if all chunks of the file are in the tree.
     pub const fn is_complete(&self) -> bool {
         self.covered == self.grid.chunk_count()
     }
 
-    /// Returns how many chunks are in the tree.
+    /// Returns the number of chunks in the tree.
     pub const fn covered_chunks(&self) -> u64 {
         self.covered
     }
 
-    /// Returns how many subtrees the tree holds, which is what its memory goes by: at most about 100 bytes each.
+    /// Returns the number of subtrees in the tree, each of which takes at most about 100 bytes of
+    /// memory.
     pub fn open_nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Returns the fewest subtrees that cover the chunks in the tree, in ascending order.
+    /// Returns the minimal subtrees that cover the chunks in the tree, in ascending order.
     ///
-    /// Each has the lowest level that covers its chunks: a file's last chunk, if it stands alone, is of level 0.
+    /// Each has the lowest level that covers its chunks: the last chunk of a file has level 0 if
+    /// its sibling is missing.
     pub fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
         self.nodes.iter().map(|(&first, node)| Subtree { first: ChunkId(first), level: node.level, value: node.value })
     }
 
-    /// Returns the chunks of the node that has `chunk`, and the node.
+    /// Returns the node that covers `chunk`, and its chunks.
     fn enclosing(&self, chunk: ChunkId) -> Option<(ChunkRange, Node)> {
         let (&first, &node) = self.nodes.range(..=chunk.0).next_back()?;
         let range = ChunkRange { first: ChunkId(first), count: self.width(first, node.level) };
         range.contains(chunk).then_some((range, node))
     }
 
-    /// Adds a subtree that overlaps with none, and merges as long as there is a sibling.
+    /// Adds a subtree that does not overlap, and merges it with its sibling repeatedly.
     fn add(&mut self, chunks: ChunkRange, mut value: ChainingValue) {
         self.covered += chunks.count;
         let mut first = chunks.first.0;
@@ -419,19 +434,21 @@ impl HashTree {
             first &= !((1 << level) - 1);
             value = self.merge(level, left, right);
         }
-        // The node may have gone up without a sibling and found none there.
+        // The node may have risen without a sibling and found none at the higher level.
         let level = root_level(self.width(first, level));
         self.nodes.insert(first, Node { level, value });
     }
 
-    /// Takes the sibling of a node out of the tree; nothing if it is not there yet or the node is the root.
+    /// Removes the sibling of a node from the tree; returns `None` if it is missing or the node is
+    /// the root.
     fn take_sibling(&mut self, first: u64, level: u8) -> Option<Sibling> {
         let chunk_count = self.grid.chunk_count();
         if level >= root_level(chunk_count) {
             return None;
         }
         let sibling = first ^ (1 << level);
-        // The two may be all there is: then they have to be joined as the root, which shows when the length is known.
+        // The two may be the whole file. The final merge sets the root flag, so it waits until the
+        // length is known.
         if self.grid.is_open() && first.min(sibling) == 0 {
             return None;
         }
@@ -453,19 +470,21 @@ impl HashTree {
         ChainingValue(merge_subtrees_non_root(&left.0, &right.0, Mode::Hash))
     }
 
-    /// Returns how many chunks of the file a node covers.
+    /// Returns the number of chunks that a node covers.
     fn width(&self, first: u64, level: u8) -> u64 {
         (1 << level).min(self.grid.chunk_count() - first)
     }
 }
 
-/// Returns the fewest subtrees that cover the same chunks as `subtrees`, in ascending order.
+/// Returns the minimal subtrees that cover the same chunks as `subtrees`, in ascending order.
 ///
-/// For the journal and for the list of what a receiver has. The entries may overlap as [`HashTree::absorb`] describes.
+/// Used for the journal and for the list of chunks that a receiver has. Entries may overlap as in
+/// [`HashTree::absorb`].
 ///
 /// # Errors
 ///
-/// [`SubtreeError`] if an entry is no subtree of the file, or two cover the same chunks and differ.
+/// [`SubtreeError`] if an entry is invalid, or if two entries cover the same chunks with different
+/// values.
 pub fn merge_siblings(grid: Grid, subtrees: Vec<Subtree>) -> Result<Vec<Subtree>, SubtreeError> {
     let mut tree = HashTree::new(grid);
     for subtree in subtrees {
@@ -474,15 +493,15 @@ pub fn merge_siblings(grid: Grid, subtrees: Vec<Subtree>) -> Result<Vec<Subtree>
     Ok(tree.subtrees().collect())
 }
 
-/// What stands beside a node.
+/// Sibling of a node.
 enum Sibling {
     Left(ChainingValue),
     Right(ChainingValue),
-    /// The file ends before the right sibling would start.
+    /// The file ends before the right sibling.
     Absent,
 }
 
-/// Returns the lowest level whose nodes cover so many chunks.
+/// Returns the lowest level whose nodes cover `chunk_count` chunks.
 const fn root_level(chunk_count: u64) -> u8 {
     // At most 52 for the chunks of a file.
     match chunk_count {
@@ -495,7 +514,7 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// `digit` is a hexadecimal digit, by the caller.
+/// The caller guarantees a hexadecimal digit.
 const fn hex_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',

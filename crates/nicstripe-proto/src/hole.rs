@@ -1,56 +1,57 @@
-//! Holes: ranges of a sparse file that have no storage and read as zeros (lseek(2), `SEEK_HOLE`).
+//! Holes: ranges of a sparse file without storage, which read as zeros (lseek(2), `SEEK_HOLE`).
 //!
-//! A chunk that lies wholly in holes is not sent. BLAKE3 binds each value to its place in the file, so both ends hash the zeros, in pieces of
-//! [`ZEROS_AT_ONCE`]; what a chunk that is sent has of a hole only tells the receiver where it need not store zeros.
+//! A chunk entirely in holes is not sent. BLAKE3 binds each value to its position, so both ends
+//! hash the zeros, in pieces of [`ZEROS_AT_ONCE`]. A hole within a sent chunk only tells the
+//! receiver not to store zeros there.
 
 use crate::{
     extent::{ChunkId, ChunkRange, ChunkSet, Extent},
     grid::Grid,
 };
 
-/// Most holes of a file that are told; what lies behind them counts as data.
+/// Most holes announced per file; the rest counts as data.
 pub const MAX_HOLES: usize = 65_536;
 
-/// Most holes in one message: of 19 bytes each at most, so 38 KiB.
+/// Most holes in one message: 38 KiB, at up to 19 bytes each.
 pub const HOLES_PER_MESSAGE: usize = 2_000;
 
-/// Most bytes of zeros that are hashed as one piece of work: 4 MiB take about a millisecond (5 GB/s a core, measured).
+/// Most zeros hashed as one piece of work. 4 MiB take about 1 ms (5 GB/s per core, measured).
 pub const ZEROS_AT_ONCE: u64 = 4 << 20;
 
-/// The holes of one file.
+/// Holes of one file.
 ///
-/// Invariants: in ascending order, none empty, none touching the one before, all within the file.
+/// Invariants: ascending, not empty, not adjacent, within the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoleMap {
     extents: Vec<Extent>,
 }
 
-/// Why a list is not one of a file's holes.
+/// Reason why a list of holes is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoleError {
-    /// A hole without bytes, beyond the file's end, or not behind the one before.
+    /// Hole that is empty, out of order, or beyond the end of the file.
     #[error("peer says that {extent} is a hole, which is empty, out of order or beyond the file's {size} bytes")]
     Extent {
         /// The hole.
         extent: Extent,
-        /// Bytes of the file.
+        /// Size of the file in bytes.
         size: u64,
     },
-    /// More holes than are told of a file.
+    /// More than [`MAX_HOLES`] holes.
     #[error("peer told more than {MAX_HOLES} holes of a file")]
     TooMany,
-    /// Holes of a file that was offered without, or after the last of them.
+    /// Holes of a file offered without holes, or after the last message.
     #[error("peer told holes that were not announced")]
     NotAnnounced,
 }
 
 impl HoleMap {
-    /// Adds the next hole of a file of `size` bytes; one that touches the hole before becomes part of it.
+    /// Adds the next hole of a file of `size` bytes; merges it with an adjacent one.
     ///
     /// # Errors
     ///
-    /// [`HoleError`]; the map is as it was before.
+    /// [`HoleError`]; the map is then unchanged.
     pub fn push(&mut self, extent: Extent, size: u64) -> Result<(), HoleError> {
         let before = self.extents.last().and_then(|last| last.end()).unwrap_or(0);
         let end = extent.end().filter(|end| *end <= size && !extent.is_empty() && extent.offset >= before);
@@ -64,22 +65,22 @@ impl HoleMap {
         Ok(())
     }
 
-    /// The holes in ascending order.
+    /// Returns the holes in ascending order.
     pub fn extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no holes.
     pub fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
 
-    /// Bytes in all holes.
+    /// Returns the total size of the holes in bytes.
     pub fn bytes(&self) -> u64 {
         self.extents.iter().map(|extent| extent.len).sum()
     }
 
-    /// The chunks that lie wholly in holes.
+    /// Returns the chunks that lie entirely in holes.
     pub fn chunks(&self, grid: Grid) -> ChunkSet {
         let log2 = grid.chunk_size.log2();
         let whole = |extent: &Extent| {
@@ -91,7 +92,7 @@ impl HoleMap {
         self.extents.iter().map(whole).filter(|range| !range.is_empty()).collect()
     }
 
-    /// The parts of holes that lie in `extent`, in ascending order.
+    /// Returns the parts of holes in `extent`, in ascending order.
     pub fn within(&self, extent: Extent) -> impl Iterator<Item = Extent> + '_ {
         let end = extent.offset.saturating_add(extent.len);
         let from = self.extents.partition_point(|hole| hole.offset + hole.len <= extent.offset);
@@ -101,7 +102,7 @@ impl HoleMap {
         })
     }
 
-    /// What is no hole of a file of `size` bytes, in ascending order.
+    /// Returns the data extents of a file of `size` bytes, in ascending order.
     pub fn data(&self, size: u64) -> impl Iterator<Item = Extent> + '_ {
         let starts = std::iter::once(0).chain(self.extents.iter().map(|hole| hole.offset + hole.len));
         let ends = self.extents.iter().map(|hole| hole.offset).chain([size]);
@@ -109,7 +110,7 @@ impl HoleMap {
     }
 }
 
-/// A subtree whose chunks are all zeros, to be hashed.
+/// Subtree of zeros to hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zeros {
     /// First chunk; a multiple of 2^`level`.
@@ -119,7 +120,7 @@ pub struct Zeros {
 }
 
 impl Zeros {
-    /// Takes the first piece of at most [`ZEROS_AT_ONCE`] out of a set of chunks.
+    /// Removes the first piece of at most [`ZEROS_AT_ONCE`] from a set of chunks.
     pub(crate) fn take(set: &mut ChunkSet, grid: Grid) -> Option<Self> {
         let range = set.ranges().next()?;
         let most = (ZEROS_AT_ONCE >> grid.chunk_size.log2()).max(1).ilog2();

@@ -1,84 +1,87 @@
-//! What arrives of a bench's loads and echoes on one connection: counted, answered or dropped, never kept.
+//! Meter of benchmark loads and echoes on one connection: counts, answers or drops them and stores
+//! nothing.
 
 use crate::{
     frame::{EchoHeader, LoadHeader, Piece},
     units::BitRate,
 };
 
-/// What a connection sends of a run, by itself and without a word from its session, until it is told otherwise.
+/// Load that a connection sends for a run, on its own until the order changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadOrder {
     /// The run.
     pub run: u32,
-    /// Filler of one frame.
+    /// Payload bytes of one frame.
     pub message_bytes: u32,
-    /// Most that it may send.
+    /// Rate limit, if any.
     pub rate: Option<BitRate>,
 }
 
-/// What a session has agreed to of loads, for its connections.
+/// Loads and echoes that a session has agreed to, for its connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoadGate {
-    /// The run whose filler counts, while it is under way.
+    /// Active run, whose payload counts.
     pub counted: Option<u32>,
-    /// The greatest run that was agreed on; 0 before the first. What is above it was sent without leave.
+    /// Highest run agreed to; 0 before the first. A higher number is a violation.
     pub latest: u32,
-    /// Whether a bench is, or was, agreed on: only then are there echoes.
+    /// True once a benchmark was admitted; echoes are legal only then.
     pub is_open: bool,
 }
 
-/// What a piece of a load or an echo comes to.
+/// Result of a piece of a load or an echo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metered {
     /// Nothing to do.
     Nothing,
-    /// So many bytes of filler of the run under way.
+    /// Payload bytes of the active run.
     Counted(u64),
-    /// A whole question, to be answered by an echo of its token and length.
+    /// A complete request, to be answered by an echo with its token and length.
     Asked(EchoHeader),
-    /// A whole answer.
+    /// A complete reply.
     Answered(EchoHeader),
 }
 
-/// Takes in what arrives of loads and echoes on one connection.
+/// Meter of the loads and echoes of one connection.
 #[derive(Debug, Default)]
 pub struct LoadMeter {
     frame: Option<Under>,
-    /// Filler that did not count since some did.
+    /// Payload bytes of ended runs since the active run last counted.
     stale: u64,
 }
 
-/// The frame that is under way.
+/// Frame in progress.
 #[derive(Debug, Clone, Copy)]
 enum Under {
     Load(LoadHeader),
     Echo(EchoHeader),
 }
 
-/// Most filler of a run that is over, on one connection: what is sent until the sender hears of the end. Two processors that are busy with
-/// 38 Gbit/s took more than 0.06 s for that (measured: 256 MiB were too little); this is 0.9 s of it.
+/// Most payload bytes of ended runs on one connection, sent before the sender learns of the end.
+///
+/// Two busy processors at 38 Gbit/s needed more than 0.06 s to stop (measured: 256 MiB were too
+/// little); this limit is 0.9 s.
 pub const MOST_STALE: u64 = 4 << 30;
 
-/// A peer that loads without leave. Ends the connection.
+/// Unpermitted load or echo; ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A run that nobody began.
+    /// Load of a run that was not started.
     #[error("peer sent load of run {run}, which was not begun")]
     NotBegun {
         /// The run.
         run: u32,
     },
-    /// An echo before a bench was agreed on.
+    /// Echo before a benchmark was admitted.
     #[error("peer sent an echo without a bench")]
     NoBench,
-    /// It goes on with a run that is over.
+    /// Too much load of ended runs.
     #[error("peer sent more than {MOST_STALE} bytes of runs that are over")]
     Stale,
 }
 
 impl LoadMeter {
-    /// Takes in a piece; those that are of no load and no echo come to nothing.
+    /// Meters a piece of a frame; ignores pieces of other frame types.
     pub fn on_piece(&mut self, piece: &Piece<'_>, gate: LoadGate) -> Result<Metered, LoadError> {
         match *piece {
             Piece::Load(header) if header.run > gate.latest || header.run == 0 => Err(LoadError::NotBegun { run: header.run }),

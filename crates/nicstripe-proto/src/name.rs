@@ -1,27 +1,28 @@
-//! Names of files as they travel: lists of components, rejected when they are not plain, never cleaned.
+//! File names on the wire: lists of validated components. Invalid names are rejected, never
+//! sanitized.
 
 use std::fmt;
 
 use minicbor::{Decode, Decoder, Encode, Encoder, bytes::ByteVec, decode, encode};
 
-/// Most components in a name. Deeper trees than this are not found outside attacks.
+/// Most components in a name. Deeper trees occur only in attacks.
 pub const MAX_COMPONENTS: usize = 256;
 
-/// Most bytes in one component (NAME_MAX of Linux file systems).
+/// Most bytes in one component (`NAME_MAX` of Linux file systems).
 pub const MAX_COMPONENT: usize = 255;
 
-/// Most bytes in all components together (PATH_MAX less its terminator).
+/// Most bytes in all components together (`PATH_MAX` without the terminator).
 pub const MAX_NAME: usize = 4095;
 
-/// A file's name relative to the daemon's root, as components.
+/// File name relative to the daemon's root, as components.
 ///
-/// A value of this type has 1 to [`MAX_COMPONENTS`] components, none of them empty, `.`, `..`, longer than [`MAX_COMPONENT`] bytes, or with
-/// a slash or NUL in it. It need not be UTF-8.
+/// Has 1 to [`MAX_COMPONENTS`] components. None is empty, `.`, `..`, longer than [`MAX_COMPONENT`]
+/// bytes, or contains a slash or NUL. Components need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Name(Vec<Vec<u8>>);
 
 impl Name {
-    /// Checks `components` and makes a name of them.
+    /// Validates `components` and returns them as a name.
     pub fn new<I, C>(components: I) -> Result<Self, NameError>
     where
         I: IntoIterator<Item = C>,
@@ -42,9 +43,9 @@ impl Name {
         Ok(Self(components))
     }
 
-    /// Takes a relative path with `/` between components, as typed by a user.
+    /// Parses a relative path with `/` between components, as typed by a user.
     ///
-    /// A leading slash, `.` and `..` are errors here too; repeated slashes are not, as every shell treats them as one.
+    /// Rejects a leading slash, `.` and `..`. Accepts repeated slashes as one, like every shell.
     pub fn parse(path: &[u8]) -> Result<Self, NameError> {
         if path.starts_with(b"/") {
             return Err(NameError::Absolute(escaped(path)));
@@ -52,23 +53,24 @@ impl Name {
         Self::new(path.split(|byte| *byte == b'/').filter(|component| !component.is_empty()))
     }
 
-    /// The components, outermost first.
+    /// Returns the components, outermost first.
     pub fn components(&self) -> impl ExactSizeIterator<Item = &[u8]> + DoubleEndedIterator {
         self.0.iter().map(Vec::as_slice)
     }
 
-    /// The last component.
+    /// Returns the last component.
     pub fn file_name(&self) -> &[u8] {
         self.0.last().map_or(&[], Vec::as_slice)
     }
 
-    /// This name with one more component at its end.
+    /// Returns this name with one more component at the end.
     pub fn join(&self, component: &[u8]) -> Result<Self, NameError> {
         Self::new(self.components().chain([component]))
     }
 }
 
-/// Shows the name with `/` between components; control characters, and bytes that are not UTF-8, are escaped.
+/// Prints the name with `/` between components; escapes control characters and bytes that are not
+/// UTF-8.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&escaped(&self.0.join(&b'/')))
@@ -81,14 +83,14 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Why a name was rejected.
+/// Reason why a name is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// No component at all.
+    /// Name without components.
     #[error("name is empty, expected at least one component")]
     Empty,
-    /// A name that starts at the file system's root.
+    /// Absolute name.
     #[error("name \"{0}\" is absolute, expected one relative to the daemon's root")]
     Absolute(String),
     /// More components than [`MAX_COMPONENTS`].
@@ -97,7 +99,7 @@ pub enum NameError {
     /// More bytes than [`MAX_NAME`], or than [`MAX_COMPONENT`] in one component.
     #[error("name of {0} bytes exceeds the limit of {MAX_NAME} ({MAX_COMPONENT} in a component)")]
     TooLong(usize),
-    /// An empty component, `.`, `..`, or one with a slash or NUL.
+    /// Component that is empty, `.`, `..`, or contains a slash or NUL.
     #[error("name component \"{0}\" is not allowed: it must not be empty, \".\" or \"..\", or contain \"/\" or NUL")]
     Component(String),
 }
@@ -110,13 +112,14 @@ fn check(component: &[u8]) -> Result<(), NameError> {
     if plain { Ok(()) } else { Err(NameError::Component(escaped(component))) }
 }
 
-/// Returns text that is safe on a terminal and in a log and that stands for nothing else: control characters, direction marks, separators of
-/// lines, backslashes and bytes that are not UTF-8 are escaped.
+/// Escapes text unambiguously for a terminal or log: control characters, direction marks, line
+/// separators, backslashes, and bytes that are not UTF-8.
 pub fn escaped(bytes: &[u8]) -> String {
     escape(bytes, true)
 }
 
-/// Returns text that is safe on a terminal and in a log, as [`escaped`], but keeps backslashes: for what a peer has escaped already.
+/// Escapes text like [`escaped`], but keeps backslashes: for text that the peer has already
+/// escaped.
 pub fn printable(bytes: &[u8]) -> String {
     escape(bytes, false)
 }

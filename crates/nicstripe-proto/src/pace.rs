@@ -1,41 +1,42 @@
-//! Limits that a user sets on what is sent: a token bucket.
+//! User-defined rate limits: a token bucket.
 
 use std::time::{Duration, Instant};
 
 use crate::units::BitRate;
 
-/// What may be sent at once after a pause: short enough that a limited link does not disturb its other users, long enough for a wake-up.
+/// Burst after a pause: short enough to spare other users of a limited link, long enough to cover a
+/// wake-up.
 const BURST: Duration = Duration::from_millis(20);
 
-/// A limit, and how much of it is used up.
+/// Rate limit and its used budget.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     rate: BitRate,
-    /// When everything sent so far would have passed at `rate`.
+    /// Time at which everything sent so far would have passed at `rate`.
     passed_at: Instant,
 }
 
 impl Pace {
-    /// Returns a limit of `rate` that nothing was sent under.
+    /// Returns a limit of `rate` with a full budget.
     pub(crate) fn new(rate: BitRate, now: Instant) -> Self {
         Self { rate: BitRate(rate.0.max(1)), passed_at: now }
     }
 
-    /// The limit.
+    /// Returns the rate.
     pub(crate) fn rate(&self) -> BitRate {
         self.rate
     }
 
-    /// When something may be sent, if not now.
+    /// Returns the time at which sending is allowed, if not now.
     pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
         let ready = self.passed_at.checked_sub(BURST).unwrap_or(now);
         (ready > now).then_some(ready)
     }
 
-    /// `bytes` are sent.
+    /// Charges `bytes` to the budget.
     pub(crate) fn on_sent(&mut self, bytes: u64, now: Instant) {
         let from = self.passed_at.max(now);
-        // A day is longer than any wait that makes sense, and cannot overflow.
+        // One day exceeds any sensible wait and cannot overflow.
         self.passed_at = from + self.rate.time_for(bytes).min(Duration::from_secs(86_400));
     }
 }
@@ -63,7 +64,7 @@ mod tests {
                 }
             }
         }
-        // One second, the burst of 20 ms, and one chunk of 20 ms.
+        // One second, plus the burst of 20 ms and one chunk of 20 ms.
         assert!((12_500_000..=13_000_000).contains(&sent), "{sent}");
     }
 

@@ -1,16 +1,21 @@
-//! Paths: what is known of one way to the peer, and the states it goes through.
+//! State machine and measurements of one path to the peer.
 //!
 //! ```text
-//!            opened                silent for max(500 ms, 4 × RTT)          silent for 1.5 s, carrier lost, reset
-//! Probing ───────────► Open ◄──────────────────────────────────► Suspect ──────────────────────────► Failed ──► Probing
-//!    │                  └──────────────── carrier lost, reset ───────────────────────────────────────►│ (250 ms → 1.5 s)
-//!    └──────────────────────── could not connect ────────────────────────────────────────────────────►│
+//!         opened            silent for T               silent for max(1.5 s, 2 T)
+//! Probing ──────► Open ◄──────────────────► Suspect ──────────────────────────────► Failed
+//!  ▲  │             │                          │                                     ▲  │
+//!  │  │             └──────────────────────────┴────── carrier lost, reset ──────────┤  │
+//!  │  └─────────────────────────────────────────────── could not connect ────────────┘  │
+//!  └────────────────────────── after 250 ms to 1.5 s ───────────────────────────────────┘
 //! ```
 //!
-//! A path that comes and goes keeps its back-off from one connection to the next, and control messages avoid it; one whose data are damaged
-//! gets none for a while, which doubles each time, as long as another path can carry them ([`crate::steady`]).
+//! T is 4 × the minimum RTT, from 500 ms to 2 s.
 //!
-//! `Path::to` is the only place that changes a state.
+//! A flapping path keeps its back-off across connections, and control messages avoid it. A path
+//! that delivers damaged data is quarantined if another path can carry data; the time doubles with
+//! each damage ([`crate::steady`]).
+//!
+//! Only `Path::to` changes a state.
 
 use std::{
     cmp::Reverse,
@@ -21,55 +26,59 @@ use minicbor::{Decode, Encode};
 
 use crate::{flow::Flow, load::LoadOrder, pace::Pace, steady::Steadiness, units::BitRate};
 
-/// Number of a path in its session, chosen by the client.
+/// Path number within a session, chosen by the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(transparent)]
 pub struct PathId(#[n(0)] pub u16);
 
-/// The greatest number of a path: with 64 paths of 8 MiB each a peer can make us hold 512 MiB at most.
+/// Highest path number. With 64 paths of 8 MiB each, a peer can occupy at most 512 MiB of memory.
 pub const LAST_PATH: PathId = PathId(63);
 
-/// A side that has said nothing else for so long sends a heartbeat.
+/// Idle time after which a side sends a heartbeat.
 ///
-/// Five of them fit into [`SUSPECT_AFTER`], so that one late wake-up on a busy machine raises no suspicion.
+/// Five heartbeats fit into [`SUSPECT_AFTER`], so one late wake-up on a busy machine raises no
+/// suspicion.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Least silence that makes a path suspect: nine times what healthy gigabit and 10 Mbit/s links showed at worst (56 ms, bufferbloat).
+/// Shortest silence that makes a path suspect. Healthy 1 Gbit/s and 10 Mbit/s links showed at most
+/// 56 ms (bufferbloat); this is nine times as much.
 pub const SUSPECT_AFTER: Duration = Duration::from_millis(500);
 
-/// Silence that ends a path's connection.
+/// Shortest silence that ends a path's connection.
 pub const FAIL_AFTER: Duration = Duration::from_millis(1500);
 
-/// First pause before a failed path is tried again.
+/// First pause before a reconnect.
 pub const RETRY_FIRST: Duration = Duration::from_millis(250);
 
-/// Longest time from one attempt at a failed path to the next.
+/// Longest interval between the starts of two connection attempts.
 ///
-/// It counts from when an attempt began, so that a healed link carries data within 2 s although the attempt under way waits in vain
-/// for its connect timeout (up to 1.25 s leaves [`RETRY_FIRST`]).
+/// A recovered link must carry data within 2 s, even while an attempt waits for its connect
+/// timeout. A timeout of up to 1.25 s leaves [`RETRY_FIRST`].
 pub const RETRY_LONGEST: Duration = Duration::from_millis(1500);
 
-/// Longest silence that a long round trip excuses; a measurement over a stall must not put off the detection of the next one for long.
+/// Upper bound of the suspect timeout for a path with a long RTT. An RTT measured during a stall
+/// must not delay the detection of the next one for long.
 pub const SUSPECT_AFTER_AT_MOST: Duration = Duration::from_secs(2);
 
-/// What a path may do.
+/// State of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathState {
-    /// A connection is being made. From: the start, `Failed`. To: `Open`, `Failed`.
+    /// Connecting. From: the start, `Failed`. To: `Open`, `Failed`.
     Probing,
     /// Carries data. From: `Probing`, `Suspect`. To: `Suspect`, `Failed`.
     Open,
-    /// Nothing was heard for too long: gets nothing new, and what it carries may be sent on other paths. From: `Open`. To: `Open`, `Failed`.
+    /// Silent for too long. Gets no new chunks, and its chunks may be resent on other paths. From:
+    /// `Open`. To: `Open`, `Failed`.
     Suspect,
-    /// Has no connection. From: all others. To: `Probing`, when its pause is over (on the client's side only).
+    /// Not connected. From: all others. To: `Probing` after a pause, on the client only.
     Failed {
-        /// When to try again; `None` on the daemon's side, which waits for the client.
+        /// Time of the next attempt; `None` on the daemon, which waits for the client.
         retry_at: Option<Instant>,
     },
 }
 
 impl PathState {
-    /// Whether a connection is up.
+    /// Returns true if a connection is up.
     pub fn is_connected(self) -> bool {
         matches!(self, Self::Open | Self::Suspect)
     }
@@ -85,27 +94,27 @@ impl PathState {
     }
 }
 
-/// Why a path has no connection.
+/// Reason why a path has no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathLoss {
-    /// No connection could be made.
+    /// The connection attempt failed.
     Unreachable,
     /// The link lost its carrier.
     CarrierLost,
-    /// Nothing was heard for [`FAIL_AFTER`].
+    /// Silent for [`FAIL_AFTER`] or longer.
     Silent,
-    /// The peer or the kernel ended the connection.
+    /// The peer or the kernel closed the connection.
     Reset,
-    /// What arrived made no sense.
+    /// The peer violated the protocol.
     Protocol,
-    /// A chunk, or what protects the connection, was damaged on its way: a bad cable, card or memory.
+    /// A chunk or the TLS stream was corrupted in transit by a bad cable, interface or memory.
     Damaged,
-    /// Arrived at another of the peer's interfaces than it was aimed at.
+    /// The connection arrived at another interface of the peer than intended.
     WrongInterface,
 }
 
-/// One path.
+/// One path of a session.
 #[derive(Debug)]
 pub struct Path {
     state: PathState,
@@ -113,36 +122,37 @@ pub struct Path {
     last_sent: Instant,
     attempts: u32,
     pub(crate) flow: Flow,
-    /// Whether it may carry data in either direction; else control messages only.
+    /// True if it may carry data; otherwise it carries control messages only.
     pub(crate) carries_data: bool,
     /// The user's limit on this path.
     pub(crate) pace: Option<Pace>,
-    /// What its connection was told to send of a bench.
+    /// Benchmark load that its connection sends.
     pub(crate) loading: Option<LoadOrder>,
-    /// Whether the session's close was sent on this connection.
+    /// True if the session's close was sent on this connection.
     pub(crate) close_sent: bool,
-    /// The peer's time stamp that has to be answered.
+    /// Timestamp of the peer to echo.
     echo: Option<u64>,
     rtt: Option<Duration>,
-    /// Least round-trip time of this connection.
+    /// Minimum RTT of this connection.
     min_rtt: Option<Duration>,
-    /// When the last attempt at a connection began.
+    /// Start of the last connection attempt.
     attempted: Instant,
     pub(crate) rate: RateEstimate,
-    /// How long it has waited for the receiver to take what was sent, and since when it does now.
+    /// Total time without credit, and start of the current wait.
     pub(crate) starved: Duration,
     pub(crate) starved_since: Option<Instant>,
-    /// Times that the connection was lost.
+    /// Number of lost connections.
     pub(crate) failures: u32,
-    /// Times that it was lost because of damage.
+    /// Number of connections lost to damaged data.
     damages: u32,
     steadiness: Steadiness,
-    /// Since when it is known that a control message was not acknowledged in time, unless a heartbeat sent later has come back.
+    /// Time of the last missed acknowledgement of a control message. Cleared by the echo of a
+    /// heartbeat sent later.
     control_late: Option<Instant>,
 }
 
 impl Path {
-    /// Returns a path to which a connection is being made.
+    /// Returns a path in state `Probing`.
     pub fn probing(now: Instant) -> Self {
         Self {
             state: PathState::Probing,
@@ -168,37 +178,40 @@ impl Path {
         }
     }
 
-    /// Chunks that came by it and still take memory.
+    /// Returns the number of chunks that arrived on this path and still occupy memory.
     pub fn held_chunks(&self) -> u64 {
         self.flow.held()
     }
 
-    /// Times that its connection was lost.
+    /// Returns the number of lost connections.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Times that its connection was lost because what arrived was damaged.
+    /// Returns the number of connections lost to damaged data.
     pub fn damages(&self) -> u32 {
         self.damages
     }
 
-    /// Whether it was lost or silent several times, each soon after the one before, and has not stayed up since.
+    /// Returns true if the path is flapping: lost or silent several times in short succession, and
+    /// not stable since.
     pub fn is_unsteady(&self, now: Instant) -> bool {
         self.steadiness.is_unsteady(now)
     }
 
-    /// Until when it carries no data, because what it brought was damaged, as long as another path can carry them.
+    /// Returns the end of the quarantine after damaged data. The path carries none until then if
+    /// another can.
     pub fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.steadiness.quarantined_until(now)
     }
 
-    /// How long it has waited for credit while there was something to send: the receiver's disk or processor is the brake then.
+    /// Returns the total time without credit while data was ready. The receiver's disk or processor
+    /// is then the bottleneck.
     pub fn starved(&self) -> Duration {
         self.starved
     }
 
-    /// It could send, or could not for want of credit only.
+    /// Records if the path lacks nothing but credit to send.
     pub(crate) fn on_credit_checked(&mut self, starved: bool, now: Instant) {
         match (starved, self.starved_since) {
             (true, None) => self.starved_since = Some(now),
@@ -210,30 +223,32 @@ impl Path {
         }
     }
 
-    /// Its state.
+    /// Returns the state.
     pub fn state(&self) -> PathState {
         self.state
     }
 
-    /// The round-trip time measured last by a heartbeat, queues included.
+    /// Returns the RTT of the latest heartbeat, including queueing.
     pub fn rtt(&self) -> Option<Duration> {
         self.rtt
     }
 
-    /// How a control message would fare here, the less the better: whether one was late, or the path comes and goes; the time that data
-    /// takes which is before it; the rate; and, as a side that only receives knows no rate, how much has come by it.
+    /// Returns the expected delay of a control message; the path with the least value is best.
+    ///
+    /// Compares, in this order: late acknowledgement or flapping, drain time of the data ahead,
+    /// rate, and frames received. The last one serves a side that only receives and knows no rate.
     pub(crate) fn control_delay(&self, now: Instant) -> (bool, Duration, Reverse<BitRate>, Reverse<u64>) {
         let (frames, rate) = (self.flow.unflushed(), self.rate.rate().unwrap_or(UNKNOWN_RATE));
         let is_doubtful = self.control_late.is_some() || self.is_unsteady(now);
         (is_doubtful, rate.time_for(frames.saturating_mul(crate::frame::MAX_PAYLOAD as u64)), Reverse(rate), Reverse(self.flow.arrived()))
     }
 
-    /// A control message was not acknowledged in time.
+    /// Records that a control message was not acknowledged in time.
     pub(crate) fn on_control_late(&mut self, now: Instant) {
         self.control_late = Some(now);
     }
 
-    /// Changes the state, if the table of [`PathState`] has such an arrow; says whether it did.
+    /// Changes the state if the transition is legal; returns true if it did.
     fn to(&mut self, next: PathState) -> bool {
         let legal = self.state.may_become(next);
         if legal {
@@ -242,7 +257,7 @@ impl Path {
         legal
     }
 
-    /// From: `Probing`. To: `Open`, with a fresh connection that permits nothing yet.
+    /// From: `Probing`. To: `Open`, with a new connection without credit.
     pub(crate) fn on_opened(&mut self, now: Instant) -> bool {
         if !self.to(PathState::Open) {
             return false;
@@ -259,7 +274,7 @@ impl Path {
         true
     }
 
-    /// From: `Suspect`. To: `Open`. Says whether the state changed.
+    /// From: `Suspect`. To: `Open`. Returns true if the state changed.
     pub(crate) fn on_heard(&mut self, now: Instant) -> bool {
         self.last_heard = self.last_heard.max(now);
         let is_back = self.state == PathState::Suspect && self.to(PathState::Open);
@@ -269,8 +284,8 @@ impl Path {
         is_back
     }
 
-    /// From: all but `Failed`. To: `Failed`, to be tried again after a pause that doubles each time where `retry` is set. A path that comes
-    /// and goes is in less of a hurry only as long as it is not the only one.
+    /// From: all but `Failed`. To: `Failed`, with a retry if `retry` is set. The pause doubles each
+    /// time. The only path restarts its back-off even if it flaps.
     pub(crate) fn on_lost(&mut self, now: Instant, retry: bool, is_only: bool) -> bool {
         let was_connected = self.state.is_connected();
         if was_connected {
@@ -288,13 +303,13 @@ impl Path {
         true
     }
 
-    /// It was lost because what arrived was damaged. Returns for how long it gets no data.
+    /// Records a loss to damaged data. Returns the length of the quarantine.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
         self.damages += 1;
         self.steadiness.on_damaged(now)
     }
 
-    /// A failed path is not tried again.
+    /// Cancels the retries of a failed path.
     pub(crate) fn on_retired(&mut self) {
         if let PathState::Failed { retry_at } = &mut self.state {
             *retry_at = None;
@@ -307,7 +322,7 @@ impl Path {
         self.to(PathState::Probing)
     }
 
-    /// What the clock has to say: the state that silence has led to, if it is another one.
+    /// Returns the transition or retry that is due.
     pub(crate) fn verdict(&self, now: Instant) -> Option<Verdict> {
         let silence = now.saturating_duration_since(self.last_heard);
         match self.state {
@@ -325,7 +340,8 @@ impl Path {
     }
 
     fn suspect_after(&self) -> Duration {
-        // The least round trip: one that a queue or a stall made long says nothing about the next silence.
+        // Uses the minimum RTT: one inflated by a queue or a stall predicts nothing about the next
+        // silence.
         self.min_rtt.map_or(SUSPECT_AFTER, |rtt| rtt.saturating_mul(4).clamp(SUSPECT_AFTER, SUSPECT_AFTER_AT_MOST))
     }
 
@@ -333,7 +349,7 @@ impl Path {
         FAIL_AFTER.max(self.suspect_after() * 2)
     }
 
-    /// When silence, or a pause, next leads to another state.
+    /// Returns the next time at which [`Path::verdict`] may return a value.
     pub(crate) fn verdict_at(&self) -> Option<Instant> {
         match self.state {
             PathState::Probing => None,
@@ -343,7 +359,7 @@ impl Path {
         }
     }
 
-    /// When a heartbeat is due on its connection.
+    /// Returns the time at which a heartbeat is due.
     pub(crate) fn heartbeat_at(&self) -> Option<Instant> {
         self.state.is_connected().then(|| self.last_sent + HEARTBEAT_INTERVAL)
     }
@@ -352,7 +368,7 @@ impl Path {
         self.heartbeat_at().is_some_and(|at| self.echo.is_some() || now >= at)
     }
 
-    /// The time stamp to answer, once.
+    /// Takes the timestamp to echo.
     pub(crate) fn take_echo(&mut self) -> Option<u64> {
         self.echo.take()
     }
@@ -363,18 +379,19 @@ impl Path {
 
     pub(crate) fn on_heartbeat(&mut self, sent_us: u64, round_trip: Option<Duration>, now: Instant) {
         self.rtt = round_trip.or(self.rtt);
-        // An echo may have waited behind data, and then says nothing of the time since.
+        // The echo may have waited behind data; it proves nothing about the time after its
+        // heartbeat was sent.
         self.control_late = self.control_late.filter(|late| round_trip.is_none_or(|round_trip| now < *late + round_trip));
         self.min_rtt = self.min_rtt.into_iter().chain(round_trip).min();
-        // An echo is answered at most once, so two peers do not play ping-pong for ever.
+        // Each timestamp is echoed at most once, which prevents an endless exchange.
         self.echo = (sent_us != 0 && round_trip.is_none()).then_some(sent_us).or(self.echo);
     }
 }
 
-/// What a path whose rate is unknown is taken for where the soonest is looked for (picked by eye).
+/// Assumed rate of a path without an estimate, for comparisons (picked by eye).
 pub(crate) const UNKNOWN_RATE: BitRate = BitRate::from_mbit(100);
 
-/// What silence has led to.
+/// Transition or retry caused by silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Suspect,
@@ -382,9 +399,10 @@ pub(crate) enum Verdict {
     Retry,
 }
 
-/// How fast a path delivers, from its acknowledgements.
+/// Delivery rate of a path, from its acknowledgements.
 ///
-/// Bytes acknowledged over windows of at least [`RateEstimate::WINDOW`] while something was in flight, smoothed by a quarter.
+/// Samples are acknowledged bytes per window of at least [`RateEstimate::WINDOW`], taken while data
+/// is in flight. Each sample has a weight of one quarter.
 #[derive(Debug, Default)]
 pub struct RateEstimate {
     since: Option<Instant>,
@@ -393,18 +411,19 @@ pub struct RateEstimate {
 }
 
 impl RateEstimate {
-    /// Shortest window: some 45 acknowledged chunks at 1 Gbit/s; below it, the batching of acknowledgements shows.
+    /// Shortest sample window: about 24 acknowledged chunks at 1 Gbit/s. Shorter windows show the
+    /// batching of acknowledgements.
     pub const WINDOW: Duration = Duration::from_millis(50);
 
-    /// The estimate, once there is one.
+    /// Returns the estimate, if available.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate
     }
 
-    /// Bytes were acknowledged.
+    /// Counts acknowledged bytes.
     pub(crate) fn on_acknowledged(&mut self, bytes: u64, now: Instant) {
         let Some(since) = self.since else {
-            // The first acknowledgement opens the window: the time before it includes the way there.
+            // The first acknowledgement opens the window: the time before it includes the RTT.
             self.since = Some(now);
             return;
         };
@@ -417,7 +436,7 @@ impl RateEstimate {
         }
     }
 
-    /// Nothing is in flight: what follows does not count as slow.
+    /// Ends the window because nothing is in flight; idle time does not lower the estimate.
     pub(crate) fn pause(&mut self) {
         (self.since, self.bytes) = (None, 0);
     }
@@ -521,7 +540,7 @@ mod tests {
             pause
         };
         let pauses: Vec<Duration> = (0..7).map(|_| lose_after(&mut path, 100 * MS)).collect();
-        // From the start of one attempt to the next, of which it was up for 100 ms.
+        // Pauses from the loss; each connection lasted 100 ms.
         assert_eq!(pauses, [250 * MS, 250 * MS, 250 * MS, 400 * MS, 900 * MS, 1400 * MS, 1400 * MS]);
         assert_eq!(lose_after(&mut path, 10_000 * MS), 250 * MS);
         assert_eq!(lose_after(&mut path, 100 * MS), 250 * MS, "what was before is forgotten");

@@ -1,4 +1,5 @@
-//! The receiving half of a transfer: what arrived, was verified, written and made durable. Mirror image of [`crate::sender`].
+//! Receiving half of a transfer: arrival, verification, writes and durability. Mirror image of
+//! [`crate::sender`].
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -16,39 +17,41 @@ use crate::{
     sender::{End, NO_DIGEST, range_bytes},
 };
 
-/// Chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s. Parcels are acknowledged one by one.
+/// Chunks after which an acknowledgement is sent at once: 9 ms at 1 Gbit/s. Batches are
+/// acknowledged one by one.
 ///
-/// One for each chunk cost the sender a wake-up per 256 KiB.
+/// One acknowledgement per chunk cost the sender a wake-up per 256 KiB.
 pub const ACK_EVERY: u64 = 4;
 
-/// Longest that an acknowledgement waits for company.
+/// Longest delay of an acknowledgement.
 pub const ACK_DELAY: Duration = Duration::from_millis(10);
 
-/// Parts of a window after which the sender is told of room: an eighth, so that it seldom waits for the message.
+/// Window updates per window. With updates of an eighth, the sender seldom waits for one.
 const WINDOW_STEPS: u64 = 8;
 
-/// The receiving half of one transfer.
+/// Receiving half of one transfer.
 ///
 /// Invariant: durable ⊆ written ⊆ the grid.
 #[derive(Debug)]
 pub struct Receiver {
     shape: Shape,
-    /// Of the shape; closed once the length is known.
+    /// Grid of the shape; closed once the length is known.
     grid: Grid,
-    /// Chunks that there are, once known.
+    /// Total number of chunks, once known.
     chunks: Option<u64>,
-    /// The chunk that the sender called the last, and its length.
+    /// Chunk that the sender marked as the last, and its length.
     last: Option<(ChunkId, u32)>,
-    /// Set where what arrives is kept in memory until somebody takes it.
+    /// Window of the reorder buffer; set only if a sink consumes the chunks.
     room: Option<Room>,
     written: ChunkSet,
-    /// How many copies of a chunk are being verified and written.
+    /// Copies of each chunk that are being verified and written.
     ///
-    /// A second copy is written as well while the first is not certain: were it dropped and the first one damaged, nobody would send the
-    /// chunk again, as the sender believes that the second is on its way.
+    /// A second copy is written too while the first is not verified. If it were dropped and the
+    /// first turned out damaged, nobody would resend the chunk: the sender believes the second is
+    /// in flight.
     writing: BTreeMap<ChunkId, Writing>,
     tree: HashTree,
-    /// Written since the last sync began.
+    /// Subtrees written since the last sync began.
     fresh: Vec<Subtree>,
     fresh_bytes: u64,
     fresh_since: Option<Instant>,
@@ -56,32 +59,33 @@ pub struct Receiver {
     resumed_bytes: u64,
     written_bytes: u64,
     duplicate_bytes: u64,
-    /// By the path on which they are to be told; under `None`, on whichever has a connection first.
+    /// Pending acknowledgements by path; those under `None` go out on the first connected path.
     acks: BTreeMap<Option<PathId>, PendingAck>,
     written_by: BTreeMap<PathId, u64>,
     expected: Option<Digest>,
-    /// Whether the source may change while it is read.
+    /// True if the source may change during the read.
     may_change: bool,
-    /// Whether this end's digest stands although the sender's differs.
+    /// True if the receiver's digest is authoritative, because the source changed.
     is_changing: bool,
     closing: bool,
     holes: Holes,
-    /// Chunks of the file that the name has here.
+    /// Chunks of the existing file of the name (`--delta`).
     basis: Basis,
     unsent_bytes: u64,
 }
 
-/// What is known of the file's holes.
+/// Holes of the file, as known so far.
 #[derive(Debug, Default)]
 enum Holes {
-    /// It has none.
+    /// The file has no holes.
     #[default]
     None,
-    /// They are being told. Chunks are not compared before they are known: what is copied must not lie in one.
+    /// The list is incomplete. Chunks are not compared before it is complete: a copied chunk must
+    /// not lie in a hole.
     Announced(HoleMap),
-    /// All were told, and the driver makes them in the file.
+    /// The list is complete, and the driver punches the holes.
     Told(HoleMap),
-    /// They are in the file.
+    /// The holes are in the file.
     Made { chunks: ChunkSet, to_zero: ChunkSet },
 }
 
@@ -91,14 +95,14 @@ struct PendingAck {
     since: Instant,
 }
 
-/// How much the sender may send of what is kept in memory.
+/// Send window of a transfer that is consumed by a sink.
 #[derive(Debug)]
 struct Room {
-    /// Chunks that may be kept.
+    /// Size of the window in chunks.
     size: u64,
-    /// Chunks that the sender may send, in all.
+    /// Chunks granted to the sender in total.
     granted: u64,
-    /// Chunks that were taken.
+    /// Chunks consumed by the sink.
     taken: u64,
 }
 
@@ -106,78 +110,79 @@ struct Room {
 #[derive(Debug, Clone, Copy)]
 struct Writing {
     copies: u32,
-    /// The value of all of them.
+    /// Chaining value common to all copies.
     value: ChainingValue,
 }
 
-/// What is to be done with a chunk that arrived.
+/// Action for a chunk that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// Verify it and write it there.
+    /// Verify the chunk and write it at this extent.
     Write(Extent),
-    /// It is there: drop it.
+    /// The chunk is already written; drop it.
     Duplicate,
-    /// Another copy is being written and is not the same, as the source has changed in between: ask again when that is done. Were both written
-    /// at once, nobody knew which one stands there.
+    /// A copy with another value is being written, because the source has changed; retry after that
+    /// write. With both written at once, the content on disk would be undefined.
     Later,
 }
 
-/// The receiver got what cannot be of this transfer.
+/// Invalid chunk or end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrivalError {
-    /// A chunk beyond the file's end.
+    /// Chunk beyond the end of the file.
     #[error("peer sent chunk {chunk}, but the file has {count}")]
     OutOfRange {
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u64,
-        /// Chunks that the file has.
+        /// Number of chunks in the file.
         count: u64,
     },
-    /// A chunk that is not as long as its place in the file.
+    /// Chunk whose length does not match its position.
     #[error("peer sent {len} bytes for chunk {chunk}, expected {expected}")]
     WrongLength {
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u64,
-        /// Bytes that came.
+        /// Length received, in bytes.
         len: u32,
-        /// Bytes that belong there.
+        /// Length expected, in bytes.
         expected: u64,
     },
-    /// A chunk that lies in a hole.
+    /// Chunk that lies in an announced hole.
     #[error("peer sent chunk {chunk}, which it said is a hole")]
     Hole {
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u64,
     },
-    /// A chunk that is compared and whose value was not told.
+    /// Chunk under comparison whose value was not sent yet.
     #[error("peer sent chunk {chunk} before it could know whether it differs")]
     Undecided {
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u64,
     },
-    /// A chunk that the receiver has no room for.
+    /// Chunk outside the send window.
     #[error("peer sent chunk {chunk} while there is room for {granted}")]
     NoRoom {
-        /// The chunk's number.
+        /// Number of the chunk.
         chunk: u64,
-        /// Chunks that it was permitted, in all.
+        /// Chunks granted in total.
         granted: u64,
     },
-    /// An end that does not fit what arrived.
+    /// End that contradicts the chunks received.
     #[error("peer ended a transfer after {chunks} chunks, which is not what it sent")]
     End {
-        /// How many it says there are.
+        /// Number of chunks that the sender claims.
         chunks: u64,
     },
 }
 
 impl Receiver {
-    /// Returns the receiving half of a transfer of which `have` is durable already.
+    /// Returns the receiving half of a transfer whose chunks in `have` are already durable.
     ///
-    /// Subtrees that do not fit together are left out: they are received again.
+    /// Subtrees that contradict each other are skipped and received again.
     ///
-    /// With `room` what arrives is kept in memory, at most so many chunks that were not [taken](Receiver::on_taken), and is never durable.
+    /// With `room`, chunks stay in memory until [consumed](Receiver::on_taken), at most `room` of
+    /// them, and are never durable.
     pub fn new(shape: Shape, have: &[Subtree], room: Option<u64>) -> Self {
         let grid = shape.grid();
         let mut tree = HashTree::new(grid);
@@ -214,18 +219,18 @@ impl Receiver {
         }
     }
 
-    /// Holes will be told: nothing is compared before.
+    /// Expects a list of holes; comparisons wait for it.
     pub fn announce_holes(&mut self) {
         self.holes = Holes::Announced(HoleMap::default());
     }
 
-    /// The first `count` chunks are compared with those of the file that is there, but for those that are written.
+    /// Compares the first `count` chunks with the existing file, except for those already written.
     pub fn compare_first(&mut self, count: u64) {
         let range = ChunkRange::new(ChunkId(0), count.min(self.grid.chunk_count()));
         self.basis = Basis::new(self.written.gaps(range).collect());
     }
 
-    /// The sender told holes; returns all of them once it has told the last.
+    /// Adds holes announced by the sender. Returns all of them with the last message.
     pub fn on_holes(&mut self, extents: impl Iterator<Item = Extent>, last: bool) -> Result<Option<HoleMap>, HoleError> {
         let Holes::Announced(map) = &mut self.holes else { return Err(HoleError::NotAnnounced) };
         for extent in extents {
@@ -239,7 +244,8 @@ impl Receiver {
         Ok(Some(map))
     }
 
-    /// The holes are in the file: their zeros can be hashed, and other chunks compared.
+    /// Records that the holes are in the file: their zeros can be hashed, and other chunks
+    /// compared.
     pub fn on_holes_made(&mut self) {
         let Holes::Told(map) = &self.holes else { return };
         let (mut chunks, mut to_zero) = (ChunkSet::new(), ChunkSet::new());
@@ -255,7 +261,7 @@ impl Receiver {
         self.holes = Holes::Made { chunks, to_zero };
     }
 
-    /// Returns zeros to hash.
+    /// Returns the next zeros to hash.
     pub fn next_zeros(&mut self) -> Option<Zeros> {
         match &mut self.holes {
             Holes::Made { to_zero, .. } => Zeros::take(to_zero, self.grid),
@@ -263,16 +269,16 @@ impl Receiver {
         }
     }
 
-    /// Zeros that are in the file were hashed.
+    /// Adds a hashed subtree of zeros.
     pub fn on_zeros(&mut self, subtree: Subtree, now: Instant) {
         if let Some(bytes) = self.join(subtree) {
             self.unsent_bytes += bytes;
-            // Nothing was written that a sync would take long for: one a second is enough, however fast zeros are hashed.
+            // Zeros do not count as bytes to sync: one sync per second suffices at any hash rate.
             self.fresh_since.get_or_insert(now);
         }
     }
 
-    /// Returns a chunk of the file that is there to read, for its value.
+    /// Returns the next chunk of the existing file to read and compare.
     pub fn next_to_compare(&mut self) -> Option<ChunkId> {
         match self.holes {
             Holes::Announced(_) | Holes::Told(_) => None,
@@ -280,18 +286,21 @@ impl Receiver {
         }
     }
 
-    /// A chunk of the file that is there was read, or could not be, and is where the new file has it.
+    /// Records the value of a chunk of the existing file, copied to its place in the new file. The
+    /// value is `None` if the read failed.
     pub fn on_compared(&mut self, chunk: ChunkId, value: Option<ChainingValue>) {
         self.basis.on_read(chunk, value);
     }
 
-    /// Returns values to tell the sender.
+    /// Returns values to send to the sender.
     pub(crate) fn poll_values(&mut self) -> Option<Told> {
         self.basis.poll_values()
     }
 
-    /// The sender has the same chunk. Says whether its value was told to it, and the chunk did not come as well: then what stands in the file
-    /// would be other bytes than those that this value is of.
+    /// Keeps a chunk that is equal at the sender. Returns false if its value was not sent, or if
+    /// the chunk arrives as well.
+    ///
+    /// In the second case the file would hold other bytes than the value covers.
     pub fn on_kept(&mut self, chunk: ChunkId, now: Instant) -> bool {
         if self.writing.contains_key(&chunk) {
             return false;
@@ -305,7 +314,8 @@ impl Receiver {
         true
     }
 
-    /// Adds chunks that are in the file without having come; returns their bytes, unless some are there already.
+    /// Adds chunks that were not received; returns their bytes, or `None` if some are present
+    /// already.
     fn join(&mut self, subtree: Subtree) -> Option<u64> {
         let range = subtree.chunks(self.grid).ok()?;
         self.tree.insert(subtree).ok()?;
@@ -314,12 +324,12 @@ impl Receiver {
         Some(range_bytes(self.grid, range))
     }
 
-    /// The grid; open while the length is not known.
+    /// Returns the grid; open while the length is unknown.
     pub fn grid(&self) -> Grid {
         self.grid
     }
 
-    /// A chunk arrived.
+    /// Handles the header of a chunk that arrived and returns the action.
     pub fn on_arrival(&mut self, path: PathId, arrived: &DataHeader, now: Instant) -> Result<Arrival, ArrivalError> {
         let (chunk, len, value) = (arrived.chunk, arrived.chunk_len(), arrived.value);
         let extent = self.checked_extent(chunk, len, arrived.last)?;
@@ -343,7 +353,7 @@ impl Receiver {
         Ok(Arrival::Write(extent))
     }
 
-    /// Where a chunk belongs, if it can be of this transfer.
+    /// Returns the extent of a chunk, if it is valid for this transfer.
     fn checked_extent(&mut self, chunk: ChunkId, len: u32, last: bool) -> Result<Extent, ArrivalError> {
         let count = self.chunks.unwrap_or_else(|| self.grid.chunk_count());
         let whole = Some(chunk).filter(|chunk| chunk.0 < count).and_then(|chunk| self.extent_within(chunk));
@@ -369,7 +379,7 @@ impl Receiver {
         Ok(Extent { len: len.into(), ..extent })
     }
 
-    /// Where a chunk is, were it whole.
+    /// Returns the extent of a chunk of full size.
     fn extent_within(&self, chunk: ChunkId) -> Option<Extent> {
         match self.shape {
             Shape::Parcels(_) => self.shape.grid().extent_of(chunk),
@@ -377,17 +387,17 @@ impl Receiver {
         }
     }
 
-    /// The sender has told how much there is, which was not known.
+    /// Handles the final length of a transfer whose length was unknown.
     pub fn on_end(&mut self, end: End) -> Result<(), ArrivalError> {
         let refused = ArrivalError::End { chunks: end.chunks };
-        // Also what is still verified: it would be written beyond the end.
+        // Includes chunks under verification, which would be written beyond the end.
         let greatest = self.written.last().max(self.writing.last_key_value().map(|(chunk, _)| *chunk));
         if self.chunks.is_some() || greatest.is_some_and(|chunk| chunk.0 >= end.chunks) {
             return Err(refused);
         }
         if let Shape::Pipe(chunk_size) = self.shape {
             let grid = Grid::new(end.size, chunk_size);
-            // The value of an only chunk is the digest, which it has if it was called the last.
+            // The value of an only chunk is the digest, provided it was marked as the last.
             let is_value_of_part = end.chunks == 1 && greatest.is_some() && self.last.is_none();
             let fits = self.last.is_none_or(|(last, len)| {
                 last.0 + 1 == end.chunks && grid.extent_of(last).is_some_and(|extent| extent.len == u64::from(len))
@@ -402,7 +412,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// `chunks` more of what is kept in memory were taken. Returns how many the sender may send in all, where it is worth to tell.
+    /// Records `chunks` more as consumed. Returns the new total to grant, if an update is due.
     pub fn on_taken(&mut self, chunks: u64) -> Option<u64> {
         let room = self.room.as_mut()?;
         room.taken += chunks;
@@ -414,9 +424,10 @@ impl Receiver {
         Some(granted)
     }
 
-    /// A chunk that came by `path` was verified to have `value` and written; its acknowledgement goes out on `ack_on`, or on any path.
+    /// Records a chunk from `path` as verified and written. The acknowledgement goes out on
+    /// `ack_on`, or on any path if `None`.
     ///
-    /// Says whether it is the first of its kind; where what arrives is kept in memory, only then is it to be kept.
+    /// Returns true for the first copy; a sink must consume only that one.
     pub fn on_written(
         &mut self,
         path: PathId,
@@ -450,7 +461,8 @@ impl Receiver {
         true
     }
 
-    /// A chunk that arrived is not written: it was damaged, or writing failed. It has to come again.
+    /// Records that a copy was not written: it was damaged, or the write failed. The chunk must be
+    /// resent.
     pub fn on_not_written(&mut self, chunk: ChunkId) {
         if let Entry::Occupied(mut copies) = self.writing.entry(chunk) {
             copies.get_mut().copies -= 1;
@@ -460,26 +472,29 @@ impl Receiver {
         }
     }
 
-    /// The sender has read everything and got `digest`. Says whether that is news; what it says later does not count.
+    /// Records the sender's digest; returns true the first time. Later digests are ignored.
     pub fn on_complete(&mut self, digest: Digest) -> bool {
         let news = self.expected.is_none();
         self.expected.get_or_insert(digest);
         news
     }
 
-    /// Sets whether the source may change while it is read; it may not by default.
+    /// Sets whether the source may change during the read; false by default.
     pub fn allow_changing(&mut self, may_change: bool) {
         self.may_change = may_change;
     }
 
-    /// The sender says that the source changed while it was read. This end's digest stands if it may: each chunk is one that was read so.
+    /// Records that the source changed during the read. If that is allowed, the receiver's digest
+    /// is authoritative: each chunk is a state that was read.
     pub fn on_changing(&mut self) {
         self.is_changing = self.may_change;
     }
 
-    /// Once all is written, no sync is under way and the sender has told its digest: the receiver's digest and the sender's. Only once.
+    /// Returns the receiver's and the sender's digest, once, when all is written, no sync is active
+    /// and the sender's digest is known.
     ///
-    /// Two syncs at once of one file share an error that the kernel tells only once: the one of the commit could be told that all is well.
+    /// Two concurrent syncs of a file share an error that the kernel reports only once. The
+    /// commit's sync could then succeed wrongly.
     pub fn poll_finished(&mut self) -> Option<(Digest, Digest)> {
         if self.syncing {
             return None;
@@ -493,13 +508,13 @@ impl Receiver {
         (self.is_whole() && self.writing.is_empty() && !std::mem::replace(&mut self.closing, true)).then_some(finished)
     }
 
-    /// Whether everything has arrived.
+    /// Returns true if every chunk is written.
     fn is_whole(&self) -> bool {
         self.chunks.is_some_and(|chunks| self.written.len() == chunks)
     }
 
-    /// Starts a sync if `bytes` were written since the last one began, or anything `interval` ago: returns the subtrees that are durable
-    /// when it has ended.
+    /// Starts a sync if `bytes` were written since the last one began, or any data `interval` ago.
+    /// Returns the subtrees that the sync makes durable.
     pub fn poll_sync(&mut self, bytes: u64, interval: Duration, now: Instant) -> Option<Vec<Subtree>> {
         let since = self.fresh_since?;
         let due = self.fresh_bytes >= bytes || now.saturating_duration_since(since) >= interval;
@@ -510,30 +525,31 @@ impl Receiver {
         Some(self.take_fresh())
     }
 
-    /// Takes what was written since the last sync began, for whoever makes it durable without a word to this.
+    /// Takes the subtrees written since the last sync began, for a caller that makes them durable
+    /// itself.
     pub(crate) fn take_fresh(&mut self) -> Vec<Subtree> {
         self.fresh_bytes = 0;
         self.fresh_since = None;
         std::mem::take(&mut self.fresh)
     }
 
-    /// The sync that was started last has ended.
+    /// Records the end of the active sync.
     pub fn on_synced(&mut self) {
         self.syncing = false;
     }
 
-    /// When a sync is due at the latest.
+    /// Returns the latest time of the next sync.
     pub fn sync_deadline(&self, interval: Duration) -> Option<Instant> {
         self.fresh_since.filter(|_| !self.syncing && !self.closing).map(|since| since + interval)
     }
 
-    /// Returns an acknowledgement to send on `path`, which has a connection, if one is due.
+    /// Returns an acknowledgement due on `path`, which is connected.
     pub fn poll_ack(&mut self, path: PathId, now: Instant) -> Option<Vec<ChunkRange>> {
         self.poll_ack_of(Some(path), now).or_else(|| self.poll_ack_of(None, now))
     }
 
     fn poll_ack_of(&mut self, key: Option<PathId>, now: Instant) -> Option<Vec<ChunkRange>> {
-        // A source of parcels may wait for their places, and the next one goes where the least seems to be under way.
+        // A tree's sender may wait for permits, and picks the path with the least in flight.
         let urgent = self.is_whole() || matches!(self.shape, Shape::Parcels(_));
         let pending = self.acks.get_mut(&key)?;
         let due = pending.chunks.len() >= ACK_EVERY || urgent || now.saturating_duration_since(pending.since) >= ACK_DELAY;
@@ -547,12 +563,13 @@ impl Receiver {
         Some(ranges)
     }
 
-    /// When an acknowledgement is due at the latest; never for those that wait for any connection, as they go out with the first.
+    /// Returns the latest time of the next acknowledgement. Excludes those for any path, which go
+    /// out on the next connection.
     pub fn ack_deadline(&self) -> Option<Instant> {
         self.acks.iter().filter(|(path, _)| path.is_some()).map(|(_, pending)| pending.since + ACK_DELAY).min()
     }
 
-    /// `path` has lost its connection: what is owed there is told on any other.
+    /// Moves the pending acknowledgements of a lost `path` to any other.
     pub fn on_path_lost(&mut self, path: PathId) {
         let Some(owed) = self.acks.remove(&Some(path)) else { return };
         let pending = self.acks.entry(None).or_insert(PendingAck { chunks: ChunkSet::new(), since: owed.since });
@@ -560,32 +577,33 @@ impl Receiver {
         pending.since = pending.since.min(owed.since);
     }
 
-    /// The fewest subtrees that cover what is written.
+    /// Returns the minimal subtrees that cover the written chunks.
     pub fn subtrees(&self) -> impl ExactSizeIterator<Item = Subtree> + '_ {
         self.tree.subtrees()
     }
 
-    /// Bytes that were durable before this session.
+    /// Returns the bytes that were durable before this session.
     pub fn resumed_bytes(&self) -> u64 {
         self.resumed_bytes
     }
 
-    /// Bytes that did not have to come: of holes, and of chunks that were there.
+    /// Returns the bytes that did not need to be sent: holes, and chunks present in the existing
+    /// file.
     pub fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
     }
 
-    /// Bytes written in this session.
+    /// Returns the bytes written in this session.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
 
-    /// Bytes that arrived and were there already.
+    /// Returns the bytes that arrived more than once.
     pub fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
     }
 
-    /// Bytes that arrived first by each path.
+    /// Returns the bytes that arrived first on each path.
     pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
         self.written_by.iter().map(|(path, bytes)| (*path, *bytes))
     }

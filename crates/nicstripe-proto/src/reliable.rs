@@ -1,7 +1,8 @@
-//! Numbered control messages that survive any path.
+//! Numbered control messages that survive the loss of any path.
 //!
-//! There is no privileged control connection: each message goes out on whichever path asks first, and again on another when that path is
-//! lost or suspect, or takes longer than [`RESEND_AFTER`], before the peer said that it arrived.
+//! No connection is dedicated to control: each message goes out on the first path that polls. It is
+//! sent again on another path if the first is lost or suspect, or if no acknowledgement arrives
+//! within [`RESEND_AFTER`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,44 +11,48 @@ use std::{
 
 use crate::path::PathId;
 
-/// Most messages that may be unacknowledged in one direction, and how far ahead of the next expected one may arrive.
+/// Most unacknowledged messages per direction, and the reordering limit ahead of the next expected
+/// message.
 pub const WINDOW: u64 = 64;
 
-/// Bytes of messages that may wait for a peer that goes on talking: 8 MiB, where [`WINDOW`] of the longest are 4.
+/// Most bytes queued for a peer that keeps sending: 8 MiB; a [`WINDOW`] of longest messages has 4
+/// MiB.
 ///
-/// Most of what a peer says is answered. One that acknowledges none of the answers would have all of them kept; an honest one acknowledges
-/// what it hears at once.
+/// Most messages of a peer cause an answer. A peer that acknowledges no answers would fill the
+/// memory; an honest one acknowledges each message at once.
 pub const MOST_WAITING: usize = 8 << 20;
 
-/// What a waiting message costs beside its body.
+/// Memory overhead of a queued message in bytes.
 const OVERHEAD: usize = 64;
 
-/// Time after which a message that is not acknowledged goes out on another path as well; doubles with each time.
+/// Time after which an unacknowledged message is sent on another path as well; doubles with each
+/// retry.
 ///
-/// An acknowledgement goes out at once, so that on a LAN it is late when its message waits behind data on a slow link, or the link is dead
-/// in one direction only, in which case nothing is suspect here. Over a long distance the few messages of a transfer are sent twice.
+/// Acknowledgements are immediate. On a LAN, a late one means that the message waits behind data on
+/// a slow link. Otherwise the link is dead in one direction only, which raises no suspicion
+/// locally. On long-distance links the few messages of a transfer are sent twice.
 pub const RESEND_AFTER: Duration = Duration::from_millis(50);
 
-/// Both directions of the control messages of one session.
+/// Control messages of one session, both directions.
 #[derive(Debug, Default)]
 pub struct Reliable {
     /// Number of the first message in `unacknowledged`.
     first_seq: u64,
     unacknowledged: VecDeque<Outgoing>,
-    /// What these weigh.
+    /// Memory of `unacknowledged` in bytes.
     waiting: usize,
     next_expected: u64,
     early: BTreeMap<u64, Vec<u8>>,
-    /// Paths on which an acknowledgement is owed.
+    /// Paths on which an acknowledgement is due.
     owed: Vec<PathId>,
 }
 
 #[derive(Debug)]
 struct Outgoing {
     body: Vec<u8>,
-    /// The path it was sent on last; `None` when it has to be sent.
+    /// Path of the last transmission; `None` if a transmission is due.
     on: Option<PathId>,
-    /// When it goes out on another path as well.
+    /// Time of the retransmit on another path.
     resend_at: Option<Instant>,
     times: u32,
 }
@@ -58,30 +63,30 @@ impl Outgoing {
     }
 }
 
-/// A message to send.
+/// Message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// Its number.
+    /// Number of the message.
     pub seq: u64,
-    /// Its bytes.
+    /// Encoded message.
     pub body: Vec<u8>,
-    /// The path that it went out on before and where it was not acknowledged in time, unless that path was given up.
+    /// Path whose acknowledgement is late, unless that path was given up.
     pub late_on: Option<PathId>,
 }
 
-/// The peer broke the numbering.
+/// Violation of the message numbering by the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReliableError {
-    /// An acknowledgement of what was never sent.
+    /// Acknowledgement of a message that was never sent.
     #[error("peer acknowledged control message {next}, but only {sent} were sent")]
     NeverSent {
         /// The number that the peer expects next.
         next: u64,
-        /// How many were sent.
+        /// Number of messages sent.
         sent: u64,
     },
-    /// A number too far ahead.
+    /// Message number too far ahead.
     #[error("peer sent control message {seq} while {expected} is expected, the limit is {WINDOW} ahead")]
     TooEarly {
         /// The message's number.
@@ -89,10 +94,10 @@ pub enum ReliableError {
         /// The number expected next.
         expected: u64,
     },
-    /// It says more than it lets us answer.
+    /// The peer keeps sending without acknowledging the answers.
     #[error("peer goes on without acknowledging {waiting} bytes of control messages, the limit is {MOST_WAITING}")]
     Unheard {
-        /// Bytes that wait.
+        /// Bytes queued for the peer.
         waiting: usize,
     },
 }
@@ -115,21 +120,21 @@ impl Reliable {
         Some(Due { seq: first + index as u64, body: message.body.clone(), late_on })
     }
 
-    /// Returns the acknowledgement owed on `path`: the number expected next.
+    /// Returns the acknowledgement due on `path`: the number expected next.
     pub fn poll_ack(&mut self, path: PathId) -> Option<u64> {
         let index = self.owed.iter().position(|owed| *owed == path)?;
         self.owed.swap_remove(index);
         Some(self.next_expected)
     }
 
-    /// Sends again elsewhere what was sent on `path` and not acknowledged.
+    /// Marks the unacknowledged messages of a lost or suspect `path` for a retransmit.
     pub fn on_path_doubtful(&mut self, path: PathId) {
         for message in self.unacknowledged.iter_mut().filter(|message| message.on == Some(path)) {
             message.on = None;
         }
     }
 
-    /// Takes a message that arrived on `path`; returns the bodies that are now in order.
+    /// Accepts a message that arrived on `path`; returns the messages that are now in order.
     pub fn handle(&mut self, path: PathId, seq: u64, body: Vec<u8>) -> Result<Vec<Vec<u8>>, ReliableError> {
         if seq >= self.next_expected.saturating_add(WINDOW) {
             return Err(ReliableError::TooEarly { seq, expected: self.next_expected });
@@ -151,7 +156,7 @@ impl Reliable {
         Ok(ready)
     }
 
-    /// Takes the peer's word that all below `next` arrived.
+    /// Handles an acknowledgement of all messages below `next`.
     pub fn handle_ack(&mut self, next: u64) -> Result<(), ReliableError> {
         let sent = self.first_seq + self.unacknowledged.len() as u64;
         if next > sent {
@@ -165,12 +170,13 @@ impl Reliable {
         Ok(())
     }
 
-    /// Whether every message was acknowledged.
+    /// Returns true if every message is acknowledged.
     pub fn is_settled(&self) -> bool {
         self.unacknowledged.is_empty()
     }
 
-    /// Whether something could be sent on `path`.
+    /// Returns true if an acknowledgement or a message is ready for `path`. Ignores retransmits by
+    /// timeout.
     pub fn has_output(&self, path: PathId) -> bool {
         self.owed.contains(&path) || self.unacknowledged.iter().take(WINDOW as usize).any(|message| message.on.is_none())
     }
@@ -245,7 +251,7 @@ mod tests {
             heard
         });
         assert!(matches!(breach, Some(ReliableError::Unheard { waiting }) if waiting <= MOST_WAITING + 2000), "{breach:?}");
-        // Who catches up may go on.
+        // After it catches up, the peer may continue.
         let sent = reliable.first_seq + reliable.unacknowledged.len() as u64;
         reliable.handle_ack(sent).unwrap();
         assert_eq!(reliable.waiting, 0);

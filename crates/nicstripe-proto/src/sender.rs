@@ -1,4 +1,5 @@
-//! The sending half of a transfer: what is read, hashed, assigned and acknowledged. Mirror image of [`crate::receiver`].
+//! Sending half of a transfer: reads, hashes, assignments and acknowledgements. Mirror image of
+//! [`crate::receiver`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,74 +19,76 @@ use crate::{
     units::BitRate,
 };
 
-/// The sending half of one transfer.
+/// Sending half of one transfer.
 #[derive(Debug)]
 pub struct Sender {
     shape: Shape,
-    /// Of the shape; closed once the length is known.
+    /// Grid of the shape; closed once the length is known.
     grid: Grid,
     striper: Striper,
-    /// Chunks that the receiver has no room for yet, all from `window` on.
+    /// Chunks outside the send window, all from `window` on.
     held: ChunkSet,
-    /// First chunk that the receiver has no room for.
+    /// First chunk outside the send window.
     window: ChunkId,
-    /// How long the chunks are that the source gave as it had them, until they are acknowledged.
+    /// Length in bytes of each streamed chunk, until it is acknowledged.
     lens: BTreeMap<ChunkId, u32>,
-    /// Chunks that the source gave.
+    /// Number of chunks streamed by the source.
     given: u64,
     tree: HashTree,
-    /// Chunks whose value is in the tree; a chunk that is read again, to be sent again, must not be inserted twice.
+    /// Chunks whose value is in the tree. A chunk read again for a retransmit must not be inserted
+    /// twice.
     hashed: ChunkSet,
-    /// Chunks that the receiver has: read and hashed here, but not sent.
+    /// Chunks that the receiver has: read and hashed, but not sent.
     to_hash: ChunkSet,
     lanes: BTreeMap<PathId, Lane>,
     resumed_bytes: u64,
     acknowledged_bytes: u64,
     resent_bytes: u64,
     started: ChunkSet,
-    /// Chunks that lie in holes: hashed as zeros, not sent.
+    /// Chunks in holes: hashed as zeros, not sent.
     to_zero: ChunkSet,
-    /// Chunks of which the receiver's file may have the same.
+    /// Chunks that may be equal in the receiver's file.
     comparison: Comparison,
     unsent_bytes: u64,
-    /// Where the source may change: the first value of each chunk that was read and is not acknowledged.
+    /// First value of each chunk read and not acknowledged; set only if the source may change.
     first_values: Option<BTreeMap<ChunkId, ChainingValue>>,
     is_changing: bool,
 }
 
-/// What one path carries of this transfer.
+/// Queue and counters of one path in this transfer.
 #[derive(Debug, Default)]
 struct Lane {
-    /// Assigned, not handed out yet.
+    /// Chunks assigned and not handed out yet.
     waiting: VecDeque<ChunkId>,
     in_flight_bytes: u64,
     delivered_bytes: u64,
 }
 
-/// What an acknowledgement has changed.
+/// Effects of an acknowledgement.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Bytes delivered by each path. A hedged chunk counts for the path on which its acknowledgement came.
+    /// Bytes delivered by each path. A hedged chunk counts for the path on which its
+    /// acknowledgement arrived.
     pub delivered: Vec<(PathId, u64)>,
-    /// Chunks that other paths need not carry any more.
+    /// Chunks that other paths no longer need to send.
     pub superseded: Vec<(PathId, ChunkId)>,
-    /// Chunks that the source gave and need not keep any more.
+    /// Streamed chunks that the source may drop from its retransmit buffer.
     pub released: Vec<ChunkId>,
 }
 
 impl Sender {
-    /// Returns the sending half of a transfer of which the receiver has `have`.
+    /// Returns the sending half of a transfer whose receiver already has `have`.
     ///
-    /// What lies outside the file is ignored: it only makes the receiver get more than it needs.
+    /// Subtrees outside the file are ignored; the receiver then gets more than it needs.
     ///
-    /// `window` is the number of chunks that the receiver has room for so far; without it, for all.
+    /// `window` is the initial send window in chunks; unlimited if `None`.
     pub fn new(shape: Shape, have: &[Subtree], window: Option<u64>) -> Self {
         let grid = shape.grid();
         let (mut to_send, mut to_hash, mut held) = (ChunkSet::default(), ChunkSet::default(), ChunkSet::default());
         if let Shape::File(grid) = shape {
             to_send.insert(grid.all_chunks());
         }
-        // What has no length yet cannot be read again either, so nobody can have it.
+        // A transfer of unknown length cannot be reread, so it cannot be resumed.
         for range in have.iter().filter(|_| !grid.is_open()).filter_map(|subtree| subtree.chunks(grid).ok()) {
             to_send.remove(range);
             to_hash.insert(range);
@@ -122,7 +125,8 @@ impl Sender {
         }
     }
 
-    /// These chunks lie in holes: they are hashed as zeros and not sent. Has to be called before anything is sent.
+    /// Excludes chunks in holes: they are hashed as zeros and not sent. Must be called before
+    /// anything is sent.
     pub fn leave_out_holes(&mut self, holes: &ChunkSet) {
         for range in holes.ranges() {
             self.unsent_bytes += self.to_hash.gaps(range).map(|gap| range_bytes(self.grid, gap)).sum::<u64>();
@@ -132,9 +136,11 @@ impl Sender {
         }
     }
 
-    /// The first `count` chunks are compared with the receiver's, but for those that it has and those in holes: none of them is sent before
-    /// its value has come. Has to be called before anything is sent, and after [`Sender::leave_out_holes`]. Does nothing where the source is
-    /// no file.
+    /// Compares the first `count` chunks with the receiver's, except those in `have` and in holes.
+    /// None of them is sent before its value arrives.
+    ///
+    /// Must be called before anything is sent, and after [`Sender::leave_out_holes`]. No effect
+    /// unless the source is a file.
     pub fn compare_first(&mut self, count: u64) {
         if self.grid.is_open() {
             return;
@@ -146,27 +152,27 @@ impl Sender {
         self.comparison = Comparison::new(left_out.gaps(range).collect());
     }
 
-    /// The source may change while it is read: a chunk that is read twice need not be the same.
+    /// Tolerates a source that changes during the read: repeated reads of a chunk may differ.
     pub fn allow_changing(&mut self) {
         self.first_values.get_or_insert_default();
     }
 
-    /// The receiver's file has `value` for `chunk`. Says whether it was asked for.
+    /// Records the receiver's value of a chunk. Returns true if the value was expected.
     pub fn on_value(&mut self, chunk: ChunkId, value: ChainingValue) -> bool {
         self.comparison.on_value(chunk, value)
     }
 
-    /// Returns chunks that the receiver is to keep, if it is time to say so.
+    /// Returns chunks that the receiver is to keep, if a message is due.
     pub fn poll_kept(&mut self) -> Option<Vec<ChunkRange>> {
         self.comparison.poll_kept()
     }
 
-    /// Returns zeros to hash.
+    /// Returns the next zeros to hash.
     pub fn next_zeros(&mut self) -> Option<Zeros> {
         Zeros::take(&mut self.to_zero, self.grid)
     }
 
-    /// Zeros were hashed.
+    /// Adds a hashed subtree of zeros.
     pub fn on_zeros(&mut self, subtree: Subtree) {
         if let Ok(range) = subtree.chunks(self.grid)
             && self.tree.insert(subtree).is_ok()
@@ -175,17 +181,18 @@ impl Sender {
         }
     }
 
-    /// The grid; open while the length is not known.
+    /// Returns the grid; open while the length is unknown.
     pub fn grid(&self) -> Grid {
         self.grid
     }
 
-    /// Whether all chunks together have a digest.
+    /// Returns true if the transfer has a digest.
     pub fn has_digest(&self) -> bool {
         self.shape.has_digest()
     }
 
-    /// The receiver has room for the chunks before `window`. Less than it had said before does not count.
+    /// Extends the send window to the chunks before `window`. A smaller window than before has no
+    /// effect.
     pub fn on_window(&mut self, window: u64) {
         self.window = self.window.max(ChunkId(window));
         while self.held.first().is_some_and(|first| first < self.window) {
@@ -201,9 +208,10 @@ impl Sender {
         }
     }
 
-    /// The source has the next chunk, of `len` bytes and this value; `last` says that it knows of nothing behind it.
+    /// Appends the next streamed chunk, `len` bytes long; `last` ends the source.
     ///
-    /// Returns its number; nothing where the source is a file, has ended, or the chunk is empty or longer than a chunk.
+    /// Returns the chunk's number. Returns `None` if the source is a file or has ended, or if `len`
+    /// is 0 or exceeds the chunk size.
     pub fn give(&mut self, len: u32, value: ChainingValue, last: bool) -> Option<ChunkId> {
         let most = self.grid.chunk_size.bytes();
         if !self.grid.is_open() || len == 0 || u64::from(len) > most {
@@ -226,7 +234,7 @@ impl Sender {
         Some(chunk)
     }
 
-    /// The source has given all it has.
+    /// Marks the end of a streamed source.
     pub fn close(&mut self) {
         if !self.grid.is_open() {
             return;
@@ -239,7 +247,8 @@ impl Sender {
         debug_assert!(closed.is_ok() || !self.shape.has_digest(), "{closed:?}");
     }
 
-    /// What the receiver has to be told of the length that it did not know; nothing while the source goes on, or where the receiver knew.
+    /// Returns the final length to report to the receiver. `None` if the source has not ended, or
+    /// if the receiver knows the length.
     pub fn end(&self) -> Option<End> {
         match self.shape {
             Shape::File(_) => None,
@@ -249,15 +258,16 @@ impl Sender {
         }
     }
 
-    /// Whether `chunk` is known to be the last of a length that the receiver does not know.
+    /// Returns true if `chunk` is the last of a pipe that has ended.
     pub fn is_last(&self, chunk: ChunkId) -> bool {
         matches!(self.shape, Shape::Pipe(_)) && !self.grid.is_open() && chunk.0 + 1 == self.given
     }
 
-    /// Returns the next chunk that `path` should carry: of its assignment, or of a new one for a path of `rate`.
+    /// Returns the next chunk that `path` should send, from its assignment or from a new one for
+    /// `rate`.
     ///
-    /// An assignment is at most an equal share of what is left for `paths` paths, so that a small file takes all of them; one chunk where the
-    /// source goes on, as more will come.
+    /// An assignment is at most an equal share of the queue among `paths` paths, so that a small
+    /// file uses all of them. It is one chunk while the source still produces data.
     pub fn next_chunk(&mut self, path: PathId, rate: Option<BitRate>, paths: u64, now: Instant) -> Option<ChunkId> {
         let lane = self.lanes.entry(path).or_default();
         while let Some(chunk) = lane.waiting.pop_front() {
@@ -268,13 +278,15 @@ impl Sender {
         let share = if self.grid.is_open() { 1 } else { self.striper.queued().div_ceil(paths.max(1)) };
         let range = self.striper.assign(path, assignment_chunks(rate, self.grid.chunk_size.bytes()).min(share), now)?;
         lane.waiting.extend(range.chunks().skip(1));
-        // Of what the source gives as it has it, a chunk is as long as it was given: else what is acknowledged would never be all.
+        // Streamed chunks count with their own length; otherwise acknowledgements would not
+        // balance.
         let given: u64 = self.lens.range(range.first..range.end()).map(|(_, len)| u64::from(*len)).sum();
         lane.in_flight_bytes += if given > 0 { given } else { range_bytes(self.grid, range) };
         Some(range.first)
     }
 
-    /// Returns a chunk of another path that an idle `path` should carry as well; one that the other has not begun to read it takes over.
+    /// Returns a hedge for an idle `path`. The path takes over the chunk if its owner has not begun
+    /// to read it.
     pub fn next_hedge(&mut self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool), now: Instant) -> Option<ChunkId> {
         let lanes = &self.lanes;
         let gain = if self.grid.is_open() { GAIN_IN_MIDDLE } else { Duration::ZERO };
@@ -286,20 +298,20 @@ impl Sender {
         Some(chunk)
     }
 
-    /// When [`Sender::next_hedge`] may have one for `path` that it does not have yet.
+    /// Returns the next time at which [`Sender::next_hedge`] may return a chunk for `path`.
     pub fn hedge_at(&self, path: PathId, rates: impl Fn(PathId) -> (Option<BitRate>, bool)) -> Option<Instant> {
         self.striper.hedge_at(path, |path| load(&self.lanes, &rates, path))
     }
 
-    /// Returns the next chunk to read and hash without sending it, or before it is sent.
+    /// Returns the next chunk to hash without sending it, or to compare before it is sent.
     pub fn next_to_hash(&mut self) -> Option<ChunkId> {
         self.to_hash.take_first(1).map(|range| range.first).or_else(|| self.comparison.next())
     }
 
-    /// A chunk was read; its value joins the tree, the first time.
+    /// Adds the value of a chunk to the tree after its first read.
     pub fn on_read(&mut self, chunk: ChunkId, value: ChainingValue) {
         if self.hashed.insert(chunk) == 1 {
-            // Cannot overlap or lie outside: the chunk is of this grid and was not in the tree.
+            // Cannot overlap or lie outside: the chunk is in the grid and was not in the tree.
             let inserted = self.tree.insert(Subtree::of_chunk(chunk, value));
             debug_assert!(inserted.is_ok(), "{inserted:?}");
             if let Some(values) = &mut self.first_values {
@@ -310,7 +322,8 @@ impl Sender {
         }
     }
 
-    /// A chunk that was polled by [`Sender::next_to_hash`] was read: one that differs from the receiver's is queued.
+    /// Adds the value of a chunk from [`Sender::next_to_hash`]. Queues the chunk if it differs from
+    /// the receiver's.
     pub fn on_hashed(&mut self, chunk: ChunkId, value: ChainingValue) {
         self.on_read(chunk, value);
         match self.comparison.on_read(chunk, value) {
@@ -319,7 +332,7 @@ impl Sender {
                 self.unsent_bytes += self.chunk_bytes(chunk);
                 self.forget_value(chunk);
             }
-            // The receiver has it.
+            // The receiver has the chunk.
             None => self.forget_value(chunk),
         }
     }
@@ -330,7 +343,7 @@ impl Sender {
         }
     }
 
-    /// Whether `path` should still send `chunk`, which it is about to.
+    /// Begins to send `chunk` on `path`. Returns false if `path` no longer carries it.
     pub fn on_send(&mut self, path: PathId, chunk: ChunkId) -> bool {
         if !self.striper.is_carried_by(chunk, path) {
             return false;
@@ -341,12 +354,12 @@ impl Sender {
         true
     }
 
-    /// Returns a chunk of `range` whose sending was never begun, if there is one.
+    /// Returns a chunk of `range` that was never sent, if any.
     pub fn never_sent(&self, range: ChunkRange) -> Option<ChunkId> {
         self.started.gaps(range).next().map(|gap| gap.first)
     }
 
-    /// The receiver wrote `range`, and said so on `path`.
+    /// Removes the chunks of `range`, acknowledged on `path`.
     pub fn on_acknowledged(&mut self, path: PathId, range: ChunkRange) -> Acknowledged {
         let mut result = Acknowledged::default();
         for (chunk, owners) in self.striper.acknowledge(range) {
@@ -365,7 +378,7 @@ impl Sender {
                 }
             }
         }
-        // Also those that were to be sent again, as their path was lost.
+        // Includes chunks that were requeued because their path was lost.
         result.released = self.lens.range(range.first..range.end()).map(|(chunk, _)| *chunk).collect();
         for chunk in &result.released {
             self.lens.remove(chunk);
@@ -373,7 +386,7 @@ impl Sender {
         result
     }
 
-    /// `path` has lost its connection: what only it carried is assigned anew.
+    /// Requeues the chunks that only the lost `path` carried.
     pub fn on_path_lost(&mut self, path: PathId) {
         self.striper.release(path);
         if let Some(lane) = self.lanes.get_mut(&path) {
@@ -382,7 +395,7 @@ impl Sender {
         }
     }
 
-    /// `path` could not read or send `chunk`; it is assigned anew.
+    /// Requeues a chunk that `path` could not read or send.
     pub fn on_not_sent(&mut self, path: PathId, chunk: ChunkId) {
         let bytes = self.chunk_bytes(chunk);
         if self.striper.release_chunk(chunk, path)
@@ -392,12 +405,12 @@ impl Sender {
         }
     }
 
-    /// Bytes that `path` carries and that are not acknowledged.
+    /// Returns the bytes in flight on `path`.
     pub fn in_flight_bytes(&self, path: PathId) -> u64 {
         self.lanes.get(&path).map_or(0, |lane| lane.in_flight_bytes)
     }
 
-    /// The receiver has everything: what is unacknowledged counts for the path that carried it first.
+    /// Completes the transfer: chunks in flight count for their first owner.
     pub fn on_committed(&mut self) {
         let paths: Vec<PathId> = self.lanes.keys().copied().collect();
         for path in paths {
@@ -407,52 +420,52 @@ impl Sender {
         }
     }
 
-    /// Bytes delivered by each path.
+    /// Returns the bytes delivered by each path.
     pub fn delivered_by_path(&self) -> impl Iterator<Item = (PathId, u64)> {
         self.lanes.iter().map(|(path, lane)| (*path, lane.delivered_bytes))
     }
 
-    /// Bytes of the next chunk that is not assigned to any path yet.
+    /// Returns the length in bytes of the next queued chunk.
     pub fn next_bytes(&self) -> Option<u64> {
         self.striper.first_queued().map(|chunk| self.chunk_bytes(chunk))
     }
 
-    /// Chunks that are not assigned to any path yet.
+    /// Returns the number of queued chunks.
     pub fn queued_chunks(&self) -> u64 {
         self.striper.queued()
     }
 
-    /// Bytes that the receiver had before.
+    /// Returns the bytes that the receiver had before the transfer.
     pub fn resumed_bytes(&self) -> u64 {
         self.resumed_bytes
     }
 
-    /// Bytes acknowledged in this session.
+    /// Returns the bytes acknowledged in this session.
     pub fn acknowledged_bytes(&self) -> u64 {
         self.acknowledged_bytes
     }
 
-    /// Bytes whose sending was begun more than once.
+    /// Returns the bytes retransmitted or hedged.
     pub fn resent_bytes(&self) -> u64 {
         self.resent_bytes
     }
 
-    /// Bytes that need not be sent: of holes, and of chunks that the receiver's file has.
+    /// Returns the bytes not sent: holes, and chunks equal to those in the receiver's file.
     pub fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes
     }
 
-    /// Whether a chunk of a source that may change was read more than once and not the same each time.
+    /// Returns true if repeated reads of a chunk differed.
     pub fn is_changing(&self) -> bool {
         self.is_changing
     }
 
-    /// Whether the digest can be told: nothing will be read again that might have changed meanwhile.
+    /// Returns true if the digest is final: no chunk of a changing source will be read again.
     pub fn is_read(&self) -> bool {
         self.digest().is_some() && (self.first_values.is_none() || self.striper.is_done())
     }
 
-    /// The digest of all, once every byte of it was read; of what has none, zeros.
+    /// Returns the digest once every byte is read; [`NO_DIGEST`] for a transfer without one.
     pub fn digest(&self) -> Option<Digest> {
         match self.shape.has_digest() {
             true => self.tree.root(),
@@ -460,24 +473,24 @@ impl Sender {
         }
     }
 
-    /// Bytes of a chunk that is not acknowledged.
+    /// Returns the length in bytes of an unacknowledged chunk.
     pub fn chunk_bytes(&self, chunk: ChunkId) -> u64 {
         let given = self.lens.get(&chunk).map(|len| u64::from(*len));
         given.unwrap_or_else(|| self.grid.extent_of(chunk).map_or(0, |extent| extent.len))
     }
 }
 
-/// What is told in place of a digest where there is none.
+/// Placeholder digest of a transfer without one, such as a tree.
 pub const NO_DIGEST: Digest = Digest([0; 32]);
 
-/// How much there was of what had no known length.
+/// Final length of a transfer whose length was unknown at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct End {
-    /// Chunks.
+    /// Number of chunks.
     #[n(0)]
     pub chunks: u64,
-    /// Bytes; 0 for parcels.
+    /// Size in bytes; 0 for batches.
     #[n(1)]
     pub size: u64,
 }
@@ -487,7 +500,7 @@ fn load(lanes: &BTreeMap<PathId, Lane>, rates: impl Fn(PathId) -> (Option<BitRat
     PathLoad { in_flight: lanes.get(&path).map_or(0, |lane| lane.in_flight_bytes), rate, suspect }
 }
 
-/// Returns the bytes of `range`, which lies in `grid`.
+/// Returns the length in bytes of `range`, which lies in `grid`.
 pub(crate) fn range_bytes(grid: Grid, range: ChunkRange) -> u64 {
     grid.extent_of_range(range).map_or(0, |extent| extent.len)
 }

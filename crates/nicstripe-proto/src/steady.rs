@@ -1,53 +1,60 @@
-//! How far a path can be relied upon: whether it comes and goes, and whether what it brings is damaged.
+//! Flap damping and quarantine of unreliable paths.
 //!
-//! Measured (`tests/session/flaps.rs`): a link that is there half of the time and as fast as the other one makes the copy of a file a third
-//! faster than the other link alone, and one that is slow costs nothing, as each takes what it can carry. So a path that comes and goes
-//! keeps its share; but its attempts do not start from the shortest pause again, and what others wait for takes another path. A path whose
-//! data are damaged gets none for a while, which doubles each time.
+//! A flapping path keeps its share of data. Measured (`tests/session/flaps.rs`): an equally fast
+//! link that is up half of the time makes a copy a third faster than the other link alone. A slow
+//! one costs nothing, as each link takes what it can carry. However, its reconnects do not restart
+//! from the shortest pause, and control messages avoid it.
+//!
+//! A path that damages data is quarantined for a time that doubles with each damage.
 
 use std::time::{Duration, Instant};
 
-/// Time without trouble after which a path's troubles are forgotten.
+/// Stable time after which earlier outages are forgotten.
 ///
-/// Ten times what a cable with a bad contact shows; a switch that starts again takes longer and is then there to stay (picked by eye).
+/// Ten times the interval seen with a loose contact. A rebooting switch takes longer and then stays
+/// up (picked by eye).
 pub const STEADY_AFTER: Duration = Duration::from_secs(10);
 
-/// Troubles, each within [`STEADY_AFTER`] of the one before, from which on a path is unsteady: a cable that is pulled and put back once, or
-/// put into another port, is not.
+/// Outages, each within [`STEADY_AFTER`] of the previous one, that mark a path as flapping.
+/// Replugging a cable once, or moving it to another port, does not.
 pub const UNSTEADY_FROM: u32 = 3;
 
-/// How long a path gets no data after its second damaged chunk; doubles with each. The first costs it the connection and no more.
+/// Quarantine after the second damaged chunk; doubles with each further one. The first only ends
+/// the connection.
 pub const QUARANTINE_FIRST: Duration = Duration::from_secs(2);
 
-/// Longest that a path gets no data: with it, a path that damages each chunk brings five in its first minute and one a minute then.
+/// Longest quarantine. A path that damages every chunk then delivers five in its first minute and
+/// one a minute afterwards.
 pub const QUARANTINE_LONGEST: Duration = Duration::from_secs(60);
 
-/// Most damages that are remembered: those that lead to the longest quarantine. [`STEADY_AFTER`] without damage, while it could carry data,
-/// forgives one, so that a link with fewer than six a minute is used and one with ten is not.
+/// Most damages counted; reached at the longest quarantine.
+///
+/// Each [`STEADY_AFTER`] without damage outside of quarantine forgives one. A link with fewer than
+/// six a minute stays in use; one with ten does not.
 const MOST_REMEMBERED: u32 = 6;
 
-/// What is remembered of a path's troubles, over all of its connections.
+/// Outages and damages of a path, over all of its connections.
 #[derive(Debug, Default)]
 pub(crate) struct Steadiness {
-    /// Since when it is open without trouble.
+    /// Start of the current stable time.
     since: Option<Instant>,
-    /// Times that it was lost or fell silent, each soon after the one before.
+    /// Consecutive outages, each soon after the previous one.
     troubles: u32,
-    /// Damaged chunks, or damaged connections, that are not forgiven; at most [`MOST_REMEMBERED`].
+    /// Damaged chunks or connections not forgiven; at most [`MOST_REMEMBERED`].
     damaged: u32,
-    /// Before, it gets no data.
+    /// End of the quarantine.
     quarantined_until: Option<Instant>,
 }
 
 impl Steadiness {
-    /// It is open, after there was no connection or nothing was heard.
+    /// Records that the path is open after an outage.
     pub(crate) fn on_open(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// It was lost, or nothing is heard. Says whether that makes it unsteady, which it was not.
+    /// Records a loss or silence. Returns true if the path starts to flap.
     pub(crate) fn on_trouble(&mut self, now: Instant) -> bool {
-        // A path that is lost after it was suspect has one trouble, not two.
+        // A path that is suspect and then lost counts once.
         let Some(since) = self.since.take() else { return false };
         if now.saturating_duration_since(since) >= STEADY_AFTER {
             self.troubles = 0;
@@ -56,9 +63,10 @@ impl Steadiness {
         self.troubles == UNSTEADY_FROM
     }
 
-    /// What it brought was damaged. Returns for how long it gets no data, which is 0 at the first time.
+    /// Records damaged data. Returns the length of the quarantine, zero after the first damage.
     pub(crate) fn on_damaged(&mut self, now: Instant) -> Duration {
-        // Counted from the end of a quarantine: only what carries data shows whether it damages them.
+        // Counted from the end of a quarantine: only a path that carries data can prove itself
+        // clean.
         let clean = self.quarantined_until.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let forgiven = clean.as_secs() / STEADY_AFTER.as_secs();
         self.damaged = self.damaged.saturating_sub(forgiven.try_into().unwrap_or(u32::MAX));
@@ -71,13 +79,13 @@ impl Steadiness {
         pause
     }
 
-    /// Whether it comes and goes.
+    /// Returns true if the path is flapping.
     pub(crate) fn is_unsteady(&self, now: Instant) -> bool {
         let is_up_for_long = self.since.is_some_and(|since| now.saturating_duration_since(since) >= STEADY_AFTER);
         self.troubles >= UNSTEADY_FROM && !is_up_for_long
     }
 
-    /// Until when it gets no data, where that is to come.
+    /// Returns the end of the quarantine, if it lies in the future.
     pub(crate) fn quarantined_until(&self, now: Instant) -> Option<Instant> {
         self.quarantined_until.filter(|until| *until > now)
     }
@@ -94,7 +102,7 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    /// Up for `there`, then away for a second, `times` times.
+    /// Lets the path come up for `there` and go down for a second, `times` times.
     fn flap(path: &mut Steadiness, now: &mut Instant, there: Duration, times: u32) {
         for _ in 0..times {
             path.on_open(*now);

@@ -1,9 +1,10 @@
-//! Striping: which path carries which chunk.
+//! Striping: assignment of chunks to paths.
 //!
-//! A shared queue from which paths pull. A path that can send gets an **assignment**: a run of chunks that keeps it busy for
-//! [`ASSIGNMENT_TIME`]. When the queue is empty, an idle path sends the newest chunk that is unacknowledged elsewhere once more (a
-//! **hedge**); the first acknowledgement wins. Measured with 1 Gbit/s + 10 Mbit/s this takes the tail from 1.55 × to 1.01 × ideal, and
-//! the same rule is the fail-over of a path that died without a word.
+//! Paths pull from a shared queue. A path that can send gets an **assignment**: a run of chunks
+//! that keeps it busy for [`ASSIGNMENT_TIME`]. When the queue is empty, an idle path sends a second
+//! copy of the newest chunk in flight on another path (a **hedge**); the first acknowledgement
+//! wins. Measured with 1 Gbit/s + 10 Mbit/s, hedging reduces the tail from 1.55 × to 1.01 × of the
+//! ideal. The rule also provides failover from a path that dies silently.
 
 use std::{
     collections::BTreeMap,
@@ -16,43 +17,44 @@ use crate::{
     units::BitRate,
 };
 
-/// How long an assignment keeps its path busy.
+/// Target duration of an assignment.
 ///
-/// From 50 to 100 ms all sizes measured alike (two gigabit links, `benches/stripe.rs` has the cost of a decision); longer ones leave more to
-/// take back at the end.
+/// Values from 50 to 100 ms measured alike on two gigabit links (`benches/stripe.rs` has the cost
+/// of a decision). Longer assignments leave more to reassign at the end.
 pub const ASSIGNMENT_TIME: Duration = Duration::from_millis(75);
 
-/// Chunks of an assignment while the path's rate is unknown: 1 MiB of 256 KiB chunks, 9 ms at 1 Gbit/s.
+/// Chunks of an assignment for a path of unknown rate: 1 MiB of 256 KiB chunks, 9 ms at 1 Gbit/s.
 pub const FIRST_ASSIGNMENT: u64 = 4;
 
-/// Most chunks in one assignment, whatever the rate: what a path may have in flight (8 MiB of 256 KiB chunks).
+/// Most chunks in one assignment at any rate; equals the in-flight limit of a path (8 MiB of 256
+/// KiB chunks).
 pub const LARGEST_ASSIGNMENT: u64 = 32;
 
-/// Returns how many chunks the next assignment of a path of `rate` has.
+/// Returns the number of chunks in the next assignment of a path with this rate.
 pub fn assignment_chunks(rate: Option<BitRate>, chunk_bytes: u64) -> u64 {
     let Some(rate) = rate else { return FIRST_ASSIGNMENT };
     (rate.bytes_in(ASSIGNMENT_TIME) / chunk_bytes.max(1)).clamp(1, LARGEST_ASSIGNMENT)
 }
 
-/// How a path is doing, for the choice of a hedge.
+/// Load of a path, for the selection of a hedge.
 #[derive(Debug, Clone, Copy)]
 pub struct PathLoad {
-    /// Bytes assigned to it and not acknowledged.
+    /// Bytes assigned to the path and not acknowledged.
     pub in_flight: u64,
-    /// Its measured rate, once known.
+    /// Measured rate, if known.
     pub rate: Option<BitRate>,
-    /// Whether it is suspect.
+    /// True if the path is suspect.
     pub suspect: bool,
 }
 
 impl PathLoad {
-    /// When the last byte of what it carries, and `more` bytes, would be delivered.
+    /// Returns the time to deliver the path's chunks in flight and `more` bytes.
     fn finish_time(&self, more: u64) -> Option<Duration> {
         self.rate.map(|rate| rate.time_for(self.in_flight.saturating_add(more)))
     }
 }
 
-/// The chunks of one transfer that are still to be delivered.
+/// Scheduler of the undelivered chunks of one transfer.
 #[derive(Debug, Default)]
 pub struct Striper {
     queue: ChunkSet,
@@ -64,9 +66,10 @@ pub struct Striper {
 struct Owners {
     first: PathId,
     hedge: Option<PathId>,
-    /// Order of assignment: the newest chunk is hedged first, as its owner would reach it last.
+    /// Sequence number of the assignment. The newest chunk is hedged first, because its owner would
+    /// send it last.
     stamp: u64,
-    /// When its last owner got it.
+    /// Time of the last assignment or hedge.
     since: Instant,
 }
 
@@ -79,7 +82,7 @@ impl Owners {
         self.hedge.is_none() && self.first != path
     }
 
-    /// When the chunk is later than what its owner carries allows.
+    /// Returns the time at which the chunk is late, given its owner's load.
     fn late_at(&self, owner: &PathLoad) -> Instant {
         let expected = owner.finish_time(0).map_or(LATE_FIRST, |finish| finish.saturating_mul(2).saturating_add(LATE_MARGIN));
         self.since + expected.min(LATE_AT_MOST)
@@ -96,22 +99,22 @@ impl Owners {
 }
 
 impl Striper {
-    /// Returns a striper with `chunks` in its queue.
+    /// Returns a striper with `chunks` queued.
     pub fn new(chunks: ChunkSet) -> Self {
         Self { queue: chunks, ..Self::default() }
     }
 
-    /// Takes chunks out of the queue; returns how many of them were in it.
+    /// Removes chunks from the queue; returns the number removed.
     pub fn withdraw(&mut self, range: ChunkRange) -> u64 {
         self.queue.remove(range)
     }
 
-    /// Adds chunks to the queue that were never in it.
+    /// Queues chunks for the first time.
     pub fn push(&mut self, chunks: impl Into<ChunkRange>) {
         self.queue.insert(chunks);
     }
 
-    /// Gives `path` the next run of at most `most` chunks from the queue.
+    /// Assigns the next run of at most `most` queued chunks to `path`.
     pub fn assign(&mut self, path: PathId, most: u64, now: Instant) -> Option<ChunkRange> {
         let range = self.queue.take_first(most)?;
         for index in 0..range.count {
@@ -120,10 +123,12 @@ impl Striper {
         Some(range)
     }
 
-    /// Gives `path` one chunk that another path carries, and names that path: the newest for which sending it again promises something.
+    /// Assigns a chunk in flight on another path to `path` as well. Returns the chunk and its
+    /// owner.
     ///
-    /// It does when the owner is suspect, when the chunk is late ([`Striper::hedge_at`] tells when one will be), or when this path would
-    /// deliver it sooner, by more than `gain`.
+    /// Selects the newest eligible chunk. A chunk is eligible if its owner is suspect, if it is
+    /// late (see [`Striper::hedge_at`]), or if this path would deliver it sooner by more than
+    /// `gain`.
     pub fn hedge(
         &mut self,
         path: PathId,
@@ -144,18 +149,18 @@ impl Striper {
         Some((*chunk, owners.first))
     }
 
-    /// When the first of the chunks that other paths carry will be late, so that `path` may hedge it.
+    /// Returns the earliest time at which a chunk of another path is late and `path` may hedge it.
     pub fn hedge_at(&self, path: PathId, load: impl Fn(PathId) -> PathLoad) -> Option<Instant> {
         let candidates = self.in_flight.values().filter(|owners| owners.may_be_hedged_by(path));
         candidates.map(|owners| owners.late_at(&load(owners.first))).min()
     }
 
-    /// Takes chunks off the list; returns those that were on it, each with the owners it had.
+    /// Removes acknowledged chunks; returns those that were in flight, with their owners.
     pub fn acknowledge(&mut self, range: ChunkRange) -> Vec<(ChunkId, [Option<PathId>; 2])> {
-        // A chunk that was put back into the queue may still arrive over the connection that was given up.
         if range.count == 0 {
             return Vec::new();
         }
+        // A requeued chunk may still arrive over the connection that was given up.
         self.queue.remove(range);
         let last = ChunkId(range.first.0.saturating_add(range.count - 1));
         let known: Vec<ChunkId> = self.in_flight.range(range.first..=last).map(|(chunk, _)| *chunk).collect();
@@ -163,7 +168,7 @@ impl Striper {
         removed.map(|(chunk, owners)| (chunk, [Some(owners.first), owners.hedge])).collect()
     }
 
-    /// Puts back what only `path` carries.
+    /// Requeues the chunks that only `path` carries.
     pub fn release(&mut self, path: PathId) {
         let carried: Vec<ChunkId> = self.in_flight.iter().filter(|(_, owners)| owners.has(path)).map(|(chunk, _)| *chunk).collect();
         for chunk in carried {
@@ -171,7 +176,7 @@ impl Striper {
         }
     }
 
-    /// Puts back one chunk that `path` does not carry after all; says whether it was thought to.
+    /// Requeues one chunk unless another path carries it too; returns true if `path` carried it.
     pub fn release_chunk(&mut self, chunk: ChunkId, path: PathId) -> bool {
         if !self.is_carried_by(chunk, path) {
             return false;
@@ -184,32 +189,32 @@ impl Striper {
         true
     }
 
-    /// Whether `path` carries `chunk` and it is not acknowledged.
+    /// Returns true if `chunk` is in flight on `path`.
     pub fn is_carried_by(&self, chunk: ChunkId, path: PathId) -> bool {
         self.in_flight.get(&chunk).is_some_and(|owners| owners.has(path))
     }
 
-    /// The chunks that were assigned to `path` and are not acknowledged, hedges left out.
+    /// Returns the chunks in flight whose first owner is `path`; excludes hedges.
     pub fn first_owned_by(&self, path: PathId) -> Vec<ChunkId> {
         self.in_flight.iter().filter(|(_, owners)| owners.first == path).map(|(chunk, _)| *chunk).collect()
     }
 
-    /// The chunk that is assigned next.
+    /// Returns the chunk that is assigned next.
     pub fn first_queued(&self) -> Option<ChunkId> {
         self.queue.first()
     }
 
-    /// Chunks in the queue.
+    /// Returns the number of queued chunks.
     pub fn queued(&self) -> u64 {
         self.queue.len()
     }
 
-    /// Chunks assigned and not acknowledged.
+    /// Returns the number of chunks in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.len() as u64
     }
 
-    /// Whether every chunk was acknowledged.
+    /// Returns true if every chunk is acknowledged.
     pub fn is_done(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_empty()
     }
@@ -220,20 +225,25 @@ impl Striper {
     }
 }
 
-/// What has to be gained by sending a chunk again while its source goes on: twice the longest that an acknowledgement waits for company. A
-/// source that is slower than the cables leaves each path idle time and again, and with something that only seems to be under way.
+/// Minimum gain of a hedge while the source still produces data: twice the acknowledgement delay.
+///
+/// A source slower than the links often leaves a path idle while acknowledgements of delivered
+/// chunks are only delayed.
 pub const GAIN_IN_MIDDLE: Duration = Duration::from_millis(20);
 
-/// Grace before a chunk counts as late: an acknowledgement may wait 10 ms for company, and a busy machine adds as much (picked by eye).
+/// Margin before a chunk is late. An acknowledgement may be delayed by 10 ms, and a busy machine
+/// adds as much (picked by eye).
 const LATE_MARGIN: Duration = Duration::from_millis(50);
 
-/// When a chunk counts as late on a path whose rate is unknown: a first assignment takes 8.4 ms at 1 Gbit/s, and its acknowledgement waits
-/// up to 10 ms.
+/// Time after which a chunk on a path of unknown rate is late. A first assignment takes 8.4 ms at 1
+/// Gbit/s, and its acknowledgement up to 10 ms more.
 ///
-/// At once, each small file was sent over every link; at 50 ms, a slow link in the set cost each as much.
+/// With 0 ms, each small file went over every link; with 50 ms, a slow link in the set delayed each
+/// small file by 50 ms.
 const LATE_FIRST: Duration = Duration::from_millis(25);
 
-/// When a chunk counts as late at any rate, also one of nothing at all: silence ends a path before.
+/// Upper bound of the lateness timeout, also for a path with rate zero. Silence fails a path long
+/// before.
 const LATE_AT_MOST: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,35 +1,36 @@
-//! Rates and the arithmetic between bytes, time and bits per second.
+//! Bit rates, and conversions between bytes, time and rates.
 //!
-//! Bytes are a bare `u64` with the unit in the name, because every use of one is next to an offset, a length or a size. Rates are a
-//! type of their own, because bits and bytes per second differ by eight and look alike.
+//! Byte counts are plain `u64` with the unit in the name, because each is used next to an offset, a
+//! length or a size. Rates have their own type, because bits and bytes per second are easily
+//! confused.
 
 use std::fmt;
 use std::iter::Sum;
 use std::time::Duration;
 
-/// Rate of a link, a path or a transfer in bits per second, decimal (1 Gbit/s is 10⁹ bit/s).
+/// Rate of a link, path or transfer in bits per second, decimal (1 Gbit/s is 10⁹ bit/s).
 ///
-/// Every value is valid; zero means that nothing moves. All arithmetic saturates and none of it panics.
+/// Every value is valid; zero means no progress. All arithmetic saturates and never panics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(pub u64);
 
 impl BitRate {
-    /// The rate at which nothing moves.
+    /// Rate zero.
     pub const ZERO: BitRate = BitRate(0);
 
-    /// Returns the rate of so many million bits per second.
+    /// Returns a rate in Mbit/s.
     pub const fn from_mbit(mbit_per_second: u64) -> BitRate {
         BitRate(mbit_per_second.saturating_mul(MEGA))
     }
 
-    /// Returns the rate of so many thousand million bits per second.
+    /// Returns a rate in Gbit/s.
     pub const fn from_gbit(gbit_per_second: u64) -> BitRate {
         BitRate(gbit_per_second.saturating_mul(GIGA))
     }
 
-    /// Returns the mean rate of `bytes` that took `elapsed`, rounded down.
+    /// Returns the mean rate of `bytes` over `elapsed`, rounded down.
     ///
-    /// Some bytes in no time at all are the greatest rate there is, no bytes are rate zero.
+    /// Returns the maximum rate if `elapsed` is zero, and zero if `bytes` is zero.
     pub fn from_bytes_over(bytes: u64, elapsed: Duration) -> BitRate {
         let bit_nanos = u128::from(bytes) * BITS_PER_BYTE * NANOS_PER_SECOND;
         match bit_nanos.checked_div(elapsed.as_nanos()) {
@@ -39,14 +40,14 @@ impl BitRate {
         }
     }
 
-    /// Returns the bits per second.
+    /// Returns the rate in bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// Returns how long `bytes` take at this rate, rounded up to the nanosecond in which the last bit has left.
+    /// Returns the time to transfer `bytes` at this rate, rounded up to the nanosecond.
     ///
-    /// [`Duration::MAX`] where it would take longer than that, and always for some bytes at rate zero.
+    /// Saturates at [`Duration::MAX`], also for any bytes at rate zero.
     pub fn time_for(self, bytes: u64) -> Duration {
         if bytes == 0 {
             return Duration::ZERO;
@@ -63,14 +64,14 @@ impl BitRate {
         }
     }
 
-    /// Returns how many whole bytes pass in `elapsed` at this rate.
+    /// Returns the whole bytes transferred in `elapsed` at this rate.
     pub fn bytes_in(self, elapsed: Duration) -> u64 {
-        // A product that saturates here is, divided, still above `u64::MAX`.
+        // A saturated product still exceeds `u64::MAX` after the division.
         let bit_nanos = u128::from(self.0).saturating_mul(elapsed.as_nanos());
         saturate(bit_nanos / (BITS_PER_BYTE * NANOS_PER_SECOND))
     }
 
-    /// Returns the sum of two rates, at most `u64::MAX`.
+    /// Returns the sum of two rates, saturating at `u64::MAX`.
     pub const fn saturating_add(self, other: BitRate) -> BitRate {
         BitRate(self.0.saturating_add(other.0))
     }
@@ -82,7 +83,8 @@ impl Sum for BitRate {
     }
 }
 
-/// Prints `9.41 Gbit/s`, `941.5 Mbit/s`, `56.0 kbit/s` or `300 bit/s`, rounded half up, with the unit chosen after rounding.
+/// Prints `9.41 Gbit/s`, `941.5 Mbit/s`, `56.0 kbit/s` or `300 bit/s`, rounded half up, with the
+/// unit chosen after rounding.
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0 {
@@ -114,11 +116,11 @@ const KILO: u64 = 1_000;
 const MEGA: u64 = 1_000_000;
 const GIGA: u64 = 1_000_000_000;
 const TERA: u64 = 1_000_000_000_000;
-/// The least rate that rounds to 1000.0 kbit/s, which is printed as 1.0 Mbit/s.
+/// Lowest rate that rounds to 1000.0 kbit/s, printed as 1.0 Mbit/s.
 const KILO_END: u64 = MEGA - KILO / 20;
-/// The least rate that rounds to 1000.0 Mbit/s, which is printed as 1.00 Gbit/s.
+/// Lowest rate that rounds to 1000.0 Mbit/s, printed as 1.00 Gbit/s.
 const MEGA_END: u64 = GIGA - MEGA / 20;
-/// The least rate that rounds to 1000.00 Gbit/s, which is printed as 1.00 Tbit/s.
+/// Lowest rate that rounds to 1000.00 Gbit/s, printed as 1.00 Tbit/s.
 const GIGA_END: u64 = TERA - GIGA / 200;
 
 #[cfg(test)]
