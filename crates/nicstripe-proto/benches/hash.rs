@@ -1,6 +1,6 @@
-//! What hashing, the hash tree and the journal cost: `cargo bench -p nicstripe-proto --bench hash`.
+//! Cost of hashing, the hash tree and the journal: `cargo bench -p nicstripe-proto --bench hash`.
 //!
-//! A chunk is hashed over and over, so it is in a cache, as one is that has just arrived.
+//! One chunk is hashed repeatedly, so it is in a cache, like a chunk that has just arrived.
 #![forbid(unsafe_code)]
 
 mod timing;
@@ -53,7 +53,7 @@ fn hash(chunk_size: ChunkSize) -> f64 {
 fn orders() -> [(&'static str, Vec<u64>); 3] {
     let four_paths =
         (0..CHUNKS / 128).flat_map(|round| (0..32).flat_map(move |step| (0..4).map(move |path| round * 128 + path * 32 + step)));
-    // An odd factor goes through all residues of a power of two.
+    // An odd factor visits all residues of a power of two.
     let scattered = (0..CHUNKS).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) % CHUNKS);
     [("in order", (0..CHUNKS).collect()), ("by four paths, 32 chunks each", four_paths.collect()), ("scattered", scattered.collect())]
 }
@@ -98,7 +98,7 @@ fn lay_out() -> Stopwatch {
     stopwatch
 }
 
-/// So many bytes take about 0.1 s.
+/// These bytes take about 0.1 s.
 const HASHED_BYTES: u64 = 256 << 20;
 
 /// Chunks of a file of 16 GiB.
@@ -106,7 +106,7 @@ const CHUNKS: u64 = 1 << 16;
 const GRID: Grid = Grid::new(CHUNKS * ChunkSize::DEFAULT.bytes(), ChunkSize::DEFAULT);
 const ID: JournalId = JournalId([3; 16]);
 
-/// Both ends hash; 1.05 s/GB is what a copy may cost in all (picked by eye).
+/// Both ends hash; 1.05 s/GB is the budget of a copy (picked by eye).
 const HASH_BAR: &str = "≥ 5: 0.4 of 1.05 CPU s/GB of both ends";
 
 /// 256 KiB at 10 Gbit/s take 210 µs (picked by eye).

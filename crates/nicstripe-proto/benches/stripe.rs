@@ -1,7 +1,7 @@
-//! What the decisions of the striper cost: `cargo bench -p nicstripe-proto --bench stripe`.
+//! Cost of the striper's decisions: `cargo bench -p nicstripe-proto --bench stripe`.
 //!
-//! Chunks of 256 KiB, full assignments of 32, each path with one in flight. A gigabit link needs 477 chunks a second, one of 10 Gbit/s
-//! 4768: 1 % of a core is 21 µs or 2.1 µs a chunk.
+//! Chunks of 256 KiB, full assignments of 32, each path with one in flight. A gigabit link needs
+//! 477 chunks a second, one of 10 Gbit/s 4768: 1 % of a core is 21 µs or 2.1 µs per chunk.
 #![forbid(unsafe_code)]
 
 mod timing;
@@ -37,7 +37,7 @@ fn main() {
     }
 }
 
-/// What the middle of a transfer costs.
+/// Costs in the middle of a transfer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Steady {
     assign: Stopwatch,
@@ -45,7 +45,7 @@ struct Steady {
     acknowledge_single: Stopwatch,
 }
 
-/// Lets each path carry one assignment, and then, round by round, acknowledge it and get the next.
+/// Gives each path one assignment, then acknowledges it and assigns the next, round by round.
 fn steady(paths: u16) -> Steady {
     let now = now();
     let (mut striper, mut carried) = full(paths, ROUNDS, now);
@@ -66,7 +66,7 @@ fn steady(paths: u16) -> Steady {
     steady
 }
 
-/// Lets the path that has nothing left hedge at the end of a transfer.
+/// Lets the idle path hedge at the end of a transfer.
 fn hedges(paths: u16, later: Duration) -> Stopwatch {
     let mut stopwatch = Stopwatch::default();
     let begun = now();
@@ -82,7 +82,7 @@ fn hedges(paths: u16, later: Duration) -> Stopwatch {
     stopwatch
 }
 
-/// Asks when the path that has nothing left may hedge.
+/// Queries the time at which the idle path may hedge.
 fn hedge_times(paths: u16) -> Stopwatch {
     let mut stopwatch = Stopwatch::default();
     let (mut striper, carried) = full(paths, 0, now());
@@ -95,7 +95,8 @@ fn hedge_times(paths: u16) -> Stopwatch {
     stopwatch
 }
 
-/// A striper with an assignment for each path, and `rounds` more of them in its queue; and what each path carries.
+/// Returns a striper with one assignment per path and `rounds` more in its queue, and the
+/// assignments.
 fn full(paths: u16, rounds: u64, now: Instant) -> (Striper, Vec<ChunkRange>) {
     let mut chunks = ChunkSet::new();
     chunks.insert(ChunkRange::new(ChunkId(0), (rounds + 1) * u64::from(paths) * LARGEST_ASSIGNMENT));
@@ -104,7 +105,8 @@ fn full(paths: u16, rounds: u64, now: Instant) -> (Striper, Vec<ChunkRange>) {
     (striper, carried)
 }
 
-/// Path 0 is slow, so that only lateness makes a hedge promising; the others are gigabit links that carry a full assignment.
+/// Path 0 is slow, so that a hedge is useful only for a late chunk; the others are gigabit links
+/// with a full assignment.
 fn load(path: PathId) -> PathLoad {
     let (in_flight, rate) =
         if path.0 == 0 { (0, BitRate::from_mbit(1)) } else { (LARGEST_ASSIGNMENT * CHUNK_BYTES, BitRate::from_gbit(1)) };
@@ -119,14 +121,14 @@ fn reversed<const N: usize>(mut values: [f64; N]) -> [f64; N] {
 
 const CHUNK_BYTES: u64 = 256 * 1024;
 
-/// Rounds of a transfer: with 64 paths 2 GiB a path.
+/// Rounds of a transfer: with 64 paths 2 GiB per path.
 const ROUNDS: u64 = 256;
 
-/// Ends of a transfer, and hedges at each; no more than one assignment's chunks, which are what another path carries.
+/// Ends of a transfer, and hedges at each: at most one assignment, which another path carries.
 const ENDS: u64 = 64;
 const HEDGES: u64 = LARGEST_ASSIGNMENT;
 
-/// Everything is late; nothing is.
+/// With the first every chunk is late, with the second none.
 const LATE: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(1);
 

@@ -1,15 +1,15 @@
-//! What is to happen, by time.
+//! Future occurrences, ordered by time.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// Place of an entry; entries of the same time keep the order in which they were made.
+/// Key of an entry; entries with equal times keep their insertion order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     at: Duration,
     number: u64,
 }
 
-/// Queue of entries in the order of their times, from which any entry can be taken back.
+/// Priority queue by time, with cancellation.
 #[derive(Debug)]
 pub(crate) struct Agenda<T> {
     entries: BTreeMap<Key, T>,
@@ -28,7 +28,7 @@ impl<T> Agenda<T> {
         key
     }
 
-    /// Takes an entry back; one that has been taken already is none.
+    /// Cancels an entry. Does nothing if it was taken already.
     pub(crate) fn cancel(&mut self, key: Key) {
         self.entries.remove(&key);
     }

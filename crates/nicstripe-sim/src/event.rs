@@ -1,12 +1,12 @@
-//! What goes over the network and what happens on it.
+//! Messages on the network, and its events.
 
 use std::{fmt, time::Duration};
 
 use crate::link::{End, LinkId};
 
-/// Something that links carry.
+/// Payload of a link.
 pub trait Message {
-    /// Returns how many bytes it takes on the wire.
+    /// Returns its size on the wire in bytes.
     fn wire_len(&self) -> u64;
 }
 
@@ -16,12 +16,12 @@ impl Message for Vec<u8> {
     }
 }
 
-/// What happens on a network, from [`next`](Iterator::next).
+/// Event of a network, from [`next`](Iterator::next).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<M> {
     /// A connection is open at this end, which may send.
     ///
-    /// The connecting end is the first to get it; the other one before anything that comes over the connection.
+    /// The connecting end gets it first; the other one gets it before any data of the connection.
     Opened {
         /// The link.
         link: LinkId,
@@ -32,7 +32,7 @@ pub enum Event<M> {
     Delivered {
         /// The link.
         link: LinkId,
-        /// The end that has it now.
+        /// The receiving end.
         to: End,
         /// The message.
         message: M,
@@ -44,36 +44,36 @@ pub enum Event<M> {
         /// The end that may send.
         end: End,
     },
-    /// A connection, or the attempt at one, is over at this end; nothing more comes from it.
+    /// A connection, or an attempt at one, has ended at this end; no more data comes from it.
     Closed {
         /// The link.
         link: LinkId,
-        /// The end that learns it.
+        /// The end that is notified.
         end: End,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
-    /// The time of a timer has come.
+    /// A timer has expired.
     Timer {
         /// The token given to [`set_timer`](crate::Network::set_timer).
         token: u64,
     },
 }
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     /// The link was cut.
     CarrierLost,
-    /// The other end closed; all that it had sent was delivered before.
+    /// The other end closed; all of its data was delivered before.
     PeerClosed,
     /// The other end opened a new connection over the link.
     Replaced,
-    /// The link had no carrier when a connection was attempted.
+    /// The link had no carrier during the attempt.
     NoCarrier,
 }
 
-/// A change to a link, to be made at once or at a [scheduled](crate::Network::schedule) time.
+/// A change to a link, made at once or at a [scheduled](crate::Network::schedule) time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// See [`Network::cut`](crate::Network::cut).
@@ -86,7 +86,7 @@ pub enum Fault {
     SetRate(LinkId, End, u64),
 }
 
-/// A message that [`Network::offer`](crate::Network::offer) did not take, given back.
+/// A message that [`Network::offer`](crate::Network::offer) refused, returned to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused<M> {
     /// The send buffer is full; [`Event::Writable`] follows, unless the connection ends first.
@@ -115,31 +115,31 @@ impl<M> fmt::Display for Refused<M> {
 
 impl<M: fmt::Debug> std::error::Error for Refused<M> {}
 
-/// Which direction of which link: what `from` sends.
+/// One direction of a link: the data that `from` sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) link: LinkId,
     pub(crate) from: End,
 }
 
-/// What stands on the agenda.
+/// Kind of an entry on the agenda.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// The last bit of the message that is being sent has left.
+    /// The last bit of the current message has left.
     Sent(Route),
-    /// The oldest message under way arrives.
+    /// The oldest message in flight arrives.
     Arrives(Route),
-    /// The sender learns that so many bytes arrived.
+    /// An acknowledgement reaches the sender.
     Acknowledged {
         route: Route,
         generation: u64,
         bytes: u64,
     },
-    /// TCP tries again after a silence.
+    /// TCP retransmits after a silence.
     Resumes(Route),
     /// The connecting end may send.
     HandshakeDone(LinkId),
-    /// An end learns of the end of a connection by other means than a message.
+    /// An end learns of the end of a connection other than through a message.
     Closes {
         link: LinkId,
         end: End,
@@ -150,9 +150,10 @@ pub(crate) enum Due {
     Fault(Fault),
 }
 
-/// Returns when TCP tries again after a silence that began at `since`, at `now` or the first time after it.
+/// Returns the time of TCP's next retransmission, at or after `now`, in a silence that began at
+/// `since`.
 ///
-/// The first retransmission is `first_timeout` after `since`; each of the following waits twice as long as the one before, at most
+/// The first retransmission is `first_timeout` after `since`. The interval then doubles, up to
 /// [`LONGEST_TIMEOUT`] (RFC 6298, section 5.5).
 pub(crate) fn next_retransmission(since: Duration, first_timeout: Duration, now: Duration) -> Duration {
     if first_timeout.is_zero() {

@@ -1,17 +1,20 @@
-//! A seeded network of many links between two ends, in virtual time.
+//! A simulated network of many links between two ends, in virtual time and with a seed.
 //!
-//! For tests of protocols that use several cables at once: two ends, [`End::A`] and [`End::B`], and any number of links between them.
-//! Each link carries at most one connection, which behaves like TCP over a shaped cable: reliable, in order, paced by the link's rate,
-//! delayed, with a bounded send buffer. Links are cut, silenced, slowed and healed while traffic is on them. A minute of traffic takes
-//! milliseconds, and the same seed gives the same trace.
+//! For tests of protocols that use several cables at once: two ends, [`End::A`] and [`End::B`], and
+//! any number of links between them. Each link carries at most one connection, which behaves like
+//! TCP over a shaped cable: reliable, in order, paced by the link's rate, delayed, with a bounded
+//! send buffer. Links can be cut, silenced, slowed and healed under traffic. A minute of traffic
+//! takes milliseconds, and equal seeds give equal traces.
 //!
-//! The crate knows nothing of what it carries: a [`Message`] has a length, nothing else. It has no sockets, threads or clocks.
+//! The crate is independent of the traffic: a [`Message`] has only a length. It has no sockets,
+//! threads or clocks.
 //!
 //! # Use
 //!
-//! Add links, [`connect`](Network::connect) them, then take [events](Event) one by one and answer each with calls on the [`Network`].
-//! Time moves only in [`next`](Iterator::next) and [`next_until`](Network::next_until), from event to event. It starts at zero; a
-//! protocol that wants an `Instant` adds [`now`](Network::now) to one of its own.
+//! Add links, [`connect`](Network::connect) them, then take [events](Event) one by one and respond
+//! with calls on the [`Network`]. Time advances only in [`next`](Iterator::next) and
+//! [`next_until`](Network::next_until), from event to event. It starts at zero; a protocol that
+//! needs an `Instant` adds [`now`](Network::now) to a fixed one.
 //!
 //! ```
 //! use std::time::Duration;
@@ -44,20 +47,25 @@
 //!
 //! # What is modelled
 //!
-//! - **Rate**: messages leave one after the other at the rate of their direction. Framing below the message is the caller's to count in
-//!   [`Message::wire_len`].
-//! - **Delay and jitter**: a message arrives the delay, and a random part of the jitter, after its last bit left; never out of order.
-//! - **Send buffer**: bytes that were accepted and have not left. It takes messages while it holds less than its size, as a socket with
-//!   `TCP_NOTSENT_LOWAT` does; then [`Network::offer`] refuses until [`Event::Writable`].
-//! - **Window**: bytes that left and are not acknowledged. Acknowledgements take the other direction's delay and none of its rate, so a
-//!   direction that is silent stops the traffic of the other one too, once the window is full.
-//! - **Cut**: the carrier is lost. All that is on the link is gone and both ends get [`Event::Closed`] after the time a carrier's loss
-//!   takes to be noticed.
-//! - **Silence**: bytes of one direction vanish without a word. After [`heal`](Network::heal) they arrive all the same, but only when
-//!   TCP would try again: its retransmission timer doubles while nobody answers, so that a long silence outlasts its cause. A new
-//!   connection is not held up by that, which is why protocols open one.
+//! - **Rate**: messages leave one after the other at the rate of their direction. The caller
+//!   includes framing below the message in [`Message::wire_len`].
+//! - **Delay and jitter**: a message arrives after the delay and a random part of the jitter,
+//!   counted from its last bit; never out of order.
+//! - **Send buffer**: bytes that were accepted and have not left. It accepts messages while it
+//!   holds less than its size, like a socket with `TCP_NOTSENT_LOWAT`. Otherwise [`Network::offer`]
+//!   refuses until [`Event::Writable`].
+//! - **Window**: bytes that left and are not acknowledged. Acknowledgements take the other
+//!   direction's delay and none of its rate. A silent direction therefore also stops the other one
+//!   once the window is full.
+//! - **Cut**: the carrier is lost. All data on the link is lost, and both ends get
+//!   [`Event::Closed`] after the carrier detection time.
+//! - **Silence**: bytes of one direction are dropped without notice. After [`heal`](Network::heal)
+//!   they arrive with TCP's next retransmission. Its timer doubles while no acknowledgement comes,
+//!   so that a long silence outlasts its cause. A new connection is not delayed by this, which is
+//!   why protocols open one.
 //!
-//! Not modelled: loss of single packets and congestion control (use jitter and rates), and sharing of one link by several connections.
+//! Not modelled: loss of single packets and congestion control (use jitter and rates), and sharing
+//! of one link by several connections.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,13 +1,13 @@
-//! Ends, links and what they are like.
+//! Ends, links and their properties.
 
 use std::{fmt, ops, time::Duration};
 
 /// One of the two ends of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// The one end.
+    /// The first end.
     A,
-    /// The other end.
+    /// The second end.
     B,
 }
 
@@ -24,7 +24,7 @@ impl End {
     }
 }
 
-/// A pair of things, one for each end.
+/// A pair of values, one for each end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerEnd<T>([T; 2]);
 
@@ -48,12 +48,12 @@ impl<T> ops::IndexMut<End> for PerEnd<T> {
     }
 }
 
-/// Number of a link in its network, counted from 0 in the order in which links were added.
+/// Number of a link in its network, from 0 in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub(crate) usize);
 
 impl LinkId {
-    /// Returns the number, for a caller that keeps things in a table by link.
+    /// Returns the number, for tables indexed by link.
     pub const fn index(self) -> usize {
         self.0
     }
@@ -65,13 +65,13 @@ impl fmt::Display for LinkId {
     }
 }
 
-/// What a link is like.
+/// Properties of a link.
 ///
 /// | property | default | reason |
 /// | --- | --- | --- |
 /// | jitter | none | |
 /// | send buffer | 128 KiB | a usual `TCP_NOTSENT_LOWAT` |
-/// | window | 4 MiB | the largest send buffer Linux gives unasked (`net.ipv4.tcp_wmem`) |
+/// | window | 4 MiB | the largest automatic send buffer of Linux (`net.ipv4.tcp_wmem`) |
 /// | carrier detection | 3 ms | median of 20 on Linux 6.18 with veth: 2.3 ms |
 /// | handshake | 2 round trips | TCP and TLS 1.3 |
 /// | retransmission timeout | 200 ms | `TCP_RTO_MIN` of Linux |
@@ -88,7 +88,7 @@ pub struct LinkConfig {
 }
 
 impl LinkConfig {
-    /// Returns a link of so many bits per second in either direction, and of so much propagation delay each way.
+    /// Returns a link with this rate and propagation delay in each direction.
     ///
     /// At rate 0 nothing moves.
     pub fn new(rate_bits_per_second: u64, delay: Duration) -> LinkConfig {
@@ -104,47 +104,47 @@ impl LinkConfig {
         }
     }
 
-    /// Sets the rate of what `from` sends, in bits per second.
+    /// Sets the rate in bits per second of data that `from` sends.
     pub fn rate_from(mut self, from: End, bits_per_second: u64) -> LinkConfig {
         self.rate[from] = bits_per_second;
         self
     }
 
-    /// Sets by how much at most a message is late beyond the delay; how much it is, the seed decides.
+    /// Sets the maximum of the random delay of a message, in addition to the propagation delay.
     pub fn jitter(mut self, most: Duration) -> LinkConfig {
         self.jitter = most;
         self
     }
 
-    /// Sets how many bytes wait to leave before messages are refused, at each end.
+    /// Sets the size of each end's send buffer, from which messages are refused.
     ///
-    /// The message that reaches this size is still taken, so 0 is as good as 1: one message at a time.
+    /// The message that reaches this size is still accepted, so 0 equals 1: one message at a time.
     pub fn send_buffer(mut self, bytes: u64) -> LinkConfig {
         self.send_buffer = bytes.max(1);
         self
     }
 
-    /// Sets how many bytes may be on their way without acknowledgement in each direction.
+    /// Sets the limit of unacknowledged bytes in each direction.
     ///
-    /// A message that is larger goes alone.
+    /// A larger message is sent alone.
     pub fn window(mut self, bytes: u64) -> LinkConfig {
         self.window = bytes;
         self
     }
 
-    /// Sets how long after a [`cut`](crate::Network::cut) the ends notice.
+    /// Sets the time after a [`cut`](crate::Network::cut) at which the ends detect it.
     pub fn carrier_detection(mut self, after: Duration) -> LinkConfig {
         self.carrier_detection = after;
         self
     }
 
-    /// Sets how many round trips the connecting end waits until it may send; the other end may, one delay later.
+    /// Sets the round trips until the connecting end may send; the other end may one delay later.
     pub fn handshake_round_trips(mut self, count: u32) -> LinkConfig {
         self.handshake_round_trips = count;
         self
     }
 
-    /// Sets the time to the first of the retransmissions, each of which waits twice as long as the one before, 120 s at most.
+    /// Sets the time to the first retransmission; the interval then doubles, up to 120 s.
     ///
     /// With zero, silenced bytes move again as soon as the link is healed.
     pub fn retransmission_timeout(mut self, first: Duration) -> LinkConfig {
@@ -157,14 +157,14 @@ impl LinkConfig {
     }
 }
 
-/// What one end has sent on a link, from [`Network::traffic`](crate::Network::traffic).
+/// Traffic that one end has sent on a link, from [`Network::traffic`](crate::Network::traffic).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes accepted over all connections.
     pub accepted_bytes: u64,
-    /// Bytes delivered over all connections; the rest is under way or lost with its connection.
+    /// Bytes delivered over all connections; the rest is in flight or lost with its connection.
     pub delivered_bytes: u64,
-    /// Bytes in the send buffer of the connection there is.
+    /// Bytes in the send buffer of the current connection.
     pub unsent_bytes: u64,
     /// Bytes of that connection that left and are not acknowledged.
     pub unacknowledged_bytes: u64,

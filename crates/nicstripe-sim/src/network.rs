@@ -12,15 +12,16 @@ use crate::{
 
 /// Two ends, the links between them, and virtual time.
 ///
-/// It is an iterator of [`Event`]s that ends when nothing is left to happen; take one event with `next()`, act on it, take the next. All
-/// methods act at the time of the last event. [`LinkId`]s are of the network that made them: those of another may panic.
+/// It is an iterator of [`Event`]s that ends when no event is left. Take one event with `next()`,
+/// respond to it, take the next. All methods act at the time of the last event. A [`LinkId`] is
+/// valid only for the network that created it; others may panic.
 ///
-/// The crate's documentation says what is modelled and shows its use.
+/// The crate's documentation describes the model and its use.
 #[derive(Debug)]
 pub struct Network<M> {
     now: Duration,
     agenda: Agenda<Due>,
-    /// Events of `now` that have not been handed out.
+    /// Events of `now` that were not returned yet.
     ready: VecDeque<Event<M>>,
     links: Vec<Link<M>>,
     rng: Rng,
@@ -30,12 +31,12 @@ pub struct Network<M> {
 struct Link<M> {
     config: LinkConfig,
     has_carrier: bool,
-    /// What each end sends.
+    /// Data sent by each end.
     pipes: PerEnd<Pipe<M>>,
-    /// What each end believes.
+    /// Connection state as seen by each end.
     views: PerEnd<View>,
     handshake: Option<Handshake>,
-    /// Connections attempted so far; the number of the latest.
+    /// Number of connection attempts so far, and of the latest one.
     generation: u64,
 }
 
@@ -60,17 +61,18 @@ impl<M: Message> Network<M> {
         Network { now: Duration::ZERO, agenda: Agenda::new(), ready: VecDeque::new(), links: Vec::new(), rng: Rng::new(seed) }
     }
 
-    /// Adds a link, with its carrier there and no connection on it.
+    /// Adds a link, with a carrier and without a connection.
     pub fn add_link(&mut self, config: LinkConfig) -> LinkId {
         let link = LinkId(self.links.len());
-        // Each direction has random numbers of its own, so that traffic on one does not change what happens on another.
+        // Each direction has a separate random generator, so that traffic on one does not affect
+        // another.
         let pipes = PerEnd::new(|from| Pipe::new(Route { link, from }, config.clone(), Rng::new(self.rng.next_u64())));
         let views = PerEnd::new(|_| View::Idle);
         self.links.push(Link { config, has_carrier: true, pipes, views, handshake: None, generation: 0 });
         link
     }
 
-    /// Returns all links in the order in which they were added.
+    /// Returns all links in the order of creation.
     pub fn links(&self) -> impl ExactSizeIterator<Item = LinkId> + use<M> {
         (0..self.links.len()).map(LinkId)
     }
@@ -80,9 +82,10 @@ impl<M: Message> Network<M> {
         self.now
     }
 
-    /// Goes on to the next event, if it is not after `limit`; otherwise lets the time go by until `limit` and returns nothing.
+    /// Advances to the next event, if it is not after `limit`. Otherwise advances to `limit` and
+    /// returns `None`.
     ///
-    /// For a caller that has deadlines of its own and needs no timers.
+    /// For a caller that manages its deadlines without timers.
     pub fn next_until(&mut self, limit: Duration) -> Option<Event<M>> {
         let event = self.take_event(limit);
         if event.is_none() {
@@ -91,17 +94,17 @@ impl<M: Message> Network<M> {
         event
     }
 
-    /// Has an [`Event::Timer`] come at `at`, or at once if that has passed.
+    /// Schedules an [`Event::Timer`] at `at`, or at once if that has passed.
     pub fn set_timer(&mut self, at: Duration, token: u64) {
         self.agenda.add(at.max(self.now), Due::Timer(token));
     }
 
-    /// Has a fault happen at `at`, or with the next event if that has passed.
+    /// Schedules a fault at `at`, or with the next event if that has passed.
     pub fn schedule(&mut self, at: Duration, fault: Fault) {
         self.agenda.add(at.max(self.now), Due::Fault(fault));
     }
 
-    /// Makes a fault happen now.
+    /// Applies a fault now.
     pub fn apply(&mut self, fault: Fault) {
         match fault {
             Fault::Cut(link) => self.cut(link),
@@ -111,11 +114,14 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Starts to open a connection over `link`; [`Event::Opened`] or [`Event::Closed`] follows at `by`.
+    /// Starts to open a connection over `link`; [`Event::Opened`] or [`Event::Closed`] follows at
+    /// `by`.
     ///
-    /// A connection that `by` had on the link is [closed](Network::close) first. An end that still has one when the new one comes gets
-    /// [`CloseReason::Replaced`] just before; so does, at once, an end that was connecting itself. Without a carrier the attempt fails
-    /// with [`CloseReason::NoCarrier`]; on a silent link it waits, and [`close`](Network::close) gives it up.
+    /// An existing connection of `by` on the link is [closed](Network::close) first. If the other
+    /// end still has one when the new one arrives, it gets [`CloseReason::Replaced`] just before.
+    /// If it was connecting itself, it gets that at once. Without a carrier the attempt fails with
+    /// [`CloseReason::NoCarrier`]. On a silent link it waits until [`close`](Network::close)
+    /// cancels it.
     pub fn connect(&mut self, link: LinkId, by: End) {
         self.close(link, by);
         let state = &mut self.links[link.0];
@@ -138,7 +144,8 @@ impl<M: Message> Network<M> {
 
     /// Ends the connection, or the attempt at one, at `end`, which gets no event for it.
     ///
-    /// What `end` has sent is still delivered, then the other end gets [`CloseReason::PeerClosed`]. What is sent to `end` is lost.
+    /// Data from `end` is still delivered, then the other end gets [`CloseReason::PeerClosed`].
+    /// Data to `end` is lost.
     pub fn close(&mut self, link: LinkId, end: End) {
         let state = &mut self.links[link.0];
         match std::mem::replace(&mut state.views[end], View::Idle) {
@@ -148,12 +155,12 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Tells whether a connection is open at `end`, as far as that end knows.
+    /// Returns true if a connection is open from the view of `end`.
     pub fn is_open(&self, link: LinkId, end: End) -> bool {
         matches!(self.links[link.0].views[end], View::Open(_))
     }
 
-    /// Tells whether [`offer`](Network::offer) would take a message.
+    /// Returns true if [`offer`](Network::offer) would accept a message.
     pub fn is_writable(&self, link: LinkId, end: End) -> bool {
         self.is_open(link, end) && !self.links[link.0].pipes[end].is_full()
     }
@@ -162,7 +169,7 @@ impl<M: Message> Network<M> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] gives the message back if the send buffer is full or no connection is open.
+    /// [`Refused`] returns the message if the send buffer is full or no connection is open.
     pub fn offer(&mut self, link: LinkId, from: End, message: M) -> Result<(), Refused<M>> {
         if !self.is_open(link, from) {
             return Err(Refused::NotOpen(message));
@@ -175,14 +182,16 @@ impl<M: Message> Network<M> {
         Ok(())
     }
 
-    /// Returns what `from` has sent on `link`.
+    /// Returns the traffic that `from` has sent on `link`.
     pub fn traffic(&self, link: LinkId, from: End) -> Traffic {
         self.links[link.0].pipes[from].traffic()
     }
 
-    /// Takes the carrier away: what is on the link is lost, and both ends learn it soon.
+    /// Cuts the carrier: data on the link is lost, and both ends are notified after the carrier
+    /// detection time.
     ///
-    /// They learn it even if the link is healed before that, as a system that watches for carrier changes does.
+    /// They are notified even if the link is healed before that, like a system that watches for
+    /// carrier changes.
     pub fn cut(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
         if !std::mem::replace(&mut state.has_carrier, false) {
@@ -198,7 +207,7 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Lets all that `from` sends on `link` vanish, what is under way included, without a word to anybody.
+    /// Drops all data that `from` sends on `link`, including data in flight, without notice.
     pub fn silence(&mut self, link: LinkId, from: End) {
         let state = &mut self.links[link.0];
         state.pipes[from].silence(self.now, &mut self.agenda);
@@ -207,9 +216,10 @@ impl<M: Message> Network<M> {
         }
     }
 
-    /// Gives a link that was cut its carrier back, and ends its silence in both directions.
+    /// Restores the carrier of a link that was cut, and ends its silence in both directions.
     ///
-    /// A connection that a cut has ended stays ended: open a new one. One that was silenced goes on when TCP tries again.
+    /// A connection that a cut has ended stays ended: open a new one. A silenced one continues with
+    /// TCP's next retransmission.
     pub fn heal(&mut self, link: LinkId) {
         let state = &mut self.links[link.0];
         state.has_carrier = true;
@@ -222,7 +232,8 @@ impl<M: Message> Network<M> {
         state.start_handshake(link, self.now, &mut self.agenda);
     }
 
-    /// Changes the rate of what `from` sends on `link`, also for the message that is leaving; at rate 0 nothing moves.
+    /// Changes the rate of data that `from` sends on `link`, including the current message; at rate
+    /// 0 nothing moves.
     pub fn set_rate(&mut self, link: LinkId, from: End, bits_per_second: u64) {
         self.links[link.0].pipes[from].set_rate(bits_per_second, self.now, &mut self.agenda);
     }
@@ -275,7 +286,7 @@ impl<M: Message> Network<M> {
                 state.pipes[to].kill(&mut self.agenda);
                 self.on_closes(link, to, generation, CloseReason::PeerClosed);
             }
-            // The end has closed or has gone on to another connection.
+            // The end has closed, or has moved to another connection.
             Parcel::Message(_) | Parcel::Close => {}
         }
     }
@@ -304,7 +315,7 @@ impl<M: Message> Network<M> {
         self.ready.push_back(Event::Opened { link, end });
     }
 
-    /// Lets an end know, if it can be reached, that the other one has gone on to a newer connection.
+    /// Notifies an end, if reachable, that the other one has moved to a newer connection.
     fn reject(&mut self, link: LinkId, end: End, generation: u64) {
         let state = &self.links[link.0];
         if !state.pipes[end.other()].is_silent() {
@@ -331,7 +342,7 @@ impl<M: Message> Iterator for Network<M> {
 }
 
 impl<M: Message> Link<M> {
-    /// Lets a waiting handshake proceed, if there is one and no direction is silent.
+    /// Starts a waiting handshake, if there is one and no direction is silent.
     fn start_handshake(&mut self, link: LinkId, now: Duration, agenda: &mut Agenda<Due>) {
         let is_silent = End::BOTH.iter().any(|&end| self.pipes[end].is_silent());
         let Some(handshake) = self.handshake.as_mut().filter(|handshake| handshake.done.is_none() && !is_silent) else { return };
@@ -346,5 +357,6 @@ impl<M: Message> Link<M> {
     }
 }
 
-/// Time to the second attempt of a TCP handshake on Linux (`TCP_TIMEOUT_INIT`; RFC 6298, section 2).
+/// Time to the second attempt of a TCP handshake on Linux (`TCP_TIMEOUT_INIT`; RFC 6298, section
+/// 2).
 const SYN_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! One direction of a link: the cable, and the connection that is on it.
+//! One direction of a link: the cable and its current connection.
 
 use std::{collections::VecDeque, mem, time::Duration};
 
@@ -9,22 +9,23 @@ use crate::{
     rng::Rng,
 };
 
-/// What one end sends over one link.
+/// Data that one end sends over one link.
 ///
-/// The cable's properties last as long as the link; the rest belongs to a connection and is made anew with each.
+/// The cable's properties last as long as the link; the rest belongs to a connection and is reset
+/// with each.
 #[derive(Debug)]
 pub(crate) struct Pipe<M> {
     route: Route,
     config: LinkConfig,
     rng: Rng,
-    /// Whether what is sent vanishes.
+    /// True if sent data is dropped.
     silent: bool,
     accepted_bytes: u64,
     delivered_bytes: u64,
     connection: Connection<M>,
 }
 
-/// A message of the caller, or a word between the two ends' TCP.
+/// A message of the caller, or a control segment of TCP.
 #[derive(Debug)]
 pub(crate) enum Parcel<M> {
     Open,
@@ -35,23 +36,25 @@ pub(crate) enum Parcel<M> {
 #[derive(Debug)]
 struct Connection<M> {
     generation: u64,
-    /// Whether anything moves. The buffer of a dead connection still fills up, as its end has not heard of its death.
+    /// False if nothing moves. The buffer of a dead connection still fills, as its end is not
+    /// notified yet.
     alive: bool,
-    /// Parcels that have not begun to leave.
+    /// Segments that have not begun to leave.
     queue: VecDeque<Parcel<M>>,
     /// Bytes of `queue` and of `sending`.
     unsent_bytes: u64,
     sending: Option<Sending<M>>,
-    /// Parcels whose last bit has left, oldest first.
+    /// Segments whose last bit has left, oldest first.
     flying: VecDeque<Flying<M>>,
     last_arrival: Duration,
     /// Bytes that have begun to leave and are not acknowledged.
     unacknowledged_bytes: u64,
-    /// Bytes that arrived while the other direction was silent, so that their acknowledgement was lost.
+    /// Bytes that arrived while the other direction was silent, so that their acknowledgement was
+    /// lost.
     held_acknowledgements: u64,
-    /// Since when something could not leave, or was lost, because of silence.
+    /// Start of the time in which silence has blocked or dropped data.
     stalled_since: Option<Duration>,
-    /// When TCP tries again, once the silence is over.
+    /// Time of TCP's retransmission after the silence.
     resumes: Option<Key>,
 }
 
@@ -59,7 +62,7 @@ struct Connection<M> {
 struct Sending<M> {
     parcel: Parcel<M>,
     bits_left: u128,
-    /// When `bits_left` was true.
+    /// Time for which `bits_left` is valid.
     since: Duration,
     /// `None` while nothing moves.
     done: Option<Key>,
@@ -104,13 +107,13 @@ impl<M: Message> Pipe<M> {
         }
     }
 
-    /// Starts a new connection; whatever was left of the one before is gone.
+    /// Starts a new connection and discards the previous one.
     pub(crate) fn open(&mut self, generation: u64, agenda: &mut Agenda<Due>) {
         self.kill(agenda);
         self.connection = Connection::new(generation, true);
     }
 
-    /// Stops the connection; what is on the cable is lost, and what is in the send buffer stays there.
+    /// Stops the connection: data on the cable is lost, and the send buffer is kept.
     pub(crate) fn kill(&mut self, agenda: &mut Agenda<Due>) {
         let connection = &mut self.connection;
         connection.alive = false;
@@ -157,7 +160,7 @@ impl<M: Message> Pipe<M> {
         }
     }
 
-    /// Called when the other direction is healed: the acknowledgements lost there are repeated.
+    /// Repeats the acknowledgements that were lost in the other direction, when that is healed.
     pub(crate) fn repeat_acknowledgements(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
         let bytes = mem::take(&mut self.connection.held_acknowledgements);
         if bytes > 0 {
@@ -176,7 +179,7 @@ impl<M: Message> Pipe<M> {
         self.send_next(now, agenda);
     }
 
-    /// Returns whether the send buffer has room that it did not have before.
+    /// Returns true if the send buffer was full and has room.
     pub(crate) fn on_sent(&mut self, now: Duration, agenda: &mut Agenda<Due>) -> bool {
         let was_full = self.is_full();
         if let Some(Sending { parcel, .. }) = self.connection.sending.take() {
@@ -188,7 +191,8 @@ impl<M: Message> Pipe<M> {
         was_full && !self.is_full()
     }
 
-    /// Returns the parcel and the connection it belongs to; `acknowledgement_is_lost` if the other direction is silent.
+    /// Returns the segment and its connection; `acknowledgement_is_lost` is true if the other
+    /// direction is silent.
     pub(crate) fn on_arrives(
         &mut self,
         acknowledgement_is_lost: bool,
@@ -216,7 +220,7 @@ impl<M: Message> Pipe<M> {
         }
     }
 
-    /// Starts to send the first parcel of the queue, if nothing is in its way.
+    /// Starts to send the first segment of the queue, if nothing blocks it.
     fn send_next(&mut self, now: Duration, agenda: &mut Agenda<Due>) {
         let blocked = self.is_blocked();
         let connection = &mut self.connection;
@@ -294,7 +298,7 @@ impl<M> Connection<M> {
     }
 }
 
-/// Returns how long so many bits take, or nothing if they never get there.
+/// Returns the time to send this number of bits, or `None` if it is infinite.
 fn time_to_send(bits: u128, rate: u64) -> Option<Duration> {
     let nanos = (bits * NANOS_PER_SECOND).checked_next_multiple_of(u128::from(rate))? / u128::from(rate);
     Some(Duration::from_nanos(u64::try_from(nanos).ok()?))

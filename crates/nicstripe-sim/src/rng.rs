@@ -1,9 +1,10 @@
-//! Random numbers that are the same everywhere.
+//! Platform-independent random numbers.
 
-/// SplitMix64: a small generator whose numbers depend on the seed alone.
+/// SplitMix64: a small generator that depends only on its seed.
 ///
-/// After Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014), with the constants of Vigna's
-/// `splitmix64.c` (prng.di.unimi.it). Any seed is good, 0 as well. Not for secrets.
+/// After Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014),
+/// with the constants of Vigna's `splitmix64.c` (prng.di.unimi.it). Any seed is good, including 0.
+/// Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
@@ -15,7 +16,7 @@ impl Rng {
         Rng { state: seed }
     }
 
-    /// Returns the next number, any of 64 bits.
+    /// Returns the next number of 64 random bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,7 +26,7 @@ impl Rng {
 
     /// Returns a number below `bound`, or 0 if that is 0.
     ///
-    /// By multiplication, without rejection: a number may be likelier than another by `bound` in 2⁶⁴.
+    /// Multiplies without rejection: the probabilities of numbers may differ by `bound` in 2⁶⁴.
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }

@@ -1,4 +1,4 @@
-//! What a network promises: times to the nanosecond where nothing is random, and invariants where much is.
+//! Guarantees of a network: exact times if nothing is random, and invariants under random faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ fn directions_and_links_do_not_slow_each_other() {
     for (number, (link, from)) in links.iter().flat_map(|&link| [(link, End::A), (link, End::B)]).enumerate() {
         net.offer(link, from, Parcel { number: number as u64, len: 12_500 }).unwrap();
     }
-    // 100 kbit at 100, 100, 10 and 1 Mbit/s; among equals, who offered first.
+    // 100 kbit at 100, 100, 10 and 1 Mbit/s; ties go in the order of the offers.
     assert_eq!(arrivals(&mut net), [(ms(1), 1), (ms(1), 3), (ms(10), 2), (ms(100), 0)]);
 }
 
@@ -157,7 +157,8 @@ fn silence_says_nothing_and_ends_with_the_next_retransmission() {
     assert_eq!(run(&mut net), []);
     assert_eq!(net.now(), silence);
     net.schedule(start + ms(700), Fault::Heal(link));
-    // Retransmissions 200, 600 and 1400 ms after the silence began; then 2 ms of delay, and 0.5 ms more for the half.
+    // Retransmissions 200, 600 and 1400 ms after the silence began; then 2 ms of delay, and 0.5 ms
+    // more for the half.
     let arrival = silence + ms(1402);
     assert_eq!(arrivals(&mut net), [(arrival, 0), (arrival, 1), (arrival + Duration::from_micros(500), 2)]);
 }
@@ -232,7 +233,7 @@ fn a_handshake_on_a_silent_link_waits_and_can_be_given_up() {
     net.silence(link, End::B);
     net.connect(link, End::A);
     net.schedule(ms(1500), Fault::Heal(link));
-    // TCP tries again after 1, 3, 7 s; two round trips are 4 ms.
+    // TCP retries after 1, 3, 7 s; two round trips are 4 ms.
     assert_eq!(net.next(), Some(Event::Opened { link, end: End::A }));
     assert_eq!(net.now(), ms(3004));
     run(&mut net);
@@ -241,7 +242,7 @@ fn a_handshake_on_a_silent_link_waits_and_can_be_given_up() {
     net.connect(link, End::A);
     net.close(link, End::A);
     net.schedule(net.now() + ms(10), Fault::Heal(link));
-    // Nothing of the attempt is left; the connection that it was to replace ends in order.
+    // The attempt leaves no trace; the connection that it was to replace ends in order.
     assert_eq!(run(&mut net), [Event::Closed { link, end: End::B, reason: CloseReason::PeerClosed }]);
 }
 
@@ -294,7 +295,8 @@ fn jitter_is_bounded_and_never_reorders() {
     assert_eq!(arrivals.iter().map(|&(_, number)| number).collect::<Vec<_>>(), (0..500).collect::<Vec<_>>());
     let late = arrivals.iter().map(|&(at, number)| at - start - ms(1) - Duration::from_micros(10) * (number as u32 + 1));
     assert!(late.clone().all(|late| late <= ms(3)));
-    // In order, messages wait for the latest before them; of 500, one is almost surely in the last 10 % of the jitter.
+    // In order, messages wait for the latest before them; of 500, one is almost surely in the last
+    // 10 % of the jitter.
     assert!(late.max() > Some(Duration::from_micros(2700)));
     assert!(arrivals.windows(2).any(|pair| pair[0].0 == pair[1].0), "none waited");
 }
@@ -309,7 +311,7 @@ fn the_same_seed_gives_the_same_trace_and_another_seed_another() {
 #[test]
 fn whatever_happens_each_connection_delivers_a_prefix_in_order() {
     let delivered: usize = (0..300).map(|seed| check_trace(seed, Chaos::new(seed, seed ^ 0xff).run())).sum();
-    // About 60 messages a seed; a chaos that delivers nothing would prove nothing.
+    // About 60 messages per seed; a run without deliveries would prove nothing.
     assert!(delivered > 300 * 30, "{delivered} messages delivered");
 }
 
@@ -336,20 +338,20 @@ fn a_healed_network_carries_everything_again() {
     }
 }
 
-/// Random calls on a random network, and what came of them.
+/// Random calls on a random network, and their results.
 struct Chaos {
     net: Network<Parcel>,
     rng: Rng,
     trace: Vec<(Duration, Entry)>,
 }
 
-/// What an observer of both ends would write down.
+/// Observation at one of the ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Event(Event<Parcel>),
     /// A message was accepted from this end.
     Accepted(LinkId, End, u64),
-    /// This end closed what it had.
+    /// This end closed its connection.
     Left(LinkId, End),
 }
 
@@ -413,13 +415,14 @@ impl Chaos {
     }
 }
 
-/// Replays a trace and checks that each end sees connections one after the other, and in each of them what the other end put into one
-/// connection, from its first message on, without a gap. Returns how many messages were delivered.
+/// Replays a trace and checks it. Each end must see one connection after the other. Each of them
+/// must deliver the other end's messages of one connection, from the first one on and without a
+/// gap. Returns the number of delivered messages.
 fn check_trace(seed: u64, trace: &[(Duration, Entry)]) -> usize {
     let mut delivered_in_all = 0;
     let mut open = BTreeSet::new();
     let mut connections = BTreeMap::new();
-    // Number of a message → the sender's connection, and how many messages went before it in that.
+    // Number of a message → the sender's connection, and the messages before it in that connection.
     let mut accepted = BTreeMap::new();
     let mut delivered: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     let mut last_time = Duration::ZERO;
@@ -475,7 +478,7 @@ fn connected(config: LinkConfig) -> (Network<Parcel>, LinkId) {
     (net, link)
 }
 
-/// All events until nothing is left to happen.
+/// Returns all events until none is left.
 fn run(net: &mut Network<Parcel>) -> Vec<Event<Parcel>> {
     net.collect()
 }

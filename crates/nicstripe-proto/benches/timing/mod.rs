@@ -1,13 +1,14 @@
-//! How the micro-benches of this crate measure and print.
+//! Measurement and output of this crate's micro-benches.
 
-// Each bench is a crate of its own and uses a part of this.
+// Each bench is a separate crate and uses a part of this.
 #![allow(dead_code)]
-// The clock that is banned from the core is what a bench is about.
+// The core bans the clock; a bench needs it.
 #![allow(clippy::disallowed_methods)]
 
 use std::time::{Duration, Instant};
 
-/// Whether to measure: `cargo bench` passes `--bench`, `cargo test --all-targets` does not.
+/// Returns true if benches should run: `cargo bench` passes `--bench`, `cargo test --all-targets`
+/// does not.
 pub(crate) fn is_wanted() -> bool {
     let wanted = std::env::args().any(|argument| argument == "--bench");
     if !wanted {
@@ -16,14 +17,15 @@ pub(crate) fn is_wanted() -> bool {
     wanted
 }
 
-/// The time it is, for a core that wants to be told.
+/// Returns the current time, as input for the core.
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Sums up the time of many short things of one kind.
+/// Sums up the time of many short operations of one kind.
 ///
-/// Each measurement costs two looks at the clock, some 50 ns, which are in the result: measure in batches what is shorter.
+/// Each measurement includes two reads of the clock, some 50 ns, so shorter operations need
+/// batches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stopwatch {
     total: Duration,
@@ -31,7 +33,7 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Runs something that counts as `count` of what is measured.
+    /// Times a closure that counts as `count` operations.
     pub(crate) fn time<T>(&mut self, count: u64, run: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = run();
@@ -40,13 +42,13 @@ impl Stopwatch {
         result
     }
 
-    /// Nanoseconds each.
+    /// Returns the nanoseconds per operation.
     pub(crate) fn nanoseconds(self) -> f64 {
         self.total.as_secs_f64() * 1e9 / self.count as f64
     }
 }
 
-/// Measures some times, after once that does not count, and returns the values in ascending order.
+/// Measures repeatedly after one warm-up, and returns the values in ascending order.
 pub(crate) fn sample(mut measure: impl FnMut() -> f64) -> [f64; SAMPLES] {
     measure();
     let mut values = [0.0; SAMPLES];

@@ -1,6 +1,7 @@
 //! Statistics of small samples: repeats of a rate, round trips, points of a sweep.
 //!
-//! All functions ignore NaN and never panic. They return `None` for an empty sample.
+//! All functions ignore values that are not finite, and never panic. They return `None` for an
+//! empty sample.
 
 use crate::units::BitRate;
 

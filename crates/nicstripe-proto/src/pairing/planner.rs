@@ -131,7 +131,7 @@ impl Planner {
 
     /// Starts the probes that are due. `start` returns false if too many probes are in progress.
     ///
-    /// Postponed probes are due with the next input, or after [`BUSY_PAUSE`] at the latest.
+    /// Postponed probes are due with the next input, or after 1 s at the latest.
     pub fn probe(&mut self, taken: &[(String, String)], now: Instant, mut start: impl FnMut(&Candidate) -> bool) {
         let wanted = self.pairing.to_probe(taken);
         let mut all_begun = true;

@@ -153,8 +153,7 @@ impl Inbound {
         self.is_used_up = true;
     }
 
-    /// Counts bytes read, with `unread` left. Enlarges the window if the update is worth a
-    /// record.
+    /// Counts bytes read, with `unread` left. Enlarges the window if the update is worth a record.
     pub(super) fn on_read(&mut self, bytes: u64, unread: usize, pool: &mut Pool) {
         self.release(bytes, pool);
         let is_tight = pool.free() < Pool::EXTRA / 8;

@@ -1,4 +1,4 @@
-//! What is asked about names, and how it is answered, whatever happens.
+//! Requests about names and their answers, under faults.
 
 use nicstripe_proto::{
     Event, FailCode, Message, Name, PathError, Role,
@@ -14,7 +14,7 @@ use crate::{
     seeds::run_all,
 };
 
-/// Seeds of a usual run.
+/// Seeds of a normal run.
 const SEEDS: u64 = 60;
 
 #[test]
@@ -25,7 +25,7 @@ fn whatever_happens_what_is_asked_is_answered_once() {
         for id in 0..rng.below(200) as u32 {
             lab.at(ms(rng.below(4_000)), move |lab| lab.ask(id));
         }
-        // More at once than may be.
+        // More requests than may be open at once.
         let first = 1000 + rng.below(1000) as u32;
         lab.at(ms(rng.below(1_000)), move |lab| (first..first + 80).for_each(|id| lab.ask(id)));
         finish(&mut lab);
@@ -51,7 +51,7 @@ fn what_is_asked_survives_the_loss_of_its_path_at_any_moment() {
 }
 
 impl Lab {
-    /// The client asks, if it may.
+    /// Sends a request from the client, if permitted.
     pub(crate) fn ask(&mut self, id: u32) {
         let peer = self.peer_mut(End::A);
         let ask = AskKind::Stat { name: name("a") };
@@ -64,16 +64,16 @@ impl Lab {
         }
     }
 
-    /// The daemon answers.
+    /// Answers a request from the daemon.
     pub(crate) fn answer(&mut self, end: End, ask: Ask) {
         let answer = Answer { id: ask.id, answer: expected(ask.id) };
         self.peer_mut(end).session.answer(answer.clone());
-        // What is not open any more is not answered.
+        // A second answer to the same request is ignored.
         self.peer_mut(end).session.answer(answer);
     }
 }
 
-/// What is answered to a question of this number.
+/// Returns the answer to the request with this number.
 fn expected(id: u32) -> AnswerKind {
     AnswerKind::Stat { stat: stat(id.into()) }
 }

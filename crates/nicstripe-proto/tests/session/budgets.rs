@@ -1,4 +1,4 @@
-//! A budget of memory that an owner changes while data flows.
+//! Memory budgets that change while data flows.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -6,7 +6,8 @@ use nicstripe_sim::Rng;
 
 use crate::harness::{Direction, Lab, Seed, mib, ms, secs};
 
-/// Changes both ends' budgets every 5 ms for 2 s, and sees to it that no end has more than its budget and what it had before, ever.
+/// Changes both ends' budgets every 5 ms for 2 s. Checks that an end's commitment never grows
+/// beyond its budget.
 fn run(seed: u64, direction: Direction, links: u64, budgets: &'static [u64]) {
     let mut lab = (0..links).fold(Lab::scaled(Seed(seed), mib(64)).direction(direction), |lab, _| lab.link(1000));
     let now_set = Rc::new(RefCell::new([u64::MAX; 2]));
@@ -23,7 +24,7 @@ fn run(seed: u64, direction: Direction, links: u64, budgets: &'static [u64]) {
     lab.run_while(secs(60), |lab| {
         for (index, peer) in lab.peers.iter().enumerate() {
             let (has, budget) = (peer.session.committed_chunks(), now_set.borrow()[index]);
-            // What an end that only sends lets its peer send is one chunk a path, beside its budget.
+            // An end that only sends grants its peer one chunk per path in addition to its budget.
             assert!(
                 has <= before[index].max(budget.max(links).saturating_add(links)),
                 "seed {seed} {direction:?}: {has} chunks of {budget}"

@@ -1,6 +1,7 @@
-//! Transfers that their owner gives up at any moment, one after the other in one session: nothing stays behind, and the next goes on.
+//! Transfers that their owner cancels at random times, one after the other in one session. They
+//! leave no state behind, and the next one resumes.
 //!
-//! `NICSTRIPE_SEEDS=500` makes it 100,000 of them; see `seeds.rs`.
+//! `NICSTRIPE_SEEDS=500` cancels 100,000 of them; see `seeds.rs`.
 
 use nicstripe_proto::FailCode;
 use nicstripe_sim::{End, Rng};
@@ -11,10 +12,10 @@ use crate::{
     seeds::run_all,
 };
 
-/// Transfers that are given up in one session.
+/// Cancelled transfers per session.
 const CANCELS: u64 = 200;
 
-/// Seeds of a usual run.
+/// Seeds of a normal run.
 const SEEDS: u64 = 20;
 
 #[test]
@@ -40,7 +41,7 @@ fn run(seed: Seed) {
             let moment = lab.net.now() + us(rng.below(20_000));
             lab.run_until(moment);
         }
-        // A target is opened when nobody else has it open.
+        // A target can be opened only when no other transfer has it open.
         lab.run(lab.net.now() + secs(60));
         lab.run_while(lab.net.now() + secs(60), Lab::is_committing);
         if !was_cancelled {
@@ -59,7 +60,7 @@ fn run(seed: Seed) {
     lab.run(lab.net.now() + secs(60));
     lab.assert_delivered();
     assert_eq!(lab.sender_stats().resumed_bytes, durable * 4096, "what was durable is not sent again");
-    // What is kept of transfers that are over is bounded; without that, as many again would double it.
+    // The state kept for ended transfers is bounded; otherwise the second half would double it.
     let first = first.unwrap();
     assert!(last <= first + first / 2 + 4096, "{first} bytes describe a session after {} transfers, {last} after {CANCELS}", CANCELS / 2);
     for peer in &lab.peers {
@@ -74,7 +75,7 @@ fn run(seed: Seed) {
     }
 }
 
-/// How much there is to say of both sessions.
+/// Returns the length of both sessions' debug output, as a measure of their state.
 fn held(lab: &Lab) -> usize {
     End::BOTH.into_iter().map(|end| format!("{:?}", lab.peer(end).session).len()).sum()
 }

@@ -1,4 +1,4 @@
-//! What the clock has to say, and how often.
+//! Timeouts of a session and their frequency.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn the_clock_says_once_what_is_due_where_there_is_no_room_for_it() {
         assert!(at > victim.now, "call {calls}: {why:?} is due since {:?}", victim.now - at);
         victim.now = at;
         victim.session.handle_timeout(at);
-        // The peer is there; nothing of ours gets on the wire.
+        // The peer is heard, but the session's frames are not sent.
         victim.session.handle_heard(P, at);
         calls += 1;
     }

@@ -1,4 +1,4 @@
-//! Deltas: what the receiver's file has is compared and not sent.
+//! Deltas: chunks that the receiver's file has already are compared instead of sent.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
 
 const CHUNK: u64 = 4096;
 
-/// An old file of `count` chunks that has the new file's content but for each `every`th chunk.
+/// An old file of `count` chunks, in which each `every`th chunk differs from the new file.
 fn old(lab: &Lab, count: u64, every: u64) -> Option<BTreeMap<ChunkId, Version>> {
     let same = lab.sender().source;
     Some((0..count).map(|chunk| (ChunkId(chunk), if chunk % every == 0 { same ^ 1 } else { same })).collect())
@@ -69,7 +69,7 @@ fn holes_and_a_delta_go_together() {
         lab.start();
         lab.run(secs(60));
         lab.assert_delivered();
-        // Of 600 chunks that are compared each fifth, and the 100 behind them.
+        // Every fifth of the 600 compared chunks, and the 100 behind them.
         assert_eq!(lab.sender_stats().delivered_bytes, (120 + 100) * CHUNK);
     }
 }

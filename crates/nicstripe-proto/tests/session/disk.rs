@@ -1,4 +1,4 @@
-//! Files whose content is a function of a version and an offset, and the disk that keeps them.
+//! Files whose content is a function of version and offset, and the disk that stores them.
 
 use std::{
     cell::RefCell,
@@ -15,16 +15,16 @@ use nicstripe_proto::{
 };
 use nicstripe_sim::Rng;
 
-/// Which content a file has. Two versions differ in every chunk.
+/// Version of a file's content. Two versions differ in every chunk.
 pub(crate) type Version = u64;
 
-/// The contents of a file's versions.
+/// Contents of a file's versions.
 #[derive(Debug, Clone)]
 pub(crate) struct Contents {
     pub(crate) grid: Grid,
-    /// Lengths of the chunks where they are parcels of a tree, whose grid has no end.
+    /// Lengths of the chunks if they are batches of a tree, whose grid is open-ended.
     parcels: Option<Rc<Vec<u32>>>,
-    /// Whether values are hashes of bytes, or only numbers that take no time to make.
+    /// True if values are hashes of bytes, and not numbers that take no time to compute.
     pub(crate) real: bool,
     /// Chunks that are zeros in every version.
     pub(crate) holes: ChunkSet,
@@ -36,7 +36,7 @@ impl Contents {
         Self { grid, parcels: None, real, holes: ChunkSet::new(), values: Rc::default() }
     }
 
-    /// Parcels of these lengths.
+    /// Batches of these lengths.
     pub(crate) fn parcels(lens: Vec<u32>) -> Self {
         let grid = Grid::open(ChunkSize::DEFAULT);
         Self { grid, parcels: Some(Rc::new(lens)), real: true, holes: ChunkSet::new(), values: Rc::default() }
@@ -82,7 +82,7 @@ impl Contents {
         })
     }
 
-    /// The value that a receiver finds, whose grid may have no end yet.
+    /// Returns the value that a receiver computes while its grid may be open-ended.
     pub(crate) fn value_found(&self, grid: Grid, version: Version, chunk: ChunkId, last: bool) -> ChainingValue {
         match self.real {
             true => piece_value(grid, chunk, &self.bytes(version, chunk), last).unwrap(),
@@ -102,30 +102,30 @@ impl Contents {
     }
 }
 
-/// What a receiver's disk has of the file, and how it behaves.
+/// State of the file on a receiver's disk, and the disk's behaviour.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) read_delay: Duration,
     pub(crate) write_delay: Duration,
     pub(crate) sync_delay: Duration,
-    /// Nothing is read or written before.
+    /// Time before which nothing is read or written.
     pub(crate) stalled_until: Duration,
-    /// Writes from this number of chunks on fail.
+    /// Number of written chunks from which writes fail.
     pub(crate) full_at: Option<usize>,
     /// Chunks whose next read fails.
     pub(crate) unreadable: BTreeSet<ChunkId>,
     /// Chunks whose next write fails.
     pub(crate) unwritable: BTreeSet<ChunkId>,
-    /// The sync, or the commit, after so many others fails.
+    /// Number of syncs and commits that succeed before one fails.
     pub(crate) sync_fails_after: Option<u64>,
-    /// A sync has failed: none may be asked for until the process begins anew.
+    /// A sync has failed: no further sync is allowed until the process restarts.
     poisoned: bool,
-    /// What was written of each chunk.
+    /// Version written to each chunk.
     pub(crate) written: BTreeMap<ChunkId, Version>,
-    /// What survives a crash.
+    /// State that survives a crash.
     pub(crate) journal: Vec<Subtree>,
     pub(crate) durable: ChunkSet,
-    /// Made durable since the last restart.
+    /// Chunks made durable since the last restart.
     synced: ChunkSet,
     pub(crate) committed: Option<Digest>,
 }
@@ -152,7 +152,7 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// Whether a sync works, which may not be asked after one that did not.
+    /// Returns true if a sync succeeds. Panics if an earlier one has failed.
     pub(crate) fn can_sync(&mut self) -> bool {
         assert!(!self.poisoned, "a sync after one that failed");
         self.poisoned = self.sync_fails_after == Some(0);
@@ -160,7 +160,7 @@ impl Disk {
         !self.poisoned
     }
 
-    /// Appends to the journal; checks that only what is written becomes durable, and once.
+    /// Appends to the journal. Checks that only written chunks become durable, and only once.
     pub(crate) fn sync(&mut self, grid: Grid, subtrees: &[Subtree]) {
         for subtree in subtrees {
             let range = subtree.chunks(grid).unwrap();
@@ -171,8 +171,8 @@ impl Disk {
         self.journal.extend_from_slice(subtrees);
     }
 
-    /// The power is gone while the sync of `under_way` is: what it was for may be durable, and then a part of its records may be, with
-    /// anything after them. What the journal says then, the transfer goes on with.
+    /// Simulates a power loss during the sync of `under_way`: its data may be durable, with some of
+    /// its records and garbage behind them. The transfer resumes from what the journal then claims.
     pub(crate) fn crash(&mut self, grid: Grid, under_way: &[Subtree], rng: &mut Rng) {
         let mut tail = Vec::new();
         // The data are durable before the first record is written.
@@ -202,20 +202,21 @@ impl Disk {
         self.lose_unsynced();
     }
 
-    /// The process is gone and what was not synced with it.
+    /// Simulates the death of the process, which loses all data that was not synced.
     fn lose_unsynced(&mut self) {
         self.written.retain(|chunk, _| self.durable.contains(*chunk));
         self.restart();
     }
 
-    /// A new session begins.
+    /// Starts a new session.
     pub(crate) fn restart(&mut self) {
         self.synced = ChunkSet::new();
         self.poisoned = false;
     }
 }
 
-/// Spoils the end of what was being written: bits of its last records, zeros or rubbish after them, or nothing.
+/// Corrupts the end of an interrupted write: flips bits of its last records, appends zeros or
+/// garbage, or does nothing.
 fn garble(tail: &mut Vec<u8>, rng: &mut Rng) {
     let last = tail.len().saturating_sub(RECORD_LEN * 8);
     match rng.below(4) {

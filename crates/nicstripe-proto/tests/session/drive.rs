@@ -1,4 +1,5 @@
-//! What a driver does between a session, its connections and its files, as `crates/nicstripe/src/session/driver.rs` does it.
+//! Driver between a session, its connections and its files, modelled on
+//! `crates/nicstripe/src/session/driver.rs`.
 
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use crate::{
     peer::{Connection, Outcome, Packet, Work},
 };
 
-/// Time for a connection to be made, as the client's connector has it.
+/// Timeout of a connection attempt, as in the client's connector.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Frames that wait for a connection at most, as the driver has it.
+/// Limit of frames queued for a connection, as in the driver.
 const OUTGOING_QUEUE: usize = 256;
 
 const HASHING_AT_ONCE: u32 = 2;
@@ -76,7 +77,7 @@ impl Lab {
         }
     }
 
-    /// Starts work on the disk, or finds it done at once where the disk takes no time.
+    /// Starts work on the disk, or completes it at once if the disk takes no time.
     pub(crate) fn work(&mut self, end: End, work: Work) {
         let disk = &self.peer(end).disk;
         let takes = match work {
@@ -107,7 +108,7 @@ impl Lab {
         }
         let (now, grid) = (self.now(), self.contents.grid);
         match work {
-            // Nobody waits for what was opened too late.
+            // The transfer ended before the file was opened.
             Work::OpenTarget(transfer) | Work::OpenSource(transfer) if !self.peer(end).session.is_under_way(transfer) => {}
             Work::OpenTarget(transfer) => {
                 let have = self.lie.take().unwrap_or_else(|| self.peer(end).disk.journal.clone());
@@ -142,7 +143,8 @@ impl Lab {
                 peer.session.handle_holes_made(transfer);
             }
             Work::Compare { transfer, chunk } => {
-                // What is durable and was not named, for there was too much of it, must not be copied over.
+                // Durable chunks that did not fit into the acceptance must not be overwritten by a
+                // copy.
                 let durable = self.peer(end).disk.durable.contains(chunk).then(|| self.peer(end).disk.written[&chunk]);
                 let version = durable.or_else(|| self.old.as_ref().and_then(|old| old.get(&chunk).copied()));
                 let value = version.map(|version| self.contents.value(version, chunk));
@@ -249,7 +251,7 @@ impl Lab {
         }
     }
 
-    /// A transfer fails at this end, for each write that fails.
+    /// Fails a transfer at this end, for each write that fails.
     pub(crate) fn fail(&mut self, end: End, transfer: TransferId, code: FailCode) {
         let peer = self.peer_mut(end);
         peer.session.fail(failure(transfer, code, "the disk said no", true));

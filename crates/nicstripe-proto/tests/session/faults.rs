@@ -19,7 +19,7 @@ fn two_links(direction: Direction) -> Lab {
     lab
 }
 
-/// What the transfer takes if one of its two links is gone from `at` on.
+/// Returns the duration of the transfer if one of its two links fails at `at`.
 fn ideal_on_one(at: Duration) -> Duration {
     let all = Duration::from_secs_f64(SIZE as f64 * 8.0 / 1e9);
     all - at
@@ -72,7 +72,7 @@ fn a_link_that_is_cut_and_healed_carries_data_again_within_two_seconds() {
 
 #[test]
 fn a_link_that_was_silent_carries_data_again_within_two_seconds() {
-    // Long enough for the pause between attempts to be the longest; the other link is slow, so that the transfer lasts.
+    // Long enough for the longest back-off; the other link is slow, so that the transfer lasts.
     for tenths in 0..20 {
         let heal = secs(8) + ms(100 * tenths);
         let mut lab = Lab::scaled(Seed(3), mib(256)).link(1000).link(100);
@@ -99,7 +99,7 @@ fn a_session_outlives_a_minute_without_any_link() {
         let took = lab.run(secs(120));
         lab.assert_delivered();
         assert!(took <= secs(65), "{took:?}");
-        // What was acknowledged is not sent again; in flight were two windows of 32 chunks at most.
+        // Acknowledged data is not retransmitted; at most two windows of 32 chunks were in flight.
         assert!(lab.sender_stats().repeated_bytes <= 64 * 4096, "{:?}", lab.sender_stats());
     }
 }

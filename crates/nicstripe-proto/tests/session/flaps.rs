@@ -1,6 +1,7 @@
-//! Links that come and go, or damage what they carry: what they cost the others.
+//! Flapping or damaging links, and their cost for the others.
 //!
-//! All of the ways and rates: `cargo test --release -p nicstripe-proto --test session every_flap -- --ignored --nocapture`
+//! All faults and rates: `cargo test --release -p nicstripe-proto --test session every_flap --
+//! --ignored --nocapture`
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use crate::{
     ratios::ideal,
 };
 
-/// How a link is away.
+/// Kind of a link's outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Away {
     Cut,
     Silent,
-    /// In this direction only.
+    /// Silent in this direction only.
     Mute(End),
 }
 
@@ -26,7 +27,7 @@ impl Away {
     const ALL: [Self; 4] = [Self::Cut, Self::Silent, Self::Mute(End::A), Self::Mute(End::B)];
 }
 
-/// From one second on, link 0 is away and there by turns.
+/// Alternates link 0 between outage and service, from one second on.
 fn flap(lab: &mut Lab, how: Away, away: Duration, there: Duration, until: Duration) {
     let mut at = secs(1);
     while at < until {
@@ -43,12 +44,13 @@ fn flap(lab: &mut Lab, how: Away, away: Duration, there: Duration, until: Durati
     }
 }
 
-/// A file, or what is taken in order, which a chunk that is late holds up.
+/// A file, and a pipe consumed in order, which a late chunk blocks.
 fn plans() -> [Option<Plan>; 2] {
     [None, Some(Plan { room: Some(64), ..Plan::new(OfferKind::Pipe) })]
 }
 
-/// How long it takes beside a link that comes and goes, as a part of what the steady link takes alone.
+/// Returns the duration with a flapping link, as a multiple of the ideal time over the steady link
+/// alone.
 fn cost(mib: u64, mbit: u64, direction: Direction, plan: Option<Plan>, how: Away, (away, there): (u64, u64)) -> f64 {
     let size = self::mib(mib);
     let mut lab = Lab::scaled(Seed(3), size).direction(direction).link(mbit).link(1000);
@@ -66,7 +68,7 @@ fn cost(mib: u64, mbit: u64, direction: Direction, plan: Option<Plan>, how: Away
 
 #[test]
 fn a_link_that_comes_and_goes_costs_the_others_nothing() {
-    // The worst were 1.12 (with 10 Mbit/s), as what the receiver tells took the link that was away for it alone.
+    // The worst were 1.12 (with 10 Mbit/s), when the receiver's messages used the flapping link.
     for (plan, how, phases) in [
         (1, Away::Mute(End::B), (1000, 1000)),
         (1, Away::Silent, (400, 600)),
@@ -80,7 +82,7 @@ fn a_link_that_comes_and_goes_costs_the_others_nothing() {
 
 #[test]
 fn a_fast_link_that_is_there_half_of_the_time_is_used_for_as_long_as_it_is_there() {
-    // Two thirds, were nothing lost with it.
+    // Two thirds if the outages lost no data.
     let cost = cost(1024, 1000, Direction::Put, None, Away::Cut, (1000, 1000));
     assert!(cost <= 0.75, "{cost}");
 }
@@ -103,7 +105,7 @@ fn every_flap() {
 fn a_link_that_has_flapped_carries_data_two_seconds_after_it_stays() {
     for (how, tenths) in Away::ALL.into_iter().flat_map(|how| [0, 4, 8, 12].map(|tenths| (how, tenths))) {
         let mut lab = Lab::scaled(Seed(3), mib(1024)).link(1000).link(100);
-        // The other link is slow, so that the transfer lasts; this one is away five times.
+        // The other link is slow, so that the transfer lasts; this one has five outages.
         let (away, there) = (ms(2000 + 100 * tenths), ms(200));
         flap(&mut lab, how, away, there, secs(1) + (away + there) * 5);
         let stays = secs(1) + (away + there) * 5 - there;
@@ -115,7 +117,7 @@ fn a_link_that_has_flapped_carries_data_two_seconds_after_it_stays() {
     }
 }
 
-/// Two links, of which link 0 damages one chunk in so many.
+/// Two links; link 0 damages one chunk in `one_in`.
 fn damaging(direction: Direction, size: u64, one_in: u64) -> Lab {
     let mut lab = Lab::scaled(Seed(3), size).direction(direction).link(1000).link(1000);
     lab.damages.insert(PathId(0), one_in);
@@ -132,7 +134,7 @@ fn a_link_that_damages_what_it_carries_gets_less_and_less_of_it_and_is_named() {
         let receiver = lab.receiver();
         let damaged: Vec<Duration> = receiver.losses.iter().filter(|loss| loss.2 == PathLoss::Damaged).map(|loss| loss.0).collect();
         println!("{direction:?}: {took:?}, damaged at {damaged:?}");
-        // At once, at once again, and after 2, 4 and 8 s.
+        // At the start, at the first reuse, and after 2, 4 and 8 s.
         assert!((3..=5).contains(&damaged.len()), "{damaged:?}");
         assert_eq!(receiver.session.path(PathId(0)).map(|path| path.damages()), Some(damaged.len() as u32));
         assert_eq!(receiver.damages, damaged.len() as u64);
@@ -150,7 +152,7 @@ fn a_link_that_damaged_one_chunk_is_used_again_at_once() {
         lab.at(ms(300), |lab| lab.damage = (600..604).map(nicstripe_proto::ChunkId).collect());
         let took = lab.run(secs(60));
         lab.assert_delivered();
-        // The connection is made again after 250 ms.
+        // The path is reconnected after 250 ms.
         assert!(took <= ideal(&[2000], mib(512)) + ms(400), "{took:?}");
     }
 }
@@ -163,7 +165,7 @@ fn the_only_link_is_used_whatever_it_damages() {
         lab.start();
         let took = lab.run(secs(60));
         lab.assert_delivered();
-        // 1024 chunks in 2.1 s, and about ten connections that are made again.
+        // 1024 chunks in 2.1 s, and about ten reconnects.
         assert!(took <= secs(12), "{took:?}");
     }
 }

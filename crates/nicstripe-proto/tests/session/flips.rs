@@ -1,8 +1,10 @@
-//! One bit that is flipped on its way, in any field of any frame or in the payload, between two sessions that move bytes and hash them.
+//! Single bit flips in any field of any frame or in the payload, between two sessions that move and
+//! hash bytes.
 //!
-//! On a real connection TLS finds all of these before a frame is taken apart. Here nothing does, so that what is behind TLS is shown to
-//! stand by itself: of data, nothing wrong is ever written, acknowledged or committed, and what was damaged comes again; of all else,
-//! nothing panics, and no file but the right one is ever committed. A million: `NICSTRIPE_FLIPS=1000000 cargo test --release -p
+//! On a real connection TLS detects all of these before a frame is decoded. Here nothing does,
+//! which shows that the layers behind TLS are safe without it. No wrong data is ever written,
+//! acknowledged or committed, and damaged data is retransmitted. Flips elsewhere cause no panic,
+//! and no wrong file is ever committed. A million: `NICSTRIPE_FLIPS=1000000 cargo test --release -p
 //! nicstripe-proto --test session flipped -- --nocapture`
 
 use std::{
@@ -28,7 +30,7 @@ use crate::{
     seeds::{number, run_all},
 };
 
-/// Flips of a usual run.
+/// Flips of a normal run.
 const FLIPS: u64 = 1_500;
 
 /// Three chunks, of which the last is short.
@@ -38,7 +40,7 @@ const T: TransferId = TransferId(2);
 
 const PATHS: [PathId; 2] = [PathId(0), PathId(1)];
 
-/// Turns of the clock after which a transfer does not come to an end any more.
+/// Timeouts after which a transfer counts as stuck.
 const TURNS: u32 = 600;
 
 /// Frames of a transfer without a flip.
@@ -59,7 +61,7 @@ fn a_flipped_bit_never_makes_a_wrong_file_and_data_come_again() {
     }
 }
 
-/// What became of flips, by frame type.
+/// Results of the flips, by frame type.
 static TALLY: [[AtomicU64; 4]; FrameType::ALL.len()] = [const { [const { AtomicU64::new(0) }; 4] }; FrameType::ALL.len()];
 
 fn run(seed: Seed) {
@@ -84,25 +86,25 @@ fn run(seed: Seed) {
 struct Half {
     session: Session,
     streams: BTreeMap<PathId, Incomplete>,
-    /// What was verified and written, by chunk.
+    /// Verified and written bytes, by chunk.
     written: BTreeMap<ChunkId, Vec<u8>>,
     committed: Option<Digest>,
 }
 
-/// A connection's receiving side.
+/// Receive side of a connection.
 #[derive(Default)]
 struct Incomplete {
     decoder: Decoder,
     data: Option<(DataHeader, Vec<u8>)>,
 }
 
-/// A client that puts a file, its daemon, and two paths that deliver at once.
+/// A client that puts a file, its daemon, and two paths without delay.
 struct Pair {
     halves: [Half; 2],
     now: Instant,
     file: Vec<u8>,
     rng: Rng,
-    /// Frames that were sent, and which of them is flipped.
+    /// Number of sent frames, and the frame to flip.
     frames: u64,
     flip_at: u64,
     flipped: Option<FrameType>,
@@ -129,7 +131,8 @@ impl Pair {
         pair
     }
 
-    /// Runs until the sender knows of the commit, or nothing is to be expected any more; says which.
+    /// Runs until the sender learns of the commit, or the transfer is stuck. Returns true if it was
+    /// committed.
     fn run(&mut self) -> bool {
         for _ in 0..TURNS {
             while self.move_on() {}
@@ -144,7 +147,7 @@ impl Pair {
         false
     }
 
-    /// Does what the sessions want, and delivers what they send. Says whether there was anything.
+    /// Handles all events and delivers all frames. Returns true if there were any.
     fn move_on(&mut self) -> bool {
         let mut any = false;
         for end in 0..2 {
@@ -223,7 +226,7 @@ impl Pair {
         self.deliver(1 - end, path, &bytes);
     }
 
-    /// Of data, half of the flips are in what stands before the payload.
+    /// Half of the flips in data frames hit the headers.
     fn flip(&mut self, bytes: &mut [u8]) {
         let kind = FrameType::ALL.into_iter().find(|kind| *kind as u8 == bytes[0]).unwrap();
         let head = HEADER_LEN + DATA_HEADER_LEN;
@@ -253,7 +256,7 @@ impl Pair {
                     let (header, payload) = stream.data.take().unwrap();
                     self.on_data(end, path, header, payload)
                 }
-                // Nobody benches here.
+                // No bench runs here.
                 Ok(Some(Piece::Load(_) | Piece::Echo(_) | Piece::Filler { .. })) | Err(_) => Err(PathLoss::Protocol),
             };
             if let Err(loss) = step {
@@ -272,7 +275,7 @@ impl Pair {
         let half = &mut self.halves[end];
         let incoming = half.session.handle_chunk(path, &header, self.now).map_err(|_| PathLoss::Protocol)?;
         let Incoming::Write { grid, offset } = incoming else { return Ok(()) };
-        // A payload that claims to be packed is unpacked by the driver, which finds that it is not.
+        // The driver would unpack a payload marked as packed, and detect that it is not.
         if header.raw_len != 0 || chunk_value(grid, header.chunk, &payload) != Ok(header.value) {
             half.session.handle_chunk_damaged(path, header.transfer, header.chunk);
             return Err(PathLoss::Damaged);

@@ -19,11 +19,11 @@ use crate::{
     peer::{Outcome, Packet, Peer, Work},
 };
 
-/// What a run's randomness comes from; printed when a test fails.
+/// Seed of a run; printed when a test fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seed(pub u64);
 
-/// Which way the file goes.
+/// Direction of the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Put,
@@ -38,12 +38,12 @@ impl Direction {
     }
 }
 
-/// Calls of `handle_timeout` without any time passing that count as a busy loop.
+/// Number of `handle_timeout` calls without progress of time that counts as a busy loop.
 const LIVELOCK: u32 = 50;
 
 type Action = Box<dyn FnOnce(&mut Lab)>;
 
-/// Tells whether a message is of some kind.
+/// Predicate on a message's kind.
 pub(crate) type Kind = fn(&Message) -> bool;
 
 pub(crate) struct Lab {
@@ -55,32 +55,32 @@ pub(crate) struct Lab {
     pub(crate) config: SessionConfig,
     pub(crate) direction: Direction,
     pub(crate) transfer: TransferId,
-    /// Bytes of a file for one byte on the wire.
+    /// Bytes of a file per byte on the wire.
     pub(crate) scale: u64,
     pub(crate) jobs: BTreeMap<u64, Job>,
     pub(crate) next_job: u64,
     same_time: u32,
-    /// Chunks whose next copy is damaged on its way.
+    /// Chunks whose next copy is damaged in flight.
     pub(crate) damage: BTreeSet<ChunkId>,
-    /// One chunk in so many is damaged on its way over a link.
+    /// Links that damage one chunk in this number.
     pub(crate) damages: BTreeMap<PathId, u64>,
-    /// What befalls disks and links.
+    /// Random numbers for faults of disks and links.
     pub(crate) chaos: Rng,
-    /// Steps that were checked.
+    /// Number of checked steps.
     steps: u64,
-    /// What the receiver claims to have, whatever it has.
+    /// Subtrees that the receiver claims to have, regardless of its disk.
     pub(crate) lie: Option<Vec<Subtree>>,
-    /// The link that carries this end's next message of this kind is cut as it is sent.
+    /// Cuts the link that carries this end's next message of this kind.
     pub(crate) cut_after: Option<(End, Kind)>,
-    /// When and on which path each chunk arrived.
+    /// Time and path of each chunk's arrival.
     pub(crate) arrivals: Vec<(Duration, PathId)>,
     pub(crate) offered: u64,
-    /// Set where the transfer is not from a file into a file.
+    /// Set if the transfer is not from file to file.
     pub(crate) live: Option<Live>,
     pub(crate) net_seed: u64,
     /// Holes of the source, each of whole chunks.
     pub(crate) holes: HoleMap,
-    /// Chunks of the file that the receiver has under the name, if a delta is asked for.
+    /// Chunks of the receiver's existing file, if a delta is requested.
     pub(crate) old: Option<BTreeMap<ChunkId, Version>>,
     pub(crate) may_change: bool,
     pub(crate) verbose: bool,
@@ -92,7 +92,8 @@ pub(crate) enum Job {
 }
 
 impl Lab {
-    /// A lab whose links carry 1/64 of what they say, with chunks of 4 KiB for 256 KiB: all times are those of the full size.
+    /// A lab whose links run at 1/64 of their nominal rate, with chunks of 4 KiB instead of 256
+    /// KiB: all times are those of the full size.
     ///
     /// Contents are numbers; see [`Lab::small`] for bytes.
     pub(crate) fn scaled(seed: Seed, size: u64) -> Self {
@@ -104,7 +105,8 @@ impl Lab {
         Self::new(seed, Grid::new(size, ChunkSize::DEFAULT), 1, false)
     }
 
-    /// A lab like [`Lab::scaled`] whose contents are bytes that are hashed, so that digests are those of BLAKE3.
+    /// A lab like [`Lab::scaled`] with hashed bytes as contents, so that digests are those of
+    /// BLAKE3.
     pub(crate) fn small(seed: Seed, bytes: u64) -> Self {
         Self::new(seed, Grid::new(bytes, ChunkSize::MIN), 64, true)
     }
@@ -146,7 +148,7 @@ impl Lab {
         }
     }
 
-    /// Adds a link of so many Mbit/s with 0.1 ms each way.
+    /// Adds a link of `mbit` Mbit/s with 0.1 ms in each direction.
     pub(crate) fn link(self, mbit: u64) -> Self {
         self.link_with(mbit, us(100), Duration::ZERO)
     }
@@ -170,7 +172,7 @@ impl Lab {
         self.schedule(at, Job::Action(Box::new(action)));
     }
 
-    /// Before the start: makes a hole of so many chunks from `first` on.
+    /// Adds a hole of `count` chunks at `first`. Call before the start.
     pub(crate) fn add_hole(&mut self, first: u64, count: u64) {
         let grid = self.contents.grid;
         let range = nicstripe_proto::ChunkRange::new(ChunkId(first), count.min(grid.chunk_count() - first));
@@ -189,7 +191,7 @@ impl Lab {
         self.begin();
     }
 
-    /// Starts another transfer in the session there is.
+    /// Starts another transfer in the current session.
     pub(crate) fn begin(&mut self) {
         self.transfer.0 += 1;
         self.offered = self.peer(self.direction.sender()).source;
@@ -228,7 +230,8 @@ impl Lab {
         Offer { transfer, source, chunk_log2: self.contents.grid.chunk_size.log2(), mode: 0o644, kind, data }
     }
 
-    /// Both processes begin anew, after one of them was killed; what the receiver had not made durable is lost if it was the one.
+    /// Restarts both processes after one was killed. Data that is not durable is lost if that was
+    /// the receiver.
     pub(crate) fn restart(&mut self, killed: End) {
         let receiver = self.direction.sender().other();
         if killed == receiver {
@@ -239,19 +242,19 @@ impl Lab {
         self.begin_anew();
     }
 
-    /// The machine of `end` loses its power, or its disk fails, so that what was not durable is lost.
+    /// Simulates a power loss or disk failure of `end`, which loses all data that is not durable.
     fn crash(&mut self, end: End) {
         let (grid, under_way) = (self.contents.grid, self.syncs(end).concat());
         self.peers[end as usize].disk.crash(grid, &under_way, &mut self.chaos);
     }
 
-    /// Both machines lose their power.
+    /// Simulates a power loss of both machines.
     pub(crate) fn crash_both(&mut self) {
         self.crash(self.direction.sender().other());
         self.begin_anew();
     }
 
-    /// New processes, with what the disks have.
+    /// Starts new processes with the state of the disks.
     fn begin_anew(&mut self) {
         let now = self.now();
         for end in End::BOTH {
@@ -264,7 +267,7 @@ impl Lab {
         self.start();
     }
 
-    /// The client's owner gives up the transfer, unless it has ended there; says whether it had not.
+    /// Cancels the transfer at the client. Returns false if it had ended there.
     pub(crate) fn cancel(&mut self) -> bool {
         let transfer = self.transfer;
         if self.peers[0].outcomes.contains_key(&transfer) {
@@ -276,7 +279,7 @@ impl Lab {
         true
     }
 
-    /// What was written of a transfer that has failed becomes durable, so that another goes on from there.
+    /// Makes the written data of a failed transfer durable, so that another one can resume from it.
     pub(crate) fn let_go(&mut self, end: End, transfer: TransferId) {
         if end != self.direction.sender().other() || self.live.is_some() {
             return;
@@ -297,12 +300,12 @@ impl Lab {
         peer.disk.restart();
     }
 
-    /// Whether the file of a transfer is being given its name, whatever became of the transfer.
+    /// Returns true if a commit is in progress, whatever the state of its transfer.
     pub(crate) fn is_committing(&self) -> bool {
         self.jobs.values().any(|job| matches!(job, Job::Work { work: Work::Commit { .. }, .. }))
     }
 
-    /// Somebody takes away what was delivered, and there is a new file to send.
+    /// Removes the delivered file, and prepares a new one to send.
     pub(crate) fn forget_delivered(&mut self) {
         let receiver = self.direction.sender().other();
         let disk = &mut self.peer_mut(receiver).disk;
@@ -310,7 +313,7 @@ impl Lab {
         disk.restart();
     }
 
-    /// The syncs that are under way.
+    /// Returns the syncs in progress.
     fn syncs(&self, of: End) -> Vec<Vec<Subtree>> {
         let syncs = self.jobs.values().filter_map(|job| match job {
             Job::Work { work: Work::Sync { subtrees, .. }, end, process } => {
@@ -321,7 +324,7 @@ impl Lab {
         syncs.collect()
     }
 
-    /// What was written becomes durable.
+    /// Makes the written data durable in an orderly shutdown.
     fn end_in_order(&mut self, receiver: End) {
         let (grid, transfer, now) = (self.contents.grid, self.transfer, self.now());
         let (syncs, later) = (self.syncs(receiver), now + self.config.sync_interval);
@@ -333,7 +336,7 @@ impl Lab {
                 peer.session.handle_synced(transfer, now);
             }
         }
-        // From here on nobody asks what else it wants.
+        // From here on events are no longer polled.
         for subtrees in syncs {
             peer.disk.sync(grid, &subtrees);
             peer.session.handle_synced(transfer, later);
@@ -347,7 +350,7 @@ impl Lab {
         peer.disk.restart();
     }
 
-    /// Runs until both ends know how the transfer ended; returns when that was.
+    /// Runs until both ends know the outcome of the transfer, and returns the time.
     pub(crate) fn run(&mut self, limit: Duration) -> Duration {
         self.run_while(limit, |lab| lab.peers.iter().any(|peer| !peer.outcomes.contains_key(&lab.transfer)));
         self.net.now()
@@ -361,7 +364,7 @@ impl Lab {
         }
     }
 
-    /// Runs until `until`, whatever happens.
+    /// Runs until the time `until`.
     pub(crate) fn run_until(&mut self, until: Duration) {
         self.pump_both();
         while self.net.now() < until {
@@ -369,7 +372,7 @@ impl Lab {
         }
     }
 
-    /// Lets the next thing happen.
+    /// Processes the next event.
     fn step(&mut self, limit: Duration) {
         let before = self.net.now();
         let deadline =
@@ -401,7 +404,7 @@ impl Lab {
         }
     }
 
-    /// Returns the end that it happened to, if it is one.
+    /// Returns the end that the event concerns, if any.
     fn on_event(&mut self, event: Event<Packet>) -> Option<End> {
         if self.verbose {
             let text = format!("{event:?}");
@@ -436,7 +439,7 @@ impl Lab {
         }
     }
 
-    /// What has to hold after each step.
+    /// Checks the invariants after each step.
     fn check(&mut self) {
         self.steps += 1;
         if self.steps.is_multiple_of(16) {
@@ -456,7 +459,7 @@ impl Lab {
         self.check_live();
     }
 
-    /// The sender counts as delivered only what was written.
+    /// Checks that the sender counts only written data as delivered.
     fn check_acknowledged(&self) {
         if self.peers.iter().any(|peer| peer.outcomes.contains_key(&self.transfer)) {
             return;
@@ -465,13 +468,15 @@ impl Lab {
         assert!(acknowledged <= written, "{acknowledged} bytes are acknowledged, {written} written");
     }
 
-    /// Both ends say that the file was committed.
+    /// Returns true if both ends report that the file was committed.
     pub(crate) fn is_delivered(&self) -> bool {
         self.peers.iter().all(|peer| matches!(peer.outcomes.get(&self.transfer), Some(Outcome::Committed(_))))
     }
 
-    /// At least one end says that the transfer failed, and nothing is there under its name; or the sender does, as it could not read once
-    /// more what had arrived, and the whole file is.
+    /// Checks that the sender reports a failure.
+    ///
+    /// Either the receiver does as well, with no file under the name. Or the file is committed, and
+    /// the sender failed to read data again that had already arrived.
     pub(crate) fn assert_failed(&self) {
         let failed = |peer: &Peer| !matches!(peer.outcomes[&self.transfer], Outcome::Committed(_));
         let is_there = self.receiver().disk.committed.is_some();
@@ -480,7 +485,7 @@ impl Lab {
         assert!(!is_there || by_reading, "committed, and said to have failed: {}", self.describe());
     }
 
-    /// The file is at the receiver, and both ends say so.
+    /// Checks that the receiver has the file and both ends report it.
     pub(crate) fn assert_delivered(&self) {
         let digest = self.contents.digest(self.offered);
         for peer in &self.peers {
@@ -523,18 +528,18 @@ impl Lab {
         &mut self.peers[end as usize]
     }
 
-    /// Gives a link its carrier back, which the client's watch notices.
+    /// Restores a link's carrier, which the client detects.
     pub(crate) fn heal(&mut self, index: usize) {
         self.net.heal(self.links[index]);
         self.schedule_work(End::A, self.net.now() + ms(3), Work::CarrierUp(PathId(index as u16)));
     }
 
-    /// Ends a silence, which nobody notices.
+    /// Ends a silence without notice.
     pub(crate) fn heal_silently(&mut self, index: usize) {
         self.net.heal(self.links[index]);
     }
 
-    /// Before the start: how long both ends wait without a connection.
+    /// Sets the session timeout of both ends without a connection. Call before the start.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.config.patience = patience;
         let now = self.now();

@@ -1,4 +1,4 @@
-//! Sparse files: holes are told and not sent, and are durable as holes.
+//! Sparse files: the sender announces holes instead of sending them, and they are durable as holes.
 
 use nicstripe_sim::End;
 

@@ -1,4 +1,4 @@
-//! A peer that breaks the protocol: its path ends, or it is ignored, and what is honest goes on.
+//! Hostile peers: a violation ends the path or is ignored, and honest transfers continue.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub(crate) const P: PathId = PathId(0);
 pub(crate) const T: TransferId = TransferId(1);
 const SIZE: u64 = 8 << 18;
 
-/// An honest session, one open path, and a peer that says what the test wants.
+/// An honest session with one open path, whose peer sends what the test wants.
 pub(crate) struct Victim {
     pub(crate) session: Session,
     pub(crate) now: Instant,
@@ -45,19 +45,19 @@ impl Victim {
         self.piece(chunk, len, false)
     }
 
-    /// Data that may be called the last.
+    /// Delivers a data frame, optionally marked as the last.
     pub(crate) fn piece(&mut self, chunk: u64, len: u32, last: bool) -> Result<Incoming, PathError> {
         self.session.handle_chunk(P, &header(chunk, len, last), self.now)
     }
 
-    /// Data that is verified at once; says whether it was news.
+    /// Delivers a data frame that is verified at once. Returns true if the chunk is new.
     pub(crate) fn write(&mut self, chunk: u64, len: u32, last: bool) -> bool {
         let incoming = self.piece(chunk, len, last);
         assert!(matches!(incoming, Ok(Incoming::Write { .. })), "{incoming:?}");
         self.session.handle_chunk_written(P, &header(chunk, len, last), self.now)
     }
 
-    /// Everything the session wants and sends.
+    /// Returns all events and transmits of the session.
     pub(crate) fn drain(&mut self) -> (Vec<Event>, Vec<Transmit>) {
         let events = std::iter::from_fn(|| self.session.poll_event()).collect();
         (events, std::iter::from_fn(|| self.session.poll_transmit(P, self.now)).take(1000).collect())
@@ -72,7 +72,7 @@ impl Victim {
         victim
     }
 
-    /// A client that sends a file of eight chunks, two of which are under way.
+    /// A client that sends a file of eight chunks, two of which are in flight.
     fn sending() -> Self {
         let mut victim = Self::new(Role::Client);
         victim.session.put(put(T)).unwrap();
@@ -291,7 +291,8 @@ fn what_was_read_for_an_earlier_connection_is_not_sent_beyond_the_credit_of_the_
     victim.drain();
     victim.say(&accept(T)).unwrap();
     let read = |victim: &mut Victim| victim.session.handle_chunk_read(P, T, ChunkId(0), ChainingValue([1; 32]), victim.now);
-    // The first chunk is handed out, the connection is replaced while it is read, and the chunk is handed out again.
+    // The first chunk is assigned, the connection is replaced during the read, and the chunk is
+    // assigned again.
     for _ in 0..2 {
         credit(&mut victim);
         assert!(victim.drain().1.iter().any(|transmit| matches!(transmit, Transmit::Chunk { chunk: ChunkId(0), .. })));
@@ -349,7 +350,8 @@ fn absurd_heartbeats_and_credits_are_harmless() {
     assert!(at <= victim.now + Duration::from_secs(4));
 }
 
-/// A daemon that receives a file of eight chunks, has told it the values of chunks 0 and 1 of its own, and reads chunk 2.
+/// A daemon that receives a file of eight chunks. It has sent the values of its own chunks 0 and 1,
+/// and reads chunk 2.
 fn comparing() -> Victim {
     let mut victim = Victim::new(Role::Daemon);
     victim.say(&Message::Put(put(T))).unwrap();
@@ -361,7 +363,7 @@ fn comparing() -> Victim {
     victim
 }
 
-/// A client that sends a file of eight chunks, the first four of which it is to compare.
+/// A client that sends a file of eight chunks and must compare the first four.
 fn compared() -> Victim {
     let mut victim = Victim::new(Role::Client);
     victim.session.put(put(T)).unwrap();

@@ -1,4 +1,4 @@
-//! A peer that breaks the rules of pipes, parcels and windows.
+//! Hostile peers that violate the rules of pipes, batches and windows.
 
 use nicstripe_proto::{
     ChainingValue, ChunkId, DataHeader, Digest, Event, Frame, Incoming, Message, Name, Offer, PathError, Role, TransferId, Transmit,
@@ -14,7 +14,7 @@ use crate::hostile::{P, T, Victim, accept, ack, get, header, offer, put};
 const FULL: u32 = 1 << 18;
 
 impl Victim {
-    /// A daemon that takes a pipe of any length, into a file or with so much room.
+    /// A daemon that receives a pipe of any length, into a file or with this window.
     fn piped(room: Option<u64>) -> Self {
         let mut victim = Self::new(Role::Daemon);
         let put = Put { offer: Offer { kind: Some(OfferKind::Pipe), ..offer(T) }, ..put(T) };
@@ -24,7 +24,7 @@ impl Victim {
         victim
     }
 
-    /// A daemon that takes a tree, with so much room.
+    /// A daemon that receives a tree with this window.
     fn taking_parcels(room: u64) -> Self {
         let mut victim = Self::new(Role::Daemon);
         victim.say(&Message::PutTree(put_tree(T))).unwrap();
@@ -33,7 +33,7 @@ impl Victim {
         victim
     }
 
-    /// A client that sends a tree, has given three parcels and may send two.
+    /// A client that sends a tree, with three batches queued and a window of two.
     fn giving() -> Self {
         let mut victim = Self::new(Role::Client);
         victim.session.put_tree(put_tree(T));
@@ -47,7 +47,7 @@ impl Victim {
         victim
     }
 
-    /// Begins to send whatever may be sent, and says what that was.
+    /// Begins to send all chunks that may be sent, and returns their headers.
     fn send_chunks(&mut self) -> Vec<DataHeader> {
         let chunks = self.drain().1.into_iter().filter_map(|transmit| match transmit {
             Transmit::Chunk { chunk, .. } => Some(chunk),
@@ -133,7 +133,7 @@ fn a_window_that_shrinks_changes_nothing_and_one_of_any_size_is_taken() {
     for len in 1..=6 {
         victim.session.give(T, len, ChainingValue([1; 32]), false).unwrap();
     }
-    // A path has only a few chunks handed out at once.
+    // A path is assigned only a few chunks at once.
     let sent = |victim: &mut Victim| (0..3).map(|_| victim.send_chunks().len() as u64).sum::<u64>();
     assert_eq!(sent(&mut victim), 2);
     for (chunks, more) in [(1, 0), (0, 0), (3, 1), (2, 0), (u64::MAX, 3), (0, 0)] {
@@ -204,7 +204,7 @@ fn an_end_before_a_chunk_that_is_still_verified_ends_the_path() {
 
 #[test]
 fn an_only_chunk_that_was_not_called_the_last_has_no_digest_and_ends_the_path() {
-    // Its value is that of a part, so that the digest would be none of BLAKE3.
+    // Its value is that of a part, so the digest would not be a valid BLAKE3 hash.
     let mut victim = Victim::piped(None);
     assert!(victim.write(0, FULL, false));
     let result = victim.complete(Some(End { chunks: 1, size: u64::from(FULL) }));

@@ -1,4 +1,4 @@
-//! Limits on what is sent, which a user sets.
+//! Rate limits set by the user.
 
 use nicstripe_proto::{BitRate, PathId};
 

@@ -1,4 +1,5 @@
-//! Sources that give chunks as they have them, and takers that take them in order: pipes, windows and parcels.
+//! Sources that send chunks as they become available, and sinks that consume them in order: pipes,
+//! windows and batches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,26 +16,26 @@ use nicstripe_sim::{End, Rng};
 
 use crate::{disk::Version, harness::Lab, peer::Work};
 
-/// How a transfer goes that is not from a file into a file.
+/// Parameters of a transfer other than from file to file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) kind: OfferKind,
-    /// Chunks that the receiver keeps for its taker; without it they are written as they come.
+    /// Chunks that the receiver buffers for its sink; `None` writes them as they arrive.
     pub(crate) room: Option<u64>,
-    /// Chunks that the source may have given and that are not acknowledged.
+    /// Limit of the source's unacknowledged chunks.
     pub(crate) ahead: usize,
-    /// Longest pause before the source gives a chunk.
+    /// Longest pause before the source sends a chunk.
     pub(crate) give_every: Duration,
-    /// Longest pause before a chunk is taken.
+    /// Longest pause before the sink consumes a chunk.
     pub(crate) take_every: Duration,
-    /// Whether the source knows of a last chunk of full size that it is the last.
+    /// True if the source detects that a last chunk of full size is the last.
     pub(crate) knows_last: bool,
-    /// Parcels that the source gives beyond those that the taker has told it of.
+    /// Limit of batches that the source sends ahead of the sink's verdicts.
     pub(crate) untold: Option<u64>,
 }
 
 impl Plan {
-    /// Neither end ever waits long, or runs far ahead.
+    /// Returns a plan without long pauses and with small windows.
     pub(crate) fn new(kind: OfferKind) -> Self {
         let room = (kind == OfferKind::Parcels).then_some(64);
         Self { kind, room, ahead: 64, give_every: Duration::ZERO, take_every: Duration::ZERO, knows_last: true, untold: None }
@@ -45,26 +46,26 @@ impl Plan {
     }
 }
 
-/// Where it stands.
+/// State of the transfer.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) plan: Plan,
     rng: Rng,
     given: u64,
-    /// Given, and not released.
+    /// Chunks sent and not released.
     unacknowledged: BTreeSet<ChunkId>,
-    /// Whether the source waits until something is released or told.
+    /// True if the source waits for a release or a verdict.
     is_waiting: bool,
-    /// What the taker has told, in order.
+    /// Number of verdicts from the sink, in order.
     told: u64,
-    /// Arrived, and not taken.
+    /// Chunks that arrived and were not consumed.
     kept: BTreeMap<ChunkId, Version>,
     pub(crate) most_kept: usize,
-    /// Chunks that were the first of their kind.
+    /// Number of chunks that were new.
     pub(crate) news: u64,
     taken: u64,
     is_taking: bool,
-    /// Everything has arrived, and waits to be taken.
+    /// Commit that waits until everything is consumed.
     commit: Option<(TransferId, Digest)>,
 }
 
@@ -92,7 +93,7 @@ impl Live {
 }
 
 impl Lab {
-    /// Makes the transfer one of another kind.
+    /// Selects another kind of transfer.
     pub(crate) fn plan(mut self, plan: Plan) -> Self {
         self.live = Some(Live::new(plan, self.net_seed));
         self
@@ -106,14 +107,14 @@ impl Lab {
         self.live.as_ref()?.plan.room
     }
 
-    /// The receiver has accepted: a source that is no file begins to give.
+    /// Starts a streaming source after the receiver has accepted.
     pub(crate) fn start_source(&mut self, end: End, transfer: TransferId) {
         if self.live.as_ref().is_some_and(|live| live.plan.has_source()) {
             self.work(end, Work::Give(transfer));
         }
     }
 
-    /// A chunk that was given is to be sent: it is there, or nobody may ask for it.
+    /// Reads a chunk of a streaming source. Panics if it is not in the retransmit buffer.
     pub(crate) fn read_given(&mut self, end: End, path: PathId, transfer: TransferId, chunk: ChunkId) -> bool {
         let Some(live) = self.live.as_ref().filter(|live| live.plan.has_source()) else { return false };
         assert!(live.unacknowledged.contains(&chunk), "{chunk:?} is to be sent and was not given, or released");
@@ -153,7 +154,7 @@ impl Lab {
         }
     }
 
-    /// A chunk was verified, for the first time if it is news.
+    /// Handles a verified chunk; `news` is true if it is new.
     pub(crate) fn on_verified(&mut self, end: End, transfer: TransferId, chunk: ChunkId, content: Version, news: bool) {
         let Some(live) = self.live.as_mut().filter(|_| news) else { return };
         live.news += 1;
@@ -195,7 +196,7 @@ impl Lab {
         }
     }
 
-    /// Everything has arrived. Says whether it can be committed: all was taken, where it is to be.
+    /// Returns true if the transfer can be committed: the sink, if any, has consumed everything.
     pub(crate) fn is_taken(&mut self, transfer: TransferId, digest: Digest) -> bool {
         let count = self.contents.chunks().count;
         let Some(live) = self.live.as_mut().filter(|live| live.plan.room.is_some() && live.taken < count) else { return true };
@@ -203,7 +204,7 @@ impl Lab {
         false
     }
 
-    /// What the session tells of such a transfer.
+    /// Handles an event of such a transfer.
     pub(crate) fn on_live(&mut self, end: End, wanted: Wanted) {
         match wanted {
             Wanted::Accepted { transfer, .. } => self.start_source(end, transfer),
@@ -224,7 +225,7 @@ impl Lab {
         }
     }
 
-    /// What has to hold after each step.
+    /// Checks the invariants after each step.
     pub(crate) fn check_live(&self) {
         let Some(live) = &self.live else { return };
         assert!(live.unacknowledged.len() <= live.plan.ahead);
@@ -234,7 +235,7 @@ impl Lab {
         assert!(last <= live.taken + room, "chunk {last} has come, {} were taken", live.taken);
     }
 
-    /// What has to hold at the end.
+    /// Checks the final state.
     pub(crate) fn assert_all_given_and_taken(&self) {
         let Some(live) = &self.live else { return };
         let chunks = self.contents.chunks();

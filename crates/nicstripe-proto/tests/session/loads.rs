@@ -1,4 +1,4 @@
-//! Benches: loads over several paths, and what of them counts.
+//! Benches: loads over several paths, and the bytes that count.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::{
     hostile::Victim,
 };
 
-/// Bytes of a load's packet in the lab, whose links carry 1/64 of what they say.
+/// Size of a load's packet in the lab in bytes. The lab's links run at 1/64 of their nominal rate.
 pub(crate) const LOAD_LEN: u64 = 1024;
 
 impl Lab {
-    /// What a driver does when its peer says something of a bench.
+    /// Handles a bench message of the peer, as a driver does.
     pub(crate) fn on_bench(&mut self, end: End, body: BenchBody) {
         let session = &mut self.peer_mut(end).session;
         match &body {
@@ -46,7 +46,7 @@ impl Lab {
         *counted += if gate.counted == Some(run) { bytes } else { 0 };
     }
 
-    /// Connects all links, and has the client admitted.
+    /// Connects all links and gets the client admitted.
     fn admitted(mut self) -> Self {
         let now = self.now();
         for index in 0..self.links.len() {
@@ -80,7 +80,7 @@ impl Lab {
         self.peers[0].bench.contains(&BenchBody::Stopped(RunNumber { run }))
     }
 
-    /// Part of what a link of so many Mbit/s can carry in a time that was counted.
+    /// Returns the counted bytes as a share of the capacity of a link at this rate.
     fn part(&self, end: End, run: u32, path: u16, mbit: u64, time: Duration) -> f64 {
         let most = mbit as f64 * 1e6 / 8.0 / self.scale as f64 * time.as_secs_f64();
         self.counted(end, run, path) as f64 / most

@@ -1,6 +1,6 @@
 //! Two sessions over a simulated network, in virtual time.
 //!
-//! How to run many seeds, and one that failed, is in `seeds.rs`.
+//! `seeds.rs` describes how to run many seeds, or to repeat a failed one.
 
 #![allow(clippy::unwrap_used)]
 

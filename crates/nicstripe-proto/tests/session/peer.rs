@@ -1,4 +1,4 @@
-//! One end: a session and what its driver does for it, as `nicstripe`'s driver does.
+//! One end: a session and a driver like that of `nicstripe`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use crate::disk::{Disk, Version};
 
-/// What goes over a connection. It names its session, as a connection's hello does.
+/// Unit of data on a connection. It carries its session number, as a connection's hello does.
 #[derive(Debug, Clone)]
 pub(crate) enum Packet {
     /// Part of a chunk.
@@ -27,7 +27,7 @@ pub(crate) enum Packet {
         frame: Frame,
         wire_len: u64,
     },
-    /// The rest of a chunk, with what its bytes are.
+    /// The rest of a chunk, with its content.
     Chunk {
         session: u64,
         header: DataHeader,
@@ -52,7 +52,7 @@ impl Message for Packet {
     }
 }
 
-/// What the I/O threads do.
+/// Work of the I/O threads.
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
     OpenTarget(TransferId),
@@ -87,9 +87,9 @@ pub(crate) enum Work {
         chunk: ChunkId,
     },
     Check(TransferId),
-    /// The source gives its next chunk.
+    /// The source sends its next chunk.
     Give(TransferId),
-    /// The next chunk is taken.
+    /// The sink consumes the next chunk.
     Take(TransferId),
     Commit {
         transfer: TransferId,
@@ -100,18 +100,18 @@ pub(crate) enum Work {
         attempt: u64,
     },
     CarrierUp(PathId),
-    /// What was asked is done.
+    /// The answer to a request is ready.
     Answer(Ask),
 }
 
 impl Work {
-    /// Whether it waits for a disk.
+    /// Returns true if it waits for a disk.
     pub(crate) fn is_disk(&self) -> bool {
         !matches!(self, Self::ConnectTimeout { .. } | Self::CarrierUp(_))
     }
 }
 
-/// How a transfer ended at one end.
+/// Outcome of a transfer at one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Committed(Digest),
@@ -122,9 +122,9 @@ pub(crate) enum Outcome {
 /// An established connection.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
-    /// Not yet taken by the network; a chunk is several packets.
+    /// Packets that the network has not accepted yet; a chunk is several packets.
     pub(crate) outbox: VecDeque<Packet>,
-    /// What it sends by itself when there is nothing else.
+    /// Load that it sends while otherwise idle.
     pub(crate) load: Option<LoadOrder>,
 }
 
@@ -139,10 +139,10 @@ pub(crate) struct Peer {
     pub(crate) end: End,
     pub(crate) session: Session,
     pub(crate) connections: BTreeMap<PathId, Connection>,
-    /// Client: number of the attempt under way.
+    /// Client: number of the attempt in progress.
     pub(crate) connecting: BTreeMap<PathId, u64>,
     pub(crate) disk: Disk,
-    /// The version of the source, where this end is the sender.
+    /// Version of the source, if this end is the sender.
     pub(crate) source: Version,
     /// Transfers whose file is open.
     pub(crate) open: BTreeSet<TransferId>,
@@ -151,9 +151,9 @@ pub(crate) struct Peer {
     pub(crate) abandoned: bool,
     pub(crate) closed: Option<CloseCode>,
     pub(crate) completed: Option<Complete>,
-    /// Number of the session that this process is in; work and packets of an earlier one are forgotten.
+    /// Number of this process's session; work and packets of an earlier one are ignored.
     pub(crate) process: u64,
-    /// Writes under way by path.
+    /// Writes in progress by path.
     pub(crate) writing: BTreeMap<PathId, u64>,
     pub(crate) most_writing: u64,
     pub(crate) sent_chunks: u64,
@@ -162,11 +162,11 @@ pub(crate) struct Peer {
     pub(crate) suspicions: u64,
     pub(crate) damages: u64,
     pub(crate) control_sent: Vec<(Duration, PathId)>,
-    /// What the other end said of benches.
+    /// Bench messages from the other end.
     pub(crate) bench: Vec<BenchBody>,
-    /// Filler that came, by run and path, and of it what counted.
+    /// Received filler by run and path: total and counted.
     pub(crate) loads: BTreeMap<(u32, PathId), (u64, u64)>,
-    /// What it has asked, and what it was answered.
+    /// Requests sent, and answers received.
     pub(crate) asked: BTreeSet<u32>,
     pub(crate) answers: BTreeMap<u32, Answer>,
 }
@@ -203,7 +203,7 @@ impl Peer {
         }
     }
 
-    /// A transfer has ended here. It must not have ended before.
+    /// Records the end of a transfer at this end. Panics if it had ended before.
     pub(crate) fn finish(&mut self, transfer: TransferId, outcome: Outcome) {
         self.open.remove(&transfer);
         let before = self.outcomes.insert(transfer, outcome);

@@ -1,4 +1,5 @@
-//! Transfers whose length is known at their end, and what is kept in memory until somebody takes it.
+//! Transfers whose length is known only at their end, and chunks that wait in memory for their
+//! sink.
 
 use std::time::Duration;
 
@@ -98,7 +99,8 @@ fn a_slow_taker_holds_back_the_sender_and_kills_no_path() {
             no_path_was_lost(&lab);
             let live = lab.live.as_ref().unwrap();
             assert!(live.most_kept as u64 <= room);
-            // Half of the longest pause for each chunk, on average, and a round trip where only one may come.
+            // On average half of the longest pause per chunk, plus a round trip if the window is
+            // one chunk.
             assert!(took <= 300 * (take_every / 2 + ms(3)) + secs(1), "{room}: {took:?}");
         }
     }
@@ -146,7 +148,7 @@ fn a_window_over_links_of_very_different_speed_does_not_stand_still() {
     }
 }
 
-/// Parcels of 1 to 8192 bytes, most of them short.
+/// Batches of 1 to 8192 bytes, most of them short.
 pub(crate) fn parcels(seed: u64, count: u64) -> Contents {
     let mut rng = Rng::new(seed);
     let mut len = |_| {
@@ -156,7 +158,8 @@ pub(crate) fn parcels(seed: u64, count: u64) -> Contents {
     Contents::parcels((0..count).map(&mut len).collect())
 }
 
-/// How long parcels of 64 KiB take, by a plan, over links of these rates, and the ideal.
+/// Returns the time for batches of 64 KiB under a plan over links of these rates, and the ideal
+/// time.
 fn parcels_by(plan: Plan, direction: Direction, mbit: &[u64]) -> (Duration, Duration) {
     let (count, len) = (4000, 1 << 16);
     let mut lab = Lab::small(Seed(1), 0).direction(direction).plan(plan);
@@ -174,7 +177,8 @@ fn parcels_by(plan: Plan, direction: Direction, mbit: &[u64]) -> (Duration, Dura
 #[test]
 fn parcels_of_who_waits_for_the_taker_take_the_sum_of_the_links() {
     for direction in Direction::BOTH {
-        // What both links carry in 1.6 ms: were one path given each while the other idles, one link would be the bound.
+        // The limit is what both links carry in 1.6 ms. If one path got each batch while the other
+        // idles, one link would be the bottleneck.
         let (took, ideal) = parcels_by(Plan { untold: Some(6), ..Plan::new(OfferKind::Parcels) }, direction, &[1000, 1000]);
         assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
     }
@@ -183,7 +187,7 @@ fn parcels_of_who_waits_for_the_taker_take_the_sum_of_the_links() {
 #[test]
 fn parcels_of_who_has_few_places_take_the_sum_of_the_links() {
     for direction in Direction::BOTH {
-        // Acknowledgements that wait for company would keep most of the places.
+        // Delayed acknowledgements would occupy most of the retransmit buffer.
         let (took, ideal) = parcels_by(Plan { ahead: 8, ..Plan::new(OfferKind::Parcels) }, direction, &[1000, 1000]);
         assert!(took <= ideal.mul_f64(1.02), "{took:?}, ideal {ideal:?}");
     }

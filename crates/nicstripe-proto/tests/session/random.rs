@@ -1,4 +1,4 @@
-//! Random links, faults and crashes: whatever happens, the file arrives once and whole.
+//! Random links, faults and crashes: the file always arrives once and intact.
 
 use std::time::Duration;
 
@@ -12,24 +12,25 @@ use crate::{
     seeds::run_all,
 };
 
-/// Seeds of a usual run of each kind.
+/// Seeds of a normal run of each kind.
 const SEEDS: u64 = 120;
 
-/// All faults begin before and are over then, but for links that are cut all together.
+/// Time by which all faults have begun and ended, except for cuts of all links together.
 const FAULTS_UNTIL: Duration = secs(12);
 
-/// Longest that all links are cut.
+/// Longest cut of all links.
 const ALL_CUT_FOR: Duration = secs(60);
 
-/// Time for the rest, when nothing is in the way any more: 110 MiB at 5 Mbit/s take 185 s.
+/// Time limit for the rest without faults: 110 MiB at 5 Mbit/s take 185 s.
 const LIMIT: Duration = secs(500);
 
-/// Runs of a transfer that may fail for a disk's sake, before one that does not.
+/// Runs of a transfer that disk errors may fail, before one must succeed.
 const RERUNS: usize = 12;
 
-/// Seeds that once failed, and what they found. They say as much only as long as a seed means the same run.
+/// Seeds that once failed, with the bug found. Valid only while a seed produces the same run.
 ///
-/// 1402: a commit while a sync was under way, which then failed: the commit's own sync could have been told that all is well.
+/// 1402: a commit during a sync that then failed; the commit's own sync could have reported
+/// success.
 const FILES_ONCE_FAILED: [u64; 1] = [1402];
 const LIVE_ONCE_FAILED: [u64; 0] = [];
 
@@ -47,7 +48,7 @@ fn run(mut lab: Lab) {
     finish(&mut lab);
 }
 
-/// Runs a transfer, again if it fails for a reason that does not stay.
+/// Runs a transfer, and repeats it after a transient failure.
 pub(crate) fn finish(lab: &mut Lab) {
     lab.start();
     for rerun in 0.. {
@@ -64,13 +65,14 @@ pub(crate) fn finish(lab: &mut Lab) {
     }
     lab.assert_delivered();
     assert_little_was_sent_twice(lab);
-    // What is still under way lands, and nobody is in a hurry.
+    // Delivers what is still in flight, to check that the result stays.
     let end = lab.net.now() + secs(3);
     lab.run_until(end);
     lab.assert_delivered();
 }
 
-/// Each chunk is hedged once at most; what a path carries when it is lost is sent, and hedged, once more.
+/// Checks the number of retransmissions: each chunk is hedged at most once, and a lost path's
+/// chunks are sent and hedged once more.
 fn assert_little_was_sent_twice(lab: &Lab) {
     let losses: usize = lab.peers.iter().map(|peer| peer.losses.len()).sum();
     let most = lab.contents.chunks().count + 2 * lab.config.credit_window * (losses as u64 + 1);
@@ -85,7 +87,7 @@ pub(crate) fn random_lab(seed: Seed) -> Lab {
     with_faults(Lab::small(seed, size), &mut rng, chunks)
 }
 
-/// Links of the same kinds, for what is no file of a known length or is taken in order.
+/// Random links as in `random_lab`, for transfers of unknown length or with a sink in order.
 fn random_live_lab(seed: Seed) -> Lab {
     let mut rng = Rng::new(!seed.0);
     let kind = [OfferKind::File, OfferKind::Pipe, OfferKind::Parcels][rng.below(3) as usize];
@@ -123,7 +125,7 @@ fn with_faults(mut lab: Lab, rng: &mut Rng, chunks: u64) -> Lab {
         (disk.read_delay, disk.write_delay) = (us(rng.below(2_000)), us(rng.below(5_000)));
         disk.sync_delay = ms(rng.below(300));
     }
-    // A window is not told of holes, and all is sent.
+    // A receiver with a window gets no holes; all data is sent.
     if rng.below(3) == 0 && lab.kind() == OfferKind::File {
         add_holes(&mut lab, rng);
     }
@@ -132,7 +134,7 @@ fn with_faults(mut lab: Lab, rng: &mut Rng, chunks: u64) -> Lab {
     }
     lab.may_change = rng.below(4) == 0 && lab.live.is_none();
     lab.damage = (0..rng.below(4)).map(|_| ChunkId(rng.below(chunks.max(1)))).collect();
-    // Zeros are the same in every version, damaged or not.
+    // Zeros are equal in every version, damaged or not.
     lab.damage.retain(|chunk| !lab.contents.holes.contains(*chunk));
     for _ in 0..rng.below(7) {
         add_fault(&mut lab, rng);
@@ -144,7 +146,7 @@ fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
     of[rng.below(of.len() as u64) as usize]
 }
 
-/// Of whole chunks, here and there.
+/// Adds holes of whole chunks at random positions.
 fn add_holes(lab: &mut Lab, rng: &mut Rng) {
     let (chunks, mut first) = (lab.contents.grid.chunk_count(), rng.below(9));
     while first < chunks {
@@ -154,7 +156,7 @@ fn add_holes(lab: &mut Lab, rng: &mut Rng) {
     }
 }
 
-/// As long as the new one, or longer, or shorter; the same in some chunks.
+/// Adds an old file that is shorter, longer or as long as the new one, with some equal chunks.
 fn add_old_file(lab: &mut Lab, rng: &mut Rng) {
     let (chunks, same) = (lab.contents.grid.chunk_count(), lab.sender().source);
     let count = pick(rng, &[0, chunks / 2, chunks, chunks, chunks + 9]);
@@ -163,7 +165,7 @@ fn add_old_file(lab: &mut Lab, rng: &mut Rng) {
     lab.old = Some((0..count.min(chunks)).map(|chunk| (ChunkId(chunk), version(rng))).collect());
 }
 
-/// Most faults happen in the first second, where the transfer is.
+/// Adds a fault. Most fall into the first second, during the transfer.
 fn add_fault(lab: &mut Lab, rng: &mut Rng) {
     let latest = pick(rng, &[30, 300, 1_000, 8_000]);
     let at = ms(rng.below(latest));
@@ -209,7 +211,7 @@ fn add_fault(lab: &mut Lab, rng: &mut Rng) {
     }
 }
 
-/// Kills one process, or takes the power of both machines.
+/// Kills one process, or cuts the power of both machines.
 fn kill(lab: &mut Lab, end: Option<End>) {
     if lab.live.is_some() || lab.peers.iter().any(|peer| !peer.outcomes.is_empty()) || lab.receiver().disk.committed.is_some() {
         return;
@@ -220,7 +222,7 @@ fn kill(lab: &mut Lab, end: Option<End>) {
     }
 }
 
-/// Packets of one direction are lost now and then, which TCP turns into pauses.
+/// Occasionally drops packets of one direction, which TCP turns into pauses.
 fn lose_packets(lab: &mut Lab, rng: &mut Rng, mut at: Duration, index: usize, end: End) {
     for _ in 0..=rng.below(12) {
         let longest = pick(rng, &[10, 200, 1_800]);
@@ -231,7 +233,7 @@ fn lose_packets(lab: &mut Lab, rng: &mut Rng, mut at: Duration, index: usize, en
     }
 }
 
-/// All links are cut one by one, and healed in another order.
+/// Cuts all links one by one, and heals them in another order.
 fn swizzle(lab: &mut Lab, rng: &mut Rng, at: Duration) {
     let (mut cut, longest) = (at, pick(rng, &[500, 3_000, ALL_CUT_FOR.as_millis() as u64]));
     let links = lab.links.len();
@@ -244,7 +246,7 @@ fn swizzle(lab: &mut Lab, rng: &mut Rng, at: Duration) {
     }
 }
 
-/// A link comes and goes.
+/// Cuts and heals a link repeatedly.
 fn flap(lab: &mut Lab, rng: &mut Rng, mut at: Duration, until: Duration, index: usize) {
     let (there, away, with_carrier) = (10 + rng.below(2_000), 10 + rng.below(2_000), rng.below(2) == 0);
     while at < until {
@@ -257,7 +259,7 @@ fn flap(lab: &mut Lab, rng: &mut Rng, mut at: Duration, until: Duration, index: 
     }
 }
 
-/// Reads, writes and syncs fail, each once. What is no file cannot be run again.
+/// Makes reads, writes and syncs fail once each. Skips streams, which cannot be repeated.
 fn spoil_disks(lab: &mut Lab, rng: &mut Rng) {
     if lab.live.is_some() {
         return;

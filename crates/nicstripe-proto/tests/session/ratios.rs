@@ -1,10 +1,11 @@
-//! How close to the sum of its links a transfer comes, in virtual time.
+//! Efficiency of a transfer relative to the sum of its links, in virtual time.
 
 use std::time::Duration;
 
 use crate::harness::{Direction, Lab, Seed, mib, secs};
 
-/// Ideal ÷ taken, from the first call to the moment when both ends know that the file is durable.
+/// Ratio of ideal to actual time, from the first call until both ends know that the file is
+/// durable.
 fn efficiency(mut lab: Lab, mbit: &[u64], size: u64) -> f64 {
     for mbit in mbit {
         lab = lab.link(*mbit);
@@ -77,7 +78,8 @@ fn a_slow_link_that_asks_first_costs_a_small_file_little() {
         lab.start();
         let (took, ideal) = (lab.run(secs(10)), ideal(&[10, 1000], size));
         lab.assert_delivered();
-        // 25 ms until its chunks are late, 50 ms until a control message behind them is. It was 840 ms.
+        // 25 ms until its chunks are late, 50 ms until a control message behind them is. It was 840
+        // ms.
         assert!(took <= ideal + Duration::from_millis(25 + 50 + 10), "{mib} MiB: {took:?}, ideal {ideal:?}");
     }
 }

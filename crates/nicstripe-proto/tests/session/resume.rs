@@ -1,4 +1,4 @@
-//! Either end killed at half, and what is sent again.
+//! Either end killed halfway, and the data sent after the restart.
 
 use nicstripe_proto::{ChainingValue, ChunkId, FailCode, Subtree};
 use nicstripe_sim::End;
@@ -18,7 +18,7 @@ fn after_a_crash_only_what_was_not_durable_is_sent_again() {
             let written = lab.receiver().disk.written.len() as u64;
             lab.restart(killed);
             let durable = lab.receiver().disk.durable.len();
-            // 64 MiB, or a second, and what a sync takes: 250 MB/s for 5 ms.
+            // 64 MiB, or a second, and the data written during a sync: 250 MB/s for 5 ms.
             assert!(written - durable <= 256 + 8, "{written} chunks written, {durable} durable");
             let took = lab.run(secs(60)) - secs(2);
             lab.assert_delivered();
@@ -101,7 +101,7 @@ fn a_whole_file_that_was_durable_is_only_hashed() {
     for direction in Direction::BOTH {
         let mut lab = Lab::scaled(Seed(3), mib(256)).direction(direction).link(1000);
         lab.start();
-        // Complete is told and everything is written; the receiver dies before it could commit.
+        // The receiver has everything and the sender's `Complete`, but dies before the commit.
         let receiver = direction.sender().other();
         lab.run_while(secs(60), |lab| lab.receiver().disk.written.len() < 1024);
         lab.run_until(lab.net.now() + ms(1));

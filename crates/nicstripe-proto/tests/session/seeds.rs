@@ -1,7 +1,8 @@
 //! Runs of many seeds on all processors.
 //!
-//! `NICSTRIPE_SEEDS=N` makes a run N seeds long and tells how fast they were, `NICSTRIPE_FIRST=K` lets it begin at another seed than 0, and
-//! `NICSTRIPE_SEED=K` runs only seed K. A failing seed prints the command that repeats it. 100,000 of each kind:
+//! `NICSTRIPE_SEEDS=N` runs N seeds and prints their speed. `NICSTRIPE_FIRST=K` starts at seed K
+//! instead of 0, and `NICSTRIPE_SEED=K` runs only seed K. A failing seed prints the command that
+//! repeats it. 100,000 of each kind:
 //!
 //! ```text
 //! NICSTRIPE_SEEDS=100000 cargo test --release -p nicstripe-proto --test session whatever_happens -- --nocapture --test-threads=1
@@ -19,7 +20,8 @@ use std::{
 
 use crate::harness::Seed;
 
-/// Runs the seeds that once failed, and then so many others as are usual, or asked for. Reads the clock, to say how fast they were.
+/// Runs the seeds that once failed, and then the usual or requested number. Reads the clock to
+/// print their speed.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn run_all(what: &str, once_failed: &[u64], usual: u64, run: fn(Seed)) {
     let seeds = seeds(once_failed, usual);
@@ -54,7 +56,7 @@ fn threads() -> usize {
     number("NICSTRIPE_THREADS").map_or(all, |count| count as usize)
 }
 
-/// A number that the environment has.
+/// Returns a number from an environment variable.
 pub(crate) fn number(name: &str) -> Option<u64> {
     Some(env::var(name).ok()?.parse().unwrap())
 }

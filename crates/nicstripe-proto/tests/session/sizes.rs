@@ -1,4 +1,4 @@
-//! Files of every awkward size, and transfers one after the other.
+//! Files of boundary sizes, and consecutive transfers.
 
 use nicstripe_proto::Digest;
 
@@ -24,7 +24,8 @@ fn a_small_file_takes_two_round_trips_and_what_its_disks_take() {
     let mut lab = Lab::small(Seed(1), 4096).link(1000).link(1000);
     lab.start();
     let took = lab.run(secs(1));
-    // Three round trips of 0.2 ms to connect, Put and Accept, data, Committed; opening, reading, writing, checking and a sync of 5 ms.
+    // Three round trips of 0.2 ms to connect, Put and Accept, data, Committed; opening, reading,
+    // writing, checking and a sync of 5 ms.
     assert!(took <= std::time::Duration::from_micros(9_000), "{took:?}");
 }
 
